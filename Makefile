@@ -1,0 +1,63 @@
+# Every target makes what it needs by itself: a machine with Python >= 3.10, make and a
+# network is enough. The environment is .venv; it is installed again only when
+# pyproject.toml has changed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test check bench clean
+
+help:  ## Say what the targets do
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /make \1	/' | expand -t 14
+
+demo: $(VENV)/.runtime  ## Profile ResNet-50 on every level that this machine has
+	$(BIN)/xsp profile torchvision:resnet50 --levels 3 -o resnet50.xsp
+	@echo
+	@echo "The trace is in resnet50.xsp. What to do with it:"
+	@echo "  $(BIN)/xsp show resnet50.xsp          the tree again"
+	@echo "  $(BIN)/xsp doctor                     what this machine can measure, and what disturbs it"
+	@echo "  $(BIN)/python -c 'import xsp; print(xsp.load(\"resnet50.xsp\").spans)'"
+	@echo "                                          every span as a row of a polars frame"
+
+test: $(VENV)/.development  ## Run the whole test suite, with the coverage gate
+	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+
+check: $(VENV)/.development  ## Check format, lint, types and import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/mypy tests
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.development  ## Print the tables behind the README's numbers (half an hour)
+	$(BIN)/python benchmarks/exactness.py $(ARGS)
+	$(BIN)/python benchmarks/exactness.py --waste layer $(ARGS)
+	$(BIN)/python benchmarks/exactness.py --waste op $(ARGS)
+	$(BIN)/python benchmarks/slowdown.py $(ARGS)
+	$(BIN)/python benchmarks/cost.py
+	$(BIN)/python benchmarks/correlation.py
+
+clean:  ## Remove the environment and everything that was built
+	rm -rf $(VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache \
+		.import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+		echo "xsp needs Python 3.10 or later, and $(PYTHON) is not: make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# --group, which the next rule needs, came with pip 25.1
+$(VENV)/.pip: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/.runtime: pyproject.toml | $(VENV)/.pip
+	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo]'
+	@touch $@
+
+$(VENV)/.development: pyproject.toml | $(VENV)/.runtime
+	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo,pandas]' --group dev
+	@touch $@

@@ -1,0 +1,151 @@
+"""How much slower is a model while it is profiled? Each rung beside torch.profiler.
+
+Rounds are interleaved: in each, every way of profiling is armed, evaluated a few
+times, and disarmed, in an order that turns. What is compared is the time of the
+evaluations, not that of arming. xsp's providers are armed by its own session.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic_ns
+
+import torch
+from models import MODELS, QUICK, Case, make
+from table import percent, print_header, print_row
+from torch.profiler import ProfilerActivity, profile
+from truth import statistic, time_bare
+
+from xsp import registry
+from xsp.level import Kind
+from xsp.plan import Step
+from xsp.run import Rung, ladder
+from xsp.session import Session
+from xsp_levels.framework.torch_stderr import vendor_silenced
+
+COLUMNS = (
+    ("model", 20),
+    ("batch", 5),
+    ("bare ms", 9),
+    ("model level", 11),
+    ("layers", 8),
+    ("us/call", 7),
+    ("layers+ops", 10),
+    ("us/op", 6),
+    ("torch.profiler", 14),
+    ("us/op", 6),
+    ("ratio", 5),
+)
+HEADINGS, WIDTHS = zip(*COLUMNS, strict=True)
+LEGEND = """
+model level, layers, layers+ops   xsp's rungs: time added to an evaluation, as a share of it
+torch.profiler                    operators only: CPU activity, shapes on, nothing annotated
+us/call, us/op                    the time added, per module call and per operator recorded
+ratio                             what layers+ops add, to what torch.profiler adds"""
+
+Way = Callable[[int], list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many module calls and operators one evaluation has."""
+
+    calls: int
+    operators: int
+
+
+def ways(case: Case) -> dict[str, Way]:
+    """Return each way of profiling: a function that evaluates so often and times it."""
+    session = Session(registry.providers())
+    found = (watcher.model_call(case.model, (case.inputs,), {}) for watcher in session.watchers)
+    call = next(call for call in found if call is not None)
+
+    def on(rung: Rung) -> Way:
+        def visit(evaluations: int) -> list[float]:
+            session.visits.clear()
+            latencies = session.visit(Step(rung, evaluations, settle=1), call)
+            return [float(latency) for latency in latencies]
+
+        return visit
+
+    rungs = ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})
+    return {rung.name: on(rung) for rung in rungs} | {"torch": lambda n: _torch_profiler(case, n)}
+
+
+def _torch_profiler(case: Case, evaluations: int) -> list[float]:
+    with vendor_silenced(), profile(activities=[ProfilerActivity.CPU], record_shapes=True):
+        case.evaluate()
+        return time_bare(case.evaluate, evaluations)
+
+
+def count(case: Case) -> Counts:
+    calls = 0
+
+    def hook(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    handles = [module.register_forward_hook(hook) for module in case.model.modules()]
+    case.evaluate()
+    for handle in handles:
+        handle.remove()
+    with vendor_silenced(), profile(activities=[ProfilerActivity.CPU]) as profiler:
+        case.evaluate()
+    return Counts(calls, len(profiler.profiler.kineto_results.events()))
+
+
+def measure(case: Case, *, quick: bool) -> dict[str, float]:
+    """Return the latency of an evaluation in ns, for each way of profiling."""
+    begin = monotonic_ns()
+    case.evaluate()
+    latency_ns = monotonic_ns() - begin
+    evaluations = max(1, min(40, 20_000_000 // latency_ns))
+    total_ns = (3 if quick else 30) * 1_000_000_000
+    rounds = max(6, min(200, total_ns // (evaluations * latency_ns * 6)))
+    every, chunks = list(ways(case).items()), defaultdict(list)
+    for number in range(rounds + 1):
+        turn = number % len(every)
+        for name, way in every[turn:] + every[:turn]:
+            latencies = way(evaluations)
+            if number:  # a profiler's first use in a process is not its usual one
+                chunks[name].append(statistic(latencies))
+    added = {
+        name: statistic([a - b for a, b in zip(values, chunks["bare"], strict=True)])
+        for name, values in chunks.items()
+    }
+    return added | {"bare": statistic(chunks["bare"])}
+
+
+def report(case: Case, found: dict[str, float], counts: Counts) -> None:
+    bare = found["bare"]
+    cells = [case.name, str(case.batch), f"{bare / 1e6:.3f}"]
+    cells += [percent(found["pipeline"] / bare)]
+    cells += [percent(found["layer"] / bare), f"{found['layer'] / 1e3 / counts.calls:.2f}"]
+    cells += [percent(found["op"] / bare), f"{found['op'] / 1e3 / counts.operators:.2f}"]
+    cells += [percent(found["torch"] / bare), f"{found['torch'] / 1e3 / counts.operators:.2f}"]
+    print_row([*cells, f"{found['op'] / found['torch']:.2f}"], WIDTHS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small models, fewer rounds")
+    parser.add_argument("--models", nargs="+", choices=MODELS, metavar="NAME")
+    parser.add_argument("--batch", nargs="+", type=int, default=[1, 8])
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    print_header("Time that profiling adds to an evaluation, one thread, inference")
+    print_row(HEADINGS, WIDTHS)
+    with torch.inference_mode():
+        for name in chosen.models or (QUICK if chosen.quick else MODELS):
+            for batch in chosen.batch:
+                case = make(name, batch)
+                counts = count(case)
+                report(case, measure(case, quick=chosen.quick), counts)
+    print(LEGEND)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The levels that come with xsp; each module holds the providers of one library."""

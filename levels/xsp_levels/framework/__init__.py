@@ -1,0 +1,1 @@
+"""Framework level: layers and operators of PyTorch."""

@@ -1,0 +1,162 @@
+"""Anchors: what ties the clock and the thread numbers of PyTorch's profiler to ours.
+
+An anchor is an empty annotation that the profiler records while our clock is
+read before, inside and after it. Its name says on which Python thread it was
+made. Each one bounds the difference between the two clocks from both sides; the
+bounds of all of them together leave some 0.1 us.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+PREFIX = "xsp.anchor "
+REPEATS = 8  # the first is slow, and any may be interrupted: the tightest counts
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Our clock around one anchor, in nanoseconds.
+
+    Attributes:
+        thread: `threading.get_ident()` of the thread that made it.
+        before: Read last before the anchor began.
+        inside: Read between its beginning and its end.
+        after: Read first after it ended.
+    """
+
+    thread: int
+    before: int
+    inside: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The same anchors as the profiler saw them, in the order of their times.
+
+    Attributes:
+        thread: Python thread that each one's name states.
+        number: The profiler's own number of that thread.
+        start: Beginning in the profiler's nanoseconds.
+        end: End in the profiler's nanoseconds.
+    """
+
+    thread: Integers
+    number: Integers
+    start: Integers
+    end: Integers
+
+    def threads(self) -> dict[int, int]:
+        """Return the Python thread of each of the profiler's thread numbers."""
+        return dict(zip(self.number.tolist(), self.thread.tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """How the profiler's time becomes ours.
+
+    Attributes:
+        times: Two instants of the profiler's clock.
+        offsets: What is added there; in between it changes evenly, which only
+            matters when the wall clock was set during the recording.
+        error_ns: By how much the offset can be wrong at most.
+    """
+
+    times: tuple[int, int]
+    offsets: tuple[int, int]
+    error_ns: int
+
+    def convert(self, profiler_ns: Integers) -> Integers:
+        """Return the same instants in nanoseconds of our clock."""
+        first, last = self.offsets
+        if first == last:
+            return profiler_ns + first
+        # relative to the first instant: a float has no room for nanoseconds since 1970
+        since = (profiler_ns - self.times[0]).astype(np.float64)
+        drift = np.rint(since * ((last - first) / (self.times[1] - self.times[0])))
+        converted: Integers = profiler_ns + first + drift.astype(np.int64)
+        return converted
+
+
+def make_anchors(now: Callable[[], int], *, repeats: int = REPEATS) -> list[Reading]:
+    """Make anchors on the calling thread while a profiler records."""
+    from torch._C._profiler import _RecordFunctionFast  # noqa: PLC0415
+
+    thread = threading.get_ident()
+    anchor = _RecordFunctionFast(PREFIX + str(thread))
+    readings = []
+    for _ in range(repeats):
+        before = now()
+        with anchor:
+            inside = now()
+        readings.append(Reading(thread, before, inside, now()))
+    return readings
+
+
+def find_anchors(names: Sequence[str], events: Sequence[Any]) -> Seen:
+    """Pick the anchors out of the profiler's events.
+
+    Args:
+        names: Name of each event.
+        events: Kineto's events, as many.
+    """
+    found = sorted(
+        (event.start_ns(), event.duration_ns(), event.start_thread_id(), int(name[len(PREFIX) :]))
+        for name, event in zip(names, events, strict=True)
+        if name.startswith(PREFIX)
+    )
+    start, duration, number, thread = np.array(found, np.int64).reshape(-1, 4).T
+    return Seen(thread=thread, number=number, start=start, end=start + duration)
+
+
+def align(readings: Sequence[Reading], seen: Seen) -> Alignment | None:
+    """Return how to convert the profiler's time, or None if it saw no anchor.
+
+    Each anchor must begin between `before` and `inside` and end between `inside`
+    and `after`. One offset that suits all is taken from the middle of what the
+    bounds leave. If none does, the profiler's clock was set in the meantime: the
+    anchors of the beginning and those of the end then get an offset each.
+    """
+    low, high, start = _bounds(readings, seen)
+    if not start.size:
+        return None
+    times = int(start[0]), int(start[-1])
+    if low.max() <= high.min() or times[0] == times[1]:
+        middle, error = _middle(low, high)
+        return Alignment(times, (middle, middle), error)
+    first, first_error = _middle(low[:REPEATS], high[:REPEATS])
+    last, last_error = _middle(low[-REPEATS:], high[-REPEATS:])
+    return Alignment(times, (first, last), max(first_error, last_error))
+
+
+def _bounds(readings: Sequence[Reading], seen: Seen) -> tuple[Integers, Integers, Integers]:
+    """Return the smallest and the largest offset of each anchor, and its start."""
+    table = np.array([(r.thread, r.before, r.inside, r.after) for r in readings], np.int64)
+    table = table.reshape(-1, 4)
+    parts = []
+    for thread in np.unique(seen.thread):
+        ours, theirs = table[table[:, 0] == thread], np.flatnonzero(seen.thread == thread)
+        if len(ours) != len(theirs):  # one was lost: no telling which
+            continue
+        start, end = seen.start[theirs], seen.end[theirs]
+        before, inside, after = ours[:, 1], ours[:, 2], ours[:, 3]
+        low = np.maximum(before - start, inside - end)
+        high = np.minimum(inside - start, after - end)
+        parts.append(np.stack([start, low, high]))
+    start, low, high = np.concatenate([np.empty((3, 0), np.int64), *parts], axis=1)
+    order = np.argsort(start, kind="stable")
+    return low[order], high[order], start[order]
+
+
+def _middle(low: Integers, high: Integers) -> tuple[int, int]:
+    lowest, highest = int(low.max()), int(high.min())
+    return (lowest + highest) // 2, (abs(highest - lowest) + 1) // 2

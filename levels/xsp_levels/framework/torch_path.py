@@ -1,0 +1,249 @@
+"""Which module was called: paths, classes and sizes, read when recording has stopped.
+
+What is kept holds numbers and strings only, so that rows can be made from it
+later, and the model is not kept alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+_CONTAINERS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
+
+
+@dataclass(frozen=True, slots=True)
+class RawCalls:
+    """What one thread recorded, as it was recorded.
+
+    Attributes:
+        thread: `threading.get_ident()`.
+        calls: Module, start and end in nanoseconds, in turn, by order of the ends.
+        failed: Number of a call that raised, and the exception's class.
+        notes: Shapes of inputs and of outputs, one per call; empty in timed runs.
+    """
+
+    thread: int
+    calls: list[Any]
+    failed: list[tuple[int, str]]
+    notes: list[tuple[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadCalls:
+    """The calls of one thread by order of their starts, enclosing ones first.
+
+    Attributes:
+        thread: `threading.get_ident()`.
+        module: Index into `LayerRecords.modules`.
+        outermost: Index of the module of the outermost call around each call.
+        group: Ordinal of that outermost call on this thread.
+        start_ns: Begin of the call.
+        end_ns: End of the call.
+        errors: Class of the exception that a call raised, by number of the call.
+        notes: Shapes of inputs and of outputs by call; empty in timed runs.
+    """
+
+    thread: int
+    module: Ints
+    outermost: Ints
+    group: Ints
+    start_ns: Ints
+    end_ns: Ints
+    errors: dict[int, str]
+    notes: tuple[tuple[Any, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleFacts:
+    """What is known of a module without calling it; sizes include what lies inside."""
+
+    class_name: str
+    type_name: str
+    parameters: bool
+    parameter_bytes: int
+    buffer_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRecords:
+    """Module calls of a visit.
+
+    Attributes:
+        threads: The calls, thread by thread.
+        modules: Every module that was called.
+        homes: For a pair (module of the outermost call, module): the path from the
+            root, None where the module is not registered there.
+        nested_roots: Modules called outermost though registered inside another root.
+        dropped: Calls that had not ended.
+        problems: What could not be seen.
+    """
+
+    threads: tuple[ThreadCalls, ...] = ()
+    modules: tuple[ModuleFacts, ...] = ()
+    homes: dict[tuple[int, int], str | None] | None = None
+    nested_roots: frozenset[int] = frozenset()
+    dropped: int = 0
+    problems: tuple[str, ...] = ()
+
+
+def layer_records(threads: Sequence[RawCalls], *, dropped: int = 0) -> LayerRecords:
+    """Return plain records for what was recorded, asking the modules what they are."""
+    modules: dict[int, Any] = {}
+    index: dict[int, int] = {}
+    for raw in threads:
+        for module in raw.calls[::3]:
+            if id(module) not in index:
+                index[id(module)] = len(index)
+                modules[index[id(module)]] = module
+    calls = tuple(_thread_calls(raw, index) for raw in threads)
+    pairs = {
+        (int(code) // len(modules), int(code) % len(modules))
+        for thread in calls
+        for code in np.unique(thread.outermost * len(modules) + thread.module)
+    }
+    homes, nested = _homes(pairs, modules)
+    sizes: dict[int, _Sizes] = {}
+    return LayerRecords(
+        threads=calls,
+        modules=tuple(_facts(module, sizes) for module in modules.values()),
+        homes=homes,
+        nested_roots=frozenset(nested),
+        dropped=dropped,
+        problems=tuple(_unseen(modules, pairs, nested)),
+    )
+
+
+def class_name(module: Any) -> str:
+    """Return what a module is for people: the class of what was scripted or compiled."""
+    return str(getattr(module, "original_name", None) or type(module).__name__)
+
+
+def _thread_calls(raw: RawCalls, index: dict[int, int]) -> ThreadCalls:
+    module = np.array([index[id(m)] for m in raw.calls[::3]], dtype=np.int64)
+    start = np.array(raw.calls[1::3], dtype=np.int64)
+    end = np.array(raw.calls[2::3], dtype=np.int64)
+    order = np.lexsort((-np.arange(len(start)), -end, start))
+    module, start, end = module[order], start[order], end[order]
+    before = np.maximum.accumulate(np.concatenate(([np.iinfo(np.int64).min], end[:-1])))
+    group = np.cumsum(start >= before[: len(start)]) - 1
+    errors = dict(raw.failed)
+    return ThreadCalls(
+        thread=raw.thread,
+        module=module,
+        outermost=module[np.unique(group, return_index=True)[1]][group],
+        group=group,
+        start_ns=start,
+        end_ns=end,
+        errors={i: errors[n] for i, n in enumerate(order.tolist()) if n in errors}
+        if errors
+        else {},
+        notes=tuple(raw.notes[n] for n in order) if raw.notes else (),
+    )
+
+
+def _homes(
+    pairs: Iterable[tuple[int, int]], modules: dict[int, Any]
+) -> tuple[dict[tuple[int, int], str | None], set[int]]:
+    """Return the path of every called module in the tree it belongs to.
+
+    A module called outermost that is part of another such module's tree (a branch
+    run by a pool of threads, a checkpoint computed again) belongs to that tree.
+    """
+    outermost = {root for root, _ in pairs}
+    names = {root: _names(modules[root]) for root in outermost}
+    parents = {
+        root: next((o for o in outermost - {root} if id(modules[root]) in names[o]), root)
+        for root in outermost
+    }
+    nested = {root for root, parent in parents.items() if parent != root}
+    homes: dict[tuple[int, int], str | None] = {}
+    for root, module in pairs:
+        homes[root, module] = names[_top(root, parents)].get(id(modules[module]))
+    return homes, nested
+
+
+def _top(root: int, parents: dict[int, int]) -> int:
+    seen: set[int] = set()
+    while root not in seen:
+        seen.add(root)
+        root = parents[root]
+    return root
+
+
+def _names(root: Any) -> dict[int, str]:
+    return {id(module): name for name, module in root.named_modules()}
+
+
+_Sizes = tuple[dict[int, Any], dict[int, Any]]
+
+
+def _facts(module: Any, sizes: dict[int, _Sizes]) -> ModuleFacts:
+    parameters, buffers = _tensors(module, sizes)
+    kind = type(module)
+    return ModuleFacts(
+        class_name=class_name(module),
+        type_name=f"{kind.__module__}.{kind.__qualname__}",
+        parameters=bool(parameters),
+        parameter_bytes=sum(map(_bytes, parameters.values())),
+        buffer_bytes=sum(map(_bytes, buffers.values())),
+    )
+
+
+def _tensors(module: Any, sizes: dict[int, _Sizes]) -> _Sizes:
+    """Return parameters and buffers by id, each once, of a module and all inside it."""
+    if id(module) in sizes:
+        return sizes[id(module)]
+    own = (_by_id(module._parameters), _by_id(module._buffers))
+    sizes[id(module)] = own
+    for child in module._modules.values():
+        if child is not None:
+            for mine, inner in zip(own, _tensors(child, sizes), strict=True):
+                mine.update(inner)
+    return own
+
+
+def _by_id(tensors: Any) -> dict[int, Any]:
+    return {id(tensor): tensor for tensor in tensors.values() if tensor is not None}
+
+
+def _bytes(tensor: Any) -> int:
+    try:
+        return int(tensor.nbytes)
+    except (RuntimeError, ValueError):  # a lazy module's parameter that has no shape yet
+        return 0
+
+
+def _unseen(
+    modules: dict[int, Any], pairs: Iterable[tuple[int, int]], nested: set[int]
+) -> Iterator[str]:
+    """Yield a sentence per root about modules that compiled code kept from being called."""
+    called = {id(module) for module in modules.values()}
+    for root in sorted({root for root, _ in pairs} - nested):
+        hidden = {
+            id(module)
+            for compiled in modules[root].modules()
+            if id(compiled) in called and _is_compiled(compiled)
+            for module in compiled.modules()
+            if id(module) not in called and type(module).__name__ not in _CONTAINERS
+        }
+        if hidden:
+            name = class_name(getattr(modules[root], "_orig_mod", modules[root]))
+            count = f"{len(hidden)} module{'s' * (len(hidden) > 1)}"
+            verb = "were" if len(hidden) > 1 else "was"
+            yield f"inside compiled code: {count} of {name} {verb} not called one by one"
+
+
+def _is_compiled(module: Any) -> bool:
+    """Return whether a module's call may run code made from it, its parts not being called."""
+    return (
+        hasattr(module, "_orig_mod")
+        or getattr(module, "_compiled_call_impl", None) is not None
+        or any(kind.__name__ in ("ScriptModule", "GraphModule") for kind in type(module).__mro__)
+    )

@@ -1,0 +1,303 @@
+"""Where PyTorch is entered, and what stands there while something is observed.
+
+`torch.nn.Module.__call__` keeps its identity and gets other code: changing the
+class would empty the method caches of every module class, and Dynamo, which
+compares functions, would see it. `torch.autograd.backward` is wrapped, and
+optimizers have hooks for the purpose.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from xsp.errors import ProviderError
+
+_abandon: list[Callable[[], None]] = []
+
+
+class CallSeam:
+    """The code of `torch.nn.Module.__call__`.
+
+    Two may want it: a watcher, who is handed outermost calls only, and a
+    recorder, who sees what lies inside. While a watched call is under way
+    (`inside`), and whenever nobody watches, the recorder's code stands there.
+
+    Attributes:
+        call: Twin of the original function; it runs a call unobserved.
+    """
+
+    def __init__(self, function: FunctionType) -> None:
+        self._function = function
+        self._original = function.__code__
+        self._watching: CodeType | None = None
+        self._recording: CodeType | None = None
+        self._inside = False
+        self.call: Callable[..., Any] = FunctionType(
+            self._original, function.__globals__, function.__name__
+        )
+
+    def code(self, template: Callable[..., Any], constants: Mapping[str, Any]) -> CodeType:
+        """Return the template's code, its placeholder strings replaced by `constants`.
+
+        Constants reach the code without touching the globals of PyTorch's module,
+        and are the fastest to load. The code carries the original's file, name and
+        line: Dynamo decides by file what it leaves alone.
+        """
+        code = template.__code__
+        original = self._original
+        values = tuple(constants.get(c, c) if type(c) is str else c for c in code.co_consts)
+        shift = _call_line(original) - _call_line(code)
+        first = max(1, code.co_firstlineno + shift)
+        code = code.replace(
+            co_consts=values, co_filename=original.co_filename, co_firstlineno=first
+        )
+        if sys.version_info >= (3, 11):
+            code = code.replace(co_qualname=original.co_qualname)
+        return code.replace(co_name=original.co_name)
+
+    def record(self, code: CodeType | None) -> None:
+        """Put a recorder's code in place, or take it out."""
+        self._recording = code
+        self._apply()
+
+    def watch(self, code: CodeType | None) -> None:
+        """Put a watcher's code in place, or take it out."""
+        self._watching = code
+        self._inside = False
+        self._apply()
+
+    def inside(self, inside: bool) -> None:
+        """Say whether a watched call is under way."""
+        self._inside = inside
+        self._apply()
+
+    def is_nested(self, frame: FrameType | None, *, watched: bool) -> bool:
+        """Return whether a module call is under way in this frame or its callers.
+
+        Args:
+            frame: Where to begin.
+            watched: Whether a call that the watcher handed on counts as one.
+        """
+        original, recording, watching = self._original, self._recording, self._watching
+        while frame is not None:
+            code = frame.f_code
+            if code is watching and code is not None:
+                return watched
+            if code is original or code is recording:
+                return True
+            frame = frame.f_back
+        return False
+
+    def restore(self) -> None:
+        """Take everything out."""
+        self._recording = None
+        self.watch(None)
+
+    def _apply(self) -> None:
+        code = self._recording or self._original
+        if self._watching is not None and not self._inside:
+            code = self._watching
+        if self._function.__code__ is not code:
+            self._function.__code__ = code
+
+
+class BackwardSeam:
+    """The function `torch.autograd.backward`, wrapped while somebody wants to know."""
+
+    def __init__(self, autograd: Any) -> None:
+        self._autograd = autograd
+        self._original: Callable[..., Any] = autograd.backward
+        self._around: Callable[..., Any] | None = None
+        self._after: Callable[[], None] | None = None
+
+    def record(self, around: Callable[..., Any] | None) -> None:
+        """Have `around(backward, args, kwargs)` make the call, or nobody."""
+        self._around = around
+        self._apply()
+
+    def watch(self, after: Callable[[], None] | None) -> None:
+        """Have `after()` called when a backward pass has returned, or nobody."""
+        self._after = after
+        self._apply()
+
+    def restore(self) -> None:
+        """Take everything out."""
+        self._around = self._after = None
+        self._apply()
+
+    def _apply(self) -> None:
+        wanted = self._around is not None or self._after is not None
+        current = self._autograd.backward
+        if wanted and getattr(current, "__xsp__", None) is not self:
+            self._original = current
+            self._autograd.backward = self._wrapped(current)
+        elif not wanted and getattr(current, "__xsp__", None) is self:
+            self._autograd.backward = self._original
+
+    def _wrapped(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            around = self._around
+            result = around(original, args, kwargs) if around else original(*args, **kwargs)
+            after = self._after
+            if after is not None:
+                after()
+            return result
+
+        backward.__xsp__ = self  # type: ignore[attr-defined]
+        return backward
+
+
+class OptimizerSeam:
+    """The hooks before and after the step of any optimizer, there while somebody wants to know."""
+
+    def __init__(self, optimizer: Any, is_compiling: Callable[[], bool]) -> None:
+        self._optimizer = optimizer
+        self._is_compiling = is_compiling  # Dynamo traces hooks: ours must be empty then
+        self._hooks: list[Any] = []
+        self._begin: Callable[[], None] | None = None
+        self._end: Callable[[], None] | None = None
+        self._after: Callable[[], None] | None = None
+
+    def record(self, begin: Callable[[], None] | None, end: Callable[[], None] | None) -> None:
+        """Have `begin()` called last before a step and `end()` first after it, or nobody."""
+        self._begin, self._end = begin, end
+        self._apply()
+
+    def watch(self, after: Callable[[], None] | None) -> None:
+        """Have `after()` called when a step has been made and recorded, or nobody."""
+        self._after = after
+        self._apply()
+
+    def restore(self) -> None:
+        """Take everything out."""
+        self._begin = self._end = self._after = None
+        self._apply()
+
+    def _apply(self) -> None:
+        wanted = any((self._begin, self._end, self._after))
+        if wanted and not self._hooks:
+            self._hooks = [
+                self._optimizer.register_optimizer_step_pre_hook(self._before_step),
+                self._optimizer.register_optimizer_step_post_hook(self._after_step),
+            ]
+        elif not wanted:
+            for hook in self._hooks:
+                hook.remove()
+            self._hooks = []
+
+    def _before_step(self, *_: Any) -> None:
+        if not self._is_compiling() and self._begin is not None:
+            self._begin()
+
+    def _after_step(self, *_: Any) -> None:
+        if self._is_compiling():
+            return
+        if self._end is not None:
+            self._end()
+        if self._after is not None:
+            self._after()
+
+
+@functools.cache
+def call_seam() -> CallSeam:
+    """Return the seam of `torch.nn.Module.__call__`; imports torch.
+
+    Raises:
+        ProviderError: Another tool has replaced the function by one with a closure.
+    """
+    from torch.nn import Module  # noqa: PLC0415
+
+    function = Module._wrapped_call_impl
+    if not isinstance(function, FunctionType) or function.__code__.co_freevars:
+        raise ProviderError(
+            "torch: another tool has replaced torch.nn.Module's call function, so layers cannot "
+            f"be recorded (it is {function!r}); stop that tool first"
+        )
+    return CallSeam(function)
+
+
+@functools.cache
+def backward_seam() -> BackwardSeam:
+    """Return the seam of `torch.autograd.backward`; imports torch."""
+    import torch  # noqa: PLC0415
+
+    return BackwardSeam(torch.autograd)
+
+
+@functools.cache
+def optimizer_seam() -> OptimizerSeam:
+    """Return the seam of all optimizers' steps; imports torch."""
+    import torch  # noqa: PLC0415
+    from torch.optim import optimizer  # noqa: PLC0415
+
+    return OptimizerSeam(optimizer, torch.compiler.is_compiling)
+
+
+@functools.cache
+def hide_from_compiler(*names: str) -> None:
+    """Have Dynamo run the functions of these modules as they are, and compile what they call.
+
+    Code that runs between two parts of a compiled model would be compiled too.
+    """
+    import torch  # noqa: PLC0415
+
+    frame = torch._C._dynamo.eval_frame
+    if not hasattr(frame, "set_code_exec_strategy"):
+        return  # PyTorch before 2.6: such a part is compiled, once
+    skip = frame._FrameExecStrategy(frame._FrameAction.SKIP, frame._FrameAction.DEFAULT)
+    for name in names:
+        for code in _codes(vars(sys.modules[name]), name):
+            frame.set_code_exec_strategy(code, skip)
+
+
+def abandon_in_child(callback: Callable[[], None]) -> None:
+    """Have `callback` called in every process forked from now on."""
+    _register_fork()
+    _abandon.append(callback)
+
+
+def keep_in_child(callback: Callable[[], None]) -> None:
+    """Forget a callback given to `abandon_in_child`."""
+    if callback in _abandon:
+        _abandon.remove(callback)
+
+
+@functools.cache
+def _register_fork() -> None:
+    os.register_at_fork(after_in_child=_restore_child)
+
+
+def _restore_child() -> None:
+    while _abandon:
+        _abandon.pop()()
+
+
+def _codes(members: Mapping[str, Any], module: str) -> Iterator[CodeType]:
+    for member in members.values():
+        if isinstance(member, FunctionType) and member.__module__ == module:
+            yield from _nested_codes(member.__code__)
+        elif isinstance(member, type) and member.__module__ == module:
+            yield from _codes(vars(member), module)
+
+
+def _nested_codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested_codes(constant)
+
+
+def _call_line(code: CodeType) -> int:
+    """Return the line of the call that passes everything on: tracebacks show it."""
+    offsets = [i.offset for i in dis.get_instructions(code) if i.opname == "CALL_FUNCTION_EX"]
+    for start, end, line in code.co_lines():
+        if offsets and line is not None and start <= offsets[-1] < end:
+            return line
+    return code.co_firstlineno

@@ -1,0 +1,63 @@
+"""The model level: the user's own spans (`xsp.span`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xsp import tracer
+from xsp.clock import Clock
+from xsp.level import Kind, Level
+from xsp.provider import Records, Request
+from xsp.row import ATTRIBUTE, SpanRows, no_rows, span_rows
+
+# The user's attributes keep out of the way of those that xsp documents.
+USER_ATTRIBUTE = f"{ATTRIBUTE}user."
+
+
+class Model:
+    """Records what `xsp.span` marks, at whatever level it is marked."""
+
+    name = "model"
+    level = Level.MODEL
+    kinds = frozenset({Kind.PIPELINE})
+
+    def unavailable(self) -> str | None:
+        """Return None: the user's own spans need nothing."""
+        return None
+
+    def start(self, clock: Clock, request: Request) -> None:
+        """Record spans of the requested kinds."""
+        tracer.arm(clock, request.kinds)
+
+    def stop(self) -> Records:
+        """Stop recording."""
+        return Records(tracer.disarm())
+
+    def spans(self, records: Records) -> SpanRows:
+        """Return one row per span that ended while recording."""
+        if not records.data:
+            return no_rows()
+        width = len(tracer.FIELDS)
+        columns = {name: records.data[at::width] for at, name in enumerate(tracer.FIELDS)}
+        columns["kind"] = [kind.value for kind in columns["kind"]]
+        attributes = columns.pop("attributes")
+        errors = columns.pop("error")
+        if any(errors):
+            columns[f"{ATTRIBUTE}error"] = errors
+        return span_rows(columns | _attribute_columns(attributes))
+
+
+def _attribute_columns(attributes: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    names = dict.fromkeys(name for some in attributes for name in some)
+    return {
+        f"{USER_ATTRIBUTE}{name}": _one_type([some.get(name) for some in attributes])
+        for name in names
+    }
+
+
+def _one_type(values: list[Any]) -> list[Any]:
+    types = {type(value) for value in values if value is not None}
+    if len(types) == 1 and types <= {bool, int, float, str}:
+        return values
+    return [None if value is None else str(value) for value in values]

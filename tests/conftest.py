@@ -1,0 +1,208 @@
+"""What holds for every test: nothing stays behind, and CI skips nothing that it has."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+# What CI has no hardware for, as markers: skips of such tests are honest even there.
+ABSENT_IN_CI = ("gpu",)
+
+# Variables that others set for good: pytest for the phase of the test, polars when it
+# is imported, PyTorch when it compiles.
+SET_BY_OTHERS = ("PYTEST_CURRENT_TEST", "_RJEM_MALLOC_CONF", "TORCHINDUCTOR_", "TRITON_")
+
+TORCH_HOOKS = (
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks_always_called",
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test after which the process is not as it was before."""
+    torch_before = _torch_state()
+    before = _process_state()
+    yield
+    _join_finished_threads(before["threads"])
+    changed = _differences(before, _process_state())
+    if torch_before is None:
+        changed += _traces_of_xsp_in_torch()
+    else:
+        changed += _differences(torch_before, _torch_state() or {})
+    if changed:
+        _restore(before)
+        pytest.fail(f"{request.node.name} left behind: " + "; ".join(changed), pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that leaves descriptor 1 or 2 pointing elsewhere.
+
+    pytest's own capturing puts both right before any fixture ends, so this is
+    looked at inside of it.
+    """
+    before = _descriptor(1), _descriptor(2)
+    try:
+        return (yield)
+    finally:
+        for number, was in zip((1, 2), before, strict=True):
+            if _descriptor(number) != was:
+                pytest.fail(f"{item.name} left behind: redirected descriptor {number}")
+
+
+def _process_state() -> dict[str, Any]:
+    return {
+        "threads": frozenset(threading.enumerate()),
+        "environment": _environment(),
+        "sys.settrace": sys.gettrace(),
+        "sys.setprofile": sys.getprofile(),
+        "open files": _open_files(),
+        "armed tracer": _tracer_armed(),
+    }
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(SET_BY_OTHERS)}
+
+
+def _descriptor(number: int) -> tuple[int, int]:
+    status = os.fstat(number)
+    return status.st_dev, status.st_ino
+
+
+def _open_files() -> frozenset[str]:
+    """Paths of the regular files that are open, as far as the system tells."""
+    paths = set()
+    for number in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        try:
+            path = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:
+            continue
+        if "xsp" in os.path.basename(path):
+            paths.add(path)
+    return frozenset(paths)
+
+
+def _tracer_armed() -> bool:
+    tracer = sys.modules.get("xsp.tracer")
+    return tracer is not None and tracer.is_armed()
+
+
+def _torch_state() -> dict[str, Any] | None:
+    """What xsp touches in PyTorch; None while nobody has imported it."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "nn"):
+        return None
+    module = sys.modules["torch.nn.modules.module"]
+    return {
+        "nn.Module.__call__": torch.nn.Module.__call__,
+        "code of nn.Module.__call__": torch.nn.Module.__call__.__code__,
+        "globals of nn.Module.__call__": frozenset(vars(module)),
+        "torch.autograd.backward": torch.autograd.backward,
+        "running torch profiler": torch.autograd._profiler_enabled(),
+        **{name: tuple(getattr(module, name)) for name in TORCH_HOOKS},
+        "optimizer step hooks": _optimizer_hooks(),
+    }
+
+
+def _optimizer_hooks() -> tuple[Any, ...]:
+    optimizer = sys.modules.get("torch.optim.optimizer")
+    return (
+        ()
+        if optimizer is None
+        else (
+            *optimizer._global_optimizer_pre_hooks,
+            *optimizer._global_optimizer_post_hooks,
+        )
+    )
+
+
+def _traces_of_xsp_in_torch() -> list[str]:
+    """What can be said when the test itself was the first to import PyTorch."""
+    state = _torch_state()
+    if state is None:
+        return []
+    left = [name for name in TORCH_HOOKS if state[name]]
+    left += [name for name in state["globals of nn.Module.__call__"] if "xsp" in name]
+    if state["running torch profiler"]:
+        left.append("running torch profiler")
+    return left
+
+
+def _join_finished_threads(known: frozenset[threading.Thread]) -> None:
+    # A thread that has done its work may need a moment more to be gone.
+    for thread in set(threading.enumerate()) - known:
+        if thread is not threading.current_thread():
+            thread.join(timeout=1.0)
+
+
+def _differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    return [
+        f"{name} ({_describe(before[name], after.get(name))})"
+        for name in before
+        if before[name] != after.get(name)
+    ]
+
+
+def _describe(before: Any, after: Any) -> str:
+    if isinstance(before, dict) and isinstance(after, dict):
+        changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        return ", ".join(sorted(changed))
+    if isinstance(before, frozenset) and isinstance(after, frozenset):
+        return ", ".join(sorted(str(item) for item in before ^ after))
+    return f"{before!r} became {after!r}"
+
+
+def _restore(before: dict[str, Any]) -> None:
+    """Undo what would make the next tests fail as well, so that one name stands in the log."""
+    sys.settrace(before["sys.settrace"])
+    sys.setprofile(before["sys.setprofile"])
+    for name in _environment().keys() - before["environment"].keys():
+        del os.environ[name]
+    os.environ.update(before["environment"])
+
+
+def _skipped_wrongly(markers: set[str]) -> bool:
+    return os.environ.get("CI") == "true" and not markers & set(ABSENT_IN_CI)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI, turn the skip of a test that CI could have run into a failure."""
+    report = yield
+    markers = {marker.name for marker in item.iter_markers()}
+    expected_failure = hasattr(report, "wasxfail")
+    if report.skipped and not expected_failure and _skipped_wrongly(markers):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI, which has what it needs: {_reason(report)}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """In CI, do the same for a whole file that skips itself while it is collected."""
+    report = yield
+    markers = {marker.name for marker in collector.iter_markers()}
+    if report.outcome == "skipped" and _skipped_wrongly(markers):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI, which has what it needs: {_reason(report)}"
+    return report
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    if isinstance(report.longrepr, tuple):
+        return str(report.longrepr[2])
+    return str(report.longrepr)

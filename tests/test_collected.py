@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from xsp.collected import Collected, build
+from xsp.errors import MeasurementError, TraceFormatError
+from xsp.level import Kind
+from xsp.plan import settings_of
+from xsp.run import Run, ladder
+from xsp.testing import rows
+from xsp.trace import Problem
+
+BARE, PIPELINE, LAYER = ladder({Kind.PIPELINE, Kind.LAYER})
+
+
+def tree(scale: int = 1) -> pl.DataFrame:
+    frame = rows(f"pipeline predict 0 {100 * scale}", f"layer conv1 {10 * scale} {60 * scale}")
+    return frame.with_columns(parent=pl.Series([-1, 0], dtype=pl.Int64))
+
+
+def some() -> Collected:
+    return Collected(
+        runs=(
+            Run(BARE, 100, round=0),
+            Run(PIPELINE, 100, tree()[:1], round=0),
+            Run(LAYER, 100, tree(), round=1),
+        ),
+        problems=(Problem("provider", "the buffer was full"),),
+        subject="Net",
+        levels={"model": "measured", "framework": "measured", "library": "not installed"},
+    )
+
+
+def test_what_is_saved_is_loaded_unchanged(tmp_path: Path) -> None:
+    some().save(tmp_path / "runs")
+    loaded = Collected.load(tmp_path / "runs")
+    assert (loaded.problems, loaded.subject, loaded.levels) == (
+        some().problems,
+        some().subject,
+        some().levels,
+    )
+    for run, original in zip(loaded.runs, some().runs, strict=True):
+        assert (run.rung, run.latency_ns, run.round) == (
+            original.rung,
+            original.latency_ns,
+            original.round,
+        )
+        assert (run.rows is None) == (original.rows is None)
+        if run.rows is not None and original.rows is not None:
+            assert run.rows.equals(original.rows)
+
+
+@pytest.mark.parametrize("damage", ["no folder", "no facts", "cut rows"])
+def test_runs_that_are_not_whole_are_refused(tmp_path: Path, damage: str) -> None:
+    if damage != "no folder":
+        some().save(tmp_path)
+    if damage == "no facts":
+        (tmp_path / "runs.json").write_text("{")
+    if damage == "cut rows":
+        path = tmp_path / "rows.parquet"
+        path.write_bytes(path.read_bytes()[:-20])
+    where = tmp_path / "nowhere" if damage == "no folder" else tmp_path
+    with pytest.raises(TraceFormatError, match="no complete runs"):
+        Collected.load(where)
+
+
+def test_the_trace_names_its_problems_and_levels() -> None:
+    trace = build([some()], settings_of(3))
+    trace.check()
+    assert trace.name == "Net"
+    assert {problem.code for problem in trace.problems} >= {"provider", "level-left-out"}
+    assert trace.metadata["levels"]["library"] == "not installed"
+
+
+def test_runs_of_several_processes_make_one_trace() -> None:
+    trace = build([some(), some()], settings_of(2))
+    assert {rung["rung"]: rung["runs"] for rung in trace.metadata["rungs"]}["layer"] == 2
+
+
+def test_without_a_run_there_is_no_trace() -> None:
+    empty = Collected((), (), "Net", {})
+    with pytest.raises(MeasurementError, match="not a single complete evaluation"):
+        build([empty], settings_of(2))

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import xsp
+from xsp import isolate, registry
+from xsp.collected import Collected
+from xsp.errors import MeasurementError
+from xsp.measurement import rung_names
+from xsp.plan import Settings, settings_of
+from xsp.target import Spec, TargetFailedError, UnknownTargetError
+from xsp.testing import FakeClock, FakeProvider
+
+Write = Callable[[str], Spec]
+
+# The file notes every process that loads it; what follows may look at their number.
+COUNTING = """
+import os, pathlib, signal, sys, time
+counter = pathlib.Path(__file__).with_name("processes")
+with counter.open("a") as file:
+    file.write(f"{os.getpid()}\\n")
+number = len(counter.read_text().split())
+def work():
+    return sum(range(20_000))
+"""
+
+
+# Python imports a `sitecustomize` when it starts; this one makes that `import torch` fails.
+HIDING = """
+import sys
+class Hiding:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError("hidden for this test", name=name)
+sys.meta_path.insert(0, Hiding())
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(text: str) -> Spec:
+        (tmp_path / "job.py").write_text(COUNTING + text)
+        return Spec(f"{tmp_path}/job.py:work")
+
+    return write
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return settings_of("model", runs=3, budget=2.0)
+
+
+@pytest.fixture(autouse=True)
+def imports_are_restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("job", None)
+
+
+@pytest.fixture
+def without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide PyTorch from the children, so that they start at once."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(HIDING)
+    monkeypatch.setenv("PYTHONPATH", str(hidden))
+
+
+@pytest.fixture
+def two_rungs(without_torch: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolate, "rung_names", lambda settings: ["pipeline", "bare"])
+
+
+def processes(tmp_path: Path) -> int:
+    return len((tmp_path / "processes").read_text().split())
+
+
+@pytest.mark.slow
+def test_every_rung_gets_a_process_of_its_own(tmp_path: Path, write: Write) -> None:
+    told: list[float] = []
+    trace = isolate.measure(write(""), settings_of(2, runs=3, budget=2.0), told.append)
+    trace.check()
+    assert trace.name == "work"
+    assert trace.root.latency_ns is not None
+    assert not any(problem.code == "rung-failed" for problem in trace.problems)
+    assert processes(tmp_path) == len(rung_names(settings_of(2))) > 1
+    assert told == sorted(told)
+    assert told[-1] == pytest.approx(1.0)
+
+
+@pytest.mark.usefixtures("two_rungs")
+def test_a_process_that_is_killed_costs_its_rung_only(
+    tmp_path: Path, write: Write, settings: Settings
+) -> None:
+    spec = write("if number == 2:\n    os.kill(os.getpid(), signal.SIGKILL)\n")
+    trace = isolate.measure(spec, settings)
+    trace.check()
+    first = trace.problems[0]
+    assert first.code == "rung-failed"
+    assert "the bare rung is missing" in first.message
+    assert "SIGKILL (often: out of memory)" in first.message
+    assert trace.root.latency_ns is not None
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_what_ends_every_process_is_said_with_its_last_words(
+    write: Write, settings: Settings
+) -> None:
+    spec = write("def work():\n    print('out of data', file=sys.stderr)\n    sys.exit(7)\n")
+    with pytest.raises(MeasurementError, match=r"\(pipeline\).*exit code 7: out of data"):
+        isolate.measure(spec, settings)
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_an_exception_on_every_rung_is_the_targets(write: Write, settings: Settings) -> None:
+    spec = write("def work():\n    raise ValueError('no such batch')\n")
+    with pytest.raises(TargetFailedError, match="ValueError: no such batch") as caught:
+        isolate.measure(spec, settings)
+    assert caught.value.traceback.startswith("Traceback (most recent call last):\n  File ")
+    assert "job.py" in caught.value.traceback
+    assert f"xsp{os.sep}" not in caught.value.traceback
+
+
+@pytest.mark.usefixtures("two_rungs")
+def test_what_fails_before_the_measurement_is_not_tried_again(tmp_path: Path, write: Write) -> None:
+    spec = write("1 / 0\n")
+    with pytest.raises(TargetFailedError, match="ZeroDivisionError") as caught:
+        isolate.measure(spec, settings_of(2))
+    assert processes(tmp_path) == 1
+    assert caught.value.traceback.count("File ") == 1
+
+
+@pytest.mark.usefixtures("two_rungs")
+def test_an_unknown_target_is_not_tried_again(tmp_path: Path, write: Write) -> None:
+    spec = write("")
+    with pytest.raises(UnknownTargetError, match="did you mean work"):
+        isolate.measure(Spec(spec.target.replace(":work", ":wrok")), settings_of(2))
+    assert processes(tmp_path) == 1
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_a_process_that_hangs_is_ended(
+    write: Write, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolate, "SILENCE_S", 0.5)
+    with pytest.raises(MeasurementError, match="said nothing for 0 s and was ended"):
+        isolate.measure(write("time.sleep(600)\n"), settings)
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_what_a_target_prints_stays_away(
+    write: Write, settings: Settings, capfd: pytest.CaptureFixture[str]
+) -> None:
+    isolate.measure(write("print('loud')\nprint('loud', file=sys.stderr)\n"), settings)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("without_torch")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="needs python -P, of 3.11")
+def test_a_file_in_the_working_directory_shadows_nothing(
+    tmp_path: Path, write: Write, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "polars.py").write_text("raise RuntimeError('shadowed')\n")
+    spec = write("sys.path.remove(sys.path[0])\n")
+    isolate.measure(spec, settings).check()
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_no_folder_is_left_behind(
+    tmp_path: Path, write: Write, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    isolate.measure(write(""), settings)
+    with pytest.raises(UnknownTargetError):
+        isolate.measure(Spec(write("").target + "x"), settings)
+    assert list(folder.iterdir()) == []
+
+
+def interrupted(tmp_path: Path, spec: Spec, levels: str) -> tuple[int, str]:
+    """Start `xsp profile`, interrupt it once the file `ready` is there, and wait for it."""
+    command = [sys.executable, "-m", "xsp.cli", "profile", spec.target, "--levels", levels]
+    command += ["--runs", "3", "-o", str(tmp_path / "kept.xsp")]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as one:
+        wait_until((tmp_path / "ready").exists)
+        one.send_signal(signal.SIGINT)
+        _, said = one.communicate(timeout=60)
+    return one.returncode, said
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.02)
+
+
+HANGING = """
+def hang():
+    import subprocess
+    helper = subprocess.Popen(["sleep", "600"])
+    counter.with_name("helper").write_text(str(helper.pid))
+    counter.with_name("ready").touch()
+    time.sleep(600)
+"""
+
+
+def test_an_interrupt_ends_the_process_and_keeps_what_is_complete(
+    tmp_path: Path, write: Write
+) -> None:
+    code, said = interrupted(tmp_path, write(HANGING + "if number == 2:\n    hang()\n"), "2")
+    assert code == 130
+    trace = xsp.load(tmp_path / "kept.xsp")
+    assert trace.problems[0].code == isolate.INTERRUPTED
+    assert "Traceback" not in said
+    # Neither the process nor what it started goes on.
+    for name in ("processes", "helper"):
+        pid = int((tmp_path / name).read_text().split()[-1])
+        wait_until(partial(has_ended, pid))
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_an_interrupt_before_anything_is_complete_keeps_nothing(
+    tmp_path: Path, write: Write
+) -> None:
+    code, said = interrupted(tmp_path, write(HANGING + "hang()\n"), "model")
+    assert code == 130
+    assert said.strip() == "xsp: interrupted"
+    assert not (tmp_path / "kept.xsp").exists()
+
+
+def test_the_child_saves_what_it_collected(tmp_path: Path, write: Write) -> None:
+    code, told = child(tmp_path, write(""), "layer")
+    assert code == 0
+    names = {run.rung.name for run in Collected.load(tmp_path / "runs").runs}
+    assert names == {"bare", "layer"}
+    assert float(told.split()[-1]) == 1.0
+
+
+def test_the_child_says_why_it_cannot(tmp_path: Path, write: Write) -> None:
+    code, _ = child(tmp_path, Spec("torchvision:resnet18", device="cuda:nine"), "layer")
+    failure = json.loads((tmp_path / "failure.json").read_text())
+    assert code == 1
+    assert (failure["cause"], failure["early"]) == ("usage", True)
+
+
+def child(tmp_path: Path, spec: Spec, rung: str) -> tuple[int, str]:
+    """Run the child's part in this process, with a fake provider of layers."""
+    listen, speak = os.pipe()
+    isolate._Job(spec, settings_of(2, runs=3, budget=1.0), rung).save(tmp_path / "job.json", speak)
+    with registry.only(FakeProvider(FakeClock())), os.fdopen(listen) as said:
+        code = isolate.main(str(tmp_path / "job.json"), str(tmp_path))
+        os.close(speak)
+        return code, said.read()
+
+
+def test_measuring_here_uses_this_process(tmp_path: Path, write: Write) -> None:
+    with registry.only(FakeProvider(FakeClock())):
+        trace = isolate.measure_here(write(""), settings_of("model", runs=3, budget=1.0))
+    trace.check()
+    assert (tmp_path / "processes").read_text().split() == [str(os.getpid())]
+
+
+def test_measuring_here_tells_the_targets_exception_apart(write: Write) -> None:
+    with (
+        registry.only(FakeProvider(FakeClock())),
+        pytest.raises(TargetFailedError, match="ZeroDivisionError"),
+    ):
+        isolate.measure_here(write("1 / 0\n"), settings_of("model"))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(3, "ended with exit code 3"), (-11, "was ended by SIGSEGV"), (-63, "was ended by signal 63")],
+)
+def test_how_a_process_ended_is_said_in_words(code: int, said: str) -> None:
+    assert isolate._ended(code) == said

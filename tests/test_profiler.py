@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+from toy import Toy, ToyModel
+
+import xsp
+from xsp import registry
+from xsp.testing import FakeClock
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
+    """A toy framework that is the only provider, with its clock the only one."""
+    toy = Toy(FakeClock())
+    monkeypatch.setattr("xsp.session.SystemClock", lambda: toy.clock)
+    with registry.only(toy):
+        yield toy
+    assert toy.evaluations is None
+    assert toy._request is None
+
+
+def codes(trace: xsp.Trace) -> set[str]:
+    return {problem.code for problem in trace.problems}
+
+
+def counts(trace: xsp.Trace) -> dict[str, int]:
+    return {rung["rung"]: rung["runs"] for rung in trace.metadata["rungs"]}
+
+
+def test_one_call_is_repeated_until_the_plan_is_complete(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=5) as prof:
+        assert model(41) == 42
+    prof.trace.check()
+    assert counts(prof.trace)["op"] >= 5
+    assert model.calls > 15
+    assert set(prof.trace.spans["kind"]) == {"pipeline", "layer", "op"}
+
+
+def test_a_loop_gets_its_level_sets_in_turn_and_runs_exactly_as_written(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=4, replay=False) as prof:
+        assert [model(n) for n in range(200)] == list(range(1, 201))
+    assert model.calls == 200
+    assert counts(prof.trace)["layer"] == 4
+    assert "not-replayed" not in codes(prof.trace)
+
+
+def test_what_is_not_safe_is_not_repeated_and_the_trace_says_so(toy: Toy) -> None:
+    toy.unsafe = "gradients are on"
+    model = ToyModel(toy)
+    with xsp.profile(levels=2) as prof:
+        for n in range(7):
+            model(n)
+    assert model.calls == 7
+    [problem] = [p for p in prof.trace.problems if p.code == "not-replayed"]
+    assert "gradients are on" in problem.message
+    assert "replay=True" in problem.message
+
+
+def test_replay_true_repeats_all_the_same(toy: Toy) -> None:
+    toy.unsafe = "gradients are on"
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=3, replay=True) as prof:
+        model(1)
+    assert model.calls > 7
+    assert "not-replayed" not in codes(prof.trace)
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_few_unsafe_calls_leave_a_whole_tree_that_says_what_it_lacks(toy: Toy, calls: int) -> None:
+    toy.unsafe = "gradients are on"
+    with xsp.profile(levels=2) as prof:
+        for _ in range(calls):
+            ToyModel(toy)(1)
+    prof.trace.check()
+    assert codes(prof.trace) >= {"not-replayed", "carries-overhead"}
+    assert set(prof.trace.spans["kind"]) == {"pipeline", "layer", "op"}
+
+
+def test_a_block_without_a_model_has_no_trace_and_says_what_to_do(toy: Toy) -> None:
+    with xsp.profile() as prof:
+        pass
+    with pytest.raises(xsp.MeasurementError, match=r"prof\.evaluation\(\)"):
+        _ = prof.trace
+
+
+def test_a_profile_that_never_began_says_so() -> None:
+    with pytest.raises(xsp.MeasurementError, match="has not begun"):
+        _ = xsp.profile().trace
+
+
+@pytest.mark.parametrize("at", [1, 7])
+def test_the_models_exception_arrives_unchanged(toy: Toy, at: int) -> None:
+    model = ToyModel(toy)
+    model.raises_at = at
+    prof = xsp.profile(levels=2)
+    with pytest.raises(ZeroDivisionError, match="the model's own error"), prof:
+        _ = [model(n) for n in range(20)]
+    assert model.calls == at
+    if at == 7:
+        assert "cut-short" in codes(prof.trace)
+        assert prof.trace.root.name == "predict"
+
+
+def test_ctrl_c_ends_the_block_and_keeps_what_is_there(toy: Toy) -> None:
+    model = ToyModel(toy)
+    prof = xsp.profile(levels=2)
+
+    def interrupted() -> None:
+        with prof:
+            for n in range(7):
+                model(n)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert model.calls == 7
+    [problem] = [p for p in prof.trace.problems if p.code == "cut-short"]
+    assert "KeyboardInterrupt" in problem.message
+
+
+def test_nested_blocks_are_refused_and_the_outer_one_goes_on(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=1, runs=2) as prof:
+        model(1)
+        with pytest.raises(xsp.MeasurementError, match="a profile is under way"), xsp.profile():
+            pass
+    assert prof.trace.root.name == "predict"
+
+
+def test_evaluations_marked_by_hand_hold_everything_in_them(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=2) as prof:
+        model(0)
+        for n in range(20):
+            with prof.evaluation("request"):
+                model(model(n))
+    trace = prof.trace
+    trace.check()
+    assert trace.root.name == "request"
+    assert trace.root.latency_ns == 2 * model.latency_ns
+    assert trace.spans.filter(name="ToyModel").height == 2
+
+
+def test_an_exception_in_a_marked_evaluation_drops_that_one(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=1, runs=2) as prof:
+        for n in range(12):
+            with contextlib.suppress(KeyError), prof.evaluation():
+                model(n)
+                if n % 3 == 1:
+                    raise KeyError(n)
+    assert prof.trace.root.latency_ns == model.latency_ns
+
+
+def test_every_call_of_a_decorated_function_is_an_evaluation(toy: Toy) -> None:
+    model = ToyModel(toy)
+    prof = xsp.profile(levels=2, runs=3)
+
+    @prof
+    def predict(n: int) -> int:
+        """Predict."""
+        return model(n) + 1
+
+    assert [predict(n) for n in range(30)] == list(range(2, 32))
+    assert model.calls == 30
+    assert predict.__doc__ == "Predict."
+    assert prof.trace.root.name == "predict"
+    assert counts(prof.trace)["op"] == 3
+
+
+def test_a_decorated_function_may_call_itself(toy: Toy) -> None:
+    @xsp.profile(levels=1)
+    def down(n: int) -> int:
+        return n if n == 0 else down(n - 1)
+
+    assert down(5) == 0
+
+
+def test_a_decorated_coroutine_is_an_evaluation(toy: Toy) -> None:
+    prof = xsp.profile(levels=1, runs=1)
+
+    @prof
+    async def predict(n: int) -> int:
+        await asyncio.sleep(0)
+        return n
+
+    assert [asyncio.run(predict(n)) for n in range(5)] == list(range(5))
+    assert prof.trace.root.name == "predict"
+
+
+def test_calls_from_a_pool_of_threads_are_each_made_once(toy: Toy) -> None:
+    model = ToyModel(toy)
+    results: list[int] = []
+    with xsp.profile(levels=1, runs=2, replay=False) as prof:
+        model(0)
+        model(0)
+        model(0)
+        threads = [threading.Thread(target=lambda: results.append(model(1))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == [2] * 8
+    assert prof.trace.root.name == "predict"
+
+
+def test_the_child_of_a_fork_measures_nothing_and_the_parent_goes_on(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=1, runs=2) as prof:
+        model(0)
+        child = os.fork()
+        if child == 0:
+            with xsp.profile(levels=1):
+                os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        model(1)
+    assert prof.trace.root.name == "predict"
+
+
+def test_the_profile_can_be_used_again(toy: Toy) -> None:
+    prof = xsp.profile(levels=1, runs=2)
+    for blocks in (1, 2):
+        model = ToyModel(toy, blocks)
+        with prof:
+            model(0)
+        assert prof.trace.root.latency_ns == model.latency_ns

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsp.quantity import counted, duration, estimate, percent, printable, shorten
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "said"),
+    [
+        (0, "0 ns"),
+        (0.25, "0.25 ns"),
+        (1, "1.00 ns"),
+        (999.4, "999 ns"),
+        (999.6, "1.00 µs"),
+        (9_996, "10.0 µs"),
+        (99_960, "100 µs"),
+        (412_345, "412 µs"),
+        (999_600, "1.00 ms"),
+        (41_234_567, "41.2 ms"),
+        (3_141_592_653, "3.14 s"),
+        (1_234_000_000_000, "1,234 s"),
+        (-12_340, "-12.3 µs"),
+        (None, "—"),
+        (math.nan, "—"),
+        (math.inf, "—"),
+    ],
+)
+def test_durations_have_three_digits_and_a_fitting_unit(
+    nanoseconds: float | None, said: str
+) -> None:
+    assert duration(nanoseconds) == said
+
+
+@given(st.floats(1, 9.9e11))
+def test_durations_are_right_to_half_of_the_third_digit(nanoseconds: float) -> None:
+    number, unit = duration(nanoseconds).split()
+    scale = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
+    assert float(number) * scale == pytest.approx(nanoseconds, rel=0.00501)
+    assert len(re.sub(r"\D", "", number)) == 3
+
+
+@pytest.mark.parametrize(
+    ("latency", "margin", "said"),
+    [
+        (41_234_567.0, 312_000.0, ("41.2", "0.31", "ms")),
+        (3_214_000.0, 4_200.0, ("3.21", "0.004", "ms")),
+        (3_214_000.0, 12.0, ("3.21", "0.001", "ms")),
+        (412_000.0, 3_140.0, ("412", "3.1", "µs")),
+        (412_000.0, 98_700.0, ("412", "99", "µs")),
+        (412_000.0, 0.0, ("412", "0", "µs")),
+        (412_000.0, None, ("412", "", "µs")),
+        (412_000.0, math.nan, ("412", "", "µs")),
+        (None, None, ("—", "", "")),
+    ],
+)
+def test_margin_is_in_the_latencys_unit(
+    latency: float | None, margin: float | None, said: tuple[str, str, str]
+) -> None:
+    assert estimate(latency, margin) == said
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [(1, "100.0 %"), (0.07812, "7.8 %"), (0.0005, "0.1 %"), (0.0004, "<0.1 %"), (0, "0.0 %")],
+)
+def test_percentages_have_one_decimal_and_no_false_zero(part: float, said: str) -> None:
+    assert percent(part) == said
+
+
+def test_nouns_follow_their_number() -> None:
+    assert counted(0, "span") == "0 spans"
+    assert counted(1, "copy") == "1 copy"
+    assert counted(12_345, "copy") == "12,345 copies"
+    assert counted(2, "launch") == "2 launches"
+
+
+@given(st.text())
+def test_printable_text_prints(text: str) -> None:
+    assert printable(text).isprintable()
+
+
+@given(st.text(alphabet=st.characters(categories=("L", "N"))))
+def test_printable_leaves_letters_alone(text: str) -> None:
+    assert printable(text) == text
+
+
+@given(st.text(), st.integers(0, 40))
+def test_short_text_is_never_longer_than_asked(text: str, width: int) -> None:
+    short = shorten(text, width)
+    assert len(short) <= width
+    assert short == text or "…" in short or width == 0

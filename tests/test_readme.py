@@ -1,0 +1,50 @@
+"""The README tells the truth: its Python examples run, on tiny models."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TYPED = ROOT / "tests" / "typing" / "readme.py"
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+PREAMBLE = TYPED.read_text(encoding="utf-8").split(EXAMPLES[0])[0]
+
+
+@pytest.fixture
+def namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    pytest.importorskip("torch", reason="the README's models are PyTorch's")
+    monkeypatch.chdir(tmp_path)  # the examples save files
+    names: dict[str, Any] = {"__name__": "readme"}
+    exec(compile(PREAMBLE, str(TYPED), "exec"), names)
+    return names
+
+
+def test_the_readme_has_examples() -> None:
+    assert len(EXAMPLES) >= 4
+
+
+def test_the_typed_file_holds_the_examples_word_for_word() -> None:
+    typed = TYPED.read_text(encoding="utf-8")
+    assert [example for example in EXAMPLES if example not in typed] == []
+
+
+def test_the_examples_run_one_after_the_other(
+    namespace: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, example in enumerate(EXAMPLES):
+        exec(compile(example, f"README.md, example {number + 1}", "exec"), namespace)
+    assert "Linear" in capsys.readouterr().out
+    assert namespace["slowest"].height == 10
+    assert (Path.cwd() / "model.xsp").exists()
+
+
+def test_every_link_into_the_repository_leads_somewhere() -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", README)
+    assert targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import pytest
+from toy import Toy, ToyModel
+
+from xsp.clock import Clock
+from xsp.level import Kind
+from xsp.plan import Step
+from xsp.provider import ModelCall, Records, Request
+from xsp.row import SpanRows
+from xsp.run import Rung, ladder
+from xsp.session import Session
+from xsp.testing import FakeClock, FakeProvider, ReplayProvider, rows
+
+BARE, PIPELINE, LAYER, OP = ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})
+
+
+def toy_session(cost_ns: int = 0) -> tuple[Session, ModelCall, ToyModel]:
+    clock = FakeClock(1_000)
+    toy = Toy(clock, cost_ns=cost_ns)
+    model = ToyModel(toy)
+    return Session([toy], clock), ModelCall(model, (1,), subject="ToyModel"), model
+
+
+def test_a_visit_times_every_evaluation_but_those_that_settle() -> None:
+    session, call, model = toy_session()
+    assert session.visit(Step(BARE, 3, 2, round=0), call) == [model.latency_ns] * 3
+    assert model.calls == 5
+    assert len(session.runs()) == 3
+
+
+def test_each_rung_records_its_kinds_and_no_more() -> None:
+    session, call, _ = toy_session()
+    for rung in (BARE, PIPELINE, LAYER, OP):
+        session.visit(Step(rung, round=0), call)
+    kinds = [set(run.rows["kind"]) if run.rows is not None else set() for run in session.runs()]
+    assert kinds == [set(), {"pipeline"}, {"pipeline", "layer"}, {"pipeline", "layer", "op"}]
+
+
+def test_runs_hold_the_tree_of_each_evaluation() -> None:
+    session, call, _ = toy_session()
+    session.visit(Step(OP, 2, 1, round=0), call)
+    for run in session.runs():
+        assert run.rows is not None
+        names, parents = run.rows["name"].to_list(), run.rows["parent"].to_list()
+        assert len(names) == 1 + 1 + 3 * (1 + 2 + 2)
+        above = {name: names[parent] for name, parent in zip(names, parents, strict=True)}
+        assert (above["toy::op"], above["block1"], above["ToyModel"]) == (
+            "b",
+            "ToyModel",
+            "predict",
+        )
+
+
+def test_warming_up_counts_only_where_there_is_nothing_else() -> None:
+    session, call, _ = toy_session()
+    session.visit(Step(LAYER), call)
+    session.visit(Step(OP), call)
+    session.visit(Step(LAYER, round=0), call)
+    assert [(run.rung.name, run.round) for run in session.runs()] == [("op", -1), ("layer", 0)]
+
+
+def test_the_users_exception_passes_and_everything_is_disarmed() -> None:
+    session, call, model = toy_session()
+    model.raises_at = 2
+    with pytest.raises(ZeroDivisionError, match="the model's own error"):
+        session.visit(Step(LAYER, 3, round=0), call)
+    assert session.runs() == []
+    assert session.visit(Step(LAYER, round=0), call) == [model.latency_ns]
+
+
+class Failing(FakeProvider):
+    def __init__(self, clock: FakeClock, at: str) -> None:
+        super().__init__(clock, [Kind.LAYER], name="failing")
+        self.at = at
+
+    def start(self, clock: Clock, request: Request) -> None:
+        if self.at == "start":
+            raise RuntimeError("no start today")
+        super().start(clock, request)
+
+    def stop(self) -> Records:
+        if self.at == "stop":
+            raise RuntimeError("no stop today")
+        return super().stop()
+
+    def spans(self, records: Records) -> SpanRows:
+        if self.at == "spans":
+            raise RuntimeError("no spans today")
+        return super().spans(records)
+
+
+@pytest.mark.parametrize("at", ["start", "stop", "spans"])
+def test_a_provider_that_fails_is_named_and_costs_only_itself(at: str) -> None:
+    clock = FakeClock()
+    toy = Toy(clock, kinds=(Kind.OP,))
+    session = Session([Failing(clock, at), toy], clock)
+    call = ModelCall(ToyModel(toy), subject="ToyModel")
+    for _ in range(3):
+        session.visit(Step(OP, round=0), call)
+    runs = session.runs()
+    assert [set(run.rows["kind"]) for run in runs if run.rows is not None] == [
+        {"pipeline", "op"}
+    ] * 3
+    [problem] = session.problems
+    assert problem.code == "provider-failed"
+    assert "failing" in problem.message
+    assert f"no {at} today" in problem.message
+
+
+def test_dropped_records_and_providers_problems_are_named() -> None:
+    clock = FakeClock()
+    lossy = FakeProvider(clock, [Kind.LAYER], name="lossy")
+    replay = ReplayProvider(lossy, [Records((), dropped=3, problems=("the buffer was full",))])
+    session = Session([replay], clock)
+    session.visit(Step(LAYER, round=0), ModelCall(lambda: clock.advance(5)))
+    session.runs()
+    assert session.dropped == 3
+    assert {problem.code for problem in session.problems} == {"provider", "dropped"}
+
+
+def test_an_open_evaluation_ends_when_it_was_last_extended() -> None:
+    clock = FakeClock()
+    session = Session([], clock)
+    with session.open(Step(PIPELINE, round=0), "training step") as window:
+        clock.advance(100)
+        window.extend()
+        clock.advance(900)
+    [run] = session.runs()
+    assert run.latency_ns == 100
+    assert run.rows is not None
+    assert run.rows["name"].to_list() == ["training step"]
+
+
+def test_rows_by_hand_are_refused_when_they_are_not_rows() -> None:
+    assert rows().height == 0
+    with pytest.raises(ValueError, match="kind name start end"):
+        rows("op aten::add 1")
+
+
+def test_a_detail_rung_is_asked_for_detail() -> None:
+    clock = FakeClock()
+    asked: list[Request] = []
+
+    class Asking(FakeProvider):
+        def start(self, clock: Clock, request: Request) -> None:
+            asked.append(request)
+            super().start(clock, request)
+
+    session = Session([Asking(clock)], clock)
+    step = Step(Rung(LAYER.kinds, detail=True), round=0)
+    session.visit(step, ModelCall(lambda: clock.advance(1), whole_model=False))
+    assert asked == [Request(LAYER.kinds, detail=True, whole_model=False)]

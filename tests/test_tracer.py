@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import polars as pl
+import pytest
+
+import xsp
+from xsp import tracer
+from xsp.clock import SystemClock
+from xsp.level import Kind
+from xsp.provider import Request
+from xsp_levels.model import Model
+
+ALL = frozenset(Kind)
+
+
+@contextmanager
+def recording(kinds: frozenset[Kind] = ALL) -> Iterator[list[pl.DataFrame]]:
+    model, out = Model(), list[pl.DataFrame]()
+    model.start(SystemClock(), Request(kinds))
+    try:
+        yield out
+    finally:
+        out.append(model.spans(model.stop()))
+
+
+def test_nothing_is_recorded_while_nothing_profiles() -> None:
+    with xsp.span("a"):
+        pass
+    assert not tracer.is_armed()
+    assert tracer.disarm() == []
+
+
+def test_spans_carry_name_kind_times_thread_and_attributes() -> None:
+    with recording() as out, xsp.span("tokenize", batch=8):
+        pass
+    [row] = out[0].to_dicts()
+    assert (row["name"], row["kind"], row["attr.user.batch"]) == ("tokenize", "pipeline", 8)
+    assert row["end_ns"] >= row["start_ns"] > 0
+    assert row["thread"] == threading.get_ident()
+
+
+def test_only_spans_of_the_kinds_asked_for_are_recorded() -> None:
+    with recording(frozenset({Kind.PIPELINE})) as out, xsp.span("a"), xsp.span("b", level=2):
+        pass
+    assert out[0]["name"].to_list() == ["a"]
+
+
+def test_a_decorated_function_is_recorded_at_every_call() -> None:
+    @xsp.span("step", level="framework")
+    def step(n: int) -> int:
+        return n if n == 0 else step(n - 1)
+
+    with recording() as out:
+        assert step(2) == 0
+    assert out[0]["name"].to_list() == ["step"] * 3
+    assert set(out[0]["kind"]) == {"layer"}
+
+
+def test_an_exception_passes_and_is_noted() -> None:
+    with recording() as out, pytest.raises(KeyError, match="lost"), xsp.span("a"):
+        raise KeyError("lost")
+    assert out[0]["attr.error"].to_list() == ["KeyError"]
+
+
+def test_a_span_that_began_before_recording_is_left_out() -> None:
+    early = xsp.span("early")
+    early.__enter__()
+    with recording() as out:
+        early.__exit__(None, None, None)
+    assert out[0].height == 0
+
+
+def test_threads_keep_their_spans_apart() -> None:
+    def work() -> None:
+        with xsp.span("inner"):
+            pass
+
+    with recording() as out:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert out[0].height == 4
+
+
+def test_interleaved_tasks_state_their_parents() -> None:
+    async def request(name: str, gate: asyncio.Event, other: asyncio.Event) -> None:
+        with xsp.span(name):
+            gate.set()
+            await other.wait()
+            with xsp.span(f"{name}.child"):
+                await asyncio.sleep(0)
+
+    async def main() -> None:
+        one, two = asyncio.Event(), asyncio.Event()
+        await asyncio.gather(request("a", one, two), request("b", two, one))
+
+    with recording() as out:
+        asyncio.run(main())
+    rows: dict[str, dict[str, Any]] = {row["name"]: row for row in out[0].to_dicts()}
+    assert rows["a.child"]["parent_id"] == rows["a"]["id"]
+    assert rows["b.child"]["parent_id"] == rows["b"]["id"]
+    assert rows["a"]["parent_id"] == rows["b"]["parent_id"] == 0
+
+
+def test_a_decorated_coroutine_is_recorded_until_it_ends() -> None:
+    @xsp.span("slow")
+    async def slow() -> str:
+        await asyncio.sleep(0.002)
+        return "done"
+
+    with recording() as out:
+        assert asyncio.run(slow()) == "done"
+    [row] = out[0].to_dicts()
+    assert row["end_ns"] - row["start_ns"] >= 2_000_000
+
+
+def test_attributes_of_mixed_types_become_text() -> None:
+    with recording() as out:
+        for value in (1, "two", None, [3]):
+            with xsp.span("a", value=value):
+                pass
+    assert out[0]["attr.user.value"].to_list() == ["1", "two", None, "[3]"]
+
+
+@pytest.mark.parametrize("level", [0, 6, "gpu"])
+def test_an_unknown_level_is_refused_at_once(level: int | str) -> None:
+    with pytest.raises(ValueError, match="the levels are"):
+        xsp.span("a", level=level)

@@ -1,0 +1,91 @@
+"""A toy framework: a provider that watches, and a model that takes fake time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from xsp.level import Kind
+from xsp.provider import Evaluations, ModelCall
+from xsp.testing import FakeClock, FakeProvider
+
+LAYER_NS, OP_NS, GLUE_NS = 10_000, 3_000, 1_000
+
+
+class Toy(FakeProvider):
+    """Watches `ToyModel`s, whose layers and operators it also records."""
+
+    def __init__(
+        self, clock: FakeClock, *, cost_ns: int = 0, kinds: tuple[Kind, ...] = (Kind.LAYER, Kind.OP)
+    ) -> None:
+        super().__init__(clock, kinds, cost_ns=cost_ns, name="toy")
+        self.clock = clock
+        self.evaluations: Evaluations | None = None
+        self.unsafe: str | None = None
+        self.written = 0
+
+    def watch(self, evaluations: Evaluations) -> None:
+        self.evaluations = evaluations
+
+    def unwatch(self) -> None:
+        self.evaluations = None
+
+    def model_call(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> ModelCall | None:
+        if isinstance(function, ToyModel):
+            return ModelCall(function.forward, args, kwargs, subject="ToyModel")
+        return None
+
+    def hazard(self, call: ModelCall) -> str | None:
+        return self.unsafe
+
+    def conditions(self, call: ModelCall) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def versions(self, call: ModelCall) -> tuple[int, ...]:
+        return (self.written,)
+
+    def synchronize(self) -> None:
+        pass
+
+
+class ToyModel:
+    """`blocks` layers, each with two inner layers of one operator."""
+
+    def __init__(self, toy: Toy, blocks: int = 3) -> None:
+        self.toy, self.blocks, self.calls = toy, blocks, 0
+        self.raises_at: int | None = None
+
+    def __call__(self, x: int = 0) -> int:
+        evaluations = self.toy.evaluations
+        if evaluations is None:
+            return self.forward(x)
+        self.toy.evaluations = None
+        try:
+            call = ModelCall(self.forward, (x,), subject="ToyModel")
+            result: int = evaluations.run(call)
+            return result
+        finally:
+            self.toy.evaluations = evaluations
+
+    def forward(self, x: int = 0) -> int:
+        self.calls += 1
+        if self.calls == self.raises_at:
+            raise ZeroDivisionError("the model's own error")
+        clock, toy = self.toy.clock, self.toy
+        with toy.span("ToyModel"):
+            for number in range(self.blocks):
+                with toy.span(f"block{number}"):
+                    for inner in ("a", "b"):
+                        with toy.span(inner):
+                            clock.advance(LAYER_NS)
+                            with toy.span("toy::op", Kind.OP):
+                                clock.advance(OP_NS)
+                    clock.advance(GLUE_NS)
+        return x + 1
+
+    @property
+    def latency_ns(self) -> int:
+        return self.blocks * (2 * (LAYER_NS + OP_NS) + GLUE_NS)

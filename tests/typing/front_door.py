@@ -1,0 +1,28 @@
+"""What a type checker must know of the public names, beyond the README."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+
+import xsp
+
+
+def add(first: int, second: int) -> int:
+    return first + second
+
+
+decorated: Callable[[int, int], int] = xsp.profile(levels="framework")(add)
+spanned: Callable[[int, int], int] = xsp.span("add", level="model", size=3)(add)
+
+prof = xsp.profile(levels=("model", "framework"), runs=3, budget=1.5, replay=True)
+with prof as entered, entered.evaluation("request"):
+    total: int = decorated(1, 2)
+
+trace: xsp.Trace = xsp.measure(add, 1, second=2, levels=xsp.Level.MODEL, progress=print)
+frame: pl.DataFrame = trace.spans
+path: Path = trace.save("add.xsp")
+problems: tuple[xsp.Problem, ...] = xsp.load(path).problems
+codes: list[str] = [problem.code for problem in problems]

@@ -1,0 +1,47 @@
+"""The README's Python examples, word for word, so that mypy reads them; see test_readme.py."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval().requires_grad_(False)
+x = torch.ones(2, 8)
+images = [torch.rand(2, 8) for _ in range(12)]
+network = nn.Linear(8, 4)
+criterion = nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+loader = [(torch.ones(2, 8), torch.zeros(2, dtype=torch.long)) for _ in range(12)]
+
+# ruff: noqa: E402, T201  # the examples are kept as the README has them
+
+import xsp
+
+with torch.inference_mode(), xsp.profile(levels=2) as prof:
+    model(x)
+print(prof.trace)
+
+trace = xsp.measure(model, x, levels=2)
+trace.save("model.xsp")
+slowest = xsp.load("model.xsp").spans.sort("self_ns", descending=True).head(10)
+
+with xsp.profile(levels=2) as prof:
+    for batch, target in loader:
+        optimizer.zero_grad()
+        criterion(network(batch), target).backward()
+        optimizer.step()
+print(prof.trace)
+
+profiler = xsp.profile(levels=2)
+
+
+@profiler
+def classify(image: torch.Tensor) -> int:
+    with xsp.span("normalise"):
+        image = (image - image.mean()) / image.std()
+    return int(model(image).argmax())
+
+
+for image in images:
+    classify(image)
+print(profiler.trace)

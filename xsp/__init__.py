@@ -1,0 +1,66 @@
+"""xsp profiles machine-learning models across the whole stack.
+
+Importing it loads nothing heavy; what measures is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from xsp.errors import (
+    ExportError,
+    MeasurementError,
+    ProviderError,
+    TraceFormatError,
+    XspError,
+)
+from xsp.level import Kind, Level
+from xsp.tracer import span
+
+if TYPE_CHECKING:
+    from xsp.measurement import measure
+    from xsp.profiler import profile
+    from xsp.trace import Problem, Trace, load
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ExportError",
+    "Kind",
+    "Level",
+    "MeasurementError",
+    "Problem",
+    "ProviderError",
+    "Trace",
+    "TraceFormatError",
+    "XspError",
+    "__version__",
+    "load",
+    "measure",
+    "profile",
+    "span",
+]
+
+_HOMES = {
+    "Problem": "xsp.trace",
+    "Trace": "xsp.trace",
+    "load": "xsp.trace",
+    "measure": "xsp.measurement",
+    "profile": "xsp.profiler",
+}
+
+
+if not TYPE_CHECKING:  # else every misspelt name would pass the type checker
+
+    def __getattr__(name: str) -> Any:
+        """Load what is heavy when it is first asked for."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'xsp' has no attribute {name!r}")
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,367 @@
+"""The command line: `xsp profile`, `xsp show`, `xsp doctor`.
+
+Only click is imported at the top, so that help and completion come at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from xsp.plan import Settings
+    from xsp.target import Spec
+    from xsp.trace import Trace
+
+OK, TARGET_FAILED, USAGE, NOT_MEASURED, INTERRUPTED = 0, 1, 2, 3, 130
+
+T = TypeVar("T")
+
+_HELP = """\b
+Profile machine-learning models across the stack, without the profiler in the numbers.
+
+\b
+  xsp profile torchvision:resnet50      measure, print the tree, save the trace
+  xsp show resnet50.xsp                 print a saved trace again
+  xsp doctor                            what this machine can measure, and how well
+"""
+
+_EPILOG = """\b
+Exit codes:
+    0  done
+    1  the target raised an exception (a script: its own exit code)
+    2  wrong usage, or no such target
+    3  it could not be measured, or a file could not be read or written
+  130  interrupted; what was complete by then is kept
+
+\b
+Shell completion, for bash (zsh and fish alike), in ~/.bashrc:
+  eval "$(_XSP_COMPLETE=bash_source xsp)"
+"""
+
+
+@click.group(
+    help=_HELP,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="xsp")
+def cli() -> None:
+    """Hold the commands."""
+
+
+class _TargetCommand(click.Command):
+    """A command whose options may stand after the target too, unless that is a script."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_interspersed_args = False
+        options, _, _ = self.make_parser(ctx).parse_args(list(args))
+        # What follows a script is the script's own; what follows a name can only be ours.
+        ctx.allow_interspersed_args = not _looks_like_script(options.get("target"))
+        return super().parse_args(ctx, args)
+
+
+def _looks_like_script(target: object) -> bool:
+    return isinstance(target, str) and (target.endswith(".py") or ":" not in target)
+
+
+def _complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    from click.shell_completion import CompletionItem  # noqa: PLC0415
+
+    from xsp.target import SOURCES  # noqa: PLC0415
+
+    schemes = [f"{source}:" for source in SOURCES if source.startswith(incomplete)]
+    folder = Path(incomplete).parent
+    files = [str(path) for path in folder.glob("*") if path.is_dir() or path.suffix == ".py"]
+    matching = sorted(name for name in files if name.startswith(incomplete))
+    return [CompletionItem(name) for name in (*schemes, *matching)]
+
+
+class _TargetFailed(click.ClickException):
+    exit_code = TARGET_FAILED
+
+
+_PROFILE_HELP = """Measure TARGET on every rung, print its tree and save its trace.
+
+\b
+TARGET is one of
+  torchvision:NAME    timm:NAME    a model with random weights
+  transformers:NAME   a model type (bert), a class (BertForMaskedLM), or an
+                      Auto class with a type (AutoModelForCausalLM:gpt2)
+  path.py:function    called again and again, without arguments, but for
+                      batch and device if it has such parameters
+  script.py ARGS...   run once as it is; the models that it calls are measured
+
+A script's standard output stays its own: the tree goes to standard error.
+What a target prints in a process of its own (--isolate) is not shown.
+"""
+
+_PROFILE_EPILOG = """\b
+Examples:
+  xsp profile torchvision:resnet50 --batch 8
+  xsp profile timm:vit_base_patch16_224 --train -o vit-training.xsp
+  xsp profile transformers:bert --levels framework --budget 60
+  xsp profile transformers:AutoModelForCausalLM:gpt2 --json > gpt2.json
+  xsp profile predict.py:run
+  xsp profile --levels 2 train.py --epochs 3
+"""
+
+_SHOW_EPILOG = """\b
+Examples:
+  xsp show resnet50.xsp
+  xsp show resnet50.xsp --all | less
+  xsp show resnet50.xsp --json | jq '.spans[] | select(.kind == "layer") | .path'
+"""
+
+_DOCTOR_EPILOG = """\b
+Examples:
+  xsp doctor
+  xsp doctor --json | jq .disturbances
+"""
+
+
+@cli.command(cls=_TargetCommand, help=_PROFILE_HELP, epilog=_PROFILE_EPILOG)
+@click.argument("target", shell_complete=_complete_target)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--levels",
+    default="3",
+    show_default=True,
+    metavar="LEVELS",
+    help="Deepest level, by number or name; or several: model,framework,kernel.",
+)
+@click.option("--batch", type=click.IntRange(min=1), help="Batch size of a model.  [default: 1]")
+@click.option("--device", help="Where a model runs: cpu, cuda, cuda:1.  [default: cpu]")
+@click.option(
+    "--train", is_flag=True, help="Measure a training step: forward, loss, backward, SGD."
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Evaluations on each rung.  [default: until it is known to ±1 %]",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Seconds of measuring after which it is enough.  [default: 20]",
+)
+@click.option(
+    "--isolate/--no-isolate",
+    default=None,
+    help="A fresh process for each rung.  [default: --isolate; a script runs once, in one process]",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where to save the trace.  [default: NAME.xsp; with --json: nowhere]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the spans as JSON, not the tree.")
+@click.option(
+    "--timeline",
+    type=click.Choice(["exact", "measured"]),
+    default="exact",
+    show_default=True,
+    help="Times of the spans: without the profiler, or as measured.",
+)
+def profile(target: str, arguments: tuple[str, ...], **options: Any) -> int:
+    """Measure a target."""
+    from xsp.target import Spec  # noqa: PLC0415
+
+    spec = Spec(target, arguments, options["batch"], options["device"], train=options["train"])
+    settings = _settings(options)
+    _check_usage(spec, options)
+    if spec.kind == "script":
+        return _profile_script(spec, settings, options)
+    trace = _measure(spec, settings, isolate=options["isolate"] is not False)
+    trace = _drawn(trace, options["timeline"])
+    click.echo(_as_json(trace) if options["as_json"] else str(trace))
+    _save(trace, spec, options)
+    return INTERRUPTED if any(p.code == "interrupted" for p in trace.problems) else OK
+
+
+@cli.command(epilog=_SHOW_EPILOG)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    default=60,
+    show_default=True,
+    help="About how many rows to print.",
+)
+@click.option("--all", "everything", is_flag=True, help="Print every span.")
+@click.option("--json", "as_json", is_flag=True, help="Print metadata and spans as JSON.")
+def show(file: Path, rows: int, *, everything: bool, as_json: bool) -> None:
+    """Print the tree of the trace in FILE."""
+    from xsp.trace import load  # noqa: PLC0415
+
+    trace = load(file)
+    if as_json:
+        click.echo(_as_json(trace))
+    elif everything:
+        click.echo(trace.tree(rows=None, smallest=0.0))
+    else:
+        click.echo(trace.tree(rows=rows))
+
+
+@cli.command(epilog=_DOCTOR_EPILOG)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def doctor(*, as_json: bool) -> None:
+    """Say which levels this machine has, why others are missing, and what disturbs it."""
+    from xsp.doctor import diagnosis, render  # noqa: PLC0415
+
+    found = diagnosis()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    from rich.console import Console  # noqa: PLC0415
+
+    render(found, Console())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Carry out a command line and return its exit code; errors are said on standard error."""
+    from xsp.errors import XspError  # noqa: PLC0415
+
+    try:
+        code = cli.main(arguments, prog_name="xsp", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # as with `xsp show | head`
+        sys.stdout = None
+        return OK
+    except (XspError, OSError) as error:
+        return _fail(str(error), NOT_MEASURED)
+    return code if isinstance(code, int) else OK
+
+
+def main() -> NoReturn:
+    """Run the command line and end the process."""
+    sys.exit(run())
+
+
+def _settings(options: dict[str, Any]) -> Settings:
+    from xsp.plan import settings_of  # noqa: PLC0415
+
+    levels = options["levels"]
+    parsed = int(levels) if levels.lstrip("-").isdigit() else levels
+    return _usage(lambda: settings_of(parsed, runs=options["runs"], budget=options["budget"]))
+
+
+def _usage(work: Callable[[], T]) -> T:
+    """Return what `work` returns; a wrong argument is an error of usage."""
+    try:
+        return work()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _check_usage(spec: Spec, options: dict[str, Any]) -> None:
+    if _usage(lambda: spec.kind) != "script":
+        if spec.arguments:
+            raise click.UsageError(
+                f"{spec.target} takes no arguments of its own, and here are "
+                f"{' '.join(spec.arguments)!r}; only scripts do"
+            )
+        return
+    for option, why in _NOT_FOR_SCRIPTS.items():
+        if options[option]:
+            flag = option.removeprefix("as_")
+            raise click.UsageError(f"--{flag} is not for a script ({spec.target}): {why}")
+
+
+_NOT_FOR_SCRIPTS = {
+    "batch": "it chooses its batches itself",
+    "device": "it chooses its device itself",
+    "train": "it trains if it is written so, and its steps are found",
+    "isolate": "it runs once, as it is written; give path.py:function to measure a part of it",
+    "as_json": "its standard output is its own; use -o FILE, then xsp show --json FILE",
+}
+
+
+def _measure(spec: Spec, settings: Settings, *, isolate: bool) -> Trace:
+    from xsp import isolate as isolation  # noqa: PLC0415
+    from xsp.target import TargetFailedError, UnknownTargetError  # noqa: PLC0415
+
+    try:
+        if isolate:
+            return isolation.measure(spec, settings)
+        return isolation.measure_here(spec, settings)
+    except UnknownTargetError as error:
+        raise click.UsageError(str(error)) from error
+    except TargetFailedError as error:
+        click.echo(error.traceback, err=True, nl=False)
+        raise _TargetFailed(f"{spec.target} could not be measured: {error}") from error
+
+
+def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> int:
+    from xsp import profiler, script  # noqa: PLC0415
+    from xsp.errors import XspError  # noqa: PLC0415
+
+    profiling = profiler.profile(
+        settings.levels, runs=settings.runs, budget=settings.budget_s, progress=False
+    )
+    ending, code = script.Ending(OK), OK
+    try:
+        with profiling:
+            ending = _usage(lambda: script.execute(spec.target, spec.arguments))
+            ending.reraise()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BaseException as error:
+        if error is not ending.error:
+            raise
+    if ending.forked:  # the measurement is the parent's
+        sys.exit(ending.code)
+    try:
+        trace = _drawn(profiling.trace, options["timeline"])
+        click.echo(str(trace), err=True)
+        _save(trace, spec, options)
+    except (XspError, OSError) as error:
+        code = _fail(str(error), code or NOT_MEASURED)
+    if isinstance(ending.error, KeyboardInterrupt):
+        script.end_by_interrupt()
+    return ending.code or code
+
+
+def _drawn(trace: Trace, timeline: str) -> Trace:
+    if timeline == "exact":
+        return trace
+    from xsp.trace import Trace  # noqa: PLC0415
+
+    spans = trace.spans
+    measured = {name: spans[f"measured_{name}"] for name in ("start_ns", "end_ns")}
+    return Trace(spans.with_columns(**measured), trace.metadata)
+
+
+def _as_json(trace: Trace) -> str:
+    metadata = json.dumps(trace.metadata, default=dict)
+    return f'{{"metadata": {metadata}, "spans": {trace.spans.write_json()}}}'
+
+
+def _save(trace: Trace, spec: Spec, options: dict[str, Any]) -> None:
+    path = options["output"]
+    if path is None and options["as_json"]:
+        return
+    saved = trace.save(path or Path(f"{spec.name}.xsp"))
+    click.echo(f"saved to {saved}; print it again with: xsp show {saved}", err=True)
+
+
+def _fail(message: str, code: int) -> int:
+    click.echo(f"xsp: {message}", err=True)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""What a measurement collected: runs, to be saved, sent on, and made into a trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from xsp import __version__
+from xsp.environment import describe
+from xsp.errors import MeasurementError, TraceFormatError
+from xsp.level import Kind
+from xsp.merge import Merged, merge
+from xsp.plan import Settings
+from xsp.run import Run, Rung
+from xsp.selection import MEASURED
+from xsp.trace import FORMAT, Problem, Trace
+
+_ROWS, _FACTS = "rows.parquet", "runs.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The runs of one process.
+
+    Attributes:
+        runs: Every evaluation that counts.
+        problems: What went wrong on the way.
+        subject: What was measured, for people.
+        levels: For every level asked for, "measured" or why it is left out.
+    """
+
+    runs: tuple[Run, ...]
+    problems: tuple[Problem, ...]
+    subject: str
+    levels: Mapping[str, str]
+
+    def save(self, directory: str | Path) -> None:
+        """Write it into a directory, which is made if it is not there."""
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        frames = [
+            run.rows.with_columns(run=pl.lit(at, dtype=pl.Int64))
+            for at, run in enumerate(self.runs)
+            if run.rows is not None
+        ]
+        if frames:
+            pl.concat(frames, how="diagonal_relaxed").write_parquet(folder / _ROWS)
+        facts = {
+            "runs": [_run_facts(run) for run in self.runs],
+            "problems": [[problem.code, problem.message] for problem in self.problems],
+            "subject": self.subject,
+            "levels": dict(self.levels),
+        }
+        (folder / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Collected:
+        """Read what `save` wrote.
+
+        Raises:
+            TraceFormatError: It is not there, or not whole.
+        """
+        folder = Path(directory)
+        try:
+            facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+            frames = _frames(folder / _ROWS)
+        except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+            raise TraceFormatError(f"{folder} holds no complete runs: {error}") from error
+        return cls(
+            tuple(_run(fact, frames.get(at)) for at, fact in enumerate(facts["runs"])),
+            tuple(Problem(code, message) for code, message in facts["problems"]),
+            facts["subject"],
+            facts["levels"],
+        )
+
+
+def build(collected: Sequence[Collected], settings: Settings) -> Trace:
+    """Return the trace that the runs of one or several processes make.
+
+    Raises:
+        MeasurementError: There is not a single run.
+    """
+    runs = [
+        replace(run, process=number) for number, one in enumerate(collected) for run in one.runs
+    ]
+    if not runs:
+        raise MeasurementError("there is not a single complete evaluation to make a trace of")
+    merged = merge(runs, statistic=settings.statistic)
+    return Trace(merged.spans, _metadata(collected, merged, settings))
+
+
+def _metadata(collected: Sequence[Collected], merged: Merged, settings: Settings) -> dict[str, Any]:
+    levels = {label: state for one in collected for label, state in one.levels.items()}
+    left_out = [
+        Problem("level-left-out", f"the {label} level is left out: {state}")
+        for label, state in levels.items()
+        if state != MEASURED
+    ]
+    told = [problem for one in collected for problem in one.problems]
+    problems = dict.fromkeys((*told, *merged.problems, *left_out))
+    return {
+        "format": FORMAT,
+        "xsp_version": __version__,
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "name": collected[0].subject,
+        "problems": [{"code": p.code, "message": p.message} for p in problems],
+        "levels": levels,
+        "rungs": merged.rungs.to_dicts(),
+        "plan": settings.to_json(),
+        "environment": describe(),
+    }
+
+
+def _run_facts(run: Run) -> dict[str, Any]:
+    return {
+        "kinds": sorted(kind.value for kind in run.rung.kinds),
+        "detail": run.rung.detail,
+        "latency_ns": run.latency_ns,
+        "round": run.round,
+    }
+
+
+def _run(fact: Mapping[str, Any], rows: pl.DataFrame | None) -> Run:
+    rung = Rung(frozenset(Kind(kind) for kind in fact["kinds"]), detail=fact["detail"])
+    return Run(rung, fact["latency_ns"], rows, round=fact["round"])
+
+
+def _frames(path: Path) -> dict[int, pl.DataFrame]:
+    if not path.exists():
+        return {}
+    parts = pl.read_parquet(path).partition_by("run", as_dict=True, include_key=False)
+    return {int(key[0]): frame for key, frame in parts.items()}

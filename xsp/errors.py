@@ -1,0 +1,32 @@
+"""Every error that xsp raises on purpose.
+
+XspError
+├── ProviderError       a provider broke the contract, or its library failed
+├── MeasurementError    the measurement could not be made as asked
+├── TraceFormatError    a file is not a trace, or one that this version cannot read
+└── ExportError         spans could not be handed over
+
+Wrong arguments are `ValueError` and `TypeError`, as everywhere in Python.
+"""
+
+from __future__ import annotations
+
+
+class XspError(Exception):
+    """Root of the tree: catch it to catch whatever xsp raises on purpose."""
+
+
+class ProviderError(XspError):
+    """A provider broke its contract, or the library below it failed."""
+
+
+class MeasurementError(XspError):
+    """The measurement could not be made as asked."""
+
+
+class TraceFormatError(XspError):
+    """A file is not a trace, is damaged, or is newer than this version."""
+
+
+class ExportError(XspError):
+    """Spans could not be handed over to where they were sent."""

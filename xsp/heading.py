@@ -1,0 +1,106 @@
+"""What stands above a trace's tree: what was measured, how exact it is, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from xsp import shape
+from xsp.quantity import counted, estimate, printable
+
+_WORDS = {
+    "pipeline": "model",
+    "layer": "layers",
+    "op": "operators",
+    "call": "library calls",
+    "launch": "launches",
+    "kernel": "kernels",
+    "memcpy": "copies",
+    "memset": "sets",
+    "sync": "synchronisations",
+    "syscall": "system calls",
+}
+
+
+def headline(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
+    """Return the first line: name, latency of the model, what of it all is exact and what not."""
+    return " · ".join((f"{title(metadata)}  {model_latency(spans)}", *_claims(spans, metadata)))
+
+
+def title(metadata: Mapping[str, Any]) -> str:
+    """Return the printable name of what was measured."""
+    return printable(str(metadata.get("name") or "trace"))
+
+
+def model_latency(spans: pl.DataFrame) -> str:
+    """Return the root's latency with its 95 % interval's half width."""
+    if not spans.height:
+        return "no spans"
+    latency, low, high = spans.select("latency_ns", "latency_low_ns", "latency_high_ns").row(0)
+    margin = None if low is None or high is None else (high - low) / 2
+    value, plus_minus, unit = estimate(latency, margin)
+    return f"{value} ± {plus_minus} {unit}" if plus_minus else f"{value} {unit}".rstrip()
+
+
+def remarks(metadata: Mapping[str, Any]) -> list[str]:
+    """Return the trace's problems as printable sentences."""
+    return [
+        f"{printable(str(problem['code']))}: {printable(str(problem['message']))}"
+        for problem in metadata.get("problems", ())
+    ]
+
+
+def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
+    kinds = _exactness(spans)
+    exact = [_WORDS.get(kind, kind) for kind, row in kinds.items() if row["exact"] == row["known"]]
+    if exact := [kind for kind in exact if kind]:
+        yield f"exact: {', '.join(exact)}{_runs(spans)}"
+    inexact = [
+        _share_of(kind, row["inexact"], row["known"])
+        for kind, row in kinds.items()
+        if row["inexact"]
+    ]
+    if inexact:
+        yield f"still with overhead: {', '.join(inexact)}"
+    if missing := _missing(metadata):
+        yield f"not measured: {', '.join(missing)}"
+
+
+def _exactness(spans: pl.DataFrame) -> dict[str, dict[str, int]]:
+    """Return per kind how many latencies are known, how many exact, and how many not."""
+    exact = shape.field(spans, "exact", pl.Boolean)
+    counts = (
+        spans.select("kind", known=pl.col("latency_ns").is_not_null())
+        .with_columns(exact=exact)
+        .group_by("kind", maintain_order=True)
+        .agg(
+            pl.col("known").sum(),
+            exact=(pl.col("known") & pl.col("exact").fill_null(value=False)).sum(),
+            inexact=(pl.col("known") & ~pl.col("exact").fill_null(value=True)).sum(),
+        )
+        .filter(pl.col("known") > 0)
+    )
+    rows = {row["kind"]: row for row in counts.iter_rows(named=True)}
+    return {kind: rows[kind] for kind in sorted(rows, key=[*_WORDS, *rows].index)}
+
+
+def _runs(spans: pl.DataFrame) -> str:
+    fewest, most = spans.select(
+        pl.col("runs").min().alias("fewest"), pl.col("runs").max().alias("most")
+    ).row(0)
+    if not most:
+        return ""
+    return f" ({counted(most, 'run')})" if fewest == most else f" ({fewest} to {most} runs)"
+
+
+def _share_of(kind: str, part: int, whole: int) -> str:
+    word = _WORDS.get(kind, kind)
+    return word if part == whole else f"{part:,} of {whole:,} {word}"
+
+
+def _missing(metadata: Mapping[str, Any]) -> list[str]:
+    """Return the levels that were asked for and left out; a problem says why."""
+    levels = metadata.get("levels", {})
+    return [printable(str(level)) for level, state in levels.items() if state != "measured"]

@@ -1,0 +1,196 @@
+"""The integrity of a trace: what must hold of its spans, checked column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from xsp.errors import TraceFormatError
+from xsp.level import Kind
+
+# Columns of `trace.spans`; the struct `attributes` follows them.
+SPAN_SCHEMA: dict[str, Any] = {
+    "span_id": pl.UInt64,
+    "parent_id": pl.UInt64,  # null at the root
+    "level": pl.String,
+    "kind": pl.String,
+    "name": pl.String,
+    "path": pl.String,
+    "start_ns": pl.Int64,  # the timeline without overhead, from 0 at the root's start
+    "end_ns": pl.Int64,
+    "latency_ns": pl.Float64,
+    "latency_low_ns": pl.Float64,
+    "latency_high_ns": pl.Float64,
+    "self_ns": pl.Float64,
+    "overhead_ns": pl.Float64,
+    "device_ns": pl.Float64,
+    "measured_start_ns": pl.Int64,  # as the deepest run saw it
+    "measured_end_ns": pl.Int64,
+    "runs": pl.Int64,
+    "thread": pl.Int64,
+    "device": pl.Int32,
+    "stream": pl.Int64,
+    "correlation_id": pl.Int64,
+}
+
+_NEVER_NULL = ("span_id", "level", "kind", "name", "path", "start_ns", "end_ns", "runs")
+# Sums and differences of float nanoseconds: a millionth, or a nanosecond, is rounding.
+_SLACK = 1e-6
+
+
+def check_columns(spans: pl.DataFrame) -> None:
+    """Verify names, order and types of the columns.
+
+    Raises:
+        TraceFormatError: One is missing, unknown, misplaced or of another type.
+    """
+    expected = [*SPAN_SCHEMA, "attributes"]
+    if spans.columns != expected:
+        missing = [name for name in expected if name not in spans.columns]
+        unknown = [name for name in spans.columns if name not in expected]
+        raise TraceFormatError(
+            f"the columns of a trace are {expected}; missing: {missing}, unknown: {unknown}"
+            + ("" if missing or unknown else ", in another order")
+        )
+    wrong = [f"{n} is {spans.schema[n]}" for n, t in SPAN_SCHEMA.items() if spans.schema[n] != t]
+    if not isinstance(spans.schema["attributes"], pl.Struct):
+        wrong.append(f"attributes is {spans.schema['attributes']}")
+    if wrong:
+        raise TraceFormatError(f"columns of another type than a trace has: {', '.join(wrong)}")
+
+
+def check(spans: pl.DataFrame) -> None:
+    """Verify that spans are one well-formed tree whose drawn timeline nests.
+
+    Raises:
+        TraceFormatError: They are not; it names the first breach.
+    """
+    check_columns(spans)
+    if not spans.height:
+        raise TraceFormatError("a trace has at least its root, this one has no spans")
+    _check_identity(spans)
+    linked = _linked(spans)
+    _refuse(linked, _tree_breaches(linked))
+    _refuse(linked, _number_breaches())
+    _refuse(_siblings(linked), _sibling_breaches())
+    _check_self(linked)
+
+
+Breaches = Iterator[tuple[str, pl.Expr]]
+
+
+def _check_identity(spans: pl.DataFrame) -> None:
+    for name in _NEVER_NULL:
+        _refuse(spans, iter([(f"has no {name}", pl.col(name).is_null())]))
+    for name in ("span_id", "path"):
+        if spans[name].n_unique() != spans.height:
+            _refuse(spans, iter([(f"shares its {name}", pl.col(name).is_duplicated())]))
+
+
+def _linked(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return spans with the row number of each, and row number and drawn time of its parent."""
+    numbered = spans.with_row_index("row")
+    parents = numbered.select(
+        pl.col("span_id").alias("parent_id"),
+        pl.col("row").alias("parent_row"),
+        pl.col("start_ns").alias("parent_start"),
+        pl.col("end_ns").alias("parent_end"),
+        pl.col("thread").alias("parent_thread"),
+    )
+    return numbered.join(parents, on="parent_id", how="left", maintain_order="left")
+
+
+def _tree_breaches(linked: pl.DataFrame) -> Breaches:
+    first = pl.col("row") == 0
+    yield "has the id 0, which means no span", pl.col("span_id") == 0
+    yield "comes first but is not the root", first & pl.col("parent_id").is_not_null()
+    yield "is a second root", ~first & pl.col("parent_id").is_null()
+    yield "names a parent that is not there", ~first & pl.col("parent_row").is_null()
+    yield "comes before its parent", pl.col("parent_row") >= pl.col("row")
+    yield "is of an unknown kind", ~pl.col("kind").is_in([kind.value for kind in Kind])
+    levels = {kind.value: kind.level.label for kind in Kind}
+    yield "is not of its kind's level", pl.col("kind").replace(levels) != pl.col("level")
+    yield "ends before it starts", pl.col("end_ns") < pl.col("start_ns")
+    yield "does not start at 0", first & (pl.col("start_ns") != 0)
+    # What runs on a device may outlive the host span that asked for it.
+    outside = (pl.col("start_ns") < pl.col("parent_start")) | (
+        pl.col("end_ns") > pl.col("parent_end")
+    )
+    yield "is drawn outside of its parent", outside & pl.col("device").is_null()
+
+
+def _number_breaches() -> Breaches:
+    latency, low, high = (pl.col(f"latency{part}_ns") for part in ("", "_low", "_high"))
+    for name in ("latency_ns", "latency_low_ns", "latency_high_ns", "self_ns", "overhead_ns"):
+        yield f"has a {name} that is not a number", ~pl.col(name).is_finite()
+    yield "has a negative latency", latency < 0
+    yield "has a negative self_ns", pl.col("self_ns") < 0
+    yield "has negative runs", pl.col("runs") < 0
+    slack = _SLACK * pl.max_horizontal(latency, 1.0)
+    yield (
+        "has an interval that misses its latency",
+        (low > latency + slack) | (high < latency - slack),
+    )
+    yield "has an interval without a latency", latency.is_null() & low.is_not_null()
+
+
+def _siblings(linked: pl.DataFrame) -> pl.DataFrame:
+    """Return spans with their elder sibling on the same thread: its end, drawn and measured.
+
+    `overlap` is whether siblings of that parent and thread were measured at one
+    time (coroutines take turns on a thread): such siblings are drawn in lanes.
+    """
+    lane = ["parent_id", "thread"]
+    began, ended = pl.col("measured_start_ns"), pl.col("measured_end_ns")
+    return (
+        linked.filter(pl.col("device").is_null() & pl.col("parent_id").is_not_null())
+        .with_columns(
+            elder_start=pl.col("start_ns").shift(1).over(lane),
+            elder_end=pl.col("end_ns").shift(1).over(lane),
+            late=(began < ended.shift(1).over(lane)).fill_null(value=False),
+        )
+        .with_columns(overlap=pl.col("late").any().over(lane))
+    )
+
+
+def _sibling_breaches() -> Breaches:
+    yield (
+        "starts before the sibling that stands before it",
+        (pl.col("start_ns") < pl.col("elder_start")) & ~pl.col("overlap"),
+    )
+    yield (
+        "overlaps the sibling before it on the same thread",
+        (pl.col("start_ns") < pl.col("elder_end")) & ~pl.col("overlap"),
+    )
+
+
+def _check_self(linked: pl.DataFrame) -> None:
+    """Verify that own time and the children's latencies make up the latency."""
+    same = pl.col("thread").eq_missing(pl.col("parent_thread"))
+    sums = (
+        linked.filter(same & pl.col("parent_id").is_not_null())
+        .group_by("parent_id")
+        .agg(children_ns=pl.col("latency_ns").sum(), known=pl.col("latency_ns").is_not_null().all())
+    )
+    summed = linked.join(
+        sums, left_on="span_id", right_on="parent_id", how="left", maintain_order="left"
+    ).filter(pl.col("known").fill_null(value=True))
+    latency = pl.col("latency_ns")
+    expected = (latency - pl.col("children_ns").fill_null(0.0)).clip(lower_bound=0.0)
+    slack = 1.0 + _SLACK * pl.max_horizontal(latency, pl.col("children_ns").fill_null(0.0))
+    breach = (pl.col("self_ns") - expected).abs() > slack
+    _refuse(summed, iter([("has a self_ns that is not its latency less its children's", breach)]))
+
+
+def _refuse(spans: pl.DataFrame, breaches: Breaches) -> None:
+    """Raise for the first breach that a span commits, naming the span."""
+    for sentence, breach in breaches:
+        culprit = spans.filter(breach).head(1)
+        if culprit.height:
+            span = culprit.row(0, named=True)
+            raise TraceFormatError(
+                f"span {span['path']!r} (id {span['span_id']}) {sentence}: "
+                "the trace is damaged or was put together wrongly"
+            )

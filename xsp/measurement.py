@@ -1,0 +1,178 @@
+"""Measuring a callable: it is called again and again, rung by rung, in this process."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from xsp.collected import Collected, build
+from xsp.errors import MeasurementError
+from xsp.level import LevelSet
+from xsp.plan import Plan, Settings, settings_of
+from xsp.progress import Progress, progress_bar
+from xsp.provider import ModelCall
+from xsp.run import Rung
+from xsp.selection import Selection, select
+from xsp.session import Session
+from xsp.trace import Trace
+
+_running: list[str] = []
+if hasattr(os, "register_at_fork"):  # the child of a fork measures nothing
+    os.register_at_fork(after_in_child=_running.clear)
+
+
+def measure(
+    function: Callable[..., Any],
+    *args: Any,
+    levels: LevelSet = 3,
+    runs: int | None = None,
+    budget: float | None = None,
+    progress: bool | Progress | None = None,
+    **kwargs: Any,
+) -> Trace:
+    """Call `function(*args, **kwargs)` again and again, and return its trace.
+
+    Args:
+        function: A model, or anything that calls one. It is called some hundred
+            times, with the same arguments each time.
+        args: Its arguments.
+        levels: Levels to profile: a number or name (that and all above), or several.
+        runs: Evaluations on each rung; by default as many as it takes until the
+            model's latency is known to ±1 %.
+        budget: Seconds after which to stop all the same; 20 by default.
+        progress: Whether to show a progress bar, by default on a terminal; or a
+            function that is told the fraction done.
+        kwargs: Its keyword arguments.
+
+    Raises:
+        ValueError: A level is unknown, or a number out of range.
+        MeasurementError: Another profile is running in this process.
+    """
+    settings = settings_of(levels, runs=runs, budget=budget)
+    collected = collect(function, args, kwargs, settings=settings, progress=progress)
+    return build([collected], settings)
+
+
+def collect(
+    function: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    settings: Settings,
+    rungs: Sequence[str] | None = None,
+    progress: bool | Progress | None = None,
+) -> Collected:
+    """Measure a callable in this process and return the runs, not yet merged.
+
+    Args:
+        function: What is called.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        settings: How to measure.
+        rungs: Names of the rungs to run beside the bare one; None for all.
+        progress: As for `measure`.
+
+    Raises:
+        ValueError: A rung is unknown.
+        MeasurementError: Another profile is running in this process.
+    """
+    selection = select(settings.levels)
+    chosen = _chosen(selection, rungs)
+    session = Session(selection.providers)
+    call = _model_call(session, function, tuple(args), dict(kwargs or {}))
+    title = f"measuring {call.subject}"
+    with exclusively(title), progress_bar(progress, title) as tell:
+        carry_out(Plan(chosen, settings, repeatable=True), session, call, tell)
+    return collected_by(session, selection, call.subject)
+
+
+def rung_names(settings: Settings) -> list[str]:
+    """Return the names of the rungs that can be run here, without the bare one."""
+    return [rung.name for rung in select(settings.levels).rungs if rung.kinds]
+
+
+def carry_out(plan: Plan, session: Session, call: ModelCall, tell: Progress) -> None:
+    """Make the call as often as the plan wants it; its exceptions pass through."""
+    versions = [watcher.versions(call) for watcher in session.watchers]
+    checked = False
+    while (step := plan.next()) is not None:
+        before = session.clock.now()
+        latencies = session.visit(step, call)
+        plan.record(step, latencies, spent_ns=session.clock.now() - before)
+        if not checked:
+            checked = True
+            _check_arguments(session, call, versions)
+        tell(plan.fraction)
+
+
+def collected_by(session: Session, selection: Selection, subject: str) -> Collected:
+    """Return what a session has collected, interpreted."""
+    runs = tuple(session.runs())
+    return Collected(runs, session.problems, subject, selection.levels)
+
+
+@contextmanager
+def exclusively(what: str) -> Iterator[None]:
+    """Let nothing else be measured in this process meanwhile.
+
+    Raises:
+        MeasurementError: Something is being measured already.
+    """
+    if _running:
+        raise MeasurementError(
+            f"{_running[0]} is under way in this process, and two at a time would measure each "
+            "other: end it first, or mark parts of it with xsp.span"
+        )
+    _running.append(what)
+    try:
+        yield
+    finally:
+        _running.clear()
+
+
+def is_running() -> bool:
+    """Return whether something is being measured in this process."""
+    return bool(_running)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return what to call a function or callable object."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return str(function.__name__)
+    return type(function).__name__
+
+
+def _chosen(selection: Selection, names: Sequence[str] | None) -> tuple[Rung, ...]:
+    if names is None:
+        return selection.rungs
+    known = {rung.name: rung for rung in selection.rungs}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"there is no rung {unknown[0]!r} here; there are {', '.join(known)}")
+    return tuple(rung for name, rung in known.items() if name in names or not rung.kinds)
+
+
+def _model_call(
+    session: Session, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> ModelCall:
+    for watcher in session.watchers:
+        call = watcher.model_call(function, args, kwargs)
+        if call is not None:
+            return call
+    name = name_of(function)
+    return ModelCall(function, args, kwargs, name=name, subject=name, whole_model=False)
+
+
+def _check_arguments(session: Session, call: ModelCall, versions: list[tuple[int, ...]]) -> None:
+    if versions != [watcher.versions(call) for watcher in session.watchers]:
+        session.problem(
+            "input-written",
+            f"{call.subject} writes to its input: every evaluation after the first saw other "
+            "values. Measure a function that copies the input first",
+        )

@@ -1,0 +1,220 @@
+"""Merging: from the runs of all rungs to one tree of latencies without overhead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from xsp import finding
+from xsp.errors import MeasurementError
+from xsp.ladder import Cost, Ladder, Latencies, Step, climb, latencies
+from xsp.level import Kind
+from xsp.observation import Observations, observe, process_factors
+from xsp.path import Keys, path_names
+from xsp.row import ATTRIBUTE
+from xsp.run import Run
+from xsp.structure import Structure, structure_of, typical_run
+from xsp.summary import STATISTICS, bootstrap_interval, summarise
+from xsp.timeline import Timeline, rebuild
+from xsp.trace import Problem
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_LEVELS = {kind.value: kind.level.label for kind in Kind}
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """One measurement as one tree.
+
+    Attributes:
+        spans: One row per span, see `docs/trace.md`; root first, parents before
+            children, otherwise by measured start.
+        problems: What a reader should know before trusting a number.
+        rungs: One row per rung: `rung`, `runs`, `latency_ns` of the model there with
+            its interval (`latency_low_ns`, `latency_high_ns`), `overhead_ns` over the
+            pipeline rung, `spans`, and `share_ns` with `share_low_ns`, `share_high_ns`.
+    """
+
+    spans: pl.DataFrame
+    problems: tuple[Problem, ...]
+    rungs: pl.DataFrame
+
+
+def merge(
+    runs: Sequence[Run],
+    *,
+    statistic: str = "trimmed",
+    timeline: Literal["exact", "measured"] = "exact",
+) -> Merged:
+    """Return the tree that all runs of a measurement make together.
+
+    Args:
+        runs: In the order in which they were made.
+        statistic: How runs are summarised: one of `xsp.summary.STATISTICS`.
+        timeline: What `start_ns` and `end_ns` are: the times without overhead, or
+            those that the deepest run measured.
+
+    Raises:
+        MeasurementError: No run recorded any span.
+        ValueError: `statistic` or `timeline` is unknown.
+    """
+    if statistic not in STATISTICS:
+        raise ValueError(f"there is no statistic {statistic!r}; there are {', '.join(STATISTICS)}")
+    if timeline not in ("exact", "measured"):
+        raise ValueError(f"timeline is 'exact' or 'measured', not {timeline!r}")
+    if not any(run.rows is not None and not run.rung.detail for run in runs):
+        raise MeasurementError(
+            "nothing to merge: no run recorded a span; was the model called while profiling?"
+        )
+    factors, apart = process_factors(runs)
+    seen = observe(runs)
+    steps = climb(runs, seen, factors=factors)
+    structure = structure_of(seen, typical_run(seen, steps[-1].members.tolist()))
+    ladder = Ladder(steps, structure, seen=seen, factors=factors)
+    costs = ladder.costs()
+    found = latencies(ladder, costs, structure=structure, statistic=statistic)
+    evidence = finding.Evidence(runs, seen, steps, costs, structure, found)
+    times = _timeline(structure, found, timeline)
+    measured = summarise(ladder.durations(steps[-1]), statistic)
+    detail = [i for i, run in enumerate(seen.runs) if run.rung.detail]
+    attributes = _attributes(structure, seen, detail, found, times)
+    spans = _spans(structure, found, times, measured - found.value_ns, attributes)
+    return Merged(spans, finding.problems(evidence, apart), _rungs(runs, steps, costs, statistic))
+
+
+def _timeline(structure: Structure, found: Latencies, timeline: str) -> Timeline:
+    if timeline == "measured":
+        nothing = np.full(len(structure.parent), np.nan)
+        return Timeline(structure.start_ns, structure.end_ns, nothing)
+    lanes = structure.rows.select(
+        pl.struct("thread", "device", "stream").rank("dense").cast(pl.Int64)
+    )
+    return rebuild(
+        structure.parent,
+        lanes.to_series().to_numpy(),
+        start_ns=structure.start_ns,
+        end_ns=structure.end_ns,
+        latency_ns=found.value_ns,
+    )
+
+
+def _spans(
+    structure: Structure,
+    found: Latencies,
+    times: Timeline,
+    overhead: Floats,
+    attributes: pl.Series,
+) -> pl.DataFrame:
+    parent, rows = structure.parent, structure.rows
+    names = rows["name"].to_list()
+    columns = {
+        "span_id": structure.key,
+        "parent_id": structure.key[np.maximum(parent, 0)],
+        "level": rows["kind"].cast(pl.String).replace_strict(_LEVELS),
+        "kind": rows["kind"].cast(pl.String),
+        "name": names,
+        "path": path_names(names, parent.tolist()),
+        "start_ns": times.start_ns,
+        "end_ns": times.end_ns,
+        "latency_ns": found.value_ns,
+        "latency_low_ns": found.low_ns,
+        "latency_high_ns": found.high_ns,
+        "self_ns": _self_times(structure, found.value_ns),
+        "overhead_ns": overhead,
+        "device_ns": np.full(len(parent), np.nan),
+        "measured_start_ns": structure.start_ns,
+        "measured_end_ns": structure.end_ns,
+        "runs": found.runs,
+        **{name: rows[name] for name in ("thread", "device", "stream", "correlation_id")},
+        "attributes": attributes,
+    }
+    orphan = pl.Series(parent < 0)
+    return (
+        pl.DataFrame(columns)
+        .with_columns(pl.col(pl.Float64).fill_nan(None))
+        .with_columns(parent_id=pl.when(~orphan).then("parent_id"))
+    )
+
+
+def _self_times(structure: Structure, latency: Floats) -> Floats:
+    """Return each span's latency less that of its children on its own thread."""
+    thread = structure.rows["thread"].fill_null(-1).to_numpy()
+    parent = structure.parent
+    child = np.flatnonzero((parent >= 0) & (thread == thread[parent]))
+    inside = np.bincount(parent[child], weights=latency[child], minlength=len(parent))
+    own: Floats = np.maximum(latency - inside, 0.0)
+    return own
+
+
+def _attributes(
+    structure: Structure,
+    seen: Observations,
+    detail: Sequence[int],
+    found: Latencies,
+    times: Timeline,
+) -> pl.Series:
+    """Return what else is known of each span: recorded, taken from detail runs, or merged."""
+    frame = _attribute_columns(structure.rows, structure.key)
+    for run in detail:
+        rows = seen.runs[run].rows
+        assert rows is not None
+        more = _attribute_columns(rows, seen.key[seen.of(run)])
+        frame = _filled(frame, more)
+    frame = frame.with_columns(
+        exact=pl.Series(found.exact), scaled_ns=pl.Series(times.scaled_ns).fill_nan(None)
+    )
+    return frame.drop("key").to_struct("attributes")
+
+
+def _attribute_columns(rows: pl.DataFrame, key: Keys) -> pl.DataFrame:
+    names = [name for name in rows.columns if name.startswith(ATTRIBUTE)]
+    columns = [pl.col(name).alias(name.removeprefix(ATTRIBUTE)) for name in names]
+    return rows.select(pl.Series("key", key), *columns)
+
+
+def _filled(frame: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame with what it lacks taken from the rows of the same paths."""
+    joined = frame.join(more, on="key", how="left", maintain_order="left", suffix="\0")
+    both = [name for name in more.columns if name != "key" and name in frame.columns]
+    filled = [pl.coalesce(name, f"{name}\0").alias(name) for name in both]
+    return joined.with_columns(filled).drop(f"{name}\0" for name in both)
+
+
+def _rungs(
+    runs: Sequence[Run], steps: Sequence[Step], costs: Sequence[Cost], statistic: str
+) -> pl.DataFrame:
+    base = next((step for step in steps if step.order == 0), steps[0])
+    without = float(summarise(base.root_ns[:, None], statistic)[0])
+    rows = []
+    for step, cost in zip(steps, costs, strict=True):
+        latency = float(summarise(step.root_ns[:, None], statistic)[0])
+        low, high = bootstrap_interval(step.root_ns[:, None], statistic)
+        heights = [run.rows.height for run in step.runs if run.rows is not None]
+        share = cost.shares
+        rows.append(
+            {
+                "rung": step.name,
+                "runs": len(step.runs),
+                "latency_ns": latency,
+                "latency_low_ns": float(low[0]),
+                "latency_high_ns": float(high[0]),
+                "overhead_ns": latency - without,
+                "spans": int(np.median(heights)) if heights else 0,
+                "share_ns": share.pooled_ns if share else float("nan"),
+                "share_low_ns": share.low_ns if share else float("nan"),
+                "share_high_ns": share.high_ns if share else float("nan"),
+            }
+        )
+    detail = [run for run in runs if run.rung.detail]
+    if detail:
+        rows.append({"rung": "detail", "runs": len(detail)})
+    return pl.DataFrame(rows, infer_schema_length=None).with_columns(
+        pl.col(pl.Float64).fill_nan(None)
+    )

@@ -1,0 +1,223 @@
+"""The plan: which rungs are run, in what order, how often, and when it is enough."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from xsp.level import Level, LevelSet, parse_levels
+from xsp.run import Rung
+from xsp.summary import bootstrap_interval, trimmed_mean
+
+VISIT_NS = 10_000_000  # a visit lasts about this long, if the model is quicker
+VISIT_EVALUATIONS = 40  # and holds no more evaluations than this
+SETTLE_NS = 3_000_000  # what the last visit left in the caches is gone after this long
+SLOW_NS = 500_000_000  # a model slower than this does not notice what is in the caches
+MOST_SETTLING = 100
+FEWEST_ROUNDS = 10
+MOST_ROUNDS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a measurement is to be made.
+
+    Attributes:
+        levels: Levels asked for.
+        runs: Evaluations on every rung; None: until it is precise enough.
+        budget_s: Seconds after which it ends even if it is not.
+        precision: Half width of the model latency's 95 % interval, as a fraction,
+            that is precise enough.
+        warmup: Evaluations before the first that counts.
+        statistic: How runs are summarised: trimmed, median, mean or min.
+    """
+
+    levels: frozenset[Level] = field(default_factory=lambda: parse_levels(3))
+    runs: int | None = None
+    budget_s: float = 20.0
+    precision: float = 0.01
+    warmup: int = 3
+    statistic: str = "trimmed"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be measured by.
+
+        Raises:
+            ValueError: A number is out of its range.
+        """
+        if self.runs is not None and self.runs < 1:
+            raise ValueError(f"runs={self.runs}: at least one evaluation per rung is needed")
+        if not self.budget_s > 0:
+            raise ValueError(f"budget={self.budget_s}: the time budget is in seconds, above 0")
+        if not 0 < self.precision < 1:
+            raise ValueError(f"precision={self.precision}: a fraction between 0 and 1, as 0.01")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as what JSON can hold."""
+        return asdict(self) | {"levels": sorted(level.label for level in self.levels)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Settings:
+        """Return the settings that `to_json` wrote."""
+        return cls(**{**data, "levels": parse_levels(tuple(data["levels"]))})
+
+
+def settings_of(
+    levels: LevelSet, *, runs: int | None = None, budget: float | None = None
+) -> Settings:
+    """Return the settings behind the arguments of the front door.
+
+    Raises:
+        ValueError: A level is unknown, or a number out of range.
+        TypeError: `levels` is no level set.
+    """
+    settings = Settings(levels=parse_levels(levels), runs=runs)
+    return settings if budget is None else replace(settings, budget_s=float(budget))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One visit of a rung.
+
+    Attributes:
+        rung: What is recorded.
+        evaluations: How many evaluations are timed.
+        settle: How many come before them, untimed, so that what the last visit
+            left in the caches is gone.
+        round: Which round it belongs to; -1 for warming up.
+    """
+
+    rung: Rung
+    evaluations: int = 1
+    settle: int = 0
+    round: int = -1
+
+    @property
+    def counts(self) -> bool:
+        """Whether its latencies count."""
+        return self.round >= 0
+
+
+class Plan:
+    """Deals out steps until every rung's model latency is known well enough.
+
+    Rounds are interleaved: each visits every rung once, in an order that turns
+    from round to round, so that drift hits all rungs alike. The bare rung comes
+    first and last.
+
+    Args:
+        rungs: The ladder, bare rung first; a detail rung may be among them.
+        settings: When it is enough.
+        repeatable: Whether the caller can evaluate several times in one step, and
+            as often as it likes; else every step is one evaluation.
+    """
+
+    def __init__(self, rungs: Sequence[Rung], settings: Settings, *, repeatable: bool) -> None:
+        self.settings = settings
+        self.repeatable = repeatable
+        self.latencies: dict[Rung, list[int]] = defaultdict(list)
+        self.spent_ns = 0
+        self._timed = [rung for rung in rungs if not rung.detail]
+        self._detail = [rung for rung in rungs if rung.detail]
+        self._round = 0
+        self._last_round = False
+        self._queue = self._warming()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to be run."""
+        return not self._queue
+
+    @property
+    def fraction(self) -> float:
+        """Return how much of it is done, from 0 to 1, as far as one can tell."""
+        if self.done:
+            return 1.0
+        by_time = self.spent_ns / 1e9 / self.settings.budget_s
+        if self.settings.runs:
+            fewest = min(len(self.latencies[rung]) for rung in self._timed)
+            return min(0.99, max(by_time, fewest / self.settings.runs))
+        return min(0.99, by_time)
+
+    def next(self) -> Step | None:
+        """Return the next step, or None when it is enough."""
+        return self._queue[0] if self._queue else None
+
+    def record(self, step: Step, latencies: Sequence[int], *, spent_ns: int) -> None:
+        """Take note that a step was made.
+
+        Args:
+            step: The step, as `next` gave it.
+            latencies: Model latencies of its timed evaluations, in ns.
+            spent_ns: How long it took in all.
+        """
+        if self._queue and self._queue[0] == step:
+            self._queue.pop(0)
+        self.spent_ns += spent_ns
+        if step.counts:
+            self.latencies[step.rung].extend(latencies)
+        if not self._queue and not self._last_round:
+            self._queue = self._closing() if self._enough() else self._next_round(latencies)
+
+    def _warming(self) -> list[Step]:
+        # A profiler's first use in a process can take seconds. What a program does by
+        # itself is never thrown away, so its first evaluation shows all that can be
+        # seen: should it remain the only one, it is the trace.
+        steps = [Step(self._timed[-1])]
+        if self.repeatable:
+            bare = [Step(self._timed[0]) for _ in range(self.settings.warmup)]
+            steps = [*bare, *(Step(rung) for rung in self._timed[1:])]
+        return [*steps, *self._visits(0, latency_ns=None)]
+
+    def _next_round(self, latencies: Sequence[int]) -> list[Step]:
+        self._round += 1
+        return self._visits(self._round, latency_ns=self._typical(latencies))
+
+    def _typical(self, latencies: Sequence[int]) -> float | None:
+        known = self.latencies[self._timed[0]] or latencies
+        return float(np.median(known)) if len(known) else None
+
+    def _visits(self, number: int, latency_ns: float | None) -> list[Step]:
+        turn = number % len(self._timed)
+        order = self._timed[turn:] + self._timed[:turn]
+        evaluations, settle = self._size(latency_ns)
+        return [Step(rung, evaluations, settle, number) for rung in order]
+
+    def _size(self, latency_ns: float | None) -> tuple[int, int]:
+        if not self.repeatable or latency_ns is None or latency_ns > SLOW_NS:
+            return 1, 0
+        latency_ns = max(latency_ns, 1.0)
+        evaluations = min(VISIT_EVALUATIONS, math.ceil(VISIT_NS / latency_ns))
+        if self.settings.runs:
+            evaluations = min(evaluations, max(1, self.settings.runs // 3))
+        return evaluations, min(MOST_SETTLING, math.ceil(SETTLE_NS / latency_ns))
+
+    def _closing(self) -> list[Step]:
+        self._last_round = True
+        _, settle = self._size(self._typical(()))
+        detail = [Step(rung, 1, 0, self._round) for rung in self._detail]
+        # As many as the first rounds had, so that the two ends can be compared.
+        last = Step(self._timed[0], 3 if self.repeatable else 1, settle, self._round + 1)
+        return [*detail, last]
+
+    def _enough(self) -> bool:
+        if not self._timed or self.spent_ns >= self.settings.budget_s * 1e9:
+            return True
+        fewest = min(len(self.latencies[rung]) for rung in self._timed)
+        if self.settings.runs:
+            return fewest >= self.settings.runs
+        rounds = self._round + 1
+        if rounds < FEWEST_ROUNDS:
+            return False
+        return rounds >= MOST_ROUNDS or all(self._precise(rung) for rung in self._timed)
+
+    def _precise(self, rung: Rung) -> bool:
+        values = np.asarray(self.latencies[rung], dtype=np.float64)[:, None]
+        low, high = bootstrap_interval(values, self.settings.statistic)
+        half_width = float(high[0] - low[0]) / 2
+        return half_width <= self.settings.precision * float(trimmed_mean(values)[0])

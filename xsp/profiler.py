@@ -1,0 +1,241 @@
+"""Profiling what a program does by itself: a `with` block, or a decorated function."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from xsp.collected import build
+from xsp.dealer import Dealer, watching
+from xsp.errors import MeasurementError
+from xsp.level import LevelSet
+from xsp.measurement import carry_out, collected_by, exclusively, is_running, name_of
+from xsp.plan import Plan, settings_of
+from xsp.progress import Progress, progress_bar
+from xsp.provider import ModelCall
+from xsp.selection import select
+from xsp.session import Session
+from xsp.trace import Trace
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class profile:  # noqa: N801  # reads as what it is in a with statement
+    """Profile what happens in a `with` block, or every call of a decorated function.
+
+    In a block the outermost call of a model is an evaluation (in training: the
+    step, up to and with the optimiser's), and the plan is dealt out over the
+    evaluations as they come. If the block ends before the plan is complete, the
+    last evaluation is repeated until it is, where that is safe.
+
+    Args:
+        levels: Levels to profile: a number or name (that and all above), or several.
+        runs: Evaluations on each rung; by default as many as it takes until the
+            model's latency is known to ±1 %.
+        budget: Seconds of evaluating after which it is enough; 20 by default.
+        replay: Whether the last evaluation may be repeated after the block; None
+            for "if the model is in eval mode and gradients are off".
+        progress: Whether to show a progress bar while repeating, by default on a
+            terminal; or a function that is told the fraction done.
+
+    Raises:
+        ValueError: A level is unknown, or a number out of range.
+    """
+
+    def __init__(
+        self,
+        levels: LevelSet = 3,
+        *,
+        runs: int | None = None,
+        budget: float | None = None,
+        replay: bool | None = None,
+        progress: bool | Progress | None = None,
+    ) -> None:
+        self._settings = settings_of(levels, runs=runs, budget=budget)
+        self._replay = replay
+        self._progress = progress
+        self._stack = ExitStack()
+        self._process = 0
+        self._dealer: Dealer | None = None
+        self._trace: Trace | None = None
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of what has been evaluated so far.
+
+        Raises:
+            MeasurementError: Nothing has been evaluated.
+        """
+        if self._trace is None:
+            self._trace = self._build()
+        return self._trace
+
+    def __enter__(self) -> profile:
+        """Begin to look out for evaluations.
+
+        Raises:
+            MeasurementError: Something is being measured in this process already.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(exclusively("a profile"))
+            self._begin()
+            stack.enter_context(watching(self._dealing.session.watchers, self._dealing))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        stack, self._stack = self._stack, ExitStack()
+        if os.getpid() != self._process:
+            stack.pop_all()  # the child of a fork: the measurement is its parent's
+            return
+        with stack:
+            if error is None:
+                self._dealing.end()
+            else:
+                self._dealing.abandon()
+                self._cut_short(error)
+        if error is None:
+            self._complete()
+
+    @contextmanager
+    def evaluation(self, name: str = "evaluation") -> Iterator[None]:
+        """Mark one evaluation by hand: what happens in this `with` block is it.
+
+        Once evaluations are marked, calls of models are none by themselves.
+
+        Args:
+            name: Name of the root span.
+        """
+        dealer = self._dealing
+        dealer.begin_named(name)
+        try:
+            yield
+        except BaseException:
+            dealer.abandon()
+            raise
+        dealer.end_named()
+
+    def __call__(self, function: F) -> F:
+        """Return `function` so that each call of it is an evaluation.
+
+        What the calls gave is in this object's `trace`, which the returned
+        function carries as its attribute `profile`.
+        """
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def wrapped(*args: Any, **kwargs: Any) -> Any:
+                if is_running():
+                    return await function(*args, **kwargs)
+                with self._deciding(), self.evaluation(name_of(function)):
+                    return await function(*args, **kwargs)
+        else:
+
+            @functools.wraps(function)
+            def wrapped(*args: Any, **kwargs: Any) -> Any:
+                if is_running():
+                    return function(*args, **kwargs)
+                return self._evaluate(function, args, kwargs)
+
+        wrapped.profile = self  # type: ignore[attr-defined]
+        return wrapped  # type: ignore[return-value]
+
+    @property
+    def _dealing(self) -> Dealer:
+        if self._dealer is None:
+            raise MeasurementError(
+                "this profile has not begun: use it as `with xsp.profile() as prof:`, or to "
+                "decorate a function and call that"
+            )
+        return self._dealer
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._selection = select(self._settings.levels)
+        plan = Plan(self._selection.rungs, self._settings, repeatable=False)
+        self._dealer = Dealer(plan, Session(self._selection.providers))
+        self._trace = None
+
+    @contextmanager
+    def _deciding(self) -> Iterator[None]:
+        with exclusively("a profile"):
+            if self._dealer is None:
+                self._begin()
+            self._trace = None
+            yield
+
+    def _evaluate(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        name = name_of(function)
+        with self._deciding():
+            call = ModelCall(function, args, kwargs, name=name, subject=name, whole_model=False)
+            result = self._dealing.run(call)
+        if self._replay:
+            self._complete()
+        return result
+
+    def _complete(self) -> None:
+        dealer = self._dealing
+        if dealer.plan.done or not dealer.subjects:
+            return
+        reason = self._hazard()
+        if reason is not None or dealer.last is None:
+            dealer.session.problem(
+                "not-replayed",
+                "the evaluations were too few for the whole plan, and the last one was not "
+                f"repeated: {reason}. Latencies rest on few runs",
+            )
+            return
+        dealer.plan.repeatable = True
+        title = f"repeating {dealer.last.subject}"
+        with ExitStack() as stack:
+            stack.enter_context(exclusively(title))
+            tell = stack.enter_context(progress_bar(self._progress, title))
+            for watcher in dealer.session.watchers:
+                stack.enter_context(watcher.conditions(dealer.last))
+            carry_out(dealer.plan, dealer.session, dealer.last, tell)
+
+    def _hazard(self) -> str | None:
+        last = self._dealing.last
+        if last is None:
+            return "it is more than one call, which only the program itself can make again"
+        if self._replay is not None:
+            return None if self._replay else "replay=False"
+        for watcher in self._dealing.session.watchers:
+            reason = watcher.hazard(last)
+            if reason is not None:
+                return f"{reason}. Say replay=True if it may be"
+        return None
+
+    def _cut_short(self, error: BaseException) -> None:
+        self._dealing.session.problem(
+            "cut-short",
+            f"the block was left by {type(error).__name__} before the plan was complete",
+        )
+
+    def _build(self) -> Trace:
+        dealer = self._dealing
+        for subject, calls in dealer.passed.items():
+            dealer.session.problem(
+                "passed-over",
+                f"{calls} calls of {subject} were no evaluations; mark what belongs together "
+                "with prof.evaluation()",
+            )
+        if not dealer.session.visits:
+            raise MeasurementError(
+                "nothing was evaluated: no model was called in the block. Call one in it, mark "
+                "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)"
+            )
+        subject = dealer.subjects.most_common(1)[0][0]
+        return build([collected_by(dealer.session, self._selection, subject)], self._settings)

@@ -1,0 +1,128 @@
+"""Quantities and names as people read them: what the text tree and the HTML tree share."""
+
+from __future__ import annotations
+
+import math
+
+_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+NOTHING = "—"
+
+
+def duration(nanoseconds: float | None) -> str:
+    """Return a duration with three significant digits in the unit that suits it.
+
+    >>> duration(41_234_567.0), duration(999.7), duration(None)
+    ('41.2 ms', '1.00 µs', '—')
+    """
+    if nanoseconds is None or not math.isfinite(nanoseconds):
+        return NOTHING
+    scale, unit = _unit(nanoseconds)
+    return f"{_digits(nanoseconds / scale)} {unit}"
+
+
+def estimate(nanoseconds: float | None, margin_ns: float | None) -> tuple[str, str, str]:
+    """Return value, margin and unit of a duration; the margin is empty where there is none.
+
+    The margin is given in the value's unit, with two digits and at most one
+    decimal more than the value.
+
+    >>> estimate(41_234_567.0, 312_000.0)
+    ('41.2', '0.31', 'ms')
+    """
+    if nanoseconds is None or not math.isfinite(nanoseconds):
+        return NOTHING, "", ""
+    scale, unit = _unit(nanoseconds)
+    value = _digits(nanoseconds / scale)
+    if margin_ns is None or not math.isfinite(margin_ns):
+        return value, "", unit
+    return value, _margin(margin_ns / scale, _decimals(value) + 1), unit
+
+
+def percent(part: float | None) -> str:
+    """Return a fraction as a percentage with one decimal.
+
+    >>> percent(0.07812), percent(0.0004), percent(None)
+    ('7.8 %', '<0.1 %', '—')
+    """
+    if part is None or not math.isfinite(part):
+        return NOTHING
+    if 0 < part < 0.0005:
+        return "<0.1 %"
+    return f"{part * 100:.1f} %"
+
+
+def counted(number: int, singular: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "layer"), counted(1200, "layer"), counted(2, "copy")
+    ('1 layer', '1,200 layers', '2 copies')
+    """
+    if number == 1:
+        return f"1 {singular}"
+    if singular.endswith("y"):
+        plural = f"{singular[:-1]}ies"
+    else:
+        plural = f"{singular}es" if singular.endswith(("ch", "s")) else f"{singular}s"
+    return f"{number:,} {plural}"
+
+
+def printable(text: str) -> str:
+    r"""Return text that moves no cursor: what cannot be printed is written as an escape.
+
+    Names come from users and vendors; a newline would break the tree, an escape
+    sequence would drive the terminal.
+
+    >>> printable("a\nb")
+    'a\\nb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def shorten(text: str, width: int) -> str:
+    """Return text of at most `width` characters; the middle makes way for an ellipsis.
+
+    >>> shorten("a_very_long_name", 9)
+    'a_ve…name'
+    """
+    if len(text) <= width:
+        return text
+    if width <= 1:
+        return "…"[: max(width, 0)]
+    head = width // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _unit(nanoseconds: float) -> tuple[float, str]:
+    size = abs(nanoseconds)
+    if size == 0:
+        return 1.0, "ns"
+    # 999.5 and more would round to four digits: the next unit says it in three.
+    return next((u for u in _UNITS if size >= 0.9995 * u[0]), _UNITS[-1])
+
+
+def _digits(value: float) -> str:
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
+
+
+def _decimals(digits: str) -> int:
+    return len(digits.partition(".")[2])
+
+
+def _margin(value: float, most_decimals: int) -> str:
+    if value <= 0:
+        return "0"
+    two_digits = 1 - math.floor(math.log10(value))
+    decimals = min(max(two_digits, 0), most_decimals)
+    # A margin that would round to nothing is stated as its upper bound.
+    return f"{max(value, 10.0**-decimals):.{decimals}f}"

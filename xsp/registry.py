@@ -1,0 +1,207 @@
+"""Finds the providers that are installed: entry points of the group `xsp.levels`.
+
+A provider is validated when it registers. One that cannot be imported or breaks
+the contract is kept as `Broken`, with the reason, and never stops the others.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from xsp.errors import ProviderError
+from xsp.level import Kind, Level
+from xsp.provider import Provider
+
+GROUP = "xsp.levels"
+
+# Methods of the contract, with the number of arguments that each is called with.
+_METHODS = {"unavailable": 0, "start": 2, "stop": 0, "spans": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """An entry point that gave no provider.
+
+    Attributes:
+        name: The entry point's name.
+        reason: One sentence: what is wrong with it, and with which object.
+    """
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One line of the list of providers.
+
+    Attributes:
+        name: The provider's name, or that of its entry point if it is broken.
+        level: Level that it observes; None if it is broken.
+        kinds: Kinds of span that it emits, from outside in.
+        reason: Why it cannot be used here, and what would change that; None if
+            it can.
+    """
+
+    name: str
+    level: Level | None
+    kinds: tuple[Kind, ...]
+    reason: str | None
+
+
+def providers() -> tuple[Provider, ...]:
+    """Return every valid provider, by level and name, whether it can work here or not.
+
+    The same objects are returned each time.
+    """
+    return tuple(entry for entry in _entries() if not isinstance(entry, Broken))
+
+
+def broken() -> tuple[Broken, ...]:
+    """Return what registered and is not a provider."""
+    return tuple(entry for entry in _entries() if isinstance(entry, Broken))
+
+
+def listing() -> tuple[Listed, ...]:
+    """Return one line per provider, the broken ones last."""
+    lines = (
+        Listed(p.name, p.level, tuple(k for k in Kind if k in p.kinds), unavailable(p))
+        for p in providers()
+    )
+    return (*lines, *(Listed(entry.name, None, (), entry.reason) for entry in broken()))
+
+
+def unavailable(provider: Provider) -> str | None:
+    """Return why a provider cannot work here, also if asking it raised; None if it can."""
+    try:
+        return provider.unavailable()
+    except Exception as error:  # noqa: BLE001  a provider's failure costs its level only
+        return f"provider {provider.name!r} failed when asked whether it can work: {_said(error)}"
+
+
+def validate(candidate: object) -> Provider:
+    """Return the provider that `candidate` is.
+
+    Raises:
+        ProviderError: It breaks the contract; the message names every fault.
+    """
+    faults = list(_faults(candidate))
+    if faults or not isinstance(candidate, Provider):
+        what = f"{type(candidate).__module__}.{type(candidate).__qualname__}"
+        raise ProviderError(f"{what} is not a provider (see xsp.provider): {'; '.join(faults)}")
+    return candidate
+
+
+@contextmanager
+def added(*candidates: Provider) -> Iterator[None]:
+    """Register providers for the duration of a `with` block.
+
+    One that has the name of another takes its place meanwhile.
+
+    Raises:
+        ProviderError: A provider breaks the contract.
+    """
+    extra = tuple(validate(candidate) for candidate in candidates)
+    names = {provider.name for provider in extra}
+    with _registered((*(entry for entry in _entries() if entry.name not in names), *extra)):
+        yield
+
+
+@contextmanager
+def only(*candidates: Provider) -> Iterator[None]:
+    """Register these providers, and no others, for the duration of a `with` block.
+
+    Raises:
+        ProviderError: A provider breaks the contract.
+    """
+    with _registered(tuple(validate(candidate) for candidate in candidates)):
+        yield
+
+
+_Entries = tuple[Provider | Broken, ...]
+
+_overrides: list[_Entries] = []
+
+
+@contextmanager
+def _registered(entries: _Entries) -> Iterator[None]:
+    _overrides.append(_in_order(entries))
+    try:
+        yield
+    finally:
+        _overrides.pop()
+
+
+def _entries() -> _Entries:
+    return _overrides[-1] if _overrides else _installed()
+
+
+@cache
+def _installed() -> _Entries:
+    return load(entry_points(group=GROUP))
+
+
+def load(points: Iterable[EntryPoint]) -> _Entries:
+    """Return what each entry point gives: a provider, or the reason why it is none."""
+    found: list[Provider | Broken] = []
+    names: set[str] = set()
+    for point in points:
+        entry = _loaded(point)
+        if not isinstance(entry, Broken):
+            if entry.name in names:
+                reason = f"{point.value} calls itself {entry.name!r}, as another provider does"
+                entry = Broken(point.name, reason)
+            names.add(entry.name)
+        found.append(entry)
+    return _in_order(found)
+
+
+def _loaded(point: EntryPoint) -> Provider | Broken:
+    try:
+        return validate(point.load()())
+    except ProviderError as error:
+        return Broken(point.name, str(error))
+    except Exception as error:  # noqa: BLE001  a third party's module may raise anything
+        return Broken(point.name, f"{point.value} cannot be loaded: {_said(error)}")
+
+
+def _in_order(entries: Iterable[Provider | Broken]) -> _Entries:
+    def position(entry: Provider | Broken) -> tuple[int, str]:
+        return (len(Level) + 1 if isinstance(entry, Broken) else int(entry.level), entry.name)
+
+    return tuple(sorted(entries, key=position))
+
+
+def _faults(candidate: object) -> Iterator[str]:
+    name = getattr(candidate, "name", None)
+    if not isinstance(name, str) or not name:
+        yield f"name must be a non-empty string, not {name!r}"
+    level = getattr(candidate, "level", None)
+    if not isinstance(level, Level):
+        yield f"level must be an xsp.level.Level, not {level!r}"
+    kinds = getattr(candidate, "kinds", None)
+    if not isinstance(kinds, frozenset) or not kinds or not all(isinstance(k, Kind) for k in kinds):
+        yield f"kinds must be a frozenset of at least one xsp.level.Kind, not {kinds!r}"
+    for method, arguments in _METHODS.items():
+        yield from _method_faults(method, getattr(candidate, method, None), arguments)
+
+
+def _method_faults(name: str, method: object, arguments: int) -> Iterator[str]:
+    if not callable(method):
+        yield f"method {name} is missing"
+        return
+    try:
+        inspect.signature(method).bind(*[None] * arguments)
+    except TypeError:
+        yield f"{name} must take {arguments} arguments, but is {name}{inspect.signature(method)}"
+    except ValueError:  # written in C without a signature: nothing to compare with
+        return
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

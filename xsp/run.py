@@ -1,0 +1,74 @@
+"""Runs: one evaluation under one level set, correlated; what merging starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import polars as pl
+
+from xsp.level import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One step of the ladder: the kinds of span that its runs record.
+
+    Attributes:
+        kinds: Everything recorded on this rung; empty for the bare rung.
+        detail: Whether costly attributes are recorded; such runs give no latency.
+    """
+
+    kinds: frozenset[Kind]
+    detail: bool = False
+
+    @property
+    def order(self) -> int:
+        """Position of the deepest kind from outside in; -1 for the bare rung."""
+        return max((kind.order for kind in self.kinds), default=-1)
+
+    @property
+    def name(self) -> str:
+        """What the rung is called in files and tables: its deepest kind."""
+        if self.detail:
+            return "detail"
+        if not self.kinds:
+            return "bare"
+        return min(
+            (kind for kind in self.kinds if kind.order == self.order),
+            key=list(Kind).index,
+        ).value
+
+
+def ladder(kinds: Iterable[Kind]) -> tuple[Rung, ...]:
+    """Return the rungs from the bare one down to all of `kinds`, in order.
+
+    >>> [rung.name for rung in ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})]
+    ['bare', 'pipeline', 'layer', 'op']
+    """
+    kinds = frozenset(kinds)
+    orders = sorted({kind.order for kind in kinds})
+    return (
+        Rung(frozenset()),
+        *(Rung(frozenset(k for k in kinds if k.order <= order)) for order in orders),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One evaluation under one level set.
+
+    Attributes:
+        rung: What was recorded.
+        latency_ns: The evaluation by two clock reads, devices synchronised.
+        rows: Correlated rows, root first, with the column `parent` (index of the
+            parent's row in this frame, -1 for the root); None on the bare rung.
+        process: Which process it ran in, counted from 0.
+        round: Which round of the plan it belongs to, counted from 0.
+    """
+
+    rung: Rung
+    latency_ns: int
+    rows: pl.DataFrame | None = None
+    process: int = 0
+    round: int = 0

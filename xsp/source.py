@@ -1,0 +1,341 @@
+"""Builds models with random weights and inputs of the right shape, by name.
+
+Nothing is downloaded: latencies do not depend on what the weights are.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import psutil
+
+from xsp.errors import MeasurementError
+
+SOURCES = ("torchvision", "timm", "transformers")
+
+TOKENS = 128  # length of a text, where the model takes that many
+DECODER_TOKENS = 16
+AUDIO_SAMPLES = 16_000  # one second
+IMAGE_PIXELS = 224  # height and width, where the model does not say
+
+_CAPACITY = 0.9  # fraction of the free memory that weights may take
+
+
+class UnknownTargetError(ValueError):
+    """Nothing goes by that name, or it cannot be measured in the way asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A model and what it is called with.
+
+    Attributes:
+        model: A `torch.nn.Module`.
+        inputs: Its positional arguments, batch first.
+    """
+
+    model: Any
+    inputs: tuple[Any, ...]
+
+    def to(self, device: Any) -> Built:
+        """Return it with weights and inputs on a device."""
+        return Built(self.model.to(device), tuple(_moved(self.inputs, device)))
+
+
+def training_step(built: Built) -> Callable[[], None]:
+    """Return one step of training as a function: forward, loss, backward, SGD.
+
+    The loss is the cross entropy against class 0 of outputs of shape [batch,
+    classes], and the mean square of all others. The step is tiny, so that the
+    weights stay what they are however often it is made.
+
+    Args:
+        built: The model, which is put into training mode, and its inputs.
+
+    Raises:
+        UnknownTargetError: The model has nothing to train.
+    """
+    import torch  # noqa: PLC0415
+
+    model = built.model.train()
+    parameters = [weight for weight in model.parameters() if weight.requires_grad]
+    if not parameters:
+        raise UnknownTargetError(f"{type(model).__name__} has no parameters to train")
+    optimizer = torch.optim.SGD(parameters, lr=1e-6)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        _loss(model, model(*built.inputs)).backward()
+        optimizer.step()
+
+    step.__name__ = f"{type(model).__name__} training step"
+    return step
+
+
+def build(scheme: str, name: str, *, batch: int) -> Built:
+    """Return a model of `torchvision`, `timm` or `transformers` with its inputs.
+
+    Args:
+        scheme: Which of the three.
+        name: The model's name there.
+        batch: How many images, texts or sounds.
+
+    Raises:
+        UnknownTargetError: It has no such model.
+        MeasurementError: The library is not installed, or the model too large.
+    """
+    return _BUILDERS[scheme](name, batch)
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean …?` if a known name is close, else nothing."""
+    folded = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
+    return f"; did you mean {', '.join(folded[match] for match in close)}?" if close else ""
+
+
+def require(library: str, target: str) -> ModuleType:
+    """Return a library that a target needs.
+
+    Raises:
+        MeasurementError: It is not installed; the message names the extra.
+    """
+    try:
+        return importlib.import_module(library)
+    except ModuleNotFoundError as error:
+        if error.name != library:
+            raise
+        extras = "torch" if library == "torch" else "torch,zoo"
+        raise MeasurementError(
+            f"{target} needs {library}, which is not installed. "
+            f"Install it: pip install 'xsp[{extras}]'"
+        ) from error
+
+
+def _torchvision(name: str, batch: int) -> Built:
+    models = require("torchvision", f"torchvision:{name}").models
+    _known(name, models.list_models(), f"torchvision {_version('torchvision')}")
+    builder = models.get_model_builder(name)
+    options: dict[str, Any] = {"weights": None}
+    if "weights_backbone" in inspect.signature(builder).parameters:
+        options["weights_backbone"] = None
+    if name in ("googlenet", "inception_v3"):  # theirs takes a minute, and warns
+        options["init_weights"] = False
+    return Built(builder(**options), _torchvision_inputs(models, name, builder, batch))
+
+
+def _torchvision_inputs(
+    models: Any, name: str, builder: Callable[..., Any], batch: int
+) -> tuple[Any, ...]:
+    import torch  # noqa: PLC0415
+
+    task = builder.__module__.split(".")[2]
+    if task == "detection":
+        return ([torch.rand(3, 480, 640) for _ in range(batch)],)
+    if task == "segmentation":
+        return (torch.rand(batch, 3, 520, 520),)
+    if task == "optical_flow":
+        return (torch.rand(batch, 3, 368, 496), torch.rand(batch, 3, 368, 496))
+    weights = list(models.get_model_weights(name))
+    pixels = _crop(weights[0].transforms()) if weights else (IMAGE_PIXELS, IMAGE_PIXELS)
+    frames = (16,) if task == "video" else ()
+    return (torch.rand(batch, 3, *frames, *pixels),)
+
+
+def _crop(transforms: Any) -> tuple[int, int]:
+    size = getattr(transforms, "crop_size", IMAGE_PIXELS)
+    sizes = [size] if isinstance(size, int) else list(size)
+    return sizes[0], sizes[-1]
+
+
+def _timm(name: str, batch: int) -> Built:
+    import torch  # noqa: PLC0415
+
+    timm = require("timm", f"timm:{name}")
+    if not timm.is_model(name):
+        _known(name, timm.list_models(), f"timm {_version('timm')}")
+    model = timm.create_model(name, pretrained=False)
+    size = getattr(model, "pretrained_cfg", {}).get("input_size") or (3, IMAGE_PIXELS, IMAGE_PIXELS)
+    return Built(model, (torch.rand(batch, *size),))
+
+
+def _transformers(name: str, batch: int) -> Built:
+    import torch  # noqa: PLC0415
+
+    require("transformers", f"transformers:{name}")
+    make, config = _transformers_factory(name)
+    with torch.device("meta"):
+        needed = sum(weight.numel() * weight.element_size() for weight in make().parameters())
+    free = psutil.virtual_memory().available
+    if needed > _CAPACITY * free:
+        raise MeasurementError(
+            f"transformers:{name} with its default configuration has {needed / 1e9:.1f} GB of "
+            f"weights, and {free / 1e9:.1f} GB of memory are free here. Build a smaller one in a "
+            "function of your own, and measure path.py:function."
+        )
+    model = make()
+    return Built(model, _transformers_inputs(model, config, batch))
+
+
+def _transformers_factory(name: str) -> tuple[Callable[[], Any], Any]:
+    """Return what makes the model, and its configuration.
+
+    `name` is a model type (`bert`), a class (`BertForMaskedLM`), or an Auto class
+    with a type (`AutoModelForCausalLM:gpt2`).
+    """
+    import transformers  # noqa: PLC0415
+
+    auto, _, kind = name.rpartition(":")
+    if not auto and kind[:1].isupper():
+        model_class = _transformers_class(name, kind)
+        config = _without_download(model_class.config_class())
+        return lambda: model_class(config), config
+    types = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
+    _known(kind, types, f"transformers {_version('transformers')}")
+    auto_class = _transformers_class(name, auto or "AutoModel", method="from_config")
+    config = _without_download(transformers.AutoConfig.for_model(kind))
+    if type(config) not in auto_class._model_mapping:
+        raise UnknownTargetError(
+            f"transformers has no {auto_class.__name__} for the type {kind!r}; name the class: "
+            f"transformers:{type(config).__name__.removesuffix('Config')}Model"
+        )
+    return lambda: auto_class.from_config(config), config
+
+
+def _transformers_class(name: str, class_name: str, method: str = "config_class") -> Any:
+    import transformers  # noqa: PLC0415
+
+    found = getattr(transformers, class_name, None)
+    if getattr(found, method, None) is None:
+        close = suggest(class_name, (known for known in dir(transformers) if known[0].isupper()))
+        kind = "an Auto class" if method == "from_config" else "a model"
+        if found is not None and hasattr(found, "from_config"):
+            close = f"; an Auto class needs a type: transformers:{class_name}:bert"
+        raise UnknownTargetError(f"transformers:{name}: {class_name} is not {kind} there{close}")
+    return found
+
+
+def _without_download(config: Any) -> Any:
+    if getattr(config, "use_pretrained_backbone", False):
+        config.use_pretrained_backbone = False
+    return config
+
+
+def _transformers_inputs(model: Any, config: Any, batch: int) -> tuple[Any, ...]:
+    """Return the positional arguments of `model.forward`, None where it has a default."""
+    parameters = list(inspect.signature(model.forward).parameters)
+    wanted = [name for name in _input_names(model, config) if name in parameters]
+    inputs = {name: _input(name, config, batch) for name in wanted}
+    last = max((parameters.index(name) for name in inputs), default=-1)
+    return tuple(inputs.get(name) for name in parameters[: last + 1])
+
+
+def _input_names(model: Any, config: Any) -> Iterator[str]:
+    yield model.main_input_name
+    if hasattr(model, "logit_scale"):  # compares texts with images: wants both
+        yield "pixel_values"
+    if getattr(config, "is_encoder_decoder", False):
+        yield "decoder_input_ids"
+
+
+def _input(name: str, config: Any, batch: int) -> Any:
+    import torch  # noqa: PLC0415
+
+    if name in ("input_ids", "decoder_input_ids"):
+        return torch.randint(_vocabulary(config), (batch, _length(name, config)))
+    if name == "pixel_values":
+        return torch.rand(batch, *_image_shape(config))
+    if name == "input_values" and not hasattr(config, "num_mel_bins"):
+        return torch.rand(batch, AUDIO_SAMPLES)
+    if name in ("input_values", "input_features"):
+        return torch.rand(batch, *_spectrum_shape(name, config))
+    raise MeasurementError(
+        f"a {config.model_type} takes {name!r}, which xsp has no random values for: call the "
+        "model in a function of your own, and measure path.py:function"
+    )
+
+
+def _vocabulary(config: Any) -> int:
+    text = config.get_text_config()
+    return int(getattr(text, "vocab_size", None) or 1000)
+
+
+def _length(name: str, config: Any) -> int:
+    wanted = TOKENS if name == "input_ids" else DECODER_TOKENS
+    text = config.get_text_config()
+    limits = (getattr(text, key, None) for key in ("max_position_embeddings", "n_positions"))
+    return min([wanted, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
+
+
+def _image_shape(config: Any) -> tuple[int, ...]:
+    vision = getattr(config, "vision_config", None) or config
+    size = getattr(vision, "image_size", None) or IMAGE_PIXELS
+    sizes = [size] if isinstance(size, int) else list(size)
+    frames = getattr(vision, "num_frames", None)
+    shape = (int(getattr(vision, "num_channels", None) or 3), int(sizes[0]), int(sizes[-1]))
+    return (int(frames), *shape) if frames else shape
+
+
+def _spectrum_shape(name: str, config: Any) -> tuple[int, int]:
+    bins = int(getattr(config, "num_mel_bins", None) or 80)
+    if name == "input_values":
+        return int(getattr(config, "max_length", None) or 1024), bins
+    if hasattr(config, "max_source_positions") and hasattr(config, "num_mel_bins"):
+        return bins, 2 * int(config.max_source_positions)
+    return 200, int(getattr(config, "input_feat_per_channel", None) or bins)
+
+
+def _known(name: str, names: Any, library: str) -> None:
+    if name not in names:
+        raise UnknownTargetError(f"{library} has no model {name!r}{suggest(name, names)}")
+
+
+def _version(library: str) -> str:
+    return str(require(library, library).__version__)
+
+
+def _differentiable(output: Any) -> Iterator[Any]:
+    if hasattr(output, "requires_grad"):
+        if output.requires_grad and output.is_floating_point():
+            yield output
+        return
+    parts = output.values() if hasattr(output, "values") else output
+    for part in parts if isinstance(parts, (list, tuple)) or hasattr(output, "values") else ():
+        yield from _differentiable(part)
+
+
+def _loss(model: Any, output: Any) -> Any:
+    terms = [_loss_term(tensor) for tensor in _differentiable(output)]
+    if not terms:
+        raise MeasurementError(
+            f"{type(model).__name__} returned nothing that a loss can be made of; write the "
+            "training step as a function, and measure path.py:function"
+        )
+    return sum(terms[1:], start=terms[0])
+
+
+def _loss_term(tensor: Any) -> Any:
+    import torch  # noqa: PLC0415
+
+    if tensor.ndim == 2:
+        return torch.nn.functional.cross_entropy(tensor, tensor.new_zeros(len(tensor)).long())
+    return tensor.float().square().mean()
+
+
+def _moved(values: Any, device: Any) -> Any:
+    if isinstance(values, (list, tuple)):
+        return type(values)(_moved(value, device) for value in values)
+    return values.to(device) if hasattr(values, "to") else values
+
+
+_BUILDERS: dict[str, Callable[[str, int], Built]] = {
+    "torchvision": _torchvision,
+    "timm": _timm,
+    "transformers": _transformers,
+}

@@ -1,0 +1,89 @@
+"""The structure of a merged trace: the spans of the most typical run of the deepest rung."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from xsp.observation import Observations
+from xsp.path import Keys, generations, subtree_sums
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Spans in the order of the run they come from: root first, parents before children.
+
+    Attributes:
+        rows: The run's rows.
+        key: Hash of each span's path.
+        parent: Row of each span's parent, -1 for the root.
+        order: Order of the rung that each span's latency is taken from.
+        paid: Whether recording the span cost time on a thread: it was recorded, and
+            is neither on a device nor the root, whose ends are read by the clock.
+        derived: Whether it was made from the spans inside it.
+        start_ns: Measured, from the root's start.
+        end_ns: The same.
+    """
+
+    rows: pl.DataFrame
+    key: Keys
+    parent: Ints
+    order: Ints
+    paid: Bools
+    derived: Bools
+    start_ns: Ints
+    end_ns: Ints
+
+    def pins(self, pinned: Bools) -> Ints:
+        """Return each span's nearest ancestor among those that are `pinned`."""
+        pin = np.full(len(self.parent), -1, dtype=np.int64)
+        for rows in list(generations(self.parent))[1:]:
+            above = self.parent[rows]
+            pin[rows] = np.where(pinned[above], above, pin[above])
+        return pin
+
+    def nested(self, values: Floats) -> Floats:
+        """Return for each span the sum of `values` over the spans inside it."""
+        return subtree_sums(values, self.parent)
+
+
+def typical_run(seen: Observations, members: Sequence[int]) -> int:
+    """Return the run with the most frequent structure and, of those, the middle latency."""
+    marks = signatures(seen, members)
+    common = Counter(marks).most_common(1)[0][0]
+    alike = [run for run, mark in zip(members, marks, strict=True) if mark == common]
+    return sorted(alike, key=lambda run: seen.runs[run].latency_ns)[(len(alike) - 1) // 2]
+
+
+def signatures(seen: Observations, members: Sequence[int]) -> list[int]:
+    """Return a number for each run that is equal where the runs hold the same paths."""
+    return [int(np.bitwise_xor.reduce(seen.key[seen.of(run)])) for run in members]
+
+
+def structure_of(seen: Observations, run: int) -> Structure:
+    """Return the spans of one run."""
+    rows, frame = seen.of(run), seen.runs[run].rows
+    assert frame is not None
+    parent = seen.parent[rows] - rows.start
+    parent[0] = -1
+    paid = seen.recorded[rows] & seen.host[rows]
+    paid[0] = False
+    return Structure(
+        rows=frame,
+        key=seen.key[rows],
+        parent=parent,
+        order=seen.order[rows],
+        paid=paid,
+        derived=~seen.recorded[rows],
+        start_ns=seen.start_ns[rows],
+        end_ns=seen.end_ns[rows],
+    )

@@ -1,0 +1,160 @@
+"""For tests of and around xsp: a clock and providers that do as they are told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from xsp.clock import Clock
+from xsp.level import Kind, Level
+from xsp.provider import Records, Request
+from xsp.row import SpanRows, no_rows, span_rows
+
+__all__ = ["FakeClock", "FakeProvider", "ReplayProvider", "rows"]
+
+
+class FakeClock:
+    """A clock that stands still until it is moved.
+
+    Args:
+        start_ns: What it shows at first.
+    """
+
+    def __init__(self, start_ns: int = 0) -> None:
+        self.time_ns = start_ns
+        self.now: Callable[[], int] = lambda: self.time_ns
+
+    def advance(self, ns: int) -> None:
+        """Let `ns` nanoseconds pass."""
+        self.time_ns += ns
+
+    def wall_offset(self) -> int:
+        """Return 0: the fake wall clock shows the same."""
+        return 0
+
+
+class FakeProvider:
+    """A provider whose spans are made by the code under test, at a known cost.
+
+    The code calls `provider.span(...)` where a real library would be observed;
+    while the provider is armed for that kind the span is recorded, which takes
+    `cost_ns` of the fake clock: half before the span and half after it.
+
+    Args:
+        clock: The clock that the recording costs time on.
+        kinds: Kinds that it emits.
+        level: Its level; by default that of its outermost kind.
+        cost_ns: What recording one span takes.
+        name: Its name.
+    """
+
+    def __init__(
+        self,
+        clock: FakeClock,
+        kinds: Iterable[Kind] = (Kind.LAYER,),
+        *,
+        level: Level | None = None,
+        cost_ns: int = 0,
+        name: str = "fake",
+    ) -> None:
+        self.name = name
+        self.kinds = frozenset(kinds)
+        self.level = level or min(kind.level for kind in self.kinds)
+        self.reason: str | None = None
+        self._clock = clock
+        self._cost_ns = cost_ns
+        self._request: Request | None = None
+        self._records: list[tuple[str, str, int, int]] = []
+
+    def unavailable(self) -> str | None:
+        """Return `self.reason`."""
+        return self.reason
+
+    def start(self, clock: Clock, request: Request) -> None:
+        """Arm."""
+        self._request, self._records = request, []
+
+    def stop(self) -> Records:
+        """Disarm."""
+        self._request = None
+        return Records(tuple(self._records))
+
+    def spans(self, records: Records) -> SpanRows:
+        """Return one row per span."""
+        names = ("kind", "name", "start_ns", "end_ns")
+        columns = dict(zip(names, zip(*records.data, strict=True), strict=False))
+        return span_rows({**columns, "thread": threading.get_ident()}) if columns else no_rows()
+
+    @contextmanager
+    def span(self, name: str, kind: Kind = Kind.LAYER) -> Iterator[None]:
+        """Mark what a real library would do."""
+        recorded = self._request is not None and kind in self._request.kinds & self.kinds
+        if recorded:
+            self._clock.advance(self._cost_ns // 2)
+        start_ns = self._clock.now()
+        try:
+            yield
+        finally:
+            if recorded:
+                self._records.append((kind.value, name, start_ns, self._clock.now()))
+                self._clock.advance(self._cost_ns - self._cost_ns // 2)
+
+
+class ReplayProvider:
+    """A provider that plays records made earlier through the code of a real one.
+
+    Args:
+        original: The provider whose `spans` interprets them.
+        played: What each `stop` returns, one after the other; the last for ever.
+    """
+
+    def __init__(self, original: Any, played: Iterable[Records]) -> None:
+        self.name = f"{original.name}-replay"
+        self.level: Level = original.level
+        self.kinds: frozenset[Kind] = original.kinds
+        self._original = original
+        self._played = list(played)
+        if not self._played:
+            raise ValueError("there is nothing to play: give at least one Records")
+
+    def unavailable(self) -> str | None:
+        """Return None: records need no device."""
+        return None
+
+    def start(self, clock: Clock, request: Request) -> None:
+        """Do nothing; the records are there already."""
+
+    def stop(self) -> Records:
+        """Return the next records."""
+        return self._played.pop(0) if len(self._played) > 1 else self._played[0]
+
+    def spans(self, records: Records) -> SpanRows:
+        """Return what the original makes of the records."""
+        result: SpanRows = self._original.spans(records)
+        return result
+
+
+def rows(*lines: str, thread: int = 1) -> SpanRows:
+    """Return rows written by hand: `"op aten::add 10 25"`, times in ns.
+
+    >>> rows("layer conv1 0 100", "op aten::convolution 10 90")["name"].to_list()
+    ['conv1', 'aten::convolution']
+
+    Raises:
+        ValueError: A line is not kind, name, start and end.
+    """
+    fields = [line.split() for line in lines]
+    if any(len(field) != 4 for field in fields):
+        raise ValueError("each line is `kind name start end`, with single words and whole ns")
+    kinds, names, starts, ends = zip(*fields, strict=True) if fields else ((), (), (), ())
+    return span_rows(
+        {
+            "kind": kinds,
+            "name": names,
+            "start_ns": [int(start) for start in starts],
+            "end_ns": [int(end) for end in ends],
+            "thread": thread,
+        }
+    )
