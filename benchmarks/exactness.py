@@ -6,9 +6,10 @@ it do; between its visits of the rungs (it reports progress there) the ground tr
 the bare model and torch.profiler each get a few evaluations. So drift hits all alike,
 and within a fraction of a second.
 
-Every latency, whoever measured it, is the 20 % trimmed mean of all its evaluations,
-of which all have about as many. The truth is the mean of the two; how far they lie
-apart is the noise of this machine, below which no method can be told from another.
+Every latency, whoever measured it, is the 20 % trimmed mean of all its evaluations.
+The ground truths together have as much time as xsp. The truth is the mean of the two;
+how far they lie apart is the noise of this machine, below which no method can be told
+from another.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ import xsp
 
 SMALLEST_NS = 5_000  # layers below are listed, but the bar is for those above
 TOLERANCE = 0.02
+MANY = 1_000_000
 COLUMNS = (
     ("model", 20),
     ("batch", 5),
@@ -59,7 +61,7 @@ COLUMNS = (
 )
 HEADINGS, WIDTHS = zip(*COLUMNS, strict=True)
 LEGEND = """
-runs       evaluations that each latency rests on
+runs       evaluations that each of xsp's layer latencies rests on
 layers     calls of modules that are compared; >5us: those that last longer, which all errors are of
 torch      torch.profiler, CPU and shapes, record_function around every module
 noise      two independent ground truths against each other
@@ -135,8 +137,9 @@ def measure(case: Case, *, seconds: float, waste: str | None) -> tuple[xsp.Trace
     evaluations = int(np.clip(seconds / (slices * once), 10, 400))
     observer = Observer(case, evaluations, once)
     with wasting(waste) if waste else nullcontext():
+        # No number of runs ends it, so that the budget does: the other half of the time.
         trace = xsp.measure(
-            case.model, case.inputs, levels=2, runs=evaluations, budget=3600, progress=observer
+            case.model, case.inputs, levels=2, runs=MANY, budget=seconds, progress=observer
         )
     observer(1.0)
     return trace, observer
@@ -166,7 +169,7 @@ def report(case: Case, trace: xsp.Trace, observer: Observer) -> str:
     large = [key for key in compared if truth[key] > SMALLEST_NS]
     noise = _errors(truth_a, truth_b, large)
     error, rival = _errors(ours, truth, large), _errors(theirs, truth, large)
-    cells = [case.name, str(case.batch), str(len(observer.bare)), str(len(compared))]
+    cells = [case.name, str(case.batch), str(_runs(trace)), str(len(compared))]
     cells.append(str(len(large)))
     for errors in (rival, error, noise):
         cells += [percent(_quantile(errors, 0.5)), percent(_quantile(errors, 0.95))]
@@ -175,6 +178,10 @@ def report(case: Case, trace: xsp.Trace, observer: Observer) -> str:
     model = trace.spans["latency_ns"][0] / statistic(observer.bare) - 1
     print_row([*cells, percent(model)], WIDTHS)
     return _missing(case, truth_a, ours)
+
+
+def _runs(trace: xsp.Trace) -> int:
+    return next(rung["runs"] for rung in trace.metadata["rungs"] if rung["rung"] == "layer")
 
 
 def _errors(said: dict[Layer, float], true: dict[Layer, float], keys: list[Layer]) -> np.ndarray:

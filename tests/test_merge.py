@@ -168,13 +168,11 @@ def test_self_time_and_overhead_add_up() -> None:
     assert spans["overhead_ns"][0] == pytest.approx(records, abs=2)
 
 
-def test_the_timeline_is_drawn_without_overhead_or_as_measured() -> None:
+def test_the_timeline_is_drawn_without_overhead() -> None:
     runs, _ = Machine(resnet()).measure(2)
-    exact, measured = merge(runs).spans, merge(runs, timeline="measured").spans
+    exact = merge(runs).spans
     drawn = (exact["end_ns"] - exact["start_ns"]).to_numpy()
     assert np.abs(drawn - exact["latency_ns"].to_numpy()).max() <= 1
-    assert measured["start_ns"].to_list() == measured["measured_start_ns"].to_list()
-    assert measured["end_ns"].to_list() == exact["measured_end_ns"].to_list()
 
 
 def test_each_latency_says_how_many_runs_it_rests_on() -> None:
@@ -277,8 +275,6 @@ def test_wrong_arguments_are_named() -> None:
     runs, _ = Machine(resnet()).measure(1)
     with pytest.raises(ValueError, match="'mode'"):
         merge(runs, statistic="mode")
-    with pytest.raises(ValueError, match="'drawn'"):
-        merge(runs, timeline="drawn")
 
 
 def test_any_runs_can_be_merged() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from xsp.level import Kind
-from xsp.plan import FEWEST_ROUNDS, Plan, Settings, Step, settings_of
+from xsp.plan import FEWEST_ROUNDS, VISIT_EVALUATIONS, Plan, Settings, Step, settings_of
 from xsp.run import Rung, ladder
 
 RUNGS = (
@@ -33,11 +33,11 @@ def test_the_bare_rung_comes_first_and_last() -> None:
     assert steps[0].rung.name == steps[-1].rung.name == "bare"
 
 
-def test_every_round_visits_every_rung_once_and_turns_the_order() -> None:
+def test_every_round_visits_every_rung_once_in_an_order_of_its_own() -> None:
     steps = [step for step in carry_out(Plan(RUNGS, Settings(), repeatable=True)) if step.counts]
     rounds = [[s.rung.name for s in steps if s.round == n] for n in range(4)]
     assert all(sorted(names) == ["bare", "layer", "op", "pipeline"] for names in rounds)
-    assert len({names[0] for names in rounds}) == 4
+    assert len({tuple(names) for names in rounds}) > 2
 
 
 def test_a_quiet_machine_needs_the_fewest_rounds() -> None:
@@ -70,7 +70,7 @@ def test_a_quick_model_is_evaluated_many_times_a_visit_after_settling() -> None:
     steps = carry_out(Plan(RUNGS, Settings(), repeatable=True), latency_ns=100_000)
     late = [step for step in steps if step.round > 0 and not step.rung.detail]
     assert all(step.settle >= 1 for step in late)
-    assert max(step.evaluations for step in late) == 40
+    assert max(step.evaluations for step in late) == VISIT_EVALUATIONS
 
 
 def test_a_program_that_cannot_be_repeated_is_asked_for_one_evaluation_at_a_time() -> None:

@@ -51,7 +51,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute(
         "error",
-        (Kind.PIPELINE,),
+        (Kind.PIPELINE, Kind.LAYER),
         "String",
         "",
         "Class of the exception that left the span.",

@@ -182,7 +182,8 @@ def profile(target: str, arguments: tuple[str, ...], **options: Any) -> int:
     if spec.kind == "script":
         return _profile_script(spec, settings, options)
     trace = _measure(spec, settings, isolate=options["isolate"] is not False)
-    trace = _drawn(trace, options["timeline"])
+    if options["timeline"] == "measured":
+        trace = trace.as_measured()
     click.echo(_as_json(trace) if options["as_json"] else str(trace))
     _save(trace, spec, options)
     return INTERRUPTED if any(p.code == "interrupted" for p in trace.problems) else OK
@@ -325,7 +326,9 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
     if ending.forked:  # the measurement is the parent's
         sys.exit(ending.code)
     try:
-        trace = _drawn(profiling.trace, options["timeline"])
+        trace = profiling.trace
+        if options["timeline"] == "measured":
+            trace = trace.as_measured()
         click.echo(str(trace), err=True)
         _save(trace, spec, options)
     except (XspError, OSError) as error:
@@ -333,16 +336,6 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
     if isinstance(ending.error, KeyboardInterrupt):
         script.end_by_interrupt()
     return ending.code or code
-
-
-def _drawn(trace: Trace, timeline: str) -> Trace:
-    if timeline == "exact":
-        return trace
-    from xsp.trace import Trace  # noqa: PLC0415
-
-    spans = trace.spans
-    measured = {name: spans[f"measured_{name}"] for name in ("start_ns", "end_ns")}
-    return Trace(spans.with_columns(**measured), trace.metadata)
 
 
 def _as_json(trace: Trace) -> str:

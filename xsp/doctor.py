@@ -48,19 +48,22 @@ def _provider(line: registry.Listed) -> dict[str, Any]:
 
 
 def _levels(found: dict[str, Any]) -> Table:
+    from rich.markup import escape  # noqa: PLC0415  # rich is slow to import
+
     table = _table("Levels", "", "level", "provider", "sees", "here")
     for level in Level:
         providers = [p for p in found["providers"] if p["level"] == level.label]
         for provider in providers:
             kinds = ", ".join(provider["kinds"])
-            state = provider["unavailable"] or "yes"
+            state = escape(provider["unavailable"] or "yes")
             table.add_row(str(int(level)), level.label, provider["name"], kinds, state)
         if not providers:
             nothing = "no: install a package that has a provider of it (entry points xsp.levels)"
             table.add_row(str(int(level)), level.label, "-", "-", nothing)
     for provider in found["providers"]:
         if provider["level"] is None:
-            table.add_row("?", "?", provider["name"], "-", f"broken: {provider['unavailable']}")
+            reason = escape(f"broken: {provider['unavailable']}")
+            table.add_row("?", "?", provider["name"], "-", reason)
     return table
 
 

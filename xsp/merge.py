@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -47,28 +46,19 @@ class Merged:
     rungs: pl.DataFrame
 
 
-def merge(
-    runs: Sequence[Run],
-    *,
-    statistic: str = "trimmed",
-    timeline: Literal["exact", "measured"] = "exact",
-) -> Merged:
+def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
     """Return the tree that all runs of a measurement make together.
 
     Args:
         runs: In the order in which they were made.
         statistic: How runs are summarised: one of `xsp.summary.STATISTICS`.
-        timeline: What `start_ns` and `end_ns` are: the times without overhead, or
-            those that the deepest run measured.
 
     Raises:
         MeasurementError: No run recorded any span.
-        ValueError: `statistic` or `timeline` is unknown.
+        ValueError: `statistic` is unknown.
     """
     if statistic not in STATISTICS:
         raise ValueError(f"there is no statistic {statistic!r}; there are {', '.join(STATISTICS)}")
-    if timeline not in ("exact", "measured"):
-        raise ValueError(f"timeline is 'exact' or 'measured', not {timeline!r}")
     if not any(run.rows is not None and not run.rung.detail for run in runs):
         raise MeasurementError(
             "nothing to merge: no run recorded a span; was the model called while profiling?"
@@ -81,7 +71,7 @@ def merge(
     costs = ladder.costs()
     found = latencies(ladder, costs, structure=structure, statistic=statistic)
     evidence = finding.Evidence(runs, seen, steps, costs, structure, found)
-    times = _timeline(structure, found, timeline)
+    times = _timeline(structure, found)
     measured = summarise(ladder.durations(steps[-1]), statistic)
     detail = [i for i, run in enumerate(seen.runs) if run.rung.detail]
     attributes = _attributes(structure, seen, detail, found, times)
@@ -89,10 +79,7 @@ def merge(
     return Merged(spans, finding.problems(evidence, apart), _rungs(runs, steps, costs, statistic))
 
 
-def _timeline(structure: Structure, found: Latencies, timeline: str) -> Timeline:
-    if timeline == "measured":
-        nothing = np.full(len(structure.parent), np.nan)
-        return Timeline(structure.start_ns, structure.end_ns, nothing)
+def _timeline(structure: Structure, found: Latencies) -> Timeline:
     lanes = structure.rows.select(
         pl.struct("thread", "device", "stream").rank("dense").cast(pl.Int64)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,8 +15,8 @@ from xsp.level import Level, LevelSet, parse_levels
 from xsp.run import Rung
 from xsp.summary import bootstrap_interval, trimmed_mean
 
-VISIT_NS = 10_000_000  # a visit lasts about this long, if the model is quicker
-VISIT_EVALUATIONS = 40  # and holds no more evaluations than this
+VISIT_NS = 5_000_000  # a visit lasts about this long, if the model is quicker
+VISIT_EVALUATIONS = 20  # and holds no more evaluations than this
 SETTLE_NS = 3_000_000  # what the last visit left in the caches is gone after this long
 SLOW_NS = 500_000_000  # a model slower than this does not notice what is in the caches
 MOST_SETTLING = 100
@@ -106,8 +107,8 @@ class Step:
 class Plan:
     """Deals out steps until every rung's model latency is known well enough.
 
-    Rounds are interleaved: each visits every rung once, in an order that turns
-    from round to round, so that drift hits all rungs alike. The bare rung comes
+    Rounds are interleaved: each visits every rung once, in an order of its own, so
+    that drift, and what one rung leaves in the caches, hits all rungs alike. The bare rung comes
     first and last.
 
     Args:
@@ -121,6 +122,7 @@ class Plan:
         self.settings = settings
         self.repeatable = repeatable
         self.latencies: dict[Rung, list[int]] = defaultdict(list)
+        self._rounds: dict[Rung, list[int]] = defaultdict(list)
         self.spent_ns = 0
         self._timed = [rung for rung in rungs if not rung.detail]
         self._detail = [rung for rung in rungs if rung.detail]
@@ -161,6 +163,7 @@ class Plan:
         self.spent_ns += spent_ns
         if step.counts:
             self.latencies[step.rung].extend(latencies)
+            self._rounds[step.rung].extend([step.round] * len(latencies))
         if not self._queue and not self._last_round:
             self._queue = self._closing() if self._enough() else self._next_round(latencies)
 
@@ -183,8 +186,9 @@ class Plan:
         return float(np.median(known)) if len(known) else None
 
     def _visits(self, number: int, latency_ns: float | None) -> list[Step]:
-        turn = number % len(self._timed)
-        order = self._timed[turn:] + self._timed[:turn]
+        order = self._timed
+        if number > 0:  # shuffled, so that no rung always follows the same other one
+            order = random.Random(number).sample(self._timed, len(self._timed))
         evaluations, settle = self._size(latency_ns)
         return [Step(rung, evaluations, settle, number) for rung in order]
 
@@ -218,6 +222,7 @@ class Plan:
 
     def _precise(self, rung: Rung) -> bool:
         values = np.asarray(self.latencies[rung], dtype=np.float64)[:, None]
-        low, high = bootstrap_interval(values, self.settings.statistic)
+        rounds = np.asarray(self._rounds[rung])
+        low, high = bootstrap_interval(values, self.settings.statistic, rounds=rounds)
         half_width = float(high[0] - low[0]) / 2
         return half_width <= self.settings.precision * float(trimmed_mean(values)[0])

@@ -56,4 +56,5 @@ def _state(level: Level, kinds: set[Kind], reasons: dict[str, str | None]) -> st
         for provider in registry.providers()
         if provider.level is level and (reason := reasons[provider.name])
     ]
+    said += [f"{entry.name}: {entry.reason}" for entry in registry.broken()]
     return "; ".join(said) or "no provider of this level is installed"
