@@ -13,7 +13,7 @@ help:  ## Say what the targets do
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /make \1	/' | expand -t 14
 
 demo: $(VENV)/.runtime  ## Profile ResNet-50 on every level that this machine has
-	$(BIN)/xsp profile torchvision:resnet50 --levels 3 -o resnet50.xsp
+	$(BIN)/xsp profile torchvision:resnet50 --levels 3 --budget 60 -o resnet50.xsp
 	@echo
 	@echo "The trace is in resnet50.xsp. What to do with it:"
 	@echo "  $(BIN)/xsp show resnet50.xsp          the tree again"

@@ -9,6 +9,7 @@ from typing import Any
 
 from xsp.plan import Plan, Step
 from xsp.provider import ModelCall, Watcher
+from xsp.repetition import Inputs
 from xsp.session import Session, Window
 
 
@@ -22,12 +23,19 @@ class Dealer:
     Args:
         plan: What is to be run.
         session: Where it is run.
+
+    Attributes:
+        last: The last evaluation that was one call.
+        writes: Whether the first such call wrote to its arguments; None before it.
+        subjects: How often what was evaluated.
+        passed: How many calls of what were no evaluations.
     """
 
     def __init__(self, plan: Plan, session: Session) -> None:
         self.plan = plan
         self.session = session
         self.last: ModelCall | None = None
+        self.writes: bool | None = None
         self.subjects: Counter[str] = Counter()
         self.passed: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -93,7 +101,10 @@ class Dealer:
     def _evaluate(self, step: Step, call: ModelCall) -> Any:
         before = self.session.clock.now()
         kept = len(self.session.visits)
+        inputs = Inputs(self.session, call) if self.writes is None else None
         result = self.session.evaluate(step, call)
+        if inputs is not None:
+            self.writes = inputs.changed()
         self._record(step, before, kept)
         return result
 

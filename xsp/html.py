@@ -10,7 +10,7 @@ import polars as pl
 
 from xsp.heading import headline, remarks
 from xsp.outline import Outline, Row, outline
-from xsp.quantity import NOTHING, counted, duration, estimate, percent, shorten
+from xsp.quantity import NOTHING, counted, duration, estimate, percent, removed, shorten
 
 _TIMES = "\u00d7"
 _ROWS = 1_000
@@ -93,7 +93,7 @@ def _row(row: Row) -> str:
     numbers = _cells(
         _latency(row),
         "" if row.share is None else escape(percent(row.share)),
-        "" if row.overhead_ns is None else duration(row.overhead_ns),
+        removed(row.overhead_ns, row.margin_ns),
         _each(row),
     )
     classes = f"row {row.kind}" if row.parent else f"row {row.kind} leaf"

@@ -13,8 +13,9 @@ from xsp.collected import Collected, build
 from xsp.errors import MeasurementError
 from xsp.level import LevelSet
 from xsp.plan import Plan, Settings, settings_of
-from xsp.progress import Progress, progress_bar
+from xsp.progress import Enough, Progress, progress_bar
 from xsp.provider import ModelCall
+from xsp.repetition import Inputs, check_function, used_up
 from xsp.run import Rung
 from xsp.selection import Selection, select
 from xsp.session import Session
@@ -45,11 +46,12 @@ def measure(
             model's latency is known to ±1 %.
         budget: Seconds after which to stop all the same; 20 by default.
         progress: Whether to show a progress bar, by default on a terminal; or a
-            function that is told the fraction done.
+            function that is told the fraction done (and may raise `xsp.progress.Enough`).
         kwargs: Its keyword arguments.
 
     Raises:
         ValueError: A level is unknown, or a number out of range.
+        TypeError: A call of `function` only makes a coroutine or a generator.
         MeasurementError: Another profile is running in this process.
     """
     settings = settings_of(levels, runs=runs, budget=budget)
@@ -78,8 +80,10 @@ def collect(
 
     Raises:
         ValueError: A rung is unknown.
+        TypeError: A call of `function` only makes a coroutine or a generator.
         MeasurementError: Another profile is running in this process.
     """
+    check_function(function)
     selection = select(settings.levels)
     chosen = _chosen(selection, rungs)
     session = Session(selection.providers)
@@ -97,16 +101,19 @@ def rung_names(settings: Settings) -> list[str]:
 
 def carry_out(plan: Plan, session: Session, call: ModelCall, tell: Progress) -> None:
     """Make the call as often as the plan wants it; its exceptions pass through."""
-    versions = [watcher.versions(call) for watcher in session.watchers]
-    checked = False
+    inputs: Inputs | None = Inputs(session, call)
+    _check_iterators(session, call)
     while (step := plan.next()) is not None:
         before = session.clock.now()
         latencies = session.visit(step, call)
         plan.record(step, latencies, spent_ns=session.clock.now() - before)
-        if not checked:
-            checked = True
-            _check_arguments(session, call, versions)
-        tell(plan.fraction)
+        if inputs is not None:
+            _check_arguments(session, call, inputs)
+            inputs = None
+        try:
+            tell(plan.fraction)
+        except Enough:
+            return
 
 
 def collected_by(session: Session, selection: Selection, subject: str) -> Collected:
@@ -169,8 +176,19 @@ def _model_call(
     return ModelCall(function, args, kwargs, name=name, subject=name, whole_model=False)
 
 
-def _check_arguments(session: Session, call: ModelCall, versions: list[tuple[int, ...]]) -> None:
-    if versions != [watcher.versions(call) for watcher in session.watchers]:
+def _check_iterators(session: Session, call: ModelCall) -> None:
+    iterator = used_up(call)
+    if iterator is not None:
+        session.problem(
+            "input-used-up",
+            f"{call.subject} is given an iterator ({iterator}): each evaluation goes on where the "
+            "one before ended, and after its end there is nothing left. Give a list, or measure a "
+            "function that makes a new iterator",
+        )
+
+
+def _check_arguments(session: Session, call: ModelCall, inputs: Inputs) -> None:
+    if inputs.changed():
         session.problem(
             "input-written",
             f"{call.subject} writes to its input: every evaluation after the first saw other "

@@ -51,8 +51,8 @@ class Settings:
         Raises:
             ValueError: A number is out of its range.
         """
-        if self.runs is not None and self.runs < 1:
-            raise ValueError(f"runs={self.runs}: at least one evaluation per rung is needed")
+        if self.runs is not None and (not isinstance(self.runs, int) or self.runs < 1):
+            raise ValueError(f"runs={self.runs!r}: a whole number of evaluations, at least 1")
         if not self.budget_s > 0:
             raise ValueError(f"budget={self.budget_s}: the time budget is in seconds, above 0")
         if not 0 < self.precision < 1:

@@ -18,6 +18,8 @@ from xsp.measurement import carry_out, collected_by, exclusively, is_running, na
 from xsp.plan import Plan, settings_of
 from xsp.progress import Progress, progress_bar
 from xsp.provider import ModelCall
+from xsp.quantity import counted
+from xsp.repetition import check_no_generator, used_up
 from xsp.selection import select
 from xsp.session import Session
 from xsp.trace import Trace
@@ -130,7 +132,11 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
 
         What the calls gave is in this object's `trace`, which the returned
         function carries as its attribute `profile`.
+
+        Raises:
+            TypeError: It is a generator function, whose call does nothing yet.
         """
+        check_no_generator(function)
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
@@ -212,6 +218,10 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             return "it is more than one call, which only the program itself can make again"
         if self._replay is not None:
             return None if self._replay else "replay=False"
+        if self._dealing.writes:
+            return f"{last.subject} writes to its input. Say replay=True if it may go on doing so"
+        if used_up(last) is not None:
+            return f"{last.subject} was given an iterator, which is used up"
         for watcher in self._dealing.session.watchers:
             reason = watcher.hazard(last)
             if reason is not None:
@@ -229,8 +239,13 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         for subject, calls in dealer.passed.items():
             dealer.session.problem(
                 "passed-over",
-                f"{calls} calls of {subject} were no evaluations; mark what belongs together "
-                "with prof.evaluation()",
+                f"not evaluated: {counted(calls, 'call')} of {subject}; mark what belongs "
+                "together with prof.evaluation()",
+            )
+        if dealer.subjects and not dealer.session.visits:
+            raise MeasurementError(
+                f"no evaluation came to its end: each call of {', '.join(dealer.subjects)} raised, "
+                "or was cut short. Mend that, or profile more of what the program does"
             )
         if not dealer.session.visits:
             raise MeasurementError(

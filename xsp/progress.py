@@ -6,8 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Told how much is done, from 0 to 1.
+# Told how much is done, from 0 to 1. It may raise `Enough`.
 Progress = Callable[[float], None]
+
+
+class Enough(Exception):  # noqa: N818  # not an error: it says what it is raised for
+    """Raised by a progress function to end the measurement with what there is."""
 
 
 @contextmanager

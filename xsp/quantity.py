@@ -20,6 +20,17 @@ def duration(nanoseconds: float | None) -> str:
     return f"{_digits(nanoseconds / scale)} {unit}"
 
 
+def removed(overhead_ns: float | None, margin_ns: float | None) -> str:
+    """Return an overhead; what is less than the latency's own margin cannot be told from none.
+
+    >>> removed(52_900.0, 10_000.0), removed(-52_900.0, 78_000.0), removed(None, None)
+    ('52.9 µs', '≈ 0', '')
+    """
+    if overhead_ns is None:
+        return ""
+    return "≈ 0" if overhead_ns <= (margin_ns or 0.0) else duration(overhead_ns)
+
+
 def estimate(nanoseconds: float | None, margin_ns: float | None) -> tuple[str, str, str]:
     """Return value, margin and unit of a duration; the margin is empty where there is none.
 

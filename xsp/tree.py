@@ -11,7 +11,7 @@ import polars as pl
 
 from xsp.heading import headline, remarks
 from xsp.outline import Outline, Row, outline
-from xsp.quantity import NOTHING, counted, duration, estimate, percent, shorten
+from xsp.quantity import NOTHING, counted, duration, estimate, percent, removed, shorten
 
 _TIMES = "\u00d7"
 _GAP = "  "
@@ -88,7 +88,7 @@ def _table(drawn: Outline, width: int) -> Iterator[str]:
 def _cells(row: Row) -> Cells:
     value, margin, unit = estimate(row.latency_ns, row.margin_ns)
     latency = f"{value} {f'± {margin}' if margin else '':<7} {unit:>2}" if unit else NOTHING
-    overhead = "" if row.overhead_ns is None else duration(row.overhead_ns)
+    overhead = removed(row.overhead_ns, row.margin_ns)
     share = "" if row.share is None else percent(row.share)
     return "", latency, share, overhead, _each(row)
 

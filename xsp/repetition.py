@@ -1,0 +1,88 @@
+"""Repetition: what stands against making a call again and again."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from xsp.provider import ModelCall
+from xsp.session import Session
+
+
+def check_function(function: Callable[..., Any]) -> None:
+    """Verify that calling a function does its work.
+
+    Raises:
+        TypeError: It is no function, or a call of it only makes a coroutine or generator.
+    """
+    if not callable(function):
+        raise TypeError(f"{function!r} cannot be called: give a model or a function")
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(
+            f"a call of the coroutine function {_name(function)} does nothing until it is "
+            "awaited: measure a function that runs it, such as lambda: asyncio.run(...)"
+        )
+    check_no_generator(function)
+
+
+def check_no_generator(function: Callable[..., Any]) -> None:
+    """Verify that a function does its work before it returns.
+
+    Raises:
+        TypeError: A call of it only makes a generator.
+    """
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(
+            f"a call of the generator function {_name(function)} does nothing until it is "
+            "iterated over: use a function that does so, or mark what counts with "
+            "`with prof.evaluation():`"
+        )
+
+
+class Inputs:
+    """The arguments of a call, which may be other ones after it.
+
+    Args:
+        session: Its watchers know what tensors are.
+        call: The call, not yet made.
+    """
+
+    def __init__(self, session: Session, call: ModelCall) -> None:
+        self._session = session
+        self._call = call
+        self._before = self._versions()
+
+    def changed(self) -> bool:
+        """Return whether the call has written to them since."""
+        return self._before != self._versions()
+
+    def _versions(self) -> list[tuple[int, ...]]:
+        return [watcher.versions(self._call) for watcher in self._session.watchers]
+
+
+def used_up(call: ModelCall) -> str | None:
+    """Return the type of the first iterator that a call is given, or None.
+
+    >>> used_up(ModelCall(sum, (iter([1, 2]),))), used_up(ModelCall(sum, ([1, 2],)))
+    ('list_iterator', None)
+    """
+    partial = call.function if isinstance(call.function, functools.partial) else None
+    bound = (partial.args, partial.keywords) if partial is not None else ()
+    found = next(_iterators((bound, call.args, call.kwargs)), None)
+    return None if found is None else type(found).__name__
+
+
+def _iterators(value: Any) -> Iterator[Any]:
+    if isinstance(value, Iterator):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _iterators(tuple(value.values()))
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _iterators(item)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", function))
