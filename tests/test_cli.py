@@ -385,3 +385,18 @@ def test_the_child_of_a_fork_ends_as_alone_and_says_nothing(write: Write) -> Non
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 6
     assert done.stderr.count("nothing was evaluated") == 1
+
+
+@pytest.mark.parametrize("levels", ["--3", "0", "9", "gpu", "model,gpu"])
+def test_an_unknown_level_is_wrong_usage(
+    write: Write, levels: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["profile", write(WORK) + ":work", f"--levels={levels}"]) == cli.USAGE
+    assert "the levels are 1 (model), 2 (framework)" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("layers")
+def test_the_statistic_can_be_chosen(write: Write, tmp_path: Path) -> None:
+    line = ["profile", write(WORK) + ":work", *QUICK, "--statistic", "min", "-o", "m.xsp"]
+    assert cli.run(line) == cli.OK
+    assert xsp.load(tmp_path / "m.xsp").metadata["plan"]["statistic"] == "min"

@@ -260,6 +260,19 @@ def test_an_interrupt_before_anything_is_complete_keeps_nothing(
     assert not (tmp_path / "kept.xsp").exists()
 
 
+def test_an_interrupt_while_measuring_here_keeps_what_there_is(write: Write) -> None:
+    job = "calls = []\ndef work():\n    calls.append(0)\n    if len(calls) == 9:\n        "
+    spec = write(job + "os.kill(os.getpid(), signal.SIGINT)\n")
+    before = signal.getsignal(signal.SIGINT)
+    with registry.only(FakeProvider(FakeClock())):
+        trace = isolate.measure_here(spec, settings_of("model", runs=500, budget=60.0))
+    assert trace.problems[0].code == isolate.INTERRUPTED
+    assert signal.getsignal(signal.SIGINT) is before
+    early = write(job.replace("9", "1") + "os.kill(os.getpid(), signal.SIGINT)\n")
+    with registry.only(FakeProvider(FakeClock())), pytest.raises(KeyboardInterrupt):
+        isolate.measure_here(early, settings_of("model", runs=5))
+
+
 def test_measuring_here_uses_this_process(tmp_path: Path, write: Write) -> None:
     with registry.only(FakeProvider(FakeClock())):
         trace = isolate.measure_here(write(""), settings_of("model", runs=3, budget=1.0))

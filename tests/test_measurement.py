@@ -128,6 +128,20 @@ def test_a_model_that_writes_to_its_input_is_named() -> None:
     assert "input-written" in {problem.code for problem in trace.problems}
 
 
+def test_an_iterator_among_the_arguments_is_named() -> None:
+    with registry.only(Toy(FakeClock())):
+        trace = xsp.measure(sum, (n for n in range(9)), levels=1, runs=2)
+    (message,) = [p.message for p in trace.problems if p.code == "input-used-up"]
+    assert "sum is given an iterator (generator)" in message
+
+
+def test_a_coroutine_function_is_refused_before_anything_runs() -> None:
+    async def predict() -> None: ...
+
+    with pytest.raises(TypeError, match=r"asyncio\.run"):
+        xsp.measure(predict)
+
+
 def test_two_measurements_at_a_time_are_refused() -> None:
     with exclusively("one"), pytest.raises(xsp.MeasurementError, match="one is under way"):
         xsp.measure(print)

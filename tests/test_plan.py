@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from xsp.level import Kind
-from xsp.plan import FEWEST_ROUNDS, VISIT_EVALUATIONS, Plan, Settings, Step, settings_of
+from xsp.plan import (
+    FEWEST_ROUNDS,
+    MOST_ROUNDS,
+    VISIT_EVALUATIONS,
+    Plan,
+    Settings,
+    Step,
+    settings_of,
+)
 from xsp.run import Rung, ladder
 
 RUNGS = (
@@ -97,8 +105,22 @@ def test_the_fraction_grows_to_one() -> None:
     assert seen[-1] == 1.0
 
 
+def test_a_model_that_takes_seconds_is_called_no_more_often_than_needed() -> None:
+    steps = carry_out(Plan(RUNGS, Settings(budget_s=1), repeatable=True), latency_ns=2_000_000_000)
+    bare = [step for step in steps if step.rung.name == "bare"]
+    assert [step.evaluations for step in bare] == [1, 1, 1]  # to warm up, first and last
+    assert sum(step.evaluations + step.settle for step in steps) == 3 + 2 * len(RUNGS[1:-1]) + 1
+
+
+def test_an_endlessly_noisy_model_is_not_measured_longer_than_it_can_be_interpreted() -> None:
+    plan = Plan(RUNGS, Settings(budget_s=1e6), repeatable=True)
+    carry_out(plan, latency_ns=1_000, noise=0.9)
+    assert len(plan.latencies[RUNGS[1]]) <= VISIT_EVALUATIONS * MOST_ROUNDS
+
+
 @pytest.mark.parametrize(
-    ("argument", "value"), [("runs", 0), ("runs", -3), ("budget", 0), ("budget", -1.0)]
+    ("argument", "value"),
+    [("runs", 0), ("runs", 2.5), ("runs", "3"), ("runs", -3), ("budget", 0), ("budget", -1.0)],
 )
 def test_numbers_out_of_range_are_refused(argument: str, value: float) -> None:
     with pytest.raises(ValueError, match=argument):

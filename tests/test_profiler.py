@@ -11,6 +11,7 @@ from toy import Toy, ToyModel
 
 import xsp
 from xsp import registry
+from xsp.provider import ModelCall
 from xsp.testing import FakeClock
 
 
@@ -64,6 +65,31 @@ def test_what_is_not_safe_is_not_repeated_and_the_trace_says_so(toy: Toy) -> Non
     assert "replay=True" in problem.message
 
 
+def test_a_call_that_writes_to_its_input_is_not_repeated(toy: Toy) -> None:
+    class Writes(ToyModel):
+        def forward(self, x: int = 0) -> int:
+            toy.written += 1
+            return super().forward(x)
+
+    model = Writes(toy)
+    with xsp.profile(levels=2, runs=5) as prof:
+        model()
+    assert model.calls == toy.written == 1
+    (message,) = [p.message for p in prof.trace.problems if p.code == "not-replayed"]
+    assert "writes to its input" in message
+
+
+def test_a_call_that_was_given_an_iterator_is_not_repeated(toy: Toy) -> None:
+    model = ToyModel(toy)
+    call = ModelCall(lambda _: model.forward(), (iter([1]),), subject="Given")
+    with xsp.profile(levels=2, runs=5) as prof:
+        assert toy.evaluations is not None
+        toy.evaluations.run(call)
+    assert model.calls == 1
+    (message,) = [p.message for p in prof.trace.problems if p.code == "not-replayed"]
+    assert "Given was given an iterator" in message
+
+
 def test_replay_true_repeats_all_the_same(toy: Toy) -> None:
     toy.unsafe = "gradients are on"
     model = ToyModel(toy)
@@ -89,6 +115,24 @@ def test_a_block_without_a_model_has_no_trace_and_says_what_to_do(toy: Toy) -> N
         pass
     with pytest.raises(xsp.MeasurementError, match=r"prof\.evaluation\(\)"):
         _ = prof.trace
+
+
+def test_a_block_whose_only_evaluation_raised_says_so(toy: Toy) -> None:
+    model = ToyModel(toy)
+    model.raises_at = 1
+    prof = xsp.profile(levels=2)
+    with pytest.raises(ZeroDivisionError), prof:
+        model()
+    with pytest.raises(xsp.MeasurementError, match="each call of ToyModel raised"):
+        _ = prof.trace
+
+
+def test_a_generator_function_cannot_be_decorated() -> None:
+    def stream() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(TypeError, match="generator function stream"):
+        xsp.profile(levels=1)(stream)
 
 
 def test_a_profile_that_never_began_says_so() -> None:
@@ -232,3 +276,64 @@ def test_the_profile_can_be_used_again(toy: Toy) -> None:
         with prof:
             model(0)
         assert prof.trace.root.latency_ns == model.latency_ns
+
+
+def test_an_evaluation_inside_another_is_part_of_it_and_said(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=1, runs=2) as prof:
+        for n in range(9):
+            with prof.evaluation("outer"):
+                model(n)
+                with contextlib.suppress(KeyError), prof.evaluation("inner"):
+                    model(n)
+                    raise KeyError
+    assert prof.trace.root.name == "outer"
+    assert prof.trace.root.latency_ns == 2 * model.latency_ns
+    assert "evaluation-in-evaluation" in codes(prof.trace)
+
+
+def test_nobody_looks_out_for_models_once_evaluations_are_marked(toy: Toy) -> None:
+    with xsp.profile(levels=1, runs=2) as prof:
+        assert toy.evaluations is not None
+        with prof.evaluation():
+            assert toy.evaluations is None
+
+
+def test_a_trace_read_inside_the_block_is_made_anew_after_it(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=6) as prof:
+        model(1)
+        early = prof.trace
+    assert len(early.metadata["rungs"]) == 1
+    assert counts(prof.trace)["op"] >= 6
+    assert prof.trace is prof.trace
+
+
+def test_a_repetition_that_fails_does_not_reach_the_program(toy: Toy) -> None:
+    model = ToyModel(toy)
+    model.raises_at = 9
+    with xsp.profile(levels=2, runs=6) as prof:
+        assert model(1) == 2
+    [problem] = [p for p in prof.trace.problems if p.code == "replay-failed"]
+    assert "the model's own error" in problem.message
+
+
+def test_a_decorated_function_called_from_several_threads_just_runs(toy: Toy) -> None:
+    model = ToyModel(toy)
+    prof = xsp.profile(levels=1, runs=3)
+
+    @prof
+    def predict(n: int) -> int:
+        return model(n)
+
+    results: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: results.extend(predict(n) for n in range(50)))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == sorted(list(range(1, 51)) * 8)
+    assert prof.trace.root.name == "predict"

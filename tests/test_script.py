@@ -170,3 +170,13 @@ def test_only_the_users_frames_stay_in_a_traceback(write: Write) -> None:
     assert frames.tb_frame.f_code.co_filename.endswith("program.py")
     assert frames.tb_next is None
     assert script.without_own_frames(None) is None
+
+
+def test_endless_recursion_is_shown_as_what_it_is(
+    write: Write, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ending = script.execute(write("def deeper():\n    deeper()\ndeeper()\n"), [])
+    shown = capfd.readouterr().err
+    assert (ending.code, type(ending.error)) == (1, RecursionError)
+    assert shown.count("RecursionError") == 1
+    assert "script.py" not in shown

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import polars as pl
 import pytest
 from toy import Toy, ToyModel
 
@@ -115,8 +116,8 @@ def test_dropped_records_and_providers_problems_are_named() -> None:
     session = Session([replay], clock)
     session.visit(Step(LAYER, round=0), ModelCall(lambda: clock.advance(5)))
     session.runs()
-    assert session.dropped == 3
     assert {problem.code for problem in session.problems} == {"provider", "dropped"}
+    assert any("lost 3 records" in problem.message for problem in session.problems)
 
 
 def test_an_open_evaluation_ends_when_it_was_last_extended() -> None:
@@ -130,6 +131,34 @@ def test_an_open_evaluation_ends_when_it_was_last_extended() -> None:
     assert run.latency_ns == 100
     assert run.rows is not None
     assert run.rows["name"].to_list() == ["training step"]
+
+
+def test_ids_of_different_providers_are_kept_apart() -> None:
+    class Stating(FakeProvider):
+        def spans(self, records: Records) -> SpanRows:
+            frame = super().spans(records)
+            return frame.with_columns(
+                id=pl.Series([1, 2], dtype=pl.Int64), parent_id=pl.Series([2, 0], dtype=pl.Int64)
+            )
+
+    clock = FakeClock()
+    providers = [Stating(clock, [Kind.PIPELINE], name=name) for name in ("one", "two")]
+    session = Session(providers, clock)
+
+    def work() -> None:
+        for provider in providers:
+            with provider.span(f"{provider.name}.a", Kind.PIPELINE):
+                clock.advance(1)
+            with provider.span(f"{provider.name}.b", Kind.PIPELINE):
+                clock.advance(1)
+
+    session.visit(Step(PIPELINE, round=0), ModelCall(work, whole_model=False))
+    [run] = session.runs()
+    assert run.rows is not None
+    names, parents = run.rows["name"].to_list(), run.rows["parent"].to_list()
+    above = {name: names[parent] for name, parent in zip(names, parents, strict=True)}
+    assert (above["one.a"], above["two.a"]) == ("one.b", "two.b")
+    assert above["one.b"] == above["two.b"] == "predict"
 
 
 def test_rows_by_hand_are_refused_when_they_are_not_rows() -> None:

@@ -118,6 +118,7 @@ def test_batch_and_device_are_passed_to_a_function_that_has_them(write: Write) -
         ("def run(): ...", "rn", {}, r"has no function 'rn'; did you mean run\?"),
         ("run = 3", "run", {}, "run in .* is a int, and cannot be called"),
         ("def run(x): ...", "run", {}, "cannot be called: missing .* 'x'.*wrap it in a function"),
+        ("async def run(): ...", "run", {}, "coroutine function run"),
         ("def run(): ...", "run", {"batch": 4}, "cannot be called with --batch"),
         ("def run(): ...", "run", {"train": True}, "--train makes a training step of a model"),
     ],

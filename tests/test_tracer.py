@@ -33,7 +33,7 @@ def test_nothing_is_recorded_while_nothing_profiles() -> None:
     with xsp.span("a"):
         pass
     assert not tracer.is_armed()
-    assert tracer.disarm() == []
+    assert tracer.disarm() == ([], 0)
 
 
 def test_spans_carry_name_kind_times_thread_and_attributes() -> None:
@@ -74,6 +74,25 @@ def test_a_span_that_began_before_recording_is_left_out() -> None:
     with recording() as out:
         early.__exit__(None, None, None)
     assert out[0].height == 0
+
+
+def test_a_span_that_has_not_ended_is_counted_as_lost() -> None:
+    model = Model()
+    model.start(SystemClock(), Request(ALL))
+    late = xsp.span("late")
+    late.__enter__()
+    records = model.stop()
+    late.__exit__(None, None, None)
+    assert records.dropped == 1
+    assert model.spans(records).height == 0
+
+
+def test_numbers_are_never_given_twice() -> None:
+    with recording() as first, xsp.span("a"):
+        pass
+    with recording() as second, xsp.span("b"):
+        pass
+    assert first[0]["id"].item() < second[0]["id"].item()
 
 
 def test_threads_keep_their_spans_apart() -> None:

@@ -153,6 +153,13 @@ Examples:
     help="Seconds of measuring after which it is enough.  [default: 20]",
 )
 @click.option(
+    "--statistic",
+    type=click.Choice(["trimmed", "median", "mean", "min"]),
+    default="trimmed",
+    show_default=True,
+    help="How runs are summarised; trimmed: the mean of the middle 60 %.",
+)
+@click.option(
     "--isolate/--no-isolate",
     default=None,
     help="A fresh process for each rung.  [default: --isolate; a script runs once, in one process]",
@@ -255,9 +262,8 @@ def main() -> NoReturn:
 def _settings(options: dict[str, Any]) -> Settings:
     from xsp.plan import settings_of  # noqa: PLC0415
 
-    levels = options["levels"]
-    parsed = int(levels) if levels.lstrip("-").isdigit() else levels
-    return _usage(lambda: settings_of(parsed, runs=options["runs"], budget=options["budget"]))
+    chosen = {name: options[name] for name in ("runs", "budget", "statistic")}
+    return _usage(lambda: settings_of(options["levels"], **chosen))
 
 
 def _usage(work: Callable[[], T]) -> T:
@@ -311,7 +317,11 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
     from xsp.errors import XspError  # noqa: PLC0415
 
     profiling = profiler.profile(
-        settings.levels, runs=settings.runs, budget=settings.budget_s, progress=False
+        settings.levels,
+        runs=settings.runs,
+        budget=settings.budget_s,
+        statistic=settings.statistic,
+        progress=False,
     )
     ending, code = script.Ending(OK), OK
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import polars as pl
 
 from xsp import __version__
-from xsp.environment import describe
 from xsp.errors import MeasurementError, TraceFormatError
 from xsp.level import Kind
 from xsp.merge import Merged, merge
@@ -33,12 +32,14 @@ class Collected:
         problems: What went wrong on the way.
         subject: What was measured, for people.
         levels: For every level asked for, "measured" or why it is left out.
+        environment: The machine, and the process at the end of the measurement.
     """
 
     runs: tuple[Run, ...]
     problems: tuple[Problem, ...]
     subject: str
     levels: Mapping[str, str]
+    environment: Mapping[str, Any] = field(default_factory=dict)
 
     def save(self, directory: str | Path) -> None:
         """Write it into a directory, which is made if it is not there."""
@@ -56,6 +57,7 @@ class Collected:
             "problems": [[problem.code, problem.message] for problem in self.problems],
             "subject": self.subject,
             "levels": dict(self.levels),
+            "environment": dict(self.environment),
         }
         (folder / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
 
@@ -77,6 +79,7 @@ class Collected:
             tuple(Problem(code, message) for code, message in facts["problems"]),
             facts["subject"],
             facts["levels"],
+            facts["environment"],
         )
 
 
@@ -113,7 +116,7 @@ def _metadata(collected: Sequence[Collected], merged: Merged, settings: Settings
         "levels": levels,
         "rungs": merged.rungs.to_dicts(),
         "plan": settings.to_json(),
-        "environment": describe(),
+        "environment": dict(collected[0].environment),
     }
 
 

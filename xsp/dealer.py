@@ -75,13 +75,24 @@ class Dealer:
         """Count an outermost call of another model than the one being measured."""
         self.passed[subject] += 1
 
-    def begin_named(self, name: str) -> None:
-        """Open an evaluation that the user marks; from now on only those count."""
+    def begin_named(self, name: str) -> bool:
+        """Open an evaluation that the user marks, and return whether it was opened.
+
+        From now on only those count. One that is marked inside another, or beside
+        it on another thread, is not opened.
+        """
         if not self._named:
             self._abandon()
             self.session.visits.clear()
             self._named = True
-        self._begin(name, name)
+        if self._open is not None:
+            self.session.problem(
+                "evaluation-in-evaluation",
+                f"an evaluation ({name}) was marked while another was open, and is not counted; "
+                "mark parts of an evaluation with xsp.span",
+            )
+            return False
+        return self._begin(name, name)
 
     def end_named(self) -> None:
         """Close the evaluation that the user marked, now."""
@@ -93,15 +104,10 @@ class Dealer:
         """Drop the open evaluation: it was cut short."""
         self._abandon()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether an evaluation has begun and not ended."""
-        return self._open is not None
-
     def _evaluate(self, step: Step, call: ModelCall) -> Any:
         before = self.session.clock.now()
         kept = len(self.session.visits)
-        inputs = Inputs(self.session, call) if self.writes is None else None
+        inputs = Inputs(self.session.watchers, call) if self.writes is None else None
         result = self.session.evaluate(step, call)
         if inputs is not None:
             self.writes = inputs.changed()
@@ -113,13 +119,14 @@ class Dealer:
         latencies = [end - begin for begin, end in windows]
         self.plan.record(step, latencies, spent_ns=self.session.clock.now() - before_ns)
 
-    def _begin(self, name: str, subject: str) -> None:
+    def _begin(self, name: str, subject: str) -> bool:
         step = self.plan.next()
         if step is None or self._open is not None or not self._lock.acquire(blocking=False):
-            return
+            return False
         self.last = None  # more than one call: it cannot be made again
         self.subjects[subject] += 1
         self._open = _Opened(self, step, name)
+        return True
 
     def _end(self) -> None:
         opened, self._open = self._open, None

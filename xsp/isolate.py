@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import FrameType
 
 import psutil
 
@@ -14,7 +17,7 @@ from xsp.collected import Collected, build
 from xsp.errors import MeasurementError
 from xsp.measurement import rung_names
 from xsp.plan import Settings
-from xsp.progress import Progress, progress_bar
+from xsp.progress import Enough, Progress, progress_bar
 from xsp.target import Spec, resolve
 from xsp.trace import Problem, Trace
 from xsp.worker import Failure, Job, Worker, attempt, collect_subject
@@ -76,15 +79,53 @@ def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | Non
         settings: How to measure.
         progress: As for `xsp.measure`.
 
+    Ctrl-C ends the measurement after the visit under way, with what there is.
+
     Raises:
         UnknownTargetError: There is no such target.
         TargetFailedError: The target raised.
         MeasurementError: It cannot be measured here.
+        KeyboardInterrupt: Interrupted before the first evaluation that counts, or twice.
     """
-    outcome = attempt(lambda: collect_subject(resolve(spec), settings, None, progress), early=True)
+    with progress_bar(progress, f"measuring {spec.name}") as tell, _interruptible(tell) as told:
+        outcome = attempt(lambda: collect_subject(resolve(spec), settings, None, told), early=True)
     if isinstance(outcome, Failure):
         raise outcome.error()
-    return build([outcome], settings)
+    if told.interrupted and not outcome.runs:
+        raise KeyboardInterrupt
+    return _with_problems(build([outcome], settings), _problems({}, interrupted=told.interrupted))
+
+
+class _Told:
+    """A progress function that ends the measurement once Ctrl-C has been pressed."""
+
+    def __init__(self, tell: Progress) -> None:
+        self.interrupted = False
+        self._tell = tell
+
+    def __call__(self, fraction: float) -> None:
+        self._tell(fraction)
+        if self.interrupted:
+            raise Enough
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Handle the signal; the second one is an exception, as ever."""
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+
+@contextmanager
+def _interruptible(tell: Progress) -> Iterator[_Told]:
+    told = _Told(tell)
+    if threading.current_thread() is not threading.main_thread():
+        yield told
+        return
+    before = signal.signal(signal.SIGINT, told.interrupt)
+    try:
+        yield told
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _shares(rungs: Sequence[str], settings: Settings) -> Iterator[tuple[str, Settings]]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from xsp.collected import Collected, build
+from xsp.environment import describe
 from xsp.errors import MeasurementError
 from xsp.level import LevelSet
 from xsp.plan import Plan, Settings, settings_of
@@ -21,9 +23,18 @@ from xsp.selection import Selection, select
 from xsp.session import Session
 from xsp.trace import Trace
 
-_running: list[str] = []
+
+class _Claim:
+    """Who measures in this process; one at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.what = ""
+
+
+_claim = _Claim()
 if hasattr(os, "register_at_fork"):  # the child of a fork measures nothing
-    os.register_at_fork(after_in_child=_running.clear)
+    os.register_at_fork(after_in_child=_claim.__init__)  # type: ignore[misc]
 
 
 def measure(
@@ -32,6 +43,7 @@ def measure(
     levels: LevelSet = 3,
     runs: int | None = None,
     budget: float | None = None,
+    statistic: str = "trimmed",
     progress: bool | Progress | None = None,
     **kwargs: Any,
 ) -> Trace:
@@ -45,6 +57,8 @@ def measure(
         runs: Evaluations on each rung; by default as many as it takes until the
             model's latency is known to ±1 %.
         budget: Seconds after which to stop all the same; 20 by default.
+        statistic: How runs are summarised: "trimmed" (20 % trimmed mean), "median",
+            "mean" or "min".
         progress: Whether to show a progress bar, by default on a terminal; or a
             function that is told the fraction done (and may raise `xsp.progress.Enough`).
         kwargs: Its keyword arguments.
@@ -54,7 +68,7 @@ def measure(
         TypeError: A call of `function` only makes a coroutine or a generator.
         MeasurementError: Another profile is running in this process.
     """
-    settings = settings_of(levels, runs=runs, budget=budget)
+    settings = settings_of(levels, runs=runs, budget=budget, statistic=statistic)
     collected = collect(function, args, kwargs, settings=settings, progress=progress)
     return build([collected], settings)
 
@@ -101,7 +115,7 @@ def rung_names(settings: Settings) -> list[str]:
 
 def carry_out(plan: Plan, session: Session, call: ModelCall, tell: Progress) -> None:
     """Make the call as often as the plan wants it; its exceptions pass through."""
-    inputs: Inputs | None = Inputs(session, call)
+    inputs: Inputs | None = Inputs(session.watchers, call)
     _check_iterators(session, call)
     while (step := plan.next()) is not None:
         before = session.clock.now()
@@ -119,7 +133,7 @@ def carry_out(plan: Plan, session: Session, call: ModelCall, tell: Progress) -> 
 def collected_by(session: Session, selection: Selection, subject: str) -> Collected:
     """Return what a session has collected, interpreted."""
     runs = tuple(session.runs())
-    return Collected(runs, session.problems, subject, selection.levels)
+    return Collected(runs, session.problems, subject, selection.levels, describe())
 
 
 @contextmanager
@@ -129,21 +143,27 @@ def exclusively(what: str) -> Iterator[None]:
     Raises:
         MeasurementError: Something is being measured already.
     """
-    if _running:
-        raise MeasurementError(
-            f"{_running[0]} is under way in this process, and two at a time would measure each "
-            "other: end it first, or mark parts of it with xsp.span"
-        )
-    _running.append(what)
-    try:
+    with if_alone(what) as alone:
+        if not alone:
+            raise MeasurementError(
+                f"{_claim.what} is under way in this process, and two at a time would measure "
+                "each other: end it first, or mark parts of it with xsp.span"
+            )
         yield
+
+
+@contextmanager
+def if_alone(what: str) -> Iterator[bool]:
+    """Yield whether nothing else is being measured, and let nothing else be meanwhile."""
+    claim = _claim
+    alone = claim.lock.acquire(blocking=False)
+    if alone:
+        claim.what = what
+    try:
+        yield alone
     finally:
-        _running.clear()
-
-
-def is_running() -> bool:
-    """Return whether something is being measured in this process."""
-    return bool(_running)
+        if alone and claim.lock.locked():  # not in the child of a fork
+            claim.lock.release()
 
 
 def name_of(function: Callable[..., Any]) -> str:

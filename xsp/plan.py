@@ -13,7 +13,7 @@ import numpy as np
 
 from xsp.level import Level, LevelSet, parse_levels
 from xsp.run import Rung
-from xsp.summary import bootstrap_interval, trimmed_mean
+from xsp.summary import STATISTICS, bootstrap_interval, trimmed_mean
 
 VISIT_NS = 5_000_000  # a visit lasts about this long, if the model is quicker
 VISIT_EVALUATIONS = 20  # and holds no more evaluations than this
@@ -21,7 +21,7 @@ SETTLE_NS = 3_000_000  # what the last visit left in the caches is gone after th
 SLOW_NS = 500_000_000  # a model slower than this does not notice what is in the caches
 MOST_SETTLING = 100
 FEWEST_ROUNDS = 10
-MOST_ROUNDS = 1_000
+MOST_ROUNDS = 400  # beyond, interpreting them takes longer than measuring
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,9 @@ class Settings:
             raise ValueError(f"runs={self.runs!r}: a whole number of evaluations, at least 1")
         if not self.budget_s > 0:
             raise ValueError(f"budget={self.budget_s}: the time budget is in seconds, above 0")
+        if self.statistic not in STATISTICS:
+            known = ", ".join(STATISTICS)
+            raise ValueError(f"there is no statistic {self.statistic!r}; there are {known}")
         if not 0 < self.precision < 1:
             raise ValueError(f"precision={self.precision}: a fraction between 0 and 1, as 0.01")
 
@@ -69,7 +72,11 @@ class Settings:
 
 
 def settings_of(
-    levels: LevelSet, *, runs: int | None = None, budget: float | None = None
+    levels: LevelSet,
+    *,
+    runs: int | None = None,
+    budget: float | None = None,
+    statistic: str = "trimmed",
 ) -> Settings:
     """Return the settings behind the arguments of the front door.
 
@@ -77,7 +84,7 @@ def settings_of(
         ValueError: A level is unknown, or a number out of range.
         TypeError: `levels` is no level set.
     """
-    settings = Settings(levels=parse_levels(levels), runs=runs)
+    settings = Settings(levels=parse_levels(levels), runs=runs, statistic=statistic)
     return settings if budget is None else replace(settings, budget_s=float(budget))
 
 
@@ -127,7 +134,9 @@ class Plan:
         self._timed = [rung for rung in rungs if not rung.detail]
         self._detail = [rung for rung in rungs if rung.detail]
         self._round = 0
+        self._ask_at = FEWEST_ROUNDS
         self._last_round = False
+        self._slow = False
         self._queue = self._warming()
 
     @property
@@ -161,11 +170,17 @@ class Plan:
         if self._queue and self._queue[0] == step:
             self._queue.pop(0)
         self.spent_ns += spent_ns
+        self._note_slowness(latencies)
         if step.counts:
             self.latencies[step.rung].extend(latencies)
             self._rounds[step.rung].extend([step.round] * len(latencies))
         if not self._queue and not self._last_round:
             self._queue = self._closing() if self._enough() else self._next_round(latencies)
+
+    def _note_slowness(self, latencies: Sequence[int]) -> None:
+        if latencies and min(latencies) > SLOW_NS and not self._slow:
+            self._slow = True  # such a model is warm after one call
+            self._queue = [step for step in self._queue if step.counts or step.rung.kinds]
 
     def _warming(self) -> list[Step]:
         # A profiler's first use in a process can take seconds. What a program does by
@@ -206,7 +221,8 @@ class Plan:
         _, settle = self._size(self._typical(()))
         detail = [Step(rung, 1, 0, self._round) for rung in self._detail]
         # As many as the first rounds had, so that the two ends can be compared.
-        last = Step(self._timed[0], 3 if self.repeatable else 1, settle, self._round + 1)
+        evaluations = 3 if self.repeatable and not self._slow else 1
+        last = Step(self._timed[0], evaluations, settle, self._round + 1)
         return [*detail, last]
 
     def _enough(self) -> bool:
@@ -216,9 +232,12 @@ class Plan:
         if self.settings.runs:
             return fewest >= self.settings.runs
         rounds = self._round + 1
-        if rounds < FEWEST_ROUNDS:
+        if rounds >= MOST_ROUNDS:
+            return True
+        if rounds < self._ask_at:
             return False
-        return rounds >= MOST_ROUNDS or all(self._precise(rung) for rung in self._timed)
+        self._ask_at = math.ceil(rounds * 1.1)  # asking takes as long as a visit, or longer
+        return all(self._precise(rung) for rung in self._timed)
 
     def _precise(self, rung: Rung) -> bool:
         values = np.asarray(self.latencies[rung], dtype=np.float64)[:, None]

@@ -7,6 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from xsp.collected import build
 from xsp.dealer import Dealer, watching
 from xsp.errors import MeasurementError
 from xsp.level import LevelSet
-from xsp.measurement import carry_out, collected_by, exclusively, is_running, name_of
+from xsp.measurement import carry_out, collected_by, exclusively, if_alone, name_of
 from xsp.plan import Plan, settings_of
 from xsp.progress import Progress, progress_bar
 from xsp.provider import ModelCall
@@ -22,7 +23,7 @@ from xsp.quantity import counted
 from xsp.repetition import check_no_generator, used_up
 from xsp.selection import select
 from xsp.session import Session
-from xsp.trace import Trace
+from xsp.trace import Problem, Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,6 +41,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         runs: Evaluations on each rung; by default as many as it takes until the
             model's latency is known to ±1 %.
         budget: Seconds of evaluating after which it is enough; 20 by default.
+        statistic: How runs are summarised: "trimmed" (20 % trimmed mean), "median",
+            "mean" or "min".
         replay: Whether the last evaluation may be repeated after the block; None
             for "if the model is in eval mode and gradients are off".
         progress: Whether to show a progress bar while repeating, by default on a
@@ -55,14 +58,17 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         *,
         runs: int | None = None,
         budget: float | None = None,
+        statistic: str = "trimmed",
         replay: bool | None = None,
         progress: bool | Progress | None = None,
     ) -> None:
-        self._settings = settings_of(levels, runs=runs, budget=budget)
+        self._settings = settings_of(levels, runs=runs, budget=budget, statistic=statistic)
         self._replay = replay
         self._progress = progress
         self._stack = ExitStack()
+        self._watching = ExitStack()
         self._process = 0
+        self._watches = False
         self._dealer: Dealer | None = None
         self._trace: Trace | None = None
 
@@ -73,9 +79,12 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         Raises:
             MeasurementError: Nothing has been evaluated.
         """
-        if self._trace is None:
-            self._trace = self._build()
-        return self._trace
+        if self._trace is not None:
+            return self._trace
+        trace = self._build()
+        if not self._watches:  # else more may come
+            self._trace = trace
+        return trace
 
     def __enter__(self) -> profile:
         """Begin to look out for evaluations.
@@ -86,8 +95,10 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         with ExitStack() as stack:
             stack.enter_context(exclusively("a profile"))
             self._begin()
-            stack.enter_context(watching(self._dealing.session.watchers, self._dealing))
+            self._watching = watching(self._dealing.session.watchers, self._dealing)
+            stack.callback(self._watching.close)
             self._stack = stack.pop_all()
+        self._watches = True
         return self
 
     def __exit__(
@@ -97,6 +108,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         traceback: TracebackType | None,
     ) -> None:
         stack, self._stack = self._stack, ExitStack()
+        self._watches = False
         if os.getpid() != self._process:
             stack.pop_all()  # the child of a fork: the measurement is its parent's
             return
@@ -119,7 +131,10 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             name: Name of the root span.
         """
         dealer = self._dealing
-        dealer.begin_named(name)
+        self._watching.close()  # nobody need look out for evaluations any more
+        if not dealer.begin_named(name):
+            yield
+            return
         try:
             yield
         except BaseException:
@@ -141,17 +156,23 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
 
             @functools.wraps(function)
             async def wrapped(*args: Any, **kwargs: Any) -> Any:
-                if is_running():
-                    return await function(*args, **kwargs)
-                with self._deciding(), self.evaluation(name_of(function)):
-                    return await function(*args, **kwargs)
+                with if_alone("a profile") as alone:
+                    if not alone:
+                        return await function(*args, **kwargs)
+                    self._decide()
+                    with self.evaluation(name_of(function)):
+                        return await function(*args, **kwargs)
         else:
 
             @functools.wraps(function)
             def wrapped(*args: Any, **kwargs: Any) -> Any:
-                if is_running():
-                    return function(*args, **kwargs)
-                return self._evaluate(function, args, kwargs)
+                with if_alone("a profile") as alone:
+                    if not alone:
+                        return function(*args, **kwargs)
+                    result = self._evaluate(function, args, kwargs)
+                if self._replay:
+                    self._complete()
+                return result
 
         wrapped.profile = self  # type: ignore[attr-defined]
         return wrapped  # type: ignore[return-value]
@@ -172,24 +193,18 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         self._dealer = Dealer(plan, Session(self._selection.providers))
         self._trace = None
 
-    @contextmanager
-    def _deciding(self) -> Iterator[None]:
-        with exclusively("a profile"):
-            if self._dealer is None:
-                self._begin()
-            self._trace = None
-            yield
+    def _decide(self) -> None:
+        if self._dealer is None:
+            self._begin()
+        self._trace = None
 
     def _evaluate(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         name = name_of(function)
-        with self._deciding():
-            call = ModelCall(function, args, kwargs, name=name, subject=name, whole_model=False)
-            result = self._dealing.run(call)
-        if self._replay:
-            self._complete()
-        return result
+        self._decide()
+        call = ModelCall(function, args, kwargs, name=name, subject=name, whole_model=False)
+        return self._dealing.run(call)
 
     def _complete(self) -> None:
         dealer = self._dealing
@@ -210,7 +225,14 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             tell = stack.enter_context(progress_bar(self._progress, title))
             for watcher in dealer.session.watchers:
                 stack.enter_context(watcher.conditions(dealer.last))
-            carry_out(dealer.plan, dealer.session, dealer.last, tell)
+            try:
+                carry_out(dealer.plan, dealer.session, dealer.last, tell)
+            except Exception as error:  # noqa: BLE001  # the user's own call had succeeded
+                dealer.session.problem(
+                    "replay-failed",
+                    f"repeating {dealer.last.subject} raised {type(error).__name__}: {error}; the "
+                    "trace holds what there was until then. replay=False leaves it out",
+                )
 
     def _hazard(self) -> str | None:
         last = self._dealing.last
@@ -236,12 +258,14 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
 
     def _build(self) -> Trace:
         dealer = self._dealing
-        for subject, calls in dealer.passed.items():
-            dealer.session.problem(
+        passed = tuple(
+            Problem(
                 "passed-over",
                 f"not evaluated: {counted(calls, 'call')} of {subject}; mark what belongs "
                 "together with prof.evaluation()",
             )
+            for subject, calls in dealer.passed.items()
+        )
         if dealer.subjects and not dealer.session.visits:
             raise MeasurementError(
                 f"no evaluation came to its end: each call of {', '.join(dealer.subjects)} raised, "
@@ -253,4 +277,6 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
                 "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)"
             )
         subject = dealer.subjects.most_common(1)[0][0]
-        return build([collected_by(dealer.session, self._selection, subject)], self._settings)
+        collected = collected_by(dealer.session, self._selection, subject)
+        collected = replace(collected, problems=(*collected.problems, *passed))
+        return build([collected], self._settings)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from xsp.provider import ModelCall
-from xsp.session import Session
+from xsp.provider import ModelCall, Watcher
 
 
 def check_function(function: Callable[..., Any]) -> None:
@@ -45,12 +44,12 @@ class Inputs:
     """The arguments of a call, which may be other ones after it.
 
     Args:
-        session: Its watchers know what tensors are.
+        watchers: They know what tensors are.
         call: The call, not yet made.
     """
 
-    def __init__(self, session: Session, call: ModelCall) -> None:
-        self._session = session
+    def __init__(self, watchers: Sequence[Watcher], call: ModelCall) -> None:
+        self._watchers = watchers
         self._call = call
         self._before = self._versions()
 
@@ -59,7 +58,7 @@ class Inputs:
         return self._before != self._versions()
 
     def _versions(self) -> list[tuple[int, ...]]:
-        return [watcher.versions(self._call) for watcher in self._session.watchers]
+        return [watcher.versions(self._call) for watcher in self._watchers]
 
 
 def used_up(call: ModelCall) -> str | None:

@@ -66,12 +66,15 @@ def execute(path: str, arguments: Sequence[str]) -> Ending:
 
 def without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the frames of xsp, its providers and the import machinery."""
-    if traceback is None:
-        return None
-    rest = without_own_frames(traceback.tb_next)
-    if _is_own(traceback.tb_frame.f_code):
-        return rest
-    return TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
+    frames = []
+    while traceback is not None:
+        frames.append(traceback)
+        traceback = traceback.tb_next
+    # From the innermost outwards, and not by recursion: that may be what went wrong.
+    for frame in reversed(frames):
+        if not _is_own(frame.tb_frame.f_code):
+            traceback = TracebackType(traceback, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return traceback
 
 
 def end_by_interrupt() -> NoReturn:

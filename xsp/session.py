@@ -6,10 +6,12 @@ Nothing is interpreted while the model runs; `runs` does that afterwards.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import polars as pl
 
 from xsp.clock import Clock, SystemClock
 from xsp.correlate import correlate
@@ -19,6 +21,8 @@ from xsp.provider import ModelCall, Provider, Records, Request, Watcher
 from xsp.row import SpanRows, concat_rows, span_rows
 from xsp.run import Run, Rung
 from xsp.trace import Problem
+
+_BATCH = 256  # evaluations that are correlated at once: enough to make it quick
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,6 @@ class Session:
         self.watchers = tuple(p for p in self.providers if isinstance(p, Watcher))
         self.clock = clock or SystemClock()
         self.visits: list[Visit] = []
-        self.dropped = 0
         self._problems: dict[tuple[str, str], Problem] = {}
         self._broken: set[tuple[str, Rung]] = set()
         self._synchronize = tuple(watcher.synchronize for watcher in self.watchers)
@@ -106,49 +109,42 @@ class Session:
             if window.end_ns is not None:  # else it was never extended: it was cut short
                 windows.append((window.begin_ns, window.end_ns))
 
-    def runs(self, *, process: int = 0) -> list[Run]:
+    def runs(self) -> list[Run]:
         """Return every evaluation that counts as a run, interpreted.
 
         One that was to warm up counts where its rung has no other.
         """
         counted = {visit.step.rung for visit in self.visits if visit.step.counts}
-        return [
-            run
-            for visit in self.visits
-            if visit.step.counts or visit.step.rung not in counted
-            for run in self._runs_of(visit, process)
-        ]
+        visits = [v for v in self.visits if v.step.counts or v.step.rung not in counted]
+        return [run for batch in _batches(visits) for run in self._runs_of(batch)]
 
     @contextmanager
     def _armed(
         self, step: Step, name: str, windows: list[tuple[int, int]], *, whole_model: bool
     ) -> Iterator[None]:
         request = Request(step.rung.kinds, detail=step.rung.detail, whole_model=whole_model)
-        armed: list[Provider] = []
         records: list[tuple[Provider, Records]] = []
-        try:
-            armed.extend(
-                provider
-                for provider in self._wanted(step.rung)
-                if self._guard(provider, step.rung, "start", provider.start, self.clock, request)
-            )
+        thread = threading.get_ident()
+        with ExitStack() as stack:
+            for provider in self._wanted(step.rung):
+                if self._guard(provider, step.rung, "start", provider.start, self.clock, request):
+                    stack.callback(self._stop, provider, step.rung, records)
             yield
-        finally:
-            for provider in reversed(armed):
-                kept = self._guard(provider, step.rung, "stop", provider.stop)
-                if kept:
-                    records.append((provider, kept[0]))
         if windows:
-            thread = threading.get_ident()
             self.visits.append(Visit(step, name, thread, tuple(windows), tuple(records)))
 
+    def _stop(
+        self, provider: Provider, rung: Rung, records: list[tuple[Provider, Records]]
+    ) -> None:
+        kept = self._guard(provider, rung, "stop", provider.stop)
+        if kept:
+            records.append((provider, kept[0]))
+
     def _wanted(self, rung: Rung) -> list[Provider]:
-        # A watcher hears of the bare rung as well: it has to step aside there.
         return [
             provider
             for provider in self.providers
-            if (provider.kinds & rung.kinds or provider in self.watchers)
-            and (provider.name, rung) not in self._broken
+            if provider.kinds & rung.kinds and (provider.name, rung) not in self._broken
         ]
 
     def _guard(
@@ -166,24 +162,24 @@ class Session:
             )
             return None
 
-    def _runs_of(self, visit: Visit, process: int) -> list[Run]:
-        step = visit.step
-        frames: tuple[SpanRows | None, ...] = (None,) * len(visit.windows)
-        if step.rung.kinds:
-            frames = self._frames(visit)
-        return [
-            Run(step.rung, end - begin, frame, process=process, round=step.round)
-            for (begin, end), frame in zip(visit.windows, frames, strict=True)
-        ]
+    def _runs_of(self, visits: Sequence[Visit]) -> Iterator[Run]:
+        """Yield the runs of visits of one rung, correlated all at once."""
+        windows = [(visit, window) for visit in visits for window in visit.windows]
+        rung = visits[0].step.rung
+        frames: Sequence[SpanRows | None] = [None] * len(windows)
+        if rung.kinds:
+            frames = self._frames(visits, rung)
+        for (visit, (begin, end)), frame in zip(windows, frames, strict=True):
+            yield Run(rung, end - begin, frame, round=visit.step.round)
 
-    def _frames(self, visit: Visit) -> tuple[SpanRows, ...]:
-        rows = concat_rows([self._rows(visit, *kept) for kept in visit.records])
-        found = correlate(_roots(visit), rows)
+    def _frames(self, visits: Sequence[Visit], rung: Rung) -> Sequence[SpanRows]:
+        rows = [self._rows(visit, *kept) for visit in visits for kept in visit.records]
+        found = correlate(concat_rows([_roots(visit) for visit in visits]), concat_rows(rows))
         if found.orphans:
             self.problem(
                 "orphans",
-                f"{found.orphans} spans of one visit of the {visit.step.rung.name} rung have no "
-                "parent on their thread; they hang under the root",
+                f"{found.orphans} spans on the {rung.name} rung have no parent on their thread; "
+                "they hang under the root, and say nothing of the layer that caused them",
             )
         return found.frames
 
@@ -192,10 +188,24 @@ class Session:
         for sentence in records.problems:
             self.problem("provider", sentence)
         if records.dropped:
-            self.dropped += records.dropped
-            self.problem("dropped", f"{provider.name} lost records on the {rung.name} rung")
+            self.problem(
+                "dropped",
+                f"{provider.name} lost {records.dropped} records in a visit of the {rung.name} "
+                "rung: what they stood for is missing from the tree, not zero",
+            )
         rows = self._guard(provider, rung, "interpret its records", provider.spans, records)
-        return rows[0] if rows else concat_rows([])
+        return self._with_own_ids(rows[0], provider) if rows else concat_rows([])
+
+    def _with_own_ids(self, rows: SpanRows, provider: Provider) -> SpanRows:
+        """Return rows whose ids differ from those of all other providers; 0 stays the root's."""
+        if rows["id"].null_count() == rows.height:
+            return rows
+        place, many = self.providers.index(provider), len(self.providers)
+        own = [
+            pl.when(pl.col(name) > 0).then(pl.col(name) * many + place).otherwise(name).alias(name)
+            for name in ("id", "parent_id")
+        ]
+        return rows.with_columns(own)
 
 
 class Window:
@@ -233,3 +243,14 @@ def _roots(visit: Visit) -> SpanRows:
             "thread": visit.thread,
         }
     )
+
+
+def _batches(visits: Iterable[Visit]) -> Iterator[list[Visit]]:
+    """Yield visits of one rung together, as many as make about `_BATCH` evaluations."""
+    waiting: dict[Rung, list[Visit]] = {}
+    for visit in visits:
+        batch = waiting.setdefault(visit.step.rung, [])
+        batch.append(visit)
+        if sum(len(one.windows) for one in batch) >= _BATCH:
+            yield waiting.pop(visit.step.rung)
+    yield from waiting.values()

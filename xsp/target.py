@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from xsp import source
 from xsp.errors import MeasurementError
+from xsp.repetition import check_function
 from xsp.source import SOURCES, UnknownTargetError, require, suggest
 
 _FORMS = (
@@ -211,6 +212,10 @@ def _attribute(module: ModuleType, name: str, path: str) -> Callable[..., Any]:
 
 
 def _check_parameters(target: str, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    try:
+        check_function(function)
+    except TypeError as error:
+        raise UnknownTargetError(f"{target}: {error}") from error
     try:
         signature = inspect.signature(function)
     except ValueError:

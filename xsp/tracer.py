@@ -41,10 +41,12 @@ class _Recorder:
         self.now = clock.now
         self.kinds = kinds
         self.records: list[Any] = []
-        self.number = itertools.count(1).__next__
+        self.open = 0
 
 
 _recorder: _Recorder | None = None
+# Never begins anew: a task that lives on may hold the number of a span long gone.
+_next_number = itertools.count(1).__next__
 
 
 class _Open:
@@ -55,13 +57,15 @@ class _Open:
     def __init__(self, recorder: _Recorder, kind: Kind) -> None:
         self.recorder = recorder
         self.kind = kind
-        self.number = recorder.number()
+        self.number = _next_number()
+        recorder.open += 1
         self.parent = _current.get() if _tasks_interleave() else None
         self.token: Token[int] = _current.set(self.number)
         self.start_ns = recorder.now()
 
     def close(self, name: str, attributes: Mapping[str, Any], error: str | None) -> None:
         end_ns = self.recorder.now()
+        self.recorder.open -= 1
         with contextlib.suppress(ValueError):  # closed in another task than opened in
             _current.reset(self.token)
         thread = threading.get_ident()
@@ -145,11 +149,14 @@ def arm(clock: Clock, kinds: frozenset[Kind]) -> None:
     _recorder = _Recorder(clock, kinds)
 
 
-def disarm() -> list[Any]:
-    """Stop recording and return the records: `FIELDS`, span after span, in one list."""
+def disarm() -> tuple[list[Any], int]:
+    """Stop recording and return the records, and how many spans had not ended by then.
+
+    The records are `FIELDS`, span after span, in one list.
+    """
     global _recorder
     recorder, _recorder = _recorder, None
-    return recorder.records if recorder else []
+    return (list(recorder.records), recorder.open) if recorder else ([], 0)
 
 
 def is_armed() -> bool:

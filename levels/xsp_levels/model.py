@@ -32,7 +32,8 @@ class Model:
 
     def stop(self) -> Records:
         """Stop recording."""
-        return Records(tracer.disarm())
+        records, unfinished = tracer.disarm()
+        return Records(records, dropped=unfinished)
 
     def spans(self, records: Records) -> SpanRows:
         """Return one row per span that ended while recording."""

@@ -261,11 +261,49 @@ def test_versions_tell_of_tensors_written_to(x: torch.Tensor) -> None:
     provider = Torch()
     call = ModelCall(len, (x, [x, {"a": x}]), {"b": 1})
     before = provider.versions(call)
-    assert len(before) == 3
     x.add_(1)
     assert provider.versions(call) != before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+def test_versions_tell_of_tensors_that_keep_no_counter(dtype: torch.dtype) -> None:
+    provider = Torch()
     with torch.inference_mode():
-        assert provider.versions(ModelCall(len, (torch.ones(1),))) == ()
+        y = torch.zeros(3, 4, dtype=dtype)
+        call = ModelCall(len, (y.T, torch.tensor(1)))
+    before = provider.versions(call)
+    assert provider.versions(call) == before
+    with torch.inference_mode():
+        y[2, 3] = 1
+    assert provider.versions(call) != before
+
+
+def test_versions_tell_of_containers_that_grow(x: torch.Tensor) -> None:
+    provider = Torch()
+    cache: dict[str, list[torch.Tensor]] = {"keys": []}
+    call = ModelCall(len, (x,), {"cache": cache})
+    before = provider.versions(call)
+    cache["keys"].append(x)
+    assert provider.versions(call) != before
+
+
+def test_what_has_no_plain_bytes_has_a_version_all_the_same() -> None:
+    with torch.inference_mode():
+        call = ModelCall(len, (torch.eye(2).to_sparse(),))
+    assert Torch().versions(call) == Torch().versions(call)
+
+
+def test_a_traceback_shows_pytorchs_own_line_for_a_watched_call(x: torch.Tensor) -> None:
+    class Broken(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            raise KeyError("mine")
+
+    broken = Broken(4, 4)
+    with watching(), pytest.raises(KeyError) as caught:
+        broken(x)
+    called = [e for e in caught.traceback if e.name == "_wrapped_call_impl"]
+    assert called
+    assert all("_call_impl(*args, **kwargs)" in str(entry.statement) for entry in called)
 
 
 def test_nothing_is_synchronised_without_cuda() -> None:

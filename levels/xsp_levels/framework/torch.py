@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from xsp_levels.framework.torch_call import is_module, module_call
 from xsp_levels.framework.torch_layer import LayerRecorder
 from xsp_levels.framework.torch_path import LayerRecords
 from xsp_levels.framework.torch_row import layer_rows, predict_rows
-from xsp_levels.framework.torch_step import BACKWARD, Step, StepRecorder, step_rows
+from xsp_levels.framework.torch_step import BACKWARD, Interval, StepRecorder, step_rows
 from xsp_levels.framework.torch_watch import Watch
 
 
@@ -42,7 +42,7 @@ class TorchRecords:
 
     request: Request
     layers: LayerRecords
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Interval, ...] = ()
     operators: Any = None
 
 
@@ -73,20 +73,17 @@ class Torch:
         try:
             self._start_operators(clock, request)
             if pipeline:
-                steps = StepRecorder()
-                steps.start(clock)
-                self._steps = steps
+                self._steps = StepRecorder()
+                self._steps.start(clock)
             if Kind.LAYER in request.kinds or pipeline:
                 self._start_layers(clock, request)
         except BaseException:
-            self.stop()
+            self._disarm()
             raise
 
     def stop(self) -> Records:
         """Disarm, and hand over what was recorded."""
-        layers, self._layers = self._layers, None
-        steps, self._steps = self._steps, None
-        operators, self._operators = self._operators, None
+        layers, steps, operators = self._disarm()
         calls = layers.stop() if layers is not None else LayerRecords()
         stepped = steps.stop() if steps is not None else ()
         kept = operators.stop() if operators is not None else None
@@ -158,16 +155,24 @@ class Torch:
         if Kind.OP in request.kinds or (request.detail and Kind.LAYER in request.kinds):
             from xsp_levels.framework.torch_operator import OperatorRecorder  # noqa: PLC0415
 
-            recorder = OperatorRecorder()
-            recorder.start(clock, request.detail)
-            self._operators = recorder
+            self._operators = OperatorRecorder()
+            self._operators.start(clock, request.detail)
 
     def _start_layers(self, clock: Clock, request: Request) -> None:
         operators = self._operators
         arrived = operators.anchor_thread if operators is not None else lambda: None
-        layers = LayerRecorder(arrived)
-        layers.start(clock, detail=request.detail, outermost=Kind.LAYER not in request.kinds)
-        self._layers = layers
+        self._layers = LayerRecorder(arrived)
+        self._layers.start(clock, detail=request.detail, outermost=Kind.LAYER not in request.kinds)
+
+    def _disarm(self) -> tuple[LayerRecorder | None, StepRecorder | None, Any]:
+        """Disarm and let go of all recorders, whatever one of them raises, and return them."""
+        layers, steps, operators = self._layers, self._steps, self._operators
+        with ExitStack() as last_first:  # what disturbs most was armed first
+            for recorder in (operators, steps, layers):
+                if recorder is not None:
+                    last_first.callback(recorder.disarm)
+            self._layers = self._steps = self._operators = None
+        return layers, steps, operators
 
 
 def _operator_rows(operators: Any, *, stepped: bool) -> SpanRows:

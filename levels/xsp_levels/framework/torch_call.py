@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -102,9 +103,36 @@ def hazard(call: ModelCall) -> str | None:
 
 
 def versions(call: ModelCall) -> tuple[int, ...]:
-    """Return the version counters of all tensors among the arguments that keep one."""
-    found = tensors((call.args, call.kwargs))
-    return tuple(tensor._version for tensor in found if not tensor.is_inference())
+    """Return numbers that change when an argument is written to.
+
+    They are the version counters of the tensors among the arguments, a checksum
+    for those made in inference mode, which keep no counter, and the lengths of the
+    containers.
+    """
+    given = (call.args, dict(call.kwargs))
+    return (*map(_version, tensors(given)), *_lengths(given))
+
+
+def _version(tensor: Any) -> int:
+    return _checksum(tensor) if tensor.is_inference() else int(tensor._version)
+
+
+def _checksum(tensor: Any) -> int:
+    import torch  # noqa: PLC0415
+
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return 0  # it has no plain bytes
+    plain = tensor.detach().cpu().contiguous().reshape(-1)
+    return zlib.crc32(plain.view(torch.uint8).numpy())
+
+
+def _lengths(value: Any) -> Iterator[int]:
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        yield len(value)
+        for item in value:
+            yield from _lengths(item)
 
 
 def _needs_gradients(module: Any, call: ModelCall) -> bool:

@@ -1,4 +1,4 @@
-"""Sessions of Kineto, PyTorch's profiler: begun, ended, and kept out of everybody's way."""
+"""Recordings of Kineto, PyTorch's profiler: begun, ended, and kept out of everybody's way."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _TAKEN = (
 )
 _MISSING = "this PyTorch was built without Kineto, its profiler"
 
-_running: list[Session] = []  # one at most
-_stranded: set[int] = set()  # threads on which a session could not be ended
+_running: list[Recording] = []  # one at most
+_stranded: set[int] = set()  # threads on which one could not be ended
 
 
-class Session:
-    """One recording, of all threads where that can be, from its making to `end`.
+class Recording:
+    """One session of Kineto, of all threads where that can be, from its making to `end`.
 
     Attributes:
         thread: `threading.get_ident()` of the thread it began on.
@@ -39,8 +39,8 @@ class Session:
         Args:
             detail: Record shapes and memory as well, which PyTorch does for one
                 thread at a time only.
-            give_way: Called before the user starts a profiler; must end the session.
-            give_up: Called in a forked child, in which the session has been ended.
+            give_way: Called before the user starts a profiler; must end the recording.
+            give_up: Called in a forked child, in which it has been ended.
         """
         self.thread = threading.get_ident()
         self._give_way, self._give_up = give_way, give_up
@@ -102,12 +102,12 @@ class Session:
 
 
 def _end_in_child() -> None:
-    for session in tuple(_running):
-        session.give_up()
+    for recording in tuple(_running):
+        recording.give_up()
 
 
 def _free_thread() -> None:
-    """End what an earlier session had to leave running on this thread."""
+    """End what an earlier recording had to leave running on this thread."""
     import torch  # noqa: PLC0415
 
     if threading.get_ident() in _stranded:
@@ -117,7 +117,7 @@ def _free_thread() -> None:
 
 
 def _refuse() -> None:
-    """Raise if a session must not begin: two profilers at once spoil each other."""
+    """Raise if a recording must not begin: two profilers at once spoil each other."""
     import torch  # noqa: PLC0415
     from torch.autograd import profiler  # noqa: PLC0415
 

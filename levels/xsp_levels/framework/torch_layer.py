@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
@@ -17,7 +18,7 @@ from xsp_levels.framework.torch_seam import (
     hide_from_compiler,
     keep_in_child,
 )
-from xsp_levels.framework.torch_shape import shapes
+from xsp_levels.framework.torch_shape import Shapes, shapes
 
 
 class ThreadBuffer:
@@ -111,6 +112,8 @@ class LayerRecorder:
         self._outermost = threading.Lock()
         self._code: CodeType | None = None
         self._buffers: Buffers | None = None
+        self._unread: list[str] = []  # classes of what was raised when shapes were asked for
+        self._dropped = 0
 
     def start(self, clock: Clock, *, detail: bool = False, outermost: bool = False) -> None:
         """Arm.
@@ -129,17 +132,23 @@ class LayerRecorder:
         abandon_in_child(self.abandon)
         self._seam.record(self._code)
 
-    def stop(self) -> LayerRecords:
-        """Disarm, and return what was recorded; calls still under way are counted as dropped."""
+    def disarm(self) -> None:
+        """Record no more; calls still under way are counted as dropped."""
         code, self._code = self._code, None
-        self._seam.record(None)
-        keep_in_child(self.abandon)
+        if code is not None:
+            self._seam.record(None)
+            keep_in_child(self.abandon)
+            self._dropped += _under_way(code)
+
+    def stop(self) -> LayerRecords:
+        """Disarm, and return what was recorded, asking the modules what they are."""
+        self.disarm()
         threads = [
             RawCalls(buffer.thread, list(buffer.calls), list(buffer.failed), list(buffer.notes))
             for buffer in self._threads
         ]
         self._threads, self._buffers = [], None  # what is left in a cycle would hold the model
-        return layer_records(threads, dropped=_under_way(code))
+        return layer_records(threads, dropped=self._dropped, problems=_unread(self._unread))
 
     def abandon(self) -> None:
         """Leave without records: in a forked child."""
@@ -153,9 +162,17 @@ class LayerRecorder:
             "xsp:buffers": self._buffers,
             "xsp:now": self._now,
             "xsp:call": self._seam.call,
-            "xsp:shapes": shapes,
+            "xsp:shapes": self._shapes,
         }
         return self._seam.code(_record_detail if detail else _record, constants)
+
+    def _shapes(self, value: Any) -> Shapes | None:
+        """Return the shapes of what goes in or out, None where they cannot be had."""
+        try:
+            return shapes(value)
+        except Exception as error:  # noqa: BLE001  the user's own tensors and containers are asked
+            self._unread.append(type(error).__name__)
+            return None
 
     def _greet(self) -> None:
         if threading.get_ident() != self._starter:
@@ -163,15 +180,17 @@ class LayerRecorder:
 
     def _record_outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record one call with the code inside it left as PyTorch made it."""
-        seam, now, call, buffers = self._seam, self._now, self._seam.call, self._buffers
+        seam, now, call = self._seam, self._now, self._seam.call
+        buffers, code = self._buffers, self._code
         if (
             buffers is None
+            or code is None
             or seam.is_nested(sys._getframe(2), watched=False)
             or not self._outermost.acquire(False)
         ):
             return call(module, *args, **kwargs)
         try:
-            seam.record(None)
+            seam.pause(code, True)
             start = now()
             try:
                 result = call(module, *args, **kwargs)
@@ -183,15 +202,22 @@ class LayerRecorder:
             buffers.put((module, start, end))
             return result
         finally:
-            self._rearm(seam)
-
-    def _rearm(self, seam: CallSeam) -> None:
-        if self._code is not None:
-            seam.record(self._code)
-        self._outermost.release()
+            seam.pause(code, False)
+            self._outermost.release()
 
 
-def _under_way(code: CodeType | None) -> int:
+def _unread(errors: list[str]) -> tuple[str, ...]:
+    """Return a sentence about inputs and outputs without shapes, if there are any."""
+    if not errors:
+        return ()
+    kinds = ", ".join(sorted(Counter(errors)))
+    return (
+        f"the shapes of what went into or came out of modules could not be read {len(errors)} "
+        f"times, as asking for them raised {kinds}; they are missing there",
+    )
+
+
+def _under_way(code: CodeType) -> int:
     """Return how many calls of `code` have begun and not ended, on all threads."""
     count = 0
     for frame in list(sys._current_frames().values()):

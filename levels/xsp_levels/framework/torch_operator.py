@@ -25,7 +25,7 @@ from xsp_levels.framework.torch_anchor import (
     find_anchors,
     make_anchors,
 )
-from xsp_levels.framework.torch_kineto import Session
+from xsp_levels.framework.torch_kineto import Recording
 from xsp_levels.framework.torch_memory import (
     Allocations,
     memory_columns,
@@ -103,7 +103,7 @@ class OperatorRecorder:
     """
 
     def __init__(self) -> None:
-        self._session: Session | None = None
+        self._recording: Recording | None = None
         self._now: Callable[[], int] = SystemClock.now
         self._readings: list[Reading] = []
         self._problems: dict[str, None] = {}  # an ordered set
@@ -115,7 +115,7 @@ class OperatorRecorder:
         self._readings, self._problems, self._early = [], {}, None
         self._now, self._detail = clock.now, detail
         try:
-            self._session = Session(detail, self._give_way, self._give_up)
+            self._recording = Recording(detail, self._give_way, self._give_up)
         except RuntimeError as error:
             self._problems[f"operators were not recorded: {error}"] = None
             return
@@ -123,28 +123,32 @@ class OperatorRecorder:
 
     def anchor_thread(self) -> None:
         """Tell the profiler's number of the calling thread; once per new thread."""
-        session = self._session
-        if session is None or threading.get_ident() == session.thread:
+        recording = self._recording
+        if recording is None or threading.get_ident() == recording.thread:
             return
-        if session.one_thread:
+        if recording.one_thread:
             self._problems[_ONE_THREAD_DETAIL if self._detail else _ONE_THREAD] = None
             return
         self._readings += make_anchors(self._now, repeats=1)
+
+    def disarm(self) -> None:
+        """End the recording now; `stop` hands over later what was recorded."""
+        self._early = self.stop()
 
     def stop(self) -> OperatorRecords:
         """End the recording and hand over what was recorded."""
         early, self._early = self._early, None
         if early is not None:
             return early
-        session, self._session = self._session, None
+        recording, self._recording = self._recording, None
         handle = None
-        if session is not None and session.may_end_here():
+        if recording is not None and recording.may_end_here():
             try:
                 self._readings += make_anchors(self._now)
             finally:
-                handle = session.end()
-        elif session is not None:
-            session.strand()
+                handle = recording.end()
+        elif recording is not None:
+            recording.strand()
             self._problems[_ELSEWHERE] = None
         return OperatorRecords(
             handle=handle,
@@ -156,11 +160,11 @@ class OperatorRecorder:
     def _give_way(self) -> None:
         """End here and now: the user starts a profiler, and there can be only one."""
         self._problems[_RIVAL] = None
-        self._early = self.stop()
+        self.disarm()
 
     def _give_up(self) -> None:
         """Drop everything in a process that was forked while this one recorded."""
-        self._session = None
+        self._recording = None
         self._problems[_FORKED] = None
 
 

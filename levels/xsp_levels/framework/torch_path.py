@@ -26,7 +26,8 @@ class RawCalls:
         thread: `threading.get_ident()`.
         calls: Module, start and end in nanoseconds, in turn, by order of the ends.
         failed: Number of a call that raised, and the exception's class.
-        notes: Shapes of inputs and of outputs, one per call; empty in timed runs.
+        notes: Shapes of inputs and of outputs, None where they are not known, one per
+            call; empty in timed runs.
     """
 
     thread: int
@@ -93,7 +94,9 @@ class LayerRecords:
     problems: tuple[str, ...] = ()
 
 
-def layer_records(threads: Sequence[RawCalls], *, dropped: int = 0) -> LayerRecords:
+def layer_records(
+    threads: Sequence[RawCalls], *, dropped: int = 0, problems: tuple[str, ...] = ()
+) -> LayerRecords:
     """Return plain records for what was recorded, asking the modules what they are."""
     modules: dict[int, Any] = {}
     index: dict[int, int] = {}
@@ -116,7 +119,7 @@ def layer_records(threads: Sequence[RawCalls], *, dropped: int = 0) -> LayerReco
         homes=homes,
         nested_roots=frozenset(nested),
         dropped=dropped,
-        problems=tuple(_unseen(modules, pairs, nested)),
+        problems=(*problems, *_unseen(modules, pairs, nested)),
     )
 
 

@@ -89,8 +89,8 @@ def _calls(thread: ThreadCalls) -> pl.DataFrame:
 
 
 def _shape_columns(thread: ThreadCalls) -> dict[str, Any]:
-    given = [note[0] for note in thread.notes]
-    got = [note[1] if note[1] is not None else (None, None) for note in thread.notes]
+    given = [note[0] or (None, None) for note in thread.notes]
+    got = [note[1] or (None, None) for note in thread.notes]
     return {
         "attr.input_shapes": _series([g[0] for g in given], _SHAPES),
         "attr.input_dtypes": _series([g[1] for g in given], _DTYPES),

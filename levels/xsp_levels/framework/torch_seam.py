@@ -12,6 +12,7 @@ import dis
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -26,7 +27,8 @@ class CallSeam:
 
     Two may want it: a watcher, who is handed outermost calls only, and a
     recorder, who sees what lies inside. While a watched call is under way
-    (`inside`), and whenever nobody watches, the recorder's code stands there.
+    (`inside`), and whenever nobody watches, the recorder's code stands there,
+    unless it is paused. Any thread may call the methods; a recorded call does not.
 
     Attributes:
         call: Twin of the original function; it runs a call unobserved.
@@ -38,6 +40,8 @@ class CallSeam:
         self._watching: CodeType | None = None
         self._recording: CodeType | None = None
         self._inside = False
+        self._paused = False
+        self._lock = threading.RLock()  # a signal's handler may call a model, too
         self.call: Callable[..., Any] = FunctionType(
             self._original, function.__globals__, function.__name__
         )
@@ -63,19 +67,29 @@ class CallSeam:
 
     def record(self, code: CodeType | None) -> None:
         """Put a recorder's code in place, or take it out."""
-        self._recording = code
-        self._apply()
+        with self._lock:
+            self._recording, self._paused = code, False
+            self._apply()
 
     def watch(self, code: CodeType | None) -> None:
         """Put a watcher's code in place, or take it out."""
-        self._watching = code
-        self._inside = False
-        self._apply()
+        with self._lock:
+            self._watching, self._inside = code, False
+            self._apply()
 
-    def inside(self, inside: bool) -> None:
-        """Say whether a watched call is under way."""
-        self._inside = inside
-        self._apply()
+    def inside(self, code: CodeType, inside: bool) -> None:
+        """Say whether a call watched by `code` is under way; in vain once it was taken out."""
+        with self._lock:
+            if code is self._watching:
+                self._inside = inside
+                self._apply()
+
+    def pause(self, code: CodeType, paused: bool) -> None:
+        """Say whether `code` lets calls run unrecorded; in vain once it was taken out."""
+        with self._lock:
+            if code is self._recording:
+                self._paused = paused
+                self._apply()
 
     def is_nested(self, frame: FrameType | None, *, watched: bool) -> bool:
         """Return whether a module call is under way in this frame or its callers.
@@ -96,11 +110,16 @@ class CallSeam:
 
     def restore(self) -> None:
         """Take everything out."""
-        self._recording = None
+        self.record(None)
         self.watch(None)
 
+    def free_child(self) -> None:
+        """Have a lock that no thread holds: who held the old one is not in a forked child."""
+        self._lock = threading.RLock()
+
     def _apply(self) -> None:
-        code = self._recording or self._original
+        recording = None if self._paused else self._recording
+        code = recording or self._original
         if self._watching is not None and not self._inside:
             code = self._watching
         if self._function.__code__ is not code:
@@ -161,12 +180,14 @@ class OptimizerSeam:
         self._optimizer = optimizer
         self._is_compiling = is_compiling  # Dynamo traces hooks: ours must be empty then
         self._hooks: list[Any] = []
-        self._begin: Callable[[], None] | None = None
-        self._end: Callable[[], None] | None = None
+        self._begin: Callable[[Any], None] | None = None
+        self._end: Callable[[Any], None] | None = None
         self._after: Callable[[], None] | None = None
 
-    def record(self, begin: Callable[[], None] | None, end: Callable[[], None] | None) -> None:
-        """Have `begin()` called last before a step and `end()` first after it, or nobody."""
+    def record(
+        self, begin: Callable[[Any], None] | None, end: Callable[[Any], None] | None
+    ) -> None:
+        """Have `begin(optimizer)` called last before a step, `end(optimizer)` first after it."""
         self._begin, self._end = begin, end
         self._apply()
 
@@ -192,17 +213,19 @@ class OptimizerSeam:
                 hook.remove()
             self._hooks = []
 
-    def _before_step(self, *_: Any) -> None:
-        if not self._is_compiling() and self._begin is not None:
-            self._begin()
+    def _before_step(self, optimizer: Any, *_: Any) -> None:
+        begin = self._begin
+        if begin is not None and not self._is_compiling():
+            begin(optimizer)
 
-    def _after_step(self, *_: Any) -> None:
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
         if self._is_compiling():
             return
-        if self._end is not None:
-            self._end()
-        if self._after is not None:
-            self._after()
+        end, after = self._end, self._after
+        if end is not None:
+            end(optimizer)
+        if after is not None:
+            after()
 
 
 @functools.cache
@@ -275,6 +298,8 @@ def _register_fork() -> None:
 
 
 def _restore_child() -> None:
+    if call_seam.cache_info().currsize:
+        call_seam().free_child()
     while _abandon:
         _abandon.pop()()
 
@@ -296,7 +321,9 @@ def _nested_codes(code: CodeType) -> Iterator[CodeType]:
 
 def _call_line(code: CodeType) -> int:
     """Return the line of the call that passes everything on: tracebacks show it."""
-    offsets = [i.offset for i in dis.get_instructions(code) if i.opname == "CALL_FUNCTION_EX"]
+    calls = [i for i in dis.get_instructions(code) if i.opname.startswith("CALL")]
+    passing = [i for i in calls if i.opname == "CALL_FUNCTION_EX"] or calls
+    offsets = [i.offset for i in passing]
     for start, end, line in code.co_lines():
         if offsets and line is not None and start <= offsets[-1] < end:
             return line

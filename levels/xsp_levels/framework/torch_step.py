@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from xsp.clock import Clock
+from xsp.clock import Clock, SystemClock
 from xsp.level import Kind
 from xsp.row import SpanRows, no_rows, span_rows
 from xsp_levels.framework.torch_seam import (
@@ -24,7 +25,7 @@ OPTIMIZER_STEP = "optimizer step"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Interval:
     """One backward pass or one step of an optimizer, in nanoseconds."""
 
     name: str
@@ -37,20 +38,28 @@ class Step:
 class StepRecorder:
     """Records backward passes and optimizer steps between `start` and `stop`."""
 
+    def __init__(self) -> None:
+        self._now: Callable[[], int] = SystemClock.now
+        self._kept: list[Interval] = []
+        # per thread, as an optimizer may call another one's step: (id of an optimizer, start)
+        self._begun: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+
     def start(self, clock: Clock) -> None:
         """Arm."""
         self._now = clock.now
-        self._steps: list[Step] = []
-        self._begun: dict[int, int] = {}
         abandon_in_child(self.abandon)
         backward_seam().record(self._record_backward)
         optimizer_seam().record(self._begin_step, self._end_step)
 
-    def stop(self) -> tuple[Step, ...]:
-        """Disarm, and return what was recorded."""
+    def disarm(self) -> None:
+        """Record no more."""
         self.abandon()
         keep_in_child(self.abandon)
-        return tuple(self._steps)
+
+    def stop(self) -> tuple[Interval, ...]:
+        """Disarm, and return what was recorded."""
+        self.disarm()
+        return tuple(self._kept)
 
     def abandon(self) -> None:
         """Take the hooks out."""
@@ -71,20 +80,23 @@ class StepRecorder:
         self._keep(BACKWARD, start, end)
         return result
 
-    def _begin_step(self) -> None:
-        self._begun[threading.get_ident()] = self._now()
+    def _begin_step(self, optimizer: Any) -> None:
+        self._begun[threading.get_ident()].append((id(optimizer), self._now()))
 
-    def _end_step(self) -> None:
+    def _end_step(self, optimizer: Any) -> None:
         end = self._now()
-        start = self._begun.pop(threading.get_ident(), None)
-        if start is not None:
-            self._keep(OPTIMIZER_STEP, start, end)
+        begun = self._begun[threading.get_ident()]
+        while begun:
+            which, start = begun.pop()
+            if which == id(optimizer):  # else its step raised, and nothing told its end
+                self._keep(OPTIMIZER_STEP, start, end)
+                return
 
     def _keep(self, name: str, start: int, end: int, error: str | None = None) -> None:
-        self._steps.append(Step(name, start, end, threading.get_ident(), error))
+        self._kept.append(Interval(name, start, end, threading.get_ident(), error))
 
 
-def step_rows(steps: tuple[Step, ...]) -> SpanRows:
+def step_rows(steps: tuple[Interval, ...]) -> SpanRows:
     """Return a row of kind pipeline per step. Pure."""
     if not steps:
         return no_rows()

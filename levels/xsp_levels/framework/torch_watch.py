@@ -49,10 +49,11 @@ class Watch:
         self._had_step = False
         self._backwards = 0  # all since watching began
         self._steps = 0
+        self._code = self._seam.code(divert, {"xsp:handler": self._outermost})
         backward_seam().watch(self._after_backward)
         optimizer_seam().watch(self._after_step)
         abandon_in_child(self.abandon)
-        self._seam.watch(self._seam.code(divert, {"xsp:handler": self._outermost}))
+        self._seam.watch(self._code)
 
     def close(self) -> None:
         """Stop watching; an open training step ends where it was last extended."""
@@ -74,11 +75,11 @@ class Watch:
         if seam.is_nested(sys._getframe(2), watched=True) or not self._claim.acquire(False):
             return seam.call(module, *args, **kwargs)
         try:
-            seam.inside(True)
+            seam.inside(self._code, True)
             return self._evaluate(module, args, kwargs)
         finally:
             if self._evaluations is not None and not self._steps_aside():
-                seam.inside(False)
+                seam.inside(self._code, False)
             self._claim.release()
 
     def _steps_aside(self) -> bool:
@@ -142,7 +143,7 @@ class Watch:
         self._had_backward = self._open
         self._extend()
         if self._evaluations is not None and not self._claim.locked():
-            self._seam.inside(False)
+            self._seam.inside(self._code, False)
 
     def _after_step(self) -> None:
         self._steps += 1
