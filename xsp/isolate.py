@@ -64,7 +64,7 @@ def measure(spec: Spec, settings: Settings, progress: bool | Progress | None = N
             for worker in workers:
                 worker.wait()
         outcomes = {worker.job.rung: worker.outcome() for worker in workers}
-    done = [one for one in outcomes.values() if isinstance(one, Collected) and one.runs]
+    done = [one for one in outcomes.values() if isinstance(one, Collected) and _has_spans(one)]
     failures = {rung: one for rung, one in outcomes.items() if isinstance(one, Failure)}
     if not done:
         raise KeyboardInterrupt if interrupted else _total_failure(failures)
@@ -91,7 +91,7 @@ def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | Non
         outcome = attempt(lambda: collect_subject(resolve(spec), settings, None, told), early=True)
     if isinstance(outcome, Failure):
         raise outcome.error()
-    if told.interrupted and not outcome.runs:
+    if told.interrupted and not _has_spans(outcome):
         raise KeyboardInterrupt
     return _with_problems(build([outcome], settings), _problems({}, interrupted=told.interrupted))
 
@@ -160,6 +160,10 @@ class _Rotation:
         """Give every worker that has not ended a turn, again and again, until all have."""
         while sum(worker.turn() for worker in self.workers):
             self.tell(sum(worker.fraction for worker in self.workers) / self.whole)
+
+
+def _has_spans(collected: Collected) -> bool:
+    return any(run.rows is not None for run in collected.runs)
 
 
 def _has_room(worker: Worker, others: int) -> bool:

@@ -76,7 +76,8 @@ def parse_level(spec: int | str | Level) -> Level:
             return Level(spec)
     else:
         raise TypeError(f"a level is a number or a name, not {spec!r}; {_choices()}")
-    raise ValueError(f"there is no level {spec!r}; {_choices()}")
+    said = spec if str(spec).isdigit() else repr(spec)
+    raise ValueError(f"there is no level {said}; {_choices()}")
 
 
 def parse_levels(spec: LevelSet) -> frozenset[Level]:

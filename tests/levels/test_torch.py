@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -223,3 +224,61 @@ def test_nothing_stays_behind_when_arming_fails(monkeypatch: pytest.MonkeyPatch)
         Torch().start(SystemClock(), Request(OP))
     assert torch.autograd.backward is backward
     assert not torch.autograd._profiler_enabled()
+
+
+class Unreadable(Net):
+    """A model that cannot be asked for its modules."""
+
+    def named_modules(self, *_: Any, **__: Any) -> Any:
+        raise LookupError("the model's own error")
+
+
+def test_nothing_stays_behind_when_the_model_cannot_be_asked(x: torch.Tensor) -> None:
+    provider, net = Torch(), Unreadable()
+    backward, code = torch.autograd.backward, nn.Module.__call__.__code__
+    provider.start(SystemClock(), Request(OP))
+    net(x)
+    with pytest.raises(LookupError, match="own error"):
+        provider.stop()
+    assert torch.autograd.backward is backward
+    assert nn.Module.__call__.__code__ is code
+    assert not torch.autograd._profiler_enabled()
+    assert provider.spans(provider.stop()).is_empty()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch_operator.OperatorRecorder.start",
+        "torch_step.StepRecorder.start",
+        "torch_layer.LayerRecorder.start",
+    ],
+)
+def test_nothing_stays_behind_when_arming_is_interrupted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"xsp_levels.framework.{name}"
+    start = pkgutil.resolve_name(path)
+
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        start(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    backward, code = torch.autograd.backward, nn.Module.__call__.__code__
+    monkeypatch.setattr(path, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Torch().start(SystemClock(), Request(OP))
+    assert torch.autograd.backward is backward
+    assert nn.Module.__call__.__code__ is code
+    assert not torch.autograd._profiler_enabled()
+
+
+def test_the_pipeline_rung_leaves_pytorchs_code_inside_of_calls(
+    net: nn.Module, x: torch.Tensor
+) -> None:
+    inside: list[Any] = []
+    net.head.register_forward_hook(lambda *_: inside.append(nn.Module.__call__.__code__))
+    original = nn.Module.__call__.__code__
+    _, rows = visit(lambda: net(x), PIPELINE)
+    assert rows["name"].to_list() == ["predict"]
+    assert inside == [original]

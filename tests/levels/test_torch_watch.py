@@ -306,8 +306,19 @@ def test_a_traceback_shows_pytorchs_own_line_for_a_watched_call(x: torch.Tensor)
     assert all("_call_impl(*args, **kwargs)" in str(entry.statement) for entry in called)
 
 
-def test_nothing_is_synchronised_without_cuda() -> None:
+@pytest.mark.parametrize(("in_use", "waited_for"), [(False, []), (True, [1])])
+def test_only_devices_in_use_are_waited_for(
+    in_use: bool, waited_for: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: in_use)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    monkeypatch.setattr(
+        torch._C, "_cuda_hasPrimaryContext", lambda device: device == 1, raising=False
+    )
     Torch().synchronize()
+    assert waited == waited_for
 
 
 def test_unwatch_leaves_pytorch_as_it_was(model: nn.Module, x: torch.Tensor) -> None:

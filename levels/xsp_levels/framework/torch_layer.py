@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
@@ -210,7 +209,7 @@ def _unread(errors: list[str]) -> tuple[str, ...]:
     """Return a sentence about inputs and outputs without shapes, if there are any."""
     if not errors:
         return ()
-    kinds = ", ".join(sorted(Counter(errors)))
+    kinds = ", ".join(sorted(set(errors)))
     return (
         f"the shapes of what went into or came out of modules could not be read {len(errors)} "
         f"times, as asking for them raised {kinds}; they are missing there",
