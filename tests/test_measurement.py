@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import signal
+
 import pytest
 from toy import GLUE_NS, LAYER_NS, OP_NS, Toy, ToyModel
 
@@ -126,6 +128,22 @@ def test_a_model_that_writes_to_its_input_is_named() -> None:
     with registry.only(toy):
         trace = xsp.measure(writes, levels=1, runs=2)
     assert "input-written" in {problem.code for problem in trace.problems}
+
+
+def test_ctrl_c_ends_a_measurement_and_the_next_one_is_free_to_begin() -> None:
+    toy = Toy(FakeClock())
+
+    class Interrupted(ToyModel):
+        def forward(self, x: int = 0) -> int:
+            if self.calls == 7:
+                signal.raise_signal(signal.SIGINT)
+            return super().forward(x)
+
+    with registry.only(toy):
+        with pytest.raises(KeyboardInterrupt):
+            xsp.measure(Interrupted(toy), levels=2, runs=20)
+        assert toy._request is None
+        xsp.measure(ToyModel(toy), levels=2, runs=2).check()
 
 
 def test_an_iterator_among_the_arguments_is_named() -> None:

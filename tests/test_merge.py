@@ -321,7 +321,7 @@ def test_spans_of_other_runs_are_counted_and_named() -> None:
     runs += [hand_run(RUNGS[2], spans) for spans in (usual, usual, other)]
     merged = merge(runs)
     assert merged.spans["name"].to_list() == ["predict", "left"]
-    assert "1 spans of other runs" in message(merged, "unmatched")
+    assert "1 span of other runs" in message(merged, "unmatched")
     assert "right" in message(merged, "unmatched")
     assert "1 of 3 runs of rung layer" in message(merged, "structure-varies")
     assert merged.spans["runs"].to_list() == [2, 2]

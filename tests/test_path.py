@@ -71,6 +71,14 @@ def test_a_derived_layer_is_not_another_call_of_the_layer_it_is_named_after() ->
     assert keys[[0, 1, 3]].tolist() == path_keys(rows([-1, 0, 0], ["m", "conv", "conv"])).tolist()
 
 
+def test_a_derived_layer_is_no_part_of_the_paths_of_layers_in_it() -> None:
+    frame = rows([-1, 0, 1, 2, 0], ["m", "block", "conv", "conv", "conv"])
+    derived = pl.Series(["pipeline", "op", "op", "layer", "layer"], dtype=frame["rung"].dtype)
+    keys = path_keys(frame.with_columns(rung=derived))
+    assert keys[[0, 3, 4]].tolist() == path_keys(rows([-1, 0, 0], ["m", "conv", "conv"])).tolist()
+    assert len(set(keys.tolist())) == 5
+
+
 def test_hashes_stay_the_same_from_version_to_version() -> None:
     keys = path_keys(rows([-1, 0], ["model", "conv1"]))
     assert [f"{key:016x}" for key in keys.tolist()] == ["9e3779b97f4a7c15", "d2a72ea81da73727"]

@@ -13,6 +13,7 @@ from xsp.contrast import difference
 from xsp.ladder import Cost, Latencies, Step
 from xsp.level import Kind
 from xsp.observation import Observations, columns_of
+from xsp.quantity import counted
 from xsp.run import Run
 from xsp.structure import Structure, signatures
 from xsp.summary import bootstrap_interval, trimmed_mean
@@ -81,8 +82,8 @@ def _unseen(evidence: Evidence) -> Problem | None:
     names = _examples([str(spans.rows["name"][int(i)]) for i in np.flatnonzero(lost)])
     return Problem(
         "unmatched",
-        f"{int(lost.sum())} spans were never seen in the runs of their own rung ({names}); their "
-        "latencies come from a deeper rung and are less exact",
+        f"{counted(int(lost.sum()), 'span')} not seen in any run of the rung that is to measure "
+        f"it ({names}): the latency comes from a deeper rung and is less exact",
     )
 
 
@@ -110,7 +111,7 @@ def _unmatched(evidence: Evidence) -> Problem | None:
         return None
     return Problem(
         "unmatched",
-        f"{len(names)} spans of other runs are not in the run that is shown "
+        f"{counted(len(names), 'span')} of other runs not in the run that is shown "
         f"({_examples(list(names.values()))}): the model does not always take the same path",
     )
 

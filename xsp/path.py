@@ -14,10 +14,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.level import Kind
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 
+_ORDERS = np.array([kind.order for kind in Kind])
 _ROOT = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -63,13 +66,15 @@ def path_keys(rows: pl.DataFrame) -> Keys:
     """Return the hash of each row's path; the same in every run and every process.
 
     The rung is a part of the path, so that a layer derived from backward operators
-    is not taken for another call of the forward layer it is named after.
+    is not taken for another call of the forward layer it is named after. Ancestors
+    of a deeper rung are no part of it: the span's own rung does not see them.
 
     Args:
         rows: Columns `kind`, `rung`, `name`, and `parent` (row index, -1 for roots);
             siblings in their order. Several runs may follow one another.
     """
-    labelled = rows.select("kind", "rung", "name", "parent").with_columns(
+    visible = pl.Series("parent", _visible_parents(rows), dtype=pl.Int64)
+    labelled = rows.select("kind", "rung", "name", visible).with_columns(
         pl.int_range(pl.len(), dtype=pl.UInt64)
         .over("parent", "kind", "rung", "name")
         .alias("ordinal")
@@ -83,6 +88,18 @@ def path_keys(rows: pl.DataFrame) -> Keys:
         keys[members] = _mix(own[members] ^ keys[parent[members]]) if depth else _ROOT
     keys[keys == 0] = 1  # as a span id, 0 means none
     return keys
+
+
+def _visible_parents(rows: pl.DataFrame) -> Ints:
+    """Return each row's innermost ancestor that is of no deeper rung than the row."""
+    parent = rows["parent"].to_numpy()
+    order = _ORDERS[rows["rung"].to_physical().to_numpy()]
+    visible: Ints = parent.copy()
+    hidden = np.flatnonzero((parent >= 0) & (order[parent] > order))
+    while len(hidden):
+        visible[hidden] = parent[visible[hidden]]
+        hidden = hidden[order[visible[hidden]] > order[hidden]]
+    return visible
 
 
 def path_names(names: Sequence[str], parent: Sequence[int]) -> list[str]:

@@ -44,7 +44,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         statistic: How runs are summarised: "trimmed" (20 % trimmed mean), "median",
             "mean" or "min".
         replay: Whether the last evaluation may be repeated after the block; None
-            for "if the model is in eval mode and gradients are off".
+            for "if the model is in eval mode, gradients are off, and it neither writes
+            to its input nor uses it up".
         progress: Whether to show a progress bar while repeating, by default on a
             terminal; or a function that is told the fraction done.
 

@@ -26,8 +26,8 @@ class Timeline:
         start_ns: From 0 at the root's start.
         end_ns: The same.
         scaled_ns: By how much the children of a span, one after the other, are
-            longer than the span is drawn: they were scaled down to fit. NaN where
-            they fit as they are, and each is exactly as long as its latency.
+            longer than the span: they, and all below them, were scaled down to fit.
+            NaN where they fit.
     """
 
     start_ns: Ints
@@ -64,6 +64,7 @@ def rebuild(
         gaps = _gaps(rows, above, head, (start_ns, end_ns))
         begin, finish, excess = _place(lengths[rows], gaps, head, room)
         start[rows], end[rows] = start[above] + begin, start[above] + finish
+        excess += room - lengths[above[head]]  # over the latency, not over what is drawn of it
         np.fmax.at(scaled, above[head], np.where(excess > 0, excess, np.nan))
     return Timeline(start, end, scaled)
 

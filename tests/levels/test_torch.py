@@ -16,6 +16,7 @@ from xsp.clock import SystemClock
 from xsp.level import Kind, Level
 from xsp.provider import Provider, Records, Request, Watcher
 from xsp.row import ROW_SCHEMA
+from xsp_levels.framework import torch_kineto
 from xsp_levels.framework.torch import Torch
 
 PIPELINE = frozenset({Kind.PIPELINE})
@@ -242,7 +243,7 @@ def test_nothing_stays_behind_when_the_model_cannot_be_asked(x: torch.Tensor) ->
         provider.stop()
     assert torch.autograd.backward is backward
     assert nn.Module.__call__.__code__ is code
-    assert not torch.autograd._profiler_enabled()
+    assert torch_kineto._running == []
     assert provider.spans(provider.stop()).is_empty()
 
 
@@ -270,7 +271,7 @@ def test_nothing_stays_behind_when_arming_is_interrupted(
         Torch().start(SystemClock(), Request(OP))
     assert torch.autograd.backward is backward
     assert nn.Module.__call__.__code__ is code
-    assert not torch.autograd._profiler_enabled()
+    assert torch_kineto._running == []
 
 
 def test_the_pipeline_rung_leaves_pytorchs_code_inside_of_calls(

@@ -284,6 +284,21 @@ def test_outermost_recording_leaves_pytorchs_code_inside(x: torch.Tensor) -> Non
     assert layer_rows(records).height == 2
 
 
+def test_outermost_recording_swaps_no_code_for_a_module_without_parts(x: torch.Tensor) -> None:
+    original = nn.Module.__call__.__code__
+    inside: list[Any] = []
+
+    class Spy(Functional):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            inside.append(nn.Module.__call__.__code__)
+            return super().forward(x)
+
+    model = Spy()
+    records = recorded(lambda: (model(x), model(x)), outermost=True)
+    assert original not in inside
+    assert layer_rows(records)["name"].to_list() == ["Spy"] * 2
+
+
 def test_outermost_recording_survives_an_exception(x: torch.Tensor) -> None:
     recorder = LayerRecorder()
     recorder.start(SystemClock(), outermost=True)

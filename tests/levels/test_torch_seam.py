@@ -122,7 +122,7 @@ def test_a_recorder_stopped_by_another_thread_while_a_call_returns_stays_out(
 
     monkeypatch.setattr(seam, "pause", stop_first)
     recorder.start(SystemClock(), outermost=True)
-    nn.Identity()(1)
+    nn.Sequential(nn.Identity())(1)
     assert nn.Module.__call__.__code__ is original
     assert len(recorder.stop().threads[0].module) == 1
 

@@ -160,6 +160,19 @@ def test_accumulated_gradients_are_one_step(model: nn.Module, x: torch.Tensor) -
     assert log.said.count("begin") == 1
 
 
+def test_a_step_lasts_until_the_last_of_two_optimizers_has_stepped(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    model.train()
+    first, second = (torch.optim.SGD(model[i].parameters(), lr=0.1) for i in (0, 2))
+    with watching() as log:
+        for _ in range(2):
+            train_step(model, x, first)
+            second.step()
+    one = ["begin", "extend", "extend", "extend", "extend", "end"]
+    assert log.said == one * 2
+
+
 def test_without_an_optimizer_the_next_call_ends_the_step(
     model: nn.Module, x: torch.Tensor
 ) -> None:
@@ -294,7 +307,7 @@ def test_what_has_no_plain_bytes_has_a_version_all_the_same() -> None:
 
 
 def test_a_traceback_shows_pytorchs_own_line_for_a_watched_call(x: torch.Tensor) -> None:
-    class Broken(nn.Linear):
+    class Broken(nn.Linear):  # type: ignore[misc]
         def forward(self, input: torch.Tensor) -> torch.Tensor:
             raise KeyError("mine")
 

@@ -188,8 +188,11 @@ class LayerRecorder:
             or not self._outermost.acquire(False)
         ):
             return call(module, *args, **kwargs)
+        # Swapping the code costs more than a small layer; without parts nothing needs it.
+        parts = module.__dict__.get("_modules", True)
         try:
-            seam.pause(code, True)
+            if parts:
+                seam.pause(code, True)
             start = now()
             try:
                 result = call(module, *args, **kwargs)
@@ -201,7 +204,8 @@ class LayerRecorder:
             buffers.put((module, start, end))
             return result
         finally:
-            seam.pause(code, False)
+            if parts:
+                seam.pause(code, False)
             self._outermost.release()
 
 
