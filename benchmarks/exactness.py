@@ -134,7 +134,7 @@ def measure(case: Case, *, seconds: float, waste: str | None) -> tuple[xsp.Trace
     case.evaluate()
     once = min(_seconds(case) for _ in range(5))
     slices = 2 * len(groups(case.model, _at_once(once)))
-    evaluations = int(np.clip(seconds / (slices * once), 10, 400))
+    evaluations = int(np.clip(seconds / (slices * once), 5, 400))
     observer = Observer(case, evaluations, once)
     with wasting(waste) if waste else nullcontext():
         # No number of runs ends it, so that the budget does: the other half of the time.
