@@ -14,10 +14,10 @@ import pytest
 
 import xsp
 from xsp import isolate, registry, worker
-from xsp.errors import MeasurementError
+from xsp.errors import MeasurementError, TargetFailedError, UnknownTargetError
 from xsp.measurement import rung_names
 from xsp.plan import Settings, settings_of
-from xsp.target import Spec, TargetFailedError, UnknownTargetError
+from xsp.target import Spec
 from xsp.testing import FakeClock, FakeProvider
 
 Write = Callable[[str], Spec]

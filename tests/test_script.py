@@ -11,7 +11,7 @@ from types import TracebackType
 import pytest
 
 from xsp import script
-from xsp.target import UnknownTargetError
+from xsp.errors import UnknownTargetError
 
 Write = Callable[[str], str]
 

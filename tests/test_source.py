@@ -7,8 +7,8 @@ import psutil
 import pytest
 
 from xsp import source
-from xsp.errors import MeasurementError
-from xsp.target import Spec, UnknownTargetError, resolve
+from xsp.errors import MeasurementError, UnknownTargetError
+from xsp.target import Spec, resolve
 
 torch = pytest.importorskip("torch", reason="needs torch")
 transformers = pytest.importorskip("transformers", reason="needs transformers")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.errors import MeasurementError
+from xsp.errors import MeasurementError, UnknownTargetError
 from xsp.source import require, suggest
-from xsp.target import Spec, UnknownTargetError, resolve
+from xsp.target import Spec, resolve
 
 Write = Callable[[str], str]
 

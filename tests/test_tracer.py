@@ -33,7 +33,7 @@ def test_nothing_is_recorded_while_nothing_profiles() -> None:
     with xsp.span("a"):
         pass
     assert not tracer.is_armed()
-    assert tracer.disarm() == ([], 0)
+    assert tracer.disarm() == tracer.Recorded()
 
 
 def test_spans_carry_name_kind_times_thread_and_attributes() -> None:
@@ -85,6 +85,17 @@ def test_a_span_that_has_not_ended_is_counted_as_lost() -> None:
     late.__exit__(None, None, None)
     assert records.dropped == 1
     assert model.spans(records).height == 0
+
+
+@pytest.mark.parametrize("detail", [True, False])
+def test_spans_of_a_level_that_nothing_measures_are_named(detail: bool) -> None:
+    model = Model()
+    model.start(SystemClock(), Request(frozenset({Kind.PIPELINE}), detail=detail))
+    with xsp.span("sgemm", level="library"):
+        pass
+    problems = model.stop().problems
+    assert len(problems) == detail
+    assert all("at the library level" in problem for problem in problems)
 
 
 def test_numbers_are_never_given_twice() -> None:

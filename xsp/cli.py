@@ -299,7 +299,7 @@ _NOT_FOR_SCRIPTS = {
 
 def _measure(spec: Spec, settings: Settings, *, isolate: bool) -> Trace:
     from xsp import isolate as isolation  # noqa: PLC0415
-    from xsp.target import TargetFailedError, UnknownTargetError  # noqa: PLC0415
+    from xsp.errors import TargetFailedError, UnknownTargetError  # noqa: PLC0415
 
     try:
         if isolate:

@@ -93,7 +93,10 @@ def build(collected: Sequence[Collected], settings: Settings) -> Trace:
         replace(run, process=number) for number, one in enumerate(collected) for run in one.runs
     ]
     if not runs:
-        raise MeasurementError("there is not a single complete evaluation to make a trace of")
+        raise MeasurementError(
+            "there is not a single complete evaluation to make a trace of: the target raised, or "
+            "was interrupted, before its first one ended; let it run longer"
+        )
     merged = merge(runs, statistic=settings.statistic)
     return Trace(merged.spans, _metadata(collected, merged, settings))
 

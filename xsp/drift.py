@@ -40,8 +40,9 @@ def speeds(latency_ns: Floats, rounds: Ints, group: Ints) -> Floats:
     begin = np.searchsorted(rounds[order], times, "left")
     end = np.searchsorted(rounds[order], times, "right")
     levels = np.empty(len(times))
+    relative = relative[order]
     for i in range(len(times)):
         first, last = max(i - reach, 0), min(i + reach, len(times) - 1)
-        levels[i] = np.median(relative[order][begin[first] : end[last]])
+        levels[i] = np.median(relative[begin[first] : end[last]])
     slower: Floats = np.maximum(levels, _LEAST)[np.searchsorted(times, rounds)]
     return slower

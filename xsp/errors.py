@@ -3,6 +3,8 @@
 XspError
 ├── ProviderError       a provider broke the contract, or its library failed
 ├── MeasurementError    the measurement could not be made as asked
+│   └── TargetFailedError   what was to be measured raised an exception
+├── UnknownTargetError  nothing goes by that name (a ValueError as well)
 ├── TraceFormatError    a file is not a trace, or one that this version cannot read
 └── ExportError         spans could not be handed over
 
@@ -22,6 +24,22 @@ class ProviderError(XspError):
 
 class MeasurementError(XspError):
     """The measurement could not be made as asked."""
+
+
+class TargetFailedError(MeasurementError):
+    """What was to be measured raised an exception.
+
+    Attributes:
+        traceback: The traceback as Python prints it.
+    """
+
+    def __init__(self, message: str, traceback: str) -> None:
+        super().__init__(message)
+        self.traceback = traceback
+
+
+class UnknownTargetError(XspError, ValueError):
+    """Nothing goes by that name, or it cannot be measured in the way asked for."""
 
 
 class TraceFormatError(XspError):

@@ -128,6 +128,12 @@ def carry_out(plan: Plan, session: Session, call: ModelCall, tell: Progress) -> 
             tell(plan.fraction)
         except Enough:
             return
+    if plan.fell_short:
+        session.problem(
+            "budget-ended",
+            f"the time budget of {plan.settings.budget_s:g} s ended before there were "
+            f"{plan.settings.runs} evaluations on every rung; a larger budget= would allow them",
+        )
 
 
 def collected_by(session: Session, selection: Selection, subject: str) -> Collected:

@@ -155,6 +155,12 @@ class Plan:
             return min(0.99, max(by_time, fewest / self.settings.runs))
         return min(0.99, by_time)
 
+    @property
+    def fell_short(self) -> bool:
+        """Whether time ran out before there were as many evaluations as asked for."""
+        fewest = min((len(self.latencies[rung]) for rung in self._timed), default=0)
+        return self.done and fewest < (self.settings.runs or 0)
+
     def next(self) -> Step | None:
         """Return the next step, or None when it is enough."""
         return self._queue[0] if self._queue else None

@@ -254,7 +254,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
     def _cut_short(self, error: BaseException) -> None:
         self._dealing.session.problem(
             "cut-short",
-            f"the block was left by {type(error).__name__} before the plan was complete",
+            f"the block was left by {type(error).__name__} before the plan was complete: "
+            "latencies rest on fewer evaluations",
         )
 
     def _build(self) -> Trace:

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
-from xsp.target import UnknownTargetError, hint
+from xsp.errors import UnknownTargetError
+from xsp.target import hint
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from xsp.correlate import correlate
 from xsp.level import Kind
 from xsp.plan import Step
 from xsp.provider import ModelCall, Provider, Records, Request, Watcher
+from xsp.quantity import counted
 from xsp.row import SpanRows, concat_rows, span_rows
 from xsp.run import Run, Rung
 from xsp.trace import Problem
@@ -57,6 +58,7 @@ class Session:
         self.watchers = tuple(p for p in self.providers if isinstance(p, Watcher))
         self.clock = clock or SystemClock()
         self.visits: list[Visit] = []
+        self._orphans = 0
         self._problems: dict[tuple[str, str], Problem] = {}
         self._broken: set[tuple[str, Rung]] = set()
         self._synchronize = tuple(watcher.synchronize for watcher in self.watchers)
@@ -114,9 +116,17 @@ class Session:
 
         One that was to warm up counts where its rung has no other.
         """
-        counted = {visit.step.rung for visit in self.visits if visit.step.counts}
-        visits = [v for v in self.visits if v.step.counts or v.step.rung not in counted]
-        return [run for batch in _batches(visits) for run in self._runs_of(batch)]
+        sure = {visit.step.rung for visit in self.visits if visit.step.counts}
+        visits = [v for v in self.visits if v.step.counts or v.step.rung not in sure]
+        self._orphans = 0
+        runs = [run for batch in _batches(visits) for run in self._runs_of(batch)]
+        if self._orphans:
+            self.problem(
+                "orphans",
+                f"{counted(self._orphans, 'span')} of all runs have no parent on their thread; "
+                "they hang under the root, and say nothing of the layer that caused them",
+            )
+        return runs
 
     @contextmanager
     def _armed(
@@ -158,7 +168,7 @@ class Session:
             self.problem(
                 "provider-failed",
                 f"{provider.name} failed to {verb} on the {rung.name} rung and was left out of "
-                f"it: {type(error).__name__}: {error}",
+                f"it, so what it sees is missing there: {type(error).__name__}: {error}",
             )
             return None
 
@@ -175,12 +185,7 @@ class Session:
     def _frames(self, visits: Sequence[Visit], rung: Rung) -> Sequence[SpanRows]:
         rows = [self._rows(visit, *kept) for visit in visits for kept in visit.records]
         found = correlate(concat_rows([_roots(visit) for visit in visits]), concat_rows(rows))
-        if found.orphans:
-            self.problem(
-                "orphans",
-                f"{found.orphans} spans on the {rung.name} rung have no parent on their thread; "
-                "they hang under the root, and say nothing of the layer that caused them",
-            )
+        self._orphans += found.orphans
         return found.frames
 
     def _rows(self, visit: Visit, provider: Provider, records: Records) -> SpanRows:

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from xsp.errors import MeasurementError
+from xsp.errors import MeasurementError, UnknownTargetError
 
 SOURCES = ("torchvision", "timm", "transformers")
 
@@ -25,10 +25,6 @@ AUDIO_SAMPLES = 16_000  # one second
 IMAGE_PIXELS = 224  # height and width, where the model does not say
 
 _CAPACITY = 0.9  # fraction of the free memory that weights may take
-
-
-class UnknownTargetError(ValueError):
-    """Nothing goes by that name, or it cannot be measured in the way asked for."""
 
 
 @dataclass(frozen=True, slots=True)

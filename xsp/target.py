@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any, Literal
 
 from xsp import source
-from xsp.errors import MeasurementError
+from xsp.errors import MeasurementError, UnknownTargetError
 from xsp.repetition import check_function
-from xsp.source import SOURCES, UnknownTargetError, require, suggest
+from xsp.source import SOURCES, require, suggest
 
 _FORMS = (
     "torchvision:NAME, timm:NAME, transformers:NAME, path.py:function, "
@@ -27,25 +27,11 @@ __all__ = [
     "SOURCES",
     "Spec",
     "Subject",
-    "TargetFailedError",
-    "UnknownTargetError",
     "hint",
     "resolve",
 ]
 
 TargetKind = Literal["model", "function", "script"]
-
-
-class TargetFailedError(MeasurementError):
-    """What was to be measured raised an exception.
-
-    Attributes:
-        traceback: The traceback as Python prints it.
-    """
-
-    def __init__(self, message: str, traceback: str) -> None:
-        super().__init__(message)
-        self.traceback = traceback
 
 
 @dataclass(frozen=True, slots=True)

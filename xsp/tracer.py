@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -42,6 +43,7 @@ class _Recorder:
         self.kinds = kinds
         self.records: list[Any] = []
         self.open = 0
+        self.missed: set[Kind] = set()
 
 
 _recorder: _Recorder | None = None
@@ -109,8 +111,11 @@ class span:  # noqa: N801  # reads as what it is in a with statement
 
     def __enter__(self) -> span:
         recorder = _recorder
-        if recorder is not None and self.kind in recorder.kinds:
-            self._open = _Open(recorder, self.kind)
+        if recorder is not None:
+            if self.kind in recorder.kinds:
+                self._open = _Open(recorder, self.kind)
+            else:
+                recorder.missed.add(self.kind)
         return self
 
     def __exit__(
@@ -149,14 +154,28 @@ def arm(clock: Clock, kinds: frozenset[Kind]) -> None:
     _recorder = _Recorder(clock, kinds)
 
 
-def disarm() -> tuple[list[Any], int]:
-    """Stop recording and return the records, and how many spans had not ended by then.
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What was recorded between `arm` and `disarm`.
 
-    The records are `FIELDS`, span after span, in one list.
+    Attributes:
+        records: `FIELDS`, span after span, in one list.
+        unfinished: How many spans had begun and not ended.
+        missed: Kinds of spans that were marked and not asked for.
     """
+
+    records: list[Any] = field(default_factory=list)
+    unfinished: int = 0
+    missed: frozenset[Kind] = frozenset()
+
+
+def disarm() -> Recorded:
+    """Stop recording and return what was recorded."""
     global _recorder
     recorder, _recorder = _recorder, None
-    return (list(recorder.records), recorder.open) if recorder else ([], 0)
+    if recorder is None:
+        return Recorded()
+    return Recorded(list(recorder.records), recorder.open, frozenset(recorder.missed))
 
 
 def is_armed() -> bool:

@@ -23,12 +23,18 @@ from typing import Any, Literal
 import psutil
 
 from xsp.collected import Collected
-from xsp.errors import MeasurementError, TraceFormatError, XspError
+from xsp.errors import (
+    MeasurementError,
+    TargetFailedError,
+    TraceFormatError,
+    UnknownTargetError,
+    XspError,
+)
 from xsp.measurement import collect
 from xsp.plan import Settings
 from xsp.progress import Enough, Progress
 from xsp.script import without_own_frames
-from xsp.target import Spec, Subject, TargetFailedError, UnknownTargetError, resolve
+from xsp.target import Spec, Subject, resolve
 
 # One that has told nothing for so long hangs: no evaluation takes ten minutes.
 SILENCE_S = 600.0

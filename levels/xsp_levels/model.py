@@ -14,6 +14,11 @@ from xsp.row import ATTRIBUTE, SpanRows, no_rows, span_rows
 # The user's attributes keep out of the way of those that xsp documents.
 USER_ATTRIBUTE = f"{ATTRIBUTE}user."
 
+_MISSED = (
+    "spans marked with xsp.span at the {} level are not in the trace: nothing else is measured at "
+    "that level here; mark them at another level, or ask for that one if it was left out"
+)
+
 
 class Model:
     """Records what `xsp.span` marks, at whatever level it is marked."""
@@ -22,18 +27,27 @@ class Model:
     level = Level.MODEL
     kinds = frozenset({Kind.PIPELINE})
 
+    def __init__(self) -> None:
+        self._request = Request(frozenset())
+
     def unavailable(self) -> str | None:
         """Return None: the user's own spans need nothing."""
         return None
 
     def start(self, clock: Clock, request: Request) -> None:
         """Record spans of the requested kinds."""
+        self._request = request
         tracer.arm(clock, request.kinds)
 
     def stop(self) -> Records:
         """Stop recording."""
-        records, unfinished = tracer.disarm()
-        return Records(records, dropped=unfinished)
+        recorded = tracer.disarm()
+        # Such a run records all that the measurement does: what it misses, every run misses.
+        missed = recorded.missed if self._request.detail else ()
+        problems = (
+            _MISSED.format(kind.level.label) for kind in sorted(missed, key=list(Kind).index)
+        )
+        return Records(recorded.records, dropped=recorded.unfinished, problems=tuple(problems))
 
     def spans(self, records: Records) -> SpanRows:
         """Return one row per span that ended while recording."""
