@@ -81,6 +81,12 @@ def test_a_quick_model_is_evaluated_many_times_a_visit_after_settling() -> None:
     assert max(step.evaluations for step in late) == VISIT_EVALUATIONS
 
 
+def test_warming_up_tells_how_large_the_first_visits_are() -> None:
+    steps = carry_out(Plan(RUNGS, Settings(), repeatable=True), latency_ns=100_000)
+    first = next(step for step in steps if step.counts)
+    assert (first.evaluations, first.settle) == (VISIT_EVALUATIONS, 30)
+
+
 def test_a_program_that_cannot_be_repeated_is_asked_for_one_evaluation_at_a_time() -> None:
     steps = carry_out(Plan(RUNGS, Settings(), repeatable=False), latency_ns=1000)
     assert {(step.evaluations, step.settle) for step in steps} == {(1, 0)}

@@ -133,7 +133,8 @@ class Plan:
         self.spent_ns = 0
         self._timed = [rung for rung in rungs if not rung.detail]
         self._detail = [rung for rung in rungs if rung.detail]
-        self._round = 0
+        self._round = -1
+        self._quickest_ns: int | None = None  # of the evaluations that warm up
         self._ask_at = FEWEST_ROUNDS
         self._last_round = False
         self._slow = False
@@ -177,11 +178,13 @@ class Plan:
             self._queue.pop(0)
         self.spent_ns += spent_ns
         self._note_slowness(latencies)
+        if latencies and not step.counts:
+            self._quickest_ns = min(self._quickest_ns or latencies[0], *latencies)
         if step.counts:
             self.latencies[step.rung].extend(latencies)
             self._rounds[step.rung].extend([step.round] * len(latencies))
         if not self._queue and not self._last_round:
-            self._queue = self._closing() if self._enough() else self._next_round(latencies)
+            self._queue = self._closing() if self._enough() else self._next_round()
 
     def _note_slowness(self, latencies: Sequence[int]) -> None:
         if latencies and min(latencies) > SLOW_NS and not self._slow:
@@ -196,15 +199,15 @@ class Plan:
         if self.repeatable:
             bare = [Step(self._timed[0]) for _ in range(self.settings.warmup)]
             steps = [*bare, *(Step(rung) for rung in self._timed[1:])]
-        return [*steps, *self._visits(0, latency_ns=None)]
+        return steps
 
-    def _next_round(self, latencies: Sequence[int]) -> list[Step]:
+    def _next_round(self) -> list[Step]:
         self._round += 1
-        return self._visits(self._round, latency_ns=self._typical(latencies))
+        return self._visits(self._round, latency_ns=self._typical())
 
-    def _typical(self, latencies: Sequence[int]) -> float | None:
-        known = self.latencies[self._timed[0]] or latencies
-        return float(np.median(known)) if len(known) else None
+    def _typical(self) -> float | None:
+        known = self.latencies[self._timed[0]]
+        return float(np.median(known)) if known else self._quickest_ns
 
     def _visits(self, number: int, latency_ns: float | None) -> list[Step]:
         order = self._timed
@@ -224,7 +227,7 @@ class Plan:
 
     def _closing(self) -> list[Step]:
         self._last_round = True
-        _, settle = self._size(self._typical(()))
+        _, settle = self._size(self._typical())
         detail = [Step(rung, 1, 0, self._round) for rung in self._detail]
         # As many as the first rounds had, so that the two ends can be compared.
         evaluations = 3 if self.repeatable and not self._slow else 1
@@ -232,6 +235,8 @@ class Plan:
         return [*detail, last]
 
     def _enough(self) -> bool:
+        if self._round < 0:
+            return False
         if not self._timed or self.spent_ns >= self.settings.budget_s * 1e9:
             return True
         fewest = min(len(self.latencies[rung]) for rung in self._timed)
