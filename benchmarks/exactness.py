@@ -31,6 +31,7 @@ from truth import (
     Samples,
     groups,
     profile_layers,
+    settle,
     statistic,
     summarise,
     time_bare,
@@ -110,7 +111,8 @@ class Observer:
         _extend(self.torch, found)
 
     def _bare(self) -> None:
-        self.bare += time_bare(self.case.evaluate, 1 + self._at_a_time)[1:]
+        settle(self.case.evaluate)
+        self.bare += time_bare(self.case.evaluate, self._at_a_time)
 
 
 def _at_once(seconds: float) -> int:
