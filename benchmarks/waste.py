@@ -41,7 +41,7 @@ def _waste() -> None:
 class WastefulTorch(Torch):
     """Records spans of `own` in its own way, all others as PyTorch's provider does.
 
-    The way is that of the subclass: `_arm`, `_disarm`, and `_rows` of what was found.
+    The way is that of the subclass: `_arm_own`, `_disarm_own`, and `_rows` of what was found.
     """
 
     own = Kind.LAYER
@@ -52,12 +52,12 @@ class WastefulTorch(Torch):
         self._arms = self.own in request.kinds
         super().start(clock, replace(request, kinds=request.kinds - {self.own}))
         if self._arms:
-            self._arm()
+            self._arm_own()
 
     def stop(self) -> Records:
         """Disarm both."""
         if self._arms:
-            self._disarm()
+            self._disarm_own()
         kept = super().stop()
         return replace(kept, data=(kept.data, self._found))
 
@@ -75,7 +75,7 @@ class WastefulLayers(WastefulTorch):
 
     own = Kind.LAYER
 
-    def _arm(self) -> None:
+    def _arm_own(self) -> None:
         self._original = original = nn.Module.__call__
         put, now = self._found.append, monotonic_ns
 
@@ -89,7 +89,7 @@ class WastefulLayers(WastefulTorch):
 
         nn.Module.__call__ = wasteful
 
-    def _disarm(self) -> None:
+    def _disarm_own(self) -> None:
         nn.Module.__call__ = self._original
 
     def _rows(self, found: list[Any]) -> SpanRows:
@@ -123,11 +123,11 @@ class WastefulOperators(WastefulTorch):
 
     own = Kind.OP
 
-    def _arm(self) -> None:
+    def _arm_own(self) -> None:
         self._mode = _Mode(self._found)
         self._mode.__enter__()
 
-    def _disarm(self) -> None:
+    def _disarm_own(self) -> None:
         self._mode.__exit__(None, None, None)
 
     def _rows(self, found: list[Any]) -> SpanRows:
