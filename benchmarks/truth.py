@@ -105,6 +105,15 @@ class _Clocked:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
 
+    def __iter__(self) -> Iterator[Any]:  # of a ModuleList, which is never called
+        return iter(self._module)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._module[key]
+
+    def __len__(self) -> int:
+        return len(self._module)
+
 
 @contextmanager
 def _timed(
