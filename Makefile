@@ -20,6 +20,8 @@ demo: $(VENV)/.runtime  ## Profile ResNet-50 on every level that this machine ha
 	@echo "  $(BIN)/xsp doctor                     what this machine can measure, and what disturbs it"
 	@echo "  $(BIN)/python -c 'import xsp; print(xsp.load(\"resnet50.xsp\").spans)'"
 	@echo "                                          every span as a row of a polars frame"
+	@echo "  docker compose up -d && $(BIN)/xsp export resnet50.xsp"
+	@echo "                                          in Jaeger, http://localhost:16686 (no Docker: xsp jaeger)"
 
 test: $(VENV)/.development  ## Run the whole test suite, with the coverage gate
 	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
@@ -38,6 +40,7 @@ bench: $(VENV)/.development  ## Print the tables behind the README's numbers (ha
 	$(BIN)/python benchmarks/slowdown.py $(ARGS)
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/correlation.py
+	$(BIN)/python benchmarks/export.py
 
 clean:  ## Remove the environment and everything that was built
 	rm -rf $(VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache \
@@ -60,4 +63,6 @@ $(VENV)/.runtime: pyproject.toml | $(VENV)/.pip
 
 $(VENV)/.development: pyproject.toml | $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo,pandas]' --group dev
+	@# Without what it needs: torch has brought a libcupti, and pip would change torch for another.
+	$(BIN)/python -m pip install --quiet --no-deps 'cupti-python>=13.0'
 	@touch $@

@@ -10,7 +10,7 @@ import pytest
 
 import xsp
 
-PUBLIC = ("xsp", "xsp.testing")
+PUBLIC = ("xsp", "xsp.export", "xsp.testing")
 
 
 @pytest.fixture(params=PUBLIC)

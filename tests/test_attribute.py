@@ -6,16 +6,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from xsp.attribute import ATTRIBUTES, Attribute, attribute
+from xsp.attribute import ATTRIBUTES, EXPORTED, SCHEMA_URL, Attribute, attribute
 from xsp.level import Kind
 from xsp.trace import SPAN_SCHEMA
 
-PAGE = Path(__file__).parent.parent / "docs" / "trace.md"
+DOCS = Path(__file__).parent.parent / "docs"
 
 
-def table(heading: str) -> list[list[str]]:
-    """Return the cells of the table under a heading of the page, without its head."""
-    section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+def table(heading: str, page: str = "trace.md") -> list[list[str]]:
+    """Return the cells of the table under a heading of a page, without its head."""
+    section = (DOCS / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
@@ -70,3 +70,25 @@ def test_attribute_is_found_by_name_and_the_users_own_is_not() -> None:
     assert found is not None
     assert found.kinds == (Kind.LAYER,)
     assert attribute("batch") is None
+
+
+def test_documented_exported_attributes_are_those_of_the_code() -> None:
+    assert table("Of every span", "attributes.md") == [
+        [f"`{one.name}`", f"`{one.type}`", one.unit, one.meaning] for one in EXPORTED
+    ]
+    assert table("By kind of span", "attributes.md") == [
+        [f"`{known.exported}`", kinds(known), f"`{known.type}`", known.unit, known.meaning]
+        for known in ATTRIBUTES
+    ]
+
+
+def test_exported_names_are_unique_and_of_a_known_namespace() -> None:
+    names = [one.name for one in EXPORTED] + [known.exported for known in ATTRIBUTES]
+    assert len(set(names)) == len(names)
+    standard = {"thread.id", "error.type", "code.function.name"}
+    assert {name for name in names if not name.startswith("xsp.")} == standard
+
+
+def test_schema_url_names_a_schema_file() -> None:
+    version = SCHEMA_URL.rpartition("/")[2]
+    assert f"schema_url: {SCHEMA_URL}\n" in (DOCS / "schema" / version).read_text()

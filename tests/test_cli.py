@@ -15,6 +15,7 @@ import pytest
 
 import xsp
 from xsp import cli, isolate, registry
+from xsp.argument import complete_target
 from xsp.measurement import measure
 from xsp.testing import FakeClock, FakeProvider
 from xsp.trace import Trace
@@ -100,7 +101,7 @@ def test_targets_are_completed(write: Write, tmp_path: Path) -> None:
 
     def completed(begin: str) -> list[str]:
         context, parameter = object(), object()
-        found = cli._complete_target(context, parameter, begin)  # type: ignore[arg-type]
+        found = complete_target(context, parameter, begin)  # type: ignore[arg-type]
         return [item.value for item in found]
 
     assert completed("t") == ["torchvision:", "timm:", "transformers:", "tools", "training.py"]
@@ -263,6 +264,19 @@ def test_doctor_names_every_level_and_why_it_is_missing(capsys: Said) -> None:
     assert "needs a probe" in " ".join(said.split())
     assert "Python" in said
     assert "polars" in said
+
+
+def test_doctor_says_how_well_a_level_works_here(capsys: Said) -> None:
+    class Vague(FakeProvider):
+        def remark(self) -> str | None:
+            return "to a microsecond"
+
+    with registry.only(Vague(FakeClock())):
+        assert cli.run(["doctor"]) == cli.OK
+        assert "yes: to a microsecond" in " ".join(capsys.readouterr().out.split())
+        assert cli.run(["doctor", "--json"]) == cli.OK
+        (line,) = json.loads(capsys.readouterr().out)["providers"]
+    assert line["remark"] == "to a microsecond"
 
 
 def test_doctor_says_it_in_json_too(capsys: Said, layers: FakeProvider) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -8,10 +10,14 @@ import pytest
 from xsp.collected import Collected, build
 from xsp.errors import MeasurementError, TraceFormatError
 from xsp.level import Kind
+from xsp.origin import Origin
 from xsp.plan import settings_of
 from xsp.run import Run, ladder
 from xsp.testing import rows
-from xsp.trace import Problem
+from xsp.trace import Problem, load
+
+CALLER = Origin(1_795_165_457_754_960_938, f"00-{1:032x}-{2:016x}-01", "vendor=1")
+PAGE = Path(__file__).parent.parent / "docs" / "trace.md"
 
 BARE, PIPELINE, LAYER = ladder({Kind.PIPELINE, Kind.LAYER})
 
@@ -84,3 +90,35 @@ def test_without_a_run_there_is_no_trace() -> None:
     empty = Collected((), (), "Net", {})
     with pytest.raises(MeasurementError, match="not a single complete evaluation"):
         build([empty], settings_of(2))
+
+
+@pytest.mark.parametrize("origin", [None, CALLER, Origin(7)])
+def test_the_origin_is_kept_until_the_trace_has_it(tmp_path: Path, origin: Origin | None) -> None:
+    replace(some(), origin=origin).save(tmp_path)
+    loaded = Collected.load(tmp_path)
+    assert loaded.origin == origin
+    metadata = build([loaded], settings_of(2)).metadata
+    names = ("began_unix_ns", "traceparent", "tracestate")
+    found = {name: metadata[name] for name in names if name in metadata}
+    assert found == (
+        {name: getattr(origin, name.removeprefix("began_")) for name in names} if origin else {}
+    )
+
+
+def test_the_first_processs_origin_is_the_traces() -> None:
+    both = [replace(some(), origin=CALLER), replace(some(), origin=Origin(7))]
+    assert build(both, settings_of(2)).metadata["began_unix_ns"] == CALLER.unix_ns
+
+
+def test_the_runs_reach_the_trace_and_its_file(tmp_path: Path) -> None:
+    some().save(tmp_path / "runs")
+    trace = build([Collected.load(tmp_path / "runs")], settings_of(2))
+    assert trace.runs["name"].to_list() == ["predict", "predict", "conv1"]
+    assert load(trace.save(tmp_path / "a.xsp")).runs.equals(trace.runs)
+
+
+def test_documented_metadata_is_that_of_a_trace() -> None:
+    section = PAGE.read_text().split("\n## Metadata\n")[1].split("\n## ")[0]
+    documented = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
+    trace = build([replace(some(), origin=CALLER)], settings_of(2))
+    assert documented == [*trace.metadata]

@@ -31,6 +31,33 @@ def test_the_description_is_json_and_has_what_matters() -> None:
     assert "no-such-package" not in facts["versions"]
 
 
+def test_the_description_names_the_process_but_not_its_command_line() -> None:
+    facts = environment.describe()
+    assert facts["pid"] == os.getpid()
+    assert facts["executable"] == Path(sys.executable).name
+    assert sys.executable not in json.dumps(facts)
+
+
+@pytest.mark.parametrize("path", ["etc/machine-id", "var/lib/dbus/machine-id"])
+def test_a_machine_is_known_by_its_machine_id(tmp_path: Path, path: str) -> None:
+    put(tmp_path, path, "fdbf79e8af94cb7f9e8df36789187052")
+    assert environment.host_id(tmp_path) == "fdbf79e8af94cb7f9e8df36789187052"
+
+
+@pytest.mark.parametrize("content", [None, "", "uninitialized"])
+def test_a_machine_without_an_id_has_one_made_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    if content is not None:
+        put(tmp_path, "etc/machine-id", content)
+    found = set()
+    for name in ("one", "one", "other", ""):
+        monkeypatch.setattr(platform, "node", lambda name=name: name)
+        found.add(environment.host_id(tmp_path))
+    assert len(found) == 3
+    assert all(len(made) == 32 for made in found)
+
+
 def test_describing_imports_no_framework() -> None:
     code = (
         "import sys; from xsp.environment import describe; describe(); "

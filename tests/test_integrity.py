@@ -117,3 +117,28 @@ def test_a_span_without_a_latency_passes_the_check(resnet: Trace) -> None:
 def test_a_trace_without_spans_fails_the_check(resnet: Trace) -> None:
     with pytest.raises(TraceFormatError, match="has at least its root"):
         Trace(resnet.spans.clear(), {}).check()
+
+
+def kernels(**second: Any) -> Trace:
+    """Return two kernels of 500 ns on one stream, the second one changed."""
+    nodes = [samples.Node("kernel", name, own_ns=500) for name in ("a", "b")]
+    trace = samples.trace(samples.pipeline("predict", *nodes))
+    for row in (1, 2):
+        trace = changed(trace, row, device=0, stream=7, thread=None, self_ns=500.0)
+    return changed(changed(trace, 2, **second), 0, self_ns=3_000.0)
+
+
+def test_kernels_that_overlap_on_their_stream_are_refused() -> None:
+    kernels().check()
+    with pytest.raises(TraceFormatError, match=r"'predict/b'.*overlaps what comes before it on"):
+        kernels(start_ns=400).check()
+
+
+@pytest.mark.parametrize("beside", [{"stream": 9}, {"device": 1}, {"measured_start_ns": 400}])
+def test_kernels_that_ran_at_one_time_may_overlap(beside: dict[str, Any]) -> None:
+    kernels(start_ns=400, **beside).check()
+
+
+def test_a_negative_device_time_is_refused() -> None:
+    with pytest.raises(TraceFormatError, match="has a negative device_ns"):
+        kernels(device_ns=-1.0).check()

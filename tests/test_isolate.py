@@ -92,9 +92,27 @@ def test_every_rung_gets_a_process_of_its_own(tmp_path: Path, write: Write) -> N
     assert trace.name == "work"
     assert trace.root.latency_ns is not None
     assert not any(problem.code == "rung-failed" for problem in trace.problems)
-    assert processes(tmp_path) == len(rung_names(settings_of(2))) > 1
+    rungs = rung_names(settings_of(2))
+    assert processes(tmp_path) == len(rungs) > 1
+    kept = trace.runs["rung"].unique(maintain_order=True).to_list()
+    assert kept == [rung for rung in rungs if rung != "detail"]
     assert told == sorted(told)
     assert told[-1] == pytest.approx(1.0)
+
+
+@pytest.mark.usefixtures("two_rungs")
+def test_the_trace_hangs_in_the_span_that_the_parent_was_started_in(
+    write: Write, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, other = (f"00-{number:032x}-{number:016x}-01" for number in (1, 2))
+    monkeypatch.setenv("TRACEPARENT", caller)
+    monkeypatch.setenv("TRACESTATE", "vendor=1")
+    before = time.time_ns()
+    trace = isolate.measure(write(f"os.environ['TRACEPARENT'] = {other!r}\n"), settings)
+    assert trace.metadata["traceparent"] == caller
+    assert trace.metadata["tracestate"] == "vendor=1"
+    assert abs(trace.metadata["began_unix_ns"] - before) < 1_000_000_000  # not a child's start
+    assert trace.runs["name"].to_list() == ["work"]
 
 
 @pytest.mark.usefixtures("two_rungs")

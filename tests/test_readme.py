@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from otlp_server import serving
 
 ROOT = Path(__file__).parents[1]
 TYPED = ROOT / "tests" / "typing" / "readme.py"
@@ -35,10 +36,16 @@ def test_the_typed_file_holds_the_examples_word_for_word() -> None:
 
 
 def test_the_examples_run_one_after_the_other(
-    namespace: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    namespace: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for number, example in enumerate(EXAMPLES):
-        exec(compile(example, f"README.md, example {number + 1}", "exec"), namespace)
+    with serving("grpc") as jaeger:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{jaeger.port}")
+        for number, example in enumerate(EXAMPLES):
+            exec(compile(example, f"README.md, example {number + 1}", "exec"), namespace)
+    assert jaeger.accepted.total() == len(namespace["exporter"].get_finished_spans()) > 1
+    assert "convolution" in namespace["calls"]["name"]
     assert "Linear" in capsys.readouterr().out
     assert namespace["slowest"].height == 10
     assert (Path.cwd() / "model.xsp").exists()

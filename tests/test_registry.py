@@ -186,3 +186,23 @@ def test_what_is_no_provider_cannot_be_added() -> None:
         registry.added(WithoutStop()),  # type: ignore[arg-type]
     ):
         pytest.fail("it was added")
+
+
+class Remarkable(Good):
+    name = "remarkable"
+
+    def remark(self) -> str | None:
+        return "to a microsecond"
+
+
+class Lost(Remarkable):
+    name = "lost"
+
+    def unavailable(self) -> str | None:
+        return "needs a library"
+
+
+def test_what_a_provider_remarks_is_listed_where_it_can_work() -> None:
+    with registry.only(Good(), Remarkable(), Lost()):
+        remarks = {line.name: line.remark for line in registry.listing()}
+    assert remarks == {"good": None, "remarkable": "to a microsecond", "lost": None}

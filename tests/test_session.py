@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import polars as pl
 import pytest
 from toy import Toy, ToyModel
@@ -8,7 +10,7 @@ from xsp.clock import Clock
 from xsp.level import Kind
 from xsp.plan import Step
 from xsp.provider import ModelCall, Records, Request
-from xsp.row import SpanRows
+from xsp.row import SpanRows, span_rows
 from xsp.run import Rung, ladder
 from xsp.session import Session
 from xsp.testing import FakeClock, FakeProvider, ReplayProvider, rows
@@ -180,3 +182,56 @@ def test_a_detail_rung_is_asked_for_detail() -> None:
     step = Step(Rung(LAYER.kinds, detail=True), round=0)
     session.visit(step, ModelCall(lambda: clock.advance(1), whole_model=False))
     assert asked == [Request(LAYER.kinds, detail=True, whole_model=False)]
+
+
+def test_runs_know_what_the_host_waited_for_devices_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock(1_000)
+    toy = Toy(clock)
+    monkeypatch.setattr(toy, "synchronize", lambda: clock.advance(500))
+    session, call = Session([toy], clock), ModelCall(ToyModel(toy), (1,))
+    session.visit(Step(PIPELINE, 2, 1, round=0), call)
+    session.evaluate(Step(PIPELINE, round=1), call)
+    with session.open(Step(PIPELINE, round=2), "step") as window:
+        clock.advance(300)
+        window.extend()
+    waited = [run.latency_ns - (run.host_ns or 0) for run in session.runs()]
+    assert waited == [500] * 4
+    assert session.runs()[-1].host_ns == 300
+
+
+def devices(played: SpanRows) -> Session:
+    """Return a session whose one evaluation saw these rows, from its begin at 1,000 ns on."""
+    clock = FakeClock(1_000)
+    provider = FakeProvider(clock, (Kind.LAYER, Kind.OP, Kind.LAUNCH, Kind.KERNEL))
+    rung = ladder(provider.kinds)[-1]
+    here = threading.get_ident()
+    on_host = pl.when(pl.col("thread").is_not_null()).then(pl.lit(here)).alias("thread")
+    original = ReplayProvider(provider, [Records(None)])
+    original.spans = lambda records: played.with_columns(on_host)  # type: ignore[method-assign]
+    session = Session([original], clock)
+    session.visit(Step(rung, round=0), ModelCall(lambda: clock.advance(500)))
+    session.runs()
+    return session
+
+
+def test_a_kernel_without_a_launch_is_a_problem_of_its_own() -> None:
+    kernel = {"kind": ["kernel"], "name": ["gemm"], "start_ns": [1_100], "end_ns": [1_200]}
+    session = devices(span_rows({**kernel, "device": 0, "correlation_id": 5}))
+    assert [problem.code for problem in session.problems] == ["no-launch"]
+    assert "1 kernel (or copies)" in session.problems[0].message
+
+
+def test_a_launch_that_may_belong_to_two_layers_names_the_remedy() -> None:
+    rows = {
+        "kind": ["layer", "layer", "launch"],
+        "name": ["first", "second", "cudaLaunchKernel"],
+        "start_ns": [1_010, 1_050, 1_060],
+        "end_ns": [1_100, 1_200, 1_070],
+        "correlation_id": [None, None, 5],
+    }
+    session = devices(span_rows({**rows, "thread": 1}))
+    (problem,) = session.problems
+    assert problem.code == "ambiguous"
+    assert "CUDA_LAUNCH_BLOCKING=1" in problem.message

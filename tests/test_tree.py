@@ -13,6 +13,11 @@ from xsp.trace import Trace
 from xsp.tree import text
 
 
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 def drawn(tree: samples.Node, *, width: int = 100, rows: int | None = 60) -> list[str]:
     """Return the lines of the table alone."""
     lines = samples.trace(tree).tree(width=width, rows=rows).splitlines()

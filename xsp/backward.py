@@ -1,4 +1,4 @@
-"""Gives backward operators the layers whose forward made them (design.md, section 6, rule 3).
+"""Gives backward operators the layers whose forward made them.
 
 Autograd numbers what the forward pass records, thread by thread; a backward
 operator carries that number and the thread. The modules themselves are not

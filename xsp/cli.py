@@ -1,4 +1,4 @@
-"""The command line: `xsp profile`, `xsp show`, `xsp doctor`.
+"""The command line: `xsp profile`, `xsp show`, `xsp doctor`, and what stands in `xsp.command`.
 
 Only click is imported at the top, so that help and completion come at once.
 """
@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from xsp import command
+from xsp.argument import TargetCommand, complete_target, usage
+
 if TYPE_CHECKING:
+    from xsp.errors import ExportError
     from xsp.plan import Settings
     from xsp.target import Spec
     from xsp.trace import Trace
 
 OK, TARGET_FAILED, USAGE, NOT_MEASURED, INTERRUPTED = 0, 1, 2, 3, 130
-
-T = TypeVar("T")
 
 _HELP = """\b
 Profile machine-learning models across the stack, without the profiler in the numbers.
@@ -28,6 +30,8 @@ Profile machine-learning models across the stack, without the profiler in the nu
 \b
   xsp profile torchvision:resnet50      measure, print the tree, save the trace
   xsp show resnet50.xsp                 print a saved trace again
+  xsp export resnet50.xsp               to Jaeger, any OTLP endpoint, or another file format
+  xsp jaeger                            start a Jaeger on this machine
   xsp doctor                            what this machine can measure, and how well
 """
 
@@ -37,6 +41,7 @@ Exit codes:
     1  the target raised an exception (a script: its own exit code)
     2  wrong usage, or no such target
     3  it could not be measured, or a file could not be read or written
+    4  not every span could be exported; what is missing was counted and kept
   130  interrupted; what was complete by then is kept
 
 \b
@@ -53,33 +58,6 @@ Shell completion, for bash (zsh and fish alike), in ~/.bashrc:
 @click.version_option(package_name="xsp")
 def cli() -> None:
     """Hold the commands."""
-
-
-class _TargetCommand(click.Command):
-    """A command whose options may stand after the target too, unless that is a script."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.allow_interspersed_args = False
-        options, _, _ = self.make_parser(ctx).parse_args(list(args))
-        # What follows a script is the script's own; what follows a name can only be ours.
-        ctx.allow_interspersed_args = not _looks_like_script(options.get("target"))
-        return super().parse_args(ctx, args)
-
-
-def _looks_like_script(target: object) -> bool:
-    return isinstance(target, str) and (target.endswith(".py") or ":" not in target)
-
-
-def _complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    from click.shell_completion import CompletionItem  # noqa: PLC0415
-
-    from xsp.target import SOURCES  # noqa: PLC0415
-
-    schemes = [f"{source}:" for source in SOURCES if source.startswith(incomplete)]
-    folder = Path(incomplete).parent
-    files = [str(path) for path in folder.glob("*") if path.is_dir() or path.suffix == ".py"]
-    matching = sorted(name for name in files if name.startswith(incomplete))
-    return [CompletionItem(name) for name in (*schemes, *matching)]
 
 
 class _TargetFailed(click.ClickException):
@@ -125,8 +103,8 @@ Examples:
 """
 
 
-@cli.command(cls=_TargetCommand, help=_PROFILE_HELP, epilog=_PROFILE_EPILOG)
-@click.argument("target", shell_complete=_complete_target)
+@cli.command(cls=TargetCommand, help=_PROFILE_HELP, epilog=_PROFILE_EPILOG)
+@click.argument("target", shell_complete=complete_target)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--levels",
@@ -179,6 +157,14 @@ Examples:
     show_default=True,
     help="Times of the spans: without the profiler, or as measured.",
 )
+@click.option(
+    "--export",
+    "exports",
+    multiple=True,
+    metavar=command.DESTINATION,
+    help="Where to take the trace: otlp://localhost:4317, NAME.perfetto.json; may be repeated.",
+)
+@command.span_options
 def profile(target: str, arguments: tuple[str, ...], **options: Any) -> int:
     """Measure a target."""
     from xsp.target import Spec  # noqa: PLC0415
@@ -192,7 +178,7 @@ def profile(target: str, arguments: tuple[str, ...], **options: Any) -> int:
     if options["timeline"] == "measured":
         trace = trace.as_measured()
     click.echo(_as_json(trace) if options["as_json"] else str(trace))
-    _save(trace, spec, options)
+    _keep(trace, spec, options)
     return INTERRUPTED if any(p.code == "interrupted" for p in trace.problems) else OK
 
 
@@ -235,9 +221,13 @@ def doctor(*, as_json: bool) -> None:
     render(found, Console())
 
 
+cli.add_command(command.export)
+cli.add_command(command.jaeger)
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command line and return its exit code; errors are said on standard error."""
-    from xsp.errors import XspError  # noqa: PLC0415
+    from xsp.errors import ExportError, XspError  # noqa: PLC0415
 
     try:
         code = cli.main(arguments, prog_name="xsp", standalone_mode=False)
@@ -249,9 +239,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # as with `xsp show | head`
         sys.stdout = None
         return OK
+    except ExportError as error:
+        return _fail(str(error), _code_of(error))
     except (XspError, OSError) as error:
         return _fail(str(error), NOT_MEASURED)
     return code if isinstance(code, int) else OK
+
+
+def _code_of(error: ExportError) -> int:
+    """Return the exit code of an export that failed: a file, or spans that did not arrive."""
+    return NOT_MEASURED if error.delivery is None else command.NOT_EXPORTED
 
 
 def main() -> NoReturn:
@@ -263,19 +260,12 @@ def _settings(options: dict[str, Any]) -> Settings:
     from xsp.plan import settings_of  # noqa: PLC0415
 
     chosen = {name: options[name] for name in ("runs", "budget", "statistic")}
-    return _usage(lambda: settings_of(options["levels"], **chosen))
-
-
-def _usage(work: Callable[[], T]) -> T:
-    """Return what `work` returns; a wrong argument is an error of usage."""
-    try:
-        return work()
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    return usage(lambda: settings_of(options["levels"], **chosen))
 
 
 def _check_usage(spec: Spec, options: dict[str, Any]) -> None:
-    if _usage(lambda: spec.kind) != "script":
+    command.check_options(options, options["exports"])
+    if usage(lambda: spec.kind) != "script":
         if spec.arguments:
             raise click.UsageError(
                 f"{spec.target} takes no arguments of its own, and here are "
@@ -314,7 +304,7 @@ def _measure(spec: Spec, settings: Settings, *, isolate: bool) -> Trace:
 
 def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> int:
     from xsp import profiler, script  # noqa: PLC0415
-    from xsp.errors import XspError  # noqa: PLC0415
+    from xsp.errors import ExportError, XspError  # noqa: PLC0415
 
     profiling = profiler.profile(
         settings.levels,
@@ -326,7 +316,7 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
     ending, code = script.Ending(OK), OK
     try:
         with profiling:
-            ending = _usage(lambda: script.execute(spec.target, spec.arguments))
+            ending = usage(lambda: script.execute(spec.target, spec.arguments))
             ending.reraise()
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -340,7 +330,9 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
         if options["timeline"] == "measured":
             trace = trace.as_measured()
         click.echo(str(trace), err=True)
-        _save(trace, spec, options)
+        _keep(trace, spec, options)
+    except ExportError as error:
+        code = _fail(str(error), code or _code_of(error))
     except (XspError, OSError) as error:
         code = _fail(str(error), code or NOT_MEASURED)
     if isinstance(ending.error, KeyboardInterrupt):
@@ -351,6 +343,12 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
 def _as_json(trace: Trace) -> str:
     metadata = json.dumps(trace.metadata, default=dict)
     return f'{{"metadata": {metadata}, "spans": {trace.spans.write_json()}}}'
+
+
+def _keep(trace: Trace, spec: Spec, options: dict[str, Any]) -> None:
+    """Save the trace, then export it: what cannot be delivered is on disk by then."""
+    _save(trace, spec, options)
+    command.deliver(trace, options["exports"], options)
 
 
 def _save(trace: Trace, spec: Spec, options: dict[str, Any]) -> None:

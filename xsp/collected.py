@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from xsp import __version__
 from xsp.errors import MeasurementError, TraceFormatError
 from xsp.level import Kind
 from xsp.merge import Merged, merge
+from xsp.origin import Origin
 from xsp.plan import Settings
 from xsp.run import Run, Rung
 from xsp.selection import MEASURED
@@ -33,6 +34,7 @@ class Collected:
         subject: What was measured, for people.
         levels: For every level asked for, "measured" or why it is left out.
         environment: The machine, and the process at the end of the measurement.
+        origin: When the measurement began, and inside whose span; None if nobody noted it.
     """
 
     runs: tuple[Run, ...]
@@ -40,6 +42,7 @@ class Collected:
     subject: str
     levels: Mapping[str, str]
     environment: Mapping[str, Any] = field(default_factory=dict)
+    origin: Origin | None = None
 
     def save(self, directory: str | Path) -> None:
         """Write it into a directory, which is made if it is not there."""
@@ -58,6 +61,7 @@ class Collected:
             "subject": self.subject,
             "levels": dict(self.levels),
             "environment": dict(self.environment),
+            "origin": asdict(self.origin) if self.origin else None,
         }
         (folder / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
 
@@ -80,11 +84,14 @@ class Collected:
             facts["subject"],
             facts["levels"],
             facts["environment"],
+            Origin(**facts["origin"]) if facts["origin"] else None,
         )
 
 
 def build(collected: Sequence[Collected], settings: Settings) -> Trace:
     """Return the trace that the runs of one or several processes make.
+
+    Subject, environment and origin are those of the first.
 
     Raises:
         MeasurementError: There is not a single run.
@@ -98,7 +105,7 @@ def build(collected: Sequence[Collected], settings: Settings) -> Trace:
             "was interrupted, before its first one ended; let it run longer"
         )
     merged = merge(runs, statistic=settings.statistic)
-    return Trace(merged.spans, _metadata(collected, merged, settings))
+    return Trace(merged.spans, _metadata(collected, merged, settings), merged.runs)
 
 
 def _metadata(collected: Sequence[Collected], merged: Merged, settings: Settings) -> dict[str, Any]:
@@ -120,6 +127,17 @@ def _metadata(collected: Sequence[Collected], merged: Merged, settings: Settings
         "rungs": merged.rungs.to_dicts(),
         "plan": settings.to_json(),
         "environment": dict(collected[0].environment),
+        **_beginning(collected[0].origin),
+    }
+
+
+def _beginning(origin: Origin | None) -> dict[str, Any]:
+    if origin is None:
+        return {}
+    return {
+        "began_unix_ns": origin.unix_ns,
+        "traceparent": origin.traceparent,
+        "tracestate": origin.tracestate,
     }
 
 
@@ -129,12 +147,13 @@ def _run_facts(run: Run) -> dict[str, Any]:
         "detail": run.rung.detail,
         "latency_ns": run.latency_ns,
         "round": run.round,
+        "host_ns": run.host_ns,
     }
 
 
 def _run(fact: Mapping[str, Any], rows: pl.DataFrame | None) -> Run:
     rung = Rung(frozenset(Kind(kind) for kind in fact["kinds"]), detail=fact["detail"])
-    return Run(rung, fact["latency_ns"], rows, round=fact["round"])
+    return Run(rung, fact["latency_ns"], rows, round=fact["round"], host_ns=fact["host_ns"])
 
 
 def _frames(path: Path) -> dict[int, pl.DataFrame]:

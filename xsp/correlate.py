@@ -1,6 +1,6 @@
 """Puts the rows of a visit under the evaluations they belong to: rows in, trees out.
 
-Rows are sorted by time once. Then each rule of design.md, section 6, is one
+Rows are sorted by time once. Then each rule of correlation is one
 function that gives some rows their parent: by time (`xsp.nesting`), by what the
 provider stated, and for backward operators by the layer whose forward made them
 (`xsp.backward`). Whatever the rule, no row hangs below a deeper kind than its
@@ -15,10 +15,13 @@ import numpy as np
 import polars as pl
 
 from xsp.backward import derive_backward
-from xsp.level import Kind
+from xsp.launch import attach, part_launched
+from xsp.level import EXECUTIONS, Kind
+from xsp.location import settle_places
 from xsp.nesting import Integers, Placed, enclosing, sort_outside_in
 from xsp.row import SpanRows, concat_rows
 
+_EXECUTIONS = [kind.value for kind in EXECUTIONS]
 _ORDERS = {kind.value: kind.order for kind in Kind}
 
 
@@ -30,25 +33,36 @@ class Correlated:
         frames: One frame per root, in the order in which the roots were given: the
             rows with a column `parent` (index of the parent's row in this frame,
             -1 for the root). The root comes first, parents come before their
-            children, otherwise rows are in the order of their start.
+            children, otherwise rows are in the order of their start; what ran on a device
+            stands behind its launch.
         orphans: How many rows inside a root's time found no parent on their own
             thread or device; they hang under the root. Pipeline spans, which may
             well run beside the root on another thread, are not counted.
-        outside: How many rows began outside of every root's time; they are left out.
+        outside: How many rows began, or were launched, outside of every root's time; they
+            are left out.
+        ambiguous: How many rows that know no thread may be on several; they are taken
+            to be on their root's.
+        unlaunched: How many of the orphans are kernels, copies and sets without a launch.
+        contested: How many launches, or rows of devices, may as well belong to another
+            span (see `xsp.launch`); they are taken to belong to the one that began last.
     """
 
     frames: tuple[pl.DataFrame, ...]
     orphans: int
     outside: int
+    ambiguous: int = 0
+    unlaunched: int = 0
+    contested: int = 0
 
 
 def correlate(roots: SpanRows, rows: SpanRows) -> Correlated:
-    """Return the tree of every root, made of the rows that began in its time.
+    """Return the tree of every root, made of the rows that began, or were launched, in its time.
 
     A row's parent is the one that it states (`parent_id`; 0 is the root), wherever
     in time that lies; without one, or if that is not among the rows of the same
     root, the innermost row that encloses it on its own thread, else the root.
-    A row with neither thread nor device is taken to be on its root's thread.
+    A row with neither thread nor device is taken to be on its root's thread; for library
+    calls, and for times that are uncertain, see `xsp.location`.
 
     Args:
         roots: Evaluations, of kind pipeline, one after the other in time.
@@ -65,13 +79,22 @@ def correlate(roots: SpanRows, rows: SpanRows) -> Correlated:
     if not roots.height:
         return Correlated((), 0, rows.height)
     in_time = np.lexsort(_numbers(roots, "end_ns", "start_ns"))
+    rows, executions = part_launched(rows)
+    rows, ambiguous = settle_places(roots[in_time], rows)
     placed = _place(roots[in_time], rows)
-    by_time = enclosing(placed.lane, placed.start, placed.end, placed.order)
+    by_time = _enclosing(placed)
     settled, parent = derive_backward(placed, _settle(placed, by_time))
-    orphans = _count_orphans(placed, by_time, parent)
-    frames = _split(settled, parent)
-    outside = roots.height + rows.height - len(placed)
-    return Correlated(tuple(frames[i] for i in _inverse(in_time)), orphans, outside)
+    orphans = _orphans(placed, by_time, parent)
+    launched = attach(settled, parent, by_time, executions)
+    frames = _split(launched.placed, launched.parent)
+    return Correlated(
+        frames=tuple(frames[i] for i in _inverse(in_time)),
+        orphans=len(orphans),
+        outside=roots.height + rows.height - len(placed) + launched.outside,
+        ambiguous=ambiguous,
+        unlaunched=int(placed.rows["kind"].gather(orphans).is_in(_EXECUTIONS).sum()),
+        contested=launched.contested,
+    )
 
 
 def _place(roots: SpanRows, rows: SpanRows) -> Placed:
@@ -103,6 +126,14 @@ def _measure(rows: SpanRows, root_at: Integers) -> Placed:
         end=end,
         order=_orders(rows),
     )
+
+
+def _enclosing(placed: Placed) -> Integers:
+    """Return the index of the row that each row lies in; on a device no row holds another."""
+    by_time = enclosing(placed.lane, placed.start, placed.end, placed.order)
+    device = placed.rows["device"].is_not_null() & placed.rows["thread"].is_null()
+    by_time[device.to_numpy()] = -1
+    return by_time
 
 
 def _lanes(rows: SpanRows, root: Integers) -> Integers:
@@ -165,17 +196,17 @@ def _raise_to_kind(parent: Integers, order: Integers) -> Integers:
     return parent
 
 
-def _count_orphans(placed: Placed, by_time: Integers, parent: Integers) -> int:
-    """Count rows that no rule gave a parent: neither enclosed, nor stated, nor made by a layer."""
+def _orphans(placed: Placed, by_time: Integers, parent: Integers) -> Integers:
+    """Return rows that no rule gave a parent: neither enclosed, nor stated, nor made by a layer."""
     unplaced = (by_time < 0) & (parent[: len(placed)] == placed.root)
     stated_root = (placed.rows["parent_id"] == 0).fill_null(value=False).to_numpy()
-    return int(np.count_nonzero(unplaced & (placed.order > Kind.PIPELINE.order) & ~stated_root))
+    return np.flatnonzero(unplaced & (placed.order > Kind.PIPELINE.order) & ~stated_root)
 
 
 def _split(placed: Placed, parent: Integers) -> list[pl.DataFrame]:
     """Return one frame per root, in time, with parents counted from its first row."""
     rows = placed.rows
-    if not _is_forward(parent):
+    if not (_is_forward(parent) and _in_time(placed)):
         sequence = _outside_in(placed, parent)
         rows, parent = rows[sequence], _renumber(parent, sequence)
     root_at = np.flatnonzero(parent < 0)
@@ -228,6 +259,12 @@ def _lineage(parent: Integers, rank: Integers) -> tuple[Integers, Integers, Inte
 def _is_forward(parent: Integers) -> bool:
     """Return whether every row comes after its parent."""
     return bool(np.all(parent < np.arange(len(parent))))
+
+
+def _in_time(placed: Placed) -> bool:
+    """Return whether rows stand by root and start."""
+    step = np.diff(placed.root)
+    return not np.any((step < 0) | ((step == 0) & (np.diff(placed.start) < 0)))
 
 
 def _orders(rows: SpanRows) -> Integers:

@@ -39,11 +39,13 @@ def render(found: dict[str, Any], console: Console) -> None:
 
 
 def _provider(line: registry.Listed) -> dict[str, Any]:
+    remark = {"remark": line.remark} if line.remark else {}
     return {
         "name": line.name,
         "level": line.level.label if line.level is not None else None,
         "kinds": [kind.value for kind in line.kinds],
         "unavailable": line.reason,
+        **remark,
     }
 
 
@@ -55,7 +57,7 @@ def _levels(found: dict[str, Any]) -> Table:
         providers = [p for p in found["providers"] if p["level"] == level.label]
         for provider in providers:
             kinds = ", ".join(provider["kinds"])
-            state = escape(provider["unavailable"] or "yes")
+            state = escape(_state(provider))
             table.add_row(str(int(level)), level.label, provider["name"], kinds, state)
         if not providers:
             nothing = "no: install a package that has a provider of it (entry points xsp.levels)"
@@ -65,6 +67,12 @@ def _levels(found: dict[str, Any]) -> Table:
             reason = escape(f"broken: {provider['unavailable']}")
             table.add_row("?", "?", provider["name"], "-", reason)
     return table
+
+
+def _state(provider: dict[str, Any]) -> str:
+    if provider["unavailable"]:
+        return str(provider["unavailable"])
+    return f"yes: {provider['remark']}" if provider.get("remark") else "yes"
 
 
 def _machine(facts: dict[str, Any]) -> Table:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import cache
+from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ _ROOT = Path("/")
 
 
 def describe() -> dict[str, Any]:
-    """Return the machine and the software on it, as what JSON can hold.
+    """Return the machine, this process and the software, as what JSON can hold.
 
     Nothing heavy is imported for it: versions come from the packages' metadata,
     thread settings of a framework only if the program has loaded it.
@@ -49,6 +50,10 @@ def describe() -> dict[str, Any]:
     memory = psutil.virtual_memory()
     return {
         "host": platform.node(),
+        "host_id": host_id(),
+        "pid": os.getpid(),
+        # Not the command line: it may hold credentials.
+        "executable": os.path.basename(sys.executable),
         "machine": platform.machine(),
         "cpu": cpu_model(),
         "cores": psutil.cpu_count(logical=False),
@@ -68,6 +73,20 @@ def describe() -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Return the versions of those packages of `PACKAGES` that are installed."""
     return {package: found for package in PACKAGES if (found := _version(package))}
+
+
+def host_id(root: Path = _ROOT) -> str:
+    """Return what tells this machine from all others: its machine id, or made of its name."""
+    for path in ("etc/machine-id", "var/lib/dbus/machine-id"):
+        found = _read(root / path)
+        if found and found != "uninitialized":  # as systemd writes it into images
+            return found
+    return host_id_of(platform.node())
+
+
+def host_id_of(name: str) -> str:
+    """Return a stable stand-in for the id of a machine of which only the name is known."""
+    return blake2b(name.encode(), digest_size=16).hexdigest()
 
 
 def cpu_model(root: Path = _ROOT) -> str:

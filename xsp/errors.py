@@ -47,4 +47,13 @@ class TraceFormatError(XspError):
 
 
 class ExportError(XspError):
-    """Spans could not be handed over to where they were sent."""
+    """Spans could not be handed over to where they were sent.
+
+    Attributes:
+        delivery: The `xsp.export.delivery.Delivery` that counts them; None where
+            nothing was sent.
+    """
+
+    def __init__(self, message: str, delivery: object | None = None) -> None:
+        super().__init__(message)
+        self.delivery = delivery

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from xsp.contrast import difference
@@ -17,6 +18,7 @@ from xsp.quantity import counted
 from xsp.run import Run
 from xsp.structure import Structure, signatures
 from xsp.summary import bootstrap_interval, trimmed_mean
+from xsp.tally import execution_counts, idle_launches
 from xsp.trace import Problem
 
 Floats = NDArray[np.float64]
@@ -49,6 +51,8 @@ def problems(evidence: Evidence, apart: float) -> tuple[Problem, ...]:
         _carries_overhead(evidence),
         _wide_interval(evidence),
         _structure_varies(evidence),
+        _idle_launches(evidence),
+        _executions_vary(evidence),
         _unmatched(evidence),
         _unseen(evidence),
         _processes_differ(apart),
@@ -131,6 +135,41 @@ def _structure_varies(evidence: Evidence) -> Problem | None:
     return None
 
 
+def _idle_launches(evidence: Evidence) -> Problem | None:
+    """Compare launches seen with kernels, copies and sets seen, in all runs that saw any."""
+    idle = idle_launches(_deepest(evidence))
+    if not idle.height:
+        return None
+    said = [
+        f"{lost:,} of {launches:,} calls of {name}"
+        for name, launches, lost in idle.head(3).iter_rows()
+    ]
+    return Problem(
+        "idle-launches",
+        f"nothing was seen on a device after {', '.join(said)} of all runs: records were lost, or "
+        "the call had nothing to do; where records were lost, device times are too short",
+    )
+
+
+def _executions_vary(evidence: Evidence) -> Problem | None:
+    counts = execution_counts(_deepest(evidence))
+    others = len(counts) - Counter(counts).most_common(1)[0][1] if counts else 0
+    if others <= 0.05 * len(counts):
+        return None
+    return Problem(
+        "executions-vary",
+        f"devices were given {min(counts):,} to {max(counts):,} kernels and copies by an "
+        f"evaluation, and in {others} of {len(counts)} runs not as many as in most: the model "
+        "does not always take the same path, or records were lost",
+    )
+
+
+def _deepest(evidence: Evidence) -> list[pl.DataFrame]:
+    """Return the rows of the runs in which everything was recorded."""
+    runs = evidence.steps[-1].runs
+    return [run.rows for run in runs if run.rows is not None]
+
+
 def _processes_differ(apart: float) -> Problem | None:
     if apart <= 0.02:
         return None
@@ -175,10 +214,10 @@ def _prediction(evidence: Evidence) -> Problem | None:
     removed = float(sum(cost.nested_ns[0] for cost in evidence.costs))
     error = float(sum(cost.error_ns[0] for cost in evidence.costs))
     gap, noise = difference(
-        deepest.sample(deepest.root_ns[:, None]), bare.sample(bare.root_ns[:, None])
+        deepest.sample(deepest.host_ns[:, None]), bare.sample(bare.host_ns[:, None])
     )
     gap -= removed
-    measured = max(float(trimmed_mean(bare.root_ns[:, None])[0]), 1.0)
+    measured = max(float(trimmed_mean(bare.host_ns[:, None])[0]), 1.0)
     if abs(gap[0]) <= 3 * np.hypot(noise[0], error) + _CHANGE * measured:
         return None
     return Problem(

@@ -8,7 +8,9 @@ from typing import Any
 import polars as pl
 
 from xsp import shape
-from xsp.quantity import counted, estimate, printable
+from xsp.attribution import attribution
+from xsp.explained import Coverage, coverage
+from xsp.quantity import counted, duration, estimate, percent, printable
 
 _WORDS = {
     "pipeline": "model",
@@ -64,8 +66,30 @@ def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     ]
     if inexact:
         yield f"still with overhead: {', '.join(inexact)}"
+    if found := coverage(spans):
+        share = f"{found.explained_pct:.0f} % of the operators' time"
+        yield f"library calls: {share}{_astray(found)}"
+    if said := _devices(spans):
+        yield said
     if missing := _missing(metadata):
         yield f"not measured: {', '.join(missing)}"
+
+
+def _astray(found: Coverage) -> str:
+    if round(found.under_operator_pct, 1) >= 100:
+        return ""
+    return f", {100 - found.under_operator_pct:.1f} % of theirs lies under no operator"
+
+
+def _devices(spans: pl.DataFrame) -> str:
+    """Return how long devices worked, and what of their work belongs where."""
+    found = attribution(spans)
+    if found is None:
+        return ""
+    shares = {"a layer": found.layer, "an operator": found.operator}
+    said = [f"{percent(part)} under {what}" for what, part in shares.items() if part is not None]
+    said.append(f"{percent(found.nowhere)} unattributed")
+    return f"device: {duration(spans['device_ns'][0])}, of its work {', '.join(said)}"
 
 
 def _exactness(spans: pl.DataFrame) -> dict[str, dict[str, int]]:

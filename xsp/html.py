@@ -29,7 +29,8 @@ background:linear-gradient(90deg,rgba(59,130,246,.16) var(--share,0%),transparen
 .xsp .row:hover{outline:1px solid rgba(128,128,128,.5)}
 .xsp .name{flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis}
 .xsp .n{flex:none;text-align:right}
-.xsp .latency{width:10.5em}.xsp .share{width:4.5em}.xsp .overhead{width:5.5em}.xsp .each{width:9em}
+.xsp .latency{width:10.5em}.xsp .share{width:4.5em}.xsp .device,.xsp .overhead{width:5.5em}
+.xsp .each{width:9em}
 .xsp .detail,.xsp .some,.xsp .rest,.xsp .own,.xsp .head{opacity:.65}
 .xsp .below{margin-left:.55em;padding-left:.75em;border-left:1px solid rgba(128,128,128,.35)}
 .xsp summary{list-style:none;cursor:pointer}
@@ -52,54 +53,55 @@ def page_part(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
         f"<style>{_STYLE}</style>",
         f'<p class="title">{escape(headline(spans, metadata))}</p>',
         *(f'<p class="remark">{escape(remark)}</p>' for remark in remarks(metadata)),
-        _HEAD,
         *_tree(drawn.rows),
         _footer(drawn),
     ]
     return f'<div class="xsp">{"".join(parts)}</div>'
 
 
-def _cells(latency: str, share: str, overhead: str, each: str) -> str:
-    named = {"latency": latency, "share": share, "overhead": overhead, "each": each}
-    return "".join(f'<span class="n {name}">{text}</span>' for name, text in named.items())
+def _cells(named: Mapping[str, str], columns: tuple[str, ...]) -> str:
+    return "".join(f'<span class="n {name}">{named[name]}</span>' for name in columns)
 
 
-_HEAD = (
-    '<div class="row head leaf"><span class="name"></span>'
-    + _cells("latency", "share", "overhead", "each")
-    + "</div>"
-)
+def _columns(rows: tuple[Row, ...]) -> tuple[str, ...]:
+    """Return the columns of numbers; that of devices only where one worked."""
+    device = ("device",) if any(row.device_ns is not None for row in rows) else ()
+    return ("latency", "share", *device, "overhead", "each")
 
 
 def _tree(rows: tuple[Row, ...]) -> Iterator[str]:
     """Yield the rows with their branches around them; closed by depth, without recursion."""
+    columns = _columns(rows)
+    head = _cells({name: name for name in columns}, columns)
+    yield f'<div class="row head leaf"><span class="name"></span>{head}</div>'
     depth = 0
     for row in rows:
         yield "</div></details>" * (depth - row.depth)
         depth = row.depth
         if row.parent:
             opened = " open" if depth < _OPEN_DEPTH else ""
-            yield f'<details{opened}><summary>{_row(row)}</summary><div class="below">'
+            yield f'<details{opened}><summary>{_row(row, columns)}</summary><div class="below">'
             depth += 1
         else:
-            yield _row(row)
+            yield _row(row, columns)
     yield "</div></details>" * depth
 
 
-def _row(row: Row) -> str:
+def _row(row: Row, columns: tuple[str, ...]) -> str:
     name, title = escape(shorten(row.name, _LONGEST_NAME)), escape(row.name[:999])
     detail = f' <span class="detail">{escape(row.detail)}</span>' if row.detail else ""
     width = min(max(row.share or 0.0, 0.0), 1.0)
-    numbers = _cells(
-        _latency(row),
-        "" if row.share is None else escape(percent(row.share)),
-        removed(row.overhead_ns, row.margin_ns),
-        _each(row),
-    )
+    numbers = {
+        "latency": _latency(row),
+        "share": "" if row.share is None else escape(percent(row.share)),
+        "device": "" if row.device_ns is None else duration(row.device_ns),
+        "overhead": removed(row.overhead_ns, row.margin_ns),
+        "each": _each(row),
+    }
     classes = f"row {row.kind}" if row.parent else f"row {row.kind} leaf"
     return (
         f'<div class="{classes}" style="--share:{width:.1%}" title="{title}">'
-        f'<span class="name">{name}{detail}</span>{numbers}</div>'
+        f'<span class="name">{name}{detail}</span>{_cells(numbers, columns)}</div>'
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from xsp.errors import TraceFormatError
-from xsp.level import Kind
+from xsp.level import EXECUTIONS, Kind
 
 # Columns of `trace.spans`; the struct `attributes` follows them.
 SPAN_SCHEMA: dict[str, Any] = {
@@ -35,6 +35,8 @@ SPAN_SCHEMA: dict[str, Any] = {
     "correlation_id": pl.Int64,
 }
 
+_NUMBERS = [name for name, dtype in SPAN_SCHEMA.items() if dtype == pl.Float64]
+_EXECUTIONS = [kind.value for kind in EXECUTIONS]
 _NEVER_NULL = ("span_id", "level", "kind", "name", "path", "start_ns", "end_ns", "runs")
 # Sums and differences of float nanoseconds: a millionth, or a nanosecond, is rounding.
 _SLACK = 1e-6
@@ -75,6 +77,7 @@ def check(spans: pl.DataFrame) -> None:
     _refuse(linked, _tree_breaches(linked))
     _refuse(linked, _number_breaches())
     _refuse(_siblings(linked), _sibling_breaches())
+    _refuse(_streams(spans), _stream_breaches())
     _check_self(linked)
 
 
@@ -123,10 +126,11 @@ def _tree_breaches(linked: pl.DataFrame) -> Breaches:
 
 def _number_breaches() -> Breaches:
     latency, low, high = (pl.col(f"latency{part}_ns") for part in ("", "_low", "_high"))
-    for name in ("latency_ns", "latency_low_ns", "latency_high_ns", "self_ns", "overhead_ns"):
+    for name in _NUMBERS:
         yield f"has a {name} that is not a number", ~pl.col(name).is_finite()
     yield "has a negative latency", latency < 0
     yield "has a negative self_ns", pl.col("self_ns") < 0
+    yield "has a negative device_ns", pl.col("device_ns") < 0
     yield "has negative runs", pl.col("runs") < 0
     slack = _SLACK * pl.max_horizontal(latency, 1.0)
     yield (
@@ -162,6 +166,32 @@ def _sibling_breaches() -> Breaches:
     )
     yield (
         "overlaps the sibling before it on the same thread",
+        (pl.col("start_ns") < pl.col("elder_end")) & ~pl.col("overlap"),
+    )
+
+
+def _streams(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return what devices did, with what was measured before it on its stream.
+
+    `overlap` is whether anything on the stream was measured at one time with another:
+    the branches of a graph may share a stream. A synchronisation waits for the others.
+    """
+    lane = ["device", "stream"]
+    began, ended = pl.col("measured_start_ns"), pl.col("measured_end_ns")
+    return (
+        spans.filter(pl.col("device").is_not_null() & pl.col("kind").is_in(_EXECUTIONS))
+        .sort("measured_start_ns", "measured_end_ns", maintain_order=True)
+        .with_columns(
+            elder_end=pl.col("end_ns").shift(1).over(lane),
+            late=(began < ended.shift(1).over(lane)).fill_null(value=False),
+        )
+        .with_columns(overlap=pl.col("late").any().over(lane))
+    )
+
+
+def _stream_breaches() -> Breaches:
+    yield (
+        "overlaps what comes before it on its stream",
         (pl.col("start_ns") < pl.col("elder_end")) & ~pl.col("overlap"),
     )
 

@@ -13,9 +13,11 @@ from types import FrameType
 
 import psutil
 
+from xsp.clock import SystemClock
 from xsp.collected import Collected, build
 from xsp.errors import MeasurementError
 from xsp.measurement import rung_names
+from xsp.origin import origin
 from xsp.plan import Settings
 from xsp.progress import Enough, Progress, progress_bar
 from xsp.target import Spec, resolve
@@ -35,6 +37,8 @@ def measure(spec: Spec, settings: Settings, progress: bool | Progress | None = N
     Where memory has no room for all of them, or on a device, they run one after
     the other. One that fails costs its rung, which becomes a problem of the trace.
     Ctrl-C ends the measurement with what there is, and the problem `interrupted`.
+    The trace's origin is this process's: it began here, inside the caller's span, and
+    what spans the target opens while it is loaded in one child or another is its own.
 
     Args:
         spec: What to measure.
@@ -47,6 +51,7 @@ def measure(spec: Spec, settings: Settings, progress: bool | Progress | None = N
         MeasurementError: No rung could be measured.
         KeyboardInterrupt: Interrupted before the first rung was complete.
     """
+    began = origin(SystemClock())
     jobs = [Job(spec, share, rung) for rung, share in _shares(rung_names(settings), settings)]
     workers: list[Worker] = []
     interrupted = False
@@ -68,6 +73,7 @@ def measure(spec: Spec, settings: Settings, progress: bool | Progress | None = N
     failures = {rung: one for rung, one in outcomes.items() if isinstance(one, Failure)}
     if not done:
         raise KeyboardInterrupt if interrupted else _total_failure(failures)
+    done = [replace(one, origin=began) for one in done]
     return _with_problems(build(done, settings), _problems(failures, interrupted=interrupted))
 
 
@@ -212,4 +218,4 @@ def _with_problems(trace: Trace, problems: Sequence[Problem]) -> Trace:
     if not problems:
         return trace
     said = [*(asdict(problem) for problem in problems), *trace.metadata["problems"]]
-    return Trace(trace.spans, {**trace.metadata, "problems": said})
+    return Trace(trace.spans, {**trace.metadata, "problems": said}, trace.runs)

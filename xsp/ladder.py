@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xsp.contrast import Sample, difference
+from xsp.device import device_times
 from xsp.drift import speeds
 from xsp.observation import Observations, covered, durations
 from xsp.run import Run
@@ -41,6 +42,8 @@ class Step:
         runs: The runs.
         members: The runs, as indices into the observations; empty on the bare rung.
         root_ns: Latency of each run, all processes on one scale.
+        host_ns: The same without the wait for devices in the end, which hides what
+            recording cost before.
         slower: How much slower than usual the machine was at each run.
     """
 
@@ -49,6 +52,7 @@ class Step:
     runs: tuple[Run, ...]
     members: Ints
     root_ns: Floats
+    host_ns: Floats
     slower: Floats
 
     @property
@@ -126,10 +130,13 @@ def climb(runs: Sequence[Run], seen: Observations, *, factors: dict[int, float])
             group = tuple(run for run in group if id(run) in place)
         if not group:
             continue
-        root = np.array([run.latency_ns * factors.get(run.process, 1.0) for run in group])
+        scale = np.array([factors.get(run.process, 1.0) for run in group])
+        root = scale * [run.latency_ns for run in group]
+        host = scale * [run.latency_ns if run.host_ns is None else run.host_ns for run in group]
         members = [place[id(run)] for run in group] if order >= 0 else []
         rows = np.array(members, dtype=np.int64)
-        steps.append(Step(group[0].rung.name, order, group, rows, root, np.ones(len(group))))
+        name = group[0].rung.name
+        steps.append(Step(name, order, group, rows, root, host, np.ones(len(group))))
     return _with_drift(steps)
 
 
@@ -174,22 +181,37 @@ class Ladder:
                 matrix = durations(self._seen, step.members.tolist(), columns=columns)[
                     :, self._back
                 ]
-                matrix *= self._scale(step)
+                matrix[:, self._structure.host] *= self._scale(step)
             self._durations[step.order] = matrix
         return self._durations[step.order]
 
     def own_times(self, step: Step, order: int) -> Floats:
-        """Return `[runs, spans]`: time less that of children no deeper than rung `order`."""
-        if step.order < 0 or order < 0:
-            return self.durations(step)
+        """Return `[runs, spans]`: time less that of children no deeper than rung `order`.
+
+        That of the root is the host's: without the wait for devices in the end.
+        """
         if (step.order, order) in self._own:
             return self._own[step.order, order]
+        own: Floats = self.durations(step).copy()
+        own[:, 0] += step.host_ns - step.root_ns
+        if step.order >= 0 and order >= 0:
+            own -= self._covered(step, order)
+        self._own[step.order, order] = own
+        return own
+
+    def _covered(self, step: Step, order: int) -> Floats:
+        """Return `[runs, spans]`: how much of each span children take, to rung `order`."""
         columns = self._structure.key[self._sorted]
         members = step.members.tolist()
         inside = covered(self._seen, members, columns=columns, order=order)[:, self._back]
-        own: Floats = self.durations(step) - inside * self._scale(step)
-        self._own[step.order, order] = own
-        return own
+        scaled: Floats = inside * self._scale(step)
+        return scaled
+
+    def device_times(self, step: Step) -> Floats | None:
+        """Return `[runs, spans]`: device time of each span on a rung; None if no device worked."""
+        columns = self._structure.key[self._sorted]
+        found = device_times(self._seen, step.members.tolist(), columns=columns)
+        return None if found is None else found[:, self._back]
 
     def costs(self) -> list[Cost]:
         """Return what recording cost on each rung."""
@@ -231,7 +253,7 @@ class Ladder:
         reference = above.sample(self.own_times(above, above.order)[:, parents])
         bare = self.steps[0]
         if parents.tolist() == [0] and above.order >= 0 > bare.order and self._only_root(above):
-            reference = reference.joined(bare.sample(bare.root_ns[:, None]))
+            reference = reference.joined(bare.sample(bare.host_ns[:, None]))
         near = np.isin(reference.rounds // _ROUNDS, step.processes)
         if near.sum() >= _FEW:
             reference = reference.of(near)

@@ -57,6 +57,9 @@ _RUNGS: tuple[tuple[Level, tuple[Kind, ...]], ...] = (
 _LEVELS = {kind: level for level, kinds in _RUNGS for kind in kinds}
 _ORDERS = {kind: order for order, (_, kinds) in enumerate(_RUNGS) for kind in kinds}
 
+# What keeps a device busy; a synchronisation only waits for it.
+EXECUTIONS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+
 LevelSet = int | str | Level | Iterable[int | str | Level]
 
 

@@ -139,7 +139,9 @@ def carry_out(plan: Plan, session: Session, call: ModelCall, tell: Progress) -> 
 def collected_by(session: Session, selection: Selection, subject: str) -> Collected:
     """Return what a session has collected, interpreted."""
     runs = tuple(session.runs())
-    return Collected(runs, session.problems, subject, selection.levels, describe())
+    return Collected(
+        runs, session.problems, subject, selection.levels, describe(), origin=session.origin
+    )
 
 
 @contextmanager

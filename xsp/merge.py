@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,22 +10,23 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp import finding
+from xsp.device import launch_rows
 from xsp.errors import MeasurementError
+from xsp.exemplar import RUN_SCHEMA
 from xsp.ladder import Cost, Ladder, Latencies, Step, climb, latencies
 from xsp.level import Kind
 from xsp.observation import Observations, observe, process_factors
-from xsp.path import Keys, path_names
+from xsp.path import Keys
 from xsp.row import ATTRIBUTE
 from xsp.run import Run
-from xsp.structure import Structure, structure_of, typical_run
+from xsp.stream import Executions, place_executions
+from xsp.structure import Structure, nearest_run, structure_of, typical_run
 from xsp.summary import STATISTICS, bootstrap_interval, summarise
 from xsp.timeline import Timeline, rebuild
 from xsp.trace import Problem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_LEVELS = {kind.value: kind.level.label for kind in Kind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,13 @@ class Merged:
         rungs: One row per rung: `rung`, `runs`, `latency_ns` of the model there with
             its interval (`latency_low_ns`, `latency_high_ns`), `overhead_ns` over the
             pipeline rung, `spans`, and `share_ns` with `share_low_ns`, `share_high_ns`.
+        runs: A typical run of each rung that records spans, see `docs/trace.md`.
     """
 
     spans: pl.DataFrame
     problems: tuple[Problem, ...]
     rungs: pl.DataFrame
+    runs: pl.DataFrame
 
 
 def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
@@ -72,62 +75,88 @@ def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
     found = latencies(ladder, costs, structure=structure, statistic=statistic)
     evidence = finding.Evidence(runs, seen, steps, costs, structure, found)
     times = _timeline(structure, found)
-    measured = summarise(ladder.durations(steps[-1]), statistic)
     detail = [i for i, run in enumerate(seen.runs) if run.rung.detail]
     attributes = _attributes(structure, seen, detail, found, times)
-    spans = _spans(structure, found, times, measured - found.value_ns, attributes)
-    return Merged(spans, finding.problems(evidence, apart), _rungs(runs, steps, costs, statistic))
+    spans = _spans(structure, found, times, _deepest(ladder, found, statistic), attributes)
+    return Merged(
+        spans,
+        finding.problems(evidence, apart),
+        _rungs(runs, steps, costs, statistic),
+        _exemplars(steps, seen, statistic),
+    )
 
 
 def _timeline(structure: Structure, found: Latencies) -> Timeline:
+    """Return the timeline that the latencies make: first the host's, then that of devices."""
+    start, end, latency = structure.start_ns, structure.end_ns, found.value_ns
     lanes = structure.rows.select(
         pl.struct("thread", "device", "stream").rank("dense").cast(pl.Int64)
     )
-    return rebuild(
-        structure.parent,
-        lanes.to_series().to_numpy(),
-        start_ns=structure.start_ns,
-        end_ns=structure.end_ns,
-        latency_ns=found.value_ns,
+    lane = lanes.to_series().to_numpy()
+    host = np.flatnonzero(structure.host)
+    new = np.cumsum(structure.host) - 1
+    above = structure.parent[host]
+    drawn = rebuild(
+        np.where(above < 0, -1, new[above]),
+        lane[host],
+        start_ns=start[host],
+        end_ns=end[host],
+        latency_ns=latency[host],
     )
+    if len(host) == len(start):
+        return drawn
+    line = drawn.spread(host, len(start))
+    return place_executions(line, _executions(structure, lane, latency), start_ns=start, end_ns=end)
+
+
+def _executions(structure: Structure, lane: Ints, latency: Floats) -> Executions:
+    """Return what ran on devices, each with the host's row that it follows."""
+    rows = np.flatnonzero(~structure.host)
+    launch = launch_rows(structure.rows)[rows]
+    anchor = np.where(launch < 0, structure.parent[rows], launch)
+    while np.any(astray := ~structure.host[anchor]):
+        anchor = np.where(astray, structure.parent[anchor], anchor)
+    waits = (structure.rows["kind"].gather(rows) == Kind.SYNC.value).to_numpy()
+    measured = (structure.end_ns - structure.start_ns)[rows]
+    length = np.rint(np.where(np.isnan(latency[rows]), measured, latency[rows])).astype(np.int64)
+    return Executions(rows, anchor, launch >= 0, np.where(waits, -1, lane[rows]), length)
 
 
 def _spans(
     structure: Structure,
     found: Latencies,
     times: Timeline,
-    overhead: Floats,
+    deepest: Mapping[str, Floats],
     attributes: pl.Series,
 ) -> pl.DataFrame:
-    parent, rows = structure.parent, structure.rows
-    names = rows["name"].to_list()
     columns = {
-        "span_id": structure.key,
-        "parent_id": structure.key[np.maximum(parent, 0)],
-        "level": rows["kind"].cast(pl.String).replace_strict(_LEVELS),
-        "kind": rows["kind"].cast(pl.String),
-        "name": names,
-        "path": path_names(names, parent.tolist()),
+        **structure.identity(),
         "start_ns": times.start_ns,
         "end_ns": times.end_ns,
         "latency_ns": found.value_ns,
         "latency_low_ns": found.low_ns,
         "latency_high_ns": found.high_ns,
         "self_ns": _self_times(structure, found.value_ns),
-        "overhead_ns": overhead,
-        "device_ns": np.full(len(parent), np.nan),
+        **deepest,
         "measured_start_ns": structure.start_ns,
         "measured_end_ns": structure.end_ns,
         "runs": found.runs,
-        **{name: rows[name] for name in ("thread", "device", "stream", "correlation_id")},
+        **structure.place(),
         "attributes": attributes,
     }
-    orphan = pl.Series(parent < 0)
-    return (
-        pl.DataFrame(columns)
-        .with_columns(pl.col(pl.Float64).fill_nan(None))
-        .with_columns(parent_id=pl.when(~orphan).then("parent_id"))
-    )
+    return pl.DataFrame(columns).with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def _deepest(ladder: Ladder, found: Latencies, statistic: str) -> dict[str, Floats]:
+    """Return what the deepest rung says of each span: what was removed, and device time."""
+    step = ladder.steps[-1]
+    device = ladder.device_times(step)
+    return {
+        "overhead_ns": summarise(ladder.durations(step), statistic) - found.value_ns,
+        "device_ns": np.full(len(found.value_ns), np.nan)
+        if device is None
+        else summarise(device, statistic),
+    }
 
 
 def _self_times(structure: Structure, latency: Floats) -> Floats:
@@ -205,3 +234,28 @@ def _rungs(
     return pl.DataFrame(rows, infer_schema_length=None).with_columns(
         pl.col(pl.Float64).fill_nan(None)
     )
+
+
+def _exemplars(steps: Sequence[Step], seen: Observations, statistic: str) -> pl.DataFrame:
+    """Return for each rung with spans the run that is nearest to what its runs say together."""
+    frames = []
+    for step in steps:
+        if len(step.members):
+            latency = summarise(step.root_ns[:, None], statistic)
+            run = nearest_run(seen, step.members.tolist(), np.abs(step.root_ns - latency))
+            frames.append(_as_measured(step.name, seen, run))
+    return pl.concat(frames)
+
+
+def _as_measured(rung: str, seen: Observations, run: int) -> pl.DataFrame:
+    """Return the spans of one run in the columns of `RUN_SCHEMA`."""
+    structure = structure_of(seen, run)
+    columns = {
+        "rung": rung,
+        "run_latency_ns": seen.runs[run].latency_ns,
+        **structure.identity(),
+        "start_ns": structure.start_ns,
+        "end_ns": structure.end_ns,
+        **structure.place(),
+    }
+    return pl.DataFrame(columns).select(pl.col(n).cast(t) for n, t in RUN_SCHEMA.items())

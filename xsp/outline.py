@@ -32,7 +32,9 @@ _NOUNS = {
     "sync": "synchronisation",
     "syscall": "system call",
 }
-_NUMBERS = ("latency_ns", "latency_low_ns", "latency_high_ns", "overhead_ns", "self_ns")
+_NUMBERS = (
+    *("latency_ns", "latency_low_ns", "latency_high_ns", "overhead_ns", "self_ns", "device_ns"),
+)
 
 Numbers = dict[str, npt.NDArray[np.float64]]
 
@@ -55,6 +57,7 @@ class Row:
             spans are added up, as if they erred together: the safe assumption.
         overhead_ns: Sum of what was removed.
         share: Latency as a fraction of the model's.
+        device_ns: Sum of the time that devices worked for each of them; None without any.
     """
 
     depth: int
@@ -68,6 +71,7 @@ class Row:
     margin_ns: float | None
     overhead_ns: float | None
     share: float | None
+    device_ns: float | None = None
 
     @property
     def mean_ns(self) -> float | None:
@@ -136,12 +140,15 @@ class _Builder:
             name: spans[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
             for name in _NUMBERS
         }
+        # What is short on the host may keep a device busy for long.
+        self._weights = np.fmax(
+            np.nan_to_num(self._numbers["latency_ns"]), self._numbers["device_ns"]
+        )
+        self._on_host = spans["device"].is_null().to_numpy()
         self._classes = shape.field(spans, "module_class")
         self._phases = shape.field(spans, "phase")
         self._errors = shape.field(spans, "error")
-        self._labels = spans.select(
-            "kind", "latency_ns", label=pl.coalesce(self._classes, pl.col("name"))
-        )
+        self._labels = spans.select("kind", label=pl.coalesce(self._classes, pl.col("name")))
         self._model_ns = self._root_ns()
         self._least_ns = smallest * self._model_ns
         self._own_least_ns = max(smallest, 0.01) * self._model_ns
@@ -188,23 +195,22 @@ class _Builder:
         closed = self._tree.starts[tails[0]] == self._tree.starts[tails[0] + 1]
         if closed or node.kind in _SUMS:
             return 0.0
-        latency = node.totals["latency_ns"]
-        latency = latency if np.isfinite(latency) else 0.0
-        if self._least_ns and latency < self._least_ns:
+        weight = float(self._weights[node.members].sum())
+        if self._least_ns and weight < self._least_ns:
             return 0.0
         first = self._kinds[int(self._tree.children(tails[:1])[0, 0])]
-        return max(latency, 1e-9) * (1.0 if first in _MODULES else _OPERATOR_WEIGHT)
+        return max(weight, 1e-9) * (1.0 if first in _MODULES else _OPERATOR_WEIGHT)
 
     def _children(self, node: _Node, most: int) -> list[_Node]:
         """Return what hangs below a node: large groups, then the rest, then its own time."""
         kids = self._tree.children(node.tails)
         edges = _edges(self._tree.shapes[kids[0]])
-        latencies = self._group_sums(kids, edges)
-        shown = latencies >= self._least_ns
+        weights = self._group_sums(kids, edges)
+        shown = weights >= self._least_ns
         if (~shown).sum() == 1 and shown.any():
             shown[:] = True
         if shown.sum() > most:
-            shown[np.argsort(-latencies, kind="stable")[most - 2 :]] = False
+            shown[np.argsort(-weights, kind="stable")[most - 2 :]] = False
         bounds = [*edges.tolist(), kids.shape[1]]
         children = [
             self._node(kids[:, bounds[g] : bounds[g + 1]].ravel())
@@ -218,8 +224,7 @@ class _Builder:
         return [] if all(child.kind in ("rest", "own") for child in children) else children
 
     def _group_sums(self, kids: shape.Rows, edges: shape.Rows) -> npt.NDArray[np.float64]:
-        latencies = np.nan_to_num(self._numbers["latency_ns"][kids]).sum(axis=0)
-        return np.asarray(np.add.reduceat(latencies, edges))
+        return np.asarray(np.add.reduceat(self._weights[kids].sum(axis=0), edges))
 
     def _node(self, members: shape.Rows) -> _Node:
         tails, names = members, [self._group_name(members)]
@@ -249,16 +254,16 @@ class _Builder:
         rows = kids.ravel()
         if not rows.size:
             return []
-        if self._totals(rows)["latency_ns"] < _MUCH * self._least_ns:
+        if self._weights[rows].sum() < _MUCH * self._least_ns:
             return [self._rest(rows)]
         alike = (
             self._labels[rows]
-            .with_columns(row=rows)
+            .with_columns(row=rows, weight=self._weights[rows])
             .group_by("kind", "label", maintain_order=True)
-            .agg(pl.col("latency_ns").sum(), pl.col("row"))
-            .sort("latency_ns", descending=True, maintain_order=True)
+            .agg(pl.col("weight").sum(), pl.col("row"))
+            .sort("weight", descending=True, maintain_order=True)
         )
-        large = (alike["latency_ns"] >= self._least_ns) & (alike["row"].list.len() > 1)
+        large = (alike["weight"] >= self._least_ns) & (alike["row"].list.len() > 1)
         groups = alike.filter(large).head(max(most - 1, 0))
         nodes = [
             self._collected(label, np.asarray(members, dtype=np.int64))
@@ -291,7 +296,8 @@ class _Builder:
         inside = self._tree.children(node.tails)
         own = node.totals["self_ns"]
         if node.tails is not node.members:
-            own = node.totals["latency_ns"] - self._totals(inside.ravel())["latency_ns"]
+            inside = inside.ravel()[self._on_host[inside.ravel()]]
+            own = node.totals["latency_ns"] - self._totals(inside)["latency_ns"]
         if not own >= self._own_least_ns or own <= 0:
             return None
         totals = dict.fromkeys(_NUMBERS, float("nan")) | {"latency_ns": own}
@@ -320,6 +326,7 @@ class _Builder:
             margin_ns=None if low is None or high is None else (high - low) / 2,
             overhead_ns=totals["overhead_ns"],
             share=latency / self._model_ns if latency is not None and self._model_ns else None,
+            device_ns=totals["device_ns"],
         )
 
     def _detail(self, node: _Node) -> str:

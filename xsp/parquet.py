@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import io
 import os
-import secrets
 from pathlib import Path
 
 import polars as pl
 
-from xsp.errors import ExportError, TraceFormatError
+from xsp.errors import TraceFormatError
+from xsp.file import replacing
 
 _KEY = "xsp"
+_RUNS = "xsp.runs"
 _MAGIC = b"PAR1"
 # Magic at both ends, and the length of the footer.
 _SMALLEST = 12
 
 
-def write(spans: pl.DataFrame, metadata: str, path: Path) -> Path:
-    """Write spans and metadata (JSON) to `path` by way of a temporary file beside it.
+def write(spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = "") -> Path:
+    """Write spans and metadata (JSON) to `path`, whole or not at all.
+
+    Args:
+        spans: The table.
+        metadata: Kept under the key `xsp`.
+        path: The file.
+        runs: Kept under the key `xsp.runs`, which readers of the table do not look at.
 
     Raises:
         ExportError: It could not be written; nothing is left behind.
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise ExportError(f"{path} is not a file that can be replaced: save under another name")
     buffer = io.BytesIO()
-    spans.write_parquet(buffer, metadata={_KEY: metadata})
-    partial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
-    try:
-        _write_whole(partial, buffer.getbuffer())
-        os.replace(partial, target)
-    except OSError as error:
-        raise ExportError(_refusal(path, error)) from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+    spans.write_parquet(buffer, metadata={_KEY: metadata} | ({_RUNS: runs} if runs else {}))
+    with replacing(path) as file:
+        file.write(buffer.getbuffer())
     return path
 
 
-def read(path: Path) -> tuple[pl.DataFrame, str]:
-    """Return the spans of a file and its metadata as JSON text.
+def read(path: Path) -> tuple[pl.DataFrame, str, str]:
+    """Return the spans of a file, its metadata as JSON text, and the text of its runs.
 
     Raises:
         TraceFormatError: The file is damaged or not a trace.
@@ -54,7 +49,8 @@ def read(path: Path) -> tuple[pl.DataFrame, str]:
         # By content, not by name: polars takes `[` and `*` in a name for a pattern.
         buffer = io.BytesIO(file.read())
     try:
-        metadata = pl.read_parquet_metadata(buffer).get(_KEY)
+        texts = pl.read_parquet_metadata(buffer)
+        metadata = texts.get(_KEY)
         buffer.seek(0)
         # A Parquet file of someone else's may be huge: its columns are not read at all.
         spans = pl.read_parquet(buffer) if metadata is not None else pl.DataFrame()
@@ -66,7 +62,7 @@ def read(path: Path) -> tuple[pl.DataFrame, str]:
         raise TraceFormatError(
             f"{path} is a Parquet file but not a trace: open files that trace.save() wrote"
         )
-    return spans, metadata
+    return spans, metadata, texts.get(_RUNS, "")
 
 
 def _check_ends(path: Path, file: io.BufferedReader) -> None:
@@ -82,22 +78,3 @@ def _check_ends(path: Path, file: io.BufferedReader) -> None:
             f"{path} ends too early, a part of it is missing: copy it anew or measure again"
         )
     file.seek(0)
-
-
-def _write_whole(path: Path, content: memoryview) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        # Some file systems notice only here that there is no room.
-        os.fsync(file.fileno())
-
-
-def _refusal(path: Path, error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return (
-            f"no room for {path}: {error.strerror}; nothing was left behind, "
-            "free some space or save elsewhere"
-        )
-    if error.errno == errno.ENOENT:
-        return f"{path} cannot be written: there is no folder {path.parent}, make it first"
-    return f"{path} cannot be written: {error.strerror or error}; save elsewhere"

@@ -79,6 +79,18 @@ class Provider(Protocol):
         ...
 
 
+@runtime_checkable
+class Remarking(Protocol):
+    """A provider that works better on some machines than on others, and says how well here."""
+
+    def remark(self) -> str | None:
+        """Return one sentence about how exact it is here, and what would change that.
+
+        `xsp doctor` shows it. Asked only where the provider is available; never raises.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCall:
     """One call that is an evaluation, as a watcher found it or the user gave it.

@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from xsp.errors import ProviderError
 from xsp.level import Kind, Level
-from xsp.provider import Provider
+from xsp.provider import Provider, Remarking
 
 GROUP = "xsp.levels"
 
@@ -46,12 +46,14 @@ class Listed:
         kinds: Kinds of span that it emits, from outside in.
         reason: Why it cannot be used here, and what would change that; None if
             it can.
+        remark: How well it works here, where a provider has more to say than that.
     """
 
     name: str
     level: Level | None
     kinds: tuple[Kind, ...]
     reason: str | None
+    remark: str | None = None
 
 
 def providers() -> tuple[Provider, ...]:
@@ -69,10 +71,7 @@ def broken() -> tuple[Broken, ...]:
 
 def listing() -> tuple[Listed, ...]:
     """Return one line per provider, the broken ones last."""
-    lines = (
-        Listed(p.name, p.level, tuple(k for k in Kind if k in p.kinds), unavailable(p))
-        for p in providers()
-    )
+    lines = (_listed(provider) for provider in providers())
     return (*lines, *(Listed(entry.name, None, (), entry.reason) for entry in broken()))
 
 
@@ -82,6 +81,13 @@ def unavailable(provider: Provider) -> str | None:
         return provider.unavailable()
     except Exception as error:  # noqa: BLE001  a provider's failure costs its level only
         return f"provider {provider.name!r} failed when asked whether it can work: {_said(error)}"
+
+
+def _listed(provider: Provider) -> Listed:
+    reason = unavailable(provider)
+    kinds = tuple(kind for kind in Kind if kind in provider.kinds)
+    remark = provider.remark() if reason is None and isinstance(provider, Remarking) else None
+    return Listed(provider.name, provider.level, kinds, reason, remark)
 
 
 def validate(candidate: object) -> Provider:

@@ -26,6 +26,9 @@ ROW_SCHEMA: dict[str, Any] = {
     "forward_thread": pl.Int64,  # thread of the forward operator, for backward ones
     "id": pl.Int64,  # a provider's own span id, where it states parents itself
     "parent_id": pl.Int64,  # id of the parent; 0: the root; null: find it by time
+    "uncertainty_ns": pl.Int64,  # by how much start and end may be wrong; null: they are right
+    "duration_ns": pl.Int64,  # where start and end are null: placed by order, see `xsp.ordered`
+    "inside": pl.String,  # pattern of the operators that such a row can lie in
     "rung": KIND,  # the rung that its latency is taken from, normally its kind's
 }
 

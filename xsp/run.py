@@ -65,6 +65,8 @@ class Run:
             parent's row in this frame, -1 for the root); None on the bare rung.
         process: Which process it ran in, counted from 0.
         round: Which round of the plan it belongs to, counted from 0.
+        host_ns: The latency without what the host waited for devices in the end; None: all
+            of it. Recording costs the host time, which a wait for a device would hide.
     """
 
     rung: Rung
@@ -72,3 +74,4 @@ class Run:
     rows: pl.DataFrame | None = None
     process: int = 0
     round: int = 0
+    host_ns: int | None = None

@@ -16,6 +16,8 @@ import polars as pl
 from xsp.clock import Clock, SystemClock
 from xsp.correlate import correlate
 from xsp.level import Kind
+from xsp.ordered import place_by_order
+from xsp.origin import origin
 from xsp.plan import Step
 from xsp.provider import ModelCall, Provider, Records, Request, Watcher
 from xsp.quantity import counted
@@ -36,6 +38,7 @@ class Visit:
         thread: Thread the evaluations ran on.
         windows: Start and end of every timed evaluation, in ns.
         records: What each provider kept.
+        waited: What of each evaluation was nothing but waiting for devices, at its end.
     """
 
     step: Step
@@ -43,6 +46,7 @@ class Visit:
     thread: int
     windows: tuple[tuple[int, int], ...]
     records: tuple[tuple[Provider, Records], ...] = ()
+    waited: tuple[int, ...] = ()
 
 
 class Session:
@@ -51,14 +55,20 @@ class Session:
     Args:
         providers: Those that may be armed; each is, where a rung wants its kinds.
         clock: What the evaluations are timed by.
+
+    Attributes:
+        origin: When the session was made, and inside whose span.
     """
 
     def __init__(self, providers: Iterable[Provider], clock: Clock | None = None) -> None:
         self.providers = tuple(providers)
         self.watchers = tuple(p for p in self.providers if isinstance(p, Watcher))
         self.clock = clock or SystemClock()
+        self.origin = origin(self.clock)
         self.visits: list[Visit] = []
         self._orphans = 0
+        self._ambiguous = 0
+        self._unlaunched = self._contested = 0
         self._problems: dict[tuple[str, str], Problem] = {}
         self._broken: set[tuple[str, Rung]] = set()
         self._synchronize = tuple(watcher.synchronize for watcher in self.watchers)
@@ -77,14 +87,17 @@ class Session:
         now, synchronize = self.clock.now, self._synchronize
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
         windows: list[tuple[int, int]] = []
-        with self._armed(step, call.name, windows, whole_model=call.whole_model):
+        waited: list[int] = []
+        with self._armed(step, call.name, windows, waited, whole_model=call.whole_model):
             for _ in range(step.settle + step.evaluations):
                 begin = now()
                 function(*args, **kwargs)
+                returned = now()
                 for wait in synchronize:
                     wait()
                 windows.append((begin, now()))
-            del windows[: step.settle]
+                waited.append(windows[-1][1] - returned)
+            del windows[: step.settle], waited[: step.settle]
         return [end - begin for begin, end in windows]
 
     def evaluate(self, step: Step, call: ModelCall) -> Any:
@@ -92,24 +105,29 @@ class Session:
         now, synchronize = self.clock.now, self._synchronize
         function, args, kwargs = call.function, call.args, call.kwargs
         windows: list[tuple[int, int]] = []
-        with self._armed(step, call.name, windows, whole_model=call.whole_model):
+        waited: list[int] = []
+        with self._armed(step, call.name, windows, waited, whole_model=call.whole_model):
             begin = now()
             result = function(*args, **kwargs)
+            returned = now()
             for wait in synchronize:
                 wait()
             windows.append((begin, now()))
+            waited.append(windows[-1][1] - returned)
         return result
 
     @contextmanager
     def open(self, step: Step, name: str) -> Iterator[Window]:
         """Evaluate what happens in the block; it ends when the yielded window was last extended."""
         windows: list[tuple[int, int]] = []
-        with self._armed(step, name, windows, whole_model=False):
+        waited: list[int] = []
+        with self._armed(step, name, windows, waited, whole_model=False):
             window = Window(self.clock.now, self._synchronize)
             yield window
             window.settle()
             if window.end_ns is not None:  # else it was never extended: it was cut short
                 windows.append((window.begin_ns, window.end_ns))
+                waited.append(window.waited_ns)
 
     def runs(self) -> list[Run]:
         """Return every evaluation that counts as a run, interpreted.
@@ -118,7 +136,7 @@ class Session:
         """
         sure = {visit.step.rung for visit in self.visits if visit.step.counts}
         visits = [v for v in self.visits if v.step.counts or v.step.rung not in sure]
-        self._orphans = 0
+        self._orphans = self._ambiguous = self._unlaunched = self._contested = 0
         runs = [run for batch in _batches(visits) for run in self._runs_of(batch)]
         if self._orphans:
             self.problem(
@@ -126,11 +144,39 @@ class Session:
                 f"{counted(self._orphans, 'span')} of all runs have no parent on their thread; "
                 "they hang under the root, and say nothing of the layer that caused them",
             )
+        if self._unlaunched:
+            self.problem(
+                "no-launch",
+                f"{counted(self._unlaunched, 'kernel')} (or copies) of all runs have no launch "
+                "that was seen; they hang under the root, and say nothing of the layer that "
+                "caused them",
+            )
+        if self._contested:
+            self.problem(
+                "ambiguous",
+                f"{counted(self._contested, 'launch')} of all runs lie in several spans that ran "
+                "at one time, and are shown in the one that began last; a run with "
+                "CUDA_LAUNCH_BLOCKING=1 and OMP_NUM_THREADS=1 in the environment, in which "
+                "nothing runs at one time, settles which it was",
+            )
+        if self._ambiguous:
+            self.problem(
+                "ambiguous-thread",
+                f"{counted(self._ambiguous, 'library call')} of all runs may belong to any of "
+                "several threads, for the library does not tell which; they are shown on the "
+                "evaluation's own",
+            )
         return runs
 
     @contextmanager
     def _armed(
-        self, step: Step, name: str, windows: list[tuple[int, int]], *, whole_model: bool
+        self,
+        step: Step,
+        name: str,
+        windows: list[tuple[int, int]],
+        waited: list[int],
+        *,
+        whole_model: bool,
     ) -> Iterator[None]:
         request = Request(step.rung.kinds, detail=step.rung.detail, whole_model=whole_model)
         records: list[tuple[Provider, Records]] = []
@@ -141,7 +187,8 @@ class Session:
                     stack.callback(self._stop, provider, step.rung, records)
             yield
         if windows:
-            self.visits.append(Visit(step, name, thread, tuple(windows), tuple(records)))
+            times, kept = tuple(windows), tuple(records)
+            self.visits.append(Visit(step, name, thread, times, kept, tuple(waited)))
 
     def _stop(
         self, provider: Provider, rung: Rung, records: list[tuple[Provider, Records]]
@@ -174,18 +221,29 @@ class Session:
 
     def _runs_of(self, visits: Sequence[Visit]) -> Iterator[Run]:
         """Yield the runs of visits of one rung, correlated all at once."""
-        windows = [(visit, window) for visit in visits for window in visit.windows]
+        windows = [
+            (visit, *window, waited)
+            for visit in visits
+            for window, waited in zip(visit.windows, visit.waited, strict=True)
+        ]
         rung = visits[0].step.rung
         frames: Sequence[SpanRows | None] = [None] * len(windows)
         if rung.kinds:
             frames = self._frames(visits, rung)
-        for (visit, (begin, end)), frame in zip(windows, frames, strict=True):
-            yield Run(rung, end - begin, frame, round=visit.step.round)
+        for (visit, begin, end, waited), frame in zip(windows, frames, strict=True):
+            took = end - begin
+            yield Run(rung, took, frame, round=visit.step.round, host_ns=took - waited)
 
     def _frames(self, visits: Sequence[Visit], rung: Rung) -> Sequence[SpanRows]:
-        rows = [self._rows(visit, *kept) for visit in visits for kept in visit.records]
+        rows = [
+            place_by_order(concat_rows([self._rows(visit, *kept) for kept in visit.records]))
+            for visit in visits
+        ]
         found = correlate(concat_rows([_roots(visit) for visit in visits]), concat_rows(rows))
-        self._orphans += found.orphans
+        self._orphans += found.orphans - found.unlaunched
+        self._unlaunched += found.unlaunched
+        self._contested += found.contested
+        self._ambiguous += found.ambiguous
         return found.frames
 
     def _rows(self, visit: Visit, provider: Provider, records: Records) -> SpanRows:
@@ -216,12 +274,13 @@ class Session:
 class Window:
     """An evaluation that is open: from its begin until it was last extended."""
 
-    __slots__ = ("_now", "_synchronize", "begin_ns", "end_ns")
+    __slots__ = ("_now", "_synchronize", "begin_ns", "end_ns", "waited_ns")
 
     def __init__(self, now: Callable[[], int], synchronize: tuple[Callable[[], None], ...]) -> None:
         self._now = now
         self._synchronize = synchronize
         self.end_ns: int | None = None
+        self.waited_ns = 0
         self.begin_ns = now()
 
     def extend(self) -> None:
@@ -234,7 +293,8 @@ class Window:
             before = self._now()
             for wait in self._synchronize:
                 wait()
-            self.end_ns += self._now() - before
+            self.waited_ns = self._now() - before
+            self.end_ns += self.waited_ns
 
 
 def _roots(visit: Visit) -> SpanRows:

@@ -44,7 +44,7 @@ def structure(spans: pl.DataFrame) -> Structure:
     parameters (what has no class: the same name), and their children have the
     same names and look alike in the same order.
     """
-    parents = _parent_rows(spans)
+    parents = parent_rows(spans)
     order = np.argsort(parents, kind="stable").astype(np.int64)[1:]
     starts = np.searchsorted(parents[order], np.arange(len(parents) + 1)).astype(np.int64)
     shapes = _shapes(spans, order, starts)
@@ -62,7 +62,8 @@ def field(spans: pl.DataFrame, name: str, dtype: Any = pl.String) -> pl.Series:
     return found
 
 
-def _parent_rows(spans: pl.DataFrame) -> Rows:
+def parent_rows(spans: pl.DataFrame) -> Rows:
+    """Return the row of each span's parent, -1 for the root."""
     ids = spans["span_id"].to_numpy()
     wanted = spans["parent_id"].fill_null(0).to_numpy()
     by_id = np.argsort(ids, kind="stable")

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.level import Kind
 from xsp.observation import Observations
-from xsp.path import Keys, generations, subtree_sums
+from xsp.path import Keys, generations, path_names, subtree_sums
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+_LEVELS = {kind.value: kind.level.label for kind in Kind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class Structure:
         paid: Whether recording the span cost time on a thread: it was recorded, and
             is neither on a device nor the root, whose ends are read by the clock.
         derived: Whether it was made from the spans inside it.
+        host: Whether it ran on a thread, or else on a device.
         start_ns: Measured, from the root's start.
         end_ns: The same.
     """
@@ -40,6 +45,7 @@ class Structure:
     order: Ints
     paid: Bools
     derived: Bools
+    host: Bools
     start_ns: Ints
     end_ns: Ints
 
@@ -55,13 +61,44 @@ class Structure:
         """Return for each span the sum of `values` over the spans inside it."""
         return subtree_sums(values, self.parent)
 
+    def identity(self) -> dict[str, pl.Series]:
+        """Return `span_id`, `parent_id`, `level`, `kind`, `name` and `path` of each span."""
+        names, kind = self.rows["name"], self.rows["kind"].cast(pl.String)
+        columns: dict[str, Any] = {
+            "span_id": self.key,
+            "parent_id": self.key[np.maximum(self.parent, 0)],
+            "level": kind.replace_strict(_LEVELS),
+            "kind": kind,
+            "name": names,
+            "path": path_names(names.to_list(), self.parent.tolist()),
+        }
+        child = pl.Series(self.parent >= 0)
+        return (
+            pl.DataFrame(columns).with_columns(parent_id=pl.when(child).then("parent_id")).to_dict()
+        )
+
+    def place(self) -> dict[str, pl.Series]:
+        """Return `thread`, `device`, `stream` and `correlation_id` of each span."""
+        return self.rows.select("thread", "device", "stream", "correlation_id").to_dict()
+
 
 def typical_run(seen: Observations, members: Sequence[int]) -> int:
     """Return the run with the most frequent structure and, of those, the middle latency."""
+    alike = _alike(seen, members)
+    return sorted(alike, key=lambda run: seen.runs[run].latency_ns)[(len(alike) - 1) // 2]
+
+
+def nearest_run(seen: Observations, members: Sequence[int], apart_ns: Floats) -> int:
+    """Return the run with the most frequent structure and, of those, the least `apart_ns`."""
+    apart = dict(zip(members, apart_ns.tolist(), strict=True))
+    return min(_alike(seen, members), key=apart.__getitem__)
+
+
+def _alike(seen: Observations, members: Sequence[int]) -> list[int]:
+    """Return the runs that have the most frequent structure."""
     marks = signatures(seen, members)
     common = Counter(marks).most_common(1)[0][0]
-    alike = [run for run, mark in zip(members, marks, strict=True) if mark == common]
-    return sorted(alike, key=lambda run: seen.runs[run].latency_ns)[(len(alike) - 1) // 2]
+    return [run for run, mark in zip(members, marks, strict=True) if mark == common]
 
 
 def signatures(seen: Observations, members: Sequence[int]) -> list[int]:
@@ -84,6 +121,7 @@ def structure_of(seen: Observations, run: int) -> Structure:
         order=seen.order[rows],
         paid=paid,
         derived=~seen.recorded[rows],
+        host=(frame["device"].is_null() | frame["thread"].is_not_null()).to_numpy(),
         start_ns=seen.start_ns[rows],
         end_ns=seen.end_ns[rows],
     )

@@ -34,6 +34,13 @@ class Timeline:
     end_ns: Ints
     scaled_ns: Floats
 
+    def spread(self, rows: Ints, count: int) -> Timeline:
+        """Return a timeline of `count` spans with these as the given rows, the others at 0."""
+        start, end = np.zeros((2, count), dtype=np.int64)
+        scaled = np.full(count, np.nan)
+        start[rows], end[rows], scaled[rows] = self.start_ns, self.end_ns, self.scaled_ns
+        return Timeline(start, end, scaled)
+
 
 def rebuild(
     parent: Ints, lane: Ints, *, start_ns: Ints, end_ns: Ints, latency_ns: Floats

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from xsp import heading, html, integrity, parquet, tree
+from xsp import exemplar, heading, html, integrity, parquet, tree
 from xsp.errors import TraceFormatError
 from xsp.quantity import counted
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from xsp.export.delivery import Delivery
 
 __all__ = ["FORMAT", "SPAN_SCHEMA", "Problem", "Span", "Trace", "load"]
 
@@ -78,25 +80,37 @@ class Trace:
             first, parents before children.
         metadata: What JSON can hold: `name`, `problems`, `levels`, `rungs`,
             `plan`, `environment`, `created` and `xsp_version`.
+        runs: Columns of `xsp.exemplar.RUN_SCHEMA`: one typical run of each rung; or
+            the text that a file holds them as, which is read when they are asked for.
 
     Raises:
         TraceFormatError: A column is missing or of the wrong type.
         TypeError: `metadata` holds what JSON cannot.
     """
 
-    __slots__ = ("_json", "_metadata", "_spans")
+    __slots__ = ("_json", "_metadata", "_runs", "_spans")
 
     _json: str
     _metadata: Mapping[str, Any]
+    _runs: pl.DataFrame | str
     _spans: pl.DataFrame
 
-    def __init__(self, spans: pl.DataFrame, metadata: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        spans: pl.DataFrame,
+        metadata: Mapping[str, Any],
+        runs: pl.DataFrame | str | None = None,
+    ) -> None:
         integrity.check_columns(spans)
+        if isinstance(runs, pl.DataFrame):
+            exemplar.check_columns(runs)
+            runs = runs.clone()
         text = json.dumps({"format": FORMAT, **metadata}, default=_plain)
         put = super().__setattr__
         put("_json", text)
         put("_metadata", _frozen(json.loads(text, parse_constant=lambda _: None)))
         put("_spans", spans.clone())
+        put("_runs", runs if runs is not None else "")
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a trace cannot be changed; make another instead of setting {name!r}")
@@ -105,6 +119,20 @@ class Trace:
     def spans(self) -> pl.DataFrame:
         """One row per span, root first; docs/trace.md tells what the columns mean."""
         return self._spans.clone()
+
+    @property
+    def runs(self) -> pl.DataFrame:
+        """A typical run of each rung as it was measured, one row per span.
+
+        docs/trace.md tells what the columns mean. No rows where none were kept.
+
+        Raises:
+            TraceFormatError: The part of the file that holds them is damaged.
+        """
+        if isinstance(self._runs, str):
+            super().__setattr__("_runs", exemplar.unpack(self._runs))
+        assert isinstance(self._runs, pl.DataFrame)
+        return self._runs.clone()
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -153,12 +181,51 @@ class Trace:
             ExportError: It could not be written: the disk is full, the folder is
                 missing or closed to us. No part of it is left behind.
         """
-        return parquet.write(self._spans, self._json, Path(path))
+        runs = self._runs if isinstance(self._runs, str) else exemplar.pack(self._runs)
+        return parquet.write(self._spans, self._json, Path(path), runs=runs)
+
+    def export(
+        self,
+        destination: str | PathLike[str] | object | None = None,
+        *,
+        max_spans: int | Literal["auto"] | None = "auto",
+        runs: bool = False,
+        parent: str | None = None,
+    ) -> Delivery:
+        """Take the trace to Jaeger, any OTLP endpoint, an exporter, or a file of another format.
+
+        Args:
+            destination: `otlp://host:4317` (gRPC), `otlp+http://host:4318`, `otlps://` and
+                `otlp+https://` with TLS; None for what the `OTEL_EXPORTER_OTLP_*` variables
+                say, else a Jaeger on this machine; a file that ends in `.otlp.json`,
+                `.jaeger.json`, `.perfetto.json` or `.parquet`; or an OpenTelemetry
+                `SpanExporter`. Headers, certificates, compression and timeout come from
+                the variables.
+            max_spans: Most spans; over it deeper levels are cut, and repeated small spans
+                rolled up into one that holds their sum. None: no limit. `"auto"`: 2,000,
+                what Jaeger's UI bears, and no limit for Perfetto and Parquet.
+            runs: Whether to export a typical run of every rung as well, as a trace of its
+                own that the spans link to.
+            parent: W3C `traceparent` of the span to hang the root under, if the trace
+                was not measured inside of one.
+
+        Returns:
+            What was sent, and what of it was accepted.
+
+        Raises:
+            ExportError: Not every span arrived, or a file could not be written. The
+                message counts what did, and names the spool file that keeps the rest.
+            ValueError: There is no such destination, or a number is out of range.
+            TypeError: `destination` is none of these things.
+        """
+        from xsp.export.destination import export  # noqa: PLC0415  # the wire, only when used
+
+        return export(self, destination, max_spans=max_spans, runs=runs, parent=parent)
 
     def as_measured(self) -> Trace:
         """Return the same trace drawn with the times that the deepest run measured."""
         measured = [pl.col(f"measured_{end}").alias(end) for end in ("start_ns", "end_ns")]
-        return Trace(self._spans.with_columns(measured), self._metadata)
+        return Trace(self._spans.with_columns(measured), self._metadata, self._runs)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return `spans` as a pandas frame, attributes as one dictionary per span.
@@ -222,7 +289,7 @@ def load(path: str | PathLike[str]) -> Trace:
         TraceFormatError: The file is damaged, is no trace, or is newer than this xsp.
         OSError: The file cannot be opened; as Python raises it.
     """
-    spans, text = parquet.read(Path(path))
+    spans, text, runs = parquet.read(Path(path))
     try:
         metadata = json.loads(text)
         version = metadata["format"]
@@ -236,7 +303,7 @@ def load(path: str | PathLike[str]) -> Trace:
             "upgrade xsp to open it"
         )
     try:
-        return Trace(spans, metadata)
+        return Trace(spans, metadata, runs)
     except TraceFormatError as error:
         raise TraceFormatError(f"{path}: {error}") from error
 

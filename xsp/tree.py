@@ -70,7 +70,7 @@ def _footer(drawn: Outline) -> str:
 def _table(drawn: Outline, width: int) -> Iterator[str]:
     """Yield the lines of the tree: names on the left, numbers in columns on the right."""
     rows = [_cells(row) for row in drawn.rows]
-    head = ("", "latency", "share", "overhead", "each")
+    head = ("", "latency", "share", "device", "overhead", "each")
     columns = [c for c in range(1, len(head)) if c == 1 or any(row[c] for row in rows)]
     widths = {c: max(_cells_wide(row[c]) for row in (head, *rows)) for c in columns}
     room = width - sum(widths.values()) - len(_GAP) * len(columns)
@@ -90,7 +90,8 @@ def _cells(row: Row) -> Cells:
     latency = f"{value} {f'± {margin}' if margin else '':<7} {unit:>2}" if unit else NOTHING
     overhead = removed(row.overhead_ns, row.margin_ns)
     share = "" if row.share is None else percent(row.share)
-    return "", latency, share, overhead, _each(row)
+    device = "" if row.device_ns is None else duration(row.device_ns)
+    return "", latency, share, device, overhead, _each(row)
 
 
 def _each(row: Row) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from torch import nn
 
 model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).eval().requires_grad_(False)
@@ -12,6 +13,10 @@ network = nn.Linear(8, 4)
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
 loader = [(torch.ones(2, 8), torch.zeros(2, dtype=torch.long)) for _ in range(12)]
+
+resnet = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU()).eval().requires_grad_(False)
+photo = torch.rand(4, 3, 64, 64)
+exporter = InMemorySpanExporter()
 
 # ruff: noqa: E402, T201  # the examples are kept as the README has them
 
@@ -24,6 +29,13 @@ print(prof.trace)
 trace = xsp.measure(model, x, levels=2)
 trace.save("model.xsp")
 slowest = xsp.load("model.xsp").spans.sort("self_ns", descending=True).head(10)
+
+import polars as pl
+
+calls = xsp.measure(resnet, photo, levels=3).spans.filter(kind="call").unnest("attributes")
+layer = pl.col("path").str.extract("^[^/]+/[^/]+/(.*?)/aten")
+gflops = pl.col("flops") / pl.col("latency_ns")
+print(calls.select(layer, "name", "implementation", "problem", "latency_ns", gflops=gflops))
 
 with xsp.profile(levels=2) as prof:
     for batch, target in loader:
@@ -45,3 +57,7 @@ def classify(image: torch.Tensor) -> int:
 for image in images:
     classify(image)
 print(profiler.trace)
+
+trace.export()  # Jaeger here, or what OTEL_EXPORTER_OTLP_ENDPOINT says
+trace.export("model.perfetto.json")  # ui.perfetto.dev; .jaeger.json, .otlp.json, .parquet alike
+trace.export(exporter)  # any OpenTelemetry SpanExporter

@@ -1,0 +1,371 @@
+"""Makes rows of what CUPTI recorded: tables of columns in, one row per span out. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from xsp.level import Kind
+from xsp.row import SpanRows, concat_rows, span_rows
+from xsp_levels.kernel.cupti_clock import Alignment
+from xsp_levels.kernel.cupti_marker import range_rows
+from xsp_levels.kernel.cupti_table import Table
+from xsp_levels.kernel.kernel_name import full_name, short_name
+from xsp_levels.kernel.occupancy import Device, Launches, occupancy_pct
+
+Integers = npt.NDArray[np.int64]
+
+_NO_STREAM = 0xFFFFFFFF  # CUPTI_SYNCHRONIZATION_INVALID_VALUE
+# Suffixes that tell versions and default streams of the same call apart.
+_SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$")
+# Of CUpti_ActivityMemcpyKind, _MemoryKind, _SynchronizationType, by number.
+_COPIES = (
+    "unknown",
+    "HtoD",
+    "DtoH",
+    "HtoA",
+    "AtoH",
+    "AtoA",
+    "AtoD",
+    "DtoA",
+    "DtoD",
+    "HtoH",
+    "PtoP",
+)
+_MEMORIES = ("unknown", "pageable", "pinned", "device", "array", "managed", "device static")
+_ALLOCATION, _RELEASE = 1, 2  # of CUpti_ActivityMemoryOperationType
+_SYNCS = ("synchronize", "event", "stream wait event", "stream", "context")
+
+
+@dataclass(frozen=True, slots=True)
+class CuptiRecords:
+    """What one visit kept.
+
+    Attributes:
+        kinds: Kinds of span that were asked for.
+        tables: One per kind of record.
+        texts: What the pointers in the tables point to.
+        calls: Name of each call, by table and number.
+        threads: Identifiers of Python's threads, by what CUPTI calls them.
+        alignment: How CUPTI's time becomes ours.
+    """
+
+    kinds: frozenset[Kind]
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    texts: Mapping[int, str] = field(default_factory=dict)
+    calls: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    threads: Mapping[int, int] = field(default_factory=dict)
+    alignment: Alignment = field(default_factory=Alignment)
+
+
+def rows(records: CuptiRecords) -> SpanRows:
+    """Return one row per launch, kernel, copy, set and wait that was recorded."""
+    tables, launches = records.tables, _launches(records)
+    frames = [
+        launches,
+        _kernels(records, launches),
+        *(_copies(records, name) for name in ("memcpy", "peer")),
+        _sets(records),
+        _waits(records),
+        range_rows(tables.get("marker"), records.texts, records.threads, records.alignment),
+    ]
+    wanted = [kind.value for kind in records.kinds]
+    return concat_rows([frame.filter(pl.col("kind").is_in(wanted)) for frame in frames])
+
+
+def untimed(tables: Mapping[str, Table]) -> int:
+    """Return how many kernels, copies and sets ran without CUPTI having a place for their time."""
+    found = (tables[name] for name in ("kernel", "memcpy", "peer", "memset") if name in tables)
+    return sum(int(np.count_nonzero((t["start"] == 0) | (t["end"] == 0))) for t in found)
+
+
+def call_name(name: str) -> str:
+    """Return the name of a CUDA call as it is written in a program.
+
+    >>> call_name("cudaLaunchKernel_ptsz_v7000"), call_name("cuMemcpyHtoDAsync_v2")
+    ('cudaLaunchKernel', 'cuMemcpyHtoDAsync')
+    """
+    return _SUFFIX.sub("", name)
+
+
+def _launches(records: CuptiRecords) -> SpanRows:
+    runtime = _launches_of(records, "runtime")
+    driver = _launches_of(records, "driver")
+    # A runtime call and the driver call inside of it are one call with one id.
+    inner = driver["correlation_id"].is_in(runtime["correlation_id"].to_list())
+    both = concat_rows([runtime, driver.filter(~inner)])
+    return _with_memory(
+        _with_overhead(_with_ids(both, records.tables), records.tables), records.tables
+    )
+
+
+def _launches_of(records: CuptiRecords, name: str) -> SpanRows:
+    table = records.tables.get(name)
+    if table is None:
+        return span_rows({"kind": [], "name": [], "start_ns": [], "end_ns": []})
+    numbers, thread = table["cbid"].tolist(), table["thread_id"].astype(np.int64)
+    return span_rows(
+        {
+            "kind": Kind.LAUNCH.value,
+            "name": [call_name(records.calls.get((name, n), f"{name} {n}")) for n in numbers],
+            **_times(records, table),
+            "thread": _renamed(thread, records.threads),
+            "correlation_id": table["correlation_id"].astype(np.int64),
+        }
+    )
+
+
+def _kernels(records: CuptiRecords, launches: SpanRows) -> SpanRows:
+    table = _timed(records.tables.get("kernel"))
+    if table is None:
+        return _none()
+    full = {p: full_name(records.texts.get(p, "kernel")) for p in set(table["name"].tolist())}
+    pointers = table["name"].tolist()
+    made = span_rows(
+        {
+            "kind": Kind.KERNEL.value,
+            "name": [short_name(full[pointer]) for pointer in pointers],
+            **_times(records, table),
+            **_place(table),
+            "attr.full_name": [full[pointer] for pointer in pointers],
+            "attr.grid": _triples(table, "grid"),
+            "attr.block": _triples(table, "block"),
+            "attr.registers": table["registers_per_thread"].astype(np.int64),
+            "attr.static_shared_bytes": table["static_shared_memory"].astype(np.int64),
+            "attr.dynamic_shared_bytes": table["dynamic_shared_memory"].astype(np.int64),
+            "attr.occupancy_pct": _occupancies(table, devices(records.tables)),
+            "attr.queue_delay_ns": _queue_delays(table),
+        }
+    )
+    names = launches.select("correlation_id", pl.col("name").alias("attr.launched_by"))
+    return made.join(names.unique("correlation_id"), on="correlation_id", how="left")
+
+
+def _copies(records: CuptiRecords, name: str) -> SpanRows:
+    table = _timed(records.tables.get(name))
+    if table is None:
+        return _none()
+    directions = _worded(table["copy_kind"], _COPIES)
+    return span_rows(
+        {
+            "kind": Kind.MEMCPY.value,
+            "name": [f"memcpy {direction}" for direction in directions],
+            **_times(records, table),
+            **_place(table),
+            "attr.transfer_bytes": table["bytes"].astype(np.int64),
+            "attr.direction": directions,
+            "attr.source": _worded(table["src_kind"], _MEMORIES),
+            "attr.destination": _worded(table["dst_kind"], _MEMORIES),
+        }
+    )
+
+
+def _sets(records: CuptiRecords) -> SpanRows:
+    table = _timed(records.tables.get("memset"))
+    if table is None:
+        return _none()
+    return span_rows(
+        {
+            "kind": Kind.MEMSET.value,
+            "name": "memset",
+            **_times(records, table),
+            **_place(table),
+            "attr.transfer_bytes": table["bytes"].astype(np.int64),
+            "attr.destination": _worded(table["memory_kind"], _MEMORIES),
+        }
+    )
+
+
+def _waits(records: CuptiRecords) -> SpanRows:
+    table = _timed(records.tables.get("sync"))
+    if table is None:
+        return _none()
+    device = _devices_of_contexts(records.tables)
+    stream = table["stream_id"].astype(np.int64)
+    context = table["context_id"].tolist()
+    return span_rows(
+        {
+            "kind": Kind.SYNC.value,
+            "name": [f"synchronize {what}" for what in _worded(table["type"], _SYNCS)],
+            **_times(records, table),
+            "device": pl.Series([device.get(number) for number in context], dtype=pl.Int32),
+            "stream": _absent(stream, stream == _NO_STREAM),
+            "correlation_id": table["correlation_id"].astype(np.int64),
+            "attr.context": table["context_id"].astype(np.int64),
+        }
+    )
+
+
+def devices(tables: Mapping[str, Table]) -> dict[int, Device]:
+    """Return what each device has, by its number."""
+    table = tables.get("device", {})
+    limits = ("warps", "blocks", "registers", "shared_memory")
+    return {
+        int(number): Device(
+            (
+                int(table["compute_capability_major"][at]),
+                int(table["compute_capability_minor"][at]),
+            ),
+            *(int(table[f"max_{limit}_per_multiprocessor"][at]) for limit in limits),
+        )
+        for at, number in enumerate(table.get("id", ()))
+    }
+
+
+def _occupancies(table: Table, known: Mapping[int, Device]) -> pl.Series:
+    share = np.full(len(table["start"]), np.nan)
+    for number, device in known.items():
+        mine = np.flatnonzero(table["device_id"] == number)
+        if len(mine) and device.known:
+            taken = {name: table[name][mine].astype(np.int64) for name in _TAKEN}
+            share[mine] = occupancy_pct(device, _as_launches(taken))
+    return pl.Series(share).fill_nan(None)
+
+
+_TAKEN = (
+    "block_x",
+    "block_y",
+    "block_z",
+    "registers_per_thread",
+    "static_shared_memory",
+    "dynamic_shared_memory",
+    "shared_memory_executed",
+)
+
+
+def _as_launches(taken: Mapping[str, Integers]) -> Launches:
+    return Launches(
+        threads=taken["block_x"] * taken["block_y"] * taken["block_z"],
+        registers=taken["registers_per_thread"],
+        shared_bytes=taken["static_shared_memory"] + taken["dynamic_shared_memory"],
+        carved_bytes=taken["shared_memory_executed"],
+    )
+
+
+def _queue_delays(table: Table) -> pl.Series:
+    """Return how long each kernel waited from being queued; null where CUPTI was not asked."""
+    queued, start = table["queued"].astype(np.int64), table["start"].astype(np.int64)
+    return _absent(start - queued, (queued <= 0) | (queued > start))
+
+
+def _with_overhead(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
+    """Return launches with what CUPTI says that its own work cost within each."""
+    table = tables.get("overhead")
+    if table is None:
+        return frame
+    cost = pl.DataFrame(
+        {
+            "correlation_id": table["correlation_id"].astype(np.int64),
+            "attr.cupti_overhead_ns": (table["end"] - table["start"]).astype(np.int64),
+        }
+    )
+    sums = cost.group_by("correlation_id").agg(pl.col("attr.cupti_overhead_ns").sum())
+    return frame.join(sums, on="correlation_id", how="left", maintain_order="left")
+
+
+def _with_ids(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
+    """Return launches with the id that another tool or the framework pushed around each."""
+    table = tables.get("external")
+    if table is None:
+        return frame
+    ids = pl.DataFrame(
+        {
+            "correlation_id": table["correlation_id"].astype(np.int64),
+            "attr.external_id": table["external_id"].astype(np.int64),
+        }
+    ).unique("correlation_id", keep="last", maintain_order=True)
+    return frame.join(ids, on="correlation_id", how="left", maintain_order="left")
+
+
+def _with_memory(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
+    """Return launches with the device memory that each allocated or freed."""
+    table = tables.get("memory")
+    if table is None:
+        return frame
+    operation, size = pl.col("operation"), pl.col("size")
+    sums = (
+        pl.DataFrame(
+            {
+                "correlation_id": table["correlation_id"].astype(np.int64),
+                "operation": table["memory_operation_type"].astype(np.int64),
+                "size": table["bytes"].astype(np.int64),
+            }
+        )
+        .group_by("correlation_id")
+        .agg(
+            size.filter(operation == _ALLOCATION).sum().alias("attr.allocated_bytes"),
+            size.filter(operation == _RELEASE).sum().alias("attr.freed_bytes"),
+        )
+    )
+    return frame.join(sums, on="correlation_id", how="left", maintain_order="left")
+
+
+def _times(records: CuptiRecords, table: Table) -> dict[str, Integers]:
+    convert = records.alignment.convert
+    start, end = table["start"].astype(np.int64), table["end"].astype(np.int64)
+    return {"start_ns": convert(start), "end_ns": convert(np.maximum(start, end))}
+
+
+def _place(table: Table) -> dict[str, Any]:
+    graph, node = table["graph_id"].astype(np.int64), table["graph_node_id"].astype(np.int64)
+    return {
+        "device": table["device_id"].astype(np.int32),
+        "stream": table["stream_id"].astype(np.int64),
+        "correlation_id": table["correlation_id"].astype(np.int64),
+        "attr.context": table["context_id"].astype(np.int64),
+        "attr.graph": _absent(graph, graph == 0),
+        "attr.graph_node": _absent(node, graph == 0),
+    }
+
+
+def _timed(table: Table | None) -> Table | None:
+    """Return the rows of a table that CUPTI had time for; None if there are none."""
+    if table is None:
+        return None
+    timed = (table["start"] > 0) & (table["end"] > 0)
+    if not timed.any():
+        return None
+    return {name: column[timed] for name, column in table.items()}
+
+
+def _triples(table: Table, name: str) -> pl.Series:
+    columns = [table[f"{name}_{axis}"].astype(np.int64) for axis in "xyz"]
+    triples: pl.Series = pl.Series(np.stack(columns, axis=1)).cast(pl.List(pl.Int64))
+    return triples
+
+
+def _devices_of_contexts(tables: Mapping[str, Table]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for name in ("context", "kernel", "memcpy", "memset"):
+        if table := tables.get(name):
+            found |= dict(
+                zip(table["context_id"].tolist(), table["device_id"].tolist(), strict=True)
+            )
+    return found
+
+
+def _renamed(numbers: Integers, names: Mapping[int, int]) -> Integers:
+    """Return numbers with those that have another name replaced by it."""
+    values, places = np.unique(numbers, return_inverse=True)
+    renamed = np.array([names.get(value, value) for value in values.tolist()], np.int64)
+    return renamed[places] if len(values) else numbers
+
+
+def _worded(numbers: Iterable[Any], words: tuple[str, ...]) -> list[str]:
+    known = dict(enumerate(words))
+    return [known.get(int(number), words[0]) for number in numbers]
+
+
+def _absent(values: Integers, where: npt.NDArray[np.bool_]) -> pl.Series:
+    """Return values with null in some places."""
+    return pl.Series(values).scatter(np.flatnonzero(where), None)
+
+
+def _none() -> SpanRows:
+    return span_rows({"kind": [], "name": [], "start_ns": [], "end_ns": []})

@@ -1,0 +1,218 @@
+"""Reads the buffers that CUPTI filled: raw records in, one table of columns per kind out.
+
+Records of all kinds follow each other, each with its kind in front and as long as its
+kind is in this CUPTI. Where fields lie is told by cupti-python, whose data types
+describe NVIDIA's structures; later versions only append to them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Table = dict[str, npt.NDArray[Any]]
+Bytes = npt.NDArray[np.uint8]
+
+_PLACE = ("device_id", "context_id", "stream_id")
+_DEVICE_WORK = ("start", "end", *_PLACE, "correlation_id", "graph_id", "graph_node_id")
+_SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+_CALL = ("start", "end", "cbid", "thread_id", "correlation_id", "return_value")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What is kept of records of one kind.
+
+    Attributes:
+        table: Name of the table.
+        kind: Name in `cupti.ActivityKind`.
+        dtype: Pattern of the name of cupti-python's data type.
+        fields: Fields that are kept.
+        texts: Those of them that point to text.
+    """
+
+    table: str
+    kind: str
+    dtype: str
+    fields: tuple[str, ...]
+    texts: tuple[str, ...] = ()
+
+
+FORMS: tuple[Form, ...] = (
+    Form(
+        "kernel",
+        "CONCURRENT_KERNEL",
+        r"activity_kernel\d+_dtype",
+        (
+            *_DEVICE_WORK,
+            *_SHAPE,
+            "name",
+            "registers_per_thread",
+            "static_shared_memory",
+            "dynamic_shared_memory",
+            "shared_memory_executed",
+            "queued",
+            "submitted",
+        ),
+        ("name",),
+    ),
+    Form(
+        "memcpy",
+        "MEMCPY",
+        r"activity_memcpy\d+_dtype",
+        (*_DEVICE_WORK, "bytes", "copy_kind", "src_kind", "dst_kind"),
+    ),
+    Form(
+        "peer",
+        "MEMCPY2",
+        r"activity_memcpy_pto_p\d+_dtype",
+        (*_DEVICE_WORK, "bytes", "copy_kind", "src_kind", "dst_kind"),
+    ),
+    Form(
+        "memset",
+        "MEMSET",
+        r"activity_memset\d+_dtype",
+        (*_DEVICE_WORK, "bytes", "value", "memory_kind"),
+    ),
+    Form("runtime", "RUNTIME", "activity_api_dtype", _CALL),
+    Form("driver", "DRIVER", "activity_api_dtype", _CALL),
+    Form(
+        "sync",
+        "SYNCHRONIZATION",
+        r"activity_synchronization\d+_dtype",
+        ("start", "end", "type", "correlation_id", "context_id", "stream_id"),
+    ),
+    Form(
+        "overhead",
+        "OVERHEAD",
+        r"activity_overhead\d+_dtype",
+        ("start", "end", "overhead_kind", "correlation_id"),
+    ),
+    Form(
+        "external",
+        "EXTERNAL_CORRELATION",
+        "activity_external_correlation_dtype",
+        ("external_kind", "external_id", "correlation_id"),
+    ),
+    Form(
+        "marker",
+        "MARKER",
+        r"activity_marker\d+_dtype",
+        ("timestamp", "flags_", "id", "object_kind", "object_id", "name", "domain"),
+        ("name", "domain"),
+    ),
+    Form(
+        "memory",
+        "MEMORY2",
+        r"activity_memory\d+_dtype",
+        ("timestamp", "memory_operation_type", "memory_kind", "bytes", "correlation_id"),
+    ),
+    Form(
+        "device",
+        "DEVICE",
+        r"activity_device\d+_dtype",
+        (
+            "id",
+            "compute_capability_major",
+            "compute_capability_minor",
+            "max_warps_per_multiprocessor",
+            "max_blocks_per_multiprocessor",
+            "max_registers_per_multiprocessor",
+            "max_shared_memory_per_multiprocessor",
+        ),
+    ),
+    Form("context", "CONTEXT", r"activity_context\d+_dtype", ("context_id", "device_id")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How records look with this cupti-python.
+
+    Attributes:
+        forms: The form of each kind, by the kind's number.
+        dtypes: The data type of each kind, likewise.
+    """
+
+    forms: Mapping[int, Form]
+    dtypes: Mapping[int, np.dtype[Any]]
+
+
+def layout(cupti: Any) -> Layout:
+    """Return how records look; kinds that this cupti-python does not know are left out.
+
+    Args:
+        cupti: The module `cupti.cupti`.
+    """
+    forms, dtypes = {}, {}
+    names = [name for name in dir(cupti) if name.endswith("_dtype")]
+    for form in FORMS:
+        found = next((name for name in names if re.fullmatch(form.dtype, name)), None)
+        kind = getattr(cupti.ActivityKind, form.kind, None)
+        if found is not None and kind is not None:
+            forms[int(kind)] = form
+            dtypes[int(kind)] = np.dtype(getattr(cupti, found))
+    return Layout(forms, dtypes)
+
+
+def walk(
+    buffer: memoryview, size_of: Callable[[int, int], int | None]
+) -> tuple[dict[int, list[int]], int]:
+    """Return where the records of each kind begin, and how many bytes could not be read.
+
+    Args:
+        buffer: Records one after the other.
+        size_of: Returns the length of a record of a kind at an offset; None if it is
+            not known, which ends the walk.
+    """
+    places: dict[int, list[int]] = {}
+    sizes: dict[int, int] = {}
+    words = buffer.cast("B")[: len(buffer) & ~3].cast("I")
+    at, end = 0, len(words) * 4
+    while at < end:
+        kind = words[at >> 2]
+        size = sizes.get(kind)
+        if size is None:
+            found = size_of(kind, at)
+            if not found or found < 4 or found % 4:
+                return places, end - at
+            size = sizes[kind] = found
+            places[kind] = []
+        places[kind].append(at)
+        at += size
+    return places, 0
+
+
+def gather(buffer: memoryview, places: Sequence[int], dtype: np.dtype[Any], form: Form) -> Table:
+    """Return the fields of the records at some places; one that the kind lacks is zero.
+
+    Args:
+        buffer: The buffer that they lie in.
+        places: Offset of each, a multiple of 4.
+        dtype: Their data type.
+        form: What is kept.
+    """
+    content = np.zeros(len(buffer) + dtype.itemsize, np.uint8)
+    content[: len(buffer)] = np.frombuffer(buffer, np.uint8)
+    everywhere: Any = np.ndarray((len(buffer) // 4 + 1,), dtype=dtype, buffer=content, strides=(4,))
+    records = everywhere[np.asarray(places, np.int64) // 4]
+    return {name: _column(records, name) for name in form.fields}
+
+
+def join(tables: Sequence[Table]) -> Table:
+    """Return one table with the rows of all."""
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+
+def _column(records: Any, name: str) -> npt.NDArray[Any]:
+    if name not in records.dtype.fields:
+        return np.zeros(len(records), np.int64)
+    column = records[name]
+    if name == "object_id":  # of a marker: the thread that it was made on
+        column = column["pt"]["thread_id"]
+    return np.ascontiguousarray(column)

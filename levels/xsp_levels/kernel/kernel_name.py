@@ -1,0 +1,70 @@
+"""Names of kernels: demangled, and short enough to be a span's name. Pure but for libstdc++.
+
+C++ kernels bear mangled names; the C++ runtime, which every framework has loaded, knows
+how to read them. Without it they stay as they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache, lru_cache
+from typing import Any
+
+_OPENING, _CLOSING = "<([{", ">)]}"
+
+
+@lru_cache(maxsize=1 << 16)
+def full_name(mangled: str) -> str:
+    """Return a name with its template arguments and parameters; as it is if it is not mangled.
+
+    >>> full_name("triton_poi_fused_relu_0")
+    'triton_poi_fused_relu_0'
+    """
+    demangle = _demangler() if mangled.startswith("_Z") else None
+    if demangle is None:
+        return mangled
+    status = ctypes.c_int()
+    result = demangle(mangled.encode(), None, None, ctypes.byref(status))
+    if not result:
+        return mangled
+    try:
+        return ctypes.string_at(result).decode(errors="replace")
+    finally:
+        ctypes.CDLL(None).free(ctypes.c_void_p(result))
+
+
+@lru_cache(maxsize=1 << 16)
+def short_name(full: str) -> str:
+    """Return the function's own name: no result, namespaces, template arguments, parameters.
+
+    >>> short_name("void at::native::(anonymous namespace)::copy<4, f<int>>(int, float*)")
+    'copy'
+    """
+    bare = _without_brackets(full.replace("(anonymous namespace)", "anonymous"))
+    if "operator" in full:
+        return bare.strip() or full
+    words = bare.replace(" const", "").split()
+    return (words[-1].rsplit("::", 1)[-1] if words else "") or full
+
+
+def _without_brackets(text: str) -> str:
+    kept, depth = [], 0
+    for character in text:
+        if character in _OPENING:
+            depth += 1
+        elif character in _CLOSING:
+            depth = max(0, depth - 1)
+        elif depth == 0:
+            kept.append(character)
+    return "".join(kept)
+
+
+@cache
+def _demangler() -> Any:
+    try:
+        function = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
+    except (OSError, AttributeError):
+        return None
+    function.restype = ctypes.c_void_p
+    function.argtypes = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    return function

@@ -1,0 +1,103 @@
+"""Theoretical occupancy of kernels, from what a launch takes and what a device has. Pure.
+
+The formula is that of `cudaOccMaxActiveBlocksPerMultiprocessor` in NVIDIA's
+`cuda_occupancy.h` (CUDA 13.2), which the CUDA Occupancy Calculator uses as well,
+without partitioned global caching, and with the shared memory that the launch had
+carved out where CUPTI tells it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+_WARP = 32
+_REGISTER_UNIT = 256  # registers are given to a warp in such units
+_PARTITIONS = {(6, 0): 2}  # of a multiprocessor; 4 on all others since Maxwell
+_RESERVED_SHARED = 1024  # bytes per block that the driver keeps, since compute capability 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What one multiprocessor of a device has.
+
+    Attributes:
+        capability: Compute capability.
+        warps: Warps that it holds at most.
+        blocks: Blocks that it holds at most.
+        registers: 32-bit registers.
+        shared_bytes: Shared memory.
+    """
+
+    capability: tuple[int, int]
+    warps: int
+    blocks: int
+    registers: int
+    shared_bytes: int
+
+    @property
+    def known(self) -> bool:
+        """Whether the formula holds for it."""
+        limits = (self.warps, self.blocks, self.registers, self.shared_bytes)
+        return 5 <= self.capability[0] <= 12 and min(limits) > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """What n launches take.
+
+    Attributes:
+        threads: Threads per block.
+        registers: Registers per thread.
+        shared_bytes: Shared memory per block, static and dynamic.
+        carved_bytes: Shared memory that a multiprocessor was set to; 0: not known.
+    """
+
+    threads: Integers
+    registers: Integers
+    shared_bytes: Integers
+    carved_bytes: Integers
+
+
+def occupancy_pct(device: Device, launches: Launches) -> npt.NDArray[np.float64]:
+    """Return the warps that a multiprocessor can hold, of those it has room for, in percent.
+
+    >>> hopper = Device((9, 0), warps=64, blocks=32, registers=65536, shared_bytes=233472)
+    >>> one = Launches(*(np.array([value]) for value in (256, 64, 0, 0)))
+    >>> occupancy_pct(hopper, one).tolist()
+    [50.0]
+    """
+    warps = np.maximum(1, -(-launches.threads // _WARP))
+    blocks = np.minimum(device.blocks, device.warps // warps)
+    blocks = np.minimum(blocks, _by_registers(device, launches, warps))
+    blocks = np.minimum(blocks, _by_shared(device, launches))
+    share: npt.NDArray[np.float64] = 100.0 * blocks * warps / device.warps
+    return share
+
+
+def _by_registers(device: Device, launches: Launches, warps: Integers) -> Integers:
+    per_warp = _round_up(np.maximum(1, launches.registers * _WARP), _REGISTER_UNIT)
+    partitions = _PARTITIONS.get(device.capability, 4)
+    room = (device.registers // partitions) // per_warp * partitions
+    limited: Integers = np.where(launches.registers > 0, room // warps, device.blocks)
+    return limited
+
+
+def _by_shared(device: Device, launches: Launches) -> Integers:
+    reserved = _RESERVED_SHARED if device.capability[0] >= 8 else 0
+    unit = 128 if device.capability[0] >= 8 else 256
+    per_block = _round_up(launches.shared_bytes + reserved, unit)
+    carved = np.where(launches.carved_bytes > 0, launches.carved_bytes, device.shared_bytes)
+    # A launch that needs more than was carved out gets what the device has.
+    room = np.where(carved >= per_block, carved, device.shared_bytes)
+    limited: Integers = np.where(per_block > 0, room // np.maximum(per_block, 1), device.blocks)
+    return limited
+
+
+def _round_up(value: Integers, unit: int) -> Integers:
+    rounded: Integers = -(-value // unit) * unit
+    return rounded

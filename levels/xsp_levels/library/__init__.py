@@ -1,0 +1,1 @@
+"""Library level: calls into oneDNN and the like."""

@@ -1,0 +1,103 @@
+"""Reads the lines that MKL writes in its verbose mode. Pure.
+
+A call is `MKL_VERBOSE SGEMM(T,N,10,4,65536,0x…,…) 307.66us CNR:OFF Dyn:1 FastMM:1 TID:0
+NThr:2`; the first line of a process names the build. MKL's guide says that fields may
+be added after the time: what is not known there is passed over. The time has two
+digits after the point, in the largest unit that keeps it above one, so that a call
+of 1.66 ms is known to 10 µs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from xsp_levels.library.blas_flop import Work, work
+
+MARK = "MKL_VERBOSE"
+
+_CALL = re.compile(
+    MARK + r" (\w+)\(((?:[^()\n]|\(nil\))*)\) (\d+(?:\.\d+)?)(ns|us|ms|s)(?![\w.])([^\n]*)",
+    re.ASCII,
+)
+_BUILD = re.compile(MARK + r" ((?:Intel|oneMKL)[^\n]*)")
+_VERSION = re.compile(r"\b(\d+\.\d+(?:\.\d+)?)(?: Update (\d+))?", re.ASCII)
+_THREADS = re.compile(r"\bNThr:(\d+)", re.ASCII)
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+|\(nil\)", re.ASCII)
+_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call as MKL tells of it.
+
+    Attributes:
+        routine: Name, in capitals for BLAS and LAPACK: `SGEMM`.
+        duration_ns: What MKL measured around the call.
+        threads: How many threads it could use; None if it does not say.
+        work: What it computed; None for a routine that is not known.
+    """
+
+    routine: str
+    duration_ns: int
+    threads: int | None
+    work: Work | None
+
+
+def parse(text: str) -> tuple[Call, ...]:
+    """Return the calls that lines tell of, in their order; other lines are passed over.
+
+    >>> parse("MKL_VERBOSE DDOT(8,0x1,1,0x2,1) 1.50us CNR:OFF NThr:2")[0].duration_ns
+    1500
+    """
+    return tuple(_call(*fields) for fields in _CALL.findall(text))
+
+
+def unread(text: str) -> int:
+    """Return how many lines are MKL's and cannot be read: those cut in half, for one."""
+    return text.count(MARK) - len(_CALL.findall(text)) - len(_BUILD.findall(text))
+
+
+def version(text: str) -> str | None:
+    """Return the version of MKL if one of the lines says it.
+
+    >>> version("MKL_VERBOSE oneMKL 2024.0 Update 2 Product build 20240605 for Intel(R) 64")
+    '2024.0 Update 2'
+    """
+    build = _BUILD.search(text)
+    match = _VERSION.search(build[1]) if build else None
+    if match is None:
+        return None
+    return f"{match[1]} Update {match[2]}" if match[2] else match[1]
+
+
+def _call(routine: str, arguments: str, value: str, unit: str, rest: str) -> Call:
+    return Call(
+        routine=routine,
+        duration_ns=round(float(value) * _NS[unit]),
+        threads=_threads(rest),
+        work=_work(routine, _without_addresses(arguments)),
+    )
+
+
+def _without_addresses(arguments: str) -> str:
+    """Return arguments that are equal wherever the same problem lies in memory."""
+    return _ADDRESS.sub("-", arguments)
+
+
+@lru_cache(maxsize=4096)
+def _work(routine: str, arguments: str) -> Work | None:
+    fields = arguments.split(",")
+    if routine == "FFT":  # its problem is one word: srfo1024
+        return Work(fields[0], None)
+    found = work(routine, fields)
+    if found is not None and "-1" in fields:  # LAPACK is only asked how much memory it needs
+        return Work(f"query {found.problem}", 0)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _threads(rest: str) -> int | None:
+    match = _THREADS.search(rest)
+    return int(match[1]) if match else None

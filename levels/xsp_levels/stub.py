@@ -1,0 +1,95 @@
+"""Machine code for callbacks in which no Python may run.
+
+Some vendor libraries call back while they hold a lock of their own. A callback in
+Python would wait there for the interpreter's lock, while a thread that has that one
+waits for the library's: both wait for ever (pytorch/pytorch#186295 tells of it for
+CUPTI). So these callbacks are a few instructions that only write to memory. They are
+kept as listings, so that no compiler is needed; x86-64 with the System V calling
+convention is the only processor so far.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_LINE = re.compile(r"^ *((?:[0-9a-f]{2} )*(?:<\w+> ?|[0-9a-f]{2})) {2,}\S", re.ASCII)
+_LABEL = re.compile(r"^(\w+):$", re.ASCII)
+_NEEDED = (
+    "its callbacks are written in x86-64 machine code for Linux, and this is {system} on {machine}"
+)
+
+_kept: list[mmap.mmap] = []  # a library may call once more, however late
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Assembled code.
+
+    Attributes:
+        code: Its bytes.
+        labels: Offset of each label.
+    """
+
+    code: bytes
+    labels: Mapping[str, int]
+
+
+def unsupported() -> str | None:
+    """Return why such code cannot run here, None if it can."""
+    system, machine = platform.system(), platform.machine()
+    if system == "Linux" and machine == "x86_64" and ctypes.sizeof(ctypes.c_void_p) == 8:
+        return None
+    return _NEEDED.format(system=system, machine=machine)
+
+
+def read(text: str, **addresses: int) -> Listing:
+    r"""Return the code of a listing: bytes, two spaces, the instruction; or a label.
+
+    Args:
+        text: The listing; what does not look like either is a comment.
+        addresses: What `<name>` among the bytes stands for, in 8 bytes.
+
+    >>> read("go:\n  48 b8 <state>  mov rax, state\n  c3  ret", state=1).code.hex()
+    '48b80100000000000000c3'
+    """
+    code, labels = bytearray(), {}
+    for line in text.splitlines():
+        if label := _LABEL.match(line.strip()):
+            labels[label[1]] = len(code)
+        elif match := _LINE.match(line):
+            for word in match[1].split():
+                name = word.strip("<>")
+                code += (
+                    addresses[name].to_bytes(8, "little") if name != word else bytes.fromhex(word)
+                )
+    return Listing(bytes(code), labels)
+
+
+def install(listing: Listing) -> dict[str, int]:
+    """Make code executable for as long as the process lives; return each label's address.
+
+    Raises:
+        OSError: The system does not let this process have code of its own.
+    """
+    length = -(-len(listing.code) // mmap.PAGESIZE) * mmap.PAGESIZE
+    page = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    page.write(listing.code)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    libc = ctypes.CDLL(None, use_errno=True)
+    readable_code = mmap.PROT_READ | mmap.PROT_EXEC
+    if libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(len(page)), readable_code):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    _kept.append(page)
+    return {name: start + offset for name, offset in listing.labels.items()}
+
+
+def address_of(function: object) -> int:
+    """Return where a foreign function of ctypes is."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]

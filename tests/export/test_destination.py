@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import polars as pl
+import pytest
+import samples
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from xsp.errors import ExportError
+from xsp.export import Delivery
+from xsp.export.destination import MOST_SPANS
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+class Refusing:
+    def export(self, spans: object) -> SpanExportResult:
+        return SpanExportResult.FAILURE
+
+
+def test_an_exporter_gets_the_trace() -> None:
+    trace, exporter = samples.trace(samples.resnet()), InMemorySpanExporter()
+    done = trace.export(exporter)
+    assert done.sent == done.accepted == len(trace) == len(exporter.get_finished_spans())
+    assert done.destination == "InMemorySpanExporter"
+    first = exporter.get_finished_spans()[0].get_span_context()
+    assert first is not None
+    assert done.trace_id == f"{first.trace_id:032x}"
+
+
+def test_an_exporter_that_refuses_is_an_error_with_the_counts() -> None:
+    trace = samples.trace(samples.resnet())
+    with pytest.raises(ExportError, match=f"Refusing took 0 of {len(trace)} spans") as told:
+        trace.export(Refusing())
+    done = cast(Delivery, told.value.delivery)
+    assert (done.accepted, done.rejected) == (0, len(trace))
+
+
+def test_the_root_hangs_under_the_parent_that_is_named() -> None:
+    exporter = InMemorySpanExporter()
+    done = samples.trace(samples.resnet()).export(exporter, parent=PARENT)
+    root = exporter.get_finished_spans()[0].parent
+    assert done.trace_id == PARENT[3:35]
+    assert root is not None
+    assert root.span_id == 0x00F067AA0BA902B7
+
+
+@pytest.mark.parametrize(
+    "parent", ["", "garbage", PARENT.upper(), f"ff{PARENT[2:]}", f"00-{'0' * 32}-{'1' * 16}-01"]
+)
+def test_a_parent_that_is_none_is_wrong(parent: str) -> None:
+    exporter = InMemorySpanExporter()
+    with pytest.raises(ValueError, match="no W3C traceparent"):
+        samples.trace(samples.resnet()).export(exporter, parent=parent)
+    assert not exporter.get_finished_spans()
+
+
+@pytest.mark.parametrize("destination", [3, b"net.parquet", ["otlp://localhost"]])
+def test_what_cannot_be_a_destination_is_of_the_wrong_type(destination: object) -> None:
+    with pytest.raises(TypeError, match="OpenTelemetry span exporters"):
+        samples.trace(samples.resnet()).export(destination)
+
+
+def test_a_budget_below_one_span_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="max_spans=0"):
+        samples.trace(samples.resnet()).export(tmp_path / "net.parquet", max_spans=0)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "cut"),
+    [
+        ("n.OTLP.json", True),
+        ("n.jaeger.json", True),
+        ("n.perfetto.json", False),
+        ("n.parquet", False),
+    ],
+)
+def test_only_files_for_jaeger_are_cut(tmp_path: Path, name: str, *, cut: bool) -> None:
+    many = samples.pipeline("step", *(samples.op("aten::add") for _ in range(MOST_SPANS + 9)))
+    done = samples.trace(many).export(tmp_path / name)
+    assert (done.sent <= MOST_SPANS) == cut
+    assert done.sent == done.accepted
+
+
+def test_a_table_has_the_columns_of_the_trace_first(tmp_path: Path) -> None:
+    trace = samples.trace(samples.resnet())
+    trace.export(tmp_path / "net.parquet")
+    assert pl.read_parquet(tmp_path / "net.parquet").select(trace.spans.columns).equals(trace.spans)

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from pictures import (
+    SERVICES,
+    TEXTS,
+    drawn,
+    expected,
+    key_values,
+    plain,
+    slice_of,
+    slices,
+    span,
+    written,
+)
+
+import xsp
+from xsp.attribute import SCHEMA_URL
+from xsp.export.picture import Picture, Service, Slice
+from xsp.export.protobuf import MOST_BYTES, Chunk, chunks, split
+
+
+def received(*sent: Chunk) -> list[tuple[str, Span]]:
+    """The spans of chunks with their services, as a receiver reads them."""
+    return [
+        (resource_spans.resource.attributes[0].value.string_value, one)
+        for chunk in sent
+        for resource_spans in ExportTraceServiceRequest.FromString(chunk.body).resource_spans
+        for scope_spans in resource_spans.scope_spans
+        for one in scope_spans.spans
+    ]
+
+
+def numbers(sent: Sequence[Chunk]) -> list[list[int]]:
+    return [[int.from_bytes(one.span_id, "big") for _, one in received(chunk)] for chunk in sent]
+
+
+@settings(deadline=None)
+@given(st.lists(slices(), max_size=3), st.sampled_from(["", "vendor=1,other=2"]))
+def test_every_field_of_every_span_arrives(parts: list[Slice], trace_state: str) -> None:
+    picture = drawn(*parts, trace_state=trace_state)
+    sent = list(chunks(picture))
+    assert sum(chunk.spans for chunk in sent) == picture.height
+    wanted = written(expected(picture))
+    order = {service.name: at for at, service in enumerate(SERVICES)}
+    by_service = {name: [one for one in wanted if one[0] == name] for name in order}
+    came = written(received(*sent))
+    assert {name: [one for one in came if one[0] == name] for name in order} == by_service
+
+
+def test_request_is_the_one_that_protobuf_writes() -> None:
+    picture = plain(5, text="same", services=1)
+    request = ExportTraceServiceRequest()
+    resource_spans = request.resource_spans.add(
+        resource=Resource(attributes=key_values(dict(SERVICES[0].attributes)))
+    )
+    scope_spans = resource_spans.scope_spans.add(
+        scope=InstrumentationScope(name="xsp", version=xsp.__version__), schema_url=SCHEMA_URL
+    )
+    scope_spans.spans.extend(one for _, one in expected(picture))
+    assert [chunk.body for chunk in chunks(picture)] == [request.SerializeToString()]
+
+
+def test_services_share_a_request_and_keep_their_resources() -> None:
+    (chunk,) = chunks(plain(7))
+    request = ExportTraceServiceRequest.FromString(chunk.body)
+    assert [len(one.scope_spans[0].spans) for one in request.resource_spans] == [3, 2, 2]
+    for one, service in zip(request.resource_spans, SERVICES, strict=True):
+        assert list(one.resource.attributes) == key_values(dict(service.attributes))
+
+
+def test_resource_of_bytes_that_were_not_text_is_readable_by_receivers() -> None:
+    service = Service("model", {"service.name": "model", "process.command": "a\udcff"})
+    picture = drawn(slice_of([span(1)]), services=(service,))
+    request = ExportTraceServiceRequest.FromString(next(chunks(picture)).body)
+    assert request.resource_spans[0].resource.attributes[1].value.string_value == "a\\udcff"
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 400), min_size=1, max_size=60),
+    st.integers(1, 6_000),
+    st.integers(1, 60),
+    st.integers(1, 3),
+)
+def test_chunks_stay_below_the_limit_and_hold_every_span_once_in_order(
+    sizes: list[int], most_bytes: int, rows: int, services: int
+) -> None:
+    spans = [
+        span(i + 1, service=i % services, **{"attr.text": "x" * size})
+        for i, size in enumerate(sizes)
+    ]
+    parts = [slice_of(spans[at : at + rows], attributes=TEXTS) for at in range(0, len(spans), rows)]
+    sent = list(chunks(drawn(*parts), most_bytes))
+    assert all(len(chunk.body) <= most_bytes or chunk.spans == 1 for chunk in sent)
+    held = numbers(sent)
+    assert [chunk.spans for chunk in sent] == [len(one) for one in held]
+    assert [number for one in held for number in sorted(one)] == list(range(1, len(sizes) + 1))
+
+
+def test_chunks_are_nearly_full() -> None:
+    sent = list(chunks(plain(2_000, text="x" * 100), 50_000))
+    assert all(len(chunk.body) > 49_000 for chunk in sent[:-1])
+
+
+def test_span_above_the_limit_has_a_chunk_of_its_own() -> None:
+    spans = [span(i, **{"attr.text": "x" * (1_000_000 if i == 3 else 10)}) for i in range(1, 6)]
+    sent = list(chunks(drawn(slice_of(spans, attributes=TEXTS)), 100_000))
+    assert numbers(sent) == [[1, 2], [3], [4, 5]]
+
+
+def test_default_limit_is_below_that_of_grpc() -> None:
+    sent = list(chunks(plain(9_000, text="y" * 1_000)))
+    assert len(sent) > 3
+    assert all(len(chunk.body) <= MOST_BYTES < 4 * 2**20 for chunk in sent)
+
+
+@pytest.mark.parametrize("parts", [(), (slice_of([]),)])
+def test_picture_without_spans_gives_no_chunk(parts: tuple[Slice, ...]) -> None:
+    assert list(chunks(drawn(*parts))) == []
+
+
+def test_single_span_is_one_chunk_that_cannot_be_split() -> None:
+    (chunk,) = chunks(plain(1))
+    assert written(received(chunk)) == written(expected(plain(1)))
+    assert split(chunk) == (chunk,)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(slices(), max_size=2).map(lambda parts: drawn(*parts)).filter(lambda p: p.height > 1)
+)
+def test_halves_hold_what_the_whole_held(picture: Picture) -> None:
+    (chunk,) = chunks(picture)
+    first, second = split(chunk)
+    assert (first.spans, second.spans) == ((chunk.spans + 1) // 2, chunk.spans // 2)
+    assert len(received(first)) == first.spans
+    assert written(received(first, second)) == written(received(chunk))
+
+
+def test_halves_keep_resource_scope_and_schema() -> None:
+    (chunk,) = chunks(plain(2, services=1))
+    for number, half in enumerate(split(chunk), 1):
+        assert half.spans == 1
+        row = span(number, **{"attr.text": ""})
+        assert half == next(chunks(drawn(slice_of([row], attributes=TEXTS))))
+
+
+def test_splitting_again_and_again_ends_at_single_spans() -> None:
+    (chunk,) = chunks(plain(11))
+    pieces = [chunk]
+    while any(piece.spans > 1 for piece in pieces):
+        pieces = [half for piece in pieces for half in split(piece)]
+    assert numbers(pieces) == [[number] for number in numbers([chunk])[0]]
+
+
+def test_body_cut_short_cannot_be_split() -> None:
+    (chunk,) = chunks(plain(4))
+    with pytest.raises(ValueError, match="ends"):
+        split(Chunk(chunk.body[:-1], chunk.spans))
+
+
+@settings(deadline=None)
+@given(st.integers(2, 40))
+def test_span_keeps_its_many_events_in_order(count: int) -> None:
+    events = [{"row": 1, "unix_ns": i + 1, "name": "e", "message": str(i)} for i in range(count)]
+    (chunk,) = chunks(drawn(slice_of([span(1), span(2)], events)))
+    first, second = (one for _, one in received(chunk))
+    assert not first.events
+    assert [one.attributes[0].value for one in second.events] == [
+        AnyValue(string_value=str(i)) for i in range(count)
+    ]
+
+
+def test_memory_is_bounded_by_the_chunk_and_not_by_the_trace() -> None:
+    part = slice_of(
+        [span(i, **{"attr.text": f"text {i}"}) for i in range(1, 1_001)], attributes=TEXTS
+    )
+    most_bytes = 100_000
+
+    def peak(slices: int) -> int:
+        tracemalloc.start()
+        try:
+            for chunk in chunks(drawn(*[part] * slices), most_bytes):
+                del chunk
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(1)
+    assert peak(20) < 1.2 * peak(2)
+
+
+def test_long_texts_are_encoded_a_few_spans_at_a_time() -> None:
+    text, count = "x" * 2**20, 96
+    part = slice_of(
+        [span(i + 1, service=i % 3, **{"attr.text": text}) for i in range(count)],
+        [{"row": i, "unix_ns": 1, "name": "e", "message": str(i)} for i in range(count)],
+        [{"row": i, "trace_id": bytes(16), "span_id": i + 1} for i in range(count)],
+        attributes=TEXTS,
+    )
+    tracemalloc.start()
+    try:
+        sent = [received(chunk) for chunk in chunks(drawn(part))]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    spans = sorted((int.from_bytes(one.span_id, "big"), one) for part in sent for _, one in part)
+    assert [number for number, _ in spans] == list(range(1, count + 1))
+    for number, one in spans:
+        assert one.events[0].attributes[0].value.string_value == str(number - 1)
+        assert one.links[0].span_id == one.span_id
+    assert peak < 64 * 2**20

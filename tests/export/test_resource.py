@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import xsp
+from xsp.environment import describe
+from xsp.export.resource import resource, service_name
+
+MEASURED: dict[str, Any] = {
+    "host": "bench-7",
+    "host_id": "fdbf79e8af94cb7f9e8df36789187052",
+    "machine": "x86_64",
+    "cpu": "Fast One",
+    "os": "Linux-6.18-x86_64-with-glibc2.39",
+    "pid": 4711,
+    "executable": "python3.12",
+    "python": "3.12.1",
+    "python_implementation": "CPython",
+    "versions": {"xsp": "0.1.0", "torch": "2.15.0+cpu", "polars": "1.36", "rich": "14.0"},
+    "gpus": [],
+}
+
+
+def test_everything_known_has_opentelemetrys_name() -> None:
+    assert resource(MEASURED, {}) == {
+        "ip": "127.0.0.1",
+        "host.id": "fdbf79e8af94cb7f9e8df36789187052",
+        "host.name": "bench-7",
+        "host.arch": "amd64",
+        "host.cpu.model.name": "Fast One",
+        "os.type": "linux",
+        "os.description": "Linux-6.18-x86_64-with-glibc2.39",
+        "process.pid": 4711,
+        "process.executable.name": "python3.12",
+        "process.runtime.name": "cpython",
+        "process.runtime.version": "3.12.1",
+        "telemetry.sdk.name": "xsp",
+        "telemetry.sdk.language": "python",
+        "telemetry.sdk.version": xsp.__version__,
+        "xsp.versions.xsp": "0.1.0",
+        "xsp.versions.torch": "2.15.0+cpu",
+    }
+
+
+def test_this_machine_is_described_from_a_trace_as_from_itself() -> None:
+    facts = describe()
+    found = resource(facts, {})
+    assert found == resource(json.loads(json.dumps(facts)), {})
+    names = {
+        "ip",
+        "host.id",
+        "host.name",
+        "host.arch",
+        "os.type",
+        "process.pid",
+        "process.runtime.name",
+    }
+    assert names <= found.keys()
+    assert found["os.type"] == "linux"
+    assert all(isinstance(value, str | int) and value != "" for value in found.values())
+
+
+@pytest.mark.parametrize(
+    ("machine", "named"),
+    [
+        ("x86_64", "amd64"),
+        ("AMD64", "amd64"),
+        ("aarch64", "arm64"),
+        ("arm64", "arm64"),
+        ("armv7l", "arm32"),
+        ("i686", "x86"),
+        ("ppc64le", "ppc64"),
+        ("s390x", "s390x"),
+        ("riscv64", "riscv64"),
+    ],
+)
+def test_architectures_have_the_names_of_the_conventions(machine: str, named: str) -> None:
+    assert resource({"machine": machine}, {})["host.arch"] == named
+
+
+def test_a_trace_that_knows_nothing_still_has_a_host() -> None:
+    found = resource({}, {})
+    assert found.keys() == {
+        *("ip", "host.id", "host.name"),
+        *("telemetry.sdk.name", "telemetry.sdk.language", "telemetry.sdk.version"),
+    }
+    assert all(found.values())
+
+
+@given(st.sets(st.sampled_from(sorted(MEASURED))))
+def test_what_a_trace_lacks_is_left_out(missing: set[str]) -> None:
+    known = {key: value for key, value in MEASURED.items() if key not in missing}
+    found = resource(known, {})
+    assert found["host.id"]
+    assert found["host.name"]
+    whole = resource(MEASURED, {})
+    apart = {name for name in found if found[name] != whole[name]}
+    assert apart <= {"host.id", "host.name"}
+
+
+def test_the_host_of_an_old_trace_has_a_lasting_id_of_its_own() -> None:
+    one, again, other = (resource({"host": name}, {})["host.id"] for name in ("a", "a", "b"))
+    assert one == again
+    assert one != other
+
+
+def test_gpus_that_are_alike_are_named_once() -> None:
+    gpu = {"name": "NVIDIA H200", "driver": "580.1", "memory": "143771 MiB"}
+    found = resource({"gpus": [gpu, gpu, {**gpu, "name": "NVIDIA L4"}]}, {})
+    assert {name: value for name, value in found.items() if "gpu" in name} == {
+        "xsp.gpu.count": 3,
+        "xsp.gpu.name": "NVIDIA H200; NVIDIA L4",
+        "xsp.gpu.driver": "580.1",
+        "xsp.gpu.memory": "143771 MiB",
+    }
+
+
+# The user's own
+
+
+def test_what_the_user_says_wins_and_is_decoded() -> None:
+    given = "host.name=front, deployment.environment.name = a%2Cb%3D%C3%A9 ,host%2Earch=x=y,"
+    found = resource(MEASURED, {"OTEL_RESOURCE_ATTRIBUTES": given})
+    assert found["host.name"] == "front"
+    assert found["deployment.environment.name"] == "a,b=é"
+    assert found["host.arch"] == "x=y"
+    assert found["host.cpu.model.name"] == "Fast One"
+
+
+def test_the_host_stays_known_even_if_the_user_empties_it() -> None:
+    found = resource(MEASURED, {"OTEL_RESOURCE_ATTRIBUTES": "host.id=,host.name= ,team="})
+    assert found["host.id"] == MEASURED["host_id"]
+    assert found["host.name"] == "bench-7"
+    assert found["team"] == ""
+
+
+@pytest.mark.parametrize(
+    "pair", ["team", "=red", "  =red", "team=50%", "te%am=red", "team=%ff", "team=\udcff"]
+)
+def test_a_malformed_pair_is_named_with_what_to_write(pair: str) -> None:
+    with pytest.raises(ValueError, match="OTEL_RESOURCE_ATTRIBUTES") as caught:
+        resource(MEASURED, {"OTEL_RESOURCE_ATTRIBUTES": f"a=b,{pair},c=d"})
+    assert repr(pair.strip()) in str(caught.value)
+    assert "%25" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ({}, "xsp"),
+        ({"OTEL_SERVICE_NAME": " "}, "xsp"),
+        ({"OTEL_SERVICE_NAME": "search"}, "search"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=a%20b"}, "a b"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name="}, "xsp"),
+        ({"OTEL_SERVICE_NAME": "one", "OTEL_RESOURCE_ATTRIBUTES": "service.name=other"}, "one"),
+    ],
+)
+def test_the_service_is_named_by_the_standard_variables(
+    variables: dict[str, str], name: str
+) -> None:
+    assert service_name(variables) == name
+    assert "service.name" not in resource(MEASURED, variables)
+
+
+def test_the_variables_are_those_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=red,service.name=x")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "search")
+    assert resource({})["team"] == "red"
+    assert service_name() == "search"

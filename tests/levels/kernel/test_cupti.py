@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fake_cupti import ActivityKind, ActivityThreadIdType, FakeCupti, record
+
+from xsp import registry
+from xsp.clock import SystemClock
+from xsp.errors import ProviderError
+from xsp.level import Kind
+from xsp.provider import Provider, Records, Request
+from xsp_levels import stub
+from xsp_levels.kernel import cupti, cupti_library
+from xsp_levels.kernel.cupti import Cupti
+from xsp_levels.kernel.cupti_buffer import Buffers
+
+K = ActivityKind
+DEEPEST = Request(frozenset({Kind.OP, *Cupti.kinds}))
+DETAIL = Request(DEEPEST.kinds, detail=True)
+NAME = ctypes.create_string_buffer(b"triton_mm")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupti]:
+    if reason := stub.unsupported():
+        pytest.skip(reason)
+    vendor = FakeCupti()
+    monkeypatch.setattr(cupti_library, "vendor", lambda: vendor)
+    monkeypatch.setattr(cupti_library, "library", lambda: vendor)
+    monkeypatch.setattr(cupti, "Buffers", lambda count: Buffers(count=8, size=1 << 16))
+    yield vendor
+    assert vendor.enabled == set()
+    assert not vendor.subscribed
+
+
+def now(fake: FakeCupti) -> int:
+    return time.monotonic_ns() + fake.offset_ns
+
+
+def work(fake: FakeCupti, number: int) -> list[bytes]:
+    start, thread = now(fake), threading.get_ident() & 0xFFFFFFFF
+    return [
+        record(
+            K.RUNTIME,
+            correlation_id=number,
+            start=start,
+            end=start + 10,
+            cbid=211,
+            thread_id=thread,
+        ),
+        record(
+            K.CONCURRENT_KERNEL,
+            correlation_id=number,
+            start=start + 20,
+            end=start + 99,
+            stream_id=7,
+            name=ctypes.addressof(NAME),
+        ),
+    ]
+
+
+def recorded(provider: Cupti, fake: FakeCupti, *buffers: list[bytes]) -> Records:
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [list(buffer) for buffer in buffers]
+    return provider.stop()
+
+
+def test_it_is_a_provider() -> None:
+    assert isinstance(Cupti(), Provider)
+    assert registry.validate(Cupti()).kinds == Cupti.kinds
+
+
+def test_it_says_what_nvtx_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
+    assert "NVTX_INJECTION64_PATH" in (Cupti().remark() or "")
+    monkeypatch.setenv("NVTX_INJECTION64_PATH", "/lib/libcupti.so.13")
+    assert Cupti().remark() is None
+
+
+def test_a_launch_and_its_kernel_become_rows_on_our_clock(fake: FakeCupti) -> None:
+    provider, before = Cupti(), time.monotonic_ns()
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [work(fake, 5)]
+    rows = provider.spans(provider.stop())
+    after = time.monotonic_ns()
+    launch, kernel = rows.sort("start_ns").rows(named=True)
+    assert (launch["kind"], launch["name"]) == ("launch", "cudaLaunchKernel")
+    assert launch["thread"] == threading.get_ident()
+    assert (kernel["kind"], kernel["name"], kernel["stream"]) == ("kernel", "triton_mm", 7)
+    assert launch["correlation_id"] == kernel["correlation_id"] == 5
+    assert before <= launch["start_ns"] < kernel["start_ns"] < kernel["end_ns"] <= after
+    assert kernel["end_ns"] - kernel["start_ns"] == 79
+
+
+def test_records_of_several_buffers_are_all_kept(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [work(fake, 1), work(fake, 2), work(fake, 3)]
+    kept = provider.stop()
+    assert (kept.dropped, kept.problems) == (0, ())
+    assert sorted(provider.spans(kept)["correlation_id"].to_list()) == [1, 1, 2, 2, 3, 3]
+
+
+def test_visits_follow_each_other_without_mixing(fake: FakeCupti) -> None:
+    provider = Cupti()
+    for number in range(20):  # more than there are buffers
+        provider.start(SystemClock(), DEEPEST)
+        fake.script = [work(fake, number)]
+        kept = provider.stop()
+        assert kept.dropped == 0
+        assert set(provider.spans(kept)["correlation_id"]) == {number}
+
+
+def test_kernels_run_concurrently_and_graphs_are_seen_in_full(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    assert {"CONCURRENT_KERNEL", "RUNTIME", "driver 307", "zeroed"} <= fake.enabled
+    assert not {"KERNEL", "GRAPH_TRACE", "latency", "MEMORY2", "driver 9"} & fake.enabled
+    provider.stop()
+
+
+def test_what_costs_time_is_recorded_in_detail_runs_only(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DETAIL)
+    assert {"latency", "MEMORY2"} <= fake.enabled
+    provider.stop()
+
+
+def test_the_first_start_tries_cupti_out(fake: FakeCupti) -> None:
+    provider = Cupti()
+    recorded(provider, fake)
+    assert fake.log.count("subscribe") == 2
+    recorded(provider, fake)
+    assert fake.log.count("subscribe") == 3
+
+
+def test_nothing_is_touched_where_nothing_of_ours_is_asked_for(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), Request(frozenset({Kind.OP})))
+    assert provider.spans(provider.stop()).height == 0
+    assert fake.log == []
+
+
+def test_dropped_records_are_reported(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.dropped = 12
+    assert provider.stop().dropped == 12
+
+
+def test_more_records_than_room_are_a_problem(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [work(fake, number) for number in range(11)]
+    kept = provider.stop()
+    assert kept.dropped == 3
+    assert any("3 more buffers" in problem for problem in kept.problems)
+    assert provider.spans(kept).height == 16
+
+
+def test_kernels_without_times_are_lost_and_said_so(fake: FakeCupti) -> None:
+    kept = recorded(
+        Cupti(), fake, [record(K.CONCURRENT_KERNEL, start=0, end=0, name=ctypes.addressof(NAME))]
+    )
+    assert kept.dropped == 1
+    assert any("no place on the device" in problem for problem in kept.problems)
+
+
+def test_bytes_that_cannot_be_read_are_a_problem(fake: FakeCupti) -> None:
+    kept = recorded(Cupti(), fake, [b"\xff" * 64])
+    assert any("64 bytes" in problem for problem in kept.problems)
+
+
+def test_another_clock_inside_cupti_is_noticed(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    early = now(fake) - 5_000_000_000
+    fake.script = [[record(K.RUNTIME, start=early, end=early + 1, cbid=211)]]
+    assert any("clock of its own" in problem for problem in provider.stop().problems)
+
+
+def test_a_clock_that_was_set_meanwhile_is_said(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.offset_ns += 1_000_000
+    assert any("was set" in problem for problem in provider.stop().problems)
+
+
+def test_the_kernels_numbers_of_threads_are_understood_too(fake: FakeCupti) -> None:
+    fake.thread_id_type = ActivityThreadIdType.SYSTEM
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    at, native = now(fake), threading.get_native_id()
+    fake.script = [[record(K.RUNTIME, start=at, end=at, cbid=211, thread_id=native)]]
+    assert provider.spans(provider.stop())["thread"].to_list() == [threading.get_ident()]
+
+
+@pytest.mark.parametrize(
+    ("function", "status", "word"),
+    [
+        ("subscribe", 39, "torch.profiler"),
+        ("activity_enable", 35, "NVreg_RestrictProfilingToAdminUsers"),
+        ("activity_enable_and_dump", 15, "nvidia-smi"),
+        ("cuptiActivityRegisterCallbacks", 14, "driver"),
+    ],
+)
+def test_a_refusal_is_said_with_its_remedy_and_leaves_nothing(
+    fake: FakeCupti, function: str, status: int, word: str
+) -> None:
+    fake.failing[function] = status
+    provider = Cupti()
+    with pytest.raises(ProviderError, match=word):
+        provider.start(SystemClock(), DEEPEST)
+    assert provider.spans(provider.stop()).height == 0
+
+
+def test_a_failure_at_the_end_leaves_nothing_either(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.failing["activity_flush_all"] = 999
+    with pytest.raises(ProviderError, match="999"):
+        provider.stop()
+    assert provider.spans(provider.stop()).height == 0
+
+
+def test_a_recording_can_be_made_after_one_that_failed(fake: FakeCupti) -> None:
+    provider = Cupti()
+    fake.failing["subscribe"] = 39
+    with pytest.raises(ProviderError):
+        provider.start(SystemClock(), DEEPEST)
+    fake.failing.clear()
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [work(fake, 1)]
+    assert provider.spans(provider.stop()).height == 2
+
+
+def test_a_forked_child_does_not_touch_cupti(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        before = len(fake.log)
+        quiet = provider.stop().data.tables == {} and len(fake.log) == before
+        os.write(write_end, b"quiet" if quiet else b"loud")
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as answer:
+        assert answer.read() == b"quiet"
+    fake.script = [work(fake, 1)]
+    assert provider.spans(provider.stop()).height == 2
+
+
+def test_less_room_is_taken_where_there_is_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def narrow(count: int) -> Buffers:
+        asked.append(count)
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(cupti, "Buffers", narrow)
+    with pytest.raises(OSError, match="allocate"):
+        cupti._room()
+    assert asked == [512, 128, 32, 8]
+
+
+def test_what_is_under_way_at_exit_is_ended(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    cupti._finish_all()
+    assert not fake.subscribed
+
+
+def test_a_module_that_cannot_be_imported_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise ImportError("libcupti.so.13: cannot open shared object file")
+
+    monkeypatch.setattr(cupti_library, "vendor", missing)
+    with pytest.raises(ProviderError, match=r"libcupti\.so\.13"):
+        Cupti().start(SystemClock(), DEEPEST)
+
+
+def test_the_real_binding_says_what_is_missing_and_has_every_name() -> None:
+    vendor = pytest.importorskip("cupti.cupti", reason="cupti-python is not installed")
+    used = [name for name in vars(FakeCupti) if name.startswith(("activity_", "get_"))]
+    used = [name for name in used if not name.endswith("_dtype")]
+    for name in (*used, "subscribe", "unsubscribe", "cuptiError", "CallbackDomain"):
+        assert hasattr(vendor, name), name
+    for kind in ActivityKind:
+        assert int(getattr(vendor.ActivityKind, kind.name)) == kind
+    assert hasattr(vendor.ActivityAttribute, "ATTR_ZEROED_OUT_BUFFER")
+    assert vendor.runtime_api_trace_cbid.cudaLaunchKernel_v7000 == 211
+    assert vendor.driver_api_trace_cbid.cuLaunchKernel == 307

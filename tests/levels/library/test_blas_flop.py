@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsp_levels.library.blas_flop import work
+
+SIZE = st.integers(1, 300)
+
+
+def flops(routine: str, *arguments: object) -> int | None:
+    found = work(routine, [str(argument) for argument in arguments])
+    return None if found is None else found.flops
+
+
+@pytest.mark.parametrize(
+    ("routine", "arguments", "expected"),
+    [
+        ("SGEMM", ("T", "N", 10, 4, 65536), 2 * 10 * 4 * 65536),
+        ("CGEMM", ("N", "N", 2, 3, 4), 8 * 2 * 3 * 4),
+        ("GEMM_BF16BF16F32", ("N", "N", 2, 3, 4), 2 * 2 * 3 * 4),
+        ("DSYMM", ("L", "U", 3, 5), 2 * 3 * 3 * 5),
+        ("DSYMM", ("R", "U", 3, 5), 2 * 3 * 5 * 5),
+        ("SSYRK", ("U", "N", 4, 6), 6 * 4 * 5),
+        ("DTRSM", ("L", "U", "N", "N", 3, 5), 5 * 3 * 3),
+        ("SGEMV", ("t", 64, 32), 2 * 64 * 32),
+        ("DDOT", (100,), 200),
+        ("SCNRM2", (10,), 80),
+        ("DSCAL", (100,), 100),
+        ("SCOPY", (100,), 0),
+        ("DPOTRF", ("L", 1), 1),
+        ("DGETRF", (1, 1), 1),
+        ("SGESDD", ("A", 64, 64), None),
+    ],
+)
+def test_operations_are_those_of_the_text_book(
+    routine: str, arguments: tuple[object, ...], expected: int | None
+) -> None:
+    assert flops(routine, *arguments) == expected
+
+
+@given(n=st.integers(2, 12))
+def test_lu_counts_what_gaussian_elimination_does(n: int) -> None:
+    divisions = sum(n - k - 1 for k in range(n))
+    updates = sum((n - k - 1) ** 2 for k in range(n))
+    counted = flops("DGETRF", n, n)
+    assert counted is not None
+    # Working note 41 counts the n reciprocals of the pivots' columns among them.
+    assert abs(counted - (divisions + 2 * updates)) <= n
+
+
+@given(n=st.integers(2, 12))
+def test_cholesky_counts_what_its_loops_do(n: int) -> None:
+    multiplications = additions = roots = 0
+    for k in range(n):
+        roots += 1
+        multiplications += n - k - 1  # divisions of the column
+        for j in range(k + 1, n):
+            multiplications += n - j
+            additions += n - j
+    assert flops("SPOTRF", "L", n) == multiplications + additions + roots
+
+
+@given(m=SIZE, n=SIZE)
+def test_tall_and_wide_factorisations_cost_alike(m: int, n: int) -> None:
+    assert flops("DGETRF", m, n) == flops("DGETRF", n, m)
+
+
+@given(m=SIZE, n=SIZE, k=SIZE)
+def test_batch_is_that_many_products(m: int, n: int, k: int) -> None:
+    arguments = ["N", "N", m, n, k, *"abcdefghijk", 7]
+    one = flops("SGEMM", "N", "N", m, n, k)
+    assert one is not None
+    assert flops("SGEMM_BATCH_STRIDED", *arguments) == 7 * one
+
+
+def test_problem_says_letters_and_sizes() -> None:
+    found = work("SGEMM", ["t", "N", "10", "4", "65536", "0x1"])
+    assert found is not None
+    assert found.problem == "TN m10 n4 k65536"
+
+
+@pytest.mark.parametrize(
+    ("routine", "arguments"),
+    [
+        ("SGEMM", ["T", "N", "10"]),
+        ("SGEMM", ["T", "N", "0x7f", "4", "2"]),
+        ("HELLO", ["1"]),
+        ("", []),
+    ],
+)
+def test_what_makes_no_sense_is_not_guessed(routine: str, arguments: list[str]) -> None:
+    assert work(routine, arguments) is None
+
+
+@given(routine=st.text(max_size=12), arguments=st.lists(st.text(max_size=6), max_size=8))
+def test_no_text_breaks_it(routine: str, arguments: list[str]) -> None:
+    work(routine, arguments)

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from xsp.row import concat_rows
+from xsp_levels.library.mkl_line import parse
+from xsp_levels.library.mkl_row import call_rows
+from xsp_levels.library.perf_event import Hit
+
+CALLS = parse(
+    "MKL_VERBOSE SGEMM(N,N,2,3,4) 10us NThr:2\nMKL_VERBOSE SGEMM_BATCH(N,N,0x1) 20us NThr:2\n"
+)
+
+
+def test_calls_end_at_their_moments() -> None:
+    hits = [Hit(50_000, 11), Hit(90_000, 12)]
+    rows = call_rows(CALLS, hits, {11: 7_000}, "2024.2")
+    assert rows.select("kind", "name", "start_ns", "end_ns", "thread").rows() == [
+        ("call", "SGEMM", 40_000, 50_000, 7_000),
+        ("call", "SGEMM_BATCH", 70_000, 90_000, None),  # a worker: whose, time will tell
+    ]
+    assert rows["attr.library"].to_list() == ["MKL 2024.2"] * 2
+    assert rows["attr.flops"].to_list() == [48, None]
+    assert rows["attr.placement"].to_list() == ["end", "end"]
+
+
+def test_moments_of_calls_that_wrote_nothing_yet_are_passed_over() -> None:
+    hits = [Hit(50_000, 11), Hit(90_000, 11), Hit(99_000, 11)]
+    assert call_rows(CALLS, hits, {}, None)["end_ns"].to_list() == [50_000, 90_000]
+
+
+def test_without_moments_only_order_and_duration_are_known() -> None:
+    for hits in (None, [Hit(50_000, 11)]):
+        rows = call_rows(CALLS, hits, {}, None)
+        assert rows["start_ns"].null_count() == 2
+        assert rows["duration_ns"].to_list() == [10_000, 20_000]
+        assert rows["attr.placement"].to_list() == ["order", "order"]
+
+
+def test_no_calls_make_no_rows() -> None:
+    assert concat_rows([call_rows((), None, {}, None)]).height == 0

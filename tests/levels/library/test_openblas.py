@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from xsp.clock import SystemClock
+from xsp.level import Kind
+from xsp.provider import Records, Request
+from xsp_levels.library.openblas import OpenBlas, OpenBlasRecords, work_of
+from xsp_levels.library.uprobe import Seen
+
+
+def test_is_off_until_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XSP_OPENBLAS", raising=False)
+    assert "XSP_OPENBLAS=1" in str(OpenBlas().unavailable())
+
+
+def test_spans_have_sizes_and_lose_what_the_probes_take() -> None:
+    call = Seen("sgemm", 1_000, 2_000, 11, (101, 111, 112, 8, 4, 2))
+    unknown = Seen("strsm", 3_000, 3_050, 12, (101, 141, 121, 111, 131, 4))
+    provider = OpenBlas()
+    rows = provider.spans(Records(OpenBlasRecords((call, unknown), 100, {11: 7})))
+    assert rows.select("name", "start_ns", "end_ns", "thread").rows() == [
+        ("SGEMM", 1_050, 1_950, 7),
+        ("STRSM", 3_025, 3_025, None),
+    ]
+    assert rows["attr.problem"].to_list() == ["NT m8 n4 k2", None]
+    assert rows["attr.flops"].to_list() == [128, None]
+
+
+def test_side_is_understood_and_sizes_beyond_32_bits_as_well() -> None:
+    found = work_of("ssymm", (102, 142, 121, 2**33, 3))
+    assert found is not None
+    assert found.problem == f"RU m{2**33} n3"
+    assert work_of("sgemm", ()) is None
+
+
+def test_numpys_calls_are_seen_with_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XSP_OPENBLAS", "1")
+    provider = OpenBlas()
+    if reason := provider.unavailable():
+        pytest.skip(reason)
+    left, right = np.ones((64, 32), np.float32), np.ones((32, 16), np.float32)
+    provider.start(SystemClock(), Request(frozenset({Kind.CALL})))
+    before = time.monotonic_ns()
+    _ = left @ right
+    after = time.monotonic_ns()
+    rows = provider.spans(provider.stop())
+    (row,) = rows.filter(rows["name"] == "SGEMM").to_dicts()
+    assert before < row["start_ns"] < row["end_ns"] < after
+    assert row["attr.flops"] == 2 * 64 * 32 * 16

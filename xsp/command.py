@@ -1,0 +1,208 @@
+"""The commands that take a trace elsewhere: `xsp export` and `xsp jaeger`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from urllib.parse import urlsplit
+
+import click
+
+from xsp.argument import usage
+
+if TYPE_CHECKING:
+    from xsp.export.delivery import Delivery
+    from xsp.trace import Trace
+
+NOT_EXPORTED = 4
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+DESTINATION = "DESTINATION"
+
+_EXPORT_HELP = """Take the trace in FILE to Jaeger, any OTLP endpoint, or a file of another format.
+
+\b
+DESTINATION is one of
+  otlp://HOST:4317         OTLP over gRPC; otlps:// with TLS
+  otlp+http://HOST:4318    OTLP over HTTP; otlp+https:// with TLS
+  NAME.jaeger.json         for the Jaeger UI's upload, Trace Compass
+  NAME.otlp.json           OTLP in JSON
+  NAME.perfetto.json       for ui.perfetto.dev and chrome://tracing
+  NAME.parquet             the spans as a table
+Without --to it is what the OTEL_EXPORTER_OTLP_* variables say, else a
+Jaeger on this machine. Headers, certificates, compression and timeout come
+from these variables in any case.
+
+What could not be delivered is kept in a spool file, which
+xsp export --spool sends later, under the same ids.
+"""
+
+_EXPORT_EPILOG = """\b
+Examples:
+  xsp export resnet50.xsp                                   to Jaeger on this machine
+  xsp export resnet50.xsp --to otlp+http://jaeger:4318 --runs
+  xsp export resnet50.xsp --to resnet50.perfetto.json
+  xsp export gpt2.xsp --max-spans 10000
+  xsp export --spool                                        what failed before, again
+"""
+
+_JAEGER_EPILOG = """\b
+Examples:
+  xsp jaeger                            then, in another terminal:
+  xsp export resnet50.xsp
+"""
+
+
+def span_options(command: F) -> F:
+    """Add the options that say how much of a trace is exported."""
+    for option in reversed(_SPAN_OPTIONS):
+        command = option(command)
+    return command
+
+
+_SPAN_OPTIONS = (
+    click.option(
+        "--max-spans",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Most spans exported; deeper levels and repeated small spans make way.  "
+        "[default: 2000; for Perfetto and Parquet all]",
+    ),
+    click.option("--full", is_flag=True, help="Export every span, however many."),
+)
+
+
+@click.command(help=_EXPORT_HELP, epilog=_EXPORT_EPILOG)
+@click.argument("file", required=False, type=_FILE)
+@click.option("--to", "destinations", multiple=True, metavar=DESTINATION, help="May be repeated.")
+@span_options
+@click.option(
+    "--runs", is_flag=True, help="Also a typical run of every rung, as a trace that spans link to."
+)
+@click.option(
+    "--timeline",
+    type=click.Choice(["exact", "measured"]),
+    default="exact",
+    show_default=True,
+    help="Times of the spans: without the profiler, or as measured.",
+)
+@click.option("--spool", is_flag=True, help="Send what is spooled; with FILE, only that.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
+def export(file: Path | None, *, spool: bool, **options: Any) -> None:
+    """Take a trace elsewhere."""
+    check_options(options, options["destinations"])
+    if spool:
+        _send_spooled(file, options)
+        return
+    if file is None:
+        raise click.UsageError("which trace? Give the FILE that xsp profile saved, or --spool")
+    from xsp.trace import load  # noqa: PLC0415
+
+    trace = load(file)
+    if options["timeline"] == "measured":
+        trace = trace.as_measured()
+    to = options["destinations"] or (None,)
+    deliver(trace, to, options, runs=options["runs"], as_json=options["as_json"])
+
+
+@click.command(epilog=_JAEGER_EPILOG)
+def jaeger() -> int:
+    """Start a Jaeger on this machine that keeps what it is sent; Ctrl-C stops it.
+
+    It is the configuration that docker-compose.yml uses, for where there is no Docker.
+    """
+    from xsp import jaeger as server  # noqa: PLC0415
+
+    return server.run(click.echo)
+
+
+def check_options(options: dict[str, Any], destinations: Sequence[str]) -> None:
+    """Verify what can be told before there is a trace.
+
+    Raises:
+        click.UsageError: Options exclude each other, or there is no such destination.
+    """
+    if options["full"] and options["max_spans"]:
+        raise click.UsageError("--full and --max-spans exclude each other: give one of them")
+    if destinations:
+        from xsp.export.destination import check  # noqa: PLC0415
+
+        for destination in destinations:
+            usage(partial(check, destination))
+
+
+def deliver(
+    trace: Trace,
+    destinations: Sequence[str | None],
+    options: dict[str, Any],
+    *,
+    runs: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Export a trace as the options say, to each destination, and say how it went.
+
+    Raises:
+        click.UsageError: There is no such destination.
+        ExportError: Not every span arrived everywhere.
+    """
+    most: int | Literal["auto"] | None = None if options["full"] else options["max_spans"] or "auto"
+
+    def export_to(destination: str | None) -> Delivery:
+        return trace.export(destination, max_spans=most, runs=runs)
+
+    _each(export_to, destinations, as_json=as_json)
+
+
+def _send_spooled(file: Path | None, options: dict[str, Any]) -> None:
+    from xsp.export.endpoint import endpoint  # noqa: PLC0415
+    from xsp.export.spool import send_spool, spool_files  # noqa: PLC0415
+
+    if len(options["destinations"]) > 1:
+        raise click.UsageError("what is spooled is sent once: give --to at most once")
+    to = usage(lambda: [endpoint(one) for one in options["destinations"]])
+    files = (file,) if file else spool_files()
+    if not files:
+        click.echo("nothing is spooled", err=True)
+    _each(lambda path: send_spool(path, *to), files, as_json=options["as_json"])
+
+
+def _each(work: Callable[[T], Delivery], items: Iterable[T], *, as_json: bool) -> None:
+    """Deliver all that can be, saying how it went; then raise what went wrong as one error."""
+    from xsp.errors import ExportError  # noqa: PLC0415
+
+    def failure(item: T) -> ExportError | None:
+        try:
+            _say(usage(partial(work, item)), as_json=as_json)
+        except ExportError as error:
+            if as_json and error.delivery is not None:
+                _say(cast("Delivery", error.delivery), as_json=True)
+            return error
+        return None
+
+    failures = [error for item in items if (error := failure(item)) is not None]
+    if failures:
+        counted = (error.delivery for error in failures if error.delivery is not None)
+        raise ExportError("\n".join(map(str, failures)), next(counted, None)) from failures[0]
+
+
+def _say(done: Delivery, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(asdict(done), default=str))
+        return
+    from xsp.jaeger import UI  # noqa: PLC0415
+
+    click.echo(f"{done.accepted:,} of {done.sent:,} spans to {done.destination}", err=True)
+    if done.trace_id and "://" in done.destination:
+        host = urlsplit(done.destination).hostname or "localhost"
+        shown = f"[{host}]" if ":" in host else host
+        pages = f"http://{shown}:{UI.number(os.environ)}"
+        click.echo(f"in Jaeger: {pages}/trace/{done.trace_id}", err=True)

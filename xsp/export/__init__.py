@@ -1,0 +1,10 @@
+"""Export: traces handed to Jaeger and other OpenTelemetry back ends, or written for other tools.
+
+`Trace.export` is the way in. This package says what came of it, and sends what
+could not be delivered.
+"""
+
+from xsp.export.delivery import Delivery
+from xsp.export.spool import send_spool, spool_files
+
+__all__ = ["Delivery", "send_spool", "spool_files"]

@@ -1,0 +1,202 @@
+"""Destinations: where a trace may go, and the one function that takes it there."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, Literal, Protocol
+
+import polars as pl
+
+from xsp.export import jaeger_json, otlp_json, perfetto
+from xsp.export.delivery import Delivery, deliver, failure
+from xsp.export.endpoint import endpoint, without_credentials
+from xsp.export.identity import check_parent
+from xsp.export.picture import Picture
+from xsp.export.protobuf import chunks
+from xsp.export.reduction import reduce
+from xsp.export.run import run_pictures
+from xsp.export.sdk import hand_over
+from xsp.file import replacing
+from xsp.quantity import counted
+
+# As many spans as Jaeger's UI shows without becoming slow (jaeger-ui#645).
+MOST_SPANS = 2_000
+
+MaxSpans = int | None | Literal["auto"]
+_SCHEMES = ("otlp:", "otlps:", "otlp+http:", "otlp+https:")
+# Tools behind these files bear traces of any size.
+_UNBOUNDED = (".perfetto.json", ".parquet")
+_SUFFIXES = (".otlp.json", ".jaeger.json", *_UNBOUNDED)
+
+
+class Source(Protocol):
+    """What is exported: a trace, as far as this module looks at it."""
+
+    @property
+    def spans(self) -> pl.DataFrame:
+        """One row per span."""
+        ...
+
+    @property
+    def runs(self) -> pl.DataFrame:
+        """Typical runs, span by span."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """How the trace came to be."""
+        ...
+
+
+def export(
+    trace: Source,
+    destination: object,
+    *,
+    max_spans: MaxSpans = "auto",
+    runs: bool = False,
+    parent: str | None = None,
+) -> Delivery:
+    """Take a trace to a destination.
+
+    Args:
+        trace: What is exported.
+        destination: A URL (`otlp://host:4317`, `otlps://`, `otlp+http://host:4318`,
+            `otlp+https://`), None for what the `OTEL_EXPORTER_OTLP_*` variables say, a
+            file (`.otlp.json`, `.jaeger.json`, `.perfetto.json`, `.parquet`), or an
+            OpenTelemetry `SpanExporter`.
+        max_spans: Most spans; what is over it is cut. None: no limit. `"auto"`: 2,000,
+            what Jaeger's UI bears, but no limit for Perfetto and Parquet.
+        runs: Whether to export a typical run of every rung as well, as a trace of its
+            own that the spans link to.
+        parent: W3C `traceparent` of the span to hang the root under, for a trace that
+            was not measured inside of one.
+
+    Raises:
+        ExportError: Not every span arrived; the message counts them.
+        ValueError: There is no such destination, or a number is out of range.
+    """
+    kind = _kind(destination)
+    most = _most(kind, max_spans)
+    check_parent(parent)
+    if kind in _SUFFIXES:
+        if runs:
+            raise ValueError(f"runs are exported over OTLP or to an exporter, not to {destination}")
+        return _to_file(trace, Path(os.fspath(destination)), kind, most, parent)  # type: ignore[call-overload]
+    if runs and trace.runs.is_empty():
+        raise ValueError("this trace holds no runs: export it without them, or measure anew")
+    pictures = _pictures(trace, most, parent=parent, runs=runs)
+    if kind == "exporter":
+        return _to_exporter(pictures, destination)
+    assert destination is None or isinstance(destination, str)
+    return deliver(
+        chain.from_iterable(map(chunks, pictures)),
+        endpoint(destination),
+        name=pictures[0].name,
+        trace_id=pictures[0].trace_id,
+        total=sum(picture.height for picture in pictures),
+    )
+
+
+def check(destination: str) -> None:
+    """Verify that there is such a destination, without going there.
+
+    Raises:
+        ValueError: There is not, or a variable of `OTEL_*` makes no sense.
+    """
+    if _kind(destination) == "otlp":
+        endpoint(destination)
+
+
+def _kind(destination: object) -> str:
+    """Return what a destination is: `otlp`, `exporter`, or the suffix of a file."""
+    if destination is None:
+        return "otlp"
+    if callable(getattr(destination, "export", None)):
+        return "exporter"
+    if not isinstance(destination, (str, os.PathLike)):
+        raise TypeError(f"a trace cannot be exported to {destination!r}; {_CHOICES}")
+    text = os.fspath(destination)
+    if isinstance(destination, str) and text.lower().startswith(_SCHEMES):
+        return "otlp"
+    for suffix in _SUFFIXES:
+        if text.lower().endswith(suffix):
+            return suffix
+    raise ValueError(f"a trace cannot be exported to {without_credentials(text)!r}; {_CHOICES}")
+
+
+_CHOICES = (
+    "destinations are otlp://host:4317 (gRPC), otlp+http://host:4318, otlps:// and otlp+https:// "
+    f"(with TLS), files that end in {', '.join(_SUFFIXES)}, and OpenTelemetry span exporters"
+)
+
+
+def _most(kind: str, max_spans: MaxSpans) -> int | None:
+    if max_spans == "auto":
+        return None if kind in _UNBOUNDED else MOST_SPANS
+    if max_spans is not None and max_spans < 1:
+        raise ValueError(f"max_spans={max_spans}: a trace has at least its root; None is no limit")
+    return max_spans
+
+
+def _pictures(
+    trace: Source, most: int | None, *, parent: str | None, runs: bool = False
+) -> list[Picture]:
+    """Return the picture of a trace, then those of its typical runs."""
+    beside = run_pictures(trace.runs, trace.metadata, most) if runs else []
+    reduced = reduce(trace.spans, most)
+    linked = tuple(linked for _, linked in beside)
+    whole = Picture(reduced, trace.metadata, parent=parent, linked=linked)
+    return [whole, *(picture for picture, _ in beside)]
+
+
+def _to_exporter(pictures: Sequence[Picture], exporter: object) -> Delivery:
+    accepted, rejected = hand_over(pictures, exporter)
+    done = Delivery(
+        accepted + rejected,
+        accepted,
+        rejected,
+        destination=type(exporter).__name__,
+        trace_id=pictures[0].trace_id.hex(),
+    )
+    if rejected:
+        raise failure(
+            done,
+            f"{done.destination} took {accepted:,} of {counted(done.sent, 'span')} and refused "
+            "the others. The trace is whole: mend the exporter and hand it over again.",
+        )
+    return done
+
+
+def _to_file(
+    trace: Source, path: Path, kind: str, most: int | None, parent: str | None
+) -> Delivery:
+    """Write a file, whole or not at all."""
+    reduced = reduce(trace.spans, most)
+    trace_id = ""
+    with replacing(path) as file:
+        if kind == ".parquet":
+            file.write(_parquet(reduced.spans))
+        elif kind == ".perfetto.json":
+            perfetto.write(reduced.spans, trace.metadata, file)
+        else:
+            picture = Picture(reduced, trace.metadata, parent=parent)
+            trace_id = picture.trace_id.hex()
+            _WRITERS[kind](picture, file)
+    height = reduced.spans.height
+    return Delivery(height, height, 0, destination=str(path), trace_id=trace_id)
+
+
+def _parquet(spans: pl.DataFrame) -> memoryview:
+    buffer = io.BytesIO()  # polars has errors of its own for a full disk
+    spans.write_parquet(buffer)
+    return buffer.getbuffer()
+
+
+_WRITERS: dict[str, Callable[[Picture, IO[bytes]], None]] = {
+    ".otlp.json": otlp_json.write,
+    ".jaeger.json": jaeger_json.write,
+}

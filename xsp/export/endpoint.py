@@ -1,0 +1,223 @@
+"""Endpoints: where spans are sent and how, from a destination and the standard variables.
+
+The rules are those of https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Literal
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from xsp.export import variable
+from xsp.export.tls import Certificates
+
+Protocol = Literal["grpc", "http/protobuf"]
+GRPC: Protocol = "grpc"
+HTTP: Protocol = "http/protobuf"
+
+_TRACES_PATH = "/v1/traces"
+_DEFAULT_PORTS = {GRPC: 4317, HTTP: 4318}
+_SCHEMES: dict[str, tuple[Protocol, bool]] = {
+    "otlp": (GRPC, False),
+    "otlps": (GRPC, True),
+    "otlp+http": (HTTP, False),
+    "otlp+https": (HTTP, True),
+}
+_FORMS = (
+    "otlp://host:4317 (gRPC), otlps://host:4317 (gRPC with TLS), "
+    "otlp+http://host:4318 or otlp+https://host:4318"
+)
+_URL_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where spans are sent. Neither `str` nor `repr` shows what could be a credential.
+
+    Attributes:
+        protocol: What is spoken there.
+        host: Name or address, IPv6 without brackets.
+        port: TCP port.
+        secure: Whether TLS is spoken.
+        path: For HTTP, the path of the request; empty for gRPC.
+        query: For HTTP, what stands behind a question mark.
+        headers: Names in lower case, and values, sent with every request.
+        timeout_s: Seconds that a chunk may take, all attempts together.
+        compression: How requests are packed.
+        certificates: What TLS rests on.
+    """
+
+    protocol: Protocol
+    host: str
+    port: int
+    secure: bool = False
+    path: str = ""
+    query: str = field(default="", repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    timeout_s: float = 10.0
+    compression: variable.Compression = "none"
+    certificates: Certificates = field(default=Certificates())
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def address(self) -> str:
+        """Host and port, as in a URL."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The destination that leads here, without credentials."""
+        return f"{self.scheme(self.protocol, secure=self.secure)}://{self.address}{self.path}"
+
+    @staticmethod
+    def scheme(protocol: Protocol, *, secure: bool) -> str:
+        """Return the scheme of destinations of a kind."""
+        return next(name for name, kind in _SCHEMES.items() if kind == (protocol, secure))
+
+    def censored(self, text: str) -> str:
+        """Return text of the other side's, with stars for what only we should know."""
+        for secret in sorted(self._secrets(), key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return text
+
+    def _secrets(self) -> set[str]:
+        secrets = {self.query, *(value for _, value in parse_qsl(self.query))}
+        for _, value in self.headers:
+            # `Bearer TOKEN`: the token by itself is as secret.
+            kind, _, token = value.rpartition(" ")
+            secrets |= {value, token}
+            if kind == "Basic":
+                with suppress(ValueError):
+                    pair = b64decode(token, validate=True).decode()
+                    secrets |= {pair, pair.partition(":")[2]}
+        return secrets - {""}
+
+
+def endpoint(destination: str | None = None) -> Endpoint:
+    """Return the endpoint of a destination, or the one that the variables name.
+
+    Args:
+        destination: `otlp://host:4317` (gRPC), `otlps://` (gRPC with TLS),
+            `otlp+http://host:4318[/path]` or `otlp+https://`; a user and password before
+            the host become basic authorisation. Without a port: 4317 and 4318. None:
+            what `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT`
+            and `…_PROTOCOL` say, else gRPC to localhost:4317. Headers, certificates,
+            timeout and compression come from the variables in either case.
+
+    Raises:
+        ValueError: There is no such destination, or a variable makes no sense.
+
+    >>> endpoint("otlp+http://jaeger").url
+    'otlp+http://jaeger:4318/v1/traces'
+    """
+    found = _configured() if destination is None else _explicit(destination)
+    own = dict(found.headers)  # from the URL: nearer than the variables
+    certificates = variable.certificates() if found.secure else Certificates()
+    if found.secure:
+        certificates.check()
+    return replace(
+        found,
+        headers=tuple((variable.headers() | own).items()),
+        timeout_s=variable.timeout_s(),
+        compression=variable.compression(),
+        certificates=certificates,
+    )
+
+
+def _explicit(destination: str) -> Endpoint:
+    shown = without_credentials(destination)
+    scheme, separator, rest = destination.partition("://")
+    if not separator or scheme.lower() not in _SCHEMES:
+        raise ValueError(f"{shown!r} is no destination for spans; there are {_FORMS}")
+    protocol, secure = _SCHEMES[scheme.lower()]
+    parts = _split(f"//{rest}", shown)
+    path = parts.path.rstrip("/")
+    if protocol == GRPC and (path or parts.query):
+        other = Endpoint.scheme(HTTP, secure=secure)
+        raise ValueError(f"{shown!r}: gRPC takes no path; over HTTP it is {other}://host:4318/path")
+    port = _DEFAULT_PORTS[protocol] if parts.port is None else parts.port
+    if protocol == HTTP:
+        path = path or _TRACES_PATH
+    return _built(parts, protocol, port=port, secure=secure, path=path)
+
+
+def _configured() -> Endpoint:
+    protocol = variable.protocol()
+    address, name = variable.find("ENDPOINT")
+    if not address:
+        path = _TRACES_PATH if protocol == HTTP else ""
+        return Endpoint(protocol, "localhost", _DEFAULT_PORTS[protocol], path=path)
+    shown = f"{name}={without_credentials(address)}"
+    scheme, separator, _ = address.partition("://")
+    if separator and scheme.lower() in _URL_PORTS:
+        parts, secure = _split(address, shown), scheme.lower() == "https"
+        port = _URL_PORTS[scheme.lower()] if parts.port is None else parts.port
+    elif not separator and protocol == GRPC:
+        parts, secure = _split(f"//{address}", shown), not variable.insecure()
+        port = _DEFAULT_PORTS[protocol] if parts.port is None else parts.port
+    else:
+        raise ValueError(f"{shown!r} is no endpoint: give http://host:port or https://host:port")
+    path = _configured_path(parts, name) if protocol == HTTP else ""
+    return _built(parts, protocol, port=port, secure=secure, path=path)
+
+
+def _configured_path(parts: SplitResult, name: str) -> str:
+    """Return the path for traces: the variable for traces names all of it, the other the start."""
+    if variable.is_for_traces(name):
+        return parts.path or "/"
+    return parts.path.rstrip("/") + _TRACES_PATH
+
+
+def _built(
+    parts: SplitResult, protocol: Protocol, *, port: int, secure: bool, path: str
+) -> Endpoint:
+    query = parts.query if protocol == HTTP else ""
+    headers = _authorisation(parts)
+    return Endpoint(protocol, parts.hostname or "", port, secure, path, query, headers)
+
+
+def _split(url: str, shown: str) -> SplitResult:
+    """Return the parts of a URL whose host and port make sense."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        # What Python says of it may hold a password.
+        raise ValueError(f"{shown!r}: the host or the port makes no sense; {_FORMS}") from None
+    # An @ in the path, or a fragment, is what follows a slash or hash in a password.
+    strange = "@" in parts.path or re.search(r"[\s\x00-\x1f#]", url)
+    if not parts.hostname or port == 0 or strange:
+        raise ValueError(
+            f"{shown!r}: the host or the port makes no sense, or a character in it has to be "
+            f"percent-encoded; {_FORMS}"
+        )
+    return parts
+
+
+def _authorisation(parts: SplitResult) -> tuple[tuple[str, str], ...]:
+    if parts.username is None and parts.password is None:
+        return ()
+    pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    return (("authorization", f"Basic {b64encode(pair.encode()).decode()}"),)
+
+
+def without_credentials(url: str) -> str:
+    """Return a URL, even one that makes no sense, without user, password and query.
+
+    >>> without_credentials("otlp://user:secret@host:4317/?key=secret")
+    'otlp://host:4317/'
+    """
+    scheme, separator, rest = url.rpartition("://")
+    if not re.fullmatch(r"[A-Za-z0-9+.-]*", scheme):
+        return "…"
+    place = re.split(r"[?#]", rest)[0]
+    if "@" in rest[len(place) :]:
+        return f"{scheme}{separator}…"  # a password, or a query: no telling what is what
+    return f"{scheme}{separator}{place.rpartition('@')[2]}"

@@ -1,0 +1,255 @@
+"""The picture of a trace that is handed over: names, services, ids and wall-clock times.
+
+Stands between a trace's frame and whatever encodes it. Spans come in slices, so
+that nothing of the size of the trace is built beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from xsp.export import label, remark
+from xsp.export.identity import Identity, identity
+from xsp.export.lane import launches
+from xsp.export.reduction import Reduced
+from xsp.export.resource import resource, service_name
+from xsp.quantity import counted
+
+Value = str | bool | int | float | list[str]
+
+LINK_SCHEMA = {
+    "row": pl.Int64,
+    "trace_id": pl.Binary,
+    "span_id": pl.UInt64,
+    "relation": pl.String,
+}
+# Jaeger writes the service before each span and colours by it: it says what the span is,
+# in a short word. Pipeline spans are the service that the user named.
+_SERVICES = {
+    "layer": "layer",
+    "op": "op",
+    "call": "call",
+    "launch": "launch",
+    "kernel": "device",
+    "memcpy": "device",
+    "memset": "device",
+    "sync": "device",
+    "syscall": "syscall",
+}
+_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Whoever a span is said to come from: in OpenTelemetry's terms, a resource.
+
+    Attributes:
+        name: What the Jaeger UI writes before each of its spans, and colours them by.
+        attributes: The resource's attributes, `service.name` among them.
+    """
+
+    name: str
+    attributes: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Some spans as they are handed over.
+
+    Attributes:
+        spans: One row per span: `span_id` and `parent_span_id` (`UInt64`, 0: none),
+            `service` (index of `Picture.services`), `name`, `start_unix_ns`,
+            `end_unix_ns`, `error` (null: nothing is wrong), and one column
+            `attr.NAME` per attribute, null where a span lacks it.
+        events: What is said of single spans: `row` (of `spans`), `unix_ns`, `name`
+            and `message`, sorted by row.
+        links: Ties to spans elsewhere: `row`, `trace_id` (16 bytes), `span_id` and
+            `relation`, sorted by row.
+    """
+
+    spans: pl.DataFrame
+    events: pl.DataFrame
+    links: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """Where spans of the same path are in another picture.
+
+    Attributes:
+        kinds: Kinds of span that are linked.
+        identity: The other picture's ids.
+    """
+
+    kinds: tuple[str, ...]
+    identity: Identity
+
+
+class Picture:
+    """A trace as it is handed over, in the callers' own trace where there is one.
+
+    The same trace cut in the same way has the same ids each time, so that a store
+    which knows them keeps one copy.
+
+    Args:
+        reduced: The spans, cut to a budget or whole.
+        metadata: The trace's metadata.
+        parent: W3C `traceparent` to hang the root under; None for that of the trace.
+        linked: Other pictures to link spans to.
+
+    Raises:
+        ValueError: A variable of `OTEL_*` is malformed; the message names it.
+    """
+
+    def __init__(
+        self,
+        reduced: Reduced,
+        metadata: Mapping[str, Any],
+        *,
+        parent: str | None = None,
+        linked: tuple[Linked, ...] = (),
+    ) -> None:
+        spans = reduced.spans
+        traceparent = metadata.get("traceparent") or parent
+        self.identity = identity(spans, metadata, traceparent)
+        self.trace_state = str(metadata.get("tracestate") or "") if traceparent else ""
+        self._reduced = reduced
+        self._metadata = metadata
+        self._linked = linked
+        self._subject = str(metadata.get("name") or "")
+        self._origin_ns = _began_unix_ns(metadata)
+        self._root_ns: float | None = (
+            spans.row(0, named=True)["latency_ns"] if self.height else None
+        )
+        base = service_name()
+        kinds = spans["kind"].unique(maintain_order=True)
+        named = {kind: _SERVICES.get(kind, base) for kind in kinds}
+        names = list(dict.fromkeys(named.values()))
+        self.services = _services(names, base, metadata)
+        self._service_of = {kind: names.index(name) for kind, name in named.items()}
+
+    @property
+    def trace_id(self) -> bytes:
+        """The trace's 16 bytes."""
+        return self.identity.trace_id
+
+    @property
+    def height(self) -> int:
+        """Number of spans."""
+        return self._reduced.spans.height
+
+    @cached_property
+    def name(self) -> str:
+        """Name of the root span."""
+        names = label.names(self._reduced.spans.head(1), self._subject)
+        return str(names[0]) if names.len() else ""
+
+    def slices(self, rows: int = _ROWS) -> Iterator[Slice]:
+        """Yield the spans in order, `rows` at a time."""
+        for offset in range(0, self.height, rows):
+            yield self._slice(self._reduced.spans.slice(offset, rows), first=offset == 0)
+
+    def _slice(self, source: pl.DataFrame, *, first: bool) -> Slice:
+        start = self._origin_ns + source["start_ns"]
+        parents = self.identity.span_ids(source["parent_id"])
+        spans = pl.DataFrame(
+            {
+                "span_id": self.identity.span_ids(source["span_id"]),
+                "parent_span_id": parents.fill_null(self.identity.parent_span_id),
+                "service": source["kind"].replace_strict(self._service_of, return_dtype=pl.Int64),
+                "name": label.names(source, self._subject),
+                "start_unix_ns": start,
+                "end_unix_ns": _later(self._origin_ns + source["end_ns"], start),
+                "error": remark.errors(source),
+            }
+        )
+        events = remark.events(source, start)
+        if first:
+            of_trace = remark.of_trace(self._metadata, start[0], left_out=_left_out(self._reduced))
+            events = pl.concat([of_trace, events]).sort("row", maintain_order=True)
+            spans = spans.with_columns(_on_the_root("xsp.subject", self._subject, spans.height))
+        columns = label.attributes(source, self._root_ns)
+        return Slice(spans.hstack(columns), events, self._links(source))
+
+    def _links(self, source: pl.DataFrame) -> pl.DataFrame:
+        rows = source.select("span_id", "parent_id", "kind").with_row_index("row")
+        return pl.concat([self._launched(rows), *(_linked(rows, to) for to in self._linked)]).sort(
+            "row", maintain_order=True
+        )
+
+    def _launched(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the links from what a device did to the call that launched it."""
+        found = rows.join(self._launches, on="span_id")
+        ids = self.identity.span_ids(found["launch_id"])
+        return _link_rows(found["row"], self.identity, ids, "launch")
+
+    @cached_property
+    def _launches(self) -> pl.DataFrame:
+        pairs, ids = launches(self._reduced.spans), self._reduced.spans["span_id"]
+        columns = {"span_id": pairs["execution"], "launch_id": pairs["launch"]}
+        return pl.DataFrame({name: ids.gather(rows) for name, rows in columns.items()})
+
+
+def _linked(rows: pl.DataFrame, to: Linked) -> pl.DataFrame:
+    """Return the links from spans to those of the same path in another picture.
+
+    The root has none: Jaeger draws no critical path where the root has a link.
+    """
+    found = rows.filter(pl.col("kind").is_in(to.kinds) & pl.col("parent_id").is_not_null())
+    ids = to.identity.span_ids(found["span_id"])
+    return _link_rows(found["row"], to.identity, ids, "run").drop_nulls("span_id")
+
+
+def _link_rows(rows: pl.Series, identity: Identity, ids: pl.Series, relation: str) -> pl.DataFrame:
+    return pl.DataFrame({"row": rows, "span_id": ids}).select(
+        pl.col("row").cast(pl.Int64),
+        pl.lit(identity.trace_id).alias("trace_id"),
+        "span_id",
+        pl.lit(relation).alias("relation"),
+    )
+
+
+def _later(end: pl.Series, start: pl.Series) -> pl.Series:
+    """Return ends after the starts: Jaeger takes a span of no length for a damaged one."""
+    return pl.select(pl.max_horizontal(end, start + 1)).to_series()
+
+
+def _on_the_root(name: str, value: str, height: int) -> pl.Series:
+    return pl.Series(label.PREFIX + name, [value] + [None] * (height - 1), dtype=pl.String)
+
+
+def _left_out(reduced: Reduced) -> str | None:
+    """Return what the span budget left out, in a sentence; None if nothing."""
+    shown = reduced.spans.height
+    if shown == reduced.total:
+        return None
+    said = [f"shown: {counted(shown, 'span')} for the {reduced.total:,} of the trace"]
+    if reduced.cut_kinds:
+        said.append(f"left out: every {' and every '.join(reduced.cut_kinds)}")
+    if reduced.rolled:
+        said.append(f"rolled up with their like: {reduced.rolled:,}")
+    return "; ".join(said) + ". The saved trace has them all, and --full exports them"
+
+
+def _began_unix_ns(metadata: Mapping[str, Any]) -> int:
+    """Return when the root began; a trace made by hand may not say, and begins now."""
+    if (began := metadata.get("began_unix_ns")) is not None:
+        return int(began)
+    if created := metadata.get("created"):
+        return int(datetime.fromisoformat(str(created)).timestamp()) * 1_000_000_000
+    return time.time_ns()
+
+
+def _services(names: list[str], base: str, metadata: Mapping[str, Any]) -> tuple[Service, ...]:
+    """Return the services of these names: resources that differ in nothing but their name."""
+    shared = resource(metadata.get("environment", {}))
+    return tuple(
+        Service(name, {"service.name": name, "service.namespace": base, **shared}) for name in names
+    )

@@ -1,0 +1,160 @@
+"""The resource: where spans come from, in the words of OpenTelemetry's conventions.
+
+Made of a trace's metadata and of the standard variables, for every service alike: a
+host that differed between two of them would have Jaeger move spans for clock skew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import unquote
+
+from xsp import __version__
+from xsp.environment import host_id_of
+
+DEFAULT_SERVICE = "xsp"
+
+_UNKNOWN_HOST = "unknown"
+_NEVER_EMPTY = ("host.id", "host.name")
+# What xsp itself stands on says nothing of what was measured.
+_OWN_TOOLS = frozenset({"polars", "click", "rich", "psutil"})
+_ARCHITECTURES = {
+    "x86_64": "amd64",
+    "aarch64": "arm64",
+    "armv6l": "arm32",
+    "armv7l": "arm32",
+    "armv8l": "arm32",
+    "i386": "x86",
+    "i486": "x86",
+    "i586": "x86",
+    "i686": "x86",
+    "ppc": "ppc32",
+    "ppc64le": "ppc64",
+}
+_SYSTEMS = {"macos": "darwin"}
+_PLAIN = {
+    "host.cpu.model.name": "cpu",
+    "os.description": "os",
+    "process.pid": "pid",
+    "process.executable.name": "executable",
+    "process.runtime.version": "python",
+}
+_MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+def resource(
+    environment: Mapping[str, Any], variables: Mapping[str, str] = os.environ
+) -> dict[str, str | int]:
+    """Return the attributes that every resource of a trace carries.
+
+    What the trace does not tell is left out, but `host.id` and `host.name` are there
+    always. What `OTEL_RESOURCE_ATTRIBUTES` says wins. There is no `service.name`: see
+    `service_name`.
+
+    Args:
+        environment: The entry `environment` of a trace's metadata.
+        variables: Environment variables.
+
+    Raises:
+        ValueError: `OTEL_RESOURCE_ATTRIBUTES` is malformed.
+    """
+    found: dict[str, Any] = {
+        **_host(environment),
+        **_system(environment),
+        **{name: environment.get(key) for name, key in _PLAIN.items()},
+        **dict(_versions(environment)),
+        **_devices(environment),
+    }
+    known = {name: value for name, value in found.items() if value not in (None, "")}
+    given = _given(variables)
+    given.pop("service.name", None)
+    kept = {name: v for name, v in given.items() if v or name not in _NEVER_EMPTY}
+    return {**known, **kept}
+
+
+def service_name(variables: Mapping[str, str] = os.environ) -> str:
+    """Return the name that the user gives the service, or `DEFAULT_SERVICE`.
+
+    Args:
+        variables: Environment variables; `OTEL_SERVICE_NAME` wins over
+            `OTEL_RESOURCE_ATTRIBUTES`.
+
+    Raises:
+        ValueError: `OTEL_RESOURCE_ATTRIBUTES` is malformed.
+    """
+    name = variables.get("OTEL_SERVICE_NAME", "").strip()
+    return name or _given(variables).get("service.name") or DEFAULT_SERVICE
+
+
+def _host(environment: Mapping[str, Any]) -> dict[str, Any]:
+    name = environment.get("host") or _UNKNOWN_HOST
+    machine = str(environment.get("machine") or "").lower()
+    return {
+        # Jaeger's API for its pages tells machines apart by `ip` alone, and would take
+        # spans without it for those of machines whose clocks differ.
+        "ip": "127.0.0.1",
+        "host.id": environment.get("host_id") or host_id_of(str(name)),
+        "host.name": name,
+        "host.arch": _ARCHITECTURES.get(machine, machine),
+    }
+
+
+def _system(environment: Mapping[str, Any]) -> dict[str, Any]:
+    # `platform.platform()` begins with the system's name: Linux-6.18-x86_64-…
+    system = str(environment.get("os") or "").partition("-")[0].lower()
+    return {
+        "os.type": _SYSTEMS.get(system, system),
+        "process.runtime.name": str(environment.get("python_implementation") or "").lower(),
+        "telemetry.sdk.name": "xsp",
+        "telemetry.sdk.language": "python",
+        "telemetry.sdk.version": __version__,
+    }
+
+
+def _versions(environment: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for package, version in (environment.get("versions") or {}).items():
+        if package not in _OWN_TOOLS:
+            yield f"xsp.versions.{package}", version
+
+
+def _devices(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of the GPUs, each thing once where they are alike.
+
+    The conventions have `hw.*` for the metrics of a single component only, and a
+    resource stands for all of them.
+    """
+    gpus = environment.get("gpus") or ()
+    if not gpus:
+        return {}
+    told: dict[str, Any] = {"xsp.gpu.count": len(gpus)}
+    for field in ("name", "driver", "memory"):
+        values = (str(gpu[field]) for gpu in gpus if field in gpu)
+        told[f"xsp.gpu.{field}"] = "; ".join(dict.fromkeys(values))
+    return told
+
+
+def _given(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return what `OTEL_RESOURCE_ATTRIBUTES` says: `key=value,…`, percent-encoded."""
+    parts = variables.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
+    return dict(_pair(part.strip()) for part in parts if part.strip())
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, separator, value = (part.strip() for part in text.partition("="))
+    if separator and key and not _MALFORMED.search(text):
+        with suppress(UnicodeError):
+            return _decoded(key), _decoded(value)
+    raise ValueError(
+        f"OTEL_RESOURCE_ATTRIBUTES holds {text!r}, which is not key=value: write "
+        "key1=value1,key2=value2, with commas and per cent signs as %2C and %25"
+    )
+
+
+def _decoded(text: str) -> str:
+    decoded = unquote(text, errors="strict")
+    decoded.encode()  # bytes of the environment that are no UTF-8 cannot be handed over
+    return decoded

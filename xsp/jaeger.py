@@ -1,0 +1,189 @@
+"""Jaeger on this machine: finds the program and runs it with the configuration that xsp ships."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from xsp.errors import XspError
+
+RELEASE = "2.13.0"  # as in docker-compose.yml and scripts/build-jaeger
+
+CONFIGURATION = Path(__file__).with_name("jaeger.yaml")
+UI_CONFIGURATION = Path(__file__).with_name("jaeger-ui.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port that Jaeger listens on.
+
+    Attributes:
+        variable: Environment variable of jaeger.yaml that sets another one.
+        default: The number where it is not set.
+        purpose: What it is for.
+    """
+
+    variable: str
+    default: int
+    purpose: str
+
+    def number(self, environment: Mapping[str, str]) -> int:
+        """Return the number that holds in an environment.
+
+        Raises:
+            XspError: The variable is not a port.
+        """
+        text = environment.get(self.variable) or str(self.default)
+        if not text.isascii() or not text.isdigit() or int(text) > 65535:
+            raise XspError(f"{self.variable} is {text!r}, not a port: set a number up to 65535")
+        return int(text)
+
+
+UI = Port("XSP_JAEGER_UI_PORT", 16686, "its pages")
+OTLP_GRPC = Port("XSP_JAEGER_OTLP_GRPC_PORT", 4317, "traces over gRPC")
+OTLP_HTTP = Port("XSP_JAEGER_OTLP_HTTP_PORT", 4318, "traces over HTTP")
+HEALTH = Port("XSP_JAEGER_HEALTH_PORT", 13133, "its health")
+QUERY = Port("XSP_JAEGER_QUERY_PORT", 16685, "queries over gRPC")
+PORTS = (UI, OTLP_GRPC, OTLP_HTTP, HEALTH, QUERY)
+
+
+def find() -> Path | None:
+    """Return the program: what XSP_JAEGER names, on the PATH, or as scripts/build-jaeger made it.
+
+    Raises:
+        XspError: XSP_JAEGER names something that cannot be run.
+    """
+    named = os.environ.get("XSP_JAEGER")
+    if named:
+        if not shutil.which(named):
+            raise XspError(f"XSP_JAEGER is {named!r}, which cannot be run: name the program Jaeger")
+        return Path(named)
+    found = shutil.which("jaeger") or shutil.which(_built())
+    return Path(found) if found else None
+
+
+def command(program: Path) -> list[str]:
+    """Return the command line that starts Jaeger in the foreground."""
+    return [str(program), "--config", str(CONFIGURATION)]
+
+
+def environment(data: Path, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables to start it with; what is `inherited` goes before xsp's defaults.
+
+    Args:
+        data: Folder for the traces.
+        inherited: Variables of the caller.
+    """
+    defaults = {"XSP_JAEGER_DATA": str(data), "XSP_JAEGER_UI_CONFIG": str(UI_CONFIGURATION)}
+    # Jaeger takes a variable that is set to nothing for nothing, and not for its default.
+    ours = ("XSP_JAEGER", "JAEGER_LISTEN_HOST")
+    given = {name: text for name, text in inherited.items() if text or not name.startswith(ours)}
+    return defaults | given
+
+
+def folder() -> Path:
+    """Return where traces are kept unless XSP_JAEGER_DATA says otherwise."""
+    home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(home).expanduser() / "xsp" / "jaeger"
+
+
+def run(say: Callable[[str], None]) -> NoReturn:
+    """Become Jaeger, in the foreground: its signals, output and exit code are then its own.
+
+    Args:
+        say: Takes one line for the user.
+
+    Raises:
+        XspError: There is no such program or it cannot be started, a port is taken, or the
+            folder cannot be made.
+    """
+    program = find()
+    if program is None:
+        raise XspError(absence())
+    variables = environment(folder())
+    check_ports(variables)
+    _make(Path(variables["XSP_JAEGER_DATA"]))
+    for line in greeting(variables):
+        say(line)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(program, command(program), variables)
+    except OSError as error:
+        raise XspError(
+            f"{program} cannot be started: {error.strerror or error}; it has to be Jaeger "
+            f"{RELEASE} for this machine"
+        ) from error
+
+
+def greeting(variables: Mapping[str, str]) -> Iterator[str]:
+    """Yield what a user needs to know while Jaeger starts."""
+    host = _host(variables)
+    yield f"Jaeger's pages: http://{host}:{UI.number(variables)}"
+    yield f"send a trace:   xsp export FILE --to otlp://{host}:{OTLP_GRPC.number(variables)}"
+    yield f"traces are kept in {variables['XSP_JAEGER_DATA']}; Ctrl-C stops it"
+
+
+def absence() -> str:
+    """Return what to do where there is no Jaeger."""
+    return (
+        "there is no program called jaeger here. Any of these brings one: "
+        "`docker compose up -d` beside xsp's docker-compose.yml (then `xsp jaeger` is not needed); "
+        f"Jaeger {RELEASE} from jaegertracing.io/download, unpacked somewhere on the PATH "
+        "(or named by XSP_JAEGER); `scripts/build-jaeger` in xsp's source, where Go is installed"
+    )
+
+
+def check_ports(variables: Mapping[str, str]) -> None:
+    """Verify that every port is free.
+
+    Raises:
+        XspError: One is not; it says which, and what to do.
+    """
+    for port in PORTS:
+        number = port.number(variables)
+        reason = _unusable(variables.get("JAEGER_LISTEN_HOST") or "127.0.0.1", number)
+        if reason:
+            raise XspError(
+                f"Jaeger cannot have port {number} for {port.purpose}: {reason}. Perhaps one runs "
+                f"already, then look at http://{_host(variables)}:{UI.number(variables)}; "
+                f"otherwise set {port.variable} to another port"
+            )
+
+
+def _unusable(host: str, number: int) -> str | None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As Jaeger does it: connections that have just ended do not hold the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), number))
+        except OSError as error:
+            return str(error.strerror or error)
+    return None
+
+
+def _host(variables: Mapping[str, str]) -> str:
+    host = variables.get("JAEGER_LISTEN_HOST") or "127.0.0.1"
+    return "127.0.0.1" if host in ("0.0.0.0", "[::]", "::") else host
+
+
+def _built() -> str:
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return str(Path(home).expanduser() / "xsp" / f"jaeger-{RELEASE}" / "jaeger")
+
+
+def _make(data: Path) -> None:
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise XspError(
+            f"{data} cannot be made for the traces: {error.strerror or error}; "
+            "set XSP_JAEGER_DATA to a folder of yours"
+        ) from error
