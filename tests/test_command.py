@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otlp_server import Server, free_port, refusing, serving
 
 import xsp
-from xsp import cli
+from xsp import cli, command
 
 Said = pytest.CaptureFixture[str]
 
@@ -266,3 +266,11 @@ def test_jaeger_that_is_not_there_is_said_with_what_brings_one(
     monkeypatch.setattr("xsp.jaeger.find", lambda: None)
     assert cli.run(["jaeger"]) == cli.NOT_MEASURED
     assert "docker compose up -d" in capsys.readouterr().err
+
+
+def test_long_silence_is_explained(
+    saved: str, monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    monkeypatch.setattr(command, "_PATIENCE_S", 0.1)
+    assert cli.run(["export", saved, "--to", f"otlp://127.0.0.1:{free_port()}"]) == 4
+    assert "still sending" in capsys.readouterr().err

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from xsp.trace import Trace
 
 NOT_EXPORTED = 4
+
+_PATIENCE_S = 2.0
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -157,9 +161,23 @@ def deliver(
     most: int | Literal["auto"] | None = None if options["full"] else options["max_spans"] or "auto"
 
     def export_to(destination: str | None) -> Delivery:
-        return trace.export(destination, max_spans=most, runs=runs)
+        with _patience():
+            return trace.export(destination, max_spans=most, runs=runs)
 
     _each(export_to, destinations, as_json=as_json)
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Say that it is still being tried, if the block takes long."""
+    note = "still sending: it is tried until OTEL_EXPORTER_OTLP_TIMEOUT, by default 10 s a request"
+    timer = threading.Timer(_PATIENCE_S, click.echo, [note], {"err": True})
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def _send_spooled(file: Path | None, options: dict[str, Any]) -> None:
@@ -172,7 +190,12 @@ def _send_spooled(file: Path | None, options: dict[str, Any]) -> None:
     files = (file,) if file else spool_files()
     if not files:
         click.echo("nothing is spooled", err=True)
-    _each(lambda path: send_spool(path, *to), files, as_json=options["as_json"])
+
+    def send(path: Path) -> Delivery:
+        with _patience():
+            return send_spool(path, *to)
+
+    _each(send, files, as_json=options["as_json"])
 
 
 def _each(work: Callable[[T], Delivery], items: Iterable[T], *, as_json: bool) -> None:

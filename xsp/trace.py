@@ -206,8 +206,8 @@ class Trace:
                 what Jaeger's UI bears, and no limit for Perfetto and Parquet.
             runs: Whether to export a typical run of every rung as well, as a trace of its
                 own that the spans link to.
-            parent: W3C `traceparent` of the span to hang the root under, if the trace
-                was not measured inside of one.
+            parent: W3C `traceparent` of the span to hang the root under, instead of
+                the one that the trace was measured inside of.
 
         Returns:
             What was sent, and what of it was accepted.

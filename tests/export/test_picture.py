@@ -107,11 +107,12 @@ def test_root_hangs_under_the_callers_span() -> None:
     assert only(one)["parent_span_id"][0] == 0x00F067AA0BA902B7
 
 
-def test_measured_inside_a_span_wins_over_exported_inside_one() -> None:
+def test_parent_that_is_given_wins_over_the_one_that_was_measured_inside_of() -> None:
     other = PARENT.replace("00f067aa0ba902b7", "00f067aa0ba902b8")
     assert only(picture(model(), parent=other))["parent_span_id"][0] == 0x00F067AA0BA902B8
-    one = picture(model(traceparent=PARENT), parent=other)
-    assert only(one)["parent_span_id"][0] == 0x00F067AA0BA902B7
+    one = picture(model(traceparent=PARENT, tracestate="vendor=1"), parent=other)
+    assert only(one)["parent_span_id"][0] == 0x00F067AA0BA902B8
+    assert one.trace_state == ""
 
 
 def test_same_trace_has_the_same_ids_and_another_has_others() -> None:

@@ -72,8 +72,8 @@ def export(
             what Jaeger's UI bears, but no limit for Perfetto and Parquet.
         runs: Whether to export a typical run of every rung as well, as a trace of its
             own that the spans link to.
-        parent: W3C `traceparent` of the span to hang the root under, for a trace that
-            was not measured inside of one.
+        parent: W3C `traceparent` of the span to hang the root under, instead of
+            the one that the trace was measured inside of.
 
     Raises:
         ExportError: Not every span arrived; the message counts them.

@@ -117,9 +117,8 @@ class Picture:
         linked: tuple[Linked, ...] = (),
     ) -> None:
         spans = reduced.spans
-        traceparent = metadata.get("traceparent") or parent
-        self.identity = identity(spans, metadata, traceparent)
-        self.trace_state = str(metadata.get("tracestate") or "") if traceparent else ""
+        self.identity = identity(spans, metadata, parent or metadata.get("traceparent"))
+        self.trace_state = "" if parent else str(metadata.get("tracestate") or "")
         self._reduced = reduced
         self._metadata = metadata
         self._linked = linked
