@@ -24,7 +24,7 @@ demo: $(VENV)/.runtime  ## Profile ResNet-50 on every level that this machine ha
 	@echo "                                          in Jaeger, http://localhost:16686 (no Docker: xsp jaeger)"
 
 test: $(VENV)/.development  ## Run the whole test suite, with the coverage gate
-	$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --cov --cov-report=term $(ARGS)
 
 check: $(VENV)/.development  ## Check format, lint, types and import rules
 	$(BIN)/ruff format --check .
