@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ class Step:
     own_ns: int = 1_000
     thread: int = MAIN
     twice: bool = False  # a call of the runtime with one of the driver in it, of one id
+    endless: bool = False  # its library does not tell when it ends
 
 
 @dataclass
@@ -148,7 +150,7 @@ class Gpu:
         for each in step.steps:
             self._step(each, inner, outside if step.kind is Kind.LAUNCH else inner)
             self.now += own
-        row.update(start_ns=begin, end_ns=self.now)
+        row.update(start_ns=begin, end_ns=None if step.endless else self.now)
         if recorded:
             self.rows.append(row)
         self.now += cost - cost // 2
@@ -270,6 +272,24 @@ def models(draw: st.DrawFn) -> tuple[Step, ...]:
     """Draw what one evaluation does, on one thread or two."""
     main = draw(st.lists(steps(), min_size=1, max_size=3))
     return (*main, *draw(st.lists(steps(thread=WORKER, depth=2), max_size=2)))
+
+
+def endless(model: Sequence[Step]) -> tuple[Step, ...]:
+    """Return the model with calls without an end wherever launches tell it rightly.
+
+    That is where a call holds launches alone, and no launch of the same span follows it.
+    """
+    return tuple(
+        replace(
+            step,
+            steps=endless(step.steps),
+            endless=step.kind is Kind.CALL
+            and len(step.steps) > 0
+            and all(inner.kind is Kind.LAUNCH for inner in step.steps)
+            and (after is None or after.kind is not Kind.LAUNCH or after.thread != step.thread),
+        )
+        for step, after in zip_longest(model, model[1:])
+    )
 
 
 def walk(model: Sequence[Step]) -> Iterator[Step]:

@@ -414,3 +414,18 @@ def test_the_statistic_can_be_chosen(write: Write, tmp_path: Path) -> None:
     line = ["profile", write(WORK) + ":work", *QUICK, "--statistic", "min", "-o", "m.xsp"]
     assert cli.run(line) == cli.OK
     assert xsp.load(tmp_path / "m.xsp").metadata["plan"]["statistic"] == "min"
+
+
+def test_file_of_that_name_is_said_to_be_replaced(write: Write, capsys: Said) -> None:
+    command = ["profile", f"{write(WORK)}:work", *QUICK]
+    assert cli.run(command) == cli.OK
+    assert "saved to work.xsp" in capsys.readouterr().err
+    assert cli.run(command) == cli.OK
+    assert "it took the place of an older work.xsp" in capsys.readouterr().err
+
+
+def test_module_can_be_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "xsp", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

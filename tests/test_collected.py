@@ -33,6 +33,7 @@ def some() -> Collected:
             Run(BARE, 100, round=0),
             Run(PIPELINE, 100, tree()[:1], round=0),
             Run(LAYER, 100, tree(), round=1),
+            Run(replace(LAYER, aside="counters"), 900, tree(9), round=1),
         ),
         problems=(Problem("provider", "the buffer was full"),),
         subject="Net",

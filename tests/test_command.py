@@ -12,6 +12,7 @@ from otlp_server import Server, free_port, refusing, serving
 
 import xsp
 from xsp import cli, command
+from xsp.testing import replay
 
 Said = pytest.CaptureFixture[str]
 
@@ -123,6 +124,19 @@ def test_unknown_destination_lists_those_there_are(saved: str, to: str, capsys: 
     said = capsys.readouterr().err
     assert "otlp://host:4317" in said
     assert "secret" not in said
+
+
+@pytest.mark.parametrize(
+    ("to", "meant"),
+    [
+        ("localhost:4317", "otlp://localhost:4317"),
+        ("http://localhost:4318", "otlp+http://localhost:4318"),
+        ("r18.perfeto.json", "r18.perfetto.json"),
+    ],
+)
+def test_likely_destination_is_proposed(saved: str, to: str, meant: str, capsys: Said) -> None:
+    assert cli.run(["export", saved, "--to", to]) == cli.USAGE
+    assert f"did you mean {meant}?" in " ".join(capsys.readouterr().err.split())
 
 
 def test_refused_spans_are_spooled_and_sent_later_under_the_same_ids(
@@ -274,3 +288,36 @@ def test_long_silence_is_explained(
     monkeypatch.setattr(command, "_PATIENCE_S", 0.1)
     assert cli.run(["export", saved, "--to", f"otlp://127.0.0.1:{free_port()}"]) == 4
     assert "still sending" in capsys.readouterr().err
+
+
+PREDICT = "import xsp\ndef run():\n    with xsp.span('part'):\n        return sum(range(99))\n"
+
+
+def test_record_keeps_what_becomes_the_trace(tmp_path: Path, capsys: Said) -> None:
+    target, to = tmp_path / "predict.py", tmp_path / "predict.xsprec"
+    target.write_text(PREDICT)
+    said = ["record", f"{target}:run", "--levels", "1", "--runs", "2", "-o", str(to)]
+    assert cli.run(said) == cli.OK
+    assert "xsp.testing.replay" in capsys.readouterr().err
+    trace = replay(to)
+    trace.check()
+    assert trace.spans["name"].to_list() == ["run", "part"]
+    assert trace.spans["runs"][0] == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "content", "code"),
+    [
+        ("predict.py", PREDICT, cli.USAGE),
+        ("predict.py:missing", PREDICT, cli.USAGE),
+        ("predict.py:run", "def run():\n    raise OSError('no data')\n", cli.TARGET_FAILED),
+    ],
+)
+def test_record_says_what_is_wrong_with_its_target(
+    tmp_path: Path, capsys: Said, target: str, content: str, code: int
+) -> None:
+    (tmp_path / "predict.py").write_text(content)
+    to = tmp_path / "predict.xsprec"
+    assert cli.run(["record", str(tmp_path / target), "--levels", "1", "-o", str(to)]) == code
+    assert capsys.readouterr().err
+    assert not to.exists()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +22,31 @@ def usage(work: Callable[[], T]) -> T:
         return work()
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+class TargetFailed(click.ClickException):
+    """The target raised; its traceback has been shown."""
+
+    exit_code = 1
+
+
+@contextmanager
+def target_failures(target: str) -> Iterator[None]:
+    """Make what can go wrong with a target an error of the command line.
+
+    Raises:
+        click.UsageError: There is no such target.
+        TargetFailed: It raised.
+    """
+    from xsp.errors import TargetFailedError, UnknownTargetError  # noqa: PLC0415
+
+    try:
+        yield
+    except UnknownTargetError as error:
+        raise click.UsageError(str(error)) from error
+    except TargetFailedError as error:
+        click.echo(error.traceback, err=True, nl=False)
+        raise TargetFailed(f"{target} could not be measured: {error}") from error
 
 
 class TargetCommand(click.Command):

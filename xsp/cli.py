@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from xsp import command
-from xsp.argument import TargetCommand, complete_target, usage
+from xsp.argument import TargetCommand, TargetFailed, complete_target, target_failures, usage
 
 if TYPE_CHECKING:
     from xsp.errors import ExportError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xsp.target import Spec
     from xsp.trace import Trace
 
-OK, TARGET_FAILED, USAGE, NOT_MEASURED, INTERRUPTED = 0, 1, 2, 3, 130
+OK, TARGET_FAILED, USAGE, NOT_MEASURED, INTERRUPTED = 0, TargetFailed.exit_code, 2, 3, 130
 
 _HELP = """\b
 Profile machine-learning models across the stack, without the profiler in the numbers.
@@ -33,6 +33,7 @@ Profile machine-learning models across the stack, without the profiler in the nu
   xsp export resnet50.xsp               to Jaeger, any OTLP endpoint, or another file format
   xsp jaeger                            start a Jaeger on this machine
   xsp doctor                            what this machine can measure, and how well
+  xsp record torchvision:resnet50       keep the raw records, for tests of xsp itself
 """
 
 _EPILOG = """\b
@@ -58,10 +59,6 @@ Shell completion, for bash (zsh and fish alike), in ~/.bashrc:
 @click.version_option(package_name="xsp")
 def cli() -> None:
     """Hold the commands."""
-
-
-class _TargetFailed(click.ClickException):
-    exit_code = TARGET_FAILED
 
 
 _PROFILE_HELP = """Measure TARGET on every rung, print its tree and save its trace.
@@ -223,6 +220,7 @@ def doctor(*, as_json: bool) -> None:
 
 cli.add_command(command.export)
 cli.add_command(command.jaeger)
+cli.add_command(command.record)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -289,17 +287,9 @@ _NOT_FOR_SCRIPTS = {
 
 def _measure(spec: Spec, settings: Settings, *, isolate: bool) -> Trace:
     from xsp import isolate as isolation  # noqa: PLC0415
-    from xsp.errors import TargetFailedError, UnknownTargetError  # noqa: PLC0415
 
-    try:
-        if isolate:
-            return isolation.measure(spec, settings)
-        return isolation.measure_here(spec, settings)
-    except UnknownTargetError as error:
-        raise click.UsageError(str(error)) from error
-    except TargetFailedError as error:
-        click.echo(error.traceback, err=True, nl=False)
-        raise _TargetFailed(f"{spec.target} could not be measured: {error}") from error
+    with target_failures(spec.target):
+        return (isolation.measure if isolate else isolation.measure_here)(spec, settings)
 
 
 def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> int:
@@ -355,8 +345,10 @@ def _save(trace: Trace, spec: Spec, options: dict[str, Any]) -> None:
     path = options["output"]
     if path is None and options["as_json"]:
         return
-    saved = trace.save(path or Path(f"{spec.name}.xsp"))
-    click.echo(f"saved to {saved}; print it again with: xsp show {saved}", err=True)
+    path = path or Path(f"{spec.name}.xsp")
+    said = "it took the place of an older" if path.exists() else "saved to"
+    saved = trace.save(path)
+    click.echo(f"{said} {saved}; print it again with: xsp show {saved}", err=True)
 
 
 def _fail(message: str, code: int) -> int:

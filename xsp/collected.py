@@ -145,6 +145,7 @@ def _run_facts(run: Run) -> dict[str, Any]:
     return {
         "kinds": sorted(kind.value for kind in run.rung.kinds),
         "detail": run.rung.detail,
+        "aside": run.rung.aside,
         "latency_ns": run.latency_ns,
         "round": run.round,
         "host_ns": run.host_ns,
@@ -152,7 +153,7 @@ def _run_facts(run: Run) -> dict[str, Any]:
 
 
 def _run(fact: Mapping[str, Any], rows: pl.DataFrame | None) -> Run:
-    rung = Rung(frozenset(Kind(kind) for kind in fact["kinds"]), detail=fact["detail"])
+    rung = Rung(frozenset(Kind(kind) for kind in fact["kinds"]), fact["detail"], fact["aside"])
     return Run(rung, fact["latency_ns"], rows, round=fact["round"], host_ns=fact["host_ns"])
 
 

@@ -1,4 +1,4 @@
-"""The commands that take a trace elsewhere: `xsp export` and `xsp jaeger`."""
+"""The commands that take a trace, or its records, elsewhere: `xsp export`, `jaeger`, `record`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from xsp.argument import usage
+from xsp.argument import TargetCommand, complete_target, target_failures, usage
 
 if TYPE_CHECKING:
     from xsp.export.delivery import Delivery
@@ -63,6 +63,13 @@ _JAEGER_EPILOG = """\b
 Examples:
   xsp jaeger                            then, in another terminal:
   xsp export resnet50.xsp
+"""
+
+
+_RECORD_EPILOG = """\b
+Examples:
+  xsp record torchvision:resnet50 --levels 4 --device cuda
+  xsp record transformers:bert -o bert.xsprec
 """
 
 
@@ -127,6 +134,49 @@ def jaeger() -> int:
     from xsp import jaeger as server  # noqa: PLC0415
 
     return server.run(click.echo)
+
+
+@click.command(cls=TargetCommand, epilog=_RECORD_EPILOG)
+@click.argument("target", shell_complete=complete_target)
+@click.option("--levels", default="3", show_default=True, metavar="LEVELS", help="As for profile.")
+@click.option("--batch", type=click.IntRange(min=1), help="Batch size of a model.  [default: 1]")
+@click.option("--device", help="Where a model runs: cpu, cuda, cuda:1.  [default: cpu]")
+@click.option("--train", is_flag=True, help="Record a training step.")
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Evaluations on each rung; the records of each are kept.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where to save the records.  [default: NAME.xsprec]",
+)
+def record(target: str, **options: Any) -> None:
+    """Measure TARGET in this process, and keep the raw records of all its levels.
+
+    A recording is no trace yet: xsp.testing.replay makes one of it, on any machine, with or
+    without the devices. TARGET is what it is for xsp profile, but no script.
+    """
+    from xsp.plan import settings_of  # noqa: PLC0415
+    from xsp.recording import record_target  # noqa: PLC0415
+    from xsp.target import Spec  # noqa: PLC0415
+
+    spec = Spec(target, (), options["batch"], options["device"], train=options["train"])
+    settings = usage(lambda: settings_of(options["levels"], runs=options["runs"]))
+    if usage(lambda: spec.kind) == "script":
+        raise click.UsageError(f"{target} is a script; give path.py:function to record a part")
+    with target_failures(target):
+        recording = record_target(spec, settings)
+    saved = recording.save(options["output"] or Path(f"{spec.name}.xsprec"))
+    click.echo(
+        f"saved to {saved}; make its trace with: xsp.testing.replay({str(saved)!r})", err=True
+    )
 
 
 def check_options(options: dict[str, Any], destinations: Sequence[str]) -> None:

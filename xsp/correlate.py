@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from xsp.backward import derive_backward
+from xsp.ending import end_with_launches
 from xsp.launch import attach, part_launched
 from xsp.level import EXECUTIONS, Kind
 from xsp.location import settle_places
@@ -62,7 +63,8 @@ def correlate(roots: SpanRows, rows: SpanRows) -> Correlated:
     in time that lies; without one, or if that is not among the rows of the same
     root, the innermost row that encloses it on its own thread, else the root.
     A row with neither thread nor device is taken to be on its root's thread; for library
-    calls, and for times that are uncertain, see `xsp.location`.
+    calls, and for times that are uncertain, see `xsp.location`; for rows without an end
+    `xsp.ending`.
 
     Args:
         roots: Evaluations, of kind pipeline, one after the other in time.
@@ -79,6 +81,7 @@ def correlate(roots: SpanRows, rows: SpanRows) -> Correlated:
     if not roots.height:
         return Correlated((), 0, rows.height)
     in_time = np.lexsort(_numbers(roots, "end_ns", "start_ns"))
+    rows = end_with_launches(roots[in_time], rows)
     rows, executions = part_launched(rows)
     rows, ambiguous = settle_places(roots[in_time], rows)
     placed = _place(roots[in_time], rows)

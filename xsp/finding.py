@@ -55,6 +55,7 @@ def problems(evidence: Evidence, apart: float) -> tuple[Problem, ...]:
         _executions_vary(evidence),
         _unmatched(evidence),
         _unseen(evidence),
+        _endless(evidence),
         _processes_differ(apart),
         _residual(evidence),
         _prediction(evidence),
@@ -66,7 +67,7 @@ def problems(evidence: Evidence, apart: float) -> tuple[Problem, ...]:
 
 def _carries_overhead(evidence: Evidence) -> Problem | None:
     spans, found = evidence.structure, evidence.found
-    missing = ~found.exact & ~_lost(evidence)
+    missing = ~found.exact & ~_lost(evidence) & ~_unended(evidence)
     if not missing.any():
         return None
     kinds = _kinds(spans, np.flatnonzero(missing))
@@ -89,6 +90,28 @@ def _unseen(evidence: Evidence) -> Problem | None:
         f"{counted(int(lost.sum()), 'span')} not seen in any run of the rung that is to measure "
         f"it ({names}): the latency comes from a deeper rung and is less exact",
     )
+
+
+def _endless(evidence: Evidence) -> Problem | None:
+    endless = _unended(evidence)
+    if not endless.any():
+        return None
+    names = _examples([str(evidence.structure.rows["name"][int(i)]) for i in endless.nonzero()[0]])
+    if evidence.steps[-1].order < Kind.LAUNCH.order:
+        why = "they end with their last launch, and launches were not recorded; levels=4 does that"
+    else:
+        why = "they end with their last launch, and no launch was seen in them"
+    return Problem(
+        "no-end",
+        f"the latency of {counted(int(endless.sum()), 'call')} ({names}) is not known: their "
+        f"library tells only when they begin; {why}",
+    )
+
+
+def _unended(evidence: Evidence) -> NDArray[np.bool_]:
+    """Tell which spans were recorded without an end, and found none."""
+    unended: NDArray[np.bool_] = evidence.structure.ended & np.isnan(evidence.found.value_ns)
+    return unended
 
 
 def _lost(evidence: Evidence) -> NDArray[np.bool_]:
@@ -261,7 +284,8 @@ def _wide_interval(evidence: Evidence) -> Problem | None:
     return Problem(
         "wide-interval",
         f"the model's latency is only known to ±{half / max(found.value_ns[0], 1.0):.0%} "
-        f"({found.runs[0]} runs): more runs, or a quieter machine, would change that",
+        f"({found.runs[0]} runs): more runs, or a quieter machine, would change that; "
+        "`xsp doctor` says what disturbs this one",
     )
 
 

@@ -122,10 +122,10 @@ def climb(runs: Sequence[Run], seen: Observations, *, factors: dict[int, float])
         factors: What the times of each process are multiplied by.
     """
     place = {id(run): i for i, run in enumerate(seen.runs)}
-    orders = sorted({run.rung.order for run in runs if not run.rung.detail})
+    orders = sorted({run.rung.order for run in runs if run.rung.timed})
     steps = []
     for order in orders:
-        group = tuple(run for run in runs if run.rung.order == order and not run.rung.detail)
+        group = tuple(run for run in runs if run.rung.order == order and run.rung.timed)
         if order >= 0:
             group = tuple(run for run in group if id(run) in place)
         if not group:
@@ -226,9 +226,10 @@ class Ladder:
         nothing = np.zeros(len(spans.parent))
         if step.order < 0:
             return Cost(None, _NOBODY, nothing[:0], nothing, nothing, nothing)
-        pinned = spans.order <= (above.order if above else -1)
+        before = above.order if above else -1
+        pinned = spans.order <= before
         pinned[0] = True
-        own = ~pinned & (spans.order <= step.order) & spans.paid
+        own = ~pinned & (spans.first > before) & (spans.first <= step.order) & spans.paid
         if above is None:
             return Cost(None, _NOBODY, nothing[:0], np.where(own, np.nan, 0.0), nothing, nothing)
         pin = np.maximum(spans.pins(pinned), 0)
@@ -321,8 +322,9 @@ def _removed(
     """Return what recording added to each span, and its standard error.
 
     A derived span begins with its first operator and ends with its last: the cost
-    of one of those inside it lies outside.
+    of one of those inside it lies outside; where launches only end it, half of one's.
     """
     inside = structure.nested((cost.charge_ns > 0).astype(float))
-    part = np.where(structure.derived & (inside > 0), (inside - 1) / np.maximum(inside, 1), 1.0)
+    outside = structure.derived + structure.ended / 2
+    part = np.where(inside > 0, (inside - outside) / np.maximum(inside, 1), 1.0)
     return overhead * part, error * part

@@ -84,6 +84,26 @@ def collect(
 ) -> Collected:
     """Measure a callable in this process and return the runs, not yet merged.
 
+    Arguments and errors are those of `visit_all`.
+    """
+    return collected_by(
+        *visit_all(function, args, kwargs, settings=settings, rungs=rungs, progress=progress)
+    )
+
+
+def visit_all(
+    function: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    settings: Settings,
+    rungs: Sequence[str] | None = None,
+    progress: bool | Progress | None = None,
+) -> tuple[Session, Selection, str]:
+    """Measure a callable in this process; return the session, what took part, and the subject.
+
+    Nothing is interpreted yet.
+
     Args:
         function: What is called.
         args: Its arguments.
@@ -105,7 +125,7 @@ def collect(
     title = f"measuring {call.subject}"
     with exclusively(title), progress_bar(progress, title) as tell:
         carry_out(Plan(chosen, settings, repeatable=True), session, call, tell)
-    return collected_by(session, selection, call.subject)
+    return session, selection, call.subject
 
 
 def rung_names(settings: Settings) -> list[str]:

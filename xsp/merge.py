@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -62,7 +63,7 @@ def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
     """
     if statistic not in STATISTICS:
         raise ValueError(f"there is no statistic {statistic!r}; there are {', '.join(STATISTICS)}")
-    if not any(run.rows is not None and not run.rung.detail for run in runs):
+    if not any(run.rows is not None and run.rung.timed for run in runs):
         raise MeasurementError(
             "nothing to merge: no run recorded a span; was the model called while profiling?"
         )
@@ -164,7 +165,8 @@ def _self_times(structure: Structure, latency: Floats) -> Floats:
     thread = structure.rows["thread"].fill_null(-1).to_numpy()
     parent = structure.parent
     child = np.flatnonzero((parent >= 0) & (thread == thread[parent]))
-    inside = np.bincount(parent[child], weights=latency[child], minlength=len(parent))
+    known = np.nan_to_num(latency[child])
+    inside = np.bincount(parent[child], weights=known, minlength=len(parent))
     own: Floats = np.maximum(latency - inside, 0.0)
     return own
 
@@ -228,9 +230,8 @@ def _rungs(
                 "share_high_ns": share.high_ns if share else float("nan"),
             }
         )
-    detail = [run for run in runs if run.rung.detail]
-    if detail:
-        rows.append({"rung": "detail", "runs": len(detail)})
+    untimed = Counter(run.rung.name for run in runs if not run.rung.timed)
+    rows += [{"rung": name, "runs": count} for name, count in untimed.items()]
     return pl.DataFrame(rows, infer_schema_length=None).with_columns(
         pl.col(pl.Float64).fill_nan(None)
     )

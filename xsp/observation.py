@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from xsp.level import Kind
 from xsp.path import Keys, path_keys
+from xsp.row import ENDED_BY_LAUNCH
 from xsp.run import Run
 from xsp.summary import standard_error, trimmed_mean
 
@@ -33,6 +34,7 @@ class Observations:
         key: Hash of each row's path.
         order: Order of the rung that each row's latency is taken from.
         recorded: Whether a row was recorded, or derived from what was.
+        endless: Whether its library did not tell when it ended, and no launch did.
         host: Whether it ran on a thread, or else on a device.
         start_ns: From the root's start.
         end_ns: The same.
@@ -44,6 +46,7 @@ class Observations:
     key: Keys
     order: Ints
     recorded: Bools
+    endless: Bools
     host: Bools
     start_ns: Ints
     end_ns: Ints
@@ -63,22 +66,24 @@ def observe(runs: Sequence[Run]) -> Observations:
     origin = np.repeat(first[:-1], heights)
     parent = rows["parent"].to_numpy().astype(np.int64)
     parent = np.where(parent < 0, -1, parent + origin)
-    start = rows["start_ns"].to_numpy()
+    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    by_launch = rows.select(ENDED_BY_LAUNCH).to_series().to_numpy()
     return Observations(
         runs=runs,
         first=first,
         parent=parent,
         key=path_keys(rows.with_columns(parent=parent)),
         order=_ORDERS[rows["rung"].to_physical().to_numpy()],
-        recorded=(rows["kind"] == rows["rung"]).to_numpy(),
+        recorded=(rows["kind"] == rows["rung"]).to_numpy() | by_launch,
+        endless=by_launch & (start == end),
         host=rows["thread"].is_not_null().to_numpy(),
         start_ns=start - start[origin],
-        end_ns=rows["end_ns"].to_numpy() - start[origin],
+        end_ns=end - start[origin],
     )
 
 
 def durations(seen: Observations, members: Sequence[int], *, columns: Keys) -> Floats:
-    """Return `[runs, spans]`: how long each span took, NaN where a run lacks it.
+    """Return `[runs, spans]`: how long each span took, NaN where a run does not tell.
 
     Args:
         seen: All rows.
@@ -89,6 +94,7 @@ def durations(seen: Observations, members: Sequence[int], *, columns: Keys) -> F
     for i, run in enumerate(members):
         rows = seen.of(run)
         place, known = columns_of(seen.key[rows], columns)
+        known &= ~seen.endless[rows]
         matrix[i, place[known]] = (seen.end_ns[rows] - seen.start_ns[rows])[known]
         if known[0]:
             matrix[i, place[0]] = seen.runs[run].latency_ns
@@ -134,7 +140,7 @@ def process_factors(runs: Sequence[Run]) -> tuple[dict[int, float], float]:
     """
     bare: dict[int, list[int]] = {}
     for run in runs:
-        if run.rung.order < 0 and not run.rung.detail:
+        if run.rung.order < 0 and run.rung.timed:
             bare.setdefault(run.process, []).append(run.latency_ns)
     samples = {p: np.array(times, dtype=float)[:, None] for p, times in bare.items()}
     samples = {p: times for p, times in samples.items() if len(times) >= 3}

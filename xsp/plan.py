@@ -119,7 +119,7 @@ class Plan:
     first and last.
 
     Args:
-        rungs: The ladder, bare rung first; a detail rung may be among them.
+        rungs: The ladder, bare rung first; rungs that give no latency may be among them.
         settings: When it is enough.
         repeatable: Whether the caller can evaluate several times in one step, and
             as often as it likes; else every step is one evaluation.
@@ -131,8 +131,8 @@ class Plan:
         self.latencies: dict[Rung, list[int]] = defaultdict(list)
         self._rounds: dict[Rung, list[int]] = defaultdict(list)
         self.spent_ns = 0
-        self._timed = [rung for rung in rungs if not rung.detail]
-        self._detail = [rung for rung in rungs if rung.detail]
+        self._timed = [rung for rung in rungs if rung.timed]
+        self._untimed = [rung for rung in rungs if not rung.timed]
         self._round = -1
         self._quickest_ns: int | None = None  # of the evaluations that warm up
         self._ask_at = FEWEST_ROUNDS
@@ -228,11 +228,11 @@ class Plan:
     def _closing(self) -> list[Step]:
         self._last_round = True
         _, settle = self._size(self._typical())
-        detail = [Step(rung, 1, 0, self._round) for rung in self._detail]
+        untimed = [Step(rung, 1, 0, self._round) for rung in self._untimed]
         # As many as the first rounds had, so that the two ends can be compared.
         evaluations = 3 if self.repeatable and not self._slow else 1
         last = Step(self._timed[0], evaluations, settle, self._round + 1)
-        return [*detail, last]
+        return [*untimed, last]
 
     def _enough(self) -> bool:
         if self._round < 0:

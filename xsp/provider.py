@@ -91,6 +91,27 @@ class Remarking(Protocol):
         ...
 
 
+@runtime_checkable
+class Keeping(Protocol):
+    """A provider whose records can be kept in a file, to be interpreted elsewhere.
+
+    What is unpacked makes the same rows as what was packed. `xsp.packing` packs
+    whatever consists of numbers, texts, bytes, arrays and plain dataclasses.
+    """
+
+    def pack(self, records: Records) -> bytes:
+        """Return records as bytes. Pure."""
+        ...
+
+    def unpack(self, content: bytes) -> Records:
+        """Return the records that `pack` made bytes of. Pure.
+
+        Raises:
+            TraceFormatError: They are not that.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCall:
     """One call that is an evaluation, as a watcher found it or the user gave it.

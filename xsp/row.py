@@ -17,7 +17,7 @@ ROW_SCHEMA: dict[str, Any] = {
     "kind": KIND,
     "name": pl.String,
     "start_ns": pl.Int64,  # CLOCK_MONOTONIC
-    "end_ns": pl.Int64,
+    "end_ns": pl.Int64,  # null: with the last launch inside, see `xsp.ending`
     "thread": pl.Int64,  # threading.get_ident(); null on a device
     "device": pl.Int32,
     "stream": pl.Int64,
@@ -33,6 +33,11 @@ ROW_SCHEMA: dict[str, Any] = {
 }
 
 ATTRIBUTE = "attr."
+
+# Rows that were recorded without an end: their launches end them, see `xsp.ending`.
+ENDED_BY_LAUNCH = (
+    (pl.col("rung") == Kind.LAUNCH.value) & (pl.col("kind") != Kind.LAUNCH.value)
+).fill_null(value=False)
 
 SpanRows = pl.DataFrame
 

@@ -129,13 +129,14 @@ class Session:
                 windows.append((window.begin_ns, window.end_ns))
                 waited.append(window.waited_ns)
 
-    def runs(self) -> list[Run]:
-        """Return every evaluation that counts as a run, interpreted.
-
-        One that was to warm up counts where its rung has no other.
-        """
+    def counting(self) -> list[Visit]:
+        """Return the visits that count; one that was to warm up, where its rung has no other."""
         sure = {visit.step.rung for visit in self.visits if visit.step.counts}
-        visits = [v for v in self.visits if v.step.counts or v.step.rung not in sure]
+        return [v for v in self.visits if v.step.counts or v.step.rung not in sure]
+
+    def runs(self) -> list[Run]:
+        """Return every evaluation that counts as a run, interpreted."""
+        visits = self.counting()
         self._orphans = self._ambiguous = self._unlaunched = self._contested = 0
         runs = [run for batch in _batches(visits) for run in self._runs_of(batch)]
         if self._orphans:

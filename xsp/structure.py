@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from xsp.level import Kind
 from xsp.observation import Observations
 from xsp.path import Keys, generations, path_names, subtree_sums
+from xsp.row import ENDED_BY_LAUNCH
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _LEVELS = {kind.value: kind.level.label for kind in Kind}
+_ORDERS = np.array([kind.order for kind in Kind])
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,11 @@ class Structure:
         key: Hash of each span's path.
         parent: Row of each span's parent, -1 for the root.
         order: Order of the rung that each span's latency is taken from.
+        first: Order of the rung on which each span is recorded first.
         paid: Whether recording the span cost time on a thread: it was recorded, and
             is neither on a device nor the root, whose ends are read by the clock.
         derived: Whether it was made from the spans inside it.
+        ended: Whether it was recorded without an end, and has that of its last launch.
         host: Whether it ran on a thread, or else on a device.
         start_ns: Measured, from the root's start.
         end_ns: The same.
@@ -43,8 +47,10 @@ class Structure:
     key: Keys
     parent: Ints
     order: Ints
+    first: Ints
     paid: Bools
     derived: Bools
+    ended: Bools
     host: Bools
     start_ns: Ints
     end_ns: Ints
@@ -119,8 +125,10 @@ def structure_of(seen: Observations, run: int) -> Structure:
         key=seen.key[rows],
         parent=parent,
         order=seen.order[rows],
+        first=_ORDERS[frame["kind"].to_physical().to_numpy()],
         paid=paid,
         derived=~seen.recorded[rows],
+        ended=frame.select(ENDED_BY_LAUNCH).to_series().to_numpy(),
         host=(frame["device"].is_null() | frame["thread"].is_not_null()).to_numpy(),
         start_ns=seen.start_ns[rows],
         end_ns=seen.end_ns[rows],

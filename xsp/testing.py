@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider import Records, Request
+from xsp.provider import Provider, Records, Request
+from xsp.recording import load
 from xsp.row import SpanRows, no_rows, span_rows
+from xsp.trace import Trace
 
-__all__ = ["FakeClock", "FakeProvider", "ReplayProvider", "rows"]
+__all__ = ["FakeClock", "FakeProvider", "ReplayProvider", "replay", "rows"]
 
 
 class FakeClock:
@@ -134,6 +137,19 @@ class ReplayProvider:
         """Return what the original makes of the records."""
         result: SpanRows = self._original.spans(records)
         return result
+
+
+def replay(path: str | Path, providers: Iterable[Provider] | None = None) -> Trace:
+    """Return the trace of a recording (`xsp record`), made as after every measurement.
+
+    Args:
+        path: The file.
+        providers: Those that interpret the records; by default all that are installed.
+
+    Raises:
+        TraceFormatError: It is no recording, is damaged, or a provider is missing here.
+    """
+    return load(path, providers).trace()
 
 
 def rows(*lines: str, thread: int = 1) -> SpanRows:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from xsp import tracer
 from xsp.clock import Clock
 from xsp.level import Kind, Level
+from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import ATTRIBUTE, SpanRows, no_rows, span_rows
 
 # The user's attributes keep out of the way of those that xsp documents.
 USER_ATTRIBUTE = f"{ATTRIBUTE}user."
+
+_KEPT = (Records, Kind)
+_TYPES = {bool, int, float, str}
 
 _MISSED = (
     "spans marked with xsp.span at the {} level are not in the trace: nothing else is measured at "
@@ -62,6 +67,23 @@ class Model:
             columns[f"{ATTRIBUTE}error"] = errors
         return span_rows(columns | _attribute_columns(attributes))
 
+    def pack(self, records: Records) -> bytes:
+        """Return records as bytes; what a span's row shows as text, as that text. Pure."""
+        plain = [_plain(value) if isinstance(value, Mapping) else value for value in records.data]
+        return pack(replace(records, data=plain), _KEPT)
+
+    def unpack(self, content: bytes) -> Records:
+        """Return the records that `pack` made bytes of. Pure."""
+        records: Records = unpack(content, _KEPT)
+        return records
+
+
+def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value if value is None or type(value) in _TYPES else str(value)
+        for name, value in attributes.items()
+    }
+
 
 def _attribute_columns(attributes: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     names = dict.fromkeys(name for some in attributes for name in some)
@@ -73,6 +95,6 @@ def _attribute_columns(attributes: Sequence[Mapping[str, Any]]) -> dict[str, lis
 
 def _one_type(values: list[Any]) -> list[Any]:
     types = {type(value) for value in values if value is not None}
-    if len(types) == 1 and types <= {bool, int, float, str}:
+    if len(types) == 1 and types <= _TYPES:
         return values
     return [None if value is None else str(value) for value in values]

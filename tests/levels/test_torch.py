@@ -18,6 +18,7 @@ from xsp.provider import Provider, Records, Request, Watcher
 from xsp.row import ROW_SCHEMA
 from xsp_levels.framework import torch_kineto
 from xsp_levels.framework.torch import Torch
+from xsp_levels.framework.torch_event import Events
 
 PIPELINE = frozenset({Kind.PIPELINE})
 LAYER = PIPELINE | {Kind.LAYER}
@@ -283,3 +284,20 @@ def test_the_pipeline_rung_leaves_pytorchs_code_inside_of_calls(
     _, rows = visit(lambda: net(x), PIPELINE)
     assert rows["name"].to_list() == ["predict"]
     assert inside == [original]
+
+
+@pytest.mark.parametrize("detail", [False, True])
+def test_records_are_kept_as_bytes_and_make_the_same_rows(
+    net: nn.Module, x: torch.Tensor, *, detail: bool
+) -> None:
+    kept, rows = visit(train(net, x), OP, detail=detail)
+    content = Torch().pack(kept)
+    unpacked = Torch().unpack(content)
+    assert isinstance(unpacked.data.operators.handle, Events)
+    assert Torch().spans(unpacked).equals(rows)
+    assert Torch().pack(unpacked) == content  # what was unpacked can be packed again
+
+
+def test_records_without_operators_are_kept_as_well(net: nn.Module, x: torch.Tensor) -> None:
+    kept, rows = visit(lambda: net(x), LAYER)
+    assert Torch().spans(Torch().unpack(Torch().pack(kept))).equals(rows)

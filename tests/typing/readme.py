@@ -29,13 +29,14 @@ print(prof.trace)
 trace = xsp.measure(model, x, levels=2)
 trace.save("model.xsp")
 slowest = xsp.load("model.xsp").spans.sort("self_ns", descending=True).head(10)
+print(slowest.select("path", "self_ns"))
 
 import polars as pl
 
 calls = xsp.measure(resnet, photo, levels=3).spans.filter(kind="call").unnest("attributes")
-layer = pl.col("path").str.extract("^[^/]+/[^/]+/(.*?)/aten")
+layer = pl.col("path").str.extract("^[^/]+/[^/]+/(.*?)/aten").alias("layer")
 gflops = pl.col("flops") / pl.col("latency_ns")
-print(calls.select(layer, "name", "implementation", "problem", "latency_ns", gflops=gflops))
+print(calls.select(layer, "name", "implementation", "latency_ns", gflops=gflops))
 
 with xsp.profile(levels=2) as prof:
     for batch, target in loader:

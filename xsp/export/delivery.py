@@ -119,7 +119,10 @@ def _kept(kept: spool_file.Writer, path: Path | None, endpoint: Endpoint, sender
         )
     if path is None:
         return ""
-    text = f"{counted(kept.spans, 'span')} are kept in {path}: `xsp export --spool` sends them."
+    text = (
+        f"{counted(kept.spans, 'span')} are kept in {path}: `xsp export --spool` sends them, "
+        "with --to to another place."
+    )
     if sender.ambiguous:
         text += (
             " Which spans were rejected is not known, so the whole requests that they were in are "

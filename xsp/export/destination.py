@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
@@ -125,7 +127,23 @@ def _kind(destination: object) -> str:
     for suffix in _SUFFIXES:
         if text.lower().endswith(suffix):
             return suffix
-    raise ValueError(f"a trace cannot be exported to {without_credentials(text)!r}; {_CHOICES}")
+    shown = without_credentials(text)
+    raise ValueError(f"a trace cannot be exported to {shown!r}{_meant(shown)}; {_CHOICES}")
+
+
+def _meant(shown: str) -> str:
+    """Return the destination that was probably meant, as a question in brackets."""
+    name, dot, suffix = shown.partition(".")
+    likely = get_close_matches(dot + suffix.lower(), _SUFFIXES, n=1)
+    if shown.startswith(("http://", "https://")):
+        meant = f"otlp+{shown}"
+    elif re.fullmatch(r"[\w.-]+:\d+", shown):
+        meant = f"otlp://{shown}"
+    elif dot and likely:
+        meant = name + likely[0]
+    else:
+        return ""
+    return f" (did you mean {meant}?)"
 
 
 _CHOICES = (

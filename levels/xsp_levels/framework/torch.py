@@ -10,7 +10,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,12 +18,13 @@ import polars as pl
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
+from xsp.packing import pack, unpack
 from xsp.provider import Evaluations, ModelCall, Records, Request
 from xsp.row import SpanRows, concat_rows
 from xsp_levels.framework import torch_call
 from xsp_levels.framework.torch_call import is_module, module_call
 from xsp_levels.framework.torch_layer import LayerRecorder
-from xsp_levels.framework.torch_path import LayerRecords
+from xsp_levels.framework.torch_path import LayerRecords, ModuleFacts, ThreadCalls
 from xsp_levels.framework.torch_row import layer_rows, predict_rows
 from xsp_levels.framework.torch_step import BACKWARD, Interval, StepRecorder, step_rows
 from xsp_levels.framework.torch_watch import Watch
@@ -108,6 +109,20 @@ class Torch:
             frames += [_operator_rows(data.operators, stepped=bool(data.steps))]
         return concat_rows(frames)
 
+    def pack(self, records: Records) -> bytes:
+        """Return records as bytes, with the profiler's events as columns. Pure."""
+        from xsp_levels.framework.torch_operator import plain_records  # noqa: PLC0415
+
+        data: TorchRecords = records.data
+        if data.operators is not None:
+            data = replace(data, operators=plain_records(data.operators))
+        return pack(replace(records, data=data), _kept())
+
+    def unpack(self, content: bytes) -> Records:
+        """Return the records that `pack` made bytes of. Pure."""
+        records: Records = unpack(content, _kept())
+        return records
+
     def watch(self, evaluations: Evaluations) -> None:
         """Hand the outermost calls of the model to `evaluations` from now on."""
         self.unwatch()
@@ -173,6 +188,16 @@ class Torch:
                     last_first.callback(recorder.disarm)
             self._layers = self._steps = self._operators = None
         return layers, steps, operators
+
+
+def _kept() -> tuple[type, ...]:
+    """Return what records consist of."""
+    from xsp_levels.framework.torch_anchor import Reading  # noqa: PLC0415
+    from xsp_levels.framework.torch_event import Events  # noqa: PLC0415
+    from xsp_levels.framework.torch_operator import OperatorRecords  # noqa: PLC0415
+
+    own = (Records, TorchRecords, Request, Kind, Interval)
+    return (*own, LayerRecords, ThreadCalls, ModuleFacts, OperatorRecords, Reading, Events)
 
 
 def _operator_rows(operators: Any, *, stepped: bool) -> SpanRows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
 
@@ -25,6 +25,7 @@ from xsp_levels.framework.torch_anchor import (
     find_anchors,
     make_anchors,
 )
+from xsp_levels.framework.torch_event import plain_events
 from xsp_levels.framework.torch_kineto import Recording
 from xsp_levels.framework.torch_memory import (
     Allocations,
@@ -80,7 +81,8 @@ class OperatorRecords:
     """What the profiler kept, uninterpreted.
 
     Attributes:
-        handle: Kineto's results, None if there are none.
+        handle: Kineto's results, or the same as columns (`torch_event.Events`); None if
+            there are none.
         readings: Our clock around the anchors among them.
         detail: Whether shapes and memory were recorded.
         dropped: How many records were lost.
@@ -166,6 +168,13 @@ class OperatorRecorder:
         """Drop everything in a process that was forked while this one recorded."""
         self._recording = None
         self._problems[_FORKED] = None
+
+
+def plain_records(records: OperatorRecords) -> OperatorRecords:
+    """Return records that make the same rows and need no PyTorch to be kept."""
+    if records.handle is None:
+        return records
+    return replace(records, handle=plain_events(records.handle, detail=records.detail))
 
 
 def operator_rows(records: OperatorRecords) -> SpanRows:

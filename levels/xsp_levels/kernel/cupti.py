@@ -20,6 +20,7 @@ import numpy as np
 from xsp.clock import Clock
 from xsp.errors import ProviderError
 from xsp.level import Kind, Level
+from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import SpanRows
 from xsp_levels.kernel import cupti_library
@@ -45,6 +46,9 @@ _NO_RANGES = (
 _ASTRAY_NS = 1_000_000
 _VAGUE = "CUPTI's clock was set while it recorded: kernels are misplaced by up to {us:.0f} µs"
 _VAGUE_NS = 10_000
+
+
+_KEPT = (Records, CuptiRecords, Alignment, Kind)
 
 
 class Cupti:
@@ -115,6 +119,15 @@ class Cupti:
         """Turn records into rows. Pure."""
         data: CuptiRecords = records.data
         return rows(data)
+
+    def pack(self, records: Records) -> bytes:
+        """Return records as bytes. Pure."""
+        return pack(records, _KEPT)
+
+    def unpack(self, content: bytes) -> Records:
+        """Return the records that `pack` made bytes of. Pure."""
+        records: Records = unpack(content, _KEPT)
+        return records
 
     def _records(self, recorded: Recorded, alignment: Alignment, last: list[Reading]) -> Records:
         tables = recorded.tables

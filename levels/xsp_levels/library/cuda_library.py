@@ -19,6 +19,7 @@ from typing import Any
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
+from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import SpanRows
 from xsp_levels import stub
@@ -52,12 +53,13 @@ class CudaRecords:
     """What one visit kept.
 
     Attributes:
-        kinds: Kinds of span that were recorded, by anybody.
         content: Messages, see `cuda_log.messages`.
     """
 
-    kinds: frozenset[Kind]
     content: bytes = b""
+
+
+_KEPT = (Records, CudaRecords)
 
 
 class _Observed:
@@ -73,7 +75,6 @@ class _Observed:
     def __init__(self) -> None:
         self._log: Log | None = None
         self._undo = ExitStack()
-        self._kinds: frozenset[Kind] = frozenset()
         self._problems: list[str] = []
         _observing.add(self)
 
@@ -100,7 +101,7 @@ class _Observed:
             OSError: There is no room for the log.
         """
         self._disarm()
-        self._kinds, self._problems = request.kinds, []
+        self._problems = []
         if Kind.CALL not in request.kinds:
             return
         if self._log is None:
@@ -116,12 +117,21 @@ class _Observed:
         """Put the loggers back, and hand over what was recorded."""
         self._disarm()
         content, lost = self._log.take() if self._log is not None else (b"", 0)
-        return Records(CudaRecords(self._kinds, content), lost, tuple(self._problems))
+        return Records(CudaRecords(content), lost, tuple(self._problems))
 
     def spans(self, records: Records) -> SpanRows:
         """Turn records into rows, one per call that computes something. Pure."""
         data: CudaRecords = records.data
-        return call_rows(calls(messages(data.content)), data.kinds)
+        return call_rows(calls(messages(data.content)))
+
+    def pack(self, records: Records) -> bytes:
+        """Return records as bytes. Pure."""
+        return pack(records, _KEPT)
+
+    def unpack(self, content: bytes) -> Records:
+        """Return the records that `pack` made bytes of. Pure."""
+        records: Records = unpack(content, _KEPT)
+        return records
 
     def abandon(self) -> None:
         """Put the loggers back in a process that was forked."""

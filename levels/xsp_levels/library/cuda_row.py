@@ -18,28 +18,17 @@ _TYPE = re.compile(r"[A-Za-z]*[tT]ype\w*|\w+desc|mathPrec")
 _VERSION = re.compile(r"_v2(_64)?$|_64$")
 
 
-def call_rows(calls: Sequence[Call], kinds: frozenset[Kind]) -> SpanRows:
-    """Return one row per call.
-
-    Most calls are known by their start alone: such a row is an instant, which
-    correlation can extend over the launches that follow. Then its latency is that of
-    the rung on which launches are recorded.
-
-    Args:
-        calls: What the libraries told of.
-        kinds: Kinds of span that the visit recorded.
-    """
+def call_rows(calls: Sequence[Call]) -> SpanRows:
+    """Return one row per call; most are known by their start alone, and have no end."""
     if not calls:
         return no_rows()
-    with_launches = Kind.LAUNCH in kinds
     return span_rows(
         {
             "kind": Kind.CALL.value,
             "name": [_VERSION.sub("", call.function) for call in calls],
             "start_ns": [call.start_ns for call in calls],
-            "end_ns": [call.end_ns or call.start_ns for call in calls],
+            "end_ns": pl.Series([call.end_ns for call in calls], dtype=pl.Int64),
             "thread": pl.Series([call.thread for call in calls], dtype=pl.Int64),
-            "rung": (Kind.KERNEL if with_launches else Kind.CALL).value,
             "attr.library": [call.library for call in calls],
             "attr.algorithm": _texts([call.values.get("algo") for call in calls]),
             "attr.problem": _texts([problem(call) for call in calls]),

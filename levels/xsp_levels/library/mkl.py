@@ -15,6 +15,7 @@ from pathlib import Path
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
+from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import SpanRows, concat_rows
 from xsp_levels.library import perf_event
@@ -53,6 +54,9 @@ class MklRecords:
     outputs: tuple[Output, ...] = ()
     threads: dict[int, int] = field(default_factory=dict)
     version: str | None = None
+
+
+_KEPT = (Records, MklRecords, Output, perf_event.Hit)
 
 
 class Mkl:
@@ -115,6 +119,15 @@ class Mkl:
                 for output in data.outputs
             ]
         )
+
+    def pack(self, records: Records) -> bytes:
+        """Return records as bytes. Pure."""
+        return pack(records, _KEPT)
+
+    def unpack(self, content: bytes) -> Records:
+        """Return the records that `pack` made bytes of. Pure."""
+        records: Records = unpack(content, _KEPT)
+        return records
 
     def _disarm(self) -> list[tuple[Output, int]]:
         """Stop all of them, whatever one of them raises."""

@@ -15,6 +15,7 @@ import polars as pl
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
+from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import SpanRows, no_rows, span_rows
 from xsp_levels.library import onednn_switch
@@ -85,6 +86,9 @@ class OneDnnRecords:
     readings: tuple[Reading, Reading]
 
 
+_KEPT = (Records, OneDnnRecords, Header, Reading)
+
+
 class OneDnn:
     """Observes oneDNN, in whatever framework it is."""
 
@@ -153,6 +157,15 @@ class OneDnn:
             pl.col("wall_us").is_not_null(), ~pl.col("operation").str.ends_with(":cache_hit")
         )
         return _rows(calls, data) if calls.height else no_rows()
+
+    def pack(self, records: Records) -> bytes:
+        """Return records as bytes. Pure."""
+        return pack(records, _KEPT)
+
+    def unpack(self, content: bytes) -> Records:
+        """Return the records that `pack` made bytes of. Pure."""
+        records: Records = unpack(content, _KEPT)
+        return records
 
     def _set(self, level: int) -> None:
         for library in self._libraries:

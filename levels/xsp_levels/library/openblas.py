@@ -18,6 +18,7 @@ import polars as pl
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
+from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import SpanRows, no_rows, span_rows
 from xsp_levels.library.blas_flop import Work, work
@@ -58,6 +59,9 @@ class OpenBlasRecords:
     calls: tuple[Seen, ...] = ()
     tare_ns: int = 0
     threads: dict[int, int] = field(default_factory=dict)
+
+
+_KEPT = (Records, OpenBlasRecords, Seen)
 
 
 class OpenBlas:
@@ -133,6 +137,15 @@ class OpenBlas:
                 "attr.placement": "ends",
             }
         )
+
+    def pack(self, records: Records) -> bytes:
+        """Return records as bytes. Pure."""
+        return pack(records, _KEPT)
+
+    def unpack(self, content: bytes) -> Records:
+        """Return the records that `pack` made bytes of. Pure."""
+        records: Records = unpack(content, _KEPT)
+        return records
 
     def _weigh(self, path: str, functions: dict[str, Place]) -> None:
         """Find out what the probes themselves take, once.

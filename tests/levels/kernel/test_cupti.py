@@ -298,3 +298,13 @@ def test_the_real_binding_says_what_is_missing_and_has_every_name() -> None:
     assert hasattr(vendor.ActivityAttribute, "ATTR_ZEROED_OUT_BUFFER")
     assert vendor.runtime_api_trace_cbid.cudaLaunchKernel_v7000 == 211
     assert vendor.driver_api_trace_cbid.cuLaunchKernel == 307
+
+
+def test_records_are_kept_as_bytes_and_make_the_same_rows(fake: FakeCupti) -> None:
+    provider = Cupti()
+    kept = recorded(provider, fake, work(fake, 1), work(fake, 2))
+    unpacked = provider.unpack(provider.pack(kept))
+    assert (unpacked.dropped, unpacked.problems) == (kept.dropped, kept.problems)
+    rows = provider.spans(kept)
+    assert rows.height
+    assert provider.spans(unpacked).equals(rows)

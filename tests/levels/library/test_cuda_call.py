@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from xsp.level import Kind
 from xsp_levels.library.cuda_call import Call, calls
 from xsp_levels.library.cuda_log import CUBLAS, CUDNN, LT_FUNCTION, LT_MESSAGE, Message
 from xsp_levels.library.cuda_row import call_rows, flops, formats, problem
@@ -124,22 +123,21 @@ def test_operations_are_counted_for_real_products_only() -> None:
     assert flops(gemm("cublasSgemm_v2", m="?")) is None
 
 
-def test_rows_are_instants_of_the_kernels_rung_where_launches_are_recorded() -> None:
+def test_rows_of_calls_that_do_not_tell_their_end_have_none() -> None:
     made = calls([*cublas(GEMM, at=100), cudnn(CONVOLUTION, 50, thread=2)])
-    rows = call_rows(made, frozenset({Kind.CALL, Kind.LAUNCH}))
+    rows = call_rows(made)
     assert rows.select("name", "start_ns", "end_ns", "thread", "rung").rows() == [
-        ("cudnnConvolutionForward", 50, 50, 2, "kernel"),
-        ("cublasGemmEx", 100, 100, 1, "kernel"),
+        ("cudnnConvolutionForward", 50, None, 2, "call"),
+        ("cublasGemmEx", 100, None, 1, "call"),
     ]
     assert rows["attr.placement"].to_list() == ["start", "start"]
     assert rows["attr.flops"].to_list() == [None, 12000]
     assert rows["attr.problem"].to_list() == ["xDesc[1,3,32,32]", "m10 n20 k30 NT"]
     assert rows["attr.cuda_stream"].to_list() == ["0x70", "0x70"]
-    assert call_rows(made, frozenset({Kind.CALL}))["rung"].unique().to_list() == ["call"]
 
 
 def test_no_messages_are_no_rows() -> None:
-    assert call_rows(calls([]), frozenset()).height == 0
+    assert call_rows(calls([])).height == 0
 
 
 def test_messages_that_make_no_sense_are_passed_over() -> None:

@@ -223,3 +223,15 @@ def test_the_real_libraries_export_what_is_called(library: str, names: list[str]
     loaded = real("libcublasLt") and real("libcublas") and real(library)
     for name in names:
         assert hasattr(loaded, name), name
+
+
+def test_records_are_kept_as_bytes_and_make_the_same_rows(cublas: Any) -> None:
+    provider = Cublas()
+    provider.start(SystemClock(), CALLS)
+    multiply(cublas)
+    kept = provider.stop()
+    unpacked = provider.unpack(provider.pack(kept))
+    assert (unpacked.dropped, unpacked.problems) == (kept.dropped, kept.problems)
+    rows = provider.spans(kept)
+    assert rows.height
+    assert provider.spans(unpacked).equals(rows)

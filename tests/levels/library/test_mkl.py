@@ -284,3 +284,15 @@ def test_process_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     )
     assert (result.returncode, result.stdout) == (-9, "said\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_records_are_kept_as_bytes_and_make_the_same_rows() -> None:
+    provider = Mkl()
+    text = "MKL_VERBOSE SGEMM(N,N,2,3,4) 10us NThr:2\n"
+    outputs = (Output(text, (Hit(50_000, 1),)), Output(text))
+    kept = Records(MklRecords(outputs, {1: 9}, "2024.2"), 3, ("a problem",))
+    unpacked = provider.unpack(provider.pack(kept))
+    assert (unpacked.dropped, unpacked.problems) == (kept.dropped, kept.problems)
+    rows = provider.spans(kept)
+    assert rows.height
+    assert provider.spans(unpacked).equals(rows)

@@ -324,3 +324,12 @@ def test_a_library_that_exports_its_interface_is_found(tmp_path: Path) -> None:
         print(len(mine), ctypes.c_int.in_dll(loaded, "level").value)
         """
     assert run(code).stdout == "1 2\n"
+
+
+def test_records_are_kept_as_bytes_and_make_the_same_rows() -> None:
+    provider, kept = OneDnn(), recorded()
+    unpacked = provider.unpack(provider.pack(kept))
+    assert (unpacked.dropped, unpacked.problems) == (kept.dropped, kept.problems)
+    rows = provider.spans(kept)
+    assert rows.height
+    assert provider.spans(unpacked).equals(rows)

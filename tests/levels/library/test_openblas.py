@@ -51,3 +51,11 @@ def test_numpys_calls_are_seen_with_both_ends(monkeypatch: pytest.MonkeyPatch) -
     (row,) = rows.filter(rows["name"] == "SGEMM").to_dicts()
     assert before < row["start_ns"] < row["end_ns"] < after
     assert row["attr.flops"] == 2 * 64 * 32 * 16
+
+
+def test_records_are_kept_as_bytes_and_make_the_same_rows() -> None:
+    call = Seen("sgemm", 1_000, 2_000, 11, (101, 111, 112, 8, 4, 2))
+    provider, kept = OpenBlas(), Records(OpenBlasRecords((call,), 100, {11: 7}), dropped=2)
+    unpacked = provider.unpack(provider.pack(kept))
+    assert unpacked == kept
+    assert provider.spans(unpacked).equals(provider.spans(kept))

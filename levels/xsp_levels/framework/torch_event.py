@@ -1,0 +1,134 @@
+"""Events of PyTorch's profiler as plain columns, so that records can be kept in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+H = TypeVar("H", bound=Hashable)
+
+_NUMBERS = (
+    *("start_ns", "duration_ns", "start_thread_id", "sequence_nr", "fwd_thread_id", "nbytes"),
+)
+_Inputs = tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]
+
+
+class Event:
+    """One event, asked like one of Kineto's."""
+
+    __slots__ = ("_activity", "_inputs", "_name", "_numbers")
+
+    def __init__(self, name: str, activity: str, numbers: list[int], inputs: _Inputs) -> None:
+        self._name, self._activity = name, activity
+        self._numbers, self._inputs = numbers, inputs
+
+    def name(self) -> str:
+        """Return its name."""
+        return self._name
+
+    def activity_type(self) -> str:
+        """Return what it is: `cpu_op`, `user_annotation` and so on."""
+        return self._activity
+
+    def start_ns(self) -> int:
+        """Return when it began, by the profiler's clock."""
+        return self._numbers[0]
+
+    def duration_ns(self) -> int:
+        """Return how long it took."""
+        return self._numbers[1]
+
+    def start_thread_id(self) -> int:
+        """Return the profiler's number of its thread."""
+        return self._numbers[2]
+
+    def sequence_nr(self) -> int:
+        """Return its autograd sequence number, -1 without one."""
+        return self._numbers[3]
+
+    def fwd_thread_id(self) -> int:
+        """Return the thread of the forward operator, 0 unless it is a backward one."""
+        return self._numbers[4]
+
+    def nbytes(self) -> int:
+        """Return the bytes of an allocation; negative for a release."""
+        return self._numbers[5]
+
+    def shapes(self) -> tuple[tuple[Any, ...], ...]:
+        """Return the shapes of its inputs, empty where they were not recorded."""
+        return self._inputs[0]
+
+    def dtypes(self) -> tuple[str, ...]:
+        """Return the element types of its inputs."""
+        return self._inputs[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Kineto's results as columns: n events.
+
+    Attributes:
+        names: Every name, once.
+        activities: Every type of activity, once.
+        inputs: Shapes and element types of inputs, every such pair once.
+        indices: `[n, 3]`: name, activity and inputs of each event.
+        numbers: `[n, 6]`: its start and duration in ns, thread, sequence number, forward
+            thread, bytes.
+    """
+
+    names: tuple[str, ...]
+    activities: tuple[str, ...]
+    inputs: tuple[_Inputs, ...]
+    indices: Integers
+    numbers: Integers
+
+    def events(self) -> list[Event]:
+        """Return the events, as Kineto's results do."""
+        rows = zip(self.indices.tolist(), self.numbers.tolist(), strict=True)
+        return [
+            Event(self.names[name], self.activities[activity], numbers, self.inputs[given])
+            for (name, activity, given), numbers in rows
+        ]
+
+
+def plain_events(results: Any, *, detail: bool) -> Events:
+    """Return Kineto's results as columns.
+
+    Args:
+        results: Them, or events that are columns already.
+        detail: Whether shapes were recorded.
+    """
+    if isinstance(results, Events):
+        return results
+    events = results.events()
+    names, name = _distinct(event.name() for event in events)
+    activities, activity = _distinct(event.activity_type() for event in events)
+    inputs, given = _distinct(_inputs(event) if detail else ((), ()) for event in events)
+    numbers = [[getattr(event, which)() for which in _NUMBERS] for event in events]
+    return Events(
+        names=names,
+        activities=activities,
+        inputs=inputs,
+        indices=np.array([name, activity, given], np.int64).T.reshape(-1, 3),
+        numbers=np.array(numbers, np.int64).reshape(-1, len(_NUMBERS)),
+    )
+
+
+def _inputs(event: Any) -> _Inputs:
+    return _tuples(event.shapes()), tuple(event.dtypes())
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _distinct(values: Iterable[H]) -> tuple[tuple[H, ...], list[int]]:
+    """Return every value once, and the index of each among those."""
+    index: dict[H, int] = {}
+    found = [index.setdefault(value, len(index)) for value in values]
+    return tuple(index), found
