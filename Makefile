@@ -63,6 +63,7 @@ $(VENV)/.runtime: pyproject.toml | $(VENV)/.pip
 
 $(VENV)/.development: pyproject.toml | $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo,pandas]' --group dev
-	@# Without what it needs: torch has brought a libcupti, and pip would change torch for another.
+	@# Without its libcupti: torch has brought one, and pip would change torch for another.
+	$(BIN)/python -m pip install --quiet pyelftools
 	$(BIN)/python -m pip install --quiet --no-deps 'cupti-python>=13.0'
 	@touch $@
