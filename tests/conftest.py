@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Generator, Iterator
@@ -24,6 +25,12 @@ TORCH_HOOKS = (
     "_global_backward_hooks",
     "_global_backward_pre_hooks",
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C be tested where the caller ignores it, as a shell's background jobs do."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
