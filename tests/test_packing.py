@@ -77,6 +77,12 @@ def test_arrays_keep_type_and_shape(array: np.ndarray) -> None:
         np.testing.assert_array_equal(each, array)
 
 
+def test_equal_sets_make_equal_bytes() -> None:
+    one, other = frozenset((0, 8)), frozenset((8, 0))
+    assert list(one) != list(other)  # they are walked in the order they were made in
+    assert pack(one, ()) == pack(other, ())
+
+
 def test_numbers_of_numpy_become_plain() -> None:
     assert same(unpack(pack([np.int32(3), np.float64(0.5)], ()), ()), [3, 0.5])
 

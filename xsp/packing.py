@@ -23,7 +23,7 @@ _COLLECTIONS: dict[str, Any] = {"tuple": tuple, "list": list, "frozenset": froze
 
 
 def pack(value: Any, types: Sequence[type]) -> bytes:
-    """Return a value as bytes.
+    """Return a value as bytes; a frozenset's are the same in every process.
 
     Args:
         value: None, a truth value, number, text, bytes, numpy array of numbers, tuple, list,
@@ -100,7 +100,8 @@ class _Packer:
             return {"dict": pairs}
         for name, kind in _COLLECTIONS.items():
             if isinstance(value, kind):
-                return {name: [self.described(held) for held in value]}
+                ordered = sorted(value, key=repr) if kind is frozenset else value
+                return {name: [self.described(held) for held in ordered]}
         raise ProviderError(
             f"records that hold a {type(value).__module__}.{type(value).__name__} cannot be kept: "
             "a provider's pack must make plain values of them first"
