@@ -54,7 +54,7 @@ def test_a_target_is_known_by_its_form(target: str, kind: str, name: str) -> Non
     ("target", "said"),
     [
         ("torchvison:resnet50", "did you mean torchvision"),
-        ("resnet50", "a target is torchvision:NAME"),
+        ("resnet50", "a target is torchvision:NAME.* as in torchvision:resnet50"),
         ("torchvision:", "is no target"),
         ("gpu:resnet50", "is no target"),
     ],

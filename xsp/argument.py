@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,7 +13,24 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+
+
+def model_options(command: F) -> F:
+    """Add the options that say how a model is run."""
+    for option in reversed(_MODEL_OPTIONS):
+        command = option(command)
+    return command
+
+
+_MODEL_OPTIONS = (
+    click.option(
+        "--batch", type=click.IntRange(min=1), help="Batch size of a model.  [default: 1]"
+    ),
+    click.option("--device", help="Where a model runs: cpu, cuda, cuda:1.  [default: cpu]"),
+    click.option("--train", is_flag=True, help="A training step: forward, loss, backward, SGD."),
+)
 
 
 def usage(work: Callable[[], T]) -> T:

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from xsp import command
-from xsp.argument import TargetCommand, TargetFailed, complete_target, target_failures, usage
+from xsp.argument import (
+    TargetCommand,
+    TargetFailed,
+    complete_target,
+    model_options,
+    target_failures,
+    usage,
+)
 
 if TYPE_CHECKING:
     from xsp.errors import ExportError
@@ -110,11 +117,7 @@ Examples:
     metavar="LEVELS",
     help="Deepest level, by number or name; or several: model,framework,kernel.",
 )
-@click.option("--batch", type=click.IntRange(min=1), help="Batch size of a model.  [default: 1]")
-@click.option("--device", help="Where a model runs: cpu, cuda, cuda:1.  [default: cpu]")
-@click.option(
-    "--train", is_flag=True, help="Measure a training step: forward, loss, backward, SGD."
-)
+@model_options
 @click.option(
     "--runs",
     type=click.IntRange(min=1),

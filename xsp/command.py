@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from xsp.argument import TargetCommand, complete_target, target_failures, usage
+from xsp.argument import TargetCommand, complete_target, model_options, target_failures, usage
 
 if TYPE_CHECKING:
     from xsp.export.delivery import Delivery
@@ -139,9 +139,7 @@ def jaeger() -> int:
 @click.command(cls=TargetCommand, epilog=_RECORD_EPILOG)
 @click.argument("target", shell_complete=complete_target)
 @click.option("--levels", default="3", show_default=True, metavar="LEVELS", help="As for profile.")
-@click.option("--batch", type=click.IntRange(min=1), help="Batch size of a model.  [default: 1]")
-@click.option("--device", help="Where a model runs: cpu, cuda, cuda:1.  [default: cpu]")
-@click.option("--train", is_flag=True, help="Record a training step.")
+@model_options
 @click.option(
     "--runs",
     type=click.IntRange(min=1),

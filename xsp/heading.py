@@ -1,4 +1,4 @@
-"""What stands above a trace's tree: what was measured, how exact it is, and what went wrong."""
+"""What stands above a trace's tree: what was measured, how, and what went wrong."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS = {
 
 
 def headline(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
-    """Return the first line: name, latency of the model, what of it all is exact and what not."""
+    """Return the first line: name, latency of the model, what of it is without overhead."""
     return " · ".join((f"{title(metadata)}  {model_latency(spans)}", *_claims(spans, metadata)))
 
 
@@ -58,7 +58,7 @@ def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     kinds = _exactness(spans)
     exact = [_WORDS.get(kind, kind) for kind, row in kinds.items() if row["exact"] == row["known"]]
     if exact := [kind for kind in exact if kind]:
-        yield f"exact: {', '.join(exact)}{_runs(spans)}"
+        yield f"without overhead: {', '.join(exact)}{_runs(spans)}"
     inexact = [
         _share_of(kind, row["inexact"], row["known"])
         for kind, row in kinds.items()

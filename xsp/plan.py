@@ -157,6 +157,12 @@ class Plan:
         return min(0.99, by_time)
 
     @property
+    def fewest_evaluations(self) -> int:
+        """How many evaluations it takes at least, where every step is one; time aside."""
+        rounds = self.settings.runs or FEWEST_ROUNDS
+        return 1 + rounds * len(self._timed) + len(self._untimed) + 1
+
+    @property
     def fell_short(self) -> bool:
         """Whether time ran out before there were as many evaluations as asked for."""
         fewest = min((len(self.latencies[rung]) for rung in self._timed), default=0)

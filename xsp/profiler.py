@@ -213,9 +213,11 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             return
         reason = self._hazard()
         if reason is not None or dealer.last is None:
+            seen = counted(dealer.subjects.total(), "evaluation")
             dealer.session.problem(
                 "not-replayed",
-                "the evaluations were too few for the whole plan, and the last one was not "
+                f"{seen} were too few for the whole plan (which takes about "
+                f"{dealer.plan.fewest_evaluations} or more), and the last one was not "
                 f"repeated: {reason}. Latencies rest on few runs",
             )
             return

@@ -69,7 +69,7 @@ class Spec:
             return "script"
         raise UnknownTargetError(
             f"{self.target!r} is no target{suggest(scheme, SOURCES)}; "
-            f"a target is {_FORMS}{hint(self.target)}"
+            f"a target is {_FORMS}{hint(self.target)}{_sourced(self.target)}"
         )
 
     @property
@@ -127,6 +127,13 @@ def hint(target: str) -> str:
     if path.suffix != ".py" or path.is_file() or not path.parent.is_dir():
         return ""
     return suggest(path.name, (neighbour.name for neighbour in path.parent.glob("*.py")))
+
+
+def _sourced(target: str) -> str:
+    """Return how a model is asked for, if the target looks like the bare name of one."""
+    if not target.isidentifier():
+        return ""
+    return f"; for a model say where it comes from, as in torchvision:{target}"
 
 
 def _model(spec: Spec) -> Subject:

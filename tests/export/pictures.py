@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from xsp.export.picture import Picture, Service, Slice
+from xsp.export import remark
+from xsp.export.picture import LINK_SCHEMA, SPAN_SCHEMA, Picture, Service, Slice
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 VALUES = {
@@ -40,17 +41,7 @@ def any_value(value: Any) -> AnyValue:
 
 
 TRACE_ID = bytes(range(16))
-SPANS = {
-    "span_id": pl.UInt64,
-    "parent_span_id": pl.UInt64,
-    "service": pl.Int64,
-    "name": pl.String,
-    "start_unix_ns": pl.Int64,
-    "end_unix_ns": pl.Int64,
-    "error": pl.String,
-}
-EVENTS = {"row": pl.Int64, "unix_ns": pl.Int64, "name": pl.String, "message": pl.String}
-LINKS = {"row": pl.Int64, "trace_id": pl.Binary, "span_id": pl.UInt64, "relation": pl.String}
+SPANS, EVENTS, LINKS = SPAN_SCHEMA, remark.SCHEMA, LINK_SCHEMA
 TEXTS = {"text": pl.String}
 SERVICES = tuple(
     Service(name, {"service.name": name, "host.id": "h", "cores": 2, "gpu": False, "load": 0.5})

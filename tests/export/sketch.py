@@ -10,17 +10,9 @@ import polars as pl
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from xsp.export.picture import Picture, Service, Slice
+from xsp.export import remark
+from xsp.export.picture import LINK_SCHEMA, SPAN_SCHEMA, Picture, Service, Slice
 
-SPANS: dict[str, Any] = {
-    "span_id": pl.UInt64,
-    "parent_span_id": pl.UInt64,
-    "service": pl.Int64,
-    "name": pl.String,
-    "start_unix_ns": pl.Int64,
-    "end_unix_ns": pl.Int64,
-    "error": pl.String,
-}
 TYPES: dict[str, Any] = {
     "xsp.text": pl.String,
     "xsp.count": pl.Int64,
@@ -87,14 +79,10 @@ class Sketch:
         events = [(row, *event) for row, s in enumerate(spans) for event in s.events]
         links = [(row, *link) for row, s in enumerate(spans) for link in s.links]
         return Slice(
-            pl.DataFrame(fixed, schema=SPANS, orient="row").hstack(columns),
-            pl.DataFrame(events, schema=_EVENTS, orient="row"),
-            pl.DataFrame(links, schema=_LINKS, orient="row"),
+            pl.DataFrame(fixed, schema=SPAN_SCHEMA, orient="row").hstack(columns),
+            pl.DataFrame(events, schema=remark.SCHEMA, orient="row"),
+            pl.DataFrame(links, schema=LINK_SCHEMA, orient="row"),
         )
-
-
-_EVENTS = {"row": pl.Int64, "unix_ns": pl.Int64, "name": pl.String, "message": pl.String}
-_LINKS = {"row": pl.Int64, "trace_id": pl.Binary, "span_id": pl.UInt64, "relation": pl.String}
 
 
 def picture(*spans: Told, **more: Any) -> Picture:

@@ -24,7 +24,17 @@ from xsp.quantity import counted
 
 Value = str | bool | int | float | list[str]
 
-LINK_SCHEMA = {
+# Of a `Slice`'s spans, before their attributes.
+SPAN_SCHEMA: dict[str, Any] = {
+    "span_id": pl.UInt64,
+    "parent_span_id": pl.UInt64,
+    "service": pl.Int64,
+    "name": pl.String,
+    "start_unix_ns": pl.Int64,
+    "end_unix_ns": pl.Int64,
+    "error": pl.String,
+}
+LINK_SCHEMA: dict[str, Any] = {
     "row": pl.Int64,
     "trace_id": pl.Binary,
     "span_id": pl.UInt64,
