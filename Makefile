@@ -5,6 +5,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Asked when a recipe that needs it runs, for by then there is a torch.
+GPU = $(shell $(BIN)/python -c 'import torch; print("a GPU" * torch.cuda.is_available())')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo test check bench clean
@@ -13,7 +15,9 @@ help:  ## Say what the targets do
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /make \1	/' | expand -t 14
 
 demo: $(VENV)/.runtime  ## Profile ResNet-50 on every level that this machine has
-	$(BIN)/xsp profile torchvision:resnet50 --levels 3 --budget 60 -o resnet50.xsp
+	$(if $(GPU),$(MAKE) --quiet $(VENV)/.cupti)
+	$(BIN)/xsp profile torchvision:resnet50 $(if $(GPU),--levels 4 --device cuda,--levels 3) \
+		--budget 60 -o resnet50.xsp
 	@echo
 	@echo "The trace is in resnet50.xsp. What to do with it:"
 	@echo "  $(BIN)/xsp show resnet50.xsp          the tree again"
@@ -23,17 +27,17 @@ demo: $(VENV)/.runtime  ## Profile ResNet-50 on every level that this machine ha
 	@echo "  docker compose up -d && $(BIN)/xsp export resnet50.xsp"
 	@echo "                                          in Jaeger, http://localhost:16686 (no Docker: xsp jaeger)"
 
-test: $(VENV)/.development  ## Run the whole test suite, with the coverage gate
+test: $(VENV)/.development $(VENV)/.cupti  ## Run the whole test suite, with the coverage gate
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --cov --cov-report=term $(ARGS)
 
-check: $(VENV)/.development  ## Check format, lint, types and import rules
+check: $(VENV)/.development $(VENV)/.cupti  ## Check format, lint, types and import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.development  ## Print the tables behind the README's numbers (half an hour)
+bench: $(VENV)/.development  ## Print the tables behind the README's numbers (some hours)
 	$(BIN)/python benchmarks/exactness.py $(ARGS)
 	$(BIN)/python benchmarks/exactness.py --waste layer $(ARGS)
 	$(BIN)/python benchmarks/exactness.py --waste op $(ARGS)
@@ -63,7 +67,12 @@ $(VENV)/.runtime: pyproject.toml | $(VENV)/.pip
 
 $(VENV)/.development: pyproject.toml | $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo,pandas]' --group dev
-	@# Without its libcupti: torch has brought one, and pip would change torch for another.
+	@touch $@
+
+# That of torch's CUDA, and without its libcupti: torch has brought one, and pip would change
+# torch for another.
+$(VENV)/.cupti: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet pyelftools
-	$(BIN)/python -m pip install --quiet --no-deps 'cupti-python>=13.0'
+	cuda="$$($(BIN)/python -c 'import torch; print(torch.version.cuda or 13)')"; \
+		$(BIN)/python -m pip install --quiet --no-deps "cupti-python==$$cuda.*"
 	@touch $@
