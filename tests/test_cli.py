@@ -15,7 +15,6 @@ import pytest
 
 import xsp
 from xsp import cli, isolate, registry
-from xsp.argument import complete_target
 from xsp.measurement import measure
 from xsp.testing import FakeClock, FakeProvider
 from xsp.trace import Trace
@@ -94,21 +93,6 @@ def test_completion_is_there_for_the_shells(shell: str) -> None:
     assert "_XSP_COMPLETE" in done.stdout
 
 
-def test_targets_are_completed(write: Write, tmp_path: Path) -> None:
-    write("", "training.py")
-    write("", "notes.txt")
-    (tmp_path / "tools").mkdir()
-
-    def completed(begin: str) -> list[str]:
-        context, parameter = object(), object()
-        found = complete_target(context, parameter, begin)  # type: ignore[arg-type]
-        return [item.value for item in found]
-
-    assert completed("t") == ["torchvision:", "timm:", "transformers:", "tools", "training.py"]
-    assert completed("torchv") == ["torchvision:"]
-    assert completed("n") == []
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -171,14 +155,31 @@ def test_json_is_all_there_is_on_standard_output(
 
 
 @pytest.mark.usefixtures("layers")
-def test_the_measured_timeline_takes_the_place_of_the_exact_one(
-    write: Write, tmp_path: Path
+def test_the_measured_timeline_is_shown_and_the_file_keeps_both(
+    write: Write, tmp_path: Path, capsys: Said
 ) -> None:
-    line = ["profile", write(WORK) + ":work", *QUICK, "--timeline", "measured", "-o", "m.xsp"]
-    assert cli.run(line) == cli.OK
-    spans = xsp.load(tmp_path / "m.xsp").spans
-    assert spans["start_ns"].equals(spans["measured_start_ns"])
-    assert spans["end_ns"].equals(spans["measured_end_ns"])
+    line = ["profile", write(WORK) + ":work", *QUICK, "--timeline", "measured", "--json"]
+    assert cli.run([*line, "-o", "m.xsp"]) == cli.OK
+    (span, *_) = json.loads(capsys.readouterr().out)["spans"]
+    assert (span["start_ns"], span["end_ns"]) == (
+        span["measured_start_ns"],
+        span["measured_end_ns"],
+    )
+    assert (
+        not xsp.load(tmp_path / "m.xsp")
+        .spans["end_ns"]
+        .equals(xsp.load(tmp_path / "m.xsp").spans["measured_end_ns"])
+    )
+
+
+@pytest.mark.usefixtures("layers")
+def test_a_file_without_a_folder_is_refused_before_anything_is_measured(
+    write: Write, capsys: Said
+) -> None:
+    target = write("def work():\n    print('measured')\n") + ":work"
+    assert cli.run(["profile", target, *QUICK, "-o", "nowhere/m.xsp"]) == cli.USAGE
+    out, err = capsys.readouterr()
+    assert (out, "there is no folder nowhere" in err) == ("", True)
 
 
 def test_isolation_is_the_default_for_a_function(
@@ -218,10 +219,11 @@ def test_a_target_that_raises_is_shown_with_its_own_traceback(write: Write, caps
 
 
 @pytest.mark.usefixtures("layers")
-def test_a_trace_that_cannot_be_saved_is_said(write: Write, capsys: Said) -> None:
-    line = ["profile", write(WORK) + ":work", *QUICK, "-o", "no/such/folder/t.xsp"]
-    assert cli.run(line) == cli.NOT_MEASURED
-    assert "no/such/folder" in capsys.readouterr().err
+def test_a_trace_that_cannot_be_saved_is_said(write: Write, capsys: Said, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    target = write("import shutil\ndef work():\n    shutil.rmtree('gone', True)\n") + ":work"
+    assert cli.run(["profile", target, *QUICK, "-o", "gone/t.xsp"]) == cli.NOT_MEASURED
+    assert "there is no folder gone" in capsys.readouterr().err
 
 
 def test_a_missing_library_cannot_be_measured(
@@ -289,13 +291,25 @@ def test_doctor_says_it_in_json_too(capsys: Said, layers: FakeProvider) -> None:
     assert found["environment"]["versions"]["xsp"]
 
 
-def test_a_reader_that_has_gone_is_no_error(saved: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise BrokenPipeError
+def piped(command: str, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m xsp {command}"],
+        capture_output=True,
+        encoding=encoding,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        check=False,
+    )
 
-    monkeypatch.setattr(sys, "stdout", sys.stdout)
-    monkeypatch.setattr("xsp.cli.click.echo", broken)
-    assert cli.run(["show", saved]) == cli.OK
+
+def test_a_reader_that_has_gone_is_no_error(saved: str) -> None:
+    done = piped(f"show {saved} --all | true")
+    assert (done.returncode, done.stderr) == (cli.OK, "")
+
+
+def test_an_encoding_without_our_characters_is_no_error(saved: str) -> None:
+    done = piped(f"show {saved}", "latin-1")
+    assert (done.returncode, done.stderr) == (cli.OK, "")
+    assert "100.0 %" in done.stdout
 
 
 @pytest.mark.usefixtures("layers")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -12,6 +14,7 @@ from otlp_server import Server, free_port, refusing, serving
 
 import xsp
 from xsp import cli, command
+from xsp.export import Delivery, destination
 from xsp.testing import replay
 
 Said = pytest.CaptureFixture[str]
@@ -70,6 +73,20 @@ def test_export_sends_spans_and_says_how_many(
     said = capsys.readouterr().err
     assert f"3 of 3 spans to {url}" in said
     assert "in Jaeger: http://127.0.0.1:16686/trace/" in said
+
+
+def test_a_port_that_makes_no_sense_stops_no_export(
+    saved: str, server: tuple[Server, str], monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    monkeypatch.setenv("XSP_JAEGER_UI_PORT", "abc")
+    assert cli.run(["export", saved, "--to", server[1]]) == cli.OK
+    assert "XSP_JAEGER_UI_PORT is 'abc', not a port" in capsys.readouterr().err
+
+
+def test_only_on_this_machine_is_it_surely_jaeger(capsys: Said) -> None:
+    for host, said in (("[::1]", "in Jaeger: http://[::1]:"), ("far", "if that is Jaeger: ")):
+        command._say(Delivery(1, 1, 0, f"otlp://{host}:4317", "ab"), as_json=False)
+        assert said in capsys.readouterr().err
 
 
 def test_export_says_the_counts_as_json(
@@ -187,6 +204,33 @@ def test_destinations_after_one_that_fails_are_served(
     assert "nothing listens" in said.err
 
 
+def test_wrong_usage_of_one_destination_hides_no_failure_of_another(
+    saved: str,
+    own_spool: Path,
+    server: tuple[Server, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Said,
+) -> None:
+    def torn(*args: object, **more: object) -> None:
+        raise ValueError("it makes no sense")
+
+    monkeypatch.setattr("xsp.export.destination._to_file", torn)
+    nowhere = f"otlp://127.0.0.1:{free_port()}"
+    to = [f"--to={one}" for one in (nowhere, "net.parquet", server[1])]
+    assert cli.run(["export", saved, *to]) == 4
+    said = capsys.readouterr().err
+    assert "it makes no sense" in said
+    (spooled,) = own_spool.iterdir()
+    assert str(spooled) in said
+    assert len(names(server[0])) == 3
+
+
+@pytest.mark.parametrize("more", ["--full", "--max-spans=9", "--runs", "--timeline=measured"])
+def test_spool_takes_no_options_of_a_trace(more: str, capsys: Said) -> None:
+    assert cli.run(["export", "--spool", more]) == cli.USAGE
+    assert f"{more.partition('=')[0]} is not for --spool" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("more", [["--to", "trace.json"], ["--to=otlp://a", "--to=otlp://b"]])
 def test_spool_takes_one_destination_that_there_is(more: list[str], capsys: Said) -> None:
     assert cli.run(["export", "--spool", *more]) == cli.USAGE
@@ -270,8 +314,11 @@ def test_trace_without_runs_says_so(saved: str, server: tuple[Server, str], caps
 
 def test_runs_do_not_go_into_files(saved: str, tmp_path: Path, capsys: Said) -> None:
     to = str(tmp_path / "net.otlp.json")
-    assert cli.run(["export", saved, "--to", to, "--runs"]) == cli.USAGE
-    assert "runs are exported over OTLP" in capsys.readouterr().err
+    there = f"otlp://127.0.0.1:{free_port()}"
+    assert cli.run(["export", saved, "--to", there, "--to", to, "--runs"]) == cli.USAGE
+    said = capsys.readouterr().err
+    assert "runs are exported over OTLP" in said
+    assert there not in said
 
 
 def test_jaeger_that_is_not_there_is_said_with_what_brings_one(
@@ -288,6 +335,21 @@ def test_long_silence_is_explained(
     monkeypatch.setattr(command, "_PATIENCE_S", 0.1)
     assert cli.run(["export", saved, "--to", f"otlp://127.0.0.1:{free_port()}"]) == 4
     assert "still sending" in capsys.readouterr().err
+
+
+def test_writing_a_file_that_takes_long_is_no_sending(
+    saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    write = destination._to_file
+
+    def slowly(*args: Any) -> Delivery:
+        time.sleep(0.1)
+        return write(*args)
+
+    monkeypatch.setattr(command, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(destination, "_to_file", slowly)
+    assert cli.run(["export", saved, "--to", str(tmp_path / "net.otlp.json")]) == cli.OK
+    assert "still sending" not in capsys.readouterr().err
 
 
 PREDICT = "import xsp\ndef run():\n    with xsp.span('part'):\n        return sum(range(99))\n"

@@ -54,6 +54,9 @@ def test_the_named_program_goes_before_the_path_and_the_path_before_what_was_bui
     named = make_program(tmp_path / "else where" / "jaeger", "")
     monkeypatch.setenv("XSP_JAEGER", str(named))
     assert jaeger.find() == named
+    by_name = make_program(tmp_path / "bin" / "jaeger-2", "")
+    monkeypatch.setenv("XSP_JAEGER", "jaeger-2")
+    assert jaeger.find() == by_name
 
 
 def test_a_named_program_that_is_none_is_refused(

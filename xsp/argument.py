@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,24 +14,67 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+Command = Callable[..., Any]
+Option = Callable[[Command], Command]
 
 
-def model_options(command: F) -> F:
-    """Add the options that say how a model is run."""
-    for option in reversed(_MODEL_OPTIONS):
-        command = option(command)
-    return command
+def options(*them: Option) -> Option:
+    """Return what adds options to a command, in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(them):
+            command = option(command)
+        return command
+
+    return add
 
 
-_MODEL_OPTIONS = (
+model_options = options(
     click.option(
         "--batch", type=click.IntRange(min=1), help="Batch size of a model.  [default: 1]"
     ),
     click.option("--device", help="Where a model runs: cpu, cuda, cuda:1.  [default: cpu]"),
     click.option("--train", is_flag=True, help="A training step: forward, loss, backward, SGD."),
 )
+
+span_options = options(
+    click.option(
+        "--max-spans",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Most spans exported; deeper levels and repeated small spans make way.  "
+        "[default: 2000; for Perfetto and Parquet all]",
+    ),
+    click.option("--full", is_flag=True, help="Export every span, however many."),
+)
+
+timeline_option = click.option(
+    "--timeline",
+    type=click.Choice(["exact", "measured"]),
+    default="exact",
+    show_default=True,
+    help="Times of the spans that are shown and exported: without the profiler, or as measured.",
+)
+
+
+def output_option(purpose: str) -> Option:
+    """Return the option that names the file to save to."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Path(dir_okay=False, path_type=Path),
+        callback=_in_a_folder,
+        metavar="FILE",
+        help=purpose,
+    )
+
+
+def _in_a_folder(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a file without a folder before anything is measured for it."""
+    if path is not None and not path.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {path.parent}: make it first")
+    return path
 
 
 def usage(work: Callable[[], T]) -> T:
@@ -91,7 +135,8 @@ def complete_target(
     from xsp.target import SOURCES  # noqa: PLC0415
 
     schemes = [f"{source}:" for source in SOURCES if source.startswith(incomplete)]
-    folder = Path(incomplete).parent
-    files = [str(path) for path in folder.glob("*") if path.is_dir() or path.suffix == ".py"]
-    matching = sorted(name for name in files if name.startswith(incomplete))
+    folder, begin = os.path.split(incomplete)
+    files = (path for path in Path(folder).glob("*") if path.is_dir() or path.suffix == ".py")
+    names = sorted(path.name for path in files if path.name.startswith(begin))
+    matching = (os.path.join(folder, name) for name in names)
     return [CompletionItem(name) for name in (*schemes, *matching)]

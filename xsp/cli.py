@@ -19,7 +19,10 @@ from xsp.argument import (
     TargetFailed,
     complete_target,
     model_options,
+    output_option,
+    span_options,
     target_failures,
+    timeline_option,
     usage,
 )
 
@@ -142,21 +145,9 @@ Examples:
     default=None,
     help="A fresh process for each rung.  [default: --isolate; a script runs once, in one process]",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Where to save the trace.  [default: NAME.xsp; with --json: nowhere]",
-)
+@output_option("Where to save the trace.  [default: NAME.xsp; with --json: nowhere]")
 @click.option("--json", "as_json", is_flag=True, help="Print the spans as JSON, not the tree.")
-@click.option(
-    "--timeline",
-    type=click.Choice(["exact", "measured"]),
-    default="exact",
-    show_default=True,
-    help="Times of the spans: without the profiler, or as measured.",
-)
+@timeline_option
 @click.option(
     "--export",
     "exports",
@@ -164,7 +155,7 @@ Examples:
     metavar=command.DESTINATION,
     help="Where to take the trace: otlp://localhost:4317, NAME.perfetto.json; may be repeated.",
 )
-@command.span_options
+@span_options
 def profile(target: str, arguments: tuple[str, ...], **options: Any) -> int:
     """Measure a target."""
     from xsp.target import Spec  # noqa: PLC0415
@@ -175,10 +166,11 @@ def profile(target: str, arguments: tuple[str, ...], **options: Any) -> int:
     if spec.kind == "script":
         return _profile_script(spec, settings, options)
     trace = _measure(spec, settings, isolate=options["isolate"] is not False)
-    if options["timeline"] == "measured":
-        trace = trace.as_measured()
-    click.echo(_as_json(trace) if options["as_json"] else str(trace))
-    _keep(trace, spec, options)
+    saved = _save(trace, spec, options)
+    shown = _shown(trace, options)
+    _print(_as_json(shown) if options["as_json"] else str(shown))
+    click.echo(saved, err=True, nl=bool(saved))
+    command.deliver(shown, options["exports"], options)
     return INTERRUPTED if any(p.code == "interrupted" for p in trace.problems) else OK
 
 
@@ -199,11 +191,11 @@ def show(file: Path, rows: int, *, everything: bool, as_json: bool) -> None:
 
     trace = load(file)
     if as_json:
-        click.echo(_as_json(trace))
+        _print(_as_json(trace))
     elif everything:
-        click.echo(trace.tree(rows=None, smallest=0.0))
+        _print(trace.tree(rows=None, smallest=0.0))
     else:
-        click.echo(trace.tree(rows=rows))
+        _print(trace.tree(rows=rows))
 
 
 @cli.command(epilog=_DOCTOR_EPILOG)
@@ -214,11 +206,14 @@ def doctor(*, as_json: bool) -> None:
 
     found = diagnosis()
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        _print(json.dumps(found, indent=2))
         return
     from rich.console import Console  # noqa: PLC0415
 
-    render(found, Console())
+    console = Console()
+    with console.capture() as drawn:
+        render(found, console)
+    _print(drawn.get().rstrip("\n"))
 
 
 cli.add_command(command.export)
@@ -237,9 +232,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:  # as with `xsp show | head`
-        sys.stdout = None
-        return OK
     except ExportError as error:
         return _fail(str(error), _code_of(error))
     except (XspError, OSError) as error:
@@ -319,11 +311,10 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
     if ending.forked:  # the measurement is the parent's
         sys.exit(ending.code)
     try:
-        trace = profiling.trace
-        if options["timeline"] == "measured":
-            trace = trace.as_measured()
-        click.echo(str(trace), err=True)
-        _keep(trace, spec, options)
+        saved = _save(profiling.trace, spec, options)
+        shown = _shown(profiling.trace, options)
+        click.echo(f"{shown}\n{saved}", err=True)
+        command.deliver(shown, options["exports"], options)
     except ExportError as error:
         code = _fail(str(error), code or _code_of(error))
     except (XspError, OSError) as error:
@@ -338,20 +329,29 @@ def _as_json(trace: Trace) -> str:
     return f'{{"metadata": {metadata}, "spans": {trace.spans.write_json()}}}'
 
 
-def _keep(trace: Trace, spec: Spec, options: dict[str, Any]) -> None:
-    """Save the trace, then export it: what cannot be delivered is on disk by then."""
-    _save(trace, spec, options)
-    command.deliver(trace, options["exports"], options)
+def _shown(trace: Trace, options: dict[str, Any]) -> Trace:
+    """Return what is printed and exported of a trace; its file has both timelines."""
+    return trace.as_measured() if options["timeline"] == "measured" else trace
 
 
-def _save(trace: Trace, spec: Spec, options: dict[str, Any]) -> None:
+def _save(trace: Trace, spec: Spec, options: dict[str, Any]) -> str:
+    """Save a trace before anything else can go wrong, and return what to say of it."""
     path = options["output"]
     if path is None and options["as_json"]:
-        return
+        return ""
     path = path or Path(f"{spec.name}.xsp")
     said = "it took the place of an older" if path.exists() else "saved to"
     saved = trace.save(path)
-    click.echo(f"{said} {saved}; print it again with: xsp show {saved}", err=True)
+    return f"{said} {saved}; print it again with: xsp show {saved}"
+
+
+def _print(text: str) -> None:
+    """Print on standard output as well as its encoding can, to whoever still reads."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        click.echo(text.encode(encoding, "replace").decode(encoding))
+    except BrokenPipeError:  # as with `xsp show | head`
+        sys.stdout = None
 
 
 def _fail(message: str, code: int) -> int:

@@ -6,16 +6,25 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast
 from urllib.parse import urlsplit
 
 import click
 
-from xsp.argument import TargetCommand, complete_target, model_options, target_failures, usage
+from xsp.argument import (
+    TargetCommand,
+    complete_target,
+    model_options,
+    output_option,
+    span_options,
+    target_failures,
+    timeline_option,
+    usage,
+)
 
 if TYPE_CHECKING:
     from xsp.export.delivery import Delivery
@@ -27,7 +36,6 @@ _PATIENCE_S = 2.0
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 DESTINATION = "DESTINATION"
@@ -73,25 +81,6 @@ Examples:
 """
 
 
-def span_options(command: F) -> F:
-    """Add the options that say how much of a trace is exported."""
-    for option in reversed(_SPAN_OPTIONS):
-        command = option(command)
-    return command
-
-
-_SPAN_OPTIONS = (
-    click.option(
-        "--max-spans",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Most spans exported; deeper levels and repeated small spans make way.  "
-        "[default: 2000; for Perfetto and Parquet all]",
-    ),
-    click.option("--full", is_flag=True, help="Export every span, however many."),
-)
-
-
 @click.command(help=_EXPORT_HELP, epilog=_EXPORT_EPILOG)
 @click.argument("file", required=False, type=_FILE)
 @click.option("--to", "destinations", multiple=True, metavar=DESTINATION, help="May be repeated.")
@@ -99,18 +88,12 @@ _SPAN_OPTIONS = (
 @click.option(
     "--runs", is_flag=True, help="Also a typical run of every rung, as a trace that spans link to."
 )
-@click.option(
-    "--timeline",
-    type=click.Choice(["exact", "measured"]),
-    default="exact",
-    show_default=True,
-    help="Times of the spans: without the profiler, or as measured.",
-)
+@timeline_option
 @click.option("--spool", is_flag=True, help="Send what is spooled; with FILE, only that.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
 def export(file: Path | None, *, spool: bool, **options: Any) -> None:
     """Take a trace elsewhere."""
-    check_options(options, options["destinations"])
+    check_options(options, options["destinations"], runs=options["runs"])
     if spool:
         _send_spooled(file, options)
         return
@@ -126,14 +109,14 @@ def export(file: Path | None, *, spool: bool, **options: Any) -> None:
 
 
 @click.command(epilog=_JAEGER_EPILOG)
-def jaeger() -> int:
+def jaeger() -> NoReturn:
     """Start a Jaeger on this machine that keeps what it is sent; Ctrl-C stops it.
 
     It is the configuration that docker-compose.yml uses, for where there is no Docker.
     """
     from xsp import jaeger as server  # noqa: PLC0415
 
-    return server.run(click.echo)
+    server.run(click.echo)
 
 
 @click.command(cls=TargetCommand, epilog=_RECORD_EPILOG)
@@ -148,13 +131,7 @@ def jaeger() -> int:
     metavar="N",
     help="Evaluations on each rung; the records of each are kept.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Where to save the records.  [default: NAME.xsprec]",
-)
+@output_option("Where to save the records.  [default: NAME.xsprec]")
 def record(target: str, **options: Any) -> None:
     """Measure TARGET in this process, and keep the raw records of all its levels.
 
@@ -162,7 +139,7 @@ def record(target: str, **options: Any) -> None:
     without the devices. TARGET is what it is for xsp profile, but no script.
     """
     from xsp.plan import settings_of  # noqa: PLC0415
-    from xsp.recording import record_target  # noqa: PLC0415
+    from xsp.recording import record_target, remarks  # noqa: PLC0415
     from xsp.target import Spec  # noqa: PLC0415
 
     spec = Spec(target, (), options["batch"], options["device"], train=options["train"])
@@ -172,16 +149,21 @@ def record(target: str, **options: Any) -> None:
     with target_failures(target):
         recording = record_target(spec, settings)
     saved = recording.save(options["output"] or Path(f"{spec.name}.xsprec"))
+    for sentence in remarks(saved):
+        click.echo(sentence, err=True)
     click.echo(
         f"saved to {saved}; make its trace with: xsp.testing.replay({str(saved)!r})", err=True
     )
 
 
-def check_options(options: dict[str, Any], destinations: Sequence[str]) -> None:
+def check_options(
+    options: dict[str, Any], destinations: Sequence[str], *, runs: bool = False
+) -> None:
     """Verify what can be told before there is a trace.
 
     Raises:
-        click.UsageError: Options exclude each other, or there is no such destination.
+        click.UsageError: Options exclude each other, there is no such destination, or it does
+            not take runs.
     """
     if options["full"] and options["max_spans"]:
         raise click.UsageError("--full and --max-spans exclude each other: give one of them")
@@ -189,7 +171,7 @@ def check_options(options: dict[str, Any], destinations: Sequence[str]) -> None:
         from xsp.export.destination import check  # noqa: PLC0415
 
         for destination in destinations:
-            usage(partial(check, destination))
+            usage(partial(check, destination, runs=runs))
 
 
 def deliver(
@@ -209,7 +191,8 @@ def deliver(
     most: int | Literal["auto"] | None = None if options["full"] else options["max_spans"] or "auto"
 
     def export_to(destination: str | None) -> Delivery:
-        with _patience():
+        sent = destination is None or "://" in destination
+        with _patience() if sent else nullcontext():
             return trace.export(destination, max_spans=most, runs=runs)
 
     _each(export_to, destinations, as_json=as_json)
@@ -232,6 +215,13 @@ def _send_spooled(file: Path | None, options: dict[str, Any]) -> None:
     from xsp.export.endpoint import endpoint  # noqa: PLC0415
     from xsp.export.spool import send_spool, spool_files  # noqa: PLC0415
 
+    given = [name for name in ("full", "max_spans", "runs") if options[name]]
+    if options["timeline"] == "measured":
+        given.append("timeline")
+    if given:
+        raise click.UsageError(
+            f"what is spooled is sent as it is: --{given[0].replace('_', '-')} is not for --spool"
+        )
     if len(options["destinations"]) > 1:
         raise click.UsageError("what is spooled is sent once: give --to at most once")
     to = usage(lambda: [endpoint(one) for one in options["destinations"]])
@@ -250,9 +240,11 @@ def _each(work: Callable[[T], Delivery], items: Iterable[T], *, as_json: bool) -
     """Deliver all that can be, saying how it went; then raise what went wrong as one error."""
     from xsp.errors import ExportError  # noqa: PLC0415
 
-    def failure(item: T) -> ExportError | None:
+    def failure(item: T) -> ExportError | ValueError | None:
         try:
-            _say(usage(partial(work, item)), as_json=as_json)
+            _say(work(item), as_json=as_json)
+        except ValueError as error:
+            return error
         except ExportError as error:
             if as_json and error.delivery is not None:
                 _say(cast("Delivery", error.delivery), as_json=True)
@@ -260,20 +252,35 @@ def _each(work: Callable[[T], Delivery], items: Iterable[T], *, as_json: bool) -
         return None
 
     failures = [error for item in items if (error := failure(item)) is not None]
-    if failures:
-        counted = (error.delivery for error in failures if error.delivery is not None)
-        raise ExportError("\n".join(map(str, failures)), next(counted, None)) from failures[0]
+    if not failures:
+        return
+    text = "\n".join(map(str, failures))
+    failed = [error for error in failures if isinstance(error, ExportError)]
+    if not failed:
+        raise click.UsageError(text) from failures[0]
+    counted = (error.delivery for error in failed if error.delivery is not None)
+    raise ExportError(text, next(counted, None)) from failed[0]
 
 
 def _say(done: Delivery, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(asdict(done), default=str))
         return
-    from xsp.jaeger import UI  # noqa: PLC0415
-
     click.echo(f"{done.accepted:,} of {done.sent:,} spans to {done.destination}", err=True)
     if done.trace_id and "://" in done.destination:
-        host = urlsplit(done.destination).hostname or "localhost"
-        shown = f"[{host}]" if ":" in host else host
-        pages = f"http://{shown}:{UI.number(os.environ)}"
-        click.echo(f"in Jaeger: {pages}/trace/{done.trace_id}", err=True)
+        click.echo(_page(done), err=True)
+
+
+def _page(done: Delivery) -> str:
+    """Return where Jaeger shows what was sent, or why that cannot be said."""
+    from xsp.errors import XspError  # noqa: PLC0415
+    from xsp.export.endpoint import is_loopback  # noqa: PLC0415
+    from xsp.jaeger import UI  # noqa: PLC0415
+
+    host = urlsplit(done.destination).hostname or "localhost"
+    shown = f"[{host}]" if ":" in host else host
+    where = "in Jaeger" if is_loopback(host) else "if that is Jaeger"
+    try:
+        return f"{where}: http://{shown}:{UI.number(os.environ)}/trace/{done.trace_id}"
+    except XspError as error:
+        return str(error)

@@ -61,9 +61,10 @@ def find() -> Path | None:
     """
     named = os.environ.get("XSP_JAEGER")
     if named:
-        if not shutil.which(named):
+        program = shutil.which(named)
+        if program is None:
             raise XspError(f"XSP_JAEGER is {named!r}, which cannot be run: name the program Jaeger")
-        return Path(named)
+        return Path(program)
     found = shutil.which("jaeger") or shutil.which(_built())
     return Path(found) if found else None
 

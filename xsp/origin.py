@@ -72,17 +72,24 @@ def _active() -> tuple[str, str] | None:
 
 def _inherited(variables: Mapping[str, str]) -> tuple[str, str] | None:
     """Return the span that the process was started in, None if none or none that is valid."""
-    found = _TRACEPARENT.fullmatch(variables.get("TRACEPARENT", "").strip(_BLANK))
+    found = parse(variables.get("TRACEPARENT", "").strip(_BLANK))
     if found is None:
         return None
-    version, trace_id, span_id, flags, more = found.groups()
+    return _traceparent(*found), _tracestate(variables.get("TRACESTATE", ""))
+
+
+def parse(traceparent: str) -> tuple[int, int, int] | None:
+    """Return trace id, span id and flags of a W3C `traceparent`; None where it is not valid.
+
+    >>> parse(f"00-{10:032x}-{11:016x}-01"), parse(f"00-{0:032x}-{11:016x}-01")
+    ((10, 11, 1), None)
+    """
+    found = _TRACEPARENT.fullmatch(traceparent)
     # A later version may append fields; ff is none, and 00 has no more than these.
-    if version == "ff" or (version == "00" and more is not None):
+    if found is None or found[1] == "ff" or (found[1] == "00" and found[5] is not None):
         return None
-    if not int(trace_id, 16) or not int(span_id, 16):
-        return None
-    traceparent = _traceparent(int(trace_id, 16), int(span_id, 16), int(flags, 16))
-    return traceparent, _tracestate(variables.get("TRACESTATE", ""))
+    trace_id, span_id, flags = (int(found[part], 16) for part in (2, 3, 4))
+    return (trace_id, span_id, flags) if trace_id and span_id else None
 
 
 def _traceparent(trace_id: int, span_id: int, flags: int) -> str:

@@ -18,26 +18,23 @@ from xsp.export.picture import LINK_SCHEMA, SPAN_SCHEMA, Picture, Service, Slice
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 VALUES = {
     pl.Int64: st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 20_000),
-    pl.UInt64: st.integers(0, 2**64 - 1),
     pl.Float64: st.floats(),
     pl.String: TEXT,
     pl.Boolean: st.booleans(),
-    pl.List(pl.String): st.lists(TEXT | st.none(), max_size=3),
+    pl.List(pl.String): st.lists(TEXT, max_size=3),
 }
 
 
 def any_value(value: Any) -> AnyValue:
-    if value is None:
-        return AnyValue()
     if isinstance(value, bool):
         return AnyValue(bool_value=value)
-    if isinstance(value, int) and value < 2**63:
+    if isinstance(value, int):
         return AnyValue(int_value=value)
     if isinstance(value, float):
         return AnyValue(double_value=value)
     if isinstance(value, list):
         return AnyValue(array_value=ArrayValue(values=map(any_value, value)))
-    return AnyValue(string_value=str(value))
+    return AnyValue(string_value=value)
 
 
 TRACE_ID = bytes(range(16))

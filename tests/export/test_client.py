@@ -11,6 +11,7 @@ from deliveries import ALL, SCHEMES, TIMEOUT_S, both, delivered, failing, isolat
 from otlp_server import (
     Reply,
     Tls,
+    free_port,
     make_chunk,
     make_chunks,
     make_tls,
@@ -172,6 +173,76 @@ def test_credentials_appear_nowhere(
     said += result.spool.read_bytes()
     assert secret.encode() not in said
     assert basic.encode() not in said
+
+
+@both
+def test_credentials_that_a_partial_success_repeats_are_starred(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ALL + "HEADERS", "authorization=Bearer%20s3cr3t")
+    said = Reply(rejected=1, message="no: s3cr3t")
+    with serving(protocol, lambda number, body: said) as server:
+        assert "no: ***" in failing(make_chunks(1), to_server(protocol, server.port)).message
+
+
+@pytest.mark.parametrize("value", ["a", "max", "larger than max"])
+def test_a_header_does_not_change_what_an_answer_means(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ALL + "HEADERS", f"x-tenant={value.replace(' ', '%20')}")
+    with serving("grpc", most_bytes=5000) as server:
+        to = to_server("grpc", server.port)
+        assert delivered([make_chunk(1, 16, padding=1000)], to).accepted == 16
+
+
+@both
+def test_no_proxy_is_between_this_machine_and_itself(
+    protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+    with serving(protocol) as server:
+        assert delivered(make_chunks(1), to_server(protocol, server.port)).accepted == 10
+
+
+@both
+@pytest.mark.parametrize("address", ["http://host:port", f"http://{'a' * 64}:80"])
+def test_a_proxy_that_makes_no_sense_is_said_before_anything_is_sent(
+    protocol: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", address)
+    with pytest.raises(ValueError, match="HTTP_PROXY or HTTPS_PROXY makes no sense"):
+        delivered(make_chunks(1), to_server(protocol, 4318, host="jaeger.invalid"))
+
+
+def test_a_proxy_that_wants_credentials_is_said_where_to_get_them() -> None:
+    with serving("http", refusing("", 407)) as server:
+        result = failing(make_chunks(1), to_server("http", server.port))
+    assert "user:password@host:port" in result.message
+    assert "OTEL_EXPORTER_OTLP_HEADERS" not in result.message
+
+
+GO_WANTS_TLS = "Client sent an HTTP request to an HTTPS server."
+
+
+@pytest.mark.parametrize("words", [GO_WANTS_TLS, "The plain HTTP request was sent to HTTPS port"])
+def test_a_server_that_asks_for_tls_is_understood(words: str) -> None:
+    with serving("http", refusing("", 400, body=words.encode())) as server:
+        result = failing(make_chunks(1), to_server("http", server.port))
+    assert "speaks TLS" in result.message
+    assert "otlp+https://" in result.message
+
+
+def test_https_in_the_words_of_a_refusal_is_no_word_about_tls(
+    certificates: Tls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ALL + "CERTIFICATE", str(certificates.authority))
+    monkeypatch.setenv(ALL + "TIMEOUT", "5000")
+    with serving("http", refusing("", 400, "scheme HTTPS is refused")) as server:
+        assert failing(make_chunks(2), to_server("http", server.port)).rejected == 20
+    with serving("http", refusing("", 400, GO_WANTS_TLS), tls=certificates) as server:
+        to = to_server("http", server.port, secure=True, host="localhost")
+        assert failing(make_chunks(2), to).rejected == 20
 
 
 def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

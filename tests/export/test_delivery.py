@@ -7,14 +7,17 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from deliveries import ALL, TRACE_ID, both, delivered, failing, isolate, spooled, to_server
 from otlp_server import Reply, Server, first, free_port, make_chunk, make_chunks, refusing, serving
 
 from xsp.export import spool_file
+from xsp.export.client import Client
+from xsp.export.delivery import Delivery, why
 from xsp.export.protobuf import Chunk
+from xsp.export.sender import Sender
 from xsp.export.spool import spool_files
 
 
@@ -136,6 +139,18 @@ def test_a_full_disk_does_not_stop_what_can_be_delivered(monkeypatch: pytest.Mon
     assert list(spool_file.folder().iterdir()) == []
 
 
+def test_spans_are_kept_where_a_folder_cannot_be_synchronised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(path: Path) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(spool_file, "_sync_folder", refused)
+    result = failing(make_chunks(2), to_server("http", free_port()))
+    assert "are kept in" in result.message
+    assert len(spooled(result)) == 20
+
+
 def test_ctrl_c_passes_and_leaves_nothing() -> None:
     def interrupted() -> Iterator[Chunk]:
         yield make_chunk(1, 5)
@@ -169,3 +184,10 @@ def test_spans_that_never_came_are_not_counted_as_delivered() -> None:
     with serving("http") as server:
         result = failing(make_chunks(1), to_server("http", server.port), total=12)
     assert (result.sent, result.accepted, result.undelivered) == (12, 10, 2)
+
+
+def test_without_a_remedy_there_is_no_word_of_one() -> None:
+    sender = Sender(cast(Client, None), to_server("http", 4318))
+    sender.note("says: all is lost", "")
+    told = why(Delivery(10, 0, 0, "otlp://host:4317", ""), sender)
+    assert told.endswith("otlp://host:4317 says: all is lost.")

@@ -58,6 +58,13 @@ def test_a_parent_that_is_none_is_wrong(parent: str) -> None:
     assert not exporter.get_finished_spans()
 
 
+@pytest.mark.parametrize("name", ["net.parquet", "net.perfetto.json"])
+def test_a_file_without_ids_takes_no_parent(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="no place for a parent"):
+        samples.trace(samples.resnet()).export(tmp_path / name, parent=PARENT)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("destination", [3, b"net.parquet", ["otlp://localhost"]])
 def test_what_cannot_be_a_destination_is_of_the_wrong_type(destination: object) -> None:
     with pytest.raises(TypeError, match="OpenTelemetry span exporters"):
@@ -65,7 +72,7 @@ def test_what_cannot_be_a_destination_is_of_the_wrong_type(destination: object) 
 
 
 def test_a_budget_below_one_span_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="max_spans=0"):
+    with pytest.raises(ValueError, match="a span budget of 0"):
         samples.trace(samples.resnet()).export(tmp_path / "net.parquet", max_spans=0)
     assert not list(tmp_path.iterdir())
 

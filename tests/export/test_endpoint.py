@@ -136,6 +136,10 @@ def test_user_and_password_become_basic_authorisation(monkeypatch: pytest.Monkey
         "otlp://[::1",
         "otlp://ho st",
         "otlp+grpc://host",
+        f"otlp://{'a' * 64}:4317",
+        "otlp+http://jaeger..local",
+        "otlp+http://host/pfäd",
+        "otlp+http://host/?k=ä",
     ],
 )
 def test_what_is_no_destination_is_told_which_there_are(destination: str) -> None:
@@ -260,6 +264,11 @@ def test_what_a_server_repeats_of_our_credentials_is_starred(
     monkeypatch.setenv(ALL + "HEADERS", f"authorization=Bearer%20{SECRET}")
     found = endpoint("otlp+http://host/?key=qwerty")
     assert found.censored(f"no: {SECRET} Bearer {SECRET} qwerty") == "no: *** *** ***"
+
+
+def test_short_values_of_headers_are_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ALL + "HEADERS", "x-scope-orgid=1")
+    assert endpoint("otlp://host").censored("span 11 of 16") == "span 11 of 16"
 
 
 @given(st.text(alphabet="ab:/?#@.[]+-1", max_size=20), st.sampled_from(["", "otlp://", "x://"]))

@@ -30,9 +30,9 @@ def refused(constant: str) -> Any:
     raise AssertionError(f"{constant} is not JSON")
 
 
-def document(spans: pl.DataFrame, metadata: Any = METADATA) -> Any:
+def document(spans: pl.DataFrame, metadata: Any = METADATA, most: int | None = None) -> Any:
     file = io.BytesIO()
-    perfetto.write(reduce(spans, None).spans, metadata, file)
+    perfetto.write(reduce(spans, most), metadata, file)
     return json.loads(file.getvalue(), parse_constant=refused, parse_float=Decimal)
 
 
@@ -197,6 +197,12 @@ def test_problems_are_an_event_and_told_of_the_whole() -> None:
     about = document(frame(row(1, None, 0, 9)))["otherData"]
     assert about["problems"] == ['drift: it "drifted"']
     assert about["name"] == "Net"
+
+
+def test_what_the_budget_left_out_is_told() -> None:
+    spans = frame(row(1, None, 0, 9), row(2, 1, 0, 4), row(3, 1, 4, 8))
+    assert "span-budget" not in document(spans)["otherData"]
+    assert "shown: 1 span for the 3" in document(spans, most=1)["otherData"]["span-budget"]
 
 
 def test_a_sound_trace_has_no_problems() -> None:

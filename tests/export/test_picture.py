@@ -203,6 +203,22 @@ def test_odd_types_become_what_an_attribute_can_be(
     assert only(picture(Trace(spans, trace.metadata)))["attr.odd"].to_list() == [expected]
 
 
+def test_users_attribute_of_the_name_of_the_subject_stands_beside_it() -> None:
+    trace = model()
+    struct = pl.Series([{"user.xsp.subject": "mine"}] * trace.spans.height)
+    row = only(picture(Trace(trace.spans.with_columns(attributes=struct), trace.metadata))).row(
+        0, named=True
+    )
+    assert (row["attr.xsp.subject"], row["attr.xsp.subject'"]) == ("Net", "mine")
+
+
+def test_long_subjects_and_messages_are_cut() -> None:
+    long = "é" * 9000
+    (piece,) = picture(model(name=long, problems=[{"code": "c", "message": long}])).slices()
+    cut = "é" * 8192 + "… (cut: 9000 characters)"
+    assert piece.spans["attr.xsp.subject"][0] == piece.events["message"][0] == cut
+
+
 def test_problems_of_the_trace_are_events_of_its_root() -> None:
     problem = {"code": "residual", "message": "the machine drifted"}
     (piece,) = picture(model(problems=[problem])).slices()

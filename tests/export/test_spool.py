@@ -148,6 +148,17 @@ def test_until_it_is_complete_there_is_no_file() -> None:
     assert list(spool_file.folder().iterdir()) == []
 
 
+def test_what_a_killed_process_left_goes_after_a_day() -> None:
+    folder = _write(make_chunks(1)).parent
+    stale, recent, other = (folder / f".{name}.part" for name in ("a.spool", "b.spool", "c"))
+    for path in (stale, recent, other):
+        path.write_bytes(b"XSP")
+    for path in (stale, other):
+        os.utime(path, (0, 0))
+    _write(make_chunks(1))
+    assert [path.exists() for path in (stale, recent, other)] == [False, True, True]
+
+
 def test_without_a_chunk_there_is_no_file() -> None:
     with spool_file.Writer(endpoint("otlp://host"), name="a", trace_id=TRACE_ID) as writer:
         assert writer.finish() is None
@@ -273,6 +284,14 @@ def test_rejected_spans_stay_in_the_file() -> None:
     with serving("http") as server:
         send_spool(path, endpoint(f"otlp+http://127.0.0.1:{server.port}"))
     assert dict(server.accepted) == dict.fromkeys(range(1, 11), 1)
+
+
+def test_file_of_which_all_is_rejected_is_said_to_be_deleted() -> None:
+    path = _write(make_chunks(2))
+    for script, said in ((refusing("", 400), True), (first(1, refusing("", 500)), False)):
+        with serving("http", script) as server:
+            result = _failed(path, f"otlp+http://127.0.0.1:{server.port}")
+        assert ("delete the file if the server will never take them" in result.message) == said
 
 
 def test_what_is_too_large_is_sent_in_parts() -> None:

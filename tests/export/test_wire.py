@@ -40,7 +40,7 @@ def test_column_of_varints_is_what_one_by_one_gives(numbers: list[int]) -> None:
 @given(st.lists(st.tuples(st.integers(1, 2**29 - 1), st.binary(max_size=300))))
 def test_fields_come_back_as_they_were_written(fields: list[tuple[int, bytes]]) -> None:
     message = b"".join(wire.field(number, content) for number, content in fields)
-    assert list(wire.fields(message)) == fields
+    assert list(wire.fields(message)) == list(wire.contents(message)) == fields
 
 
 @settings(deadline=None)
@@ -54,7 +54,18 @@ def test_message_cut_short_is_refused(content: bytes, data: st.DataObject) -> No
 
 def test_field_of_another_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="field 7 has no length"):
-        list(wire.fields(wire.tag(7, wire.FIXED64) + bytes(8)))
+        list(wire.contents(wire.tag(7, wire.FIXED64) + bytes(8)))
+
+
+def test_fields_without_a_length_are_numbers() -> None:
+    fixed = wire.tag(2, wire.FIXED64) + b"\x01" + bytes(7) + wire.tag(3, wire.FIXED32) + b"\2\0\0\0"
+    message = wire.tag(1, wire.VARINT) + wire.varint(300) + fixed
+    assert list(wire.fields(message)) == [(1, 300), (2, 1), (3, 2)]
+
+
+def test_kind_of_field_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="of kind 7"):
+        list(wire.fields(b"\xff\x01\x00"))
 
 
 def test_text_that_is_not_unicode_is_written_as_an_escape() -> None:

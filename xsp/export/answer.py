@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from xsp.export import wire
 from xsp.quantity import printable, shorten
 
 _LONGEST = 300
@@ -55,17 +57,24 @@ class Answer:
     answered: bool = True
 
 
-def acceptance(response: bytes) -> Answer:
-    """Return what an encoded ExportTraceServiceResponse says."""
-    from google.protobuf.message import DecodeError  # noqa: PLC0415
-    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2  # noqa: PLC0415
+def acceptance(response: bytes, censored: Callable[[str], str]) -> Answer:
+    """Return what an encoded ExportTraceServiceResponse says.
 
+    Its field 1 is `partial_success`, with `rejected_spans` 1 and `error_message` 2.
+
+    Args:
+        response: What the server answered.
+        censored: Takes credentials out of the server's words.
+    """
     try:
-        partial = trace_service_pb2.ExportTraceServiceResponse.FromString(response).partial_success
-    except DecodeError:
+        partial = dict(wire.fields(wire.content(dict(wire.fields(response)), 1)))
+    except ValueError:
         return not_otlp("its answer is not OTLP")
+    rejected = wire.unsigned(partial, 1)
+    words = wire.content(partial, 2).decode(errors="replace")
+    # A number below 0, which there should not be, is in the upper half here.
     return Answer(
-        Verdict.ACCEPTED, plain(partial.error_message), rejected=max(0, partial.rejected_spans)
+        Verdict.ACCEPTED, plain(censored(words)), rejected=rejected if rejected < 1 << 63 else 0
     )
 
 

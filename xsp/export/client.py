@@ -10,6 +10,7 @@ from xsp.export.answer import Answer
 from xsp.export.endpoint import GRPC, Endpoint
 from xsp.export.grpc_client import GrpcClient
 from xsp.export.http_client import HttpClient
+from xsp.export.proxy import proxy
 
 
 class Client(Protocol):
@@ -33,7 +34,12 @@ class Client(Protocol):
 
 @contextmanager
 def connect(endpoint: Endpoint) -> Iterator[Client]:
-    """Return a client for the endpoint, closed at the end of the block."""
+    """Return a client for the endpoint, closed at the end of the block.
+
+    Raises:
+        ValueError: The variable of a proxy makes no sense.
+    """
+    proxy(endpoint)  # said now, for later there are answers only
     client: Client = GrpcClient(endpoint) if endpoint.protocol == GRPC else HttpClient(endpoint)
     try:
         yield client

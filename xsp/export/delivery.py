@@ -105,7 +105,7 @@ def why(result: Delivery, sender: Sender) -> str:
         f"{result.sent - result.accepted:,} of {counted(result.sent, 'span')} were not accepted "
         f"({result.accepted:,} accepted, {result.rejected:,} rejected, "
         f"{result.undelivered:,} not delivered): {result.destination} "
-        f"{'; '.join(sender.reasons)}. Remedy: {'; '.join(remedies)}."
+        f"{'; '.join(sender.reasons)}." + (f" Remedy: {'; '.join(remedies)}." if remedies else "")
     )
 
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from xsp.export import jaeger_json, otlp_json, perfetto
 from xsp.export.delivery import Delivery, deliver, failure
-from xsp.export.endpoint import endpoint, without_credentials
+from xsp.export.endpoint import FORMS, SCHEMES, endpoint, without_credentials
 from xsp.export.identity import check_parent
 from xsp.export.picture import Picture
 from xsp.export.protobuf import chunks
@@ -29,8 +29,7 @@ from xsp.quantity import counted
 MOST_SPANS = 2_000
 
 MaxSpans = int | None | Literal["auto"]
-_SCHEMES = ("otlp:", "otlps:", "otlp+http:", "otlp+https:")
-# Tools behind these files bear traces of any size.
+# Tools behind these files bear traces of any size, and know no ids of traces.
 _UNBOUNDED = (".perfetto.json", ".parquet")
 _SUFFIXES = (".otlp.json", ".jaeger.json", *_UNBOUNDED)
 
@@ -79,14 +78,14 @@ def export(
 
     Raises:
         ExportError: Not every span arrived; the message counts them.
-        ValueError: There is no such destination, or a number is out of range.
+        ValueError: There is no such destination, it does not take what was asked for, or a
+            number is out of range.
     """
     kind = _kind(destination)
     most = _most(kind, max_spans)
     check_parent(parent)
+    _check_kind(kind, runs=runs, parent=parent)
     if kind in _SUFFIXES:
-        if runs:
-            raise ValueError(f"runs are exported over OTLP or to an exporter, not to {destination}")
         return _to_file(trace, Path(os.fspath(destination)), kind, most, parent)  # type: ignore[call-overload]
     if runs and trace.runs.is_empty():
         raise ValueError("this trace holds no runs: export it without them, or measure anew")
@@ -103,14 +102,27 @@ def export(
     )
 
 
-def check(destination: str) -> None:
+def check(destination: str, *, runs: bool = False) -> None:
     """Verify that there is such a destination, without going there.
 
+    Args:
+        destination: URL or file.
+        runs: Whether it is to take typical runs as well.
+
     Raises:
-        ValueError: There is not, or a variable of `OTEL_*` makes no sense.
+        ValueError: There is not, it takes no runs, or a variable of `OTEL_*` makes no sense.
     """
-    if _kind(destination) == "otlp":
+    kind = _kind(destination)
+    _check_kind(kind, runs=runs)
+    if kind == "otlp":
         endpoint(destination)
+
+
+def _check_kind(kind: str, *, runs: bool, parent: str | None = None) -> None:
+    if runs and kind in _SUFFIXES:
+        raise ValueError(f"runs are exported over OTLP or to an exporter, not to a {kind} file")
+    if parent is not None and kind in _UNBOUNDED:
+        raise ValueError(f"a {kind} file has no place for a parent: leave parent={parent!r} out")
 
 
 def _kind(destination: object) -> str:
@@ -122,7 +134,9 @@ def _kind(destination: object) -> str:
     if not isinstance(destination, (str, os.PathLike)):
         raise TypeError(f"a trace cannot be exported to {destination!r}; {_CHOICES}")
     text = os.fspath(destination)
-    if isinstance(destination, str) and text.lower().startswith(_SCHEMES):
+    if isinstance(destination, str) and text.lower().startswith(
+        tuple(f"{scheme}:" for scheme in SCHEMES)
+    ):
         return "otlp"
     for suffix in _SUFFIXES:
         if text.lower().endswith(suffix):
@@ -147,16 +161,14 @@ def _meant(shown: str) -> str:
 
 
 _CHOICES = (
-    "destinations are otlp://host:4317 (gRPC), otlp+http://host:4318, otlps:// and otlp+https:// "
-    f"(with TLS), files that end in {', '.join(_SUFFIXES)}, and OpenTelemetry span exporters"
+    f"destinations are {FORMS}, files that end in {', '.join(_SUFFIXES)}, "
+    "and OpenTelemetry span exporters"
 )
 
 
 def _most(kind: str, max_spans: MaxSpans) -> int | None:
     if max_spans == "auto":
         return None if kind in _UNBOUNDED else MOST_SPANS
-    if max_spans is not None and max_spans < 1:
-        raise ValueError(f"max_spans={max_spans}: a trace has at least its root; None is no limit")
     return max_spans
 
 
@@ -199,7 +211,7 @@ def _to_file(
         if kind == ".parquet":
             file.write(_parquet(reduced.spans))
         elif kind == ".perfetto.json":
-            perfetto.write(reduced.spans, trace.metadata, file)
+            perfetto.write(reduced, trace.metadata, file)
         else:
             picture = Picture(reduced, trace.metadata, parent=parent)
             trace_id = picture.trace_id.hex()

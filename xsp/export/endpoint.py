@@ -21,17 +21,19 @@ HTTP: Protocol = "http/protobuf"
 
 _TRACES_PATH = "/v1/traces"
 _DEFAULT_PORTS = {GRPC: 4317, HTTP: 4318}
-_SCHEMES: dict[str, tuple[Protocol, bool]] = {
+SCHEMES: dict[str, tuple[Protocol, bool]] = {
     "otlp": (GRPC, False),
     "otlps": (GRPC, True),
     "otlp+http": (HTTP, False),
     "otlp+https": (HTTP, True),
 }
-_FORMS = (
+FORMS = (
     "otlp://host:4317 (gRPC), otlps://host:4317 (gRPC with TLS), "
     "otlp+http://host:4318 or otlp+https://host:4318"
 )
 _URL_PORTS = {"http": 80, "https": 443}
+_LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
+_SHORTEST_SECRET = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Endpoint:
     @staticmethod
     def scheme(protocol: Protocol, *, secure: bool) -> str:
         """Return the scheme of destinations of a kind."""
-        return next(name for name, kind in _SCHEMES.items() if kind == (protocol, secure))
+        return next(name for name, kind in SCHEMES.items() if kind == (protocol, secure))
 
     def censored(self, text: str) -> str:
         """Return text of the other side's, with stars for what only we should know."""
@@ -97,7 +99,8 @@ class Endpoint:
                 with suppress(ValueError):
                     pair = b64decode(token, validate=True).decode()
                     secrets |= {pair, pair.partition(":")[2]}
-        return secrets - {""}
+        # Fewer characters than that occur in any text.
+        return {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
 
 
 def endpoint(destination: str | None = None) -> Endpoint:
@@ -134,9 +137,9 @@ def endpoint(destination: str | None = None) -> Endpoint:
 def _explicit(destination: str) -> Endpoint:
     shown = without_credentials(destination)
     scheme, separator, rest = destination.partition("://")
-    if not separator or scheme.lower() not in _SCHEMES:
-        raise ValueError(f"{shown!r} is no destination for spans; there are {_FORMS}")
-    protocol, secure = _SCHEMES[scheme.lower()]
+    if not separator or scheme.lower() not in SCHEMES:
+        raise ValueError(f"{shown!r} is no destination for spans; there are {FORMS}")
+    protocol, secure = SCHEMES[scheme.lower()]
     parts = _split(f"//{rest}", shown)
     path = parts.path.rstrip("/")
     if protocol == GRPC and (path or parts.query):
@@ -188,15 +191,16 @@ def _split(url: str, shown: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         port = parts.port
+        (parts.hostname or "").encode("idna")  # as making a connection does it
     except ValueError:
         # What Python says of it may hold a password.
-        raise ValueError(f"{shown!r}: the host or the port makes no sense; {_FORMS}") from None
+        raise ValueError(f"{shown!r}: the host or the port makes no sense; {FORMS}") from None
     # An @ in the path, or a fragment, is what follows a slash or hash in a password.
-    strange = "@" in parts.path or re.search(r"[\s\x00-\x1f#]", url)
-    if not parts.hostname or port == 0 or strange:
+    strange = "@" in parts.path or not (parts.path + parts.query).isascii()
+    if not parts.hostname or port == 0 or strange or re.search(r"[\s\x00-\x1f#]", url):
         raise ValueError(
             f"{shown!r}: the host or the port makes no sense, or a character in it has to be "
-            f"percent-encoded; {_FORMS}"
+            f"percent-encoded; {FORMS}"
         )
     return parts
 
@@ -206,6 +210,15 @@ def _authorisation(parts: SplitResult) -> tuple[tuple[str, str], ...]:
         return ()
     pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
     return (("authorization", f"Basic {b64encode(pair.encode()).decode()}"),)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine.
+
+    >>> [is_loopback(host) for host in ("localhost", "127.0.0.1", "::1", "jaeger")]
+    [True, True, True, False]
+    """
+    return _LOOPBACK.fullmatch(host) is not None
 
 
 def without_credentials(url: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from xsp.export import answer
 from xsp.export.answer import Answer, Verdict
 from xsp.export.endpoint import Endpoint
+from xsp.export.proxy import proxy
 from xsp.export.status import parse
 
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -64,7 +65,7 @@ class GrpcClient:
             )
         except self._grpc.RpcError as error:
             return self._judged(error)
-        return answer.acceptance(response)
+        return answer.acceptance(response, self._endpoint.censored)
 
     def close(self) -> None:
         """End the connection."""
@@ -74,7 +75,9 @@ class GrpcClient:
         target = self._endpoint.address
         # By this gRPC means how long making a connection may take, whatever the name says.
         limit = ("grpc.min_reconnect_backoff_ms", int(self._endpoint.timeout_s * 1000))
-        options = (*_OPTIONS, limit)
+        # By itself gRPC would go through HTTPS_PROXY without TLS, and to this machine, too.
+        through = ("grpc.enable_http_proxy", int(proxy(self._endpoint) is not None))
+        options = (*_OPTIONS, limit, through)
         if not self._endpoint.secure:
             return self._grpc.insecure_channel(target, options=options)
         credentials = self._grpc.ssl_channel_credentials(*self._endpoint.certificates.contents())
@@ -82,24 +85,25 @@ class GrpcClient:
 
     def _judged(self, error: Any) -> Answer:
         code = error.code().name
-        details = self._endpoint.censored(error.details() or "")
-        message = f"answered {code}{answer.quoted(details)}"
-        if "larger than max" in details:
+        said = error.details() or ""
+        words = answer.quoted(self._endpoint.censored(said))
+        message = f"answered {code}{words}"
+        if "larger than max" in said:
             return Answer(Verdict.TOO_LARGE, message, "raise the server's limit for a message")
         wait_s = _wait_s(error)
         if code in _RETRYABLE or (code == "RESOURCE_EXHAUSTED" and wait_s is not None):
-            return self._retryable(code, message, details=details, wait_s=wait_s)
-        if "http2 header with status" in details:
-            return answer.not_otlp(f"speaks HTTP, not gRPC{answer.quoted(details)}")
+            return self._retryable(code, message, words=words, wait_s=wait_s)
+        if "http2 header with status" in said:
+            return answer.not_otlp(f"speaks HTTP, not gRPC{words}")
         verdict, remedy = _OTHERS.get(code, (Verdict.FAILED, answer.SEE_SERVER))
         return Answer(verdict, message, remedy)
 
     @staticmethod
-    def _retryable(code: str, message: str, *, details: str, wait_s: float | None) -> Answer:
+    def _retryable(code: str, message: str, *, words: str, wait_s: float | None) -> Answer:
         # gRPC gives these codes as well where it has heard nothing from the server.
         silent = code in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED") and wait_s is None
         if silent:
-            message = f"does not answer{answer.quoted(details)}"
+            message = f"does not answer{words}"
         return Answer(Verdict.RETRY, message, answer.LATER, wait_s=wait_s, answered=not silent)
 
 

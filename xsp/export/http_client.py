@@ -27,11 +27,20 @@ _SLICE_BYTES = 16 * 1024
 _COMPRESSION_LEVEL = 5
 _MEANINGS: dict[int, tuple[Verdict, str]] = {
     **dict.fromkeys((429, 502, 503, 504), (Verdict.RETRY, answer.LATER)),
-    **dict.fromkeys((401, 403, 407), (Verdict.CLOSED, answer.CREDENTIALS)),
+    **dict.fromkeys((401, 403), (Verdict.CLOSED, answer.CREDENTIALS)),
     **dict.fromkeys((404, 405, 410, 415, 421, 426), (Verdict.CLOSED, answer.NO_SERVICE)),
+    407: (
+        Verdict.CLOSED,
+        "give the proxy's credentials in HTTP_PROXY or HTTPS_PROXY (http://user:password@host:port)",
+    ),
     408: (Verdict.FAILED, answer.SEE_SERVER),
     413: (Verdict.TOO_LARGE, "raise the server's limit for a request"),
 }
+# What Go and nginx say in plain HTTP where TLS is spoken.
+_TLS_WANTED = (
+    b"Client sent an HTTP request to an HTTPS server",
+    b"The plain HTTP request was sent to HTTPS port",
+)
 
 
 class HttpClient:
@@ -121,7 +130,7 @@ def _judged(reply: _Reply, endpoint: Endpoint) -> Answer:
     if 300 <= status < 400:
         place = without_credentials(reply.headers.get("location", ""))
         return answer.not_otlp(f"{message}, and redirects to {place}")
-    if status == HTTPStatus.BAD_REQUEST and b"HTTPS" in reply.content:
+    if not endpoint.secure and any(said in reply.content for said in _TLS_WANTED):
         secure = Endpoint.scheme(endpoint.protocol, secure=True)
         return Answer(Verdict.CLOSED, "speaks TLS, which was not asked", f"use {secure}://")
     verdict, remedy = _MEANINGS.get(status, _meaning(status))
@@ -140,10 +149,7 @@ def _accepted(reply: _Reply, endpoint: Endpoint) -> Answer:
         return _accepted_in_json(reply.content, endpoint)
     if reply.content and reply.kind not in (_PROTOBUF, ""):
         return answer.not_otlp(f"answered with {reply.kind}, which is not OTLP")
-    found = answer.acceptance(reply.content)
-    return Answer(
-        found.verdict, endpoint.censored(found.message), found.remedy, rejected=found.rejected
-    )
+    return answer.acceptance(reply.content, endpoint.censored)
 
 
 def _accepted_in_json(content: bytes, endpoint: Endpoint) -> Answer:

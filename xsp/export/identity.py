@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-# https://www.w3.org/TR/trace-context-2: version ff and ids of zeros are invalid.
-_TRACEPARENT = re.compile(
-    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}"
-)
+from xsp.origin import parse
 
 # Ids of one picture share their upper half; the lower one counts its spans.
 _UPPER = 0xFFFF_FFFF_0000_0000
@@ -61,7 +57,7 @@ def check_parent(traceparent: str | None) -> None:
     Raises:
         ValueError: It is not W3C trace context.
     """
-    if traceparent is not None and not _TRACEPARENT.fullmatch(traceparent):
+    if traceparent is not None and parse(traceparent) is None:
         raise ValueError(
             f"parent={traceparent!r} is no W3C traceparent; one looks like "
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -84,8 +80,8 @@ def identity(
         digest.update(spans[name].to_numpy().tobytes())
     trace_id, seed = digest.digest()[:16], int.from_bytes(digest.digest()[16:], "big")
     parent = 0
-    if found := _TRACEPARENT.fullmatch(traceparent or ""):
-        trace_id, parent = bytes.fromhex(found[1]), int(found[2], 16)
+    if found := parse(traceparent or ""):
+        trace_id, parent = found[0].to_bytes(16, "big"), found[1]
     ids = spans["span_id"].to_numpy()
     order = np.argsort(ids)
     numbers = order.astype(np.uint64) + np.uint64(1)

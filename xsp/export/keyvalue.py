@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from xsp.export import wire
 
-Value: TypeAlias = str | bool | int | float | Sequence[str | None] | None
+if TYPE_CHECKING:
+    from xsp.export.picture import Value
 
 _KEY, _VALUE = 1, 2
 _TEXT, _ARRAY = 1, 5
@@ -24,19 +25,16 @@ _ITEM = 1
 _BOOLEAN = wire.tag(2, wire.VARINT)
 _INTEGER = wire.tag(3, wire.VARINT)
 _DOUBLE = wire.tag(4, wire.FIXED64)
-_MOST = 2**63 - 1
 
 
 def any_value(value: Value) -> bytes:
-    """Return an AnyValue message; integers that it cannot hold are written as text."""
-    if value is None:
-        return b""
+    """Return an AnyValue message."""
     if isinstance(value, str):
         return wire.field(_TEXT, wire.utf8(value))
     if isinstance(value, bool):
         return _BOOLEAN + wire.varint(value)
     if isinstance(value, int):
-        return _integer(value)
+        return _INTEGER + wire.varint(value % 2**64)
     if isinstance(value, float):
         return _DOUBLE + struct.pack("<d", value)
     return wire.field(_ARRAY, b"".join(wire.field(_ITEM, any_value(item)) for item in value))
@@ -53,7 +51,7 @@ def column(number: int, key: str, values: pl.Series) -> list[bytes]:
     Args:
         number: Field number of `attributes` in the message that bears it.
         key: Name of the attribute.
-        values: Of any dtype; what OTLP has no type for is written as text.
+        values: Of a type that `xsp.export.text.plain` gives.
     """
     if values.null_count() == 0:
         return _encoder(values.dtype)(number, _key(key), values)
@@ -65,9 +63,9 @@ def column(number: int, key: str, values: pl.Series) -> list[bytes]:
 
 
 def _encoder(dtype: pl.DataType) -> Callable[[int, bytes, pl.Series], list[bytes]]:
-    if dtype.is_integer():
+    if dtype == pl.Int64:
         return _integers
-    if dtype.is_float():
+    if dtype == pl.Float64:
         return _doubles
     if dtype == pl.Boolean:
         return _scalars
@@ -78,10 +76,7 @@ def _encoder(dtype: pl.DataType) -> Callable[[int, bytes, pl.Series], list[bytes
 
 def _integers(number: int, key: bytes, values: pl.Series) -> list[bytes]:
     """Encode integers; those of one length in bytes together, as they share the lengths before."""
-    signed = values.cast(pl.Int64, strict=False)
-    if signed.null_count():
-        return _scalars(number, key, values)
-    numbers = signed.to_numpy().view(np.uint64)
+    numbers = values.to_numpy().view(np.uint64)
     sizes = wire.varint_sizes(numbers)
     encoded = [b""] * len(numbers)
     for size in np.unique(sizes).tolist():
@@ -95,7 +90,7 @@ def _integers(number: int, key: bytes, values: pl.Series) -> list[bytes]:
 
 def _doubles(number: int, key: bytes, values: pl.Series) -> list[bytes]:
     before = _before(number, key, 8 + len(_DOUBLE)) + _DOUBLE
-    return wire.rows(len(values), before, wire.fixed(values.cast(pl.Float64).to_numpy(), "<f8"))
+    return wire.rows(len(values), before, wire.fixed(values.to_numpy(), "<f8"))
 
 
 def _scalars(number: int, key: bytes, values: pl.Series) -> list[bytes]:
@@ -127,8 +122,7 @@ def _texts(number: int, key: bytes, values: pl.Series) -> list[bytes]:
         encoded = wire.utf8(text)
         return before(len(encoded)) + encoded
 
-    texts = values.to_list()
-    return list(map(encode, texts if values.dtype == pl.String else map(str, texts)))
+    return list(map(encode, values.to_list()))
 
 
 def _attribute(number: int, key: bytes, value: Value) -> bytes:
@@ -143,9 +137,3 @@ def _before(number: int, key: bytes, size: int) -> bytes:
 
 def _key(key: str) -> bytes:
     return wire.field(_KEY, wire.utf8(key))
-
-
-def _integer(value: int) -> bytes:
-    if not -_MOST - 1 <= value <= _MOST:
-        return any_value(str(value))
-    return _INTEGER + wire.varint(value % 2**64)

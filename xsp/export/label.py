@@ -67,7 +67,7 @@ def attributes(spans: pl.DataFrame, root_ns: float | None) -> pl.DataFrame:
         .alias(f"{PREFIX}xsp.rolled.sum_ns"),
     )
     struct = spans["attributes"].struct.unnest()
-    taken = set(frame.columns)
+    taken = {PREFIX + one.name for one in EXPORTED}
     more = [_column(struct[name], taken) for name in struct.columns]
     # Parts of a nanosecond are no more than digits in a list of tags.
     whole = [pl.col(name).round() for name in frame.columns if name.endswith("_ns")]

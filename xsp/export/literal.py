@@ -12,18 +12,10 @@ from json.encoder import encode_basestring_ascii
 import polars as pl
 
 from xsp.export.label import PREFIX
-from xsp.export.picture import Value
+from xsp.export.picture import SPAN_SCHEMA, Value
 
 # What each span of a slice has, beside its attributes.
-COLUMNS = (
-    "span_id",
-    "parent_span_id",
-    "service",
-    "name",
-    "start_unix_ns",
-    "end_unix_ns",
-    "error",
-)
+COLUMNS = tuple(SPAN_SCHEMA)
 
 # Writes an attribute; its name is JSON already.
 Form = Callable[[str, Value], str]

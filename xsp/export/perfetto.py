@@ -19,6 +19,7 @@ from xsp.export import label, lane, literal
 from xsp.export.lane import Track
 from xsp.export.literal import plain, string
 from xsp.export.picture import Value
+from xsp.export.reduction import Reduced
 from xsp.heading import headline, remarks
 
 _ROWS = 8192
@@ -28,7 +29,7 @@ _HEAD = b'{"displayTimeUnit":"ms","traceEvents":[\n'
 _FLOW = '"cat":"launch","name":"launch"'
 
 
-def write(spans: pl.DataFrame, metadata: Mapping[str, Any], file: IO[bytes]) -> None:
+def write(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes]) -> None:
     """Write a trace as one document of Chrome's trace format.
 
     - Complete events (`X`) are the spans, with all attributes as `args`.
@@ -39,19 +40,19 @@ def write(spans: pl.DataFrame, metadata: Mapping[str, Any], file: IO[bytes]) -> 
     - Problems of the trace are an instant event (`i`) of the host.
 
     Args:
-        spans: Columns of `trace.spans` and those of a reduction.
+        reduced: The spans, cut to a budget or whole.
         metadata: The trace's metadata.
         file: Where to; the text of some thousand spans is held at a time.
 
     Raises:
         OSError: The file could not be written.
     """
-    timeline = _Timeline.of(spans)
+    timeline = _Timeline.of(reduced.spans)
     events = chain(_tracks(timeline, metadata.get("environment") or {}), _problems(metadata))
     file.write(_HEAD + ",\n".join(events).encode("ascii"))
     for chunk in chain(_spans(timeline, metadata), _memory(timeline.spans)):
         file.write(b",\n" + chunk.encode("ascii"))
-    file.write(f'\n],"otherData":{_about(spans, metadata)}}}\n'.encode("ascii"))
+    file.write(f'\n],"otherData":{_about(reduced, metadata)}}}\n'.encode("ascii"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +242,13 @@ def _problems(metadata: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _about(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
-    told: dict[str, Value] = {"trace": headline(spans, metadata), "problems": remarks(metadata)}
+def _about(reduced: Reduced, metadata: Mapping[str, Any]) -> str:
+    told: dict[str, Value] = {
+        "trace": headline(reduced.spans, metadata),
+        "problems": remarks(metadata),
+    }
+    if reduced.left_out is not None:
+        told["span-budget"] = reduced.left_out
     for name in ("name", "xsp_version", "created"):
         if metadata.get(name):
             told[name] = str(metadata[name])

@@ -15,12 +15,11 @@ from typing import Any
 
 import polars as pl
 
-from xsp.export import label, remark
+from xsp.export import label, remark, text
 from xsp.export.identity import Identity, identity
 from xsp.export.lane import launches
 from xsp.export.reduction import Reduced
 from xsp.export.resource import resource, service_name
-from xsp.quantity import counted
 
 Value = str | bool | int | float | list[str]
 
@@ -181,9 +180,10 @@ class Picture:
         )
         events = remark.events(source, start)
         if first:
-            of_trace = remark.of_trace(self._metadata, start[0], left_out=_left_out(self._reduced))
+            of_trace = remark.of_trace(self._metadata, start[0], left_out=self._reduced.left_out)
             events = pl.concat([of_trace, events]).sort("row", maintain_order=True)
             spans = spans.with_columns(_on_the_root("xsp.subject", self._subject, spans.height))
+        events = events.with_columns(text.shortened(events["message"]))
         columns = label.attributes(source, self._root_ns)
         return Slice(spans.hstack(columns), events, self._links(source))
 
@@ -231,20 +231,8 @@ def _later(end: pl.Series, start: pl.Series) -> pl.Series:
 
 
 def _on_the_root(name: str, value: str, height: int) -> pl.Series:
-    return pl.Series(label.PREFIX + name, [value] + [None] * (height - 1), dtype=pl.String)
-
-
-def _left_out(reduced: Reduced) -> str | None:
-    """Return what the span budget left out, in a sentence; None if nothing."""
-    shown = reduced.spans.height
-    if shown == reduced.total:
-        return None
-    said = [f"shown: {counted(shown, 'span')} for the {reduced.total:,} of the trace"]
-    if reduced.cut_kinds:
-        said.append(f"left out: every {' and every '.join(reduced.cut_kinds)}")
-    if reduced.rolled:
-        said.append(f"rolled up with their like: {reduced.rolled:,}")
-    return "; ".join(said) + ". The saved trace has them all, and --full exports them"
+    values = pl.Series([value] + [None] * (height - 1), dtype=pl.String)
+    return text.shortened(values).alias(label.PREFIX + name)
 
 
 def _began_unix_ns(metadata: Mapping[str, Any]) -> int:

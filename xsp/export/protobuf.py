@@ -165,11 +165,11 @@ def _chunk(groups: Mapping[_Envelope, Sequence[bytes]]) -> Chunk:
 
 def _walk(body: bytes) -> Iterator[tuple[_Envelope, bytes]]:
     """Yield what stands around each span of a request, and the span."""
-    for _, resource_spans in wire.fields(body):
-        outer = list(wire.fields(resource_spans))
+    for _, resource_spans in wire.contents(body):
+        outer = list(wire.contents(resource_spans))
         resource = b"".join(wire.field(n, content) for n, content in outer if n != _SCOPE_SPANS)
         for scope_spans in (content for n, content in outer if n == _SCOPE_SPANS):
-            inner = list(wire.fields(scope_spans))
+            inner = list(wire.contents(scope_spans))
             scope, schema = (
                 b"".join(wire.field(n, content) for n, content in inner if n in numbers)
                 for numbers in ((1,), (3,))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from xsp.export.endpoint import Endpoint
+from xsp.export.endpoint import GRPC, Endpoint, is_loopback
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,16 @@ class Proxy:
 def proxy(endpoint: Endpoint) -> Proxy | None:
     """Return the proxy to reach an endpoint through, None for the direct way.
 
+    There is none on the way to this machine itself.
+
     Raises:
         ValueError: The variable holds no address.
     """
-    address = getproxies().get("https" if endpoint.secure else "http")
-    if not address or proxy_bypass(endpoint.address):
+    named = getproxies()
+    # gRPC looks for a variable of its own first.
+    address = named.get("grpc") if endpoint.protocol == GRPC else None
+    address = address or named.get("https" if endpoint.secure else "http")
+    if not address or is_loopback(endpoint.host) or proxy_bypass(endpoint.address):
         return None
     parts, port = _split(address)
     headers = {}
@@ -46,6 +51,7 @@ def _split(address: str) -> tuple[SplitResult, int]:
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
         port = parts.port or 80
+        (parts.hostname or "").encode("idna")  # as making a connection does it
     except ValueError:
         # What Python says of it may hold a password.
         raise ValueError("HTTP_PROXY or HTTPS_PROXY makes no sense: http://host:port") from None

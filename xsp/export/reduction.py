@@ -18,6 +18,7 @@ from xsp import shape
 from xsp.export.grouping import CLASS, LANE, Groups, Part, fitting, tree_of
 from xsp.export.placement import Drawn, place
 from xsp.level import Kind
+from xsp.quantity import counted
 
 # Columns that follow those of a trace; null on a span that stands for itself alone.
 EXTRA: dict[str, Any] = {
@@ -55,6 +56,18 @@ class Reduced:
     total: int
     cut_kinds: tuple[str, ...]
     rolled: int
+
+    @property
+    def left_out(self) -> str | None:
+        """What the span budget left out, in a sentence; None if nothing."""
+        if self.spans.height == self.total:
+            return None
+        said = [f"shown: {counted(self.spans.height, 'span')} for the {self.total:,} of the trace"]
+        if self.cut_kinds:
+            said.append(f"left out: every {' and every '.join(self.cut_kinds)}")
+        if self.rolled:
+            said.append(f"rolled up with their like: {self.rolled:,}")
+        return "; ".join(said) + ". The saved trace has them all, and --full exports them"
 
 
 def reduce(spans: pl.DataFrame, most: int | None) -> Reduced:

@@ -29,11 +29,8 @@ def run_pictures(
         metadata: The trace's metadata.
         most: Span budget of each picture; None for no limit.
     """
-    return [
-        _picture(run, metadata, most)
-        for run in runs.partition_by("rung", maintain_order=True)
-        if run.height
-    ]
+    rungs = runs.partition_by("rung", maintain_order=True)
+    return [_picture(run, metadata, most) for run in rungs]
 
 
 def _picture(

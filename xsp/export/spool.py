@@ -57,7 +57,7 @@ def send_spool(path: Path, endpoint: Endpoint | None = None) -> Delivery:
         result,
         why(result, sender) if left else "",
         _missing(missing, remains) if missing else "",
-        f"What is pending stays in {remains}: `xsp export --spool` sends it again." if left else "",
+        _staying(remains, all_rejected=result.undelivered == missing) if left else "",
     )
 
 
@@ -96,6 +96,11 @@ def _conclude(stored: spool_file.Spool, *, left: int, missing: int) -> Path | No
             f"{error.strerror}; remove it"
         ) from error
     return None
+
+
+def _staying(remains: Path | None, *, all_rejected: bool) -> str:
+    text = f"What is pending stays in {remains}: `xsp export --spool` sends it again"
+    return text + ("; delete the file if the server will never take them." if all_rejected else ".")
 
 
 def _missing(missing: int, remains: Path | None) -> str:

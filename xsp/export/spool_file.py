@@ -22,6 +22,7 @@ import os
 import re
 import secrets
 import struct
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -46,6 +47,7 @@ _FRAME = struct.Struct("<4scIII")
 _SIZES = struct.Struct("<II")
 _PENDING, _ACCEPTED = b"P", b"A"
 _STATE_OFFSET = len(_MARK)
+_DAY_S = 24 * 3600
 # For the numbers that are known only at the end.
 _ROOM = 24
 
@@ -90,7 +92,6 @@ class Writer:
     def __init__(self, endpoint: Endpoint, *, name: str, trace_id: bytes) -> None:
         self._header = {
             "endpoint": endpoint.url,
-            "protocol": endpoint.protocol,
             "path": endpoint.path,
             "name": name,
             "trace_id": trace_id.hex(),
@@ -138,11 +139,13 @@ class Writer:
             os.fsync(self._file.fileno())
             self._file.close()
             os.replace(self._partial, self._path)
-            _sync_folder(self._path.parent)
         except OSError as error:
             self._give_up(error)
             return None
         self._file = None
+        # The file is there; some file systems cannot do more for it.
+        with suppress(OSError):
+            _sync_folder(self._path.parent)
         return self._path
 
     @property
@@ -151,6 +154,7 @@ class Writer:
 
     def _begin(self) -> IO[bytes]:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _sweep(self._path.parent)
         descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         file = os.fdopen(descriptor, "wb")
         file.write(self._encoded_header())
@@ -181,7 +185,7 @@ class Spool:
 
     Attributes:
         path: The file.
-        header: `endpoint`, `protocol`, `name`, `trace_id`, `spans`, `created`, `xsp`.
+        header: `endpoint`, `path`, `name`, `trace_id`, `spans`, `created`, `xsp`.
     """
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
@@ -311,6 +315,14 @@ def _file_name(name: str, trace_id: bytes) -> str:
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     speaking = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40].strip("-") or "trace"
     return f"{stamp}-{speaking}-{trace_id.hex()[:8]}-{secrets.token_hex(2)}{SUFFIX}"
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the incomplete files of processes that were killed, a day after that."""
+    for stale in folder.glob(f".*{SUFFIX}.part"):
+        with suppress(OSError):
+            if stale.stat().st_mtime < time.time() - _DAY_S:
+                stale.unlink()
 
 
 def _sync_folder(path: Path) -> None:

@@ -7,13 +7,11 @@ error_details.proto.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xsp.export.wire import read_varint
+from xsp.export import wire
 
-_RETRY_INFO = "google.rpc.RetryInfo"
-_FIXED_WIDTHS = {1: 8, 5: 4}
+_RETRY_INFO = b"google.rpc.RetryInfo"
 # What google.protobuf.Duration can hold: ten thousand years.
 _LONGEST_S = 315_576_000_000
 
@@ -32,47 +30,23 @@ class Status:
 
 
 def parse(data: bytes) -> Status:
-    """Return what an encoded status says; nothing if it is not one."""
-    message, retry_s = b"", None
+    """Return what an encoded status (message 2, details 3) says; nothing if it is not one."""
     try:
-        for number, value in _fields(data):
-            if number == 2 and isinstance(value, bytes):
-                message = value
-            elif number == 3 and isinstance(value, bytes):
-                found = _retry_s(dict(_fields(value)))
-                retry_s = found if found is not None else retry_s
+        found = list(wire.fields(data))
+        details = (value for number, value in found if number == 3 and isinstance(value, bytes))
+        delays = [delay for detail in details if (delay := _retry_s(detail)) is not None]
     except ValueError:
         return Status()
-    return Status(message.decode(errors="replace"), retry_s)
+    message = wire.content(dict(found), 2).decode(errors="replace")
+    return Status(message, delays[-1] if delays else None)
 
 
-def _retry_s(detail: dict[int, int | bytes]) -> float | None:
+def _retry_s(detail: bytes) -> float | None:
     """Return the delay in a detail (type_url 1, value 2) that is a RetryInfo."""
-    kind, content = detail.get(1), detail.get(2, b"")
-    if not isinstance(kind, bytes) or not isinstance(content, bytes):
+    known = dict(wire.fields(detail))
+    if wire.content(known, 1).rpartition(b"/")[2] != _RETRY_INFO:
         return None
-    if kind.rpartition(b"/")[2].decode(errors="replace") != _RETRY_INFO:
-        return None
-    delay = dict(_fields(content)).get(1, b"")
-    duration = dict(_fields(delay)) if isinstance(delay, bytes) else {}
-    seconds, nanoseconds = duration.get(1, 0), duration.get(2, 0)
-    if isinstance(seconds, bytes) or isinstance(nanoseconds, bytes) or seconds > _LONGEST_S:
-        return None  # a negative number is a huge one here
-    return seconds + nanoseconds / 1e9
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field of a message, whatever their kinds."""
-    at = 0
-    while at < len(data):
-        key, at = read_varint(data, at)
-        number, kind = key >> 3, key & 7
-        if kind == 0:
-            value, at = read_varint(data, at)
-            yield number, value
-            continue
-        size, at = read_varint(data, at) if kind == 2 else (_FIXED_WIDTHS.get(kind, 0), at)
-        if not (size or kind == 2) or at + size > len(data):
-            raise ValueError("not a message")
-        yield number, data[at : at + size]
-        at += size
+    info = dict(wire.fields(wire.content(known, 2)))
+    delay = dict(wire.fields(wire.content(info, 1)))
+    seconds, nanoseconds = wire.unsigned(delay, 1), wire.unsigned(delay, 2)
+    return None if seconds > _LONGEST_S else seconds + nanoseconds / 1e9

@@ -20,7 +20,8 @@ def shortened(values: pl.Series) -> pl.Series:
     if not (length > MOST_CHARACTERS).any():
         return values
     cut = pl.format("{}… (cut: {} characters)", values.str.head(MOST_CHARACTERS), length)
-    return pl.select(pl.when(length > MOST_CHARACTERS).then(cut).otherwise(values)).to_series()
+    known = pl.when(length > MOST_CHARACTERS).then(cut).otherwise(values)
+    return pl.select(known.alias(values.name)).to_series()
 
 
 def joined(values: pl.Series) -> pl.Series:

@@ -6,7 +6,7 @@ a row of fields, and a field is a tag (its number and the kind of value), then t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 # A varint of n bytes holds numbers below 2^(7 n).
 _LIMITS = np.array([1 << bits for bits in range(7, 64, 7)], dtype=np.uint64)
 _MOST_GROUPS = 10
+_WIDTHS = {FIXED64: 8, FIXED32: 4}
 _ONE_BYTE = tuple(bytes((number,)) for number in range(0x80))
 
 
@@ -67,25 +68,55 @@ def utf8(value: str) -> bytes:
     return value.encode("utf-8", "backslashreplace")
 
 
-def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of each field of a message of fields with a length.
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of each field: bytes where it has a length, else an unsigned number.
 
     Raises:
-        ValueError: The message ends within a field, or holds another kind of value.
+        ValueError: It is not a message, or one that ends within a field.
     """
     at = 0
     while at < len(message):
-        key, at = read_varint(message, at)
-        if key & 7 != LENGTH:
-            raise ValueError(f"field {key >> 3} has no length (kind {key & 7})")
-        size, at = read_varint(message, at)
+        key, at = _read_varint(message, at)
+        number, kind = key >> 3, key & 7
+        if kind == VARINT:
+            value, at = _read_varint(message, at)
+            yield number, value
+            continue
+        if kind != LENGTH and kind not in _WIDTHS:
+            raise ValueError(f"field {number} is of kind {kind}, which there is not")
+        size, at = _read_varint(message, at) if kind == LENGTH else (_WIDTHS[kind], at)
         if at + size > len(message):
-            raise ValueError(f"field {key >> 3} of {size} bytes ends after its message")
-        yield key >> 3, message[at : at + size]
+            raise ValueError(f"field {number} of {size} bytes ends after its message")
+        inside = message[at : at + size]
+        yield number, inside if kind == LENGTH else int.from_bytes(inside, "little")
         at += size
 
 
-def read_varint(message: bytes, at: int) -> tuple[int, int]:
+def contents(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield number and content of each field of a message of fields with a length.
+
+    Raises:
+        ValueError: It is not such a message.
+    """
+    for number, value in fields(message):
+        if not isinstance(value, bytes):
+            raise ValueError(f"field {number} has no length")  # noqa: TRY004
+        yield number, value
+
+
+def content(found: Mapping[int, int | bytes], number: int) -> bytes:
+    """Return what a field with a length holds; nothing where there is no such field."""
+    value = found.get(number)
+    return value if isinstance(value, bytes) else b""
+
+
+def unsigned(found: Mapping[int, int | bytes], number: int) -> int:
+    """Return the number that a field holds, 0 where there is none; one below 0 is huge here."""
+    value = found.get(number)
+    return value if isinstance(value, int) else 0
+
+
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     """Return the number at a place, and the place after it.
 
     Raises:
