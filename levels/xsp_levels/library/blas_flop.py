@@ -15,7 +15,7 @@ from typing import Any
 
 _COMPLEX = frozenset("CZ")
 _LETTERS_OF_PRECISION = frozenset({"S", "D", "C", "Z", "SC", "DZ"})
-_LETTERS = frozenset({"side", "uplo", "transa", "transb", "trans", "diag", "job", "jobz"})
+_LETTERS = frozenset({"side", "uplo", "transa", "transb", "trans", "offset", "diag", "job", "jobz"})
 
 # Multiplications and additions.
 _Counts = tuple[float, float]
@@ -60,13 +60,15 @@ def work(routine: str, arguments: Sequence[str]) -> Work | None:
         multiplications, additions = count(sizes)
         weights = (6, 2) if letter in _COMPLEX else (1, 1)
         flops = round(weights[0] * multiplications + weights[1] * additions)
-    return Work(_problem(sizes), flops)
+    # What no column of 64 bits holds, no processor has computed: these were no sizes.
+    return Work(_problem(sizes), flops if flops is None or flops < 1 << 63 else None)
 
 
 def _find(routine: str) -> tuple[str, _Routine] | None:
     """Return the letter of what a routine works on, and the routine without it."""
     if routine.startswith("GEMM_"):  # of mixed precision: GEMM_BF16BF16F32
-        return "S", _ROUTINES["GEMM"]
+        integer = "GEMM_OFFSET" if "S32" in routine else "GEMM"
+        return "S", _ROUTINES["GEMM_PACK" if routine.endswith("_PACK") else integer]
     # The second letter counts where the first is that of the result: SCNRM2.
     for length in (1, 2):
         letters, rest = routine[:length], routine[length:]
@@ -85,7 +87,7 @@ def _sizes(names: Sequence[str], arguments: Sequence[str]) -> dict[str, Any] | N
             continue
         if name in _LETTERS:
             sizes[name] = argument.strip().upper()[:1]
-        elif argument.strip().isdigit():
+        elif argument.isascii() and argument.strip().isdigit():
             sizes[name] = int(argument)
         else:
             return None
@@ -139,6 +141,10 @@ def _half_square(s: _Sizes) -> _Counts:
 
 def _vector(s: _Sizes) -> _Counts:
     return _equal(s["n"])
+
+
+def _nrm2(s: _Sizes) -> _Counts:
+    return 0, 2 * s["n"]  # of a complex element, two squares and two sums
 
 
 def _scal(s: _Sizes) -> _Counts:
@@ -214,6 +220,8 @@ _ROUTINES: dict[str, _Routine] = {
     "GEMM": _routine("transa transb m n k", _gemm),
     "GEMM3M": _routine("transa transb m n k", _gemm),
     "GEMM_COMPUTE": _routine("transa transb m n k", _gemm),
+    "GEMM_OFFSET": _routine("transa transb offset m n k", _gemm),
+    "GEMM_PACK": _routine("job trans m n k", _nothing),
     "GEMM_BATCH_STRIDED": _routine("transa transb m n k - - - - - - - - - - - batch", _gemm),
     "SYMM": _routine("side uplo m n", _symm),
     "HEMM": _routine("side uplo m n", _symm),
@@ -235,7 +243,7 @@ _ROUTINES: dict[str, _Routine] = {
     "DOT": _routine("n", _vector),
     "DOTU": _routine("n", _vector),
     "DOTC": _routine("n", _vector),
-    "NRM2": _routine("n", _vector),
+    "NRM2": _routine("n", _nrm2),
     "ASUM": _routine("n", _asum),
     "SCAL": _routine("n", _scal),
     "COPY": _routine("n", _nothing),

@@ -32,7 +32,8 @@ _NUMBERED = re.compile(r" ?\(-?\d+\)$")
 _COMPUTES = re.compile(
     r"cublas(?!Create|Destroy|Set|Get|Logger|Lt(?!Matmul$|MatrixTransform$)|Xt)\w+"
     r"|cudnn(?!Create|Destroy|Set(?!Tensor$)|Get|Find|Query|Restore|Build|Graph)"
-    r"(BackendExecute|\w*(?:Forward|Backward|Inference)\w*|\w+Tensor\w*|CTCLoss\w*|RNN\w*|Im2Col)"
+    r"(BackendExecute|BackendPopulateCudaGraph|FusedOpsExecute|\w*(?:Forward|Backward|Inference)\w*"
+    r"|\w+Tensor(?:Ex)?|TransformFilter|ReorderFilterAndBias|CTCLoss\w*|Im2Col)"
 )
 _LIBRARIES = {"cuBLAS": "cuBLAS", "CuDNN": "cuDNN"}
 
@@ -46,7 +47,7 @@ class Call:
         function: What was called.
         start_ns: When it said so, right after the call began.
         end_ns: When it said that the call had ended; None if it did not.
-        thread: `threading.get_ident()`.
+        thread: The kernel's number, `threading.get_native_id()`.
         values: What each parameter was, without pointers.
         stream: Address of the CUDA stream; None if it was not said.
     """

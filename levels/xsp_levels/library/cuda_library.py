@@ -12,9 +12,9 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from xsp.clock import Clock
@@ -22,7 +22,7 @@ from xsp.level import Kind, Level
 from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import SpanRows
-from xsp_levels import stub
+from xsp_levels import stub, thread
 from xsp_levels.library.cuda_call import calls
 from xsp_levels.library.cuda_log import Log, messages
 from xsp_levels.library.cuda_logger import (
@@ -54,9 +54,11 @@ class CudaRecords:
 
     Attributes:
         content: Messages, see `cuda_log.messages`.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
     """
 
     content: bytes = b""
+    threads: Mapping[int, int] = field(default_factory=dict)
 
 
 _KEPT = (Records, CudaRecords)
@@ -117,12 +119,12 @@ class _Observed:
         """Put the loggers back, and hand over what was recorded."""
         self._disarm()
         content, lost = self._log.take() if self._log is not None else (b"", 0)
-        return Records(CudaRecords(content), lost, tuple(self._problems))
+        return Records(CudaRecords(content, thread.names()), lost, tuple(self._problems))
 
     def spans(self, records: Records) -> SpanRows:
         """Turn records into rows, one per call that computes something. Pure."""
         data: CudaRecords = records.data
-        return call_rows(calls(messages(data.content)))
+        return call_rows(calls(messages(data.content)), data.threads)
 
     def pack(self, records: Records) -> bytes:
         """Return records as bytes. Pure."""

@@ -58,15 +58,20 @@ keep:
   f0 48 0f c1 03                lock xadd [rbx], rax      at = used, used += rdx
   48 01 c2                      add rdx, rax
   48 3b 53 08                   cmp rdx, [rbx+8]
-  77 37                         ja lost
+  77 41                         ja lost
   48 03 43 10                   add rax, [rbx+16]
   89 08                         mov [rax], ecx            length
   44 89 60 04                   mov [rax+4], r12d         origin
   48 69 14 24 00 ca 9a 3b       imul rdx, [rsp], 1000000000
   48 03 54 24 08                add rdx, [rsp+8]
   48 89 50 08                   mov [rax+8], rdx          time
-  64 48 8b 14 25 00 00 00 00    mov rdx, fs:[0]           pthread_self()
-  48 89 50 10                   mov [rax+16], rdx
+  49 89 c0                      mov r8, rax               which the system call changes,
+  49 89 c9                      mov r9, rcx               and this
+  b8 ba 00 00 00                mov eax, 186
+  0f 05                         syscall                   gettid
+  49 89 40 10                   mov [r8+16], rax          thread
+  4c 89 c0                      mov rax, r8
+  4c 89 c9                      mov rcx, r9
   4c 89 70 18                   mov [rax+24], r14         number
   48 8d 78 20                   lea rdi, [rax+32]
   4c 89 ee                      mov rsi, r13
@@ -87,7 +92,7 @@ cublas:
   bf 01 00 00 00                mov edi, 1
   31 d2                         xor edx, edx
   31 c9                         xor ecx, ecx
-  e9 32 ff ff ff                jmp keep
+  e9 28 ff ff ff                jmp keep
 void (int level, const char *function, const char *message)
 cublaslt:
   f3 0f 1e fa                   endbr64
@@ -95,12 +100,12 @@ cublaslt:
   bf 02 00 00 00                mov edi, 2
   31 d2                         xor edx, edx
   31 c9                         xor ecx, ecx
-  e8 1f ff ff ff                call keep
+  e8 15 ff ff ff                call keep
   5e                            pop rsi
   bf 03 00 00 00                mov edi, 3
   31 d2                         xor edx, edx
   31 c9                         xor ecx, ecx
-  e9 10 ff ff ff                jmp keep
+  e9 06 ff ff ff                jmp keep
 void (cudnnSeverity_t, void *user, const cudnnDebug_t *debug, const char *message)
 cudnn:
   f3 0f 1e fa                   endbr64
@@ -111,7 +116,7 @@ cudnn:
   74 04                         je ended
   48 8b 52 20                   mov rdx, [rdx+32]         debug->stream
   ff c1                         ended: inc ecx            its lines end with a zero byte each
-  e9 f2 fe ff ff                jmp keep
+  e9 e8 fe ff ff                jmp keep
 """
 
 
@@ -122,7 +127,7 @@ class Message:
     Attributes:
         origin: `CUBLAS`, `LT_FUNCTION` and after it `LT_MESSAGE`, or `CUDNN`.
         time_ns: CLOCK_MONOTONIC.
-        thread: `threading.get_ident()`.
+        thread: The kernel's number, `threading.get_native_id()`.
         number: For cuDNN the address of the CUDA stream, else 0.
         text: The message.
     """

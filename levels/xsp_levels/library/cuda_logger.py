@@ -1,5 +1,8 @@
 """The loggers of cuBLAS, cuBLASLt and cuDNN: pointed at a log, and put back as they were.
 
+But for cuBLASLt's, which cannot be asked what they were set to: a program that set one in
+code has to do so again. That by environment we leave alone.
+
 Has not run on a GPU yet; what needs none is tested against the real libraries.
 """
 

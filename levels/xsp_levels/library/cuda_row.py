@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
 from xsp.level import Kind
 from xsp.row import SpanRows, no_rows, span_rows
+from xsp_levels import thread
 from xsp_levels.library.cuda_call import Call
 
 BY_START, BY_ENDS = "start", "ends"
 
 _SIZES = ("m", "n", "k", "batchCount", "dimA", "filterDimA", "padA", "filterStrideA", "dilationA")
 _TYPE = re.compile(r"[A-Za-z]*[tT]ype\w*|\w+desc|mathPrec")
+_COMPLEX = re.compile(r"cublas[CZ]|\w+ CUDA_C_")
 _VERSION = re.compile(r"_v2(_64)?$|_64$")
 
 
-def call_rows(calls: Sequence[Call]) -> SpanRows:
-    """Return one row per call; most are known by their start alone, and have no end."""
+def call_rows(calls: Sequence[Call], threads: Mapping[int, int]) -> SpanRows:
+    """Return one row per call; most are known by their start alone, and have no end.
+
+    Args:
+        calls: Them.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
+    """
     if not calls:
         return no_rows()
     return span_rows(
@@ -28,7 +36,7 @@ def call_rows(calls: Sequence[Call]) -> SpanRows:
             "name": [_VERSION.sub("", call.function) for call in calls],
             "start_ns": [call.start_ns for call in calls],
             "end_ns": pl.Series([call.end_ns for call in calls], dtype=pl.Int64),
-            "thread": pl.Series([call.thread for call in calls], dtype=pl.Int64),
+            "thread": thread.named(np.array([call.thread for call in calls]), threads),
             "attr.library": [call.library for call in calls],
             "attr.algorithm": _texts([call.values.get("algo") for call in calls]),
             "attr.problem": _texts([problem(call) for call in calls]),
@@ -71,7 +79,8 @@ def flops(call: Call) -> int | None:
 
     Complex ones, whose operations are more, are left out, as is what is not a product.
     """
-    if "gemm" not in call.function.lower() or re.match(r"cublas[CZ]", call.function):
+    kind = call.values.get("Atype", "")
+    if "gemm" not in call.function.lower() or _COMPLEX.match(f"{call.function} {kind}"):
         return None
     try:
         m, n, k = (int(call.values[name]) for name in "mnk")

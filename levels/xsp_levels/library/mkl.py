@@ -18,12 +18,12 @@ from xsp.level import Kind, Level
 from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import SpanRows, concat_rows
+from xsp_levels import thread
 from xsp_levels.library import perf_event
-from xsp_levels.library.mkl_line import parse, unread, version
-from xsp_levels.library.mkl_row import call_rows
+from xsp_levels.library.mkl_line import lines, unread, version
+from xsp_levels.library.mkl_row import call_rows, crowded
 from xsp_levels.library.mkl_verbose import PRINTER, loaded
 from xsp_levels.library.mkl_watch import Output, Watch
-from xsp_levels.library.perf_event import python_threads
 from xsp_levels.library.symbol import mentions
 
 _NONE = "no MKL is loaded; PyTorch for x86-64 brings one, and any other is found once it is loaded"
@@ -34,6 +34,18 @@ _OLD = (
 _LATE = (
     "MKL was called on threads that began while it was recorded, which the kernel does not watch: "
     "its calls are placed by their order in these runs"
+)
+_FULL = (
+    "MKL made more calls in a run than the kernel kept moments of: its calls are placed by their "
+    "order in these runs"
+)
+_UNFINISHED = (
+    "MKL was in use on another thread when recording began or ended: its calls are placed by their "
+    "order in these runs"
+)
+_CROWDED = (
+    "MKL was called by several threads at once: of two calls that ended within 100 us of each "
+    "other, each may have the time and the thread of the other"
 )
 _BY_ORDER = (
     "MKL's calls are placed by their order among the operators that can make them, so that one "
@@ -101,13 +113,15 @@ class Mkl:
         stopped = self._disarm()
         outputs = tuple(output for output, _ in stopped)
         # MKL names its version once in a process, in whichever visit makes the first call.
-        late = any(o.hits is not None and len(o.hits) < len(parse(o.text)) for o in outputs)
         versions = [version(output.text) for output in outputs]
         self._version = next((found for found in versions if found), self._version)
         return Records(
-            MklRecords(outputs, python_threads(), self._version),
-            dropped=sum(lost for _, lost in stopped) + sum(unread(o.text) for o in outputs),
-            problems=tuple(_BY_ORDER.format(why=why) for why in sorted(refusals)) + (_LATE,) * late,
+            MklRecords(outputs, thread.names(), self._version),
+            dropped=sum(unread(output.text) for output in outputs),
+            problems=(
+                *(_BY_ORDER.format(why=why) for why in sorted(refusals)),
+                *sorted({said for one in stopped if (said := _remark(*one))}),
+            ),
         )
 
     def spans(self, records: Records) -> SpanRows:
@@ -115,7 +129,7 @@ class Mkl:
         data: MklRecords = records.data
         return concat_rows(
             [
-                call_rows(parse(output.text), output.hits, data.threads, data.version)
+                call_rows(lines(output.text), output.hits, data.threads, data.version)
                 for output in data.outputs
             ]
         )
@@ -141,6 +155,16 @@ class Mkl:
 
 def _stop_into(stopped: list[tuple[Output, int]], watch: Watch) -> None:
     stopped.append(watch.stop())
+
+
+def _remark(output: Output, lost: int) -> str | None:
+    """Return what to know of how calls are placed, None if each has the moment of its line."""
+    if output.hits is None:
+        return None
+    missing = len(lines(output.text)) - len(output.hits)
+    if missing:
+        return _FULL if lost else _LATE if missing > 0 else _UNFINISHED
+    return _CROWDED if crowded(output.hits) else None
 
 
 def _torch_has_mkl() -> bool:

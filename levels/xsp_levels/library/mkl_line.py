@@ -18,13 +18,16 @@ from xsp_levels.library.blas_flop import Work, work
 MARK = "MKL_VERBOSE"
 
 _CALL = re.compile(
-    MARK + r" (\w+)\(((?:[^()\n]|\(nil\))*)\) (\d+(?:\.\d+)?)(ns|us|ms|s)(?![\w.])([^\n]*)",
+    MARK
+    + r"(?: (\w+)\(((?:[^()\n]|\(nil\))*)\) (\d+(?:\.\d+)?)(ns|us|ms|s)(?![\w.])(?=([^\n]*)))?",
     re.ASCII,
 )
 _BUILD = re.compile(MARK + r" ((?:Intel|oneMKL)[^\n]*)")
 _VERSION = re.compile(r"\b(\d+\.\d+(?:\.\d+)?)(?: Update (\d+))?", re.ASCII)
 _THREADS = re.compile(r"\bNThr:(\d+)", re.ASCII)
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+|\(nil\)", re.ASCII)
+# LAPACK's routines that are asked by -1 how much memory they need; elsewhere it is a stride.
+_ASKED = re.compile(r"[SDCZ](?:GETRI|GEQRF|(?:OR|UN)GQR|GESDD|GEEV|(?:SY|HE)EVD|GELS[YDS]?)")
 _NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
@@ -51,12 +54,21 @@ def parse(text: str) -> tuple[Call, ...]:
     >>> parse("MKL_VERBOSE DDOT(8,0x1,1,0x2,1) 1.50us CNR:OFF NThr:2")[0].duration_ns
     1500
     """
-    return tuple(_call(*fields) for fields in _CALL.findall(text))
+    return tuple(call for call in lines(text) if call is not None)
+
+
+def lines(text: str) -> tuple[Call | None, ...]:
+    """Return the calls that lines tell of, and None for each line that cannot be read."""
+    return tuple(
+        _call(*found.groups()) if found[1] else None
+        for found in _CALL.finditer(text)
+        if found[1] or not _BUILD.match(text, found.start())
+    )
 
 
 def unread(text: str) -> int:
     """Return how many lines are MKL's and cannot be read: those cut in half, for one."""
-    return text.count(MARK) - len(_CALL.findall(text)) - len(_BUILD.findall(text))
+    return lines(text).count(None)
 
 
 def version(text: str) -> str | None:
@@ -92,7 +104,7 @@ def _work(routine: str, arguments: str) -> Work | None:
     if routine == "FFT":  # its problem is one word: srfo1024
         return Work(fields[0], None)
     found = work(routine, fields)
-    if found is not None and "-1" in fields:  # LAPACK is only asked how much memory it needs
+    if found is not None and "-1" in fields and _ASKED.fullmatch(routine):
         return Work(f"query {found.problem}", 0)
     return found
 

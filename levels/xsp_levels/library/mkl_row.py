@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,33 +23,50 @@ CALLERS = (
     r"|_slow_conv\w*)$"
 )
 
+_WRITTEN_NS = 100_000  # within which a line is written, once its moment has come
+
 BY_END, BY_ORDER = "end", "order"
 
 
 def call_rows(
-    calls: Sequence[Call],
+    lines: Sequence[Call | None],
     hits: Sequence[Hit] | None,
     threads: Mapping[int, int],
     version: str | None,
 ) -> SpanRows:
     """Return one row per call, placed in time by its moment or else by its order.
 
-    Moments and lines are in the same order: a thread reaches the function that writes
-    the line, and writes it. A line without its moment was written by a thread that
-    began after recording did; then none of them can be told apart.
+    A thread reaches the function that writes the line, and writes it: the k-th moment is
+    that of the k-th line. Where there are more of one than of the other, nothing tells
+    which are missing, and all calls are placed by their order. Threads that write at the
+    same time can do so in another order than they got there, see `crowded`.
 
     Args:
-        calls: What MKL wrote, line by line.
+        lines: What MKL wrote; None for a line that cannot be read, which has its moment too.
         hits: When lines were about to be written, in order; None if that is not known.
         threads: Identifiers of Python's threads, by the kernel's numbers.
         version: Of MKL, None if it is not known.
     """
+    calls = [call for call in lines if call is not None]
     if not calls:
         return no_rows()
     columns = _described(calls, f"MKL {version}" if version else "MKL")
-    if hits is None or len(hits) < len(calls):
+    if hits is None or len(hits) != len(lines):
         return span_rows({**columns, **_ordered(calls)})
-    return span_rows({**columns, **_placed(calls, hits[: len(calls)], threads)})
+    ends = [hit for hit, call in zip(hits, lines, strict=True) if call is not None]
+    return span_rows({**columns, **_placed(calls, ends, threads)})
+
+
+def crowded(hits: Sequence[Hit]) -> bool:
+    """Tell whether threads came so close after each other that their lines may be exchanged.
+
+    >>> crowded([Hit(0, 1), Hit(99_000, 1), Hit(200_000, 2)])
+    False
+    """
+    return any(
+        one.thread != other.thread and other.time_ns - one.time_ns < _WRITTEN_NS
+        for one, other in itertools.pairwise(hits)
+    )
 
 
 def _described(calls: Sequence[Call], library: str) -> dict[str, Any]:

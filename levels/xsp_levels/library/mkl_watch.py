@@ -69,9 +69,7 @@ class Watch:
     def abandon(self) -> None:
         """Stop in a process that was forked; the one it was forked from goes on."""
         self._recorder.undo()
-        events, self._events = self._events, []
-        for event in events:
-            event.abandon()
+        self._events = []
 
     def _close(self) -> tuple[list[Hit], int]:
         events, self._events = self._events, []

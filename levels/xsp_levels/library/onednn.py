@@ -43,9 +43,10 @@ _NO_TIMESTAMPS = (
     "reads that setting once; set ONEDNN_VERBOSE_TIMESTAMP=1 before the process starts"
 )
 _SHARED = (
-    "ONEDNN_VERBOSE={} is set: what oneDNN prints is shown as always, but with timestamps, and "
+    "{}: what oneDNN prints is shown as always, but with timestamps, and "
     "all of it is part of the measured overhead on every rung"
 )
+_ON_IN_CODE = "oneDNN's verbose mode was on already"
 _NOT_RESTORED = (
     "ONEDNN_VERBOSE={} cannot be put back after a run that recorded oneDNN's calls: its verbose "
     "mode is off since; unset the variable, or set it to 1 or 2"
@@ -105,6 +106,7 @@ class OneDnn:
         self._tap: Tap | None = None
         self._begin = Reading(0, 0)
         self._setting = ""
+        self._shared = False  # whether the user sees what it prints: nothing is switched then
 
     def unavailable(self) -> str | None:
         """Return why oneDNN cannot be observed here, or None if it can."""
@@ -119,14 +121,13 @@ class OneDnn:
         self._clock = clock
         self._libraries = onednn_switch.libraries()
         self._setting = onednn_switch.user_setting()
-        self._try_out()
+        self._shared = self._useless is None and self._try_out()
         if self._useless is not None:
             return
-        shared = onednn_switch.prints_anyway(self._setting)
         with ExitStack() as undo, onednn_switch.timestamps_asked_for():
-            self._tap = open_tap(LINE, share=shared)
+            self._tap = open_tap(LINE, share=self._shared)
             undo.callback(self._close)
-            if not shared:
+            if not self._shared:
                 undo.callback(self._set, OFF)
                 self._set(PROFILE)
             self._begin = _reading(clock)
@@ -139,7 +140,7 @@ class OneDnn:
             return Records(None, problems=(self._useless,) if self._useless else ())
         end = _reading(clock)
         try:
-            if not onednn_switch.prints_anyway(self._setting):
+            if not self._shared:
                 self._set(OFF)
         finally:
             lines, problems = self._close()
@@ -178,24 +179,27 @@ class OneDnn:
         taken = tap.close()
         return taken.lines, taken.problems
 
-    def _try_out(self) -> None:
-        """Learn once what the library can do; it tells of itself with its first line."""
+    def _try_out(self) -> bool:
+        """Return whether the user has the verbose mode on, by environment or in code.
+
+        The first time, learn what the library can do: it tells of itself with its first line.
+        """
+        on = onednn_switch.prints_anyway(self._setting)
         library = next((each for each in self._libraries if each.try_out), None)
-        if self._tried or library is None or library.try_out is None:
-            return
-        self._tried = True
-        shared = onednn_switch.prints_anyway(self._setting)
-        with ExitStack() as undo, onednn_switch.timestamps_asked_for():
-            tap = open_tap(LINE, share=shared)
-            undo.callback(tap.close)
-            if not shared:
-                undo.callback(self._set, OFF)
+        if library is None or (on and self._tried):
+            return on
+        first, self._tried = not self._tried, True
+        lines = _said(library, share=first)
+        on = on or b",exec," in lines
+        if first:
+            if not on:
                 self._set(PROFILE)
-            library.try_out()
-            undo.pop_all()
-        if not shared:
-            self._set(OFF)
-        self._judge(tap.close().lines, library)
+                try:
+                    lines = _said(library, share=False)
+                finally:
+                    self._set(OFF)
+            self._judge(lines, library)
+        return on
 
     def _judge(self, lines: bytes, library: Library) -> None:
         self._header = parse_header(lines, replace(self._header, version=library.version))
@@ -208,8 +212,10 @@ class OneDnn:
     def _remarks(self, data: OneDnnRecords) -> tuple[str, ...]:
         """Return what to know of this visit."""
         remarks = []
-        if onednn_switch.prints_anyway(self._setting):
-            remarks.append(_SHARED.format(self._setting))
+        if self._shared:
+            by_environment = onednn_switch.prints_anyway(self._setting)
+            why = f"ONEDNN_VERBOSE={self._setting} is set" if by_environment else _ON_IN_CODE
+            remarks.append(_SHARED.format(why))
         elif not onednn_switch.restorable(self._setting):
             remarks.append(_NOT_RESTORED.format(self._setting))
         begin, end = data.readings
@@ -219,6 +225,18 @@ class OneDnn:
         if not self._libraries:
             remarks.append(f"oneDNN's calls are missing: {_NONE}")
         return tuple(remarks)
+
+
+def _said(library: Library, *, share: bool) -> bytes:
+    """Return what a library says of a tiny primitive, with the verbose mode as it is."""
+    with onednn_switch.timestamps_asked_for():
+        tap = open_tap(LINE, share=share)
+        try:
+            if library.try_out is not None:
+                library.try_out()
+        finally:
+            taken = tap.close()
+    return taken.lines
 
 
 def _reading(clock: Clock) -> Reading:
@@ -254,7 +272,7 @@ def _rows(calls: pl.DataFrame, data: OneDnnRecords) -> SpanRows:
             "uncertainty_ns": uncertainty_ns,
             "attr.library": f"oneDNN {version}" if version else "oneDNN",
             "attr.implementation": calls["implementation"],
-            "attr.propagation": calls["prop_kind"].replace("undef", None),
+            "attr.propagation": calls["prop_kind"].replace(["undef", ""], None),
             "attr.formats": described["formats"],
             "attr.algorithm": calls["auxiliary"].replace("", None),
             "attr.problem": calls["problem_desc"].replace("", None),
@@ -284,14 +302,14 @@ def _monotonic(wall_ns: pl.Series, readings: tuple[Reading, Reading]) -> tuple[p
     return wall_ns - offset, _HALF_TICK_NS + _PRINTED_NS + abs(moved)
 
 
-_DESCRIPTION = ["primitive", "problem_desc", "memory_descriptors", "auxiliary"]
+_DESCRIPTION = ["primitive", "problem_desc", "memory_descriptors", "auxiliary", "prop_kind"]
 
 
 def _described(calls: pl.DataFrame) -> pl.DataFrame:
     """Return formats and work of every different primitive; there are few."""
     different = calls.select(_DESCRIPTION).unique()
     lines = different.rows()
-    works = [work(kind, problem, mds, aux) for kind, problem, mds, aux in lines]
+    works = [work(*line) for line in lines]
     return different.with_columns(
         formats=pl.Series([formats(line[2]) for line in lines], dtype=pl.String),
         flops=pl.Series([each.flops for each in works], dtype=pl.Int64),

@@ -52,6 +52,10 @@ _HEADER = re.compile(rf"^{_START}(?:primitive,)?info,(?:prim_)?template:(.+)$", 
 _VERSION = re.compile(rf"^{_START}info,oneDNN v(\d+\.\d+\.\d+)", re.MULTILINE)
 _THREADS = re.compile(rf"^{_START}info,cpu,runtime:.*\bnthr:(\d+)", re.MULTILINE)
 _IS_OPERATION = f"^{_OPERATION}$"
+# A partition of a graph, whose primitives have lines of their own.
+_IS_GRAPH = "^graph$"
+# Remarks on why an implementation was not taken or an argument not used.
+_IS_REMARK = ":(dispatch|check)$"
 _MARKERS = (b"onednn_verbose,", b"dnnl_verbose,")
 _WIDEST = 64  # fields of a line that are looked at
 
@@ -156,7 +160,11 @@ def _told_at(table: pl.DataFrame, at: int, fields: tuple[str, ...]) -> pl.DataFr
     changed, and in the time, which comes last.
     """
     before = [str(i) for i in range(1, at)]
-    told = table.filter(_is_operation(str(at)), *(~_is_operation(name) for name in before))
+    told = table.filter(
+        _is(_IS_OPERATION, str(at)),
+        ~_is(_IS_REMARK, str(at)),
+        *(~_is(f"{_IS_OPERATION}|{_IS_GRAPH}", name) for name in before),
+    )
     more = pl.col("width") - (at + 1 + len(fields))
     columns = {"last": pl.col("last")}
     for i, name in enumerate(fields):
@@ -173,8 +181,8 @@ def _told_at(table: pl.DataFrame, at: int, fields: tuple[str, ...]) -> pl.DataFr
     )
 
 
-def _is_operation(column: str) -> pl.Expr:
-    return pl.col(column).str.contains(_IS_OPERATION).fill_null(value=False)
+def _is(pattern: str, column: str) -> pl.Expr:
+    return pl.col(column).str.contains(pattern).fill_null(value=False)
 
 
 def _number(column: str) -> pl.Expr:

@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from xsp_levels.library import symbol
+
 OFF, PROFILE = 0, 2  # 2: creation and execution of primitives
 TIMESTAMP = "ONEDNN_VERBOSE_TIMESTAMP"
 _VARIABLES = ("ONEDNN_VERBOSE", "DNNL_VERBOSE", "MKLDNN_VERBOSE")
@@ -44,7 +46,7 @@ class Library:
 
 def libraries() -> tuple[Library, ...]:
     """Return every copy of oneDNN that is loaded and can be switched."""
-    return (*_of_torch(), *_exported(_loaded_paths()))
+    return (*_of_torch(), *_exported(tuple(symbol.libraries(symbol.mappings()))))
 
 
 def user_setting() -> str:
@@ -107,14 +109,3 @@ def _exported(paths: tuple[str, ...]) -> tuple[Library, ...]:
 
 def _switch(function: Callable[[ctypes.c_int], int]) -> Callable[[int], bool]:
     return lambda level: function(ctypes.c_int(level)) == 0
-
-
-def _loaded_paths() -> tuple[str, ...]:
-    """Return the paths of all shared objects in this process; none where Linux does not tell."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-            words = (line.split(None, 5) for line in maps)
-            paths = {word[5].rstrip("\n") for word in words if len(word) == 6}
-    except OSError:
-        return ()
-    return tuple(sorted(path for path in paths if path.startswith("/") and ".so" in path))

@@ -1,9 +1,9 @@
 """How much work a oneDNN primitive is: operations and bytes, from its line alone.
 
-Operations are counted as PyTorch's `torch.utils.flop_counter` and oneDNN's own benchdnn
-(tests/benchdnn/*/*.hpp, `count_ops`) do: a multiplication and an addition are two, also
-where the kernel lies over padding; biases and what is fused behind (post-ops) are not
-counted. Bytes are those of the tensors, each read or written once, without padding: what
+Operations are counted as PyTorch's `torch.utils.flop_counter` does: a multiplication and an
+addition are two, also where the kernel lies over padding (oneDNN's own benchdnn leaves
+those out: tests/benchdnn/*/*.hpp, `count_ops`); biases and what is fused behind (post-ops)
+are not counted. Bytes are those of the tensors, each read or written once, without padding: what
 has to be moved at least.
 """
 
@@ -66,7 +66,9 @@ class _Shape:
     elements: Mapping[str, int]
 
 
-def work(primitive: str, problem: str, tensors: str, auxiliary: str = "") -> Work:
+def work(
+    primitive: str, problem: str, tensors: str, auxiliary: str = "", propagation: str = ""
+) -> Work:
     """Return the work of one execution; what cannot be told is None, never 0.
 
     Args:
@@ -74,6 +76,7 @@ def work(primitive: str, problem: str, tensors: str, auxiliary: str = "") -> Wor
         problem: Problem descriptor, in benchdnn's format.
         tensors: Memory descriptors, separated by blanks.
         auxiliary: Algorithm and the like.
+        propagation: Whether it is forward or backward.
 
     >>> work("matmul", "8x16:16x4", "src:f32::blocked:ab::f0 wei:f32::blocked:ab::f0 "
     ...      "dst:f32::blocked:ab::f0")
@@ -86,7 +89,10 @@ def work(primitive: str, problem: str, tensors: str, auxiliary: str = "") -> Wor
         shape = shape_of(problem, auxiliary)
     except (ValueError, KeyError, IndexError):  # runtime dimensions (`*`), a newer format
         return Work()
-    return Work(shape.flops, _tensor_bytes(tensors, shape.elements))
+    # The others' backward is a primitive for the data and one for the weights; this is both.
+    times = 2 if (primitive, propagation) == ("rnn", "backward") else 1
+    flops = None if shape.flops is None else times * shape.flops
+    return Work(flops, _tensor_bytes(tensors, shape.elements))
 
 
 def _tensor_bytes(tensors: str, elements: Mapping[str, int]) -> int | None:
@@ -178,8 +184,13 @@ def _inner_product(problem: str, auxiliary: str) -> _Shape:
 
 
 def _rnn(problem: str, auxiliary: str) -> _Shape:
-    """2 · layers · directions · steps · mb · gates · dhc · (slc + sic): its two products."""
+    """2 · layers · directions · steps · mb · gates · dhc · (slc + sic): its two products.
+
+    Not counted with a projection, a third product whose sizes only some versions tell.
+    """
     n = _sizes(problem)
+    if n.get("dic", n["dhc"]) != n["dhc"]:
+        return _Shape(None, {})
     cell = re.search(r"alg:(\w+)", auxiliary)
     both = 2 if "bidirectional" in auxiliary else 1
     gates = _GATES[cell[1] if cell else ""]

@@ -21,8 +21,9 @@ from xsp.level import Kind, Level
 from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import SpanRows, no_rows, span_rows
+from xsp_levels import thread
 from xsp_levels.library.blas_flop import Work, work
-from xsp_levels.library.perf_event import explain, python_threads
+from xsp_levels.library.perf_event import explain, native_threads
 from xsp_levels.library.symbol import Place, exported, libraries, mappings
 from xsp_levels.library.uprobe import Probes, Seen, tare_ns, weighed
 
@@ -92,15 +93,24 @@ class OpenBlas:
         return None
 
     def start(self, clock: Clock, request: Request) -> None:
-        """Put the probes in; only Python's threads of this moment are watched."""
+        """Put the probes in; only Python's threads of this moment are watched.
+
+        Raises:
+            OSError: The kernel does not let us.
+        """
         self.stop()
         if Kind.CALL not in request.kinds:
             return
-        threads = sorted(python_threads())
+        pythons = thread.names()
+        # The calling one comes first, for which there is most room: it runs the model.
+        threads = [number for number in native_threads() if number in pythons]
         try:
             for path in libraries(mappings()):
                 if _NAME.search(path) and (functions := exports(path)):
                     self._probes.append(Probes(functions, threads))
+        except OSError as error:
+            self.stop()
+            raise OSError(explain(error)) from error
         except BaseException:
             self.stop()
             raise
@@ -111,7 +121,7 @@ class OpenBlas:
         seen = [each.close() for each in probes]
         calls = tuple(call for found, _ in seen for call in found)
         return Records(
-            OpenBlasRecords(calls, self._tare or 0, python_threads()),
+            OpenBlasRecords(calls, self._tare or 0, thread.names()),
             dropped=sum(lost for _, lost in seen),
         )
 

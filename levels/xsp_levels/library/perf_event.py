@@ -4,7 +4,7 @@
 processor's debug registers) needs no privilege where kernel.perf_event_paranoid is 2
 or less; a uprobe (a trap instruction that the kernel puts there) needs CAP_PERFMON,
 and can tell returns as well. Times are of CLOCK_MONOTONIC. Every event belongs to one
-thread; threads that begin later are not seen.
+thread; threads that begin later are not seen. A process that is forked lets go of them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import os
 import platform
 import struct
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from xsp_levels.library.symbol import Place
+from xsp_levels.library.symbol import Place, mappings, place_of
 
 _SYSCALL = {"x86_64": 298, "aarch64": 241}
 _CLOSE_ON_EXEC = 8
@@ -37,12 +38,14 @@ _HIT = struct.Struct("=IIQ")  # process, thread, time
 # struct perf_event_attr up to `sample_max_stack` (version 5 of it, 112 bytes).
 _ATTRIBUTES = struct.Struct("=IIQQQQQIIQQQQIiQIHH")
 _HEAD, _DATA = 1024, mmap.PAGESIZE  # where the ring's first page says how far it is filled
+_FAILED = ctypes.c_void_p(-1).value  # MAP_FAILED
 _UPROBE = Path("/sys/bus/event_source/devices/uprobe")
 
-# The x86-64 registers that hold the first six integer arguments (System V ABI), by their
-# bit in the kernel's numbering (asm/perf_regs.h): di, si, dx, cx, r8, r9.
-_ARGUMENTS = (5, 4, 3, 2, 16, 17)
-_IN_MASK_ORDER = sorted(_ARGUMENTS)
+# The registers that hold the first six integer arguments, by their bit in the kernel's
+# numbering (asm/perf_regs.h): di, si, dx, cx, r8, r9 (System V ABI), and x0 to x5 (AAPCS64).
+_ARGUMENTS = {"x86_64": (5, 4, 3, 2, 16, 17), "aarch64": (0, 1, 2, 3, 4, 5)}
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,34 +77,56 @@ class Event:
 
     def __init__(self, attributes: bytes, thread: int, pages: int) -> None:
         self._arguments = bool(struct.unpack_from("=Q", attributes, 24)[0] & _REGISTERS)
-        self._descriptor = _perf_event_open(attributes, thread)
+        descriptor = _perf_event_open(attributes, thread)
+        self._size = (1 + pages) * mmap.PAGESIZE
         try:
-            self._ring = mmap.mmap(self._descriptor, (1 + pages) * mmap.PAGESIZE)
+            self._ring = _map(descriptor, self._size)
         except OSError:
-            os.close(self._descriptor)
+            os.close(descriptor)
             raise
+        self._descriptor: int | None = descriptor
+        _events.add(self)
 
     def enable(self) -> None:
         """Begin to record."""
-        fcntl.ioctl(self._descriptor, _ENABLE, 0)
+        if self._descriptor is not None:
+            fcntl.ioctl(self._descriptor, _ENABLE, 0)
 
     def close(self) -> tuple[list[Hit], int]:
-        """End, and return the hits in order and how many more there were."""
+        """End, and return the hits in order and how many more there were; none once let go."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return [], 0
         try:
-            fcntl.ioctl(self._descriptor, _DISABLE, 0)
-            (count,) = struct.unpack("=Q", os.read(self._descriptor, 8))
-            (head,) = struct.unpack_from("=Q", self._ring, _HEAD)
-            data = self._ring[_DATA : _DATA + head]
+            fcntl.ioctl(descriptor, _DISABLE, 0)
+            (count,) = struct.unpack("=Q", os.read(descriptor, 8))
+            head = ctypes.c_uint64.from_address(self._ring + _HEAD).value
+            data = ctypes.string_at(self._ring + _DATA, min(head, self._size - _DATA))
         finally:
-            self._ring.close()
-            os.close(self._descriptor)
+            _libc.munmap(ctypes.c_void_p(self._ring), ctypes.c_size_t(self._size))
+            os.close(descriptor)
         hits = read_hits(data, arguments=self._arguments)
         return hits, max(0, count - len(hits))
 
     def abandon(self) -> None:
-        """Let go of it in a process that was forked; it goes on in the one it belongs to."""
-        self._ring.close()
-        os.close(self._descriptor)
+        """Let go of it in a process that was forked; it goes on in the one it belongs to.
+
+        The kernel has not copied the ring's mapping: what lies there now is another's.
+        """
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+_events: weakref.WeakSet[Event] = weakref.WeakSet()
+
+
+def _free_child() -> None:
+    for event in list(_events):
+        event.abandon()
+
+
+os.register_at_fork(after_in_child=_free_child)
 
 
 def read_hits(data: bytes, *, arguments: bool = False) -> list[Hit]:
@@ -160,7 +185,10 @@ def watch(place: Place, pages: int) -> list[Event]:
     Raises:
         OSError: Neither can be had; it says why not the former.
     """
-    threads = native_threads()
+    return _watch(place, native_threads(), pages)
+
+
+def _watch(place: Place, threads: Sequence[int], pages: int) -> list[Event]:
     try:
         return open_all(breakpoint_at(place), threads, pages)
     except OSError as error:
@@ -173,10 +201,10 @@ def watch(place: Place, pages: int) -> list[Event]:
 
 def refusal() -> str | None:
     """Return in words why `watch` cannot work here, None if it can."""
+    address = ctypes.cast(_libc.getpid, ctypes.c_void_p).value or 0
+    place = place_of(address, mappings()) or Place(address, "", 0)
     try:
-        library = ctypes.CDLL(None)
-        address = ctypes.cast(library.getpid, ctypes.c_void_p).value or 0
-        for event in open_all(breakpoint_at(Place(address, "", 0)), native_threads()[:1], 1):
+        for event in _watch(place, [threading.get_native_id()], 1):
             event.close()
     except OSError as error:
         return explain(error)
@@ -187,7 +215,7 @@ def open_all(attributes: bytes, threads: Sequence[int], pages: int) -> list[Even
     """Return one disabled event per thread, for those that still run.
 
     The first thread gets `pages` for its hits, the others an eighth of it, because
-    what a user may lock in memory is limited; all get less where that is too much.
+    what a user may lock in memory is limited; where that is too much, the last get less.
 
     Raises:
         OSError: Not even one can be had.
@@ -211,15 +239,6 @@ def native_threads() -> list[int]:
     return [own, *sorted({int(name) for name in os.listdir("/proc/self/task")} - {own})]
 
 
-def python_threads() -> dict[int, int]:
-    """Return the identifiers (`threading.get_ident()`) of Python's threads, by the kernel's."""
-    return {
-        thread.native_id: thread.ident
-        for thread in threading.enumerate()
-        if thread.native_id is not None and thread.ident is not None
-    }
-
-
 def explain(error: OSError) -> str:
     """Return in words why an event could not be had, and what would change that."""
     if error.errno in (errno.EPERM, errno.EACCES):
@@ -227,6 +246,16 @@ def explain(error: OSError) -> str:
             "the kernel does not let this process watch its own threads (perf_event_open: "
             f"{error.strerror}); give it CAP_PERFMON, or set kernel.perf_event_paranoid to 2 or "
             "less, and in a container allow perf_event_open"
+        )
+    if error.errno == errno.ENOMEM:
+        return (
+            "this user may not lock as much memory as recording every thread takes; raise the "
+            "limit (ulimit -l, or kernel.perf_event_mlock_kb)"
+        )
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return (
+            "this process may not open as many files as recording every thread takes; raise the "
+            "limit (ulimit -n)"
         )
     return f"the kernel cannot watch addresses here (perf_event_open: {error.strerror})"
 
@@ -237,7 +266,7 @@ def _open_as_large_as_possible(attributes: bytes, thread: int, pages: int) -> Ev
     except ProcessLookupError:  # the thread has ended meanwhile
         return None
     except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOMEM) or pages == 1:
+        if error.errno != errno.ENOMEM or pages == 1:
             raise
     return _open_as_large_as_possible(attributes, thread, pages // 2)
 
@@ -251,7 +280,7 @@ def _attributes(
     config2: int = 0,
     arguments: bool = False,
 ) -> bytes:
-    registers = sum(1 << bit for bit in _ARGUMENTS) if arguments else 0
+    registers = sum(1 << bit for bit in _argument_bits()) if arguments else 0
     return _ATTRIBUTES.pack(
         kind,
         _ATTRIBUTES.size,
@@ -279,18 +308,40 @@ def _read_arguments(data: bytes, at: int) -> tuple[int, ...]:
     (abi,) = struct.unpack_from("=Q", data, at)
     if abi == 0:  # the thread was in the kernel
         return ()
-    values = struct.unpack_from(f"={len(_ARGUMENTS)}q", data, at + 8)
-    by_bit = dict(zip(_IN_MASK_ORDER, values, strict=True))
-    return tuple(by_bit[bit] for bit in _ARGUMENTS)
+    bits = _argument_bits()
+    values = struct.unpack_from(f"={len(bits)}q", data, at + 8)
+    by_bit = dict(zip(sorted(bits), values, strict=True))
+    return tuple(by_bit[bit] for bit in bits)
+
+
+def _argument_bits() -> tuple[int, ...]:
+    return _ARGUMENTS.get(platform.machine(), ())
+
+
+def _map(descriptor: int, size: int) -> int:
+    """Return where an event's ring is; Python's `mmap` would keep another descriptor for it."""
+    address: int | None = _libc.mmap(
+        None,
+        ctypes.c_size_t(size),
+        ctypes.c_int(mmap.PROT_READ | mmap.PROT_WRITE),
+        ctypes.c_int(mmap.MAP_SHARED),
+        ctypes.c_int(descriptor),
+        ctypes.c_long(0),
+    )
+    if address is None or address == _FAILED:
+        code = ctypes.get_errno()
+        # Here alone it means that the limit of locked memory is reached (perf_event_open(2)).
+        code = errno.ENOMEM if code == errno.EPERM else code
+        raise OSError(code, os.strerror(code))
+    return address
 
 
 def _perf_event_open(attributes: bytes, thread: int) -> int:
     number = _SYSCALL.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, f"not known for {platform.machine()}")
-    syscall = ctypes.CDLL(None, use_errno=True).syscall
     buffer = ctypes.create_string_buffer(attributes, len(attributes))
-    descriptor: int = syscall(
+    descriptor: int = _libc.syscall(
         ctypes.c_long(number),
         buffer,
         ctypes.c_int(thread),

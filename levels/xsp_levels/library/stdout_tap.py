@@ -157,13 +157,14 @@ _LOST = "part of what the program printed could not be written to standard outpu
 _lock = threading.RLock()
 _capture: _Capture | None = None
 _guardian: Guardian | None = None
-_waiting: list[_Capture] = []  # others still write there, and no guardian sees to it
+_waiting: list[_Capture] = []  # not all was passed on: we were interrupted, or others still write
 
 
 def _open(tap: Tap) -> None:
     global _capture, _guardian  # noqa: PLW0603  a process has one descriptor 1
     _flush()
     if _capture is None:
+        _settle()  # before the guardian is told to see to another
         _guardian = _guardian or summon()
         _keep_line_buffering()
         _capture = _Capture()
@@ -183,19 +184,19 @@ def _close(tap: Tap) -> tuple[str, ...]:
         capture.drain()
         capture.taps.remove(tap)
         return ()
+    _waiting.append(capture)  # from here on an interrupt loses nothing
     _capture = None
     capture.put_back()
-    capture.drain()
+    _settle()
     if _guardian is not None:
         _guardian.release()
-    _settle(capture)
     return tuple(capture.problems)
 
 
-def _settle(capture: _Capture) -> None:
-    """Let go of a capture, or see to it that what others still write is passed on."""
-    _waiting.append(capture)
+def _settle() -> None:
+    """Let go of captures, or see to it that what others still write is passed on."""
     for each in tuple(_waiting):
+        each.drain()
         each.taps = []
         alone = each.user is None or not each.outlived()
         each.drain()

@@ -58,10 +58,10 @@ class Mapping:
 def mappings() -> list[Mapping]:
     """Return the files mapped into this process, by address; none where there is no /proc."""
     try:
-        text = Path("/proc/self/maps").read_text()
+        content = Path("/proc/self/maps").read_bytes()
     except OSError:
         return []
-    return read_mappings(text)
+    return read_mappings(os.fsdecode(content))
 
 
 def read_mappings(text: str) -> list[Mapping]:
@@ -98,13 +98,17 @@ def exported(path: str, names: Iterable[str]) -> dict[str, Place]:
     if not addresses:
         return {}
     own = [each for each in mappings() if each.path == path]
-    return {
-        name: Place(address, path, address - each.start + each.offset)
-        for name, address in addresses.items()
-        for each in own
-        # A library also answers for those that it stands on.
-        if each.start <= address < each.end
-    }
+    # A library also answers for those that it stands on.
+    places = {name: place_of(address, own) for name, address in addresses.items()}
+    return {name: place for name, place in places.items() if place is not None}
+
+
+def place_of(address: int, found: Iterable[Mapping]) -> Place | None:
+    """Return the byte of a file that lies at an address, None if none of these mappings has it."""
+    for each in found:
+        if each.start <= address < each.end:
+            return Place(address, each.path, address - each.start + each.offset)
+    return None
 
 
 def mentions(path: str, name: str) -> bool:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_levels.library.blas_flop import work
+from xsp_levels.library.blas_flop import _ROUTINES, work
 
 SIZE = st.integers(1, 300)
 
@@ -26,7 +26,13 @@ def flops(routine: str, *arguments: object) -> int | None:
         ("DTRSM", ("L", "U", "N", "N", 3, 5), 5 * 3 * 3),
         ("SGEMV", ("t", 64, 32), 2 * 64 * 32),
         ("DDOT", (100,), 200),
-        ("SCNRM2", (10,), 80),
+        ("GEMM_S8U8S32", ("N", "N", "F", 2, 3, 4), 2 * 2 * 3 * 4),
+        ("GEMM_BF16BF16F32_PACK", ("A", "N", 2, 3, 4), 0),
+        ("GEMM_S8U8S32_PACK", ("B", "N", 2, 3, 4), 0),
+        ("SGEMM_PACK", ("A", "N", 2, 3, 4), 0),
+        ("SGEMM", ("N", "N", 2**31, 2**31, 2), None),  # no processor has computed so much
+        ("SCNRM2", (10,), 40),
+        ("SNRM2", (10,), 20),
         ("DSCAL", (100,), 100),
         ("SCOPY", (100,), 0),
         ("DPOTRF", ("L", 1), 1),
@@ -86,6 +92,7 @@ def test_problem_says_letters_and_sizes() -> None:
     [
         ("SGEMM", ["T", "N", "10"]),
         ("SGEMM", ["T", "N", "0x7f", "4", "2"]),
+        ("SGEMM", ["T", "N", "²", "4", "2"]),
         ("HELLO", ["1"]),
         ("", []),
     ],
@@ -94,6 +101,9 @@ def test_what_makes_no_sense_is_not_guessed(routine: str, arguments: list[str]) 
     assert work(routine, arguments) is None
 
 
-@given(routine=st.text(max_size=12), arguments=st.lists(st.text(max_size=6), max_size=8))
+@given(
+    routine=st.text(max_size=12) | st.sampled_from([f"{a}{b}" for a in "SC" for b in _ROUTINES]),
+    arguments=st.lists(st.sampled_from(["N", "L", "0", "7", "²", "٣"]) | st.text(max_size=6)),
+)
 def test_no_text_breaks_it(routine: str, arguments: list[str]) -> None:
     work(routine, arguments)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from xsp_levels.library.cuda_call import Call, calls
 from xsp_levels.library.cuda_log import CUBLAS, CUDNN, LT_FUNCTION, LT_MESSAGE, Message
 from xsp_levels.library.cuda_row import call_rows, flops, formats, problem
@@ -75,11 +77,32 @@ def test_calls_that_compute_nothing_are_left_out() -> None:
         cublas("I! cuBLAS (v13.4.1) function cublasStatus_t cublasCreate_v2(void**) called:"),
         [cudnn("CuDNN (v92600 51) function cudnnSetTensor4dDescriptor() called:\0", 1)],
         [cudnn("CuDNN (v92600 51) function cudnnBackendFinalize() called:\0", 1)],
+        [cudnn("CuDNN (v92600 51) function cudnnRNNSetClip_v8() called:\0", 1)],
+        [cudnn("CuDNN (v92600 51) function cudnnRNNGetClip_v9() called:\0", 1)],
+        [cudnn("CuDNN (v92600 51) function cudnnDeriveBNTensorDescriptor() called:\0", 1)],
         [cudnn("CuDNN (v92600 51) function cudnnCreateTensorDescriptor() called:\0", 1)],
         [cudnn("CuDNN (v92600 51) function cudnnGetConvolutionForwardAlgorithm_v7() called:\0", 1)],
         [Message(LT_FUNCTION, 0, 1, 0, "cublasLtCreate"), Message(LT_MESSAGE, 1, 1, 0, "")],
     ]  # fmt: skip
     assert calls([message for each in quiet for message in each]) == []
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "cudnnAddTensor",
+        "cudnnTransformTensorEx",
+        "cudnnSetTensor",
+        "cudnnRNNForward",
+        "cudnnRNNBackwardWeights_v8",
+        "cudnnReorderFilterAndBias",
+        "cudnnBackendExecute",
+        "cudnnBackendPopulateCudaGraph",
+    ],
+)
+def test_calls_that_compute_are_kept(function: str) -> None:
+    said = [cudnn(f"CuDNN (v92600 51) function {function}() called:\0", 1)]
+    assert [call.function for call in calls(said)] == [function]
 
 
 def test_cudnn_says_what_it_computes() -> None:
@@ -119,16 +142,18 @@ def test_operations_are_counted_for_real_products_only() -> None:
     assert flops(gemm("cublasSgemm_v2")) == 48
     assert flops(gemm("cublasGemmStridedBatchedEx", batchCount="5")) == 240
     assert flops(gemm("cublasCgemm_v2")) is None
+    assert flops(gemm("cublasGemmEx", Atype="CUDA_R_16F")) == 48
+    assert flops(gemm("cublasGemmEx", Atype="CUDA_C_32F")) is None
     assert flops(gemm("cublasSgemv_v2")) is None
     assert flops(gemm("cublasSgemm_v2", m="?")) is None
 
 
 def test_rows_of_calls_that_do_not_tell_their_end_have_none() -> None:
     made = calls([*cublas(GEMM, at=100), cudnn(CONVOLUTION, 50, thread=2)])
-    rows = call_rows(made)
+    rows = call_rows(made, {1: 140_000_000_000_001})
     assert rows.select("name", "start_ns", "end_ns", "thread", "rung").rows() == [
-        ("cudnnConvolutionForward", 50, None, 2, "call"),
-        ("cublasGemmEx", 100, None, 1, "call"),
+        ("cudnnConvolutionForward", 50, None, -2, "call"),
+        ("cublasGemmEx", 100, None, 140_000_000_000_001, "call"),
     ]
     assert rows["attr.placement"].to_list() == ["start", "start"]
     assert rows["attr.flops"].to_list() == [None, 12000]
@@ -137,7 +162,7 @@ def test_rows_of_calls_that_do_not_tell_their_end_have_none() -> None:
 
 
 def test_no_messages_are_no_rows() -> None:
-    assert call_rows(calls([])).height == 0
+    assert call_rows(calls([]), {}).height == 0
 
 
 def test_messages_that_make_no_sense_are_passed_over() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def test_a_call_of_the_real_cublas_becomes_a_row(cublas: Any) -> None:
     multiply(cublas)
     rows = provider.spans(provider.stop())
     assert rows["name"].to_list() == ["cublasSgemm"]
+    assert rows["thread"].to_list() == [threading.get_ident()]
     assert rows["attr.problem"].to_list() == ["m10 n20 k30 NT"]
     assert rows["attr.flops"].to_list() == [12000]
     assert rows["attr.library"][0].startswith("cuBLAS ")

@@ -35,7 +35,7 @@ def test_a_message_is_kept_with_its_moment_and_thread(log: Log) -> None:
     assert lost == 0
     assert (message.origin, message.text, message.number) == (CUBLAS, "I! cuBLAS called", 0)
     assert before <= message.time_ns <= after
-    assert message.thread == threading.get_ident()
+    assert message.thread == threading.get_native_id()
 
 
 def test_cublaslt_says_function_and_message(log: Log) -> None:

@@ -108,6 +108,39 @@ def test_calls_on_threads_that_begin_later_are_placed_by_their_order_and_said_so
     assert "threads that began while" in kept.problems[0]
 
 
+def test_more_calls_than_there_are_moments_of_are_placed_by_their_order_and_said_so() -> None:
+    if reason := perf_event.refusal():
+        pytest.skip(f"breakpoints: {reason}")
+    provider = Mkl()
+    small = matrix(4, 4)
+    provider.start(SystemClock(), CALLS)
+    for _ in range(12_000):
+        small @ small
+    kept = provider.stop()
+    assert kept.dropped == 0  # all lines are there
+    assert provider.spans(kept)["attr.placement"].to_list() == ["order"] * 12_000
+    (problem,) = kept.problems
+    assert "more calls in a run" in problem
+
+
+@pytest.mark.parametrize(
+    ("hits", "lost", "said"),
+    [
+        ((), 0, "threads that began while"),
+        ((Hit(50_000, 1),), 1, "more calls in a run"),
+        ((Hit(50_000, 1), Hit(900_000, 1)), 0, None),
+        ((Hit(50_000, 1), Hit(60_000, 2)), 0, "several threads at once"),
+        ((Hit(50_000, 1), Hit(60_000, 2), Hit(70_000, 2)), 0, "when recording began or ended"),
+        (None, 0, None),
+    ],
+)
+def test_what_makes_places_uncertain_is_told(
+    hits: tuple[Hit, ...] | None, lost: int, said: str | None
+) -> None:
+    found = mkl._remark(Output("MKL_VERBOSE SGEMM(N,N,2,3,4) 10us NThr:2\n" * 2, hits), lost)
+    assert found is said or (said is not None and said in str(found))
+
+
 def test_call_is_recorded_with_its_problem_and_nothing_is_printed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_levels.library.mkl_line import MARK, parse, unread, version
+from xsp_levels.library.mkl_line import MARK, lines, parse, unread, version
 
 DATA = Path(__file__).parents[2] / "data" / "mkl"
 RECORDED = (DATA / "oneMKL-2024.2-torch-2.15.txt").read_text()
@@ -85,8 +85,14 @@ def test_line_that_was_cut_is_counted_or_read_never_misread(length: int) -> None
 
 def test_cut_line_does_not_swallow_the_next() -> None:
     text = f"{LINE[:30]}{LINE}\n{LINE[:40]}\n{LINE}\n"
-    assert len(parse(text)) == 2
+    assert [call is None for call in lines(text)] == [True, False, True, False]
     assert unread(text) == 2
+
+
+def test_vector_that_is_walked_backwards_is_no_question() -> None:
+    (call,) = parse(f"{MARK} DDOT(8,0x1,-1,0x2,1) 1.50us CNR:OFF NThr:2")
+    assert call.work is not None
+    assert (call.work.problem, call.work.flops) == ("n8", 16)
 
 
 @given(noise=st.lists(st.text(st.characters(blacklist_characters="\r"), max_size=60), max_size=6))

@@ -212,6 +212,15 @@ def test_training_gives_backward_calls_too(net: Any, images: Any) -> None:
     assert {"backward_data", "backward_weights"} <= set(rows["attr.propagation"])
 
 
+def test_backward_of_a_recurrent_layer_is_twice_its_forward() -> None:
+    layer, provider = torch.nn.LSTM(32, 64), OneDnn()
+    provider.start(SystemClock(), CALLS)
+    layer(torch.randn(5, 4, 32))[0].sum().backward()
+    rows = provider.spans(provider.stop()).filter(pl.col("name") == "rnn")
+    flops = dict(rows.select("attr.propagation", "attr.flops").rows())
+    assert flops["backward"] == 2 * flops["forward_training"] > 0
+
+
 SCRIPT = """
 import sys, torch
 from xsp.clock import SystemClock
@@ -255,6 +264,29 @@ def test_the_users_own_verbose_mode_goes_on(setting: str) -> None:
     assert afterwards.count(",exec,cpu,convolution") == 1
     assert calls >= 3
     assert f"ONEDNN_VERBOSE={setting} is set" in finished.stderr
+
+
+def test_verbose_mode_that_was_switched_on_in_code_goes_on() -> None:
+    code = """
+        observe()
+        with torch.backends.mkldnn.verbose(1):
+            records = observe()
+            print("visit over", len(provider.spans(records)))
+            with torch.no_grad(): net(images)
+        print("user's ends")
+        later = observe()
+        print("later", len(provider.spans(later)))
+        print(records.problems[0], later.problems, file=sys.stderr)
+        """
+    finished = run(code)
+    during, _, afterwards = finished.stdout.partition("visit over")
+    afterwards, _, later = afterwards.partition("user's ends")
+    assert during.count(",exec,cpu,convolution") == 1
+    assert afterwards.count(",exec,cpu,convolution") == 1
+    assert int(afterwards.split("\n")[0]) >= 3
+    assert int(later.removeprefix("\nlater")) >= 3  # and nothing else is printed
+    assert "was on already" in finished.stderr
+    assert finished.stderr.endswith(" ()\n")
 
 
 def test_a_setting_that_cannot_be_put_back_is_told() -> None:

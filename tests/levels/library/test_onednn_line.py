@@ -138,6 +138,23 @@ def test_cut_lines_are_counted_and_cost_no_others() -> None:
     assert (frame.height, lost) == (2, 1)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"primitive,create:dispatch,convolution,cpu,convolution,jit:avx2,undef,src:f32,,alg:x,"
+        b"mb1ic2oc3,unsupported datatype,src/cpu/x64/jit.cpp:88",
+        b"primitive,create:check,reorder,cpu,reorder,simple:any,undef,src,,,16,bad,1,x.cpp:3",
+        b"primitive,exec:check,primitive,unused primitive execution argument (80),x.cpp:136",
+        b"graph,exec,cpu,100002,conv_post_ops,conv;relu,,in0_f32:0:strided:undef:1x2,fpm:strict,"
+        b"larger_partition_kernel_t,dnnl_backend,0.5",
+        b"graph,compile,cpu,100002,conv_post_ops,conv;relu,,in0_f32:0,fpm:strict,x,y,0.5",
+    ],
+)
+def test_what_is_no_primitive_is_neither_a_call_nor_a_loss(line: bytes) -> None:
+    frame, lost = parse_lines(b"onednn_verbose,v1,1693533460272.4," + line + b"\n" + REORDER)
+    assert (frame["primitive"].to_list(), lost) == (["reorder"], 0)
+
+
 def test_errors_are_the_users_to_see() -> None:
     error = b"onednn_verbose,v1,primitive,error,convolution,could not execute,src/x.cpp:1\n"
     assert LINE.sub(b"", error) == error

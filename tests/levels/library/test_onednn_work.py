@@ -41,6 +41,17 @@ def test_operations_follow_from_the_problem(
     assert work(primitive, problem, "", auxiliary).flops == flops
 
 
+def test_backward_of_a_recurrent_layer_is_both_products_once_more() -> None:
+    problem, cell = "l1t16mb4sic128slc64dhc128dic128", "alg:vanilla_lstm"
+    forward = work("rnn", problem, "", cell, "forward_training").flops
+    assert forward is not None
+    assert work("rnn", problem, "", cell, "backward").flops == 2 * forward
+
+
+def test_projection_of_a_recurrent_layer_is_not_guessed() -> None:
+    assert work("rnn", "l1t1mb1sic2slc2dhc4dic2", "", "alg:vanilla_lstm").flops is None
+
+
 @pytest.mark.parametrize(
     ("primitive", "problem", "tensors", "size"),
     [

@@ -431,3 +431,32 @@ def test_taps_of_several_threads_do_not_disturb_each_other(
     assert sorted(capfd.readouterr().out.splitlines()) == sorted(
         f"user T{t}" for t in range(4) for _ in range(50)
     )
+
+
+@linux_only
+@pytest.mark.parametrize("another", [True, False])
+def test_interrupt_while_output_is_passed_on_loses_nothing(another: bool) -> None:
+    code = f"""
+        tap = open_tap(LINE)
+        for i in range(30000): os.write(1, b"%06d user\\nLIB x\\n" % i)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        try: tap.close()
+        except KeyboardInterrupt: os.write(2, b"interrupted")
+        sys.stdin.readline()
+        if {another}:
+            tap = open_tap(LINE)
+            os.write(1, b"LIB y\\nlast\\n")
+            tap.close()
+        """
+    with subprocess.Popen(
+        [sys.executable, "-c", HEAD + textwrap.dedent(code)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.read(11) == b"interrupted"
+        out, _ = process.communicate(b"\n", timeout=60)
+    expected = b"".join(b"%06d user\n" % i for i in range(30000))
+    assert out == expected + b"last\n" * another

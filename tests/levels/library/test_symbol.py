@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from xsp_levels.library.symbol import (
     libraries,
     mappings,
     mentions,
+    place_of,
     read_mappings,
 )
 
@@ -64,3 +67,21 @@ def test_names_in_a_library_on_disk_are_found_unloaded(tmp_path: Path) -> None:
     for content in (b"", b"\x7fELF", b"\x7fELF\x02\x01" + b"\xff" * 300, b"text" * 100):
         (tmp_path / "odd.so").write_bytes(content)
         assert not mentions(str(tmp_path / "odd.so"), "getpid")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
+def test_file_whose_name_is_no_text_stops_nothing(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/odd\xff.so"
+    with open(path, "wb+") as file:
+        file.truncate(mmap.PAGESIZE)
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ):
+            listed = [os.fsencode(each.path) for each in mappings()]
+    assert path in listed
+
+
+def test_address_that_no_file_lies_at_has_no_place() -> None:
+    found = read_mappings(MAPS)
+    place = place_of(0x8F10, found)
+    assert place is not None
+    assert (place.path, place.offset) == ("/usr/lib/lib one.so.6", 0x2010)
+    assert place_of(0x9F00, found) is None

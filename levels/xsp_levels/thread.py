@@ -1,0 +1,45 @@
+"""Names of threads: whichever library saw one, its rows on all levels bear the same name.
+
+Vendors tell threads by the kernel's number, Python by its own. A row bears Python's
+wherever that is known; else the kernel's, negative. PyTorch's backward pass on a GPU runs
+on such a thread: not one of `threading`'s, and no frame of Python's is on it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+_met: dict[int, int] = {}  # threads that may have ended by now, or are none of `threading`'s
+
+
+def meet() -> None:
+    """Note that the calling thread is called by Python's name in some rows."""
+    _met[threading.get_native_id()] = threading.get_ident()
+
+
+def names() -> dict[int, int]:
+    """Return the identifiers (`threading.get_ident()`) of Python's threads, by the kernel's."""
+    alive = {t.native_id: t.ident for t in threading.enumerate() if t.native_id and t.ident}
+    # In a process that was forked, Python 3.11 still has its parent's number for this thread.
+    return _met | alive | {threading.get_native_id(): threading.get_ident()}
+
+
+def named(numbers: Integers, known: Mapping[int, int]) -> Integers:
+    """Return what rows call threads.
+
+    Args:
+        numbers: The kernel's numbers.
+        known: As `names` returned it while they were there.
+
+    >>> named(np.array([7, 8, 7]), {7: 140_000})
+    array([140000,     -8, 140000])
+    """
+    values, places = np.unique(numbers, return_inverse=True)
+    found = np.array([known.get(value, -value) for value in values.tolist()], np.int64)
+    return found[places]
