@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from toy import Toy, ToyModel
 
 import xsp
-from xsp import recording, registry
+from xsp import cli, recording, registry
 from xsp.collected import build
 from xsp.errors import ExportError, TraceFormatError, UnknownTargetError
 from xsp.level import Kind
@@ -22,7 +23,8 @@ from xsp.selection import select
 from xsp.session import Session
 from xsp.target import Spec
 from xsp.testing import FakeClock, FakeProvider, replay
-from xsp.trace import Trace
+from xsp.trace import Problem, Trace
+from xsp_levels.model import Model
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 nn: Any = torch.nn
@@ -147,6 +149,53 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, damage: str) -> None:
             archive.writestr(name, '{"format": 99}')
     with pytest.raises(TraceFormatError, match=r"xsp record makes one"):
         recording.load(path)
+
+
+@pytest.mark.parametrize("part", ["manifest.json", "/torch"])
+def test_a_part_that_cannot_be_decompressed_is_refused(tmp_path: Path, part: str) -> None:
+    kept = record(Net().eval(), torch.ones(1, 1, 8, 8), settings=settings_of(2, runs=1))
+    path = kept.save(tmp_path / "net.xsprec")
+    with zipfile.ZipFile(path) as archive:
+        info = next(each for each in archive.infolist() if each.filename.endswith(part))
+    content = bytearray(path.read_bytes())
+    begin = info.header_offset + 30 + len(info.filename)
+    content[begin] = 0xFF  # a kind of block that there is not
+    path.write_bytes(content)
+    with pytest.raises(TraceFormatError, match=r"xsp record makes one"):
+        recording.load(path)
+
+
+def test_a_recording_says_what_it_lacks(tmp_path: Path) -> None:
+    kept = replace(
+        toy_recording(),
+        levels={"model": "measured", "kernel": "there is no NVIDIA driver"},
+        problems=(Problem("provider", "a thread was not seen"),),
+    )
+    first, second, third = recording.remarks(kept.save(tmp_path / "toy.xsprec"))
+    assert first == "the kernel level is left out: there is no NVIDIA driver"
+    assert second == "a thread was not seen"
+    assert kept.providers[0].name in third
+
+
+def test_the_command_says_what_its_recording_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "predict.py").write_text("def run():\n    return sum(range(99))\n")
+    to = str(tmp_path / "predict.xsprec")
+    with registry.only(Model()):
+        cli.run(["record", f"{tmp_path}/predict.py:run", "--levels", "model,kernel", "-o", to])
+    said = capsys.readouterr().err
+    assert "the kernel level is left out: " in said
+    assert "saved to" in said
+
+
+def test_what_providers_could_not_record_is_said(tmp_path: Path) -> None:
+    kept = record(Net().eval(), torch.ones(1, 1, 8, 8), settings=settings_of(2, runs=1))
+    visit = next(visit for visit in kept.visits if visit.records)
+    provider, records = visit.records[0]
+    told = replace(records, problems=("operators were not recorded",))
+    kept = replace(kept, visits=(replace(visit, records=((provider, told),)),), problems=())
+    assert recording.remarks(kept.save(tmp_path / "a.xsprec")) == ["operators were not recorded"]
 
 
 def test_damaged_records_are_refused_with_the_files_name(tmp_path: Path) -> None:

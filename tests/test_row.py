@@ -37,6 +37,8 @@ def test_attributes_are_kept_beside_the_schema() -> None:
         {"kind": ["op"], "name": ["a"], "start_ns": [1], "end_ns": [2], "colour": ["red"]},
         {"kind": ["nonsense"], "name": ["a"], "start_ns": [1], "end_ns": [2]},
         {"kind": ["op"], "name": ["a"], "start_ns": [1, 2], "end_ns": [2, 3, 4]},
+        {"kind": ["op", "op"], "name": ["a", None], "start_ns": [1, 2], "end_ns": [3, 4]},
+        {"kind": ["op", None], "name": ["a", "b"], "start_ns": [1, 2], "end_ns": [3, 4]},
     ],
 )
 def test_rows_that_break_the_schema_are_refused(columns: dict[str, object]) -> None:

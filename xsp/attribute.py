@@ -245,6 +245,20 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute("launched_by", (Kind.KERNEL,), "String", "", "The CUDA call that launched it."),
     Attribute(
+        "source_ops",
+        (Kind.KERNEL,),
+        "String",
+        "",
+        "Operators that torch.compile generated it for, such as `aten.add, aten.relu`.",
+    ),
+    Attribute(
+        "source_nodes",
+        (Kind.KERNEL,),
+        "String",
+        "",
+        "Nodes of the traced graph that these were; null if it is called for several sets of them.",
+    ),
+    Attribute(
         "context",
         (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.SYNC),
         "Int64",

@@ -20,10 +20,9 @@ from xsp.launch import attach, part_launched
 from xsp.level import EXECUTIONS, Kind
 from xsp.location import settle_places
 from xsp.nesting import Integers, Placed, enclosing, sort_outside_in
-from xsp.row import SpanRows, concat_rows
+from xsp.row import SpanRows, concat_rows, orders
 
 _EXECUTIONS = [kind.value for kind in EXECUTIONS]
-_ORDERS = {kind.value: kind.order for kind in Kind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ def _place(roots: SpanRows, rows: SpanRows) -> Placed:
     number = np.searchsorted(root_start, start, side="right") - 1
     last_moment = (start == root_end[number]) & (start == end)
     kept = np.flatnonzero((number >= 0) & ((start < root_end[number]) | last_moment))
-    order = _orders(rows)[kept]
+    order = orders(rows)[kept]
     outside_in = sort_outside_in(start[kept], end[kept], order)
     kept, number = kept[outside_in], number[kept[outside_in]]
     take = np.insert(kept + roots.height, np.searchsorted(number, np.arange(roots.height)), -1)
@@ -127,7 +126,7 @@ def _measure(rows: SpanRows, root_at: Integers) -> Placed:
         lane=_lanes(rows, root) * len(root_at) + np.repeat(np.arange(len(root_at)), lengths),
         start=start,
         end=end,
-        order=_orders(rows),
+        order=orders(rows),
     )
 
 
@@ -268,11 +267,6 @@ def _in_time(placed: Placed) -> bool:
     """Return whether rows stand by root and start."""
     step = np.diff(placed.root)
     return not np.any((step < 0) | ((step == 0) & (np.diff(placed.start) < 0)))
-
-
-def _orders(rows: SpanRows) -> Integers:
-    order: Integers = rows["kind"].replace_strict(_ORDERS, return_dtype=pl.Int64).to_numpy()
-    return order
 
 
 def _numbers(rows: SpanRows, first: str, second: str) -> tuple[Integers, Integers]:

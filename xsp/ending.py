@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from xsp.level import Kind
 from xsp.nesting import Integers, enclosing, sort_outside_in
-from xsp.row import KIND, SpanRows, concat_rows
+from xsp.row import KIND, SpanRows, concat_rows, orders
 
 Bools = NDArray[np.bool_]
 
-_ORDERS = {kind.value: kind.order for kind in Kind}
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -39,10 +38,8 @@ def end_with_launches(roots: SpanRows, rows: SpanRows) -> SpanRows:
     >>> end_with_launches(roots, rows).select("end_ns", "rung").row(1)
     (30, 'launch')
     """
-    order = pl.col("kind").replace_strict(_ORDERS, return_dtype=pl.Int64)
-    endless = rows.select(
-        pl.col("end_ns").is_null() & pl.col("start_ns").is_not_null() & (order < Kind.LAUNCH.order)
-    ).to_series()
+    endless = rows["end_ns"].is_null() & rows["start_ns"].is_not_null()
+    endless &= pl.Series(orders(rows) < Kind.LAUNCH.order)
     if not endless.any():
         return rows
     marked = rows.with_columns(
@@ -55,7 +52,7 @@ def end_with_launches(roots: SpanRows, rows: SpanRows) -> SpanRows:
 def _ends(roots: SpanRows, rows: SpanRows, endless: Bools) -> Integers:
     """Return when each row ends."""
     everything = concat_rows([rows, roots])
-    order = _orders(everything)
+    order = orders(everything)
     on_thread = everything["thread"].is_not_null().to_numpy()
     outer = np.flatnonzero(on_thread & (order < Kind.LAUNCH.order))
     launches = np.flatnonzero((everything["kind"] == Kind.LAUNCH.value).to_numpy() & on_thread)
@@ -70,7 +67,7 @@ def _ends(roots: SpanRows, rows: SpanRows, endless: Bools) -> Integers:
 
 def _limits(everything: SpanRows, outer: Integers, open_row: Bools, roots: SpanRows) -> Integers:
     """Return up to when each row can last: the end of its evaluation, and what it lies in."""
-    order = _orders(everything)
+    order = orders(everything)
     start = everything["start_ns"].to_numpy()
     # An instant would lie in what ends as it begins.
     end = everything["end_ns"].to_numpy() + open_row
@@ -97,8 +94,3 @@ def _last_begun(everything: SpanRows, outer: Integers, launches: Integers) -> In
     found = np.empty_like(index)
     found[order] = np.where(same, index[order[last]], -1)
     return found[len(outer) :]
-
-
-def _orders(rows: SpanRows) -> Integers:
-    order: Integers = rows["kind"].replace_strict(_ORDERS, return_dtype=pl.Int64).to_numpy()
-    return order

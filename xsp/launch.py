@@ -16,10 +16,9 @@ import polars as pl
 from xsp.level import Kind
 from xsp.nesting import Integers, Placed
 from xsp.path import generations
-from xsp.row import ATTRIBUTE, SpanRows, concat_rows
+from xsp.row import ATTRIBUTE, SpanRows, concat_rows, orders
 
 _ORDER = Kind.LAUNCH.order
-_ORDERS = {kind.value: kind.order for kind in Kind}
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value
 _NODE = f"{ATTRIBUTE}graph_node"
 _NEVER = np.iinfo(np.int64).min
@@ -177,14 +176,13 @@ def _stated(placed: Placed, rows: SpanRows, root: Integers) -> Integers:
 
 
 def _append(placed: Placed, rows: SpanRows, launch: Integers) -> Placed:
-    order = rows["kind"].replace_strict(_ORDERS, return_dtype=pl.Int64).to_numpy()
     return Placed(
         rows=concat_rows([placed.rows, rows]),
         root=np.append(placed.root, placed.root[launch]),
         lane=np.append(placed.lane, placed.lane[launch]),
         start=np.append(placed.start, placed.start[launch]),
         end=np.append(placed.end, placed.end[launch]),
-        order=np.append(placed.order, order),
+        order=np.append(placed.order, orders(rows)),
     )
 
 

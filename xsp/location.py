@@ -20,9 +20,8 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.nesting import Integers, enclosing, sort_outside_in
-from xsp.row import SpanRows, concat_rows
+from xsp.row import SpanRows, concat_rows, orders
 
-_ORDERS = {kind.value: kind.order for kind in Kind}
 _NOBODY = -(1 << 62)  # thread of rows in an evaluation that knows none itself
 
 
@@ -57,7 +56,7 @@ def settle_places(roots: SpanRows, rows: SpanRows) -> tuple[SpanRows, int]:
     >>> settle_places(roots, rows)[0].select("start_ns", "end_ns", "thread").rows()
     [(10, 50, 2), (10, 30, 2)]
     """
-    order = _orders(rows)
+    order = orders(rows)
     on_host = rows["device"].is_null().to_numpy()
     loose = rows["thread"].is_null().to_numpy() & on_host & (order > Kind.OP.order)
     vague = (rows["uncertainty_ns"] > 0).fill_null(value=False).to_numpy() & on_host
@@ -67,7 +66,7 @@ def settle_places(roots: SpanRows, rows: SpanRows) -> tuple[SpanRows, int]:
     own = _own_threads(roots, rows)
     certain = np.append(~(loose | vague) & on_host, np.full(roots.height, True))
     asked = _ask(everything, own, loose=loose, vague=vague, certain=certain)
-    thread, ambiguous = _choose(asked, own, loose, np.append(order, _orders(roots)))
+    thread, ambiguous = _choose(asked, own, loose, np.append(order, orders(roots)))
     return _fitted(rows, everything, asked, thread, loose, vague), ambiguous
 
 
@@ -86,7 +85,7 @@ def _ask(
     everything: SpanRows, own: Integers, *, loose: Integers, vague: Integers, certain: Integers
 ) -> _Asked:
     start, end = everything["start_ns"].to_numpy(), everything["end_ns"].to_numpy()
-    order = _orders(everything)
+    order = orders(everything)
     row, thread = _questions(own, loose, vague, own[certain & (order == Kind.OP.order)])
     known = np.flatnonzero(certain)
     index = np.append(known, row)
@@ -155,8 +154,3 @@ def _fitted(
         end_ns=pl.Series(end),
         thread=pl.when(pl.Series(loose)).then(settled).otherwise(pl.col("thread")),
     )
-
-
-def _orders(rows: SpanRows) -> Integers:
-    order: Integers = rows["kind"].replace_strict(_ORDERS, return_dtype=pl.Int64).to_numpy()
-    return order

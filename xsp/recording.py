@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from xsp.collected import Collected, build
 from xsp.environment import describe
 from xsp.errors import ProviderError, TraceFormatError
 from xsp.file import replacing
-from xsp.level import Kind
+from xsp.level import MEASURED, Kind
 from xsp.measurement import visit_all
 from xsp.origin import Origin
 from xsp.plan import Settings, Step
@@ -32,6 +33,7 @@ from xsp.worker import Failure, attempt
 
 FORMAT = 1
 _MANIFEST = "manifest.json"
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError)  # of a zip file
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +172,25 @@ def load(path: str | Path, providers: Iterable[Provider] | None = None) -> Recor
             return _read(archive, manifest, {provider.name: provider for provider in known})
     except TraceFormatError as error:
         raise TraceFormatError(f"{path}: {error}") from error
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (*_DAMAGE, OSError, ValueError, KeyError, TypeError) as error:
         raise TraceFormatError(
             f"{path} is no recording of this version of xsp ({error}); xsp record makes one"
         ) from error
+
+
+def remarks(path: Path) -> list[str]:
+    """Return what a saved recording lacks, and what went wrong meanwhile, a sentence each."""
+    with zipfile.ZipFile(path) as archive:
+        manifest = json.loads(archive.read(_MANIFEST))
+    left_out = (
+        f"the {label} level is left out: {state}"
+        for label, state in manifest["levels"].items()
+        if state != MEASURED
+    )
+    problems = (problem["message"] for problem in manifest["problems"])
+    kept = (each for visit in manifest["visits"] for each in visit["records"])
+    told = (sentence for each in kept for sentence in each["problems"])
+    return list(dict.fromkeys((*left_out, *problems, *told)))
 
 
 def _zip(file: Any) -> zipfile.ZipFile:

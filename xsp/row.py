@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from xsp.errors import ProviderError
@@ -41,6 +43,8 @@ ENDED_BY_LAUNCH = (
 
 SpanRows = pl.DataFrame
 
+_ORDERS = np.array([kind.order for kind in Kind], np.int64)
+
 
 def span_rows(columns: Mapping[str, Any]) -> SpanRows:
     """Return rows with every column of `ROW_SCHEMA`, those not given being null.
@@ -51,7 +55,8 @@ def span_rows(columns: Mapping[str, Any]) -> SpanRows:
             names that begin with `attr.`. A scalar stands for n equal values.
 
     Raises:
-        ProviderError: A column is missing, unknown, or of the wrong type.
+        ProviderError: A column is missing, unknown, or of the wrong type; or a row has
+            no kind or name.
     """
     unknown = [c for c in columns if c not in ROW_SCHEMA and not c.startswith(ATTRIBUTE)]
     missing = [c for c in ("kind", "name", "start_ns", "end_ns") if c not in columns]
@@ -76,6 +81,12 @@ def concat_rows(frames: list[SpanRows]) -> SpanRows:
     return pl.concat(frames, how="diagonal_relaxed")
 
 
+def orders(rows: SpanRows) -> npt.NDArray[np.int64]:
+    """Return the position of each row's kind from outside in (`Kind.order`)."""
+    order: npt.NDArray[np.int64] = _ORDERS[rows["kind"].to_physical().to_numpy()]
+    return order
+
+
 def _conform(frame: pl.DataFrame) -> SpanRows:
     if "rung" not in frame.columns:
         frame = frame.with_columns(rung=pl.col("kind"))
@@ -84,4 +95,8 @@ def _conform(frame: pl.DataFrame) -> SpanRows:
         for name, dtype in ROW_SCHEMA.items()
     ]
     attributes = [pl.col(name) for name in frame.columns if name.startswith(ATTRIBUTE)]
-    return frame.select(*known, *attributes)
+    rows = frame.select(*known, *attributes)
+    for name in ("kind", "name"):
+        if rows[name].null_count():
+            raise ProviderError(f"span rows: {rows[name].null_count()} of them have no {name}")
+    return rows

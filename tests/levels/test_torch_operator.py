@@ -169,10 +169,16 @@ def test_backward_on_another_thread_knows_the_thread_of_its_forward() -> None:
     assert (back["thread"], back["forward_thread"]) == (seen[0], IDENT())
 
 
-def test_thread_that_nobody_named_keeps_a_negative_number() -> None:
-    rows = operator_rows(record(lambda: in_thread(lambda: torch.ones(3))))
+def test_thread_that_has_ended_unnamed_keeps_the_kernels_number_negative() -> None:
+    numbers: list[int] = []
+
+    def work() -> None:
+        numbers.append(threading.get_native_id())
+        torch.ones(3)
+
+    rows = operator_rows(record(lambda: in_thread(work)))
     assert rows.height == 3
-    assert (rows["thread"] < 0).all()
+    assert rows["thread"].unique().to_list() == [-numbers[0]]
 
 
 def test_many_threads_are_told_apart() -> None:

@@ -14,6 +14,7 @@ H = TypeVar("H", bound=Hashable)
 
 _NUMBERS = (
     *("start_ns", "duration_ns", "start_thread_id", "sequence_nr", "fwd_thread_id", "nbytes"),
+    "device_resource_id",
 )
 _Inputs = tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]
 
@@ -59,6 +60,10 @@ class Event:
         """Return the bytes of an allocation; negative for a release."""
         return self._numbers[5]
 
+    def device_resource_id(self) -> int:
+        """Return the kernel's number of its thread."""
+        return self._numbers[6]
+
     def shapes(self) -> tuple[tuple[Any, ...], ...]:
         """Return the shapes of its inputs, empty where they were not recorded."""
         return self._inputs[0]
@@ -77,8 +82,8 @@ class Events:
         activities: Every type of activity, once.
         inputs: Shapes and element types of inputs, every such pair once.
         indices: `[n, 3]`: name, activity and inputs of each event.
-        numbers: `[n, 6]`: its start and duration in ns, thread, sequence number, forward
-            thread, bytes.
+        numbers: `[n, 7]`: its start and duration in ns, thread, sequence number, forward
+            thread, bytes, the kernel's number of its thread.
     """
 
     names: tuple[str, ...]

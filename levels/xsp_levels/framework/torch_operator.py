@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
 
@@ -15,6 +15,7 @@ from xsp.clock import Clock, SystemClock
 from xsp.errors import ProviderError
 from xsp.level import Kind
 from xsp.row import SpanRows, no_rows, span_rows
+from xsp_levels import thread
 from xsp_levels.framework.torch_anchor import (
     PREFIX,
     Alignment,
@@ -87,6 +88,7 @@ class OperatorRecords:
         detail: Whether shapes and memory were recorded.
         dropped: How many records were lost.
         problems: Sentences about what could not be recorded, and why.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
     """
 
     handle: Any
@@ -94,6 +96,7 @@ class OperatorRecords:
     detail: bool = False
     dropped: int = 0
     problems: tuple[str, ...] = ()
+    threads: Mapping[int, int] = field(default_factory=dict)
 
 
 class OperatorRecorder:
@@ -128,6 +131,7 @@ class OperatorRecorder:
         recording = self._recording
         if recording is None or threading.get_ident() == recording.thread:
             return
+        thread.meet()
         if recording.one_thread:
             self._problems[_ONE_THREAD_DETAIL if self._detail else _ONE_THREAD] = None
             return
@@ -157,6 +161,7 @@ class OperatorRecorder:
             readings=tuple(self._readings),
             detail=self._detail,
             problems=tuple(self._problems),
+            threads=thread.names(),
         )
 
     def _give_way(self) -> None:
@@ -180,8 +185,8 @@ def plain_records(records: OperatorRecords) -> OperatorRecords:
 def operator_rows(records: OperatorRecords) -> SpanRows:
     """Return a row per operator and per annotation of the user's.
 
-    Threads that made no anchor keep the profiler's number, negative. Operators that
-    had not ended when recording did end with it.
+    Threads that made no anchor bear the name that other levels' rows give them. Operators
+    that had not ended when recording did end with it.
 
     Raises:
         ProviderError: The profiler kept operators but nothing to tell their time by.
@@ -202,10 +207,11 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
     names, operators = list(compress(names, kept)), list(compress(events, kept))
     if not operators:
         return no_rows()
-    columns = _columns(names, operators, alignment=alignment, threads=seen.threads())
+    threads = _threads(records, events, seen)
+    columns = _columns(names, operators, alignment=alignment, threads=threads)
     if records.detail:
         columns |= _shapes(operators)
-        memory = _allocations(events, alignment=alignment, threads=seen.threads())
+        memory = _allocations(events, alignment=alignment, threads=threads)
         columns |= memory_columns(memory, columns["start_ns"], columns["end_ns"], columns["thread"])
     return span_rows(columns)
 
@@ -218,7 +224,8 @@ def allocations(records: OperatorRecords) -> Allocations:
     if not events:
         return no_allocations()
     seen = find_anchors([event.name() for event in events], events)
-    return _allocations(events, alignment=_placed(records, seen), threads=seen.threads())
+    threads = _threads(records, events, seen)
+    return _allocations(events, alignment=_placed(records, seen), threads=threads)
 
 
 def _placed(records: OperatorRecords, seen: Seen) -> Alignment:
@@ -226,6 +233,17 @@ def _placed(records: OperatorRecords, seen: Seen) -> Alignment:
     if alignment is None:
         raise ProviderError(_LOST)
     return alignment
+
+
+def _threads(records: OperatorRecords, events: Sequence[Any], seen: Seen) -> dict[int, int]:
+    """Return what rows call the threads, by the profiler's numbers."""
+    threads = seen.threads()
+    for event in events:
+        number = event.start_thread_id()
+        if number not in threads:
+            kernels = event.device_resource_id()
+            threads[number] = records.threads.get(kernels, -kernels)
+    return threads
 
 
 def _columns(
@@ -311,5 +329,5 @@ def _allocations(
         alignment.convert(time),
         np.array([event.nbytes() for event in changes], np.int64),
         thread=_python_threads([event.start_thread_id() for event in changes], threads),
-        threads=frozenset(threads.get(number, -number) for number in numbers),
+        threads=frozenset(threads[number] for number in numbers),
     )

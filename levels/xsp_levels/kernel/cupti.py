@@ -9,9 +9,8 @@ Has not run on a GPU yet.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
-import sys
-import threading
 import weakref
 from typing import Any
 
@@ -23,7 +22,8 @@ from xsp.level import Kind, Level
 from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import SpanRows
-from xsp_levels.kernel import cupti_library
+from xsp_levels import thread
+from xsp_levels.kernel import cupti_library, inductor
 from xsp_levels.kernel.cupti_buffer import COUNT, Buffers
 from xsp_levels.kernel.cupti_clock import Alignment, Reading, align, read
 from xsp_levels.kernel.cupti_error import explain
@@ -66,6 +66,7 @@ class Cupti:
         self._clock: Clock | None = None
         self._kinds: frozenset[Kind] = frozenset()
         self._first: list[Reading] = []
+        self._begun_ns = 0
 
     def unavailable(self) -> str | None:
         """Return why CUPTI cannot be used here, or None if it can; CUDA is not initialized."""
@@ -89,6 +90,7 @@ class Cupti:
         try:
             if self._cupti is None:
                 self._warm_up()
+            self._begun_ns = clock.now()
             self._open(request.detail)
             self._first = read(clock.now, self._cupti.get_timestamp)
         except Exception as error:
@@ -109,11 +111,11 @@ class Cupti:
         try:
             last = read(clock.now, self._cupti.get_timestamp)
             recorded = session.stop()
+            return self._records(recorded, align(self._first, last), clock.now())
         except Exception as error:
             raise ProviderError(explain(error)) from error
         finally:
             session.end()
-        return self._records(recorded, align(self._first, last), last)
 
     def spans(self, records: Records) -> SpanRows:
         """Turn records into rows. Pure."""
@@ -129,17 +131,24 @@ class Cupti:
         records: Records = unpack(content, _KEPT)
         return records
 
-    def _records(self, recorded: Recorded, alignment: Alignment, last: list[Reading]) -> Records:
+    def _records(self, recorded: Recorded, alignment: Alignment, ended_ns: int) -> Records:
         tables = recorded.tables
         lost = untimed(tables)
-        astray = _astray_ns(tables, alignment, self._first[0].before, last[-1].after)
+        astray = _astray_ns(tables, alignment, self._begun_ns, ended_ns)
         problems = recorded.problems
         problems += (_UNTIMED.format(count=lost),) * (lost > 0)
         problems += (_ASTRAY.format(ms=astray / 1e6),) * (astray > _ASTRAY_NS)
         vague = alignment.error_ns
         problems += (_VAGUE.format(us=vague / 1e3),) * (vague > _VAGUE_NS)
-        calls, threads = self._calls(tables), _threads(self._cupti)
-        data = CuptiRecords(self._kinds, tables, recorded.texts, calls, threads, alignment)
+        data = CuptiRecords(
+            self._kinds,
+            tables,
+            recorded.texts,
+            self._calls(tables),
+            thread.names(),
+            alignment,
+            inductor.sources(recorded.texts.values()),
+        )
         return Records(data, dropped=recorded.dropped + lost, problems=problems)
 
     def _warm_up(self) -> None:
@@ -147,7 +156,6 @@ class Cupti:
         cupti = cupti_library.vendor()
         cupti.get_timestamp()
         self._library = cupti_library.library()
-        self._buffers = _room()
         self._cupti = cupti
         _armed.add(self)
         self._open(detail=False)
@@ -156,18 +164,19 @@ class Cupti:
             session.stop()
 
     def _open(self, detail: bool) -> None:
-        assert self._buffers is not None
+        if self._buffers is None or self._buffers.worn:
+            self._buffers = _room()
         self._session = Session(self._cupti, self._library, self._buffers, detail=detail)
 
     def _calls(self, tables: Any) -> dict[tuple[str, int], str]:
         domains = self._cupti.CallbackDomain
-        which = {"runtime": domains.RUNTIME_API, "driver": domains.DRIVER_API}
-        return {
-            (name, number): self._cupti.get_callback_name(domain, number)
-            for name, domain in which.items()
-            if name in tables
-            for number in np.unique(tables[name]["cbid"]).tolist()
-        }
+        calls = {}
+        for name, domain in {"runtime": domains.RUNTIME_API, "driver": domains.DRIVER_API}.items():
+            for number in np.unique(tables[name]["cbid"]).tolist() if name in tables else ():
+                # CUPTI may record calls that it has no name for; their number stands for it.
+                with contextlib.suppress(self._cupti.cuptiError):
+                    calls[name, number] = self._cupti.get_callback_name(domain, number)
+        return calls
 
     def _abandon_or_end(self) -> None:
         session, self._session = self._session, None
@@ -191,18 +200,6 @@ def _room(count: int = COUNT) -> Buffers:
         if count < 16:
             raise
     return _room(count // 4)
-
-
-def _threads(cupti: Any) -> dict[int, int]:
-    """Return the identifiers of Python's threads, by what CUPTI calls them.
-
-    CUPTI keeps the lower half of `pthread_self()`, or the kernel's number where another
-    tool of the process wanted that.
-    """
-    if int(cupti.get_thread_id_type()) == int(cupti.ActivityThreadIdType.SYSTEM):
-        known = threading.enumerate()
-        return {t.native_id: t.ident for t in known if t.native_id and t.ident}
-    return {ident & 0xFFFFFFFF: ident for ident in sys._current_frames()}
 
 
 def _astray_ns(tables: Any, alignment: Alignment, begin: int, end: int) -> int:

@@ -100,6 +100,11 @@ class Buffers:
         """How many times CUPTI asked when there was none left."""
         return max(0, self._state[0] - self._count)
 
+    @property
+    def worn(self) -> bool:
+        """Whether more than half cannot be handed out again, for CUPTI kept some."""
+        return 2 * self._state[0] > self._count
+
     def filled(self) -> Iterator[tuple[int, memoryview]]:
         """Yield address and content of each buffer that was given back, in that order."""
         with memoryview(self._memory) as memory:

@@ -14,14 +14,17 @@ import importlib.util
 import os
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from xsp_levels import stub
 
-_NO_PYTHON = "cupti-python is not installed; `pip install xsp[cuda]` brings it{pin}"
-_PIN = ", and `pip install 'cupti-python=={major}.*'` the one for the CUDA {major} that is loaded"
+# Without what it depends on: that is a libcupti of its own, for which pip would change that of
+# the framework, and with it the framework.
+_INSTALL = '`pip install --no-deps "cupti-python=={version}.*" pyelftools`'
+_NO_PYTHON = "cupti-python is not installed; {install} brings it"
 _NO_DRIVER = (
     "there is no NVIDIA driver (libcuda.so.1 cannot be loaded); install it, and in a container "
     "pass the GPU on (--gpus all)"
@@ -29,28 +32,30 @@ _NO_DRIVER = (
 _NO_DEVICE = "the NVIDIA driver is here, but no GPU is; in a container pass one on (--gpus all)"
 _OLD_DRIVER = (
     "the NVIDIA driver is for CUDA {driver} at most, and CUPTI is of CUDA {cupti}; update the "
-    "driver, or install 'cupti-python=={major}.*'"
+    "driver, or use a framework for CUDA {major} and {install}"
 )
 _MISMATCH = (
-    "CUPTI is of CUDA {cupti}, and the CUDA that is loaded here of {cuda}; "
-    "install 'cupti-python=={cuda}.*'"
+    "CUPTI is of CUDA {cupti}, and the CUDA that is loaded here of {cuda}; {install} brings the "
+    "right one"
 )
-_MAPPED = r"/(?:lib)?{name}\.so\.(\d+)"
+_SEVERAL = (
+    "several libcupti are loaded ({paths}), and which of them cupti-python uses cannot be told; "
+    "measure in a process in which only one is"
+)
+_PACKAGES = ("nvidia-cuda-cupti", "nvidia-cuda-cupti-cu{major}")
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What is mapped into this process, as major versions; None: it is not.
+    """What is mapped into this process.
 
     Attributes:
-        cupti: Of libcupti.
-        cudart: Of the CUDA runtime.
-        path: The file that libcupti is.
+        cupti: The files that are a libcupti, each with the addresses of its parts.
+        cudart: Major version of the CUDA runtime; None: there is none.
     """
 
-    cupti: int | None
+    cupti: dict[str, list[range]]
     cudart: int | None
-    path: str | None
 
 
 def loaded(maps: str | None = None) -> Loaded:
@@ -59,15 +64,18 @@ def loaded(maps: str | None = None) -> Loaded:
     Args:
         maps: Text of a `/proc/…/maps`; None: this process's.
 
-    >>> loaded("7f00-7f01 r-xp 00000000 08:01 12 /x/lib/libcupti.so.13")
-    Loaded(cupti=13, cudart=None, path='/x/lib/libcupti.so.13')
+    >>> loaded("10-20 r-xp 00000000 08:01 12   /my lib/libcupti.so.13")
+    Loaded(cupti={'/my lib/libcupti.so.13': [range(16, 32)]}, cudart=None)
     """
-    text = _own_maps() if maps is None else maps
-    cupti = re.search(r"(/\S*" + _MAPPED.format(name="cupti")[1:] + r"\S*)", text)
-    cudart = re.search(_MAPPED.format(name="cudart"), text)
-    return Loaded(
-        int(cupti[2]) if cupti else None, int(cudart[1]) if cudart else None, cupti and cupti[1]
-    )
+    cupti: dict[str, list[range]] = {}
+    cudart = None
+    for path, part in _mapped(_own_maps() if maps is None else maps):
+        name = os.path.basename(path)
+        if name.startswith("libcupti.so"):
+            cupti.setdefault(path, []).append(part)
+        elif found := re.match(r"libcudart\.so\.(\d+)", name):
+            cudart = cudart or int(found[1])
+    return Loaded(cupti, cudart)
 
 
 def unavailable() -> str | None:
@@ -93,12 +101,9 @@ def library() -> ctypes.CDLL:
     """Return libcupti, which the vendor's module has loaded with its first call.
 
     Raises:
-        OSError: It is not loaded.
+        OSError: It is not loaded, or there are several and no telling which it is.
     """
-    path = loaded().path
-    if path is None:
-        raise OSError("libcupti is not loaded")
-    found = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    found = ctypes.CDLL(used(loaded().cupti), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     found.cuptiActivityRegisterCallbacks.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
     found.cuptiActivityGetNextRecord.argtypes = (
         ctypes.c_void_p,
@@ -111,6 +116,23 @@ def library() -> ctypes.CDLL:
         ctypes.c_void_p,
     )
     return found
+
+
+def used(mapped: dict[str, list[range]]) -> str:
+    """Return the libcupti that cupti-python calls.
+
+    Raises:
+        OSError: There is none, or no telling which it is.
+    """
+    if not mapped:
+        raise OSError("libcupti is not loaded")
+    if len(mapped) == 1:
+        return next(iter(mapped))
+    address = _called()
+    for path, parts in mapped.items():
+        if any(address in part for part in parts):
+            return path
+    raise OSError(_SEVERAL.format(paths=", ".join(mapped)))
 
 
 def driver_version() -> tuple[int, int] | None:
@@ -135,8 +157,7 @@ def version(number: int) -> tuple[int, int]:
 def _python_missing() -> str | None:
     if "cupti" in sys.modules or importlib.util.find_spec("cupti") is not None:
         return None
-    cudart = loaded().cudart
-    return _NO_PYTHON.format(pin=_PIN.format(major=cudart) if cudart else "")
+    return _NO_PYTHON.format(install=_install(loaded().cudart))
 
 
 def _driver_missing() -> str | None:
@@ -148,27 +169,64 @@ def _driver_missing() -> str | None:
 
 
 def _mismatch() -> str | None:
-    here, driver = loaded(), driver_version() or (0, 0)
-    cupti = here.cupti or _installed_major()
+    cudart, driver = loaded().cudart, driver_version() or (0, 0)
+    cupti = _installed_major()  # it loads the libcupti of its own major version
     if cupti is None:
         return None
-    if here.cudart is not None and here.cudart != cupti:
-        return _MISMATCH.format(cupti=cupti, cuda=here.cudart)
+    if cudart is not None and cudart != cupti:
+        return _MISMATCH.format(cupti=cupti, cuda=cudart, install=_install(cudart))
     if driver[0] < cupti:
-        said = f"{driver[0]}.{driver[1]}"
-        return _OLD_DRIVER.format(driver=said, cupti=cupti, major=driver[0])
+        said, install = f"{driver[0]}.{driver[1]}", _install(driver[0])
+        return _OLD_DRIVER.format(driver=said, cupti=cupti, major=driver[0], install=install)
     return None
 
 
+def _install(major: int | None) -> str:
+    """Return the command that installs cupti-python for a CUDA; None: for whichever is here."""
+    return _INSTALL.format(version=_installed_cuda(major) or major or 13)
+
+
+def _installed_cuda(major: int | None) -> str | None:
+    """Return the version of the CUDA that the framework brought, as major and minor."""
+    found = [_version_of(name.format(major=major)) for name in _PACKAGES]
+    found.append(getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None))
+    versions = (".".join(version.split(".")[:2]) for version in found if version)
+    return next((v for v in versions if major in (None, int(v.split(".")[0]))), None)
+
+
 def _installed_major() -> int | None:
+    installed = _version_of("cupti-python")
+    return int(installed.split(".")[0]) if installed else None
+
+
+def _version_of(package: str) -> str | None:
     try:
-        return int(importlib.metadata.version("cupti-python").split(".")[0])
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
+def _called() -> int:
+    """Return the address of a function of libcupti that cupti-python calls; 0 if it is unknown."""
+    try:
+        from cupti._internal import cupti  # noqa: PLC0415
+
+        return int(cupti._inspect_function_pointers()["__cuptiActivityRegisterCallbacks"])
+    except (ImportError, AttributeError, KeyError):
+        return 0
+
+
+def _mapped(maps: str) -> Iterator[tuple[str, range]]:
+    """Yield each file in the text of a `/proc/…/maps`, and the addresses of each part."""
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[5].startswith("/"):
+            start, end = (int(address, 16) for address in fields[0].split("-"))
+            yield fields[5], range(start, end)
+
+
 def _own_maps() -> str:
     try:
-        return Path("/proc/self/maps").read_text()
+        return os.fsdecode(Path("/proc/self/maps").read_bytes())
     except OSError:
         return ""

@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 
 from xsp.level import Kind
-from xsp.row import SpanRows, span_rows
+from xsp.row import SpanRows, no_rows, span_rows
+from xsp_levels import thread
 from xsp_levels.kernel.cupti_clock import Alignment
 from xsp_levels.kernel.cupti_table import Table
 
@@ -33,11 +34,11 @@ def range_rows(
     Args:
         table: Markers as CUPTI recorded them.
         texts: What its pointers point to.
-        threads: Identifiers of Python's threads, by what CUPTI calls them.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
         alignment: How CUPTI's time becomes ours.
     """
     if table is None:
-        return span_rows({"kind": [], "name": [], "start_ns": [], "end_ns": []})
+        return no_rows()
     flags, ends = table["flags_"], {}
     for at in np.flatnonzero(flags & _END).tolist():
         ends[int(table["id"][at])] = at
@@ -48,14 +49,13 @@ def range_rows(
     ]
     ended = [ends[int(table["id"][at])] for at in begun]
     times = alignment.convert(table["timestamp"].astype(np.int64))
-    thread = [threads.get(number, number) for number in table["object_id"][begun].tolist()]
     return span_rows(
         {
             "kind": Kind.CALL.value,
             "name": [texts.get(int(table["name"][at]), "range") for at in begun],
             "start_ns": times[begun],
             "end_ns": times[ended],
-            "thread": pl.Series(thread, dtype=pl.Int64),
+            "thread": thread.named(table["object_id"][begun].astype(np.int64), threads),
             "rung": Kind.KERNEL.value,
             "attr.library": pl.Series(
                 [texts[int(table["domain"][at])] for at in begun], dtype=pl.String

@@ -12,10 +12,12 @@ import numpy.typing as npt
 import polars as pl
 
 from xsp.level import Kind
-from xsp.row import SpanRows, concat_rows, span_rows
+from xsp.row import SpanRows, concat_rows, no_rows, span_rows
+from xsp_levels import thread
 from xsp_levels.kernel.cupti_clock import Alignment
 from xsp_levels.kernel.cupti_marker import range_rows
 from xsp_levels.kernel.cupti_table import Table
+from xsp_levels.kernel.inductor import Source
 from xsp_levels.kernel.kernel_name import full_name, short_name
 from xsp_levels.kernel.occupancy import Device, Launches, occupancy_pct
 
@@ -52,8 +54,9 @@ class CuptiRecords:
         tables: One per kind of record.
         texts: What the pointers in the tables point to.
         calls: Name of each call, by table and number.
-        threads: Identifiers of Python's threads, by what CUPTI calls them.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
         alignment: How CUPTI's time becomes ours.
+        sources: Operators and nodes that Inductor generated kernels for, by their names.
     """
 
     kinds: frozenset[Kind]
@@ -62,6 +65,7 @@ class CuptiRecords:
     calls: Mapping[tuple[str, int], str] = field(default_factory=dict)
     threads: Mapping[int, int] = field(default_factory=dict)
     alignment: Alignment = field(default_factory=Alignment)
+    sources: Mapping[str, Source] = field(default_factory=dict)
 
 
 def rows(records: CuptiRecords) -> SpanRows:
@@ -108,14 +112,15 @@ def _launches(records: CuptiRecords) -> SpanRows:
 def _launches_of(records: CuptiRecords, name: str) -> SpanRows:
     table = records.tables.get(name)
     if table is None:
-        return span_rows({"kind": [], "name": [], "start_ns": [], "end_ns": []})
-    numbers, thread = table["cbid"].tolist(), table["thread_id"].astype(np.int64)
+        return no_rows()
+    numbers = table["cbid"].tolist()
     return span_rows(
         {
             "kind": Kind.LAUNCH.value,
             "name": [call_name(records.calls.get((name, n), f"{name} {n}")) for n in numbers],
             **_times(records, table),
-            "thread": _renamed(thread, records.threads),
+            "uncertainty_ns": records.alignment.error_ns,
+            "thread": thread.named(table["thread_id"].astype(np.int64), records.threads),
             "correlation_id": table["correlation_id"].astype(np.int64),
         }
     )
@@ -124,9 +129,10 @@ def _launches_of(records: CuptiRecords, name: str) -> SpanRows:
 def _kernels(records: CuptiRecords, launches: SpanRows) -> SpanRows:
     table = _timed(records.tables.get("kernel"))
     if table is None:
-        return _none()
+        return no_rows()
     full = {p: full_name(records.texts.get(p, "kernel")) for p in set(table["name"].tolist())}
     pointers = table["name"].tolist()
+    sources = [records.sources.get(full[pointer], ("", "")) for pointer in pointers]
     made = span_rows(
         {
             "kind": Kind.KERNEL.value,
@@ -141,6 +147,8 @@ def _kernels(records: CuptiRecords, launches: SpanRows) -> SpanRows:
             "attr.dynamic_shared_bytes": table["dynamic_shared_memory"].astype(np.int64),
             "attr.occupancy_pct": _occupancies(table, devices(records.tables)),
             "attr.queue_delay_ns": _queue_delays(table),
+            "attr.source_ops": pl.Series([ops or None for ops, _ in sources], dtype=pl.String),
+            "attr.source_nodes": pl.Series([of or None for _, of in sources], dtype=pl.String),
         }
     )
     names = launches.select("correlation_id", pl.col("name").alias("attr.launched_by"))
@@ -150,7 +158,7 @@ def _kernels(records: CuptiRecords, launches: SpanRows) -> SpanRows:
 def _copies(records: CuptiRecords, name: str) -> SpanRows:
     table = _timed(records.tables.get(name))
     if table is None:
-        return _none()
+        return no_rows()
     directions = _worded(table["copy_kind"], _COPIES)
     return span_rows(
         {
@@ -169,7 +177,7 @@ def _copies(records: CuptiRecords, name: str) -> SpanRows:
 def _sets(records: CuptiRecords) -> SpanRows:
     table = _timed(records.tables.get("memset"))
     if table is None:
-        return _none()
+        return no_rows()
     return span_rows(
         {
             "kind": Kind.MEMSET.value,
@@ -185,7 +193,7 @@ def _sets(records: CuptiRecords) -> SpanRows:
 def _waits(records: CuptiRecords) -> SpanRows:
     table = _timed(records.tables.get("sync"))
     if table is None:
-        return _none()
+        return no_rows()
     device = _devices_of_contexts(records.tables)
     stream = table["stream_id"].astype(np.int64)
     context = table["context_id"].tolist()
@@ -350,13 +358,6 @@ def _devices_of_contexts(tables: Mapping[str, Table]) -> dict[int, int]:
     return found
 
 
-def _renamed(numbers: Integers, names: Mapping[int, int]) -> Integers:
-    """Return numbers with those that have another name replaced by it."""
-    values, places = np.unique(numbers, return_inverse=True)
-    renamed = np.array([names.get(value, value) for value in values.tolist()], np.int64)
-    return renamed[places] if len(values) else numbers
-
-
 def _worded(numbers: Iterable[Any], words: tuple[str, ...]) -> list[str]:
     known = dict(enumerate(words))
     return [known.get(int(number), words[0]) for number in numbers]
@@ -365,7 +366,3 @@ def _worded(numbers: Iterable[Any], words: tuple[str, ...]) -> list[str]:
 def _absent(values: Integers, where: npt.NDArray[np.bool_]) -> pl.Series:
     """Return values with null in some places."""
     return pl.Series(values).scatter(np.flatnonzero(where), None)
-
-
-def _none() -> SpanRows:
-    return span_rows({"kind": [], "name": [], "start_ns": [], "end_ns": []})

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xsp_levels.kernel.cupti_buffer import Buffers
-from xsp_levels.kernel.cupti_table import Layout, Table, gather, join, layout, walk
+from xsp_levels.kernel.cupti_table import Table, gather, join, layout, walk
 
 _ALWAYS = (
     "CONCURRENT_KERNEL",  # never KERNEL: that one makes kernels run one after the other
@@ -36,13 +36,18 @@ _DUMPED = ("DEVICE", "CONTEXT")  # recorded once, for what is there already
 _NOISE = re.compile(
     r"cuda(Get|Peek|SetDevice|SetValid|Driver|Runtime|Choose|DeviceGet|DeviceCanAccess|Func[GS]et"
     r"|Occupancy|PointerGet|EventQuery|EventCreate|EventDestroy|StreamQuery|StreamGet"
-    r"|StreamIsCapturing|ThreadExchange|CtxResetPersisting|LaunchPad)",
+    r"|StreamIsCapturing|ThreadExchange|CtxResetPersisting)",
 )
 # Driver calls that matter where no runtime call is around them: Triton's, JAX's.
 _DRIVER = re.compile(
     r"cu(Launch|GraphLaunch|Memcpy|Memset|MemAlloc|MemFree|(Ctx|Stream|Event)Synchronize)"
 )
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
+_LIMIT_REACHED = 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
+_NO_QUEUE_TIMES = (
+    "CUPTI did not tell when kernels were queued, so queue_delay_ns is missing: it can be asked "
+    "for that only before CUDA is first used"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +82,17 @@ class Session:
 
     def __init__(self, cupti: Any, library: Any, buffers: Buffers, *, detail: bool) -> None:
         self._cupti, self._library, self._buffers = cupti, library, buffers
+        self._detail = detail
+        self._kept_before = buffers.missing
         self._held = contextlib.ExitStack()  # what CUPTI was asked for before recording
         self._enabled = contextlib.ExitStack()  # what it records
         try:
-            self._begin(detail)
+            self._begin()
         except BaseException:
             self.end()
             raise
 
-    def _begin(self, detail: bool) -> None:
+    def _begin(self) -> None:
         cupti = self._cupti
         # Refused where anybody else uses CUPTI; and while we have it, others are told.
         subscriber = cupti.subscribe(_never_called, None)
@@ -97,10 +104,13 @@ class Session:
             ),
         )
         self._no_clearing()
-        if detail:
-            cupti.activity_enable_latency_timestamps(1)
-            self._held.callback(cupti.activity_enable_latency_timestamps, 0)
-        for name in (*_ALWAYS, *(_DETAIL if detail else ())):
+        # The kernel's numbers, which other levels' vendors tell as well.
+        self._held.callback(cupti.set_thread_id_type, cupti.get_thread_id_type())
+        cupti.set_thread_id_type(cupti.ActivityThreadIdType.SYSTEM)
+        if self._detail:
+            self._held.callback(self._tell_queue_times, 0)
+            self._tell_queue_times(1)
+        for name in (*_ALWAYS, *(_DETAIL if self._detail else ())):
             self._enable(getattr(cupti.ActivityKind, name))
         for name in _DUMPED:
             kind = getattr(cupti.ActivityKind, name)
@@ -109,9 +119,11 @@ class Session:
         self._choose_calls()
 
     def end(self) -> None:
-        """Disable everything, in reverse, whatever one step of it raises."""
-        with self._held:
-            self._enabled.close()
+        """Disable everything, and forget what was recorded, whatever one step of it raises."""
+        try:
+            self._disable()
+        finally:
+            self._buffers.recycle()
 
     def stop(self) -> Recorded:
         """Flush, disable, and read what was recorded."""
@@ -120,14 +132,40 @@ class Session:
             self._enabled.close()
             self._cupti.activity_flush_all(_FORCED)  # what other threads did in between
             dropped = self._dropped()
+            self._disable()
+            tables, texts, unread = self._read()
+            return Recorded(tables, texts, dropped, tuple(self._problems(tables, unread)))
         finally:
             self.end()
-        try:
-            tables, texts, unread = self._read()
-        finally:
-            missing, refused = self._buffers.missing, self._buffers.refused
-            self._buffers.recycle()
-        return Recorded(tables, texts, dropped, tuple(_problems(missing, refused, unread)))
+
+    def _disable(self) -> None:
+        with self._held:  # in reverse
+            self._enabled.close()
+
+    def _problems(self, tables: dict[str, Table], unread: int) -> Iterator[str]:
+        missing, refused = self._buffers.missing - self._kept_before, self._buffers.refused
+        if missing > 0:
+            yield (
+                f"CUPTI kept {missing} buffers to itself when recording ended; their records are "
+                "lost"
+            )
+        if refused:
+            yield (
+                f"CUPTI asked for {refused} more buffers than there is room for; measure less at "
+                "once"
+            )
+        if unread:
+            yield (
+                f"{unread} bytes of CUPTI's records could not be read; install the cupti-python of "
+                "the CUDA that is loaded"
+            )
+        if self._detail and "kernel" in tables and not tables["kernel"]["queued"].any():
+            yield _NO_QUEUE_TIMES
+
+    def _tell_queue_times(self, enable: int) -> None:
+        """Ask for the times at which kernels are queued, or no longer; CUPTI may refuse."""
+        with contextlib.suppress(self._cupti.cuptiError):
+            self._cupti.activity_enable_latency_timestamps(enable)
 
     def _enable(self, kind: Any) -> None:
         self._cupti.activity_enable(kind)
@@ -174,7 +212,7 @@ class Session:
         texts: dict[int, str] = {}
         unread = 0
         for address, content in self._buffers.filled():
-            found, left = walk(content, self._sizes(address, len(content), how))
+            found, left = walk(content, self._sizes(address, len(content)))
             unread += left
             for kind, places in found.items():
                 if form := how.forms.get(kind):
@@ -184,7 +222,7 @@ class Session:
                         _read_texts(table[name], texts)
         return {name: join(tables) for name, tables in parts.items()}, texts, unread
 
-    def _sizes(self, address: int, length: int, how: Layout) -> Callable[[int, int], int | None]:
+    def _sizes(self, address: int, length: int) -> Callable[[int, int], int | None]:
         """Return a function that asks CUPTI itself how long a record is."""
 
         def size_of(kind: int, at: int) -> int | None:
@@ -192,8 +230,7 @@ class Session:
             status = self._library.cuptiActivityGetNextRecord(address, length, ctypes.byref(record))
             if status == 0 and record.value is not None:
                 return record.value - address - at
-            # The last record of a buffer has none after it that would tell.
-            return min(how.dtypes[kind].itemsize, length - at) if kind in how.dtypes else None
+            return length - at if status == _LIMIT_REACHED else None  # the buffer's last
 
         return size_of
 
@@ -217,15 +254,3 @@ def _read_texts(pointers: Any, texts: dict[int, str]) -> None:
     for pointer in set(pointers.tolist()) - texts.keys():
         if pointer:
             texts[pointer] = ctypes.string_at(pointer).decode(errors="replace")
-
-
-def _problems(missing: int, refused: int, unread: int) -> Iterator[str]:
-    if missing > 0:
-        yield f"CUPTI kept {missing} buffers to itself when recording ended; their records are lost"
-    if refused:
-        yield f"CUPTI asked for {refused} more buffers than there is room for; measure less at once"
-    if unread:
-        yield (
-            f"{unread} bytes of CUPTI's records could not be read; install the cupti-python of "
-            "the CUDA that is loaded"
-        )

@@ -21,7 +21,7 @@ Bytes = npt.NDArray[np.uint8]
 _PLACE = ("device_id", "context_id", "stream_id")
 _DEVICE_WORK = ("start", "end", *_PLACE, "correlation_id", "graph_id", "graph_node_id")
 _SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-_CALL = ("start", "end", "cbid", "thread_id", "correlation_id", "return_value")
+_CALL = ("start", "end", "cbid", "thread_id", "correlation_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Form:
     Attributes:
         table: Name of the table.
         kind: Name in `cupti.ActivityKind`.
-        dtype: Pattern of the name of cupti-python's data type.
+        dtype: Pattern of the name of cupti-python's data type; the last number counts.
         fields: Fields that are kept.
         texts: Those of them that point to text.
     """
@@ -57,7 +57,6 @@ FORMS: tuple[Form, ...] = (
             "dynamic_shared_memory",
             "shared_memory_executed",
             "queued",
-            "submitted",
         ),
         ("name",),
     ),
@@ -77,7 +76,7 @@ FORMS: tuple[Form, ...] = (
         "memset",
         "MEMSET",
         r"activity_memset\d+_dtype",
-        (*_DEVICE_WORK, "bytes", "value", "memory_kind"),
+        (*_DEVICE_WORK, "bytes", "memory_kind"),
     ),
     Form("runtime", "RUNTIME", "activity_api_dtype", _CALL),
     Form("driver", "DRIVER", "activity_api_dtype", _CALL),
@@ -91,26 +90,26 @@ FORMS: tuple[Form, ...] = (
         "overhead",
         "OVERHEAD",
         r"activity_overhead\d+_dtype",
-        ("start", "end", "overhead_kind", "correlation_id"),
+        ("start", "end", "correlation_id"),
     ),
     Form(
         "external",
         "EXTERNAL_CORRELATION",
         "activity_external_correlation_dtype",
-        ("external_kind", "external_id", "correlation_id"),
+        ("external_id", "correlation_id"),
     ),
     Form(
         "marker",
         "MARKER",
         r"activity_marker\d+_dtype",
-        ("timestamp", "flags_", "id", "object_kind", "object_id", "name", "domain"),
+        ("timestamp", "flags_", "id", "object_id", "name", "domain"),
         ("name", "domain"),
     ),
     Form(
         "memory",
         "MEMORY2",
         r"activity_memory\d+_dtype",
-        ("timestamp", "memory_operation_type", "memory_kind", "bytes", "correlation_id"),
+        ("memory_operation_type", "bytes", "correlation_id"),
     ),
     Form(
         "device",
@@ -152,12 +151,21 @@ def layout(cupti: Any) -> Layout:
     forms, dtypes = {}, {}
     names = [name for name in dir(cupti) if name.endswith("_dtype")]
     for form in FORMS:
-        found = next((name for name in names if re.fullmatch(form.dtype, name)), None)
+        found = max((n for n in names if re.fullmatch(form.dtype, n)), key=_version, default=None)
         kind = getattr(cupti.ActivityKind, form.kind, None)
         if found is not None and kind is not None:
             forms[int(kind)] = form
             dtypes[int(kind)] = np.dtype(getattr(cupti, found))
     return Layout(forms, dtypes)
+
+
+def _version(name: str) -> int:
+    """Return the last number in a name.
+
+    >>> _version("activity_memcpy_pto_p4_dtype"), _version("activity_api_dtype")
+    (4, 0)
+    """
+    return int(([0, *re.findall(r"\d+", name)])[-1])
 
 
 def walk(

@@ -41,7 +41,7 @@ def short_name(full: str) -> str:
     'copy'
     """
     bare = _without_brackets(full.replace("(anonymous namespace)", "anonymous"))
-    if "operator" in full:
+    if "operator" in bare:
         return bare.strip() or full
     words = bare.replace(" const", "").split()
     return (words[-1].rsplit("::", 1)[-1] if words else "") or full

@@ -7,6 +7,7 @@ that were registered, which are called as CUPTI calls them: from C.
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -196,12 +197,16 @@ class FakeCupti:
     Attributes:
         script: Records that the next flush delivers, in buffers of so many each.
         failing: Status that a function of that name fails with.
+        lengths: Bytes of a record of each kind, in this libcupti.
         dropped: How many records are said to be lost.
         log: Names of the functions called, in order.
     """
 
     script: list[list[bytes]] = field(default_factory=list)
     failing: dict[str, int] = field(default_factory=dict)
+    lengths: dict[ActivityKind, int] = field(
+        default_factory=lambda: {kind: dtype.itemsize for kind, dtype in DTYPES.items()}
+    )
     dropped: int = 0
     log: list[str] = field(default_factory=list)
     enabled: set[str] = field(default_factory=set)
@@ -272,8 +277,20 @@ class FakeCupti:
     def get_thread_id_type(self) -> int:
         return int(self.thread_id_type)
 
+    def set_thread_id_type(self, type: int) -> None:
+        assert not self.enabled - {"zeroed"}
+        self.thread_id_type = ActivityThreadIdType(type)
+
+    def thread_id(self) -> int:
+        """Return what records call the calling thread."""
+        if self.thread_id_type is ActivityThreadIdType.SYSTEM:
+            return threading.get_native_id()
+        return threading.get_ident() & 0xFFFFFFFF
+
     def get_callback_name(self, domain: int, cbid: int) -> str:
         calls = RuntimeCalls if domain == CallbackDomain.RUNTIME_API else DriverCalls
+        if cbid not in list(calls):
+            raise cuptiError(1)
         return calls(cbid).name
 
     def activity_flush_all(self, flag: int) -> None:
@@ -285,16 +302,21 @@ class FakeCupti:
 
     def deliver(self, content: bytes) -> None:
         assert self.callbacks is not None
+        buffer, size = self.request()
+        if buffer is None:
+            self.dropped += 1
+            return
+        assert len(content) <= size
+        ctypes.memmove(buffer, content, len(content))
+        COMPLETED(self.callbacks[1])(None, 0, buffer, size, len(content))
+
+    def request(self) -> tuple[int | None, int]:
+        assert self.callbacks is not None
         buffer, size, most = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(7)
         pointers = ctypes.byref(buffer), ctypes.byref(size), ctypes.byref(most)
         REQUESTED(self.callbacks[0])(*pointers)
-        if buffer.value is None:
-            self.dropped += 1
-            return
         assert most.value == 0
-        assert len(content) <= size.value
-        ctypes.memmove(buffer.value, content, len(content))
-        COMPLETED(self.callbacks[1])(None, 0, buffer, size.value, len(content))
+        return buffer.value, size.value
 
     def cuptiActivityRegisterCallbacks(self, requested: int, completed: int) -> int:  # noqa: N802
         self.callbacks = requested, completed
@@ -305,7 +327,7 @@ class FakeCupti:
         kind = ctypes.c_uint32.from_address(at).value
         if kind not in DTYPES:
             return 21
-        following = at + DTYPES[ActivityKind(kind)].itemsize
+        following = at + self.lengths[ActivityKind(kind)]
         if following >= buffer + length:
             return 12
         pointer._obj.value = following

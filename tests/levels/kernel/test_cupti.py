@@ -37,6 +37,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupti]:
     yield vendor
     assert vendor.enabled == set()
     assert not vendor.subscribed
+    assert vendor.thread_id_type is ActivityThreadIdType.DEFAULT
 
 
 def now(fake: FakeCupti) -> int:
@@ -44,7 +45,7 @@ def now(fake: FakeCupti) -> int:
 
 
 def work(fake: FakeCupti, number: int) -> list[bytes]:
-    start, thread = now(fake), threading.get_ident() & 0xFFFFFFFF
+    start, thread = now(fake), fake.thread_id()
     return [
         record(
             K.RUNTIME,
@@ -192,13 +193,74 @@ def test_a_clock_that_was_set_meanwhile_is_said(fake: FakeCupti) -> None:
     assert any("was set" in problem for problem in provider.stop().problems)
 
 
-def test_the_kernels_numbers_of_threads_are_understood_too(fake: FakeCupti) -> None:
-    fake.thread_id_type = ActivityThreadIdType.SYSTEM
+@pytest.mark.parametrize("moment", ["begins", "ends"])
+def test_calls_while_recording_begins_or_ends_are_no_other_clock(
+    fake: FakeCupti, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    name = {"begins": "activity_enable_and_dump", "ends": "activity_flush_all"}[moment]
+    function, launches = getattr(fake, name), []
+
+    def slowly(*args: Any) -> None:
+        time.sleep(0.003)
+        launches.append(record(K.RUNTIME, start=now(fake), end=now(fake), cbid=211))
+        time.sleep(0.003)
+        if moment == "ends":
+            fake.script = [launches.copy()]
+        function(*args)
+
+    monkeypatch.setattr(fake, name, slowly)
     provider = Cupti()
     provider.start(SystemClock(), DEEPEST)
-    at, native = now(fake), threading.get_native_id()
-    fake.script = [[record(K.RUNTIME, start=at, end=at, cbid=211, thread_id=native)]]
-    assert provider.spans(provider.stop())["thread"].to_list() == [threading.get_ident()]
+    del launches[:-2]  # those of the trial
+    fake.script = [launches.copy()]
+    if moment == "ends":
+        launches.clear()
+    assert provider.stop().problems == ()
+
+
+def test_a_call_without_a_name_keeps_its_number(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [[record(K.RUNTIME, start=now(fake), end=now(fake), cbid=9999)], work(fake, 1)]
+    names = provider.spans(provider.stop())["name"].to_list()
+    assert sorted(names) == ["cudaLaunchKernel", "runtime 9999", "triton_mm"]
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_queue_times_that_do_not_come_are_missing_and_said_so(
+    fake: FakeCupti, refused: bool
+) -> None:
+    if refused:
+        fake.failing["latency"] = 27
+    provider = Cupti()
+    provider.start(SystemClock(), DETAIL)
+    fake.script = [work(fake, 1)]
+    kept = provider.stop()
+    assert ["queue_delay_ns" in problem for problem in kept.problems] == [True]
+    delays = provider.spans(kept).filter(kind="kernel")["attr.queue_delay_ns"]
+    assert delays.to_list() == [None]
+
+
+def test_queue_times_that_come_are_kept(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DETAIL)
+    at = now(fake)
+    fake.script = [[record(K.CONCURRENT_KERNEL, start=at + 30, end=at + 40, queued=at + 10)]]
+    kept = provider.stop()
+    assert kept.problems == ()
+    assert provider.spans(kept)["attr.queue_delay_ns"].to_list() == [20]
+
+
+def test_a_kernel_record_longer_than_the_binding_knows_is_read_at_a_buffers_end(
+    fake: FakeCupti,
+) -> None:
+    fake.lengths[K.CONCURRENT_KERNEL] += 24
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [[*work(fake, 1), bytes(24)]]
+    kept = provider.stop()
+    assert kept.problems == ()
+    assert provider.spans(kept).height == 2
 
 
 @pytest.mark.parametrize(
@@ -227,6 +289,34 @@ def test_a_failure_at_the_end_leaves_nothing_either(fake: FakeCupti) -> None:
     with pytest.raises(ProviderError, match="999"):
         provider.stop()
     assert provider.spans(provider.stop()).height == 0
+
+
+def test_what_was_recorded_before_a_failure_is_not_in_the_next_visit(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.deliver(b"".join(work(fake, 1)))
+    fake.failing["activity_flush_all"] = 999
+    with pytest.raises(ProviderError, match="999"):
+        provider.stop()
+    fake.failing.clear()
+    assert set(provider.spans(recorded(provider, fake, work(fake, 2)))["correlation_id"]) == {2}
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_a_buffer_that_cupti_keeps_ends_no_recording_and_is_said_when_it_does(
+    fake: FakeCupti, more: bool
+) -> None:
+    provider, said = Cupti(), []
+    for number in range(12):  # more than there are buffers
+        provider.start(SystemClock(), DEEPEST)
+        if more or number == 0:
+            fake.request()
+        fake.script = [work(fake, number)]
+        kept = provider.stop()
+        said.append(any("1 buffers to itself" in problem for problem in kept.problems))
+        assert kept.dropped == 0
+        assert set(provider.spans(kept)["correlation_id"]) == {number}
+    assert said == [more or number == 0 for number in range(12)]
 
 
 def test_a_recording_can_be_made_after_one_that_failed(fake: FakeCupti) -> None:

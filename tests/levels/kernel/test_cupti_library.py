@@ -10,20 +10,22 @@ import pytest
 
 from xsp_levels import stub
 from xsp_levels.kernel import cupti_library
-from xsp_levels.kernel.cupti_library import Loaded, loaded, unavailable
+from xsp_levels.kernel.cupti_library import Loaded, loaded, unavailable, used
 
 MAPS = """\
 7f00-7f01 r-xp 00000000 08:01 12 /site/nvidia/cu13/lib/libcudart.so.13
 7f02-7f03 r-xp 00000000 08:01 13 /site/nvidia/cu13/lib/libcupti.so.13
 7f04-7f05 r-xp 00000000 08:01 14 /usr/lib/libc.so.6
 """
+PATH = "/site/nvidia/cu13/lib/libcupti.so.13"
+INSTALL = 'pip install --no-deps "cupti-python=='
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A machine on which everything is well, until a test says otherwise."""
     here = SimpleNamespace(
-        python=True, driver=(13, 2), loaded=Loaded(None, 13, None), installed=13, maps=MAPS
+        python=True, driver=(13, 2), loaded=Loaded({}, 13), versions={"cupti-python": "13.2.0"}
     )
     find = importlib.util.find_spec
 
@@ -36,13 +38,42 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(importlib.util, "find_spec", found)
     monkeypatch.setattr(cupti_library, "driver_version", lambda: here.driver)
     monkeypatch.setattr(cupti_library, "loaded", lambda: here.loaded)
-    monkeypatch.setattr(cupti_library, "_installed_major", lambda: here.installed)
+
+    def version(name: str) -> str | None:
+        found: str | None = here.versions.get(name)
+        return found
+
+    monkeypatch.setattr(cupti_library, "_version_of", version)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     return here
 
 
 def test_loaded_versions_are_read_from_the_maps() -> None:
-    assert loaded(MAPS) == Loaded(13, 13, "/site/nvidia/cu13/lib/libcupti.so.13")
-    assert loaded("") == Loaded(None, None, None)
+    assert loaded(MAPS) == Loaded({PATH: [range(0x7F02, 0x7F03)]}, 13)
+    assert loaded("") == Loaded({}, None)
+
+
+def test_a_path_with_spaces_is_read_whole() -> None:
+    maps = MAPS.replace("/site", "/home/a b/my env")
+    assert list(loaded(maps).cupti) == [PATH.replace("/site", "/home/a b/my env")]
+
+
+def test_of_several_libraries_the_one_that_is_called_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = "/site/triton/backends/nvidia/lib/cupti/libcupti.so.2025.1.1"
+    mapped = {other: [range(10, 20)], PATH: [range(30, 40), range(40, 50)]}
+    monkeypatch.setattr(cupti_library, "_called", lambda: 45)
+    assert used(mapped) == PATH
+    monkeypatch.setattr(cupti_library, "_called", lambda: 0)
+    with pytest.raises(OSError, match=r"several libcupti are loaded .*2025"):
+        used(mapped)
+    assert used({other: [range(10, 20)]}) == other
+
+
+def test_no_library_is_an_error() -> None:
+    with pytest.raises(OSError, match="not loaded"):
+        used({})
 
 
 @pytest.mark.usefixtures("machine")
@@ -54,8 +85,32 @@ def test_a_missing_binding_is_named_with_the_version_to_install(machine: SimpleN
     machine.python = None
     reason = unavailable()
     assert reason is not None
-    assert "xsp[cuda]" in reason
-    assert "cupti-python==13.*" in reason
+    assert f"{INSTALL}13.*" in reason
+
+
+@pytest.mark.parametrize(
+    ("loaded", "versions", "torch", "shown"),
+    [
+        (13, {"nvidia-cuda-cupti": "13.2.86"}, None, "13.2"),
+        (12, {"nvidia-cuda-cupti": "13.2.86", "nvidia-cuda-cupti-cu12": "12.8.90"}, None, "12.8"),
+        (None, {}, "12.6", "12.6"),
+        (None, {}, None, "13"),
+        (13, {}, "12.6", "13"),
+    ],
+)
+def test_the_binding_to_install_is_that_of_the_cuda_that_is_here(
+    machine: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    loaded: int | None,
+    versions: dict[str, str],
+    torch: str | None,
+    shown: str,
+) -> None:
+    machine.python, machine.versions = None, versions
+    machine.loaded = Loaded({}, loaded)
+    framework = SimpleNamespace(version=SimpleNamespace(cuda=torch))
+    monkeypatch.setitem(sys.modules, "torch", framework)
+    assert f'{INSTALL}{shown}.*" pyelftools' in (unavailable() or "")
 
 
 def test_a_missing_driver_is_named(machine: SimpleNamespace) -> None:
@@ -67,14 +122,12 @@ def test_a_driver_older_than_cupti_is_named(machine: SimpleNamespace) -> None:
     machine.driver = (12, 4)
     reason = unavailable() or ""
     assert "12.4" in reason
-    assert "cupti-python==12.*" in reason
+    assert f"{INSTALL}12.*" in reason
 
 
-@pytest.mark.parametrize("cupti", [12, None])
-def test_a_cupti_of_another_cuda_is_named(machine: SimpleNamespace, cupti: int | None) -> None:
-    machine.loaded = Loaded(cupti, 13, None)
-    machine.installed = 12
-    assert "cupti-python==13.*" in (unavailable() or "")
+def test_a_cupti_of_another_cuda_is_named(machine: SimpleNamespace) -> None:
+    machine.versions = {"cupti-python": "12.8.0", "nvidia-cuda-cupti": "13.2.86"}
+    assert f"{INSTALL}13.2.*" in (unavailable() or "")
 
 
 def test_another_processor_is_named(

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xsp.level import Kind
+from xsp.provider import Records
 from xsp.row import ROW_SCHEMA
+from xsp_levels.kernel.cupti import Cupti
 from xsp_levels.kernel.cupti_clock import Alignment
 from xsp_levels.kernel.cupti_record import CuptiRecords, call_name, rows, untimed
 from xsp_levels.kernel.cupti_table import Table, gather, join, layout
@@ -95,6 +97,15 @@ def test_queue_delay_is_told_where_cupti_was_asked_for_it() -> None:
     assert found.to_list() == [18, None, None]
 
 
+def test_operators_of_generated_kernels_are_kept_with_the_records() -> None:
+    sources = {"triton_poi_0": ("aten.add, aten.relu", "")}
+    data = CuptiRecords(ALL, tables(kernel(1), kernel(2, name=2)), TEXTS, sources=sources)
+    kept = Cupti().unpack(Cupti().pack(Records(data)))
+    found = Cupti().spans(kept).sort("correlation_id")
+    assert found["attr.source_ops"].to_list() == ["aten.add, aten.relu", None]
+    assert found["attr.source_nodes"].to_list() == [None, None]
+
+
 def test_nodes_of_a_graph_say_which_they_are() -> None:
     row = converted(kernel(1, graph_id=3, graph_node_id=99)).row(0, named=True)
     assert (row["attr.graph"], row["attr.graph_node"]) == (3, 99)
@@ -106,8 +117,13 @@ def test_a_launch_bears_the_name_in_the_program_and_pythons_thread() -> None:
     assert made["thread"].to_list() == [140_000_000_000_007]
 
 
-def test_a_thread_that_is_not_pythons_keeps_its_number() -> None:
-    assert converted(launch(1))["thread"].to_list() == [7]
+def test_launches_are_as_uncertain_as_the_clocks() -> None:
+    found = converted(launch(1), kernel(1), alignment=Alignment(error_ns=70))
+    assert found.select("kind", "uncertainty_ns").rows() == [("launch", 70), ("kernel", None)]
+
+
+def test_a_thread_that_is_not_pythons_keeps_the_kernels_number_negative() -> None:
+    assert converted(launch(1))["thread"].to_list() == [-7]
 
 
 def test_a_driver_call_inside_a_runtime_call_is_the_same_call() -> None:
@@ -180,7 +196,7 @@ def test_ranges_of_libraries_become_calls_where_calls_are_asked_for() -> None:
     ]
     found = converted(*made, kinds=ALL | {Kind.CALL})
     assert found.select("kind", "name", "start_ns", "end_ns", "thread", "rung").rows() == [
-        ("call", "ncclAllReduce", 5, 9, 7, "kernel")
+        ("call", "ncclAllReduce", 5, 9, -7, "kernel")
     ]
     assert found["attr.library"].to_list() == ["NCCL"]
     assert converted(*made).height == 0

@@ -73,9 +73,9 @@ def test_a_length_that_cannot_be_is_not_believed(size: int) -> None:
 def test_a_last_record_shorter_than_the_data_type_has_zeros_where_it_ends() -> None:
     how = layout(FakeCupti())
     kind = ActivityKind.RUNTIME
-    buffer = memoryview(record(kind, correlation_id=5, return_value=9)[:36])
+    buffer = memoryview(record(kind, thread_id=5, correlation_id=9)[:32])
     table = gather(buffer, [0], how.dtypes[kind], how.forms[kind])
-    assert (table["correlation_id"][0], table["return_value"][0]) == (5, 0)
+    assert (table["thread_id"][0], table["correlation_id"][0]) == (5, 0)
 
 
 def test_a_field_that_the_binding_lacks_is_zero() -> None:
@@ -84,6 +84,14 @@ def test_a_field_that_the_binding_lacks_is_zero() -> None:
     form = how.forms[ActivityKind.RUNTIME]
     table = gather(memoryview(record(ActivityKind.RUNTIME)), [0], dtype, form)
     assert table["cbid"].tolist() == [0]
+
+
+def test_of_several_versions_of_a_data_type_the_latest_is_taken() -> None:
+    class Newer(FakeCupti):
+        activity_kernel9_dtype = np.dtype({"names": ["kind"], "formats": ["i4"], "itemsize": 208})
+        activity_kernel10_dtype = np.dtype({"names": ["kind"], "formats": ["i4"], "itemsize": 216})
+
+    assert layout(Newer()).dtypes[ActivityKind.CONCURRENT_KERNEL].itemsize == 224
 
 
 def test_tables_are_joined_in_order() -> None:

@@ -40,6 +40,26 @@ def test_other_names_stay_as_they_are(name: str) -> None:
         ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm>(Params)", "Kernel2"),
         ("void (anonymous namespace)::softmax<float>(float*)", "softmax"),
         ("cudnn::ops::nchwToNhwcKernel<float, float, float, false>(int)", "nchwToNhwcKernel"),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl"
+            "(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}::operator()() const::"
+            "{lambda(float)#1}, std::array<char*, 2ul> >(int, std::array<char*, 2ul>)",
+            "vectorized_elementwise_kernel",
+        ),
+        (
+            "void (anonymous namespace)::elementwise_kernel_with_index<int, at::native::"
+            "arange_cuda_out(c10::Scalar const&)::{lambda()#1}::operator()() const::"
+            "{lambda(long)#1}>(int)",
+            "elementwise_kernel_with_index",
+        ),
+        (
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::"
+            "sum_functor<float, float, float>::operator()(at::TensorIterator&)::"
+            "{lambda(float, float)#1}, unsigned int, float, 4> >(at::native::ReduceOp<float>)",
+            "reduce_kernel",
+        ),
+        ("void foo::operator()<int>(float)", "void foo::operator"),
+        ("triton_per_fused__softmax_add_relu_1", "triton_per_fused__softmax_add_relu_1"),
         ("plain", "plain"),
         ("", ""),
         ("<>", "<>"),
