@@ -16,6 +16,7 @@ from xsp.selection import select
 from xsp.session import Session
 from xsp.testing import FakeClock, FakeProvider
 from xsp.trace import Trace
+from xsp_levels.model import Model
 
 BLOCK_NS = 2 * (LAYER_NS + OP_NS) + GLUE_NS
 
@@ -189,3 +190,42 @@ def test_callables_have_names_to_be_called_by() -> None:
 def test_settings_reach_the_trace() -> None:
     assert measured(0).metadata["plan"]["runs"] == 5
     assert Settings.from_json(measured(0).metadata["plan"]).runs == 5
+
+
+def test_arguments_that_cannot_be_looked_at_keep_nothing_from_being_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unreadable(call: ModelCall) -> tuple[int, ...]:
+        raise NotImplementedError("no data")
+
+    toy, endless = Toy(FakeClock()), list[object]()
+    endless.append(endless)
+    monkeypatch.setattr(toy, "versions", unreadable)
+    with registry.only(toy):
+        trace = xsp.measure(len, endless, levels=1, runs=2)
+    (message,) = [p.message for p in trace.problems if p.code == "input-unread"]
+    assert "whether len writes to its input" in message
+    assert "NotImplementedError: no data" in message
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_span_that_no_rung_records_is_named_once(levels: int) -> None:
+    def work() -> None:
+        with xsp.span("sgemm", level="library"):
+            pass
+
+    with registry.only(Model(), Toy(FakeClock())):
+        trace = xsp.measure(work, levels=levels, runs=2)
+    (message,) = [p.message for p in trace.problems if p.code == "provider"]
+    assert "at the library level" in message
+
+
+def test_a_span_that_one_rung_records_is_no_problem_on_the_others() -> None:
+    def work() -> None:
+        with xsp.span("step", level="framework"):
+            pass
+
+    with registry.only(Model(), Toy(FakeClock())):
+        collected = collect(work, settings=settings_of(2, runs=2), rungs=["pipeline"])
+        trace = xsp.measure(work, levels=2, runs=2)
+    assert not [p for p in (*collected.problems, *trace.problems) if p.code == "provider"]

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import threading
+import weakref
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 from toy import Toy, ToyModel
@@ -89,6 +92,105 @@ def test_a_call_that_was_given_an_iterator_is_not_repeated(toy: Toy) -> None:
     assert model.calls == 1
     (message,) = [p.message for p in prof.trace.problems if p.code == "not-replayed"]
     assert "Given was given an iterator" in message
+
+
+def raising(*_: object) -> NoReturn:
+    raise NotImplementedError("no data")
+
+
+@pytest.mark.parametrize("asked", ["versions", "hazard"])
+def test_arguments_that_cannot_be_looked_at_are_no_concern_of_the_users_call(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    monkeypatch.setattr(toy, asked, raising)
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=3) as prof:
+        assert model(1) == 2
+    assert model.calls == 1
+    (message,) = [p.message for p in prof.trace.problems if p.code == "not-replayed"]
+    assert "NotImplementedError: no data. Say replay=True if it may" in message
+    with xsp.profile(levels=2, runs=3, replay=True) as prof:
+        model(1)
+    assert model.calls > 7
+
+
+def test_a_list_that_holds_itself_is_not_repeated(toy: Toy) -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    with xsp.profile(levels=2, runs=3) as prof:
+        assert toy.evaluations is not None
+        assert toy.evaluations.run(ModelCall(len, (endless,), subject="Endless")) == 1
+    (message,) = [p.message for p in prof.trace.problems if p.code == "not-replayed"]
+    assert "RecursionError" in message
+
+
+def test_a_watcher_that_fails_is_named_and_the_block_goes_on(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toy, "watch", raising)
+    with xsp.profile(levels=2, runs=1) as prof, prof.evaluation("request"):
+        ToyModel(toy)()
+    assert prof.trace.root.name == "request"
+    (message,) = [p.message for p in prof.trace.problems if p.code == "provider-failed"]
+    assert "toy failed to watch for models" in message
+    with xsp.profile(levels=2) as prof:
+        ToyModel(toy)()
+    with pytest.raises(xsp.MeasurementError, match=r"nothing was evaluated.*no data"):
+        _ = prof.trace
+
+
+class Once:
+    """A lock that somebody else has as soon as it is released."""
+
+    def __init__(self) -> None:
+        self.taken = self.held = False
+
+    def acquire(self, *, blocking: bool) -> bool:
+        free = not self.taken
+        self.taken = self.held = True
+        return free
+
+    def release(self) -> None:
+        self.held = False
+
+    def locked(self) -> bool:
+        return self.held
+
+
+@pytest.mark.parametrize("decorated", [True, False])
+def test_nobody_else_measures_between_the_last_evaluation_and_its_repetition(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, decorated: bool
+) -> None:
+    monkeypatch.setattr("xsp.measurement._claim.lock", Once())
+    model = ToyModel(toy)
+    prof = xsp.profile(levels=1, runs=3, replay=True)
+    if decorated:
+        assert prof(model.forward)(1) == 2
+    else:
+        with prof:
+            assert model(1) == 2
+    assert model.calls > 3
+    assert "not-replayed" not in codes(prof.trace)
+
+
+@pytest.mark.parametrize("replay", [True, False])
+@pytest.mark.parametrize("decorated", [True, False])
+def test_a_profile_does_not_keep_the_model_and_its_input(
+    toy: Toy, replay: bool, decorated: bool
+) -> None:
+    model, given = ToyModel(toy), FakeClock()
+    gone = weakref.ref(model), weakref.ref(given)
+    prof = xsp.profile(levels=2, runs=3, replay=replay)
+    if decorated:
+        prof(lambda *_: None)(model, given)
+    else:
+        with prof:
+            assert toy.evaluations is not None
+            toy.evaluations.run(ModelCall(model.forward, (), {"x": 1}))
+            toy.evaluations.run(ModelCall(lambda _: None, (given,)))
+    del model, given
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
 
 
 def test_replay_true_repeats_all_the_same(toy: Toy) -> None:

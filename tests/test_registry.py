@@ -206,3 +206,18 @@ def test_what_a_provider_remarks_is_listed_where_it_can_work() -> None:
     with registry.only(Good(), Remarkable(), Lost()):
         remarks = {line.name: line.remark for line in registry.listing()}
     assert remarks == {"good": None, "remarkable": "to a microsecond", "lost": None}
+
+
+class Speechless(Remarkable):
+    name = "speechless"
+
+    def remark(self) -> str | None:
+        raise OSError("no such library")
+
+
+def test_a_provider_that_fails_to_remark_is_listed_all_the_same() -> None:
+    with registry.only(Speechless()):
+        (line,) = registry.listing()
+    assert line.reason is None
+    assert line.remark is not None
+    assert "OSError: no such library" in line.remark

@@ -56,3 +56,16 @@ def test_inputs_are_compared_with_what_they_were() -> None:
     assert not inputs.changed()
     toy.written += 1
     assert inputs.changed()
+
+
+def test_inputs_that_cannot_be_looked_at_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(call: ModelCall) -> tuple[int, ...]:
+        raise NotImplementedError("no data")
+
+    toy = Toy(FakeClock())
+    inputs = Inputs([toy], ModelCall(print))
+    assert not inputs.unread
+    monkeypatch.setattr(toy, "versions", unreadable)
+    for asked in (inputs, Inputs([toy], ModelCall(print))):
+        assert not asked.changed()
+        assert asked.unread == "looking at its arguments raised NotImplementedError: no data"

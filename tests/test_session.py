@@ -122,6 +122,35 @@ def test_dropped_records_and_providers_problems_are_named() -> None:
     assert any("lost 3 records" in problem.message for problem in session.problems)
 
 
+def test_what_is_counted_is_said_once_however_often_runs_are_asked_for() -> None:
+    clock = FakeClock()
+    lossy = FakeProvider(clock, [Kind.LAYER], name="lossy")
+    lossy.spans = lambda records: span_rows(  # type: ignore[method-assign]
+        {
+            "kind": ["layer"],
+            "name": ["a"],
+            "start_ns": [records.data],
+            "end_ns": [records.data + 1],
+            "thread": -1,
+        }
+    )
+    replay = ReplayProvider(lossy, [Records(5 * n, dropped=n + 1) for n in range(3)])
+    session = Session([replay], clock)
+    for number, rung in enumerate((LAYER, LAYER, OP)):
+        session.visit(Step(rung, round=number), ModelCall(lambda: clock.advance(5)))
+        session.runs()
+    assert {problem.code: problem.message.split(";")[0] for problem in session.problems} == {
+        "dropped": "lossy-replay lost 3 records of the layer runs, 3 records of the op runs: what "
+        "they stood for is missing, not zero",
+        "orphans": "no parent was found on the thread of 2 spans of the layer runs, 1 span of the "
+        "op runs",
+    }
+    assert len(session.problems) == 2
+    session.visits.clear()
+    session.runs()
+    assert len(session.problems) == 0
+
+
 def test_an_open_evaluation_ends_when_it_was_last_extended() -> None:
     clock = FakeClock()
     session = Session([], clock)
@@ -169,7 +198,7 @@ def test_rows_by_hand_are_refused_when_they_are_not_rows() -> None:
         rows("op aten::add 1")
 
 
-def test_a_detail_rung_is_asked_for_detail() -> None:
+def test_a_rung_is_asked_for_detail_and_told_whether_it_is_the_deepest() -> None:
     clock = FakeClock()
     asked: list[Request] = []
 
@@ -178,10 +207,11 @@ def test_a_detail_rung_is_asked_for_detail() -> None:
             asked.append(request)
             super().start(clock, request)
 
-    session = Session([Asking(clock)], clock)
-    step = Step(Rung(LAYER.kinds, detail=True), round=0)
-    session.visit(step, ModelCall(lambda: clock.advance(1), whole_model=False))
-    assert asked == [Request(LAYER.kinds, detail=True, whole_model=False)]
+    session = Session([Asking(clock)], clock, kinds=OP.kinds)
+    for rung in (Rung(LAYER.kinds, detail=True), OP):
+        step = Step(rung, round=0)
+        session.visit(step, ModelCall(lambda: clock.advance(1), whole_model=False))
+    assert asked == [Request(LAYER.kinds, detail=True), Request(OP.kinds, deepest=True)]
 
 
 def test_runs_know_what_the_host_waited_for_devices_in_the_end(
@@ -220,7 +250,7 @@ def test_a_kernel_without_a_launch_is_a_problem_of_its_own() -> None:
     kernel = {"kind": ["kernel"], "name": ["gemm"], "start_ns": [1_100], "end_ns": [1_200]}
     session = devices(span_rows({**kernel, "device": 0, "correlation_id": 5}))
     assert [problem.code for problem in session.problems] == ["no-launch"]
-    assert "1 kernel (or copies)" in session.problems[0].message
+    assert "no launch was seen of 1 kernel of the launch runs" in session.problems[0].message
 
 
 def test_a_launch_that_may_belong_to_two_layers_names_the_remedy() -> None:

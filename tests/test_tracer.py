@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -87,14 +87,14 @@ def test_a_span_that_has_not_ended_is_counted_as_lost() -> None:
     assert model.spans(records).height == 0
 
 
-@pytest.mark.parametrize("detail", [True, False])
-def test_spans_of_a_level_that_nothing_measures_are_named(detail: bool) -> None:
+@pytest.mark.parametrize("deepest", [True, False])
+def test_spans_of_a_level_that_nothing_measures_are_named(deepest: bool) -> None:
     model = Model()
-    model.start(SystemClock(), Request(frozenset({Kind.PIPELINE}), detail=detail))
+    model.start(SystemClock(), Request(frozenset({Kind.PIPELINE}), deepest=deepest))
     with xsp.span("sgemm", level="library"):
         pass
     problems = model.stop().problems
-    assert len(problems) == detail
+    assert len(problems) == deepest
     assert all("at the library level" in problem for problem in problems)
 
 
@@ -164,3 +164,21 @@ def test_attributes_of_mixed_types_become_text() -> None:
 def test_an_unknown_level_is_refused_at_once(level: int | str) -> None:
     with pytest.raises(ValueError, match="the levels are"):
         xsp.span("a", level=level)
+
+
+def test_whatever_it_is_called_by_is_a_name_in_the_trace() -> None:
+    with recording() as out, xsp.span(None), xsp.span(5):  # type: ignore[arg-type]
+        pass
+    assert out[0]["name"].to_list() == ["5", "None"]
+
+
+def test_a_generator_function_cannot_be_wrapped_in_a_span() -> None:
+    def stream() -> Iterator[int]:
+        yield 1
+
+    async def later() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (stream, later):
+        with pytest.raises(TypeError, match=f"generator function {function.__name__}"):
+            xsp.span("a")(function)

@@ -13,12 +13,11 @@ import polars as pl
 
 from xsp import __version__
 from xsp.errors import MeasurementError, TraceFormatError
-from xsp.level import Kind
+from xsp.level import MEASURED, Kind
 from xsp.merge import Merged, merge
 from xsp.origin import Origin
 from xsp.plan import Settings
 from xsp.run import Run, Rung
-from xsp.selection import MEASURED
 from xsp.trace import FORMAT, Problem, Trace
 
 _ROWS, _FACTS = "rows.parquet", "runs.json"

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from xsp.plan import Plan, Step
-from xsp.provider import ModelCall, Watcher
+from xsp.provider import ModelCall
 from xsp.repetition import Inputs
 from xsp.session import Session, Window
 
@@ -25,8 +25,9 @@ class Dealer:
         session: Where it is run.
 
     Attributes:
-        last: The last evaluation that was one call.
+        last: The last evaluation that was one call, while it may have to be repeated.
         writes: Whether the first such call wrote to its arguments; None before it.
+        unread: Why that cannot be told; empty if it can.
         subjects: How often what was evaluated.
         passed: How many calls of what were no evaluations.
     """
@@ -36,6 +37,7 @@ class Dealer:
         self.session = session
         self.last: ModelCall | None = None
         self.writes: bool | None = None
+        self.unread = ""
         self.subjects: Counter[str] = Counter()
         self.passed: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -100,6 +102,10 @@ class Dealer:
             self._open.window.extend()
         self._end()
 
+    def forget(self) -> None:
+        """Let go of the last evaluation: its model and input are the program's."""
+        self.last = None
+
     def abandon(self) -> None:
         """Drop the open evaluation: it was cut short."""
         self._abandon()
@@ -110,7 +116,7 @@ class Dealer:
         inputs = Inputs(self.session.watchers, call) if self.writes is None else None
         result = self.session.evaluate(step, call)
         if inputs is not None:
-            self.writes = inputs.changed()
+            self.writes, self.unread = inputs.changed(), inputs.unread
         self._record(step, before, kept)
         return result
 
@@ -162,13 +168,3 @@ class _Opened:
         kept = self._kept
         self._stack.close()
         del self._dealer.session.visits[kept:]
-
-
-def watching(watchers: tuple[Watcher, ...], dealer: Dealer) -> ExitStack:
-    """Return a stack that stops the watchers when it closes; they watch from now on."""
-    with ExitStack() as stack:
-        for watcher in watchers:
-            watcher.watch(dealer)
-            stack.callback(watcher.unwatch)
-        return stack.pop_all()
-    raise AssertionError("unreachable")

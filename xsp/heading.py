@@ -9,8 +9,11 @@ import polars as pl
 
 from xsp import shape
 from xsp.attribution import attribution
-from xsp.explained import Coverage, coverage
+from xsp.explained import Coverage, coverage, unexplained
+from xsp.level import MEASURED
 from xsp.quantity import counted, duration, estimate, percent, printable
+
+_WORTH_SAYING, _MOST_NAMES = 0.01, 3  # of what no library call explains
 
 _WORDS = {
     "pipeline": "model",
@@ -57,7 +60,7 @@ def remarks(metadata: Mapping[str, Any]) -> list[str]:
 def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     kinds = _exactness(spans)
     exact = [_WORDS.get(kind, kind) for kind, row in kinds.items() if row["exact"] == row["known"]]
-    if exact := [kind for kind in exact if kind]:
+    if exact:
         yield f"without overhead: {', '.join(exact)}{_runs(spans)}"
     inexact = [
         _share_of(kind, row["inexact"], row["known"])
@@ -67,12 +70,24 @@ def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     if inexact:
         yield f"still with overhead: {', '.join(inexact)}"
     if found := coverage(spans):
-        share = f"{found.explained_pct:.0f} % of the operators' time"
+        share = f"{found.explained_pct:.0f} % of the operators' time{_rest(spans)}"
         yield f"library calls: {share}{_astray(found)}"
     if said := _devices(spans):
         yield said
     if missing := _missing(metadata):
         yield f"not measured: {', '.join(missing)}"
+
+
+def _rest(spans: pl.DataFrame) -> str:
+    """Return in which operators most of the time is that no library call explains."""
+    by_name = unexplained(spans)
+    parts = by_name["rest_ns"] / (by_name["own_ns"].sum() or 1)
+    said = [
+        f"{printable(name.removeprefix('aten::'))} {percent(part)}"
+        for name, part in zip(by_name["name"], parts, strict=True)
+        if part >= _WORTH_SAYING
+    ]
+    return f" (most of the rest: {', '.join(said[:_MOST_NAMES])})" if said else ""
 
 
 def _astray(found: Coverage) -> str:
@@ -127,4 +142,4 @@ def _share_of(kind: str, part: int, whole: int) -> str:
 def _missing(metadata: Mapping[str, Any]) -> list[str]:
     """Return the levels that were asked for and left out; a problem says why."""
     levels = metadata.get("levels", {})
-    return [printable(str(level)) for level, state in levels.items() if state != "measured"]
+    return [printable(str(level)) for level, state in levels.items() if state != MEASURED]

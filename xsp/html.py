@@ -12,7 +12,6 @@ from xsp.heading import headline, remarks
 from xsp.outline import Outline, Row, outline
 from xsp.quantity import NOTHING, counted, duration, estimate, percent, removed, shorten
 
-_TIMES = "\u00d7"
 _ROWS = 1_000
 _SMALLEST = 0.001
 _LONGEST_NAME = 160
@@ -96,7 +95,7 @@ def _row(row: Row, columns: tuple[str, ...]) -> str:
         "share": "" if row.share is None else escape(percent(row.share)),
         "device": "" if row.device_ns is None else duration(row.device_ns),
         "overhead": removed(row.overhead_ns, row.margin_ns),
-        "each": _each(row),
+        "each": row.each(),
     }
     classes = f"row {row.kind}" if row.parent else f"row {row.kind} leaf"
     return (
@@ -110,12 +109,6 @@ def _latency(row: Row) -> str:
     if not unit:
         return NOTHING
     return f"{value} ± {margin} {unit}" if margin else f"{value} {unit}"
-
-
-def _each(row: Row) -> str:
-    if row.mean_ns is None:
-        return ""
-    return f"{row.count:,} {_TIMES} {duration(row.mean_ns)}"
 
 
 def _footer(drawn: Outline) -> str:

@@ -60,6 +60,8 @@ _ORDERS = {kind: order for order, (_, kinds) in enumerate(_RUNGS) for kind in ki
 # What keeps a device busy; a synchronisation only waits for it.
 EXECUTIONS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 
+MEASURED = "measured"  # what a trace says of a level that it holds; of another, why not
+
 LevelSet = int | str | Level | Iterable[int | str | Level]
 
 

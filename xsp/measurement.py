@@ -17,7 +17,7 @@ from xsp.level import LevelSet
 from xsp.plan import Plan, Settings, settings_of
 from xsp.progress import Enough, Progress, progress_bar
 from xsp.provider import ModelCall
-from xsp.repetition import Inputs, check_function, used_up
+from xsp.repetition import Inputs, check_function, looked_at, used_up
 from xsp.run import Rung
 from xsp.selection import Selection, select
 from xsp.session import Session
@@ -120,7 +120,7 @@ def visit_all(
     check_function(function)
     selection = select(settings.levels)
     chosen = _chosen(selection, rungs)
-    session = Session(selection.providers)
+    session = Session(selection.providers, kinds=selection.kinds)
     call = _model_call(session, function, tuple(args), dict(kwargs or {}))
     title = f"measuring {call.subject}"
     with exclusively(title), progress_bar(progress, title) as tell:
@@ -225,7 +225,7 @@ def _model_call(
 
 
 def _check_iterators(session: Session, call: ModelCall) -> None:
-    iterator = used_up(call)
+    iterator, _ = looked_at(lambda: used_up(call))
     if iterator is not None:
         session.problem(
             "input-used-up",
@@ -241,4 +241,10 @@ def _check_arguments(session: Session, call: ModelCall, inputs: Inputs) -> None:
             "input-written",
             f"{call.subject} writes to its input: every evaluation after the first saw other "
             "values. Measure a function that copies the input first",
+        )
+    if inputs.unread:
+        session.problem(
+            "input-unread",
+            f"whether {call.subject} writes to its input, so that later evaluations saw other "
+            f"values, cannot be told: {inputs.unread}",
         )

@@ -22,7 +22,7 @@ from xsp.row import ATTRIBUTE
 from xsp.run import Run
 from xsp.stream import Executions, place_executions
 from xsp.structure import Structure, nearest_run, structure_of, typical_run
-from xsp.summary import STATISTICS, bootstrap_interval, summarise
+from xsp.summary import bootstrap_interval, ranks_of, summarise
 from xsp.timeline import Timeline, rebuild
 from xsp.trace import Problem
 
@@ -61,8 +61,7 @@ def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
         MeasurementError: No run recorded any span.
         ValueError: `statistic` is unknown.
     """
-    if statistic not in STATISTICS:
-        raise ValueError(f"there is no statistic {statistic!r}; there are {', '.join(STATISTICS)}")
+    ranks_of(statistic)  # refuses an unknown one
     if not any(run.rows is not None and run.rung.timed for run in runs):
         raise MeasurementError(
             "nothing to merge: no run recorded a span; was the model called while profiling?"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from xsp import shape
-from xsp.quantity import counted, printable
+from xsp.quantity import counted, duration, printable
 
 # Opening a layer to show operators is worth less than opening one to show layers.
 _OPERATOR_WEIGHT = 0.25
@@ -79,6 +79,12 @@ class Row:
         if self.count == 1 or self.latency_ns is None or self.kind in ("rest", "own"):
             return None
         return self.latency_ns / self.count
+
+    def each(self, width: int = 0) -> str:
+        """Return how many spans it stands for and what each takes, right-aligned; or nothing."""
+        if self.mean_ns is None:
+            return ""
+        return f"{self.count:,} \u00d7 {duration(self.mean_ns).rjust(width)}"
 
 
 @dataclass(frozen=True, slots=True)

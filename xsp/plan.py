@@ -13,7 +13,7 @@ import numpy as np
 
 from xsp.level import Level, LevelSet, parse_levels
 from xsp.run import Rung
-from xsp.summary import STATISTICS, bootstrap_interval, trimmed_mean
+from xsp.summary import bootstrap_interval, ranks_of, trimmed_mean
 
 VISIT_NS = 5_000_000  # a visit lasts about this long, if the model is quicker
 VISIT_EVALUATIONS = 20  # and holds no more evaluations than this
@@ -49,15 +49,13 @@ class Settings:
         """Refuse what cannot be measured by.
 
         Raises:
-            ValueError: A number is out of its range.
+            ValueError: A number is out of its range, or the statistic unknown.
         """
         if self.runs is not None and (not isinstance(self.runs, int) or self.runs < 1):
             raise ValueError(f"runs={self.runs!r}: a whole number of evaluations, at least 1")
         if not self.budget_s > 0:
             raise ValueError(f"budget={self.budget_s}: the time budget is in seconds, above 0")
-        if self.statistic not in STATISTICS:
-            known = ", ".join(STATISTICS)
-            raise ValueError(f"there is no statistic {self.statistic!r}; there are {known}")
+        ranks_of(self.statistic)  # refuses an unknown one
         if not 0 < self.precision < 1:
             raise ValueError(f"precision={self.precision}: a fraction between 0 and 1, as 0.01")
 

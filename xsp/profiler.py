@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from xsp.collected import build
-from xsp.dealer import Dealer, watching
+from xsp.dealer import Dealer
 from xsp.errors import MeasurementError
 from xsp.level import LevelSet
 from xsp.measurement import carry_out, collected_by, exclusively, if_alone, name_of
@@ -20,7 +20,7 @@ from xsp.plan import Plan, settings_of
 from xsp.progress import Progress, progress_bar
 from xsp.provider import ModelCall
 from xsp.quantity import counted
-from xsp.repetition import check_no_generator, used_up
+from xsp.repetition import check_no_generator, looked_at, used_up
 from xsp.selection import select
 from xsp.session import Session
 from xsp.trace import Problem, Trace
@@ -96,8 +96,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         with ExitStack() as stack:
             stack.enter_context(exclusively("a profile"))
             self._begin()
-            self._watching = watching(self._dealing.session.watchers, self._dealing)
-            stack.callback(self._watching.close)
+            self._watching = stack.enter_context(ExitStack())
+            self._dealing.session.watch(self._dealing, self._watching)
             self._stack = stack.pop_all()
         self._watches = True
         return self
@@ -114,13 +114,14 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             stack.pop_all()  # the child of a fork: the measurement is its parent's
             return
         with stack:
+            stack.callback(self._dealing.forget)
             if error is None:
                 self._dealing.end()
+                self._watching.close()
+                self._complete()  # before anybody else may begin to measure
             else:
                 self._dealing.abandon()
                 self._cut_short(error)
-        if error is None:
-            self._complete()
 
     @contextmanager
     def evaluation(self, name: str = "evaluation") -> Iterator[None]:
@@ -170,10 +171,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
                 with if_alone("a profile") as alone:
                     if not alone:
                         return function(*args, **kwargs)
-                    result = self._evaluate(function, args, kwargs)
-                if self._replay:
-                    self._complete()
-                return result
+                    return self._evaluate(function, args, kwargs)
 
         wrapped.profile = self  # type: ignore[attr-defined]
         return wrapped  # type: ignore[return-value]
@@ -191,7 +189,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         self._process = os.getpid()
         self._selection = select(self._settings.levels)
         plan = Plan(self._selection.rungs, self._settings, repeatable=False)
-        self._dealer = Dealer(plan, Session(self._selection.providers))
+        session = Session(self._selection.providers, kinds=self._selection.kinds)
+        self._dealer = Dealer(plan, session)
         self._trace = None
 
     def _decide(self) -> None:
@@ -205,9 +204,16 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         name = name_of(function)
         self._decide()
         call = ModelCall(function, args, kwargs, name=name, subject=name, whole_model=False)
-        return self._dealing.run(call)
+        try:
+            result = self._dealing.run(call)
+            if self._replay:
+                self._complete()
+            return result
+        finally:
+            self._dealing.forget()
 
     def _complete(self) -> None:
+        """Repeat the last evaluation until the plan is complete, or say why not."""
         dealer = self._dealing
         if dealer.plan.done or not dealer.subjects:
             return
@@ -224,7 +230,6 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         dealer.plan.repeatable = True
         title = f"repeating {dealer.last.subject}"
         with ExitStack() as stack:
-            stack.enter_context(exclusively(title))
             tell = stack.enter_context(progress_bar(self._progress, title))
             for watcher in dealer.session.watchers:
                 stack.enter_context(watcher.conditions(dealer.last))
@@ -243,6 +248,13 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             return "it is more than one call, which only the program itself can make again"
         if self._replay is not None:
             return None if self._replay else "replay=False"
+        danger, unread = looked_at(lambda: self._danger(last))
+        if unread := self._dealing.unread or unread:
+            return f"whether it may be cannot be told, as {unread}. Say replay=True if it may"
+        return danger
+
+    def _danger(self, last: ModelCall) -> str | None:
+        """Return why the last evaluation must not be repeated unasked, or None if it is safe."""
         if self._dealing.writes:
             return f"{last.subject} writes to its input. Say replay=True if it may go on doing so"
         if used_up(last) is not None:
@@ -276,9 +288,11 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
                 "or was cut short. Mend that, or profile more of what the program does"
             )
         if not dealer.session.visits:
+            failed = "".join(f" ({problem.message})" for problem in dealer.session.problems)
             raise MeasurementError(
                 "nothing was evaluated: no model was called in the block. Call one in it, mark "
                 "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)"
+                + failed
             )
         subject = dealer.subjects.most_common(1)[0][0]
         collected = collected_by(dealer.session, self._selection, subject)

@@ -27,11 +27,14 @@ class Request:
             as well. No latency is ever taken from such a run.
         whole_model: Whether each evaluation is one call of a model and nothing
             else, so that a `predict` span inside it would say the same twice.
+        deepest: Whether these are all the kinds that the measurement records: what such
+            a run misses, every run misses.
     """
 
     kinds: frozenset[Kind]
     detail: bool = False
     whole_model: bool = False
+    deepest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,8 +86,15 @@ def unavailable(provider: Provider) -> str | None:
 def _listed(provider: Provider) -> Listed:
     reason = unavailable(provider)
     kinds = tuple(kind for kind in Kind if kind in provider.kinds)
-    remark = provider.remark() if reason is None and isinstance(provider, Remarking) else None
+    remark = _remark(provider) if reason is None and isinstance(provider, Remarking) else None
     return Listed(provider.name, provider.level, kinds, reason, remark)
+
+
+def _remark(provider: Remarking) -> str | None:
+    try:
+        return provider.remark()
+    except Exception as error:  # noqa: BLE001  a provider's failure costs its level only
+        return f"failed when asked how exact it is: {_said(error)}"
 
 
 def validate(candidate: object) -> Provider:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from xsp.provider import ModelCall, Watcher
+
+T = TypeVar("T")
 
 
 def check_function(function: Callable[..., Any]) -> None:
@@ -46,19 +48,36 @@ class Inputs:
     Args:
         watchers: They know what tensors are.
         call: The call, not yet made.
+
+    Attributes:
+        unread: What kept them from being looked at; empty if nothing did.
     """
 
     def __init__(self, watchers: Sequence[Watcher], call: ModelCall) -> None:
         self._watchers = watchers
         self._call = call
-        self._before = self._versions()
+        self._before, self.unread = looked_at(self._versions)
 
     def changed(self) -> bool:
-        """Return whether the call has written to them since."""
-        return self._before != self._versions()
+        """Return whether the call has written to them since; False if that cannot be told."""
+        after, unread = looked_at(self._versions)
+        self.unread = self.unread or unread
+        return not self.unread and self._before != after
 
     def _versions(self) -> list[tuple[int, ...]]:
         return [watcher.versions(self._call) for watcher in self._watchers]
+
+
+def looked_at(look: Callable[[], T]) -> tuple[T | None, str]:
+    """Return what `look` says of a call's arguments, and what kept it from saying so.
+
+    >>> looked_at(lambda: 1), looked_at(lambda: [][0])
+    ((1, ''), (None, 'looking at its arguments raised IndexError: list index out of range'))
+    """
+    try:
+        return look(), ""
+    except Exception as error:  # noqa: BLE001  they are the user's own objects, and may raise anything
+        return None, f"looking at its arguments raised {type(error).__name__}: {error}"
 
 
 def used_up(call: ModelCall) -> str | None:

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from xsp import registry
-from xsp.level import Kind, Level
+from xsp.level import MEASURED, Kind, Level
 from xsp.provider import Provider, Watcher
 from xsp.run import Rung, ladder
-
-MEASURED = "measured"
 
 
 @dataclass(frozen=True, slots=True)

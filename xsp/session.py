@@ -6,6 +6,7 @@ Nothing is interpreted while the model runs; `runs` does that afterwards.
 from __future__ import annotations
 
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,13 +20,39 @@ from xsp.level import Kind
 from xsp.ordered import place_by_order
 from xsp.origin import origin
 from xsp.plan import Step
-from xsp.provider import ModelCall, Provider, Records, Request, Watcher
+from xsp.provider import Evaluations, ModelCall, Provider, Records, Request, Watcher
 from xsp.quantity import counted
 from xsp.row import SpanRows, concat_rows, span_rows
 from xsp.run import Run, Rung
 from xsp.trace import Problem
 
 _BATCH = 256  # evaluations that are correlated at once: enough to make it quick
+
+# Problems that are counted rung by rung: of what, and the sentence around the counts.
+_COUNTED = {
+    "dropped": ("record", "{who} lost {said}: what they stood for is missing, not zero"),
+    "orphans": (
+        "span",
+        "no parent was found on the thread of {said}; they hang under the root, and say nothing "
+        "of the layer that caused them",
+    ),
+    "no-launch": (
+        "kernel",
+        "no launch was seen of {said}, copies counted in; they hang under the root, and say "
+        "nothing of the layer that caused them",
+    ),
+    "ambiguous": (
+        "launch",
+        "{said} may belong to any of several spans that ran at one time; shown is the one that "
+        "began last. A run with CUDA_LAUNCH_BLOCKING=1 and OMP_NUM_THREADS=1 in the environment, "
+        "in which less runs at one time, lets one see which it is",
+    ),
+    "ambiguous-thread": (
+        "library call",
+        "{said} may belong to any of several threads, for the library does not tell which; they "
+        "are shown on the evaluation's own",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +82,28 @@ class Session:
     Args:
         providers: Those that may be armed; each is, where a rung wants its kinds.
         clock: What the evaluations are timed by.
+        kinds: Kinds of span that the measurement records, on whatever rung.
 
     Attributes:
         origin: When the session was made, and inside whose span.
     """
 
-    def __init__(self, providers: Iterable[Provider], clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        providers: Iterable[Provider],
+        clock: Clock | None = None,
+        *,
+        kinds: frozenset[Kind] = frozenset(Kind),
+    ) -> None:
         self.providers = tuple(providers)
         self.watchers = tuple(p for p in self.providers if isinstance(p, Watcher))
         self.clock = clock or SystemClock()
         self.origin = origin(self.clock)
         self.visits: list[Visit] = []
-        self._orphans = 0
-        self._ambiguous = 0
-        self._unlaunched = self._contested = 0
+        self._kinds = kinds
+        self._counts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         self._problems: dict[tuple[str, str], Problem] = {}
-        self._broken: set[tuple[str, Rung]] = set()
+        self._broken: set[tuple[str, Rung | None]] = set()
         self._synchronize = tuple(watcher.synchronize for watcher in self.watchers)
 
     @property
@@ -81,6 +114,12 @@ class Session:
     def problem(self, code: str, message: str) -> None:
         """Note a problem, unless it has been noted already."""
         self._problems.setdefault((code, message), Problem(code, message))
+
+    def watch(self, evaluations: Evaluations, stack: ExitStack) -> None:
+        """Have the watchers watch from now on, until the stack closes."""
+        for watcher in self.watchers:
+            if self._guard(watcher, None, "watch for models", watcher.watch, evaluations):
+                stack.callback(watcher.unwatch)
 
     def visit(self, step: Step, call: ModelCall) -> list[int]:
         """Evaluate as often as the step says, and return the timed latencies in ns."""
@@ -137,36 +176,14 @@ class Session:
     def runs(self) -> list[Run]:
         """Return every evaluation that counts as a run, interpreted."""
         visits = self.counting()
-        self._orphans = self._ambiguous = self._unlaunched = self._contested = 0
+        for key in self._counts:  # of the runs that there were when they were last asked for
+            self._problems.pop(key, None)
+        self._counts.clear()
         runs = [run for batch in _batches(visits) for run in self._runs_of(batch)]
-        if self._orphans:
-            self.problem(
-                "orphans",
-                f"{counted(self._orphans, 'span')} of all runs have no parent on their thread; "
-                "they hang under the root, and say nothing of the layer that caused them",
-            )
-        if self._unlaunched:
-            self.problem(
-                "no-launch",
-                f"{counted(self._unlaunched, 'kernel')} (or copies) of all runs have no launch "
-                "that was seen; they hang under the root, and say nothing of the layer that "
-                "caused them",
-            )
-        if self._contested:
-            self.problem(
-                "ambiguous",
-                f"{counted(self._contested, 'launch')} of all runs lie in several spans that ran "
-                "at one time, and are shown in the one that began last; a run with "
-                "CUDA_LAUNCH_BLOCKING=1 and OMP_NUM_THREADS=1 in the environment, in which "
-                "nothing runs at one time, settles which it was",
-            )
-        if self._ambiguous:
-            self.problem(
-                "ambiguous-thread",
-                f"{counted(self._ambiguous, 'library call')} of all runs may belong to any of "
-                "several threads, for the library does not tell which; they are shown on the "
-                "evaluation's own",
-            )
+        for (code, who), counts in self._counts.items():
+            noun, sentence = _COUNTED[code]
+            said = ", ".join(f"{counted(n, noun)} of the {rung} runs" for rung, n in counts.items())
+            self._problems[code, who] = Problem(code, sentence.format(said=said, who=who))
         return runs
 
     @contextmanager
@@ -179,13 +196,19 @@ class Session:
         *,
         whole_model: bool,
     ) -> Iterator[None]:
-        request = Request(step.rung.kinds, detail=step.rung.detail, whole_model=whole_model)
+        rung = step.rung
+        request = Request(
+            rung.kinds,
+            detail=rung.detail,
+            whole_model=whole_model,
+            deepest=rung.kinds == self._kinds,
+        )
         records: list[tuple[Provider, Records]] = []
         thread = threading.get_ident()
         with ExitStack() as stack:
-            for provider in self._wanted(step.rung):
-                if self._guard(provider, step.rung, "start", provider.start, self.clock, request):
-                    stack.callback(self._stop, provider, step.rung, records)
+            for provider in self._wanted(rung):
+                if self._guard(provider, rung, "start", provider.start, self.clock, request):
+                    stack.callback(self._stop, provider, rung, records)
             yield
         if windows:
             times, kept = tuple(windows), tuple(records)
@@ -206,17 +229,23 @@ class Session:
         ]
 
     def _guard(
-        self, provider: Provider, rung: Rung, verb: str, function: Callable[..., Any], *args: Any
+        self,
+        provider: Provider,
+        rung: Rung | None,
+        verb: str,
+        function: Callable[..., Any],
+        *args: Any,
     ) -> tuple[Any] | None:
         """Return what `function` returns, in a tuple; None if it failed, which is noted."""
         try:
             return (function(*args),)
         except Exception as error:  # noqa: BLE001  # a provider must never reach the user's call
             self._broken.add((provider.name, rung))
+            where = f" on the {rung.name} rung" if rung else ""
             self.problem(
                 "provider-failed",
-                f"{provider.name} failed to {verb} on the {rung.name} rung and was left out of "
-                f"it, so what it sees is missing there: {type(error).__name__}: {error}",
+                f"{provider.name} failed to {verb}{where} and was left out of it, so what it sees "
+                f"is missing there: {type(error).__name__}: {error}",
             )
             return None
 
@@ -241,22 +270,21 @@ class Session:
             for visit in visits
         ]
         found = correlate(concat_rows([_roots(visit) for visit in visits]), concat_rows(rows))
-        self._orphans += found.orphans - found.unlaunched
-        self._unlaunched += found.unlaunched
-        self._contested += found.contested
-        self._ambiguous += found.ambiguous
+        self._count("orphans", rung, found.orphans - found.unlaunched)
+        self._count("no-launch", rung, found.unlaunched)
+        self._count("ambiguous", rung, found.contested)
+        self._count("ambiguous-thread", rung, found.ambiguous)
         return found.frames
+
+    def _count(self, code: str, rung: Rung, many: int, who: str = "") -> None:
+        if many:
+            self._counts[code, who][rung.name] += many
 
     def _rows(self, visit: Visit, provider: Provider, records: Records) -> SpanRows:
         rung = visit.step.rung
         for sentence in records.problems:
             self.problem("provider", sentence)
-        if records.dropped:
-            self.problem(
-                "dropped",
-                f"{provider.name} lost {records.dropped} records in a visit of the {rung.name} "
-                "rung: what they stood for is missing from the tree, not zero",
-            )
+        self._count("dropped", rung, records.dropped, provider.name)
         rows = self._guard(provider, rung, "interpret its records", provider.spans, records)
         return self._with_own_ids(rows[0], provider) if rows else concat_rows([])
 

@@ -17,23 +17,23 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Ranks = Callable[[int], tuple[int, int]]  # of n sorted values: the first kept, and past the last
 
-STATISTICS = ("trimmed", "median", "mean", "min")
 TRIM = 0.2
+_TAIL = 0.025  # on either side of a 95 % interval
+_RESAMPLES = 200
 _MOST = 2.5  # Student's factor for few rounds: more would drown what the runs do say
-_CHUNK = 20_000  # columns at a time: 200 resamples of them are 32 MB
+_CHUNK = 20_000  # columns at a time: the resamples of them are 32 MB
 
 
-def trimmed_mean(values: Floats, trim: float = TRIM) -> Floats:
-    """Return the mean of each column without its lowest and highest values.
+def trimmed_mean(values: Floats) -> Floats:
+    """Return the mean of each column without its lowest and highest fifth, rounded down.
 
     Args:
         values: `[runs, spans]`; NaN where a span is missing in a run.
-        trim: Part of the values left out at either end, rounded down.
 
     >>> trimmed_mean(np.array([[1.0], [2.0], [3.0], [4.0], [500.0]]))
     array([3.])
     """
-    return mean_between(values, lambda n: (int(trim * n), n - int(trim * n)))
+    return mean_between(values, trimmed_ranks)
 
 
 def summarise(values: Floats, statistic: str = "trimmed") -> Floats:
@@ -42,19 +42,16 @@ def summarise(values: Floats, statistic: str = "trimmed") -> Floats:
     Raises:
         ValueError: `statistic` is not one of `STATISTICS`.
     """
-    return mean_between(values, lambda n: _ranks(n, statistic))
+    return mean_between(values, ranks_of(statistic))
 
 
 def bootstrap_interval(
     values: Floats,
     statistic: str = "trimmed",
     *,
-    confidence: float = 0.95,
-    resamples: int = 200,
-    seed: int = 0,
     rounds: Ints | None = None,
 ) -> tuple[Floats, Floats]:
-    """Return the lower and upper end of the statistic's interval for each column.
+    """Return the lower and upper end of the statistic's 95 % interval for each column.
 
     A resample of sorted values is a count per rank, the same counts for every
     column: sorted once, all resampled statistics are one matrix product. The
@@ -63,9 +60,6 @@ def bootstrap_interval(
     Args:
         values: `[runs, spans]`; NaN where a span is missing in a run.
         statistic: One of `STATISTICS`.
-        confidence: Probability that the interval is to hold.
-        resamples: How many resamples are drawn.
-        seed: Of the random numbers, so that merging twice gives the same.
         rounds: Round of each run: runs of one round may be alike, and then say less
             than as many runs that stand alone.
 
@@ -74,15 +68,14 @@ def bootstrap_interval(
     """
     low = np.full(values.shape[1], np.nan)
     high = low.copy()
-    tail = (1 - confidence) / 2
     for n, columns, ordered in _by_count(values):
         if n < 2:
             continue
-        first, last = _ranks(n, statistic)
-        weights = _resampled_weights(n, (first, last), resamples, seed)
+        first, last = ranks_of(statistic)(n)
+        weights = _resampled_weights(n, (first, last))
         centre = ordered[first:last].mean(axis=0)
-        quantiles = np.quantile(weights @ ordered, [tail, 1 - tail], axis=0)
-        widen = _student_factor(last - first if statistic == "trimmed" else n, confidence)
+        quantiles = np.quantile(weights @ ordered, [_TAIL, 1 - _TAIL], axis=0)
+        widen = _student_factor(last - first if statistic == "trimmed" else n)
         widen *= sqrt(n / (n - 1))
         low[columns] = centre - (centre - quantiles[0]) * widen
         high[columns] = centre + (quantiles[1] - centre) * widen
@@ -107,6 +100,26 @@ def mean_between(values: Floats, ranks: Ranks) -> Floats:
 def trimmed_ranks(n: int) -> tuple[int, int]:
     """Return the ranks between which the 20 % trimmed mean of `n` values is taken."""
     return int(TRIM * n), n - int(TRIM * n)
+
+
+_RANKS: dict[str, Ranks] = {
+    "trimmed": trimmed_ranks,
+    "median": lambda n: ((n - 1) // 2, n // 2 + 1),
+    "mean": lambda n: (0, n),
+    "min": lambda n: (0, 1),
+}
+STATISTICS = tuple(_RANKS)
+
+
+def ranks_of(statistic: str) -> Ranks:
+    """Return the ranks between which a statistic is the mean.
+
+    Raises:
+        ValueError: It is not one of `STATISTICS`.
+    """
+    if statistic not in _RANKS:
+        raise ValueError(f"there is no statistic {statistic!r}; there are {', '.join(STATISTICS)}")
+    return _RANKS[statistic]
 
 
 def standard_error(
@@ -146,18 +159,6 @@ def _alike_error(residual: Floats, rounds: Ints) -> Floats:
     return error * min(_student_factor(len(heads)), _MOST)
 
 
-def _ranks(n: int, statistic: str) -> tuple[int, int]:
-    if statistic == "trimmed":
-        return trimmed_ranks(n)
-    if statistic == "median":
-        return (n - 1) // 2, n // 2 + 1
-    if statistic == "mean":
-        return 0, n
-    if statistic == "min":
-        return 0, 1
-    raise ValueError(f"there is no statistic {statistic!r}; there are {', '.join(STATISTICS)}")
-
-
 def _by_count(values: Floats) -> Iterator[tuple[int, Ints, Floats]]:
     """Yield (n, columns, their n values in order) for chunks of columns with n values."""
     counts = np.count_nonzero(~np.isnan(values), axis=0)
@@ -168,18 +169,19 @@ def _by_count(values: Floats) -> Iterator[tuple[int, Ints, Floats]]:
             yield int(n), chunk, np.sort(values[:, chunk], axis=0)[:n]
 
 
-def _resampled_weights(n: int, ranks: tuple[int, int], resamples: int, seed: int) -> Floats:
+def _resampled_weights(n: int, ranks: tuple[int, int]) -> Floats:
     """Return for each resample the weight of each rank of the original values."""
-    counts = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=resamples)
+    random = np.random.default_rng(0)  # seeded, so that merging twice gives the same
+    counts = random.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES)
     upper = counts.cumsum(axis=1)
     inside = np.minimum(upper, ranks[1]) - np.maximum(upper - counts, ranks[0])
     weights: Floats = np.clip(inside, 0, None) / (ranks[1] - ranks[0])
     return weights
 
 
-def _student_factor(n: int, confidence: float = 0.95) -> float:
+def _student_factor(n: int) -> float:
     """Return how much wider Student's interval is for `n` values than the normal one."""
-    probability = (1 + confidence) / 2
+    probability = 1 - _TAIL
     return _student(probability, n - 1) / NormalDist().inv_cdf(probability)
 
 

@@ -103,7 +103,7 @@ class span:  # noqa: N801  # reads as what it is in a with statement
     __slots__ = ("_open", "attributes", "kind", "level", "name")
 
     def __init__(self, name: str, level: int | str | Level = "model", **attributes: Any) -> None:
-        self.name = name
+        self.name = str(name)  # nothing else can be a name in the trace
         self.level = level
         self.kind = _KIND_OF.get(level) or _KINDS[parse_level(level)]
         self.attributes = attributes
@@ -130,7 +130,16 @@ class span:  # noqa: N801  # reads as what it is in a with statement
             opened.close(self.name, self.attributes, kind.__name__ if kind else None)
 
     def __call__(self, function: F) -> F:
-        """Return `function` with every call of it wrapped in this span."""
+        """Return `function` with every call of it wrapped in this span.
+
+        Raises:
+            TypeError: It is a generator function, whose call does nothing yet.
+        """
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(
+                f"a call of the generator function {function.__name__} does nothing until it is "
+                "iterated over: mark what counts inside of it with `with xsp.span(...):`"
+            )
         name, level, attributes = self.name, self.level, self.attributes
         if inspect.iscoroutinefunction(function):
 

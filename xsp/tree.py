@@ -13,7 +13,6 @@ from xsp.heading import headline, remarks
 from xsp.outline import Outline, Row, outline
 from xsp.quantity import NOTHING, counted, duration, estimate, percent, removed, shorten
 
-_TIMES = "\u00d7"
 _GAP = "  "
 _NARROWEST, _WIDEST = 72, 140
 
@@ -91,13 +90,7 @@ def _cells(row: Row) -> Cells:
     overhead = removed(row.overhead_ns, row.margin_ns)
     share = "" if row.share is None else percent(row.share)
     device = "" if row.device_ns is None else duration(row.device_ns)
-    return "", latency, share, device, overhead, _each(row)
-
-
-def _each(row: Row) -> str:
-    if row.mean_ns is None:
-        return ""
-    return f"{row.count:,} {_TIMES} {duration(row.mean_ns):>7}"
+    return "", latency, share, device, overhead, row.each(7)
 
 
 def _branches(rows: tuple[Row, ...]) -> Iterator[str]:

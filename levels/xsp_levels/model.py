@@ -47,8 +47,7 @@ class Model:
     def stop(self) -> Records:
         """Stop recording."""
         recorded = tracer.disarm()
-        # Such a run records all that the measurement does: what it misses, every run misses.
-        missed = recorded.missed if self._request.detail else ()
+        missed = recorded.missed if self._request.deepest else ()
         problems = (
             _MISSED.format(kind.level.label) for kind in sorted(missed, key=list(Kind).index)
         )

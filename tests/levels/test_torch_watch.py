@@ -291,6 +291,17 @@ def test_versions_tell_of_tensors_that_keep_no_counter(dtype: torch.dtype) -> No
     assert provider.versions(call) != before
 
 
+@pytest.mark.parametrize("view", ["conj", "imag"])
+def test_versions_tell_of_views_that_only_say_they_are_negated(view: str) -> None:
+    provider = Torch()
+    with torch.inference_mode():
+        y = torch.ones(3, dtype=torch.complex64)
+        call = ModelCall(len, (y.conj() if view == "conj" else y.conj().imag,))
+        before = provider.versions(call)
+        y[1] = 2j
+    assert provider.versions(call) != before
+
+
 def test_versions_tell_of_containers_that_grow(x: torch.Tensor) -> None:
     provider = Torch()
     cache: dict[str, list[torch.Tensor]] = {"keys": []}
@@ -302,7 +313,7 @@ def test_versions_tell_of_containers_that_grow(x: torch.Tensor) -> None:
 
 def test_what_has_no_plain_bytes_has_a_version_all_the_same() -> None:
     with torch.inference_mode():
-        call = ModelCall(len, (torch.eye(2).to_sparse(),))
+        call = ModelCall(len, (torch.eye(2).to_sparse(), torch.ones(2, device="meta")))
     assert Torch().versions(call) == Torch().versions(call)
 
 

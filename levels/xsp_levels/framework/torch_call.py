@@ -120,9 +120,10 @@ def _version(tensor: Any) -> int:
 def _checksum(tensor: Any) -> int:
     import torch  # noqa: PLC0415
 
-    if tensor.layout is not torch.strided or tensor.is_quantized:
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         return 0  # it has no plain bytes
-    plain = tensor.detach().cpu().contiguous().reshape(-1)
+    shown = tensor.detach().resolve_conj().resolve_neg()  # a view may only say that it is negated
+    plain = shown.cpu().contiguous().reshape(-1)
     return zlib.crc32(plain.view(torch.uint8).numpy())
 
 
