@@ -1,0 +1,138 @@
+"""How much slower is GPT-2 on a GPU while its kernels are recorded? Beside torch.profiler.
+
+Inference and a training step, bare, with every level of xsp armed (which is what its
+kernel rung does), and with torch.profiler watching CPU and GPU, in turns. It has not run
+on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from table import percent, print_header, print_row
+from torch.profiler import ProfilerActivity, profile
+from transformers import GPT2Config, GPT2LMHeadModel
+from truth import statistic, time_bare
+
+from xsp import registry
+from xsp.level import Kind
+from xsp.plan import Step
+from xsp.provider import ModelCall
+from xsp.run import Rung, ladder
+from xsp.session import Session
+from xsp_levels.framework.torch_stderr import vendor_silenced
+
+TOKENS = 256
+EVALUATIONS = 5  # each time a way of profiling has its turn
+COLUMNS = (
+    ("GPT-2", 10),
+    ("batch", 5),
+    ("bare ms", 9),
+    ("xsp, operators", 14),
+    ("xsp, kernels", 12),
+    ("torch.profiler", 14),
+    ("ratio", 5),
+)
+HEADINGS, WIDTHS = zip(*COLUMNS, strict=True)
+LEGEND = """
+xsp, operators   time that its rung down to operators adds, as a share of an evaluation
+xsp, kernels     the same of the rung down to kernels: layers, operators, library calls, CUPTI
+torch.profiler   CPU and CUDA activity
+ratio            what xsp's kernel rung adds, to what torch.profiler adds"""
+
+Work = Callable[[], Any]
+
+
+def works(batch: int) -> dict[str, Work]:
+    """Return what is evaluated, by name; each waits for the device at its end."""
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config()).cuda()
+    tokens = torch.randint(0, model.config.vocab_size, (batch, TOKENS), device="cuda")
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+
+    def inference() -> None:
+        model.eval()
+        with torch.inference_mode():
+            model(tokens)
+        torch.cuda.synchronize()
+
+    def training() -> None:
+        model.train()
+        optimizer.zero_grad()
+        model(tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        torch.cuda.synchronize()
+
+    return {"inference": inference, "training": training}
+
+
+def ways(work: Work) -> dict[str, Callable[[], list[float]]]:
+    """Return each way of profiling: a function that evaluates some times and times it."""
+    session = Session(registry.providers())
+    kinds = {kind for kind in Kind if kind not in (Kind.SYSCALL,)}
+    rungs = {rung.name: rung for rung in ladder(kinds)}
+    missing = {"bare", "op", "kernel"} - set(rungs)
+    if missing:
+        raise SystemExit(f"there is no rung {', '.join(sorted(missing))} among {', '.join(rungs)}")
+
+    def on(rung: Rung) -> Callable[[], list[float]]:
+        def visit() -> list[float]:
+            session.visits.clear()
+            call = ModelCall(work, whole_model=False)
+            return [float(each) for each in session.visit(Step(rung, EVALUATIONS, settle=1), call)]
+
+        return visit
+
+    def torch_profiler() -> list[float]:
+        with (
+            vendor_silenced(),
+            profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]),
+        ):
+            work()
+            return time_bare(work, EVALUATIONS)
+
+    return {name: on(rungs[name]) for name in ("bare", "op", "kernel")} | {"torch": torch_profiler}
+
+
+def measure(work: Work, rounds: int) -> dict[str, float]:
+    """Return the bare latency in ns, and what each way of profiling adds to it."""
+    every, found = list(ways(work).items()), defaultdict(list)
+    for number in range(rounds + 1):
+        turn = number % len(every)
+        for name, way in every[turn:] + every[:turn]:
+            latencies = way()
+            if number:  # a profiler's first use in a process is not its usual one
+                found[name].append(statistic(latencies))
+    added = {
+        name: statistic([a - b for a, b in zip(values, found["bare"], strict=True)])
+        for name, values in found.items()
+    }
+    return added | {"bare": statistic(found["bare"])}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batch", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--rounds", type=int, default=20)
+    chosen = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("this needs an NVIDIA GPU and a PyTorch built for CUDA")
+    print_header(f"Time that profiling adds on {torch.cuda.get_device_name()}")
+    print_row(HEADINGS, WIDTHS)
+    for batch in chosen.batch:
+        for name, work in works(batch).items():
+            found = measure(work, chosen.rounds)
+            bare = found["bare"]
+            shares = [percent(found[way] / bare) for way in ("op", "kernel", "torch")]
+            ratio = f"{found['kernel'] / found['torch']:.2f}"
+            print_row([name, str(batch), f"{bare / 1e6:.3f}", *shares, ratio], WIDTHS)
+    print(LEGEND)
+
+
+if __name__ == "__main__":
+    main()
