@@ -15,7 +15,7 @@ help:  ## Say what the targets do
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /make \1	/' | expand -t 14
 
 demo: $(VENV)/.runtime  ## Profile ResNet-50 on every level that this machine has
-	$(if $(GPU),$(MAKE) --quiet $(VENV)/.cupti)
+	-$(if $(GPU),$(MAKE) --quiet $(VENV)/.cupti)
 	$(BIN)/xsp profile torchvision:resnet50 $(if $(GPU),--levels 4 --device cuda,--levels 3) \
 		--budget 60 -o resnet50.xsp
 	@echo
@@ -69,10 +69,11 @@ $(VENV)/.development: pyproject.toml | $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo,pandas]' --group dev
 	@touch $@
 
-# That of torch's CUDA, and without its libcupti: torch has brought one, and pip would change
-# torch for another.
+# That of torch's CUDA, or where that has none the newest of the same major release; and without
+# its libcupti: torch has brought one, and pip would change torch for another.
 $(VENV)/.cupti: $(VENV)/.runtime
 	$(BIN)/python -m pip install --quiet pyelftools
 	cuda="$$($(BIN)/python -c 'import torch; print(torch.version.cuda or 13)')"; \
-		$(BIN)/python -m pip install --quiet --no-deps "cupti-python==$$cuda.*"
+		$(BIN)/python -m pip install --quiet --no-deps "cupti-python==$$cuda.*" || \
+		$(BIN)/python -m pip install --quiet --no-deps "cupti-python==$${cuda%%.*}.*"
 	@touch $@

@@ -166,9 +166,11 @@ def profile(target: str, arguments: tuple[str, ...], **options: Any) -> int:
     if spec.kind == "script":
         return _profile_script(spec, settings, options)
     trace = _measure(spec, settings, isolate=options["isolate"] is not False)
-    saved = _save(trace, spec, options)
     shown = _shown(trace, options)
-    _print(_as_json(shown) if options["as_json"] else str(shown))
+    try:
+        saved = _save(trace, spec, options)
+    finally:  # what cannot be saved is shown all the same
+        _print(_as_json(shown) if options["as_json"] else str(shown))
     click.echo(saved, err=True, nl=bool(saved))
     command.deliver(shown, options["exports"], options)
     return INTERRUPTED if any(p.code == "interrupted" for p in trace.problems) else OK
@@ -311,9 +313,11 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
     if ending.forked:  # the measurement is the parent's
         sys.exit(ending.code)
     try:
-        saved = _save(profiling.trace, spec, options)
-        shown = _shown(profiling.trace, options)
-        click.echo(f"{shown}\n{saved}", err=True)
+        shown, saved = _shown(profiling.trace, options), ""
+        try:
+            saved = _save(profiling.trace, spec, options)
+        finally:
+            click.echo(f"{shown}\n{saved}".rstrip("\n"), err=True)
         command.deliver(shown, options["exports"], options)
     except ExportError as error:
         code = _fail(str(error), code or _code_of(error))

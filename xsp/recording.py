@@ -31,7 +31,7 @@ from xsp.target import Spec, resolve
 from xsp.trace import Problem, Trace
 from xsp.worker import Failure, attempt
 
-FORMAT = 1
+FORMAT = 2
 _MANIFEST = "manifest.json"
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError)  # of a zip file
 

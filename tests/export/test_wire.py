@@ -68,6 +68,11 @@ def test_kind_of_field_that_there_is_not_is_refused() -> None:
         list(wire.fields(b"\xff\x01\x00"))
 
 
+def test_zeros_are_no_message() -> None:
+    with pytest.raises(ValueError, match="the number 0"):
+        list(wire.fields(bytes(2)))
+
+
 def test_text_that_is_not_unicode_is_written_as_an_escape() -> None:
     assert wire.utf8("caf\u00e9 \udcff") == b"caf\xc3\xa9 \\udcff"
 

@@ -78,6 +78,8 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     while at < len(message):
         key, at = _read_varint(message, at)
         number, kind = key >> 3, key & 7
+        if not number:
+            raise ValueError("a field has the number 0, which there is not")
         if kind == VARINT:
             value, at = _read_varint(message, at)
             yield number, value

@@ -23,7 +23,10 @@ from xsp_levels import stub
 
 # Without what it depends on: that is a libcupti of its own, for which pip would change that of
 # the framework, and with it the framework.
-_INSTALL = '`pip install --no-deps "cupti-python=={version}.*" pyelftools`'
+_INSTALL = (
+    '`pip install --no-deps "cupti-python=={version}.*" pyelftools` (or the nearest release '
+    "that there is)"
+)
 _NO_PYTHON = "cupti-python is not installed; {install} brings it"
 _NO_DRIVER = (
     "there is no NVIDIA driver (libcuda.so.1 cannot be loaded); install it, and in a container "

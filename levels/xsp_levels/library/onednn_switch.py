@@ -88,7 +88,8 @@ def _of_torch() -> Iterator[Library]:
     yield Library(
         "PyTorch",
         lambda level: bool(switch.mkldnn_set_verbose(level)),
-        lambda: torch.ones(1).to_mkldnn(),
+        # Not what the user has made the default.
+        lambda: torch.ones(1, dtype=torch.float32, device="cpu").to_mkldnn(),
         built[1] if built else None,
     )
 

@@ -218,7 +218,7 @@ def open_all(attributes: bytes, threads: Sequence[int], pages: int) -> list[Even
     what a user may lock in memory is limited; where that is too much, the last get less.
 
     Raises:
-        OSError: Not even one can be had.
+        OSError: One of them cannot be had, however small; none is left open.
     """
     events: list[Event] = []
     try:
@@ -226,7 +226,7 @@ def open_all(attributes: bytes, threads: Sequence[int], pages: int) -> list[Even
             share = pages if not events else max(pages // 8, 1)
             if event := _open_as_large_as_possible(attributes, thread, share):
                 events.append(event)
-    except OSError:
+    except BaseException:  # nothing else frees what they hold
         for event in events:
             event.close()
         raise

@@ -159,6 +159,15 @@ def test_pytorchs_primitives_are_seen(
     assert capfd.readouterr().out == "before\nafter\n"
 
 
+def test_what_the_user_made_the_default_is_no_hindrance(net: Any, images: Any) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        records = observed(net, images, OneDnn())
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert OneDnn().spans(records).height
+
+
 def test_nothing_is_printed_or_recorded_outside_of_a_visit(
     net: Any, images: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
