@@ -323,6 +323,7 @@ def test_a_script_gets_its_arguments_even_if_they_look_like_ours(
     out, err = capsys.readouterr()
     assert out == "['job.py', '--levels', 'x', '-o', 'y', '--']\n"
     assert "nothing was evaluated" in err
+    assert "(--levels, -o went to the script: what is for xsp stands before it)" in err
 
 
 @pytest.mark.usefixtures("layers")

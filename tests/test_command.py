@@ -72,7 +72,7 @@ def test_export_sends_spans_and_says_how_many(
     assert sorted(names(running)) == ["aten::conv2d", "conv Conv2d", "predict"]
     said = capsys.readouterr().err
     assert f"3 of 3 spans to {url}" in said
-    assert "in Jaeger: http://127.0.0.1:16686/trace/" in said
+    assert "the trace's id is " in said  # not on Jaeger's own port: who knows where its pages are
 
 
 def test_a_port_that_makes_no_sense_stops_no_export(
@@ -87,6 +87,14 @@ def test_only_on_this_machine_is_it_surely_jaeger(capsys: Said) -> None:
     for host, said in (("[::1]", "in Jaeger: http://[::1]:"), ("far", "if that is Jaeger: ")):
         command._say(Delivery(1, 1, 0, f"otlp://{host}:4317", "ab"), as_json=False)
         assert said in capsys.readouterr().err
+
+
+def test_another_port_of_its_pages_is_told_by_a_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    monkeypatch.setenv("XSP_JAEGER_UI_PORT", "26686")
+    command._say(Delivery(1, 1, 0, "otlp://127.0.0.1:24317", "ab"), as_json=False)
+    assert "in Jaeger: http://127.0.0.1:26686/trace/ab" in capsys.readouterr().err
 
 
 def test_export_says_the_counts_as_json(
@@ -110,7 +118,7 @@ def test_destination_comes_from_the_variables(
 
 
 def test_spans_over_the_budget_are_cut_unless_all_are_wanted(
-    tmp_path: Path, server: tuple[Server, str]
+    tmp_path: Path, server: tuple[Server, str], capsys: Said
 ) -> None:
     many = samples.pipeline("step", *(samples.op("aten::add") for _ in range(2_100)))
     saved = str(samples.trace(many).save(tmp_path / "many.xsp"))
@@ -120,6 +128,8 @@ def test_spans_over_the_budget_are_cut_unless_all_are_wanted(
         assert cli.run(["export", saved, "--to", url, *options]) == cli.OK
         sent = names(running)
         assert len(sent) == expected if expected == 2_101 else len(sent) <= expected
+        told = f"{len(sent):,} spans stand for the trace's 2,101" in capsys.readouterr().err
+        assert told == (len(sent) < 2_101)
 
 
 def test_full_and_a_number_exclude_each_other(saved: str, capsys: Said) -> None:
@@ -164,7 +174,7 @@ def test_refused_spans_are_spooled_and_sent_later_under_the_same_ids(
         assert cli.run(["export", saved, "--to", url]) == 4
         (first,) = running.requests
     said = capsys.readouterr().err
-    assert "3 of 3 spans were not accepted" in said
+    assert "3 of 3 spans not accepted" in said
     assert "xsp export --spool" in said
     (spooled,) = own_spool.iterdir()
     assert str(spooled) in said

@@ -56,6 +56,16 @@ def test_without_calls_or_operators_nothing_is_claimed(root: Node) -> None:
     assert "library calls:" not in headline(frame(root), {})
 
 
+def test_a_share_that_cannot_be_is_not_claimed() -> None:
+    noisy = pipeline("predict", op("aten::mm", call("SGEMM", 300), own_ns=0))
+    spans = frame(noisy).with_columns(
+        latency_ns=pl.when(pl.col("kind") == "op").then(100.0).otherwise("latency_ns")
+    )
+    said = headline(spans, {})
+    assert "library calls: longer than the operators around them" in said
+    assert "300 %" not in said
+
+
 def test_what_is_left_is_listed_by_operator() -> None:
     found = unexplained(frame(TREE))
     assert found.select("name", "count", "own_ns", "call_ns", "rest_ns").rows() == [

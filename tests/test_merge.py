@@ -444,7 +444,7 @@ def test_a_parent_whose_operators_cost_far_more_is_named() -> None:
         if name == "aten::mkldnn" and i < 30:
             tree.cost_ns[i] = 400_000
     runs, _ = Machine(tree, Noise(jitter=0.001, span_jitter=0.001)).measure(20)
-    assert "us elsewhere" in message(merge(runs), "share-outlier")
+    assert "µs elsewhere" in message(merge(runs), "share-outlier")
 
 
 @pytest.mark.parametrize("statistic", ["median", "mean", "min"])

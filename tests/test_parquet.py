@@ -124,6 +124,7 @@ def test_missing_file_is_pythons_own_error(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b"PAR", "is not a trace"),
+        (b"PK\3\4" + b"\0" * 100, "is a recording: xsp.testing.replay"),
         (b"PAR1", "ends too early"),
         (b"PAR1PAR1", "ends too early"),
         (b"PAR1" + b"\0" * 60 + b"PAR1", "is damaged"),

@@ -61,6 +61,10 @@ def test_warming_up_counts_only_where_there_is_nothing_else() -> None:
     session.visit(Step(OP), call)
     session.visit(Step(LAYER, round=0), call)
     assert [(run.rung.name, run.round) for run in session.runs()] == [("op", -1), ("layer", 0)]
+    assert [problem.code for problem in session.problems] == ["cold-start"]
+    session.visit(Step(OP, round=0), call)
+    session.runs()
+    assert session.problems == ()  # for now it has been seen warm too
 
 
 def test_the_users_exception_passes_and_everything_is_disarmed() -> None:

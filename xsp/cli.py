@@ -131,7 +131,8 @@ Examples:
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Seconds of measuring after which it is enough.  [default: 20]",
+    help="Seconds of measuring after which it is enough; starting a process for each rung comes "
+    "on top.  [default: 20]",
 )
 @click.option(
     "--statistic",
@@ -322,10 +323,19 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
     except ExportError as error:
         code = _fail(str(error), code or _code_of(error))
     except (XspError, OSError) as error:
-        code = _fail(str(error), code or NOT_MEASURED)
+        code = _fail(f"{error}{_misplaced(spec)}", code or NOT_MEASURED)
     if isinstance(ending.error, KeyboardInterrupt):
         script.end_by_interrupt()
     return ending.code or code
+
+
+def _misplaced(spec: Spec) -> str:
+    """Return which of a script's arguments may have been meant for xsp."""
+    ours = {option for param in profile.params for option in param.opts if option.startswith("-")}
+    astray = [argument for argument in spec.arguments if argument in ours]
+    if not astray:
+        return ""
+    return f" ({', '.join(astray)} went to the script: what is for xsp stands before it)"
 
 
 def _as_json(trace: Trace) -> str:

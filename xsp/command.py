@@ -71,6 +71,14 @@ _JAEGER_EPILOG = """\b
 Examples:
   xsp jaeger                            then, in another terminal:
   xsp export resnet50.xsp
+
+\b
+Variables:
+  XSP_JAEGER                  the program, if it is not on the PATH
+  XSP_JAEGER_DATA             folder for the traces
+  XSP_JAEGER_UI_PORT          its pages; xsp export goes by it too
+  XSP_JAEGER_OTLP_GRPC_PORT, XSP_JAEGER_OTLP_HTTP_PORT
+                              where it takes traces
 """
 
 
@@ -193,7 +201,11 @@ def deliver(
     def export_to(destination: str | None) -> Delivery:
         sent = destination is None or "://" in destination
         with _patience() if sent else nullcontext():
-            return trace.export(destination, max_spans=most, runs=runs)
+            done = trace.export(destination, max_spans=most, runs=runs)
+        if done.sent < trace.spans.height and not as_json:
+            cut = f"{done.sent:,} spans stand for the trace's {trace.spans.height:,}"
+            click.echo(f"{cut}; --full takes all of them to {done.destination}", err=True)
+        return done
 
     _each(export_to, destinations, as_json=as_json)
 
@@ -275,10 +287,14 @@ def _page(done: Delivery) -> str:
     """Return where Jaeger shows what was sent, or why that cannot be said."""
     from xsp.errors import XspError  # noqa: PLC0415
     from xsp.export.endpoint import is_loopback  # noqa: PLC0415
-    from xsp.jaeger import UI  # noqa: PLC0415
+    from xsp.jaeger import OTLP_GRPC, OTLP_HTTP, UI  # noqa: PLC0415
 
-    host = urlsplit(done.destination).hostname or "localhost"
+    at = urlsplit(done.destination)
+    host = at.hostname or "localhost"
     shown = f"[{host}]" if ":" in host else host
+    usual = UI.variable in os.environ or at.port in (None, OTLP_GRPC.default, OTLP_HTTP.default)
+    if not usual:  # then neither are its pages where they usually are
+        return f"the trace's id is {done.trace_id}"
     where = "in Jaeger" if is_loopback(host) else "if that is Jaeger"
     try:
         return f"{where}: http://{shown}:{UI.number(os.environ)}/trace/{done.trace_id}"

@@ -14,7 +14,7 @@ from xsp.contrast import difference
 from xsp.ladder import Cost, Latencies, Step
 from xsp.level import Kind
 from xsp.observation import Observations, columns_of
-from xsp.quantity import counted
+from xsp.quantity import counted, duration
 from xsp.run import Run
 from xsp.structure import Structure, signatures
 from xsp.summary import bootstrap_interval, trimmed_mean
@@ -75,7 +75,7 @@ def _carries_overhead(evidence: Evidence) -> Problem | None:
         "carries-overhead",
         f"the latencies of {kinds} still carry overhead: there are no runs in which nothing "
         f"deeper was recorded (the outermost rung measured is {evidence.steps[0].name}); let "
-        "the plan finish, with more calls, replay=True or a larger budget",
+        "the plan finish, with more evaluations or a larger budget",
     )
 
 
@@ -245,9 +245,9 @@ def _prediction(evidence: Evidence) -> Problem | None:
         return None
     return Problem(
         "prediction",
-        f"the {deepest.name} runs less their overhead predict a bare latency that is "
-        f"{gap[0] / measured:+.1%} off the measured one ({measured / 1e6:.3f} ms): the overhead "
-        "of that rung is not fully understood",
+        f"the {deepest.name} runs, less what recording cost them, are {gap[0] / measured:+.1%} off "
+        f"what the model takes without a profiler ({duration(measured)}): the overhead of that "
+        "rung is not fully understood; more runs, or a quieter machine, would change that",
     )
 
 
@@ -264,9 +264,9 @@ def _share_outlier(evidence: Evidence) -> Problem | None:
             continue
         return Problem(
             "share-outlier",
-            f"recording one span on rung {step.name} costs {share[worst] / 1e3:.1f} us inside "
-            f"{spans.rows['name'][int(rows[worst])]}, but {cost.shares.pooled_ns / 1e3:.1f} us "
-            f"elsewhere; {len(rows)} such parents: the latencies inside them are less certain",
+            f"recording one {step.name} span costs {duration(float(share[worst]))} inside "
+            f"{spans.rows['name'][int(rows[worst])]}, but {duration(cost.shares.pooled_ns)} "
+            f"elsewhere: the latencies inside {counted(len(rows), 'such span')} are less certain",
         )
     return None
 
@@ -303,8 +303,8 @@ def _scaled(evidence: Evidence) -> Problem | None:
     names = _examples([str(spans.rows["name"][int(i)]) for i in over])
     return Problem(
         "scaled",
-        f"the children of {len(over)} spans sum to more than the span itself ({names}); they are "
-        "drawn shorter to fit, attributes.scaled_ns says by how much",
+        f"the children of {counted(len(over), 'span')} sum to more than the span itself ({names}); "
+        "they are drawn shorter to fit, attributes.scaled_ns says by how much",
     )
 
 

@@ -13,6 +13,7 @@ from xsp.explained import Coverage, coverage, unexplained
 from xsp.level import MEASURED
 from xsp.quantity import counted, duration, estimate, percent, printable
 
+_IMPOSSIBLE_PCT = 105.0
 _WORTH_SAYING, _MOST_NAMES = 0.01, 3  # of what no library call explains
 
 _WORDS = {
@@ -70,12 +71,17 @@ def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     if inexact:
         yield f"still with overhead: {', '.join(inexact)}"
     if found := coverage(spans):
-        share = f"{found.explained_pct:.0f} % of the operators' time{_rest(spans)}"
-        yield f"library calls: {share}{_astray(found)}"
+        yield f"library calls: {_explained(spans, found)}{_astray(found)}"
     if said := _devices(spans):
         yield said
     if missing := _missing(metadata):
         yield f"not measured: {', '.join(missing)}"
+
+
+def _explained(spans: pl.DataFrame, found: Coverage) -> str:
+    if found.explained_pct > _IMPOSSIBLE_PCT:  # each is measured in runs of its own
+        return "longer than the operators around them, so these are not known well enough to tell"
+    return f"{min(found.explained_pct, 100):.0f} % of the operators' time{_rest(spans)}"
 
 
 def _rest(spans: pl.DataFrame) -> str:

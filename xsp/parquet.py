@@ -14,6 +14,7 @@ from xsp.file import replacing
 _KEY = "xsp"
 _RUNS = "xsp.runs"
 _MAGIC = b"PAR1"
+_ZIP = b"PK\3\4"
 # Magic at both ends, and the length of the footer.
 _SMALLEST = 12
 
@@ -70,7 +71,10 @@ def _check_ends(path: Path, file: io.BufferedReader) -> None:
     file.seek(0)
     if size == 0:
         raise TraceFormatError(f"{path} is empty, not a trace: measure again and save it")
-    if file.read(4) != _MAGIC:
+    begin = file.read(4)
+    if begin == _ZIP:
+        raise TraceFormatError(f"{path} is a recording: xsp.testing.replay makes its trace")
+    if begin != _MAGIC:
         raise TraceFormatError(f"{path} is not a trace: open files that trace.save() wrote")
     file.seek(-min(size, 4), os.SEEK_END)
     if size < _SMALLEST or file.read(4) != _MAGIC:

@@ -219,12 +219,10 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             return
         reason = self._hazard()
         if reason is not None or dealer.last is None:
-            seen = counted(dealer.subjects.total(), "evaluation")
             dealer.session.problem(
                 "not-replayed",
-                f"{seen} were too few for the whole plan (which takes about "
-                f"{dealer.plan.fewest_evaluations} or more), and the last one was not "
-                f"repeated: {reason}. Latencies rest on few runs",
+                f"the plan was not completed: {_shortage(dealer)}; and the last evaluation was "
+                f"not repeated: {reason}",
             )
             return
         dealer.plan.repeatable = True
@@ -298,3 +296,11 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         collected = collected_by(dealer.session, self._selection, subject)
         collected = replace(collected, problems=(*collected.problems, *passed))
         return build([collected], self._settings)
+
+
+def _shortage(dealer: Dealer) -> str:
+    """Return why a plan that only the program can carry on was not completed."""
+    seen, fewest = dealer.subjects.total(), dealer.plan.fewest_evaluations
+    if seen < fewest:
+        return f"it takes about {fewest} evaluations or more, and there were {seen}"
+    return f"after {counted(seen, 'evaluation')} the model is not known as well as asked for yet"

@@ -172,6 +172,8 @@ def load(path: str | Path, providers: Iterable[Provider] | None = None) -> Recor
             return _read(archive, manifest, {provider.name: provider for provider in known})
     except TraceFormatError as error:
         raise TraceFormatError(f"{path}: {error}") from error
+    except FileNotFoundError as error:
+        raise TraceFormatError(f"there is no file {path}; xsp record makes one") from error
     except (*_DAMAGE, OSError, ValueError, KeyError, TypeError) as error:
         raise TraceFormatError(
             f"{path} is no recording of this version of xsp ({error}); xsp record makes one"

@@ -179,12 +179,25 @@ class Session:
         for key in self._counts:  # of the runs that there were when they were last asked for
             self._problems.pop(key, None)
         self._counts.clear()
+        self._note_cold_start(visits)
         runs = [run for batch in _batches(visits) for run in self._runs_of(batch)]
         for (code, who), counts in self._counts.items():
             noun, sentence = _COUNTED[code]
             said = ", ".join(f"{counted(n, noun)} of the {rung} runs" for rung, n in counts.items())
             self._problems[code, who] = Problem(code, sentence.format(said=said, who=who))
         return runs
+
+    def _note_cold_start(self, visits: Sequence[Visit]) -> None:
+        """Say which rungs were seen in the first evaluation alone, where others came later."""
+        self._problems.pop(("cold-start", ""), None)
+        cold = dict.fromkeys(visit.step.rung.name for visit in visits if not visit.step.counts)
+        if cold and any(visit.step.counts for visit in visits):
+            self._problems["cold-start", ""] = Problem(
+                "cold-start",
+                f"the {', '.join(cold)} rung was seen in the first evaluation alone, in which "
+                "libraries set themselves up: what it shows are the latencies of a cold start, "
+                "beside a model's that is warm; more evaluations would change that",
+            )
 
     @contextmanager
     def _armed(

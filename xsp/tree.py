@@ -62,7 +62,7 @@ def _wrapped(line: str, width: int, bullet: str = "") -> list[str]:
 def _footer(drawn: Outline) -> str:
     return (
         f"{counted(drawn.spans, 'span')} in {counted(len(drawn.rows), 'row')}: repeats are folded, "
-        "small ones summed up; trace.tree(rows=200) shows more"
+        "small ones summed up; trace.tree(rows=200) or xsp show --rows 200 shows more"
     )
 
 

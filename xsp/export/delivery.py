@@ -102,7 +102,7 @@ def why(result: Delivery, sender: Sender) -> str:
     """Return the numbers, the reasons and the remedies."""
     remedies = dict.fromkeys(remedy for remedy in sender.reasons.values() if remedy)
     return (
-        f"{result.sent - result.accepted:,} of {counted(result.sent, 'span')} were not accepted "
+        f"{result.sent - result.accepted:,} of {counted(result.sent, 'span')} not accepted "
         f"({result.accepted:,} accepted, {result.rejected:,} rejected, "
         f"{result.undelivered:,} not delivered): {result.destination} "
         f"{'; '.join(sender.reasons)}." + (f" Remedy: {'; '.join(remedies)}." if remedies else "")
@@ -120,7 +120,7 @@ def _kept(kept: spool_file.Writer, path: Path | None, endpoint: Endpoint, sender
     if path is None:
         return ""
     text = (
-        f"{counted(kept.spans, 'span')} are kept in {path}: `xsp export --spool` sends them, "
+        f"Kept in {path}: {counted(kept.spans, 'span')}. `xsp export --spool` sends what is kept, "
         "with --to to another place."
     )
     if sender.ambiguous:
