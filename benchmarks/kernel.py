@@ -8,7 +8,6 @@ on a GPU yet.
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,8 @@ import torch
 from table import percent, print_header, print_row
 from torch.profiler import ProfilerActivity, profile
 from transformers import GPT2Config, GPT2LMHeadModel
-from truth import statistic, time_bare
+from truth import time_bare
+from turns import take_turns
 
 from xsp import registry
 from xsp.level import Kind
@@ -98,22 +98,6 @@ def ways(work: Work) -> dict[str, Callable[[], list[float]]]:
     return {name: on(rungs[name]) for name in ("bare", "op", "kernel")} | {"torch": torch_profiler}
 
 
-def measure(work: Work, rounds: int) -> dict[str, float]:
-    """Return the bare latency in ns, and what each way of profiling adds to it."""
-    every, found = list(ways(work).items()), defaultdict(list)
-    for number in range(rounds + 1):
-        turn = number % len(every)
-        for name, way in every[turn:] + every[:turn]:
-            latencies = way()
-            if number:  # a profiler's first use in a process is not its usual one
-                found[name].append(statistic(latencies))
-    added = {
-        name: statistic([a - b for a, b in zip(values, found["bare"], strict=True)])
-        for name, values in found.items()
-    }
-    return added | {"bare": statistic(found["bare"])}
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -126,7 +110,7 @@ def main() -> None:
     print_row(HEADINGS, WIDTHS)
     for batch in chosen.batch:
         for name, work in works(batch).items():
-            found = measure(work, chosen.rounds)
+            found = take_turns(ways(work), chosen.rounds)
             bare = found["bare"]
             shares = [percent(found[way] / bare) for way in ("op", "kernel", "torch")]
             ratio = f"{found['kernel'] / found['torch']:.2f}"

@@ -8,16 +8,17 @@ evaluations, not that of arming. xsp's providers are armed by its own session.
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic_ns
 
 import torch
 from models import MODELS, QUICK, Case, make
 from table import percent, print_header, print_row
 from torch.profiler import ProfilerActivity, profile
-from truth import statistic, time_bare
+from truth import time_bare
+from turns import take_turns
 
 from xsp import registry
 from xsp.level import Kind
@@ -105,18 +106,8 @@ def measure(case: Case, *, quick: bool) -> dict[str, float]:
     evaluations = max(1, min(40, 20_000_000 // latency_ns))
     total_ns = (3 if quick else 30) * 1_000_000_000
     rounds = max(6, min(200, total_ns // (evaluations * latency_ns * 6)))
-    every, chunks = list(ways(case).items()), defaultdict(list)
-    for number in range(rounds + 1):
-        turn = number % len(every)
-        for name, way in every[turn:] + every[:turn]:
-            latencies = way(evaluations)
-            if number:  # a profiler's first use in a process is not its usual one
-                chunks[name].append(statistic(latencies))
-    added = {
-        name: statistic([a - b for a, b in zip(values, chunks["bare"], strict=True)])
-        for name, values in chunks.items()
-    }
-    return added | {"bare": statistic(chunks["bare"])}
+    every = {name: partial(way, evaluations) for name, way in ways(case).items()}
+    return take_turns(every, rounds)
 
 
 def report(case: Case, found: dict[str, float], counts: Counts) -> None:

@@ -21,6 +21,7 @@ from xsp.level import Kind, Level
 from xsp.packing import pack, unpack
 from xsp.provider import Evaluations, ModelCall, Records, Request
 from xsp.row import SpanRows, concat_rows
+from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework import torch_call
 from xsp_levels.framework.torch_call import is_module, module_call
 from xsp_levels.framework.torch_layer import LayerRecorder
@@ -71,16 +72,13 @@ class Torch:
         """Arm what `request` asks for; what disturbs most is armed first."""
         self._request = request
         pipeline = Kind.PIPELINE in request.kinds and not request.whole_model
-        try:
+        with undone_on_failure(self._disarm):
             self._start_operators(clock, request)
             if pipeline:
                 self._steps = StepRecorder()
                 self._steps.start(clock)
             if Kind.LAYER in request.kinds or pipeline:
                 self._start_layers(clock, request)
-        except BaseException:
-            self._disarm()
-            raise
 
     def stop(self) -> Records:
         """Disarm, and hand over what was recorded."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework.torch_fork import leave_children_unharmed
 from xsp_levels.framework.torch_stderr import vendor_silenced
 
@@ -51,12 +52,9 @@ class Recording:
             self._profile, self.one_thread = _profile(detail)
             primer = _unseen_memory() if detail else None
             _running.append(self)
-            try:
+            with undone_on_failure(self._disable):
                 self._profile.__enter__()
                 self._watch_for_rivals()
-            except BaseException:
-                self._disable()
-                raise
             # Releasing it makes PyTorch say here, where it is caught, what it says but once.
             del primer
 

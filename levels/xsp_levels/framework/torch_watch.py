@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from xsp.provider import Evaluations
+from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework.torch_call import Modes, TorchCall, module_call, subject
 from xsp_levels.framework.torch_layer import divert
 from xsp_levels.framework.torch_seam import (
@@ -130,11 +131,8 @@ class Watch:
         self._open, self._had_backward, self._had_step = True, False, False
         if self._evaluations is not None:
             self._evaluations.begin(call)
-        try:
+        with undone_on_failure(self._finish):
             result = call()
-        except BaseException:
-            self._finish()
-            raise
         self._extend()
         return result
 

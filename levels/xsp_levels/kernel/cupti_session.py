@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from xsp_levels.arming import undone_on_failure
 from xsp_levels.kernel.cupti_buffer import Buffers
 from xsp_levels.kernel.cupti_table import Table, gather, join, layout, walk
 
@@ -86,11 +87,8 @@ class Session:
         self._kept_before = buffers.missing
         self._held = contextlib.ExitStack()  # what CUPTI was asked for before recording
         self._enabled = contextlib.ExitStack()  # what it records
-        try:
+        with undone_on_failure(self.end):
             self._begin()
-        except BaseException:
-            self.end()
-            raise
 
     def _begin(self) -> None:
         cupti = self._cupti

@@ -23,6 +23,7 @@ from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import SpanRows
 from xsp_levels import stub, thread
+from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.cuda_call import calls
 from xsp_levels.library.cuda_log import Log, messages
 from xsp_levels.library.cuda_logger import (
@@ -108,12 +109,9 @@ class _Observed:
             return
         if self._log is None:
             self._log = Log()
-        try:
+        with undone_on_failure(self._disarm):
             for name, point in self.points:
                 self._point(name, point, self._log)
-        except BaseException:
-            self._disarm()
-            raise
 
     def stop(self) -> Records:
         """Put the loggers back, and hand over what was recorded."""

@@ -19,6 +19,7 @@ from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import SpanRows, concat_rows
 from xsp_levels import thread
+from xsp_levels.arming import undone_on_failure
 from xsp_levels.library import perf_event
 from xsp_levels.library.mkl_line import lines, unread, version
 from xsp_levels.library.mkl_row import call_rows, crowded
@@ -99,13 +100,10 @@ class Mkl:
     def start(self, clock: Clock, request: Request) -> None:
         """Switch the verbose mode on, into memory; what is not loaded yet is not seen."""
         self._disarm()
-        try:
+        with undone_on_failure(self._disarm):
             for library in loaded() if Kind.CALL in request.kinds else ():
                 if library.complete:
                     self._watches.append(Watch(library))
-        except BaseException:
-            self._disarm()
-            raise
 
     def stop(self) -> Records:
         """Switch it off, and hand over what was recorded."""

@@ -6,6 +6,7 @@ import os
 import weakref
 from dataclasses import dataclass
 
+from xsp_levels.arming import undone_on_failure
 from xsp_levels.library import perf_event
 from xsp_levels.library.mkl_verbose import Library, Recorder
 from xsp_levels.library.perf_event import Event, Hit
@@ -49,14 +50,11 @@ class Watch:
             self._events = perf_event.watch(library.printer, _PAGES)
         except OSError as error:
             self.refusal = perf_event.explain(error)
-        try:
+        with undone_on_failure(self._close):
             # Events first: a line must not be without its moment.
             for event in self._events:
                 event.enable()
             self._recorder.start()
-        except BaseException:
-            self._close()
-            raise
 
     def stop(self) -> tuple[Output, int]:
         """Stop, and return what was told, and how many moments were lost."""

@@ -22,6 +22,7 @@ from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import SpanRows, no_rows, span_rows
 from xsp_levels import thread
+from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.blas_flop import Work, work
 from xsp_levels.library.perf_event import explain, native_threads
 from xsp_levels.library.symbol import Place, exported, libraries, mappings
@@ -104,16 +105,13 @@ class OpenBlas:
         pythons = thread.names()
         # The calling one comes first, for which there is most room: it runs the model.
         threads = [number for number in native_threads() if number in pythons]
-        try:
-            for path in libraries(mappings()):
-                if _NAME.search(path) and (functions := exports(path)):
-                    self._probes.append(Probes(functions, threads))
-        except OSError as error:
-            self.stop()
-            raise OSError(explain(error)) from error
-        except BaseException:
-            self.stop()
-            raise
+        with undone_on_failure(self.stop):
+            try:
+                for path in libraries(mappings()):
+                    if _NAME.search(path) and (functions := exports(path)):
+                        self._probes.append(Probes(functions, threads))
+            except OSError as error:
+                raise OSError(explain(error)) from error
 
     def stop(self) -> Records:
         """Take the probes out, and hand over what was recorded."""

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.symbol import Place, mappings, place_of
 
 _SYSCALL = {"x86_64": 298, "aarch64": 241}
@@ -221,15 +222,11 @@ def open_all(attributes: bytes, threads: Sequence[int], pages: int) -> list[Even
         OSError: One of them cannot be had, however small; none is left open.
     """
     events: list[Event] = []
-    try:
+    with undone_on_failure(lambda: [event.close() for event in events]):
         for thread in threads:
             share = pages if not events else max(pages // 8, 1)
             if event := _open_as_large_as_possible(attributes, thread, share):
                 events.append(event)
-    except BaseException:  # nothing else frees what they hold
-        for event in events:
-            event.close()
-        raise
     return events
 
 
