@@ -9,9 +9,11 @@ import samples
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from xsp.attribute import ATTRIBUTES
 from xsp.errors import ExportError
 from xsp.export import Delivery
 from xsp.export.destination import MOST_SPANS
+from xsp.trace import Trace
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -29,6 +31,47 @@ def test_an_exporter_gets_the_trace() -> None:
     first = exporter.get_finished_spans()[0].get_span_context()
     assert first is not None
     assert done.trace_id == f"{first.trace_id:032x}"
+
+
+SAMPLES = {
+    "Boolean": True,
+    "Int64": 7,
+    "Float64": 0.5,
+    "String": "some",
+    "List(String)": ["a", ""],
+    "List(Int64)": [8, 2, 1],
+    "List(List(Int64))": [[1, 3], []],
+}
+
+
+def everything() -> Trace:
+    """Return a trace with every attribute that there is, and a span without any."""
+    spans = samples.trace(samples.resnet()).spans[:2]
+    dtypes = {one.name: eval(one.type, vars(pl)) for one in ATTRIBUTES}  # noqa: S307
+    values = [{one.name: SAMPLES[one.type] for one in ATTRIBUTES}, dict.fromkeys(dtypes)]
+    return Trace(
+        spans.with_columns(pl.Series("attributes", values, dtype=pl.Struct(dtypes))),
+        {"name": "everything", "problems": []},
+    )
+
+
+def test_every_attribute_that_there_is_can_be_exported() -> None:
+    exporter = InMemorySpanExporter()
+    everything().export(exporter)
+    root, child = exporter.get_finished_spans()
+    told = {name: root.attributes[name] for name in root.attributes or {}}
+    assert {one.exported for one in ATTRIBUTES} <= told.keys()
+    assert (told["xsp.grid"], told["xsp.input_shapes"]) == ("8, 2, 1", "1x3, -")
+    assert not {one.exported for one in ATTRIBUTES} & set(child.attributes or {})
+
+
+@pytest.mark.parametrize(
+    "name", ["all.jaeger.json", "all.otlp.json", "all.perfetto.json", "all.parquet"]
+)
+def test_every_attribute_that_there_is_can_be_written(tmp_path: Path, name: str) -> None:
+    done = everything().export(tmp_path / name)
+    assert done.accepted == 2
+    assert (tmp_path / name).stat().st_size > 1000
 
 
 def test_an_exporter_that_refuses_is_an_error_with_the_counts() -> None:
