@@ -58,9 +58,9 @@ class Played:
     roots: SpanRows
     rows: SpanRows
 
-    def correlate(self, seed: int = 0) -> Correlated:
+    def correlate(self, seed: int = 0, *, serial: bool = False) -> Correlated:
         shuffled = np.random.default_rng(seed).permutation(self.rows.height)
-        return correlate(self.roots, self.rows[shuffled])
+        return correlate(self.roots, self.rows[shuffled], serial=serial)
 
     def without(self, *made: int) -> Played:
         return Played(self.roots, self.rows.filter(~pl.col("attr.made").is_in(made)))
@@ -74,6 +74,7 @@ class Gpu:
         cost_ns: What recording one host span takes: half before it and half after it.
         noise: Relative standard deviation of every time.
         drain: Whether an evaluation waits for the devices before it ends.
+        blocking: Whether each launch waits for what it launched.
         seed: Of the noise.
     """
 
@@ -84,10 +85,11 @@ class Gpu:
         cost_ns: int = 0,
         noise: float = 0.0,
         drain: bool = True,
+        blocking: bool = False,
         seed: int = 0,
     ) -> None:
         self.model = tuple(model)
-        self.cost_ns, self.noise, self.drain = cost_ns, noise, drain
+        self.cost_ns, self.noise, self.drain, self.blocking = cost_ns, noise, drain, blocking
         self.random = np.random.default_rng(seed)
         self.kinds: frozenset[Kind] = EVERYTHING
         self.now = 1_000_000
@@ -163,6 +165,8 @@ class Gpu:
         end = begin + self._length(work.length_ns)
         if work.kind is not Kind.SYNC:
             self.free[queue] = end
+        if self.blocking:
+            self.now = max(self.now, end)
         if work.kind in self.kinds:
             row = self._row(work.kind, work.name, home=home, thread=None)
             row.update(start_ns=begin, end_ns=end, device=work.device, stream=work.stream)

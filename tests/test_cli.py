@@ -112,6 +112,8 @@ def test_completion_is_there_for_the_shells(shell: str) -> None:
         ("profile --batch 4 job.py", "--batch is not for a script"),
         ("profile --json job.py", "its standard output is its own"),
         ("profile --isolate job.py", "it runs once, as it is written"),
+        ("profile --serialised job.py", "a serialised run takes one of its own; give path.py"),
+        ("profile job.py:work --no-isolate --serialised", "leave one of the two out"),
         ("profile jop.py", "did you mean job.py?"),
         ("show nothing.xsp", "does not exist"),
         ("shwo", "No such command 'shwo'"),
@@ -187,14 +189,15 @@ def test_isolation_is_the_default_for_a_function(
 ) -> None:
     asked = []
 
-    def measured(spec: Any, settings: Any) -> Trace:
-        asked.append((spec.target, spec.batch, settings.runs))
+    def measured(spec: Any, settings: Any, *, serialised: bool) -> Trace:
+        asked.append((spec.target, spec.batch, settings.runs, serialised))
         return xsp.load(saved)
 
     monkeypatch.setattr(isolate, "measure", measured)
     target = write(WORK) + ":work"
     assert cli.run(["profile", target, "--batch", "3", "--runs", "7"]) == cli.OK
-    assert asked == [(target, 3, 7)]
+    assert cli.run(["profile", target, "--serialised"]) == cli.OK
+    assert asked == [(target, 3, 7, False), (target, None, None, True)]
 
 
 def test_an_interrupted_measurement_is_saved_and_has_its_code(
@@ -203,7 +206,7 @@ def test_an_interrupted_measurement_is_saved_and_has_its_code(
     trace = xsp.load(saved)
     problem = {"code": isolate.INTERRUPTED, "message": "the measurement was interrupted"}
     cut = Trace(trace.spans, {**trace.metadata, "problems": [problem]})
-    monkeypatch.setattr(isolate, "measure", lambda spec, settings: cut)
+    monkeypatch.setattr(isolate, "measure", lambda spec, settings, serialised: cut)
     assert cli.run(["profile", write(WORK) + ":work"]) == cli.INTERRUPTED
     assert (tmp_path / "work.xsp").exists()
 

@@ -9,6 +9,7 @@ import pytest
 
 from xsp.collected import Collected, build
 from xsp.errors import MeasurementError, TraceFormatError
+from xsp.heading import headline
 from xsp.level import Kind
 from xsp.origin import Origin
 from xsp.plan import settings_of
@@ -123,3 +124,49 @@ def test_documented_metadata_is_that_of_a_trace() -> None:
     documented = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
     trace = build([replace(some(), origin=CALLER)], settings_of(2))
     assert documented == [*trace.metadata]
+
+
+def serialised(scale: int = 3) -> Collected:
+    """Return what a serialised process collected: everything takes longer there."""
+    rungs = (Run(BARE, 100 * scale), Run(PIPELINE, 100 * scale, tree(scale)[:1]))
+    layers = tuple(Run(LAYER, 100 * scale, tree(scale), round=n) for n in range(3))
+    return replace(some(), runs=(*rungs, *layers), problems=(Problem("provider", "its own"),))
+
+
+def test_a_serialised_measurement_gives_latencies_of_its_own_and_no_other_number() -> None:
+    alone, both = build([some()], settings_of(2)), build([some()], settings_of(2), serialised())
+    both.check()
+    assert both.spans.drop("attributes").equals(alone.spans.drop("attributes"))
+    assert both.spans.unnest("attributes")["serialised_ns"].to_list() == [300, 150]
+    assert both.problems == alone.problems
+    assert both.runs.equals(alone.runs)
+    assert both.metadata["rungs"][:-1] == alone.metadata["rungs"]
+    last = dict(both.metadata["rungs"][-1])
+    assert (last.pop("rung"), last.pop("runs")) == ("serialised", 1)
+    assert last.pop("latency_ns") == 300
+    assert set(last.values()) == {None}
+    assert last.keys() < both.metadata["rungs"][0].keys()
+
+
+def test_a_span_that_is_not_there_and_a_launch_have_no_serialised_latency() -> None:
+    deepest = ladder({Kind.PIPELINE, Kind.LAYER, Kind.LAUNCH})[-1]
+    launched = rows("pipeline predict 0 100", "layer conv1 10 60", "launch go 20 30")
+    launched = launched.with_columns(parent=pl.Series([-1, 0, 1], dtype=pl.Int64))
+    other = launched.with_columns(name=pl.col("name").replace("conv1", "conv2"))
+
+    def collected(frame: pl.DataFrame) -> Collected:
+        return replace(some(), runs=(Run(deepest, 100, frame),))
+
+    same = build([collected(launched)], settings_of(2), collected(launched))
+    assert same.spans.unnest("attributes")["serialised_ns"].is_null().to_list() == [0, 0, 1]
+    changed = build([collected(launched)], settings_of(2), collected(other))
+    assert changed.spans.unnest("attributes")["serialised_ns"].is_null().to_list() == [0, 1, 1]
+
+
+def test_the_heading_says_what_the_model_takes_serialised() -> None:
+    trace = build([some()], settings_of(2), serialised())
+    assert " · with one thread: 300 ns" in headline(trace.spans, trace.metadata)
+    working = trace.spans.with_columns(device_ns=pl.lit(5.0))
+    assert " · with each kernel waited for: 300 ns" in headline(working, trace.metadata)
+    plain = build([some()], settings_of(2))
+    assert "with one thread" not in headline(plain.spans, plain.metadata)

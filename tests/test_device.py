@@ -15,8 +15,10 @@ from xsp import integrity
 from xsp.device import times_below
 from xsp.level import EXECUTIONS, Kind
 from xsp.merge import Merged, merge
-from xsp.run import Run, Rung
+from xsp.outline import outline
+from xsp.run import Run, Rung, ladder
 
+NO_DEVICE = frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP})
 WORKING = [kind.value for kind in EXECUTIONS]
 
 
@@ -204,3 +206,22 @@ def test_the_hosts_overhead_is_found_though_a_wait_for_the_device_hides_it() -> 
     assert "prediction" not in codes(result)
     share = result.rungs.filter(pl.col("rung") == "layer")["share_ns"][0]
     assert share == pytest.approx(900, rel=0.1)
+
+
+def test_what_the_host_waits_for_devices_is_told_apart_from_its_own_time() -> None:
+    device = Gpu(gpu.transformer(2), cost_ns=300)
+    runs = device.measure(4)
+    bare = [run for run in runs if run.rung.order == 0]
+    spans = merge(runs).spans
+    (wait, *others) = spans["attributes"].struct.field("device_wait_ns")
+    assert wait == bare[0].latency_ns - (bare[0].host_ns or 0) > 100_000
+    assert others == [None] * (spans.height - 1)
+    rows = outline(spans, rows=200).rows
+    own = {row.name: row.latency_ns for row in rows if row.kind == "own" and row.depth == 1}
+    assert own["waiting for devices"] == wait
+    assert sum(latency or 0.0 for latency in own.values()) <= spans["self_ns"][0]
+
+
+def test_without_a_device_nobody_waits_for_it() -> None:
+    spans = merge([Gpu(gpu.transformer(1)).run(rung) for rung in ladder(NO_DEVICE)]).spans
+    assert "device_wait_ns" not in spans["attributes"].struct.fields

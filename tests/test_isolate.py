@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -206,10 +207,10 @@ def test_no_folder_is_left_behind(
     assert list(folder.iterdir()) == []
 
 
-def interrupted(tmp_path: Path, spec: Spec, levels: str) -> tuple[int, str]:
+def interrupted(tmp_path: Path, spec: Spec, levels: str, *options: str) -> tuple[int, str]:
     """Start `xsp profile`, interrupt it once the file `ready` is there, and wait for it."""
     command = [sys.executable, "-m", "xsp.cli", "profile", spec.target, "--levels", levels]
-    command += ["--runs", "3", "-o", str(tmp_path / "kept.xsp")]
+    command += ["--runs", "3", "-o", str(tmp_path / "kept.xsp"), *options]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as one:
@@ -304,3 +305,217 @@ def test_measuring_here_tells_the_targets_exception_apart(write: Write) -> None:
         pytest.raises(TargetFailedError, match="ZeroDivisionError"),
     ):
         isolate.measure_here(write("1 / 0\n"), settings_of("model"))
+
+
+# The serialised measurement.
+
+NOTING = """
+variables = ("CUDA_LAUNCH_BLOCKING", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+with counter.with_name("variables").open("a") as file:
+    file.write(" ".join(os.environ.get(name, "-") for name in variables) + "\\n")
+"""
+
+
+def serialised_ns(trace: xsp.Trace) -> dict[str, float | None]:
+    """Return the field of each span, by path; empty where no span has it."""
+    spans = trace.spans.unnest("attributes")
+    if "serialised_ns" not in spans.columns:
+        return {}
+    return dict(spans.select("path", "serialised_ns").iter_rows())
+
+
+def rungs(trace: xsp.Trace) -> dict[str, dict[str, Any]]:
+    return {rung["rung"]: dict(rung) for rung in trace.metadata["rungs"]}
+
+
+@pytest.mark.usefixtures("two_rungs")
+def test_a_serialised_process_has_the_variables_and_climbs_the_whole_ladder(
+    tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in worker.SERIALISED:
+        monkeypatch.delenv(name, raising=False)
+    told: list[float] = []
+    spec = write(NOTING)
+    trace = isolate.measure(
+        spec, settings_of("model", runs=3, budget=3.0), told.append, serialised=True
+    )
+    trace.check()
+    assert (tmp_path / "variables").read_text().splitlines() == ["- - - -"] * 2 + ["1 1 1 1"]
+    assert told == sorted(told)
+    assert told[-1] == pytest.approx(1.0)
+    assert serialised_ns(trace) == {"work": rungs(trace)["serialised"]["latency_ns"]}
+    assert rungs(trace)["serialised"]["runs"] >= 3
+    assert trace.root.latency_ns != rungs(trace)["serialised"]["latency_ns"]
+    assert "with one thread: " in str(trace).replace("\n  ", " ")
+    assert trace.runs["rung"].unique().to_list() == ["pipeline"]
+    assert xsp.load(trace.save(tmp_path / "a.xsp")).spans.equals(trace.spans)
+
+
+@pytest.mark.usefixtures("two_rungs")
+def test_it_is_not_made_unasked_where_nothing_is_in_doubt(
+    tmp_path: Path, write: Write, settings: Settings
+) -> None:
+    trace = isolate.measure(write(""), settings)
+    assert processes(tmp_path) == 2
+    assert "serialised" not in rungs(trace)
+    assert serialised_ns(trace) == {}
+    assert "with one thread" not in str(trace)
+
+
+@pytest.mark.usefixtures("two_rungs")
+def test_it_has_the_part_of_one_rung_of_the_budget(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str | None, float]] = []
+
+    class Noting(worker.Worker):
+        def __init__(self, job: worker.Job, folder: Path) -> None:
+            asked.append((job.rung, round(job.settings.budget_s, 6)))
+            super().__init__(job, folder)
+
+    monkeypatch.setattr(isolate, "Worker", Noting)
+    monkeypatch.setattr(isolate, "rung_names", lambda settings: ["pipeline", "bare", "detail"])
+    isolate.measure(write(""), settings_of("model", runs=3, budget=3.25), serialised=True)
+    assert asked == [("pipeline", 1.0), ("bare", 1.0), ("detail", 0.25), (None, 1.0)]
+
+
+@pytest.mark.usefixtures("two_rungs")
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("", "the serialised run is missing: the target raised ValueError: not while blocking"),
+        ("def work():\n    ", "the serialised run is missing: the target raised ValueError"),
+    ],
+)
+def test_one_that_fails_costs_only_what_it_would_have_told(
+    write: Write, settings: Settings, where: str, said: str
+) -> None:
+    failing = "if 'CUDA_LAUNCH_BLOCKING' in os.environ: raise ValueError('not while blocking')\n"
+    trace = isolate.measure(write(where + failing), settings, serialised=True)
+    trace.check()
+    (problem,) = [p for p in trace.problems if p.code == "serialised-failed"]
+    assert problem.message.startswith(said)
+    assert serialised_ns(trace) == {}
+    assert "serialised" not in rungs(trace)
+    assert trace.root.latency_ns is not None
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_an_interrupt_while_it_is_made_keeps_the_rest(tmp_path: Path, write: Write) -> None:
+    hanging = "if 'CUDA_LAUNCH_BLOCKING' in os.environ:\n    hang()\n"
+    code, _ = interrupted(tmp_path, write(HANGING + hanging), "model", "--serialised")
+    assert code == 130
+    trace = xsp.load(tmp_path / "kept.xsp")
+    assert trace.problems[0].code == isolate.INTERRUPTED
+    assert "serialised" not in rungs(trace)
+    for name in ("processes", "helper"):
+        wait_until(partial(has_ended, int((tmp_path / name).read_text().split()[-1])))
+
+
+# A level that sees kernels, but not what launched them.
+DOUBT = """
+from xsp.level import Kind, Level
+from xsp.provider import Records
+from xsp.row import no_rows, span_rows
+
+class Doubt:
+    name, level, kinds = "doubt", Level.KERNEL, frozenset({Kind.KERNEL})
+    armed = None
+
+    def unavailable(self):
+        return None
+
+    def start(self, clock, request):
+        Doubt.armed, Doubt.seen = clock, []
+
+    def stop(self):
+        Doubt.armed = None
+        return Records(list(Doubt.seen))
+
+    def spans(self, records):
+        if not records.data:
+            return no_rows()
+        start, end = zip(*records.data)
+        names = {"kind": "kernel", "name": "gemm", "start_ns": start, "end_ns": end}
+        return span_rows({**names, "device": 0, "stream": 7})
+
+def launch():
+    if Doubt.armed is not None:
+        begin = Doubt.armed.now()
+        while (end := Doubt.armed.now()) < begin + 2_000:
+            pass
+        Doubt.seen.append((begin, end))
+"""
+
+LAUNCHING = """
+import doubt, xsp
+def work():
+    for name in ("first", "second"):
+        with xsp.span(name):
+            doubt.launch()
+"""
+
+
+@pytest.fixture
+def doubt(without_torch: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a level that leaves doubt where children look for one."""
+    (tmp_path / "hidden" / "doubt.py").write_text(DOUBT)
+    about = tmp_path / "hidden" / "doubt-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: doubt\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[xsp.levels]\ndoubt = doubt:Doubt\n")
+    monkeypatch.setattr(isolate, "rung_names", lambda settings: ["pipeline", "kernel"])
+
+
+@pytest.mark.usefixtures("doubt")
+def test_it_is_made_unasked_where_there_is_doubt_and_settles_it(
+    tmp_path: Path, write: Write
+) -> None:
+    settings = settings_of(("model", "kernel"), runs=3, budget=2.0)
+    trace = isolate.measure(write(LAUNCHING), settings)
+    trace.check()
+    assert processes(tmp_path) == 3
+    kernels = [path for path in trace.spans["path"] if "gemm" in path]
+    assert kernels == ["work/first/gemm", "work/second/gemm"]
+    codes = [problem.code for problem in trace.problems]
+    assert "settled" in codes
+    assert "no-launch" not in codes
+    assert "kernels may have belonged to" in trace.problems[codes.index("settled")].message
+    found = serialised_ns(trace)
+    assert {path for path, ns in found.items() if ns is None} == set(kernels)
+    assert set(found) - set(kernels) == {"work", "work/first", "work/second"}
+    assert "with each kernel waited for: " in " ".join(str(trace).split())
+
+
+@pytest.mark.usefixtures("doubt")
+def test_what_it_does_not_settle_stays_a_problem(write: Write) -> None:
+    more = "    if 'CUDA_LAUNCH_BLOCKING' in os.environ:\n        doubt.launch()\n"
+    settings = settings_of(("model", "kernel"), runs=3, budget=2.0)
+    trace = isolate.measure(write(LAUNCHING + more), settings)
+    assert {path for path in trace.spans["path"] if "gemm" in path} == {"work/gemm", "work/gemm#2"}
+    messages = {problem.code: problem.message for problem in trace.problems}
+    assert "settled" not in messages
+    assert messages["no-launch"].endswith("the serialised run does not show which")
+    assert serialised_ns(trace)["work/first"] is not None
+
+
+MODEL = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).eval()
+x = torch.ones(2, 8)
+def work():
+    with torch.no_grad():
+        return model(x)
+"""
+
+
+@pytest.mark.slow
+def test_a_models_spans_have_their_serialised_latency(write: Write) -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    trace = isolate.measure(write(MODEL), settings_of(2, runs=5, budget=10.0), serialised=True)
+    trace.check()
+    spans = trace.spans.unnest("attributes")
+    assert {"pipeline", "layer", "op"} <= set(spans["kind"])
+    assert spans["serialised_ns"].null_count() == 0
+    assert (spans["serialised_ns"] > 0).all()
+    assert not any(problem.code == "serialised-failed" for problem in trace.problems)

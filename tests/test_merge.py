@@ -394,13 +394,13 @@ def test_runs_beside_the_ladder_never_give_a_latency() -> None:
     spans = [("pipeline", "predict", 0, 1000, -1), ("layer", "conv", 100, 900, 0)]
     slow = [("pipeline", "predict", 0, 9000, -1), ("layer", "conv", 100, 8000, 0)]
     counters = hand_run(Rung(RUNGS[2].kinds, aside="counters"), slow)
-    bare = Run(Rung(frozenset(), aside="serial"), 9000)
+    bare = Run(Rung(frozenset(), aside="replayed"), 9000)
     runs = [Run(RUNGS[0], 1000), bare, hand_run(RUNGS[1], spans[:1]), counters]
     merged = merge([*runs, hand_run(RUNGS[2], spans)])
     assert latency(merged).tolist() == [1000, 800]
     assert merged.rungs["rung"].to_list() == [
         *("bare", "pipeline", "layer"),
-        *("serial", "counters"),
+        *("replayed", "counters"),
     ]
 
 

@@ -254,7 +254,7 @@ def test_a_kernel_without_a_launch_is_a_problem_of_its_own() -> None:
     kernel = {"kind": ["kernel"], "name": ["gemm"], "start_ns": [1_100], "end_ns": [1_200]}
     session = devices(span_rows({**kernel, "device": 0, "correlation_id": 5}))
     assert [problem.code for problem in session.problems] == ["no-launch"]
-    assert "no launch was seen of 1 kernel of the launch runs" in session.problems[0].message
+    assert "no launch was seen of 1 kernel of the kernel runs" in session.problems[0].message
 
 
 def test_a_launch_that_may_belong_to_two_layers_names_the_remedy() -> None:

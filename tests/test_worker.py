@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from xsp import registry, worker
 from xsp.collected import Collected
 from xsp.plan import settings_of
+from xsp.run import Run
+from xsp.session import Session
 from xsp.target import Spec
 from xsp.testing import FakeClock, FakeProvider
 
@@ -21,14 +25,21 @@ def spec(tmp_path: Path) -> Spec:
     return Spec(f"{tmp_path}/job.py:work")
 
 
-def process(tmp_path: Path, spec: Spec, rung: str, turns: bytes) -> tuple[int, list[float]]:
+def process(
+    tmp_path: Path,
+    spec: Spec,
+    rung: str | None,
+    turns: bytes,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[int, list[float]]:
     """Run the process's part in this one, with turns given beforehand and a fake provider."""
     listen, speak = os.pipe()
     wait, ask = os.pipe()
     os.write(ask, turns)
     os.close(ask)
     settings = settings_of(2, runs=3, budget=1.0)
-    worker.Job(spec, settings, rung).save(tmp_path / "job.json", speak, wait)
+    job = worker.Job(spec, settings, rung, environment)
+    job.save(tmp_path / "job.json", speak, wait)
     with registry.only(FakeProvider(FakeClock())), os.fdopen(listen) as said:
         code = worker.main(str(tmp_path / "job.json"), str(tmp_path))
         os.close(speak)
@@ -44,6 +55,29 @@ def test_it_saves_what_it_collected(tmp_path: Path, spec: Spec) -> None:
     assert told[0] == 0.0
     assert told == sorted(told)
     assert told[-1] == 1.0
+
+
+def test_without_a_rung_it_climbs_the_whole_ladder(tmp_path: Path, spec: Spec) -> None:
+    assert process(tmp_path, spec, None, GO * 1000)[0] == 0
+    names = {run.rung.name for run in Collected.load(tmp_path / "runs").runs}
+    assert names == {"bare", "pipeline", "layer", "detail"}
+
+
+@pytest.mark.parametrize("serial", [False, True])
+def test_time_tells_what_caused_a_kernel_only_in_a_job_that_has_the_host_wait(
+    tmp_path: Path, spec: Spec, monkeypatch: pytest.MonkeyPatch, serial: bool
+) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")  # the user's own is not ours
+    asked: list[bool] = []
+
+    def runs(self: Session, *, serial: bool = False) -> list[Run]:
+        asked.append(serial)
+        return []
+
+    monkeypatch.setattr(Session, "runs", runs)
+    environment = worker.SERIALISED if serial else {}
+    process(tmp_path, spec, None, GO * 1000, environment)
+    assert asked == [serial]
 
 
 @pytest.mark.parametrize("ending", [STOP, b""])

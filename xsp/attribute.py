@@ -23,6 +23,7 @@ _OP = (Kind.OP,)
 _FRAMEWORK = (Kind.LAYER, Kind.OP)
 _CALL = (Kind.CALL,)
 _ALLOCATING = (Kind.LAYER, Kind.OP, Kind.LAUNCH)
+_HOST = (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL)
 _ALL = tuple(Kind)
 
 
@@ -86,6 +87,20 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Float64",
         "ns",
         "By how much the children's latencies exceed the span's own, and were shrunk to be drawn.",
+    ),
+    Attribute(
+        "serialised_ns",
+        _HOST,
+        "Float64",
+        "ns",
+        "Latency where the host waits for each kernel, and libraries use one thread.",
+    ),
+    Attribute(
+        "device_wait_ns",
+        (Kind.PIPELINE,),
+        "Float64",
+        "ns",
+        "What of the latency was nothing but waiting for devices at its end; on the root only.",
     ),
     Attribute(
         "error",
@@ -274,6 +289,27 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute(
         "graph_node", (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET), "Int64", "", "Number of that node."
+    ),
+    Attribute(
+        "captured_node",
+        (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET),
+        "Int64",
+        "",
+        "Number that the node had when it was captured; null where nobody saw that.",
+    ),
+    Attribute(
+        "created_nodes",
+        (Kind.LAUNCH,),
+        "List(Int64)",
+        "",
+        "Numbers of the nodes that the call captured into a CUDA graph.",
+    ),
+    Attribute(
+        "replayed",
+        (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL),
+        "Boolean",
+        "",
+        "Whether it stands for what it was when a CUDA graph was captured, on the device.",
     ),
     Attribute(
         "external_id",

@@ -90,6 +90,7 @@ _PROFILE_EPILOG = """\b
 Examples:
   xsp profile torchvision:resnet50 --batch 8
   xsp profile timm:vit_base_patch16_224 --train -o vit-training.xsp
+  xsp profile torchvision:resnet50 --levels 4 --device cuda --serialised
   xsp profile transformers:bert --levels framework --budget 60
   xsp profile transformers:AutoModelForCausalLM:gpt2 --json > gpt2.json
   xsp profile predict.py:run
@@ -146,6 +147,12 @@ Examples:
     default=None,
     help="A fresh process for each rung.  [default: --isolate; a script runs once, in one process]",
 )
+@click.option(
+    "--serialised",
+    is_flag=True,
+    help="A process more, in which the host waits for each kernel and libraries use one thread: "
+    "latencies of their own, and what caused what.  [default: only where that is in doubt]",
+)
 @output_option("Where to save the trace.  [default: NAME.xsp; with --json: nowhere]")
 @click.option("--json", "as_json", is_flag=True, help="Print the spans as JSON, not the tree.")
 @timeline_option
@@ -166,7 +173,7 @@ def profile(target: str, arguments: tuple[str, ...], **options: Any) -> int:
     _check_usage(spec, options)
     if spec.kind == "script":
         return _profile_script(spec, settings, options)
-    trace = _measure(spec, settings, isolate=options["isolate"] is not False)
+    trace = _measure(spec, settings, options)
     shown = _shown(trace, options)
     try:
         saved = _save(trace, spec, options)
@@ -267,6 +274,11 @@ def _check_usage(spec: Spec, options: dict[str, Any]) -> None:
                 f"{spec.target} takes no arguments of its own, and here are "
                 f"{' '.join(spec.arguments)!r}; only scripts do"
             )
+        if options["serialised"] and options["isolate"] is False:
+            raise click.UsageError(
+                "--serialised takes a process that begins with CUDA_LAUNCH_BLOCKING=1, and with "
+                "--no-isolate there is none but this: leave one of the two out"
+            )
         return
     for option, why in _NOT_FOR_SCRIPTS.items():
         if options[option]:
@@ -279,15 +291,19 @@ _NOT_FOR_SCRIPTS = {
     "device": "it chooses its device itself",
     "train": "it trains if it is written so, and its steps are found",
     "isolate": "it runs once, as it is written; give path.py:function to measure a part of it",
+    "serialised": "it runs once, in one process, and a serialised run takes one of its own; give "
+    "path.py:function to measure a part of it",
     "as_json": "its standard output is its own; use -o FILE, then xsp show --json FILE",
 }
 
 
-def _measure(spec: Spec, settings: Settings, *, isolate: bool) -> Trace:
-    from xsp import isolate as isolation  # noqa: PLC0415
+def _measure(spec: Spec, settings: Settings, options: dict[str, Any]) -> Trace:
+    from xsp import isolate  # noqa: PLC0415
 
     with target_failures(spec.target):
-        return (isolation.measure if isolate else isolation.measure_here)(spec, settings)
+        if options["isolate"] is False:
+            return isolate.measure_here(spec, settings)
+        return isolate.measure(spec, settings, serialised=options["serialised"])
 
 
 def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> int:

@@ -12,15 +12,20 @@ from typing import Any
 import polars as pl
 
 from xsp import __version__
+from xsp.caveat import DOUBTS, caveat, settled
 from xsp.errors import MeasurementError, TraceFormatError
 from xsp.level import MEASURED, Kind
 from xsp.merge import Merged, merge
 from xsp.origin import Origin
 from xsp.plan import Settings
 from xsp.run import Run, Rung
+from xsp.settle import Settled, settle
 from xsp.trace import FORMAT, Problem, Trace
 
 _ROWS, _FACTS = "rows.parquet", "runs.json"
+
+# Kinds of span that have a latency in a serialised run: what runs on the host, launches apart.
+_SERIALISED = [kind.value for kind in (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +92,18 @@ class Collected:
         )
 
 
-def build(collected: Sequence[Collected], settings: Settings) -> Trace:
+def build(
+    collected: Sequence[Collected], settings: Settings, serialised: Collected | None = None
+) -> Trace:
     """Return the trace that the runs of one or several processes make.
 
     Subject, environment and origin are those of the first.
+
+    Args:
+        collected: What each process collected.
+        settings: How it was measured.
+        serialised: What was collected where the host waited for each kernel; it settles
+            what is in doubt (`xsp.settle`), and gives `serialised_ns`, but no other number.
 
     Raises:
         MeasurementError: There is not a single run.
@@ -103,8 +116,47 @@ def build(collected: Sequence[Collected], settings: Settings) -> Trace:
             "there is not a single complete evaluation to make a trace of: the target raised, or "
             "was interrupted, before its first one ended; let it run longer"
         )
+    if serialised is None:
+        return _trace(collected, settings, runs)
+    found = settle(runs, serialised.runs)
+    plain = _trace(_told_anew(collected, found), settings, found.runs)
+    return _with_serialised(plain, build([serialised], settings))
+
+
+def _trace(collected: Sequence[Collected], settings: Settings, runs: Sequence[Run]) -> Trace:
     merged = merge(runs, statistic=settings.statistic)
     return Trace(merged.spans, _metadata(collected, merged, settings), merged.runs)
+
+
+def _told_anew(collected: Sequence[Collected], found: Settled) -> list[Collected]:
+    """Return what was collected, its doubts as they are after a serialised run."""
+    anew = {code for code in DOUBTS if code in found.done or code in found.left}
+    told = [
+        replace(one, problems=tuple(p for p in one.problems if p.code not in anew))
+        for one in collected
+    ]
+    problems = [settled(found.done)] if found.done else []
+    problems += [caveat(code, counts, serialised=True) for code, counts in found.left.items()]
+    return [replace(told[0], problems=(*problems, *told[0].problems)), *told[1:]]
+
+
+def _with_serialised(trace: Trace, there: Trace) -> Trace:
+    """Return the trace with the latencies that its spans have in a serialised measurement."""
+    latencies = there.spans.filter(pl.col("kind").is_in(_SERIALISED)).select(
+        "span_id", serialised_ns="latency_ns"
+    )
+    joined = trace.spans.join(latencies, on="span_id", how="left", maintain_order="left")
+    field = pl.col("attributes").struct.with_fields(serialised_ns="serialised_ns")
+    root = there.root
+    rung = dict.fromkeys(trace.metadata["rungs"][0]) | {
+        "rung": "serialised",
+        "runs": root.runs,
+        "latency_ns": root.latency_ns,
+        "latency_low_ns": root.latency_low_ns,
+        "latency_high_ns": root.latency_high_ns,
+    }
+    metadata = {**trace.metadata, "rungs": [*trace.metadata["rungs"], rung]}
+    return Trace(joined.with_columns(field).drop("serialised_ns"), metadata, trace.runs)
 
 
 def _metadata(collected: Sequence[Collected], merged: Merged, settings: Settings) -> dict[str, Any]:

@@ -15,12 +15,13 @@ import numpy as np
 import polars as pl
 
 from xsp.backward import derive_backward
+from xsp.blocking import waiting_rows
 from xsp.ending import end_with_launches
-from xsp.launch import attach, part_launched
+from xsp.launch import Launched, attach, part_launched
 from xsp.level import EXECUTIONS, Kind
 from xsp.location import settle_places
 from xsp.nesting import Integers, Placed, enclosing, sort_outside_in
-from xsp.row import SpanRows, concat_rows, orders
+from xsp.row import SpanRows, concat_rows, mark_doubtful, orders
 
 _EXECUTIONS = [kind.value for kind in EXECUTIONS]
 
@@ -32,9 +33,9 @@ class Correlated:
     Attributes:
         frames: One frame per root, in the order in which the roots were given: the
             rows with a column `parent` (index of the parent's row in this frame,
-            -1 for the root). The root comes first, parents come before their
-            children, otherwise rows are in the order of their start; what ran on a device
-            stands behind its launch.
+            -1 for the root), and `doubtful` where some row may as well have another. The
+            root comes first, parents come before their children, otherwise rows are in the
+            order of their start; what ran on a device stands behind its launch.
         orphans: How many rows inside a root's time found no parent on their own
             thread or device; they hang under the root. Pipeline spans, which may
             well run beside the root on another thread, are not counted.
@@ -55,7 +56,7 @@ class Correlated:
     contested: int = 0
 
 
-def correlate(roots: SpanRows, rows: SpanRows) -> Correlated:
+def correlate(roots: SpanRows, rows: SpanRows, *, serial: bool = False) -> Correlated:
     """Return the tree of every root, made of the rows that began, or were launched, in its time.
 
     A row's parent is the one that it states (`parent_id`; 0 is the root), wherever
@@ -68,6 +69,8 @@ def correlate(roots: SpanRows, rows: SpanRows) -> Correlated:
     Args:
         roots: Evaluations, of kind pipeline, one after the other in time.
         rows: Everything that providers saw in the meantime, in any order.
+        serial: Whether the host waited for each kernel. Then one without a launch lies in
+            what enclosed it in time (`xsp.blocking`).
 
     >>> from xsp.row import span_rows
     >>> roots = span_rows({"kind": ["pipeline"], "name": ["predict"],
@@ -87,15 +90,20 @@ def correlate(roots: SpanRows, rows: SpanRows) -> Correlated:
     by_time = _enclosing(placed)
     settled, parent = derive_backward(placed, _settle(placed, by_time))
     orphans = _orphans(placed, by_time, parent)
+    lost = orphans[placed.rows["kind"].gather(orphans).is_in(_EXECUTIONS).to_numpy()]
+    if serial:
+        around = waiting_rows(settled, lost)
+        parent[lost] = np.where(around < 0, parent[lost], around)
+        orphans, lost = (np.setdiff1d(rows, lost[around >= 0]) for rows in (orphans, lost))
     launched = attach(settled, parent, by_time, executions)
-    frames = _split(launched.placed, launched.parent)
+    frames = _split(launched, np.append(lost, launched.contested))
     return Correlated(
         frames=tuple(frames[i] for i in _inverse(in_time)),
         orphans=len(orphans),
         outside=roots.height + rows.height - len(placed) + launched.outside,
         ambiguous=ambiguous,
-        unlaunched=int(placed.rows["kind"].gather(orphans).is_in(_EXECUTIONS).sum()),
-        contested=launched.contested,
+        unlaunched=len(lost),
+        contested=len(launched.contested),
     )
 
 
@@ -205,9 +213,10 @@ def _orphans(placed: Placed, by_time: Integers, parent: Integers) -> Integers:
     return np.flatnonzero(unplaced & (placed.order > Kind.PIPELINE.order) & ~stated_root)
 
 
-def _split(placed: Placed, parent: Integers) -> list[pl.DataFrame]:
+def _split(launched: Launched, doubtful: Integers) -> list[pl.DataFrame]:
     """Return one frame per root, in time, with parents counted from its first row."""
-    rows = placed.rows
+    placed, parent = launched.placed, launched.parent
+    rows = mark_doubtful(placed.rows, doubtful)
     if not (_is_forward(parent) and _in_time(placed)):
         sequence = _outside_in(placed, parent)
         rows, parent = rows[sequence], _renumber(parent, sequence)

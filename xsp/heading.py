@@ -70,9 +70,12 @@ def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     ]
     if inexact:
         yield f"still with overhead: {', '.join(inexact)}"
-    if found := coverage(spans):
-        yield f"library calls: {_explained(spans, found)}{_astray(found)}"
+    host = spans.filter(pl.col("device").is_null())  # not what a graph replays of operators
+    if found := coverage(host):
+        yield f"library calls: {_explained(host, found)}{_astray(found)}"
     if said := _devices(spans):
+        yield said
+    if said := _serialised(spans, metadata):
         yield said
     if missing := _missing(metadata):
         yield f"not measured: {', '.join(missing)}"
@@ -111,6 +114,16 @@ def _devices(spans: pl.DataFrame) -> str:
     said = [f"{percent(part)} under {what}" for what, part in shares.items() if part is not None]
     said.append(f"{percent(found.nowhere)} unattributed")
     return f"device: {duration(spans['device_ns'][0])}, of its work {', '.join(said)}"
+
+
+def _serialised(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
+    """Return the model's latency in a serialised measurement, if there was one."""
+    rungs = metadata.get("rungs", ())
+    latency = next((one["latency_ns"] for one in rungs if one.get("rung") == "serialised"), None)
+    if latency is None:
+        return ""
+    what = "one thread" if spans["device_ns"][0] is None else "each kernel waited for"
+    return f"with {what}: {duration(latency)}"
 
 
 def _exactness(spans: pl.DataFrame) -> dict[str, dict[str, int]]:

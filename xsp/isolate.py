@@ -5,14 +5,15 @@ from __future__ import annotations
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
 import psutil
 
+from xsp.caveat import DOUBTS
 from xsp.clock import SystemClock
 from xsp.collected import Collected, build
 from xsp.errors import MeasurementError
@@ -22,7 +23,7 @@ from xsp.plan import Settings
 from xsp.progress import Enough, Progress, progress_bar
 from xsp.target import Spec, resolve
 from xsp.trace import Problem, Trace
-from xsp.worker import Failure, Job, Worker, attempt, collect_subject
+from xsp.worker import SERIALISED, Failure, Job, Worker, attempt, collect_subject
 
 INTERRUPTED = "interrupted"
 
@@ -30,20 +31,33 @@ _DETAIL_WEIGHT = 0.25  # such a rung is visited once: it needs little of the bud
 _ROOM = 0.8  # part of the free memory that several processes may fill
 
 
-def measure(spec: Spec, settings: Settings, progress: bool | Progress | None = None) -> Trace:
+def measure(
+    spec: Spec,
+    settings: Settings,
+    progress: bool | Progress | None = None,
+    *,
+    serialised: bool = False,
+) -> Trace:
     """Measure a target rung by rung, each in a fresh process, and return its trace.
 
     The processes take turns, visit by visit, so that drift hits all rungs alike.
     Where memory has no room for all of them, or on a device, they run one after
     the other. One that fails costs its rung, which becomes a problem of the trace.
     Ctrl-C ends the measurement with what there is, and the problem `interrupted`.
+
+    Where it stays open which span caused what, or on request, one more process climbs the
+    whole ladder serialised: the host waits for each kernel, and libraries use one thread.
+    It settles what it can, and gives `serialised_ns`. It has not run on a GPU yet.
+
     The trace's origin is this process's: it began here, inside the caller's span, and
     what spans the target opens while it is loaded in one child or another is its own.
 
     Args:
         spec: What to measure.
-        settings: How to measure; the budget is divided over the rungs.
+        settings: How to measure; the budget is divided over the rungs. A serialised
+            measurement has the part of one; unasked for, it comes on top.
         progress: As for `xsp.measure`.
+        serialised: Whether to measure serialised even where nothing is in doubt.
 
     Raises:
         UnknownTargetError: There is no such target.
@@ -52,29 +66,13 @@ def measure(spec: Spec, settings: Settings, progress: bool | Progress | None = N
         KeyboardInterrupt: Interrupted before the first rung was complete.
     """
     began = origin(SystemClock())
-    jobs = [Job(spec, share, rung) for rung, share in _shares(rung_names(settings), settings)]
-    workers: list[Worker] = []
-    interrupted = False
-    with (
-        progress_bar(progress, f"measuring {spec.name}") as tell,
-        _folder() as folder,
-        ExitStack() as stack,
-    ):
-        try:
-            _take_turns(jobs, folder, _Rotation(workers, len(jobs), tell), stack)
-        except KeyboardInterrupt:
-            interrupted = True
-            for worker in workers:
-                worker.stop()
-            for worker in workers:
-                worker.wait()
-        outcomes = {worker.job.rung: worker.outcome() for worker in workers}
-    done = [one for one in outcomes.values() if isinstance(one, Collected) and _has_spans(one)]
-    failures = {rung: one for rung, one in outcomes.items() if isinstance(one, Failure)}
-    if not done:
-        raise KeyboardInterrupt if interrupted else _total_failure(failures)
-    done = [replace(one, origin=began) for one in done]
-    return _with_problems(build(done, settings), _problems(failures, interrupted=interrupted))
+    with progress_bar(progress, f"measuring {spec.name}") as tell, _folder() as folder:
+        made = _make(spec, settings, folder, tell, serialised=serialised)
+    if not made.done:
+        raise KeyboardInterrupt if made.interrupted else _total_failure(made.failures)
+    done = [replace(one, origin=began) for one in made.done]
+    alone = made.serialised if isinstance(made.serialised, Collected) else None
+    return _with_problems(build(done, settings, alone), _problems(made))
 
 
 def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | None = None) -> Trace:
@@ -99,7 +97,9 @@ def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | Non
         raise outcome.error()
     if told.interrupted and not _has_spans(outcome):
         raise KeyboardInterrupt
-    return _with_problems(build([outcome], settings), _problems({}, interrupted=told.interrupted))
+    return _with_problems(
+        build([outcome], settings), _problems(_Made(interrupted=told.interrupted))
+    )
 
 
 class _Told:
@@ -134,11 +134,95 @@ def _interruptible(tell: Progress) -> Iterator[_Told]:
         signal.signal(signal.SIGINT, before)
 
 
-def _shares(rungs: Sequence[str], settings: Settings) -> Iterator[tuple[str, Settings]]:
-    """Yield every rung with its part of the budget."""
-    weights = [_DETAIL_WEIGHT if rung == "detail" else 1.0 for rung in rungs]
-    for rung, weight in zip(rungs, weights, strict=True):
-        yield rung, replace(settings, budget_s=settings.budget_s * weight / sum(weights))
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What the processes of a measurement left.
+
+    Attributes:
+        rungs: Of each rung's process what it collected, or why it has nothing.
+        serialised: The same of the serialised one; None if there was none.
+        interrupted: Whether Ctrl-C ended it.
+    """
+
+    rungs: Mapping[str, Collected | Failure] = field(default_factory=dict)
+    serialised: Collected | Failure | None = None
+    interrupted: bool = False
+
+    @property
+    def done(self) -> list[Collected]:
+        """What the rungs collected, where it is anything."""
+        found = [one for one in self.rungs.values() if isinstance(one, Collected)]
+        return [one for one in found if _has_spans(one)]
+
+    @property
+    def failures(self) -> dict[str, Failure]:
+        """Why rungs have nothing."""
+        return {rung: one for rung, one in self.rungs.items() if isinstance(one, Failure)}
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it is open which span caused what."""
+        return any(problem.code in DOUBTS for one in self.done for problem in one.problems)
+
+
+def _make(
+    spec: Spec, settings: Settings, folder: Path, tell: Progress, *, serialised: bool
+) -> _Made:
+    """Measure every rung, and once more serialised if that is asked for or there is doubt."""
+    shares = _shares(rung_names(settings), settings, more=serialised)
+    jobs = [Job(spec, share, rung) for rung, share in shares.items()]
+    part = len(jobs) / (len(jobs) + 1) if serialised else 1.0
+    made = _climb(jobs, folder, lambda done: tell(part * done))
+    if made.interrupted or not made.done or not (serialised or made.in_doubt):
+        return made
+    whole = max(shares.values(), key=lambda share: share.budget_s)
+    try:
+        alone = _serialised(
+            Job(spec, whole, None, SERIALISED), folder, lambda done: tell(part + (1 - part) * done)
+        )
+    except KeyboardInterrupt:
+        return replace(made, interrupted=True)
+    return replace(made, serialised=alone)
+
+
+def _shares(rungs: Sequence[str], settings: Settings, *, more: bool) -> dict[str, Settings]:
+    """Return every rung with its part of the budget; with `more` one part is left over."""
+    weights = {rung: _DETAIL_WEIGHT if rung == "detail" else 1.0 for rung in rungs}
+    whole = sum(weights.values()) + more
+    return {
+        rung: replace(settings, budget_s=settings.budget_s * weight / whole)
+        for rung, weight in weights.items()
+    }
+
+
+def _climb(jobs: Sequence[Job], folder: Path, tell: Progress) -> _Made:
+    """Return what the rungs' processes left."""
+    workers: list[Worker] = []
+    interrupted = False
+    with ExitStack() as stack:
+        try:
+            _take_turns(jobs, folder, _Rotation(workers, len(jobs), tell), stack)
+        except KeyboardInterrupt:
+            interrupted = True
+            for worker in workers:
+                worker.stop()
+            for worker in workers:
+                worker.wait()
+        outcomes = {str(worker.job.rung): worker.outcome() for worker in workers}
+    return _Made(outcomes, interrupted=interrupted)
+
+
+def _serialised(job: Job, folder: Path, tell: Progress) -> Collected | Failure:
+    """Return what a serialised process collected, or why it has nothing."""
+    with _working(job, folder / "serialised") as worker:
+        worker.hear()
+        while worker.turn():
+            tell(worker.fraction)
+        outcome = worker.outcome()
+    tell(1.0)
+    if isinstance(outcome, Collected) and not _has_spans(outcome):
+        return Failure("measurement", "not a single evaluation of it was complete")
+    return outcome
 
 
 def _take_turns(jobs: Sequence[Job], folder: Path, rotation: _Rotation, stack: ExitStack) -> None:
@@ -146,7 +230,7 @@ def _take_turns(jobs: Sequence[Job], folder: Path, rotation: _Rotation, stack: E
     for job in jobs:
         if job.rung == "detail":  # visited once: there is nothing to take turns with
             rotation.run()
-        worker = stack.enter_context(_working(job, folder / job.rung))
+        worker = stack.enter_context(_working(job, folder / str(job.rung)))
         rotation.workers.append(worker)
         worker.hear()
         if worker.failed_early:
@@ -203,12 +287,15 @@ def _total_failure(failures: dict[str, Failure]) -> Exception:
     return MeasurementError(f"no rung could be measured; on the first ({rung}): {failure.message}")
 
 
-def _problems(failures: dict[str, Failure], *, interrupted: bool) -> list[Problem]:
+def _problems(made: _Made) -> list[Problem]:
     problems = [
         Problem("rung-failed", f"the {rung} rung is missing: {failure.message}")
-        for rung, failure in failures.items()
+        for rung, failure in made.failures.items()
     ]
-    if interrupted:
+    if isinstance(made.serialised, Failure):
+        sentence = f"the serialised run is missing: {made.serialised.message}"
+        problems.append(Problem("serialised-failed", sentence))
+    if made.interrupted:
         sentence = "the measurement was interrupted: latencies rest on fewer runs than planned"
         problems.append(Problem(INTERRUPTED, sentence))
     return problems

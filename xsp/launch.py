@@ -33,14 +33,14 @@ class Launched:
             they stand behind it, in the order in which they were launched.
         parent: Index of each row's parent, -1 for roots.
         outside: How many rows were launched outside of every evaluation; they are left out.
-        contested: How many launches lie in two spans that overlap on one thread, and how
-            many rows of devices bear an id that launches in two places bear.
+        contested: Launches that lie in two spans that overlap on one thread, and rows of
+            devices that bear an id which launches in two places bear.
     """
 
     placed: Placed
     parent: Integers
-    outside: int = 0
-    contested: int = 0
+    outside: int
+    contested: Integers
 
 
 def part_launched(rows: SpanRows) -> tuple[SpanRows, SpanRows]:
@@ -78,8 +78,8 @@ def attach(placed: Placed, parent: Integers, by_time: Integers, executions: Span
     """
     launches = _launches(placed)
     if not len(launches):
-        return Launched(placed, parent, executions.height)
-    contested = _count_crossed(placed, by_time, launches[launches < len(by_time)])
+        return Launched(placed, parent, executions.height, launches)
+    contested = _crossed(placed, by_time, launches[launches < len(by_time)])
     if not executions.height:
         return Launched(placed, parent, 0, contested)
     outermost, home = _homes(placed, parent, launches)
@@ -89,7 +89,8 @@ def attach(placed: Placed, parent: Integers, by_time: Integers, executions: Span
     start = executions["start_ns"].to_numpy()
     kept = kept[np.lexsort((start[kept], node[kept], launch[kept]))]
     rows, launch = executions[kept], launch[kept]
-    contested += _count_shared(placed, launches, home[launches], launch)
+    shared = _shared(placed, launches, home[launches], launch)
+    contested = np.append(contested, len(placed) + shared)
     above = np.where(is_node[kept], outermost[launch], home[launch])
     widened = _append(placed, rows, outermost[launch])
     stated = _stated(placed, rows, placed.root[launch])
@@ -186,28 +187,28 @@ def _append(placed: Placed, rows: SpanRows, launch: Integers) -> Placed:
     )
 
 
-def _count_shared(placed: Placed, launches: Integers, home: Integers, launch: Integers) -> int:
-    """Count executions whose id is that of launches in several places of one evaluation."""
+def _shared(placed: Placed, launches: Integers, home: Integers, launch: Integers) -> Integers:
+    """Return executions whose id is that of launches in several places of one evaluation."""
     ids = placed.rows["correlation_id"].gather(launches)
     if ids.n_unique() == len(launches):
-        return 0
+        return launch[:0]
     known = pl.DataFrame({"id": ids, "root": placed.root[launches], "home": home})
     several = known.select(pl.col("home").n_unique().over("id", "root") > 1).to_series()
-    return int(np.count_nonzero(np.isin(launch, launches[several.to_numpy()])))
+    return np.flatnonzero(np.isin(launch, launches[several.to_numpy()]))
 
 
-def _count_crossed(placed: Placed, by_time: Integers, launches: Integers) -> int:
-    """Count launches that lie in two spans of which neither encloses the other.
+def _crossed(placed: Placed, by_time: Integers, launches: Integers) -> Integers:
+    """Return launches that lie in two spans of which neither encloses the other.
 
     Spans of one thread overlap so where coroutines take turns on it.
     """
     reach = _crossing_ends(placed, by_time)
     if not np.any(reach > _NEVER):
-        return 0
+        return launches[:0]
     for rows in list(generations(by_time))[1:]:
         reach[rows] = np.maximum(reach[rows], reach[by_time[rows]])
     around = by_time[launches]
-    return int(np.count_nonzero((around >= 0) & (reach[around] >= placed.end[launches])))
+    return launches[(around >= 0) & (reach[around] >= placed.end[launches])]
 
 
 def _crossing_ends(placed: Placed, by_time: Integers) -> Integers:

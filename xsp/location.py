@@ -5,7 +5,7 @@ that is coarser than ours. Two rules settle that for all such rows at once:
 
 * A row of a library call, or deeper, with neither thread nor device is on the thread
   that has an operator open at its time. Where several threads have, it is taken to be
-  on that of its evaluation, and counted; where none has, on that too.
+  on that of its evaluation, marked as doubtful and counted; where none has, on that too.
 * A row whose times are uncertain (`uncertainty_ns`) lies in the innermost row that
   encloses it but for that uncertainty, and is cut to fit. Rows that are certain are
   never moved.
@@ -20,7 +20,7 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.nesting import Integers, enclosing, sort_outside_in
-from xsp.row import SpanRows, concat_rows, orders
+from xsp.row import SpanRows, concat_rows, mark_doubtful, orders
 
 _NOBODY = -(1 << 62)  # thread of rows in an evaluation that knows none itself
 
@@ -66,8 +66,9 @@ def settle_places(roots: SpanRows, rows: SpanRows) -> tuple[SpanRows, int]:
     own = _own_threads(roots, rows)
     certain = np.append(~(loose | vague) & on_host, np.full(roots.height, True))
     asked = _ask(everything, own, loose=loose, vague=vague, certain=certain)
-    thread, ambiguous = _choose(asked, own, loose, np.append(order, orders(roots)))
-    return _fitted(rows, everything, asked, thread, loose, vague), ambiguous
+    thread, several = _choose(asked, own, loose, np.append(order, orders(roots)))
+    fitted = _fitted(rows, everything, asked, thread, loose, vague)
+    return mark_doubtful(fitted, several), len(several)
 
 
 def _own_threads(roots: SpanRows, rows: SpanRows) -> Integers:
@@ -123,14 +124,16 @@ def _skip(parent: Integers, known: int) -> Integers:
     return parent
 
 
-def _choose(asked: _Asked, own: Integers, loose: Integers, order: Integers) -> tuple[Integers, int]:
-    """Return the thread of each row, and how many rows might be on another as well."""
+def _choose(
+    asked: _Asked, own: Integers, loose: Integers, order: Integers
+) -> tuple[Integers, Integers]:
+    """Return the thread of each row, and which rows might be on another as well."""
     in_op = (asked.around >= 0) & (order[asked.around] >= Kind.OP.order)
     count = np.bincount(asked.row[in_op], minlength=len(loose))
     thread = own[: len(loose)].copy()
     sole = in_op & (count[asked.row] == 1) & loose[asked.row]
     thread[asked.row[sole]] = asked.thread[sole]
-    return thread, int(np.count_nonzero((count > 1) & loose))
+    return thread, np.flatnonzero((count > 1) & loose)
 
 
 def _fitted(

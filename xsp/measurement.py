@@ -156,9 +156,18 @@ def carry_out(plan: Plan, session: Session, call: ModelCall, tell: Progress) -> 
         )
 
 
-def collected_by(session: Session, selection: Selection, subject: str) -> Collected:
-    """Return what a session has collected, interpreted."""
-    runs = tuple(session.runs())
+def collected_by(
+    session: Session, selection: Selection, subject: str, *, serial: bool = False
+) -> Collected:
+    """Return what a session has collected, interpreted.
+
+    Args:
+        session: The session.
+        selection: What took part.
+        subject: What was measured, for people.
+        serial: Whether the host waited for each kernel.
+    """
+    runs = tuple(session.runs(serial=serial))
     return Collected(
         runs, session.problems, subject, selection.levels, describe(), origin=session.origin
     )

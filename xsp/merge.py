@@ -77,7 +77,11 @@ def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
     times = _timeline(structure, found)
     detail = [i for i, run in enumerate(seen.runs) if run.rung.detail]
     attributes = _attributes(structure, seen, detail, found, times)
-    spans = _spans(structure, found, times, _deepest(ladder, found, statistic), attributes)
+    deepest = _deepest(ladder, found, statistic)
+    if not np.all(np.isnan(deepest["device_ns"])):
+        wait = _wait(structure, steps, statistic)
+        attributes = attributes.struct.unnest().with_columns(wait).to_struct("attributes")
+    spans = _spans(structure, found, times, deepest, attributes)
     return Merged(
         spans,
         finding.problems(evidence, apart),
@@ -117,6 +121,7 @@ def _executions(structure: Structure, lane: Ints, latency: Floats) -> Executions
     while np.any(astray := ~structure.host[anchor]):
         anchor = np.where(astray, structure.parent[anchor], anchor)
     waits = (structure.rows["kind"].gather(rows) == Kind.SYNC.value).to_numpy()
+    waits |= structure.derived[rows]  # of what a graph replays: on no stream of its own
     measured = (structure.end_ns - structure.start_ns)[rows]
     length = np.rint(np.where(np.isnan(latency[rows]), measured, latency[rows])).astype(np.int64)
     return Executions(rows, anchor, launch >= 0, np.where(waits, -1, lane[rows]), length)
@@ -157,6 +162,18 @@ def _deepest(ladder: Ladder, found: Latencies, statistic: str) -> dict[str, Floa
         if device is None
         else summarise(device, statistic),
     }
+
+
+def _wait(structure: Structure, steps: Sequence[Step], statistic: str) -> pl.Series:
+    """Return what of the root's latency was nothing but waiting for devices at its end."""
+    step = _base(steps)
+    wait = float(summarise((step.root_ns - step.host_ns)[:, None], statistic)[0])
+    return pl.Series("device_wait_ns", [wait] + [None] * (len(structure.key) - 1), pl.Float64)
+
+
+def _base(steps: Sequence[Step]) -> Step:
+    """Return the rung that the root's latency is taken from."""
+    return next((step for step in steps if step.order == 0), steps[0])
 
 
 def _self_times(structure: Structure, latency: Floats) -> Floats:
@@ -207,8 +224,7 @@ def _filled(frame: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
 def _rungs(
     runs: Sequence[Run], steps: Sequence[Step], costs: Sequence[Cost], statistic: str
 ) -> pl.DataFrame:
-    base = next((step for step in steps if step.order == 0), steps[0])
-    without = float(summarise(base.root_ns[:, None], statistic)[0])
+    without = float(summarise(_base(steps).root_ns[:, None], statistic)[0])
     rows = []
     for step, cost in zip(steps, costs, strict=True):
         latency = float(summarise(step.root_ns[:, None], statistic)[0])

@@ -156,6 +156,7 @@ class _Builder:
         self._errors = shape.field(spans, "error")
         self._labels = spans.select("kind", label=pl.coalesce(self._classes, pl.col("name")))
         self._model_ns = self._root_ns()
+        self._wait_ns = shape.field(spans, "device_wait_ns", pl.Float64)[0] or 0.0
         self._least_ns = smallest * self._model_ns
         self._own_least_ns = max(smallest, 0.01) * self._model_ns
 
@@ -224,8 +225,7 @@ class _Builder:
         ]
         hidden = np.repeat(~shown, np.diff(bounds))
         children += self._summed(kids[:, hidden], most - len(children) - 1)
-        own = self._own(node)
-        children += [own] if own else []
+        children += self._own(node)
         # Opened, it would say no more than it does closed.
         return [] if all(child.kind in ("rest", "own") for child in children) else children
 
@@ -297,17 +297,27 @@ class _Builder:
         )
         return _Node(members, members, (name,), self._totals(members), "rest", len(members))
 
-    def _own(self, node: _Node) -> _Node | None:
-        """Return a span's own time, that of the whole chain, where it is worth a row."""
+    def _own(self, node: _Node) -> list[_Node]:
+        """Return a span's own time, that of the whole chain, as far as it is worth a row.
+
+        The root's is partly that of waiting for devices at its end.
+        """
         inside = self._tree.children(node.tails)
         own = node.totals["self_ns"]
         if node.tails is not node.members:
             inside = inside.ravel()[self._on_host[inside.ravel()]]
             own = node.totals["latency_ns"] - self._totals(inside)["latency_ns"]
-        if not own >= self._own_least_ns or own <= 0:
-            return None
-        totals = dict.fromkeys(_NUMBERS, float("nan")) | {"latency_ns": own}
-        return _Node(node.members, node.members, ("own time",), totals, "own", node.count)
+        wait = min(self._wait_ns, own) if int(node.members[0]) == 0 else 0.0
+        parts = {"own time": own - wait, "waiting for devices": wait}
+        return [
+            self._time_of(node, name, part)
+            for name, part in parts.items()
+            if part > 0 and part >= self._own_least_ns
+        ]
+
+    def _time_of(self, node: _Node, name: str, latency_ns: float) -> _Node:
+        totals = dict.fromkeys(_NUMBERS, float("nan")) | {"latency_ns": latency_ns}
+        return _Node(node.members, node.members, (name,), totals, "own", node.count)
 
     def _totals(self, rows: shape.Rows) -> dict[str, float]:
         return {name: _sum(values[rows]) for name, values in self._numbers.items()}

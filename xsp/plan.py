@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xsp.level import Level, LevelSet, parse_levels
+from xsp.level import Kind, Level, LevelSet, parse_levels
 from xsp.run import Rung
 from xsp.summary import bootstrap_interval, ranks_of, trimmed_mean
 
@@ -158,7 +158,7 @@ class Plan:
     def fewest_evaluations(self) -> int:
         """How many evaluations it takes at least, where every step is one; time aside."""
         rounds = self.settings.runs or FEWEST_ROUNDS
-        return 1 + rounds * len(self._timed) + len(self._untimed) + 1
+        return len(self._warming()) + rounds * len(self._timed) + len(self._untimed) + 1
 
     @property
     def fell_short(self) -> bool:
@@ -198,12 +198,17 @@ class Plan:
     def _warming(self) -> list[Step]:
         # A profiler's first use in a process can take seconds. What a program does by
         # itself is never thrown away, so its first evaluation shows all that can be
-        # seen: should it remain the only one, it is the trace.
-        steps = [Step(self._timed[-1])]
-        if self.repeatable:
-            bare = [Step(self._timed[0]) for _ in range(self.settings.warmup)]
-            steps = [*bare, *(Step(rung) for rung in self._timed[1:])]
-        return steps
+        # seen: should it remain the only one, it is the trace. On a device the first
+        # ones capture graphs, and what those replay later is known from then alone.
+        deepest = Step(self._timed[-1])
+        on_device = Kind.KERNEL in deepest.rung.kinds
+        first = [deepest] * (max(1, self.settings.warmup) if on_device else 1)
+        if not self.repeatable:
+            return first
+        if on_device:
+            return [*first, *(Step(rung) for rung in self._timed[:-1])]
+        bare = [Step(self._timed[0]) for _ in range(self.settings.warmup)]
+        return [*bare, *(Step(rung) for rung in self._timed[1:])]
 
     def _next_round(self) -> list[Step]:
         self._round += 1

@@ -41,7 +41,7 @@ class Recording:
     """What was recorded, uninterpreted.
 
     Attributes:
-        visits: Visits of rungs that count.
+        visits: Visits that count, and those that say what graphs hold (`Session.kept`).
         providers: All that took part, in their order.
         problems: What went wrong while it was recorded.
         subject: What was measured, for people.
@@ -123,7 +123,7 @@ def recording_of(
 ) -> Recording:
     """Return what a session has recorded so far."""
     return Recording(
-        visits=tuple(session.counting()),
+        visits=tuple(session.kept()),
         providers=session.providers,
         problems=session.problems,
         subject=subject,

@@ -36,6 +36,10 @@ ROW_SCHEMA: dict[str, Any] = {
 
 ATTRIBUTE = "attr."
 
+# Boolean, in the frames of correlation: whether a row may as well have another parent. Null or
+# not there: it may not.
+DOUBTFUL = "doubtful"
+
 # Rows that were recorded without an end: their launches end them, see `xsp.ending`.
 ENDED_BY_LAUNCH = (
     (pl.col("rung") == Kind.LAUNCH.value) & (pl.col("kind") != Kind.LAUNCH.value)
@@ -79,6 +83,22 @@ def concat_rows(frames: list[SpanRows]) -> SpanRows:
     if not frames:
         return no_rows()
     return pl.concat(frames, how="diagonal_relaxed")
+
+
+def mark_doubtful(rows: SpanRows, at: npt.NDArray[Any]) -> SpanRows:
+    """Return the rows with `DOUBTFUL` true at these indices, beside where it was already."""
+    if not len(at):
+        return rows
+    marked = is_doubtful(rows)
+    marked[at] = True
+    return rows.with_columns(pl.Series(DOUBTFUL, marked))
+
+
+def is_doubtful(rows: SpanRows) -> npt.NDArray[np.bool_]:
+    """Return which rows may as well have another parent."""
+    if DOUBTFUL not in rows.columns:
+        return np.zeros(rows.height, np.bool_)
+    return rows[DOUBTFUL].fill_null(value=False).to_numpy(writable=True)
 
 
 def orders(rows: SpanRows) -> npt.NDArray[np.int64]:

@@ -18,7 +18,7 @@ class Rung:
         kinds: Everything recorded on this rung; empty for the bare rung.
         detail: Whether costly attributes are recorded; such runs give no latency.
         aside: Name of a rung beside the ladder, visited once for what it tells and not for
-            how long anything took: kernels replayed for their counters, or one by one.
+            how long anything took: kernels replayed for their counters.
     """
 
     kinds: frozenset[Kind]
@@ -37,17 +37,15 @@ class Rung:
 
     @property
     def name(self) -> str:
-        """What the rung is called in files and tables: its deepest kind."""
+        """What the rung is called in files and tables: its deepest kind, or the best known."""
         if self.aside:
             return self.aside
         if self.detail:
             return "detail"
         if not self.kinds:
             return "bare"
-        return min(
-            (kind for kind in self.kinds if kind.order == self.order),
-            key=list(Kind).index,
-        ).value
+        kinds = [kind for kind in Kind if kind in self.kinds and kind.order == self.order]
+        return (Kind.KERNEL if Kind.KERNEL in kinds else kinds[0]).value
 
 
 def ladder(kinds: Iterable[Kind]) -> tuple[Rung, ...]:
@@ -55,6 +53,8 @@ def ladder(kinds: Iterable[Kind]) -> tuple[Rung, ...]:
 
     >>> [rung.name for rung in ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})]
     ['bare', 'pipeline', 'layer', 'op']
+    >>> ladder({Kind.LAUNCH, Kind.KERNEL, Kind.MEMCPY})[-1].name
+    'kernel'
     """
     kinds = frozenset(kinds)
     orders = sorted({kind.order for kind in kinds})

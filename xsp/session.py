@@ -14,8 +14,10 @@ from typing import Any
 
 import polars as pl
 
+from xsp.captured import captures, unseen, with_captured
+from xsp.caveat import caveat
 from xsp.clock import Clock, SystemClock
-from xsp.correlate import correlate
+from xsp.correlate import Correlated, correlate
 from xsp.level import Kind
 from xsp.ordered import place_by_order
 from xsp.origin import origin
@@ -27,32 +29,6 @@ from xsp.run import Run, Rung
 from xsp.trace import Problem
 
 _BATCH = 256  # evaluations that are correlated at once: enough to make it quick
-
-# Problems that are counted rung by rung: of what, and the sentence around the counts.
-_COUNTED = {
-    "dropped": ("record", "{who} lost {said}: what they stood for is missing, not zero"),
-    "orphans": (
-        "span",
-        "no parent was found on the thread of {said}; they hang under the root, and say nothing "
-        "of the layer that caused them",
-    ),
-    "no-launch": (
-        "kernel",
-        "no launch was seen of {said}, copies counted in; they hang under the root, and say "
-        "nothing of the layer that caused them",
-    ),
-    "ambiguous": (
-        "launch",
-        "{said} may belong to any of several spans that ran at one time; shown is the one that "
-        "began last. A run with CUDA_LAUNCH_BLOCKING=1 and OMP_NUM_THREADS=1 in the environment, "
-        "in which less runs at one time, lets one see which it is",
-    ),
-    "ambiguous-thread": (
-        "library call",
-        "{said} may belong to any of several threads, for the library does not tell which; they "
-        "are shown on the evaluation's own",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +149,47 @@ class Session:
         sure = {visit.step.rung for visit in self.visits if visit.step.counts}
         return [v for v in self.visits if v.step.counts or v.step.rung not in sure]
 
-    def runs(self) -> list[Run]:
-        """Return every evaluation that counts as a run, interpreted."""
-        visits = self.counting()
+    def kept(self) -> list[Visit]:
+        """Return the visits that count, and those of warming up that may say more.
+
+        Graphs are captured while a model warms up; what they replay is seen later.
+        """
+        sure = {id(visit) for visit in self.counting()}
+        return [v for v in self.visits if id(v) in sure or Kind.KERNEL in v.step.rung.kinds]
+
+    def runs(self, *, serial: bool = False) -> list[Run]:
+        """Return every evaluation that counts as a run, interpreted.
+
+        Args:
+            serial: Whether the host waited for each kernel; see `xsp.correlate`.
+        """
+        visits, warm = self.counting(), self._warm_frames(serial)
         for key in self._counts:  # of the runs that there were when they were last asked for
             self._problems.pop(key, None)
         self._counts.clear()
         self._note_cold_start(visits)
-        runs = [run for batch in _batches(visits) for run in self._runs_of(batch)]
+        runs = [run for batch in _batches(visits) for run in self._runs_of(batch, serial)]
         for (code, who), counts in self._counts.items():
-            noun, sentence = _COUNTED[code]
-            said = ", ".join(f"{counted(n, noun)} of the {rung} runs" for rung, n in counts.items())
-            self._problems[code, who] = Problem(code, sentence.format(said=said, who=who))
-        return runs
+            self._problems[code, who] = caveat(code, counts, who)
+        known = captures([*warm, *(run.rows for run in runs if run.rows is not None)])
+        self._note_unseen(unseen(runs, known))
+        return with_captured(runs, known)
+
+    def _warm_frames(self, serial: bool) -> list[pl.DataFrame]:
+        """Return the trees of evaluations that do not count, in which graphs may be captured."""
+        sure = {id(visit) for visit in self.counting()}
+        warm = [visit for visit in self.kept() if id(visit) not in sure]
+        return [frame for visit in warm for frame in self._trees([visit], serial).frames]
+
+    def _note_unseen(self, many: int) -> None:
+        self._problems.pop(("graph-unseen", ""), None)
+        if many:
+            self._problems["graph-unseen", ""] = Problem(
+                "graph-unseen",
+                f"{counted(many, 'node')} of CUDA graphs were captured before the measurement "
+                "began, so the operators and layers that they stand for are not known; measure a "
+                "function whose first call captures the graph",
+            )
 
     def _note_cold_start(self, visits: Sequence[Visit]) -> None:
         """Say which rungs were seen in the first evaluation alone, where others came later."""
@@ -262,7 +266,7 @@ class Session:
             )
             return None
 
-    def _runs_of(self, visits: Sequence[Visit]) -> Iterator[Run]:
+    def _runs_of(self, visits: Sequence[Visit], serial: bool) -> Iterator[Run]:
         """Yield the runs of visits of one rung, correlated all at once."""
         windows = [
             (visit, *window, waited)
@@ -272,33 +276,40 @@ class Session:
         rung = visits[0].step.rung
         frames: Sequence[SpanRows | None] = [None] * len(windows)
         if rung.kinds:
-            frames = self._frames(visits, rung)
+            found = self._trees(visits, serial)
+            self._note(visits, found)
+            frames = found.frames
         for (visit, begin, end, waited), frame in zip(windows, frames, strict=True):
             took = end - begin
             yield Run(rung, took, frame, round=visit.step.round, host_ns=took - waited)
 
-    def _frames(self, visits: Sequence[Visit], rung: Rung) -> Sequence[SpanRows]:
+    def _trees(self, visits: Sequence[Visit], serial: bool) -> Correlated:
         rows = [
             place_by_order(concat_rows([self._rows(visit, *kept) for kept in visit.records]))
             for visit in visits
         ]
-        found = correlate(concat_rows([_roots(visit) for visit in visits]), concat_rows(rows))
+        roots = concat_rows([_roots(visit) for visit in visits])
+        return correlate(roots, concat_rows(rows), serial=serial)
+
+    def _note(self, visits: Sequence[Visit], found: Correlated) -> None:
+        """Note what is missing from visits of one rung, or doubtful."""
+        rung = visits[0].step.rung
+        for provider, records in (kept for visit in visits for kept in visit.records):
+            for sentence in records.problems:
+                self.problem("provider", sentence)
+            self._count("dropped", rung, records.dropped, provider.name)
         self._count("orphans", rung, found.orphans - found.unlaunched)
         self._count("no-launch", rung, found.unlaunched)
         self._count("ambiguous", rung, found.contested)
         self._count("ambiguous-thread", rung, found.ambiguous)
-        return found.frames
 
     def _count(self, code: str, rung: Rung, many: int, who: str = "") -> None:
         if many:
             self._counts[code, who][rung.name] += many
 
     def _rows(self, visit: Visit, provider: Provider, records: Records) -> SpanRows:
-        rung = visit.step.rung
-        for sentence in records.problems:
-            self.problem("provider", sentence)
-        self._count("dropped", rung, records.dropped, provider.name)
-        rows = self._guard(provider, rung, "interpret its records", provider.spans, records)
+        rung, verb = visit.step.rung, "interpret its records"
+        rows = self._guard(provider, rung, verb, provider.spans, records)
         return self._with_own_ids(rows[0], provider) if rows else concat_rows([])
 
     def _with_own_ids(self, rows: SpanRows, provider: Provider) -> SpanRows:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import polars as pl
 
 from xsp.level import EXECUTIONS, Kind
+from xsp.row import ATTRIBUTE
 
 _EXECUTIONS = [kind.value for kind in EXECUTIONS]
+_CREATED = f"{ATTRIBUTE}created_nodes"  # of a launch that was captured: nothing is to start yet
 _ALWAYS = "LaunchKernel"  # in the names of calls that a kernel always comes of
 
 
@@ -43,8 +45,9 @@ def execution_counts(frames: Sequence[pl.DataFrame]) -> list[int]:
 
 
 def _counted(frame: pl.DataFrame) -> pl.DataFrame:
-    rows = frame.select(pl.col("kind").cast(pl.String), "name", "correlation_id")
-    known = rows.filter(pl.col("correlation_id").is_not_null())
+    captured = _CREATED if _CREATED in frame.columns else pl.lit(None).alias(_CREATED)
+    rows = frame.select(pl.col("kind").cast(pl.String), "name", "correlation_id", captured)
+    known = rows.filter(pl.col("correlation_id").is_not_null() & pl.col(_CREATED).is_null())
     worked = known.filter(pl.col("kind").is_in(_EXECUTIONS)).select("correlation_id").unique()
     launches = known.filter(pl.col("kind") == Kind.LAUNCH.value)
     idle = launches.join(worked, on="correlation_id", how="anti")

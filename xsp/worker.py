@@ -1,4 +1,4 @@
-"""A process that measures one rung when it is its turn: both ends of it.
+"""A process that measures one rung, or all of them, when it is its turn: both ends of it.
 
 `Worker` is the parent's end; `main` is what the process runs
 (`python -m xsp.worker JOB FOLDER`).
@@ -14,9 +14,9 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from xsp.errors import (
     UnknownTargetError,
     XspError,
 )
-from xsp.measurement import collect
+from xsp.measurement import collected_by, visit_all
 from xsp.plan import Settings
 from xsp.progress import Enough, Progress
 from xsp.script import without_own_frames
@@ -38,6 +38,12 @@ from xsp.target import Spec, Subject, resolve
 
 # One that has told nothing for so long hangs: no evaluation takes ten minutes.
 SILENCE_S = 600.0
+
+_BLOCKING = "CUDA_LAUNCH_BLOCKING"
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+# In a process that has these the host waits for each kernel, and libraries use one thread.
+SERIALISED = dict.fromkeys((_BLOCKING, *_THREADS), "1")
 
 _JOB, _FAILURE, _OUTPUT, _RUNS = "job.json", "failure.json", "output.txt", "runs"
 _LAST_LINES = 8
@@ -78,22 +84,30 @@ class Job:
     Attributes:
         spec: The target.
         settings: How to measure it.
-        rung: Name of the rung.
+        rung: Name of the rung; None for the whole ladder.
+        environment: Variables that its process has besides ours.
     """
 
     spec: Spec
     settings: Settings
-    rung: str
+    rung: str | None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def serial(self) -> bool:
+        """Whether the host waits for each kernel, because we have it so."""
+        return self.environment.get(_BLOCKING) == "1"
 
     def save(self, path: Path, speak: int, wait: int) -> None:
         """Write it, with the descriptors to speak and to wait on."""
         job: dict[str, Any] = {"spec": self.spec.to_json(), "settings": self.settings.to_json()}
-        job |= {"rung": self.rung, "speak": speak, "wait": wait}
+        rungs = None if self.rung is None else [self.rung]
+        job |= {"rungs": rungs, "serial": self.serial, "speak": speak, "wait": wait}
         path.write_text(json.dumps(job), encoding="utf-8")
 
 
 class Worker:
-    """One rung's process, which works only when it is its turn.
+    """A process that measures, and works only when it is its turn.
 
     It says how far it is after every visit, and then waits for one byte: `_GO`, or
     `_STOP` to save what there is and end.
@@ -112,7 +126,7 @@ class Worker:
         self._listen, speak = os.pipe()
         wait, self._ask = os.pipe()
         job.save(folder / _JOB, speak, wait)
-        self._process = _start(folder, speak, wait)
+        self._process = _start(folder, speak, wait, job.environment)
         os.close(speak)
         os.close(wait)
 
@@ -196,7 +210,9 @@ class Worker:
         os.close(self._ask)
 
 
-def _start(folder: Path, speak: int, wait: int) -> subprocess.Popen[bytes]:
+def _start(
+    folder: Path, speak: int, wait: int, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     # -P: a torch.py that happens to lie in the working directory must not be imported.
     safe = ["-P"] if sys.version_info >= (3, 11) else []
     command = [sys.executable, *safe, "-m", "xsp.worker", str(folder / _JOB), str(folder)]
@@ -206,6 +222,7 @@ def _start(folder: Path, speak: int, wait: int) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
             pass_fds=(speak, wait),
             start_new_session=True,  # Ctrl-C reaches the parent, which ends the child
         )
@@ -228,7 +245,7 @@ def _last_lines(path: Path) -> str:
 
 
 def main(job_path: str, directory: str) -> int:
-    """Measure one rung, as the process of a `Worker`.
+    """Measure what the job says, as the process of a `Worker`.
 
     Args:
         job_path: The job that the parent wrote.
@@ -262,7 +279,8 @@ def _collected(subject: Subject, job: dict[str, Any]) -> Collected:
         tell(0.0)  # the target is there
     except Enough:
         return Collected((), (), subject.name, {})
-    return collect_subject(subject, Settings.from_json(job["settings"]), [job["rung"]], tell)
+    settings = Settings.from_json(job["settings"])
+    return collect_subject(subject, settings, job["rungs"], tell, serial=job["serial"])
 
 
 def collect_subject(
@@ -270,12 +288,23 @@ def collect_subject(
     settings: Settings,
     rungs: Sequence[str] | None,
     progress: bool | Progress | None,
+    *,
+    serial: bool = False,
 ) -> Collected:
-    """Measure a resolved target in this process."""
+    """Measure a resolved target in this process.
+
+    Args:
+        subject: The target.
+        settings: How to measure it.
+        rungs: Names of the rungs to run beside the bare one; None for all.
+        progress: As for `xsp.measure`.
+        serial: Whether the host waits for each kernel in this process.
+    """
     with subject.mode():
-        return collect(
+        measured = visit_all(
             subject.function, subject.args, settings=settings, rungs=rungs, progress=progress
         )
+        return collected_by(*measured, serial=serial)
 
 
 def attempt(work: Callable[[], Any], *, early: bool) -> Any:

@@ -47,7 +47,7 @@ SAMPLES = {
 def everything() -> Trace:
     """Return a trace with every attribute that there is, and a span without any."""
     spans = samples.trace(samples.resnet()).spans[:2]
-    dtypes = {one.name: eval(one.type, vars(pl)) for one in ATTRIBUTES}  # noqa: S307
+    dtypes = {one.name: eval(one.type, vars(pl)) for one in ATTRIBUTES}
     values = [{one.name: SAMPLES[one.type] for one in ATTRIBUTES}, dict.fromkeys(dtypes)]
     return Trace(
         spans.with_columns(pl.Series("attributes", values, dtype=pl.Struct(dtypes))),

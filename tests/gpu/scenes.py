@@ -90,8 +90,28 @@ def _graph() -> torch.cuda.CUDAGraph:
 
 
 def graphed() -> None:
-    """The same blocks, replayed from a CUDA graph."""
+    """The same blocks, replayed from a CUDA graph, which the first call captures."""
     _graph().replay()
+
+
+@cache
+def _reduced() -> Any:
+    return torch.compile(_transformer()[0], mode="reduce-overhead")
+
+
+def reduced() -> torch.Tensor:
+    """The same blocks, compiled, and captured by PyTorch in one of the first calls."""
+    torch.compiler.cudagraph_mark_step_begin()
+    with torch.inference_mode():
+        result: torch.Tensor = _reduced()(_transformer()[1])
+    return result
+
+
+def forget() -> None:
+    """Have the next calls of `graphed` and `reduced` capture their graphs anew."""
+    _graph.cache_clear()
+    _reduced.cache_clear()
+    torch.compiler.reset()
 
 
 @cache
@@ -132,4 +152,4 @@ def many() -> None:
         x.add_(1.0)
 
 
-SCENES = (convolutions, attention, compiled, graphed, two_streams, training)
+SCENES = (convolutions, attention, compiled, graphed, reduced, two_streams, training)

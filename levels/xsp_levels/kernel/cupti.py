@@ -22,12 +22,13 @@ from xsp.level import Kind, Level
 from xsp.packing import pack, unpack
 from xsp.provider import Records, Request
 from xsp.row import SpanRows
-from xsp_levels import thread
+from xsp_levels import stub, thread
 from xsp_levels.kernel import cupti_library, inductor
 from xsp_levels.kernel.cupti_buffer import COUNT, Buffers
 from xsp_levels.kernel.cupti_clock import Alignment, Reading, align, read
 from xsp_levels.kernel.cupti_error import explain
-from xsp_levels.kernel.cupti_record import CuptiRecords, rows, untimed
+from xsp_levels.kernel.cupti_node import Lineage, NodeLog, created
+from xsp_levels.kernel.cupti_record import CuptiRecords, nodes_that_ran, rows, untimed
 from xsp_levels.kernel.cupti_session import Recorded, Session
 
 _UNTIMED = (
@@ -62,6 +63,8 @@ class Cupti:
         self._cupti: Any = None
         self._library: Any = None
         self._buffers: Buffers | None = None
+        self._nodes: NodeLog | None = None
+        self._lineage = Lineage()
         self._session: Session | None = None
         self._clock: Clock | None = None
         self._kinds: frozenset[Kind] = frozenset()
@@ -140,6 +143,7 @@ class Cupti:
         problems += (_ASTRAY.format(ms=astray / 1e6),) * (astray > _ASTRAY_NS)
         vague = alignment.error_ns
         problems += (_VAGUE.format(us=vague / 1e3),) * (vague > _VAGUE_NS)
+        self._lineage.learn(recorded.nodes)
         data = CuptiRecords(
             self._kinds,
             tables,
@@ -148,6 +152,8 @@ class Cupti:
             thread.names(),
             alignment,
             inductor.sources(recorded.texts.values()),
+            created(recorded.nodes),
+            self._lineage.captured(nodes_that_ran(tables)),
         )
         return Records(data, dropped=recorded.dropped + lost, problems=problems)
 
@@ -166,7 +172,11 @@ class Cupti:
     def _open(self, detail: bool) -> None:
         if self._buffers is None or self._buffers.worn:
             self._buffers = _room()
-        self._session = Session(self._cupti, self._library, self._buffers, detail=detail)
+        if self._nodes is None:
+            self._nodes = NodeLog(stub.address_of(self._library.cuptiGetGraphNodeId))
+        self._session = Session(
+            self._cupti, self._library, self._buffers, self._nodes, detail=detail
+        )
 
     def _calls(self, tables: Any) -> dict[tuple[str, int], str]:
         domains = self._cupti.CallbackDomain

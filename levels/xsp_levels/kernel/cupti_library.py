@@ -108,6 +108,7 @@ def library() -> ctypes.CDLL:
     """
     found = ctypes.CDLL(used(loaded().cupti), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     found.cuptiActivityRegisterCallbacks.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    found.cuptiSubscribe.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     found.cuptiActivityGetNextRecord.argtypes = (
         ctypes.c_void_p,
         ctypes.c_size_t,

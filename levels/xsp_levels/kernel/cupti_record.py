@@ -15,6 +15,7 @@ from xsp.level import Kind
 from xsp.row import SpanRows, concat_rows, no_rows, span_rows
 from xsp_levels import thread
 from xsp_levels.kernel.cupti_clock import Alignment
+from xsp_levels.kernel.cupti_launch import annotated, captured_by
 from xsp_levels.kernel.cupti_marker import range_rows
 from xsp_levels.kernel.cupti_table import Table
 from xsp_levels.kernel.inductor import Source
@@ -23,6 +24,7 @@ from xsp_levels.kernel.occupancy import Device, Launches, occupancy_pct
 
 Integers = npt.NDArray[np.int64]
 
+_WORK = ("kernel", "memcpy", "peer", "memset")  # tables of what keeps devices busy
 _NO_STREAM = 0xFFFFFFFF  # CUPTI_SYNCHRONIZATION_INVALID_VALUE
 # Suffixes that tell versions and default streams of the same call apart.
 _SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$")
@@ -41,7 +43,6 @@ _COPIES = (
     "PtoP",
 )
 _MEMORIES = ("unknown", "pageable", "pinned", "device", "array", "managed", "device static")
-_ALLOCATION, _RELEASE = 1, 2  # of CUpti_ActivityMemoryOperationType
 _SYNCS = ("synchronize", "event", "stream wait event", "stream", "context")
 
 
@@ -57,6 +58,8 @@ class CuptiRecords:
         threads: Identifiers of Python's threads, by the kernel's numbers.
         alignment: How CUPTI's time becomes ours.
         sources: Operators and nodes that Inductor generated kernels for, by their names.
+        created: `time`, `thread` and `node` of each node that was captured into a graph.
+        captured: The captured node that each node that ran comes from, where it is known.
     """
 
     kinds: frozenset[Kind]
@@ -66,6 +69,8 @@ class CuptiRecords:
     threads: Mapping[int, int] = field(default_factory=dict)
     alignment: Alignment = field(default_factory=Alignment)
     sources: Mapping[str, Source] = field(default_factory=dict)
+    created: Table = field(default_factory=dict)
+    captured: Mapping[int, int] = field(default_factory=dict)
 
 
 def rows(records: CuptiRecords) -> SpanRows:
@@ -85,8 +90,16 @@ def rows(records: CuptiRecords) -> SpanRows:
 
 def untimed(tables: Mapping[str, Table]) -> int:
     """Return how many kernels, copies and sets ran without CUPTI having a place for their time."""
-    found = (tables[name] for name in ("kernel", "memcpy", "peer", "memset") if name in tables)
+    found = (tables[name] for name in _WORK if name in tables)
     return sum(int(np.count_nonzero((t["start"] == 0) | (t["end"] == 0))) for t in found)
+
+
+def nodes_that_ran(tables: Mapping[str, Table]) -> set[int]:
+    """Return the nodes of graphs among what ran on devices."""
+    found = (tables[name] for name in _WORK if name in tables)
+    return {
+        node for t in found for node in np.unique(t["graph_node_id"][t["graph_id"] > 0]).tolist()
+    }
 
 
 def call_name(name: str) -> str:
@@ -104,9 +117,9 @@ def _launches(records: CuptiRecords) -> SpanRows:
     # A runtime call and the driver call inside of it are one call with one id.
     inner = driver["correlation_id"].is_in(runtime["correlation_id"].to_list())
     both = concat_rows([runtime, driver.filter(~inner)])
-    return _with_memory(
-        _with_overhead(_with_ids(both, records.tables), records.tables), records.tables
-    )
+    error_ns = records.alignment.error_ns
+    made = captured_by(both, records.created, records.threads, error_ns=error_ns)
+    return annotated(made, records.tables)
 
 
 def _launches_of(records: CuptiRecords, name: str) -> SpanRows:
@@ -138,7 +151,7 @@ def _kernels(records: CuptiRecords, launches: SpanRows) -> SpanRows:
             "kind": Kind.KERNEL.value,
             "name": [short_name(full[pointer]) for pointer in pointers],
             **_times(records, table),
-            **_place(table),
+            **_place(records, table),
             "attr.full_name": [full[pointer] for pointer in pointers],
             "attr.grid": _triples(table, "grid"),
             "attr.block": _triples(table, "block"),
@@ -165,7 +178,7 @@ def _copies(records: CuptiRecords, name: str) -> SpanRows:
             "kind": Kind.MEMCPY.value,
             "name": [f"memcpy {direction}" for direction in directions],
             **_times(records, table),
-            **_place(table),
+            **_place(records, table),
             "attr.transfer_bytes": table["bytes"].astype(np.int64),
             "attr.direction": directions,
             "attr.source": _worded(table["src_kind"], _MEMORIES),
@@ -183,7 +196,7 @@ def _sets(records: CuptiRecords) -> SpanRows:
             "kind": Kind.MEMSET.value,
             "name": "memset",
             **_times(records, table),
-            **_place(table),
+            **_place(records, table),
             "attr.transfer_bytes": table["bytes"].astype(np.int64),
             "attr.destination": _worded(table["memory_kind"], _MEMORIES),
         }
@@ -262,65 +275,13 @@ def _queue_delays(table: Table) -> pl.Series:
     return _absent(start - queued, (queued <= 0) | (queued > start))
 
 
-def _with_overhead(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
-    """Return launches with what CUPTI says that its own work cost within each."""
-    table = tables.get("overhead")
-    if table is None:
-        return frame
-    cost = pl.DataFrame(
-        {
-            "correlation_id": table["correlation_id"].astype(np.int64),
-            "attr.cupti_overhead_ns": (table["end"] - table["start"]).astype(np.int64),
-        }
-    )
-    sums = cost.group_by("correlation_id").agg(pl.col("attr.cupti_overhead_ns").sum())
-    return frame.join(sums, on="correlation_id", how="left", maintain_order="left")
-
-
-def _with_ids(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
-    """Return launches with the id that another tool or the framework pushed around each."""
-    table = tables.get("external")
-    if table is None:
-        return frame
-    ids = pl.DataFrame(
-        {
-            "correlation_id": table["correlation_id"].astype(np.int64),
-            "attr.external_id": table["external_id"].astype(np.int64),
-        }
-    ).unique("correlation_id", keep="last", maintain_order=True)
-    return frame.join(ids, on="correlation_id", how="left", maintain_order="left")
-
-
-def _with_memory(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
-    """Return launches with the device memory that each allocated or freed."""
-    table = tables.get("memory")
-    if table is None:
-        return frame
-    operation, size = pl.col("operation"), pl.col("size")
-    sums = (
-        pl.DataFrame(
-            {
-                "correlation_id": table["correlation_id"].astype(np.int64),
-                "operation": table["memory_operation_type"].astype(np.int64),
-                "size": table["bytes"].astype(np.int64),
-            }
-        )
-        .group_by("correlation_id")
-        .agg(
-            size.filter(operation == _ALLOCATION).sum().alias("attr.allocated_bytes"),
-            size.filter(operation == _RELEASE).sum().alias("attr.freed_bytes"),
-        )
-    )
-    return frame.join(sums, on="correlation_id", how="left", maintain_order="left")
-
-
 def _times(records: CuptiRecords, table: Table) -> dict[str, Integers]:
     convert = records.alignment.convert
     start, end = table["start"].astype(np.int64), table["end"].astype(np.int64)
     return {"start_ns": convert(start), "end_ns": convert(np.maximum(start, end))}
 
 
-def _place(table: Table) -> dict[str, Any]:
+def _place(records: CuptiRecords, table: Table) -> dict[str, Any]:
     graph, node = table["graph_id"].astype(np.int64), table["graph_node_id"].astype(np.int64)
     return {
         "device": table["device_id"].astype(np.int32),
@@ -329,7 +290,15 @@ def _place(table: Table) -> dict[str, Any]:
         "attr.context": table["context_id"].astype(np.int64),
         "attr.graph": _absent(graph, graph == 0),
         "attr.graph_node": _absent(node, graph == 0),
+        "attr.captured_node": _captured(node, records.captured),
     }
+
+
+def _captured(node: Integers, captured: Mapping[int, int]) -> pl.Series:
+    """Return the captured node that each node comes from; null where it is not known."""
+    numbers, places = np.unique(node, return_inverse=True)
+    found = [captured.get(number) for number in numbers.tolist()]
+    return pl.Series(found, dtype=pl.Int64).gather(places)
 
 
 def _timed(table: Table | None) -> Table | None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.kernel.cupti_buffer import Buffers
+from xsp_levels.kernel.cupti_node import CLONED, CREATED, RESOURCE, Events, NodeLog, no_events
 from xsp_levels.kernel.cupti_table import Table, gather, join, layout, walk
 
 _ALWAYS = (
@@ -58,12 +59,14 @@ class Recorded:
     Attributes:
         tables: One per kind, see `cupti_table.FORMS`.
         texts: What the pointers in the tables point to.
+        nodes: What became of the nodes of CUDA graphs.
         dropped: Records that CUPTI says it lost.
         problems: Sentences about what could not be read.
     """
 
     tables: dict[str, Table] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
+    nodes: Events = field(default_factory=no_events)
     dropped: int = 0
     problems: tuple[str, ...] = ()
 
@@ -75,14 +78,18 @@ class Session:
         cupti: The module `cupti.cupti`.
         library: libcupti.
         buffers: Where records go.
+        nodes: Where goes what is told of the nodes of graphs.
         detail: Whether what costs time is recorded as well.
 
     Raises:
         Exception: Whatever cupti-python raises; nothing is left enabled.
     """
 
-    def __init__(self, cupti: Any, library: Any, buffers: Buffers, *, detail: bool) -> None:
-        self._cupti, self._library, self._buffers = cupti, library, buffers
+    def __init__(
+        self, cupti: Any, library: Any, buffers: Buffers, nodes: NodeLog, *, detail: bool
+    ) -> None:
+        self._cupti, self._library = cupti, library
+        self._buffers, self._nodes = buffers, nodes
         self._detail = detail
         self._kept_before = buffers.missing
         self._held = contextlib.ExitStack()  # what CUPTI was asked for before recording
@@ -92,9 +99,7 @@ class Session:
 
     def _begin(self) -> None:
         cupti = self._cupti
-        # Refused where anybody else uses CUPTI; and while we have it, others are told.
-        subscriber = cupti.subscribe(_never_called, None)
-        self._held.callback(cupti.unsubscribe, subscriber)
+        subscriber = self._subscribe()
         _check(
             cupti,
             self._library.cuptiActivityRegisterCallbacks(
@@ -115,6 +120,20 @@ class Session:
             cupti.activity_enable_and_dump(kind)
             self._enabled.callback(cupti.activity_disable, kind)
         self._choose_calls()
+        self._watch_nodes(subscriber)
+
+    def _subscribe(self) -> int:
+        """Subscribe: refused where anybody else uses CUPTI; and while we do, others are told."""
+        cupti, handle = self._cupti, ctypes.c_void_p()
+        callback = ctypes.c_void_p(self._nodes.callback)
+        _check(cupti, self._library.cuptiSubscribe(ctypes.byref(handle), callback, None))
+        self._held.callback(cupti.unsubscribe, handle.value)
+        return handle.value or 0
+
+    def _watch_nodes(self, subscriber: int) -> None:
+        for event in (CREATED, CLONED):
+            self._cupti.enable_callback(1, subscriber, RESOURCE, event)
+            self._enabled.callback(self._cupti.enable_callback, 0, subscriber, RESOURCE, event)
 
     def end(self) -> None:
         """Disable everything, and forget what was recorded, whatever one step of it raises."""
@@ -122,6 +141,7 @@ class Session:
             self._disable()
         finally:
             self._buffers.recycle()
+            self._nodes.take()
 
     def stop(self) -> Recorded:
         """Flush, disable, and read what was recorded."""
@@ -132,7 +152,9 @@ class Session:
             dropped = self._dropped()
             self._disable()
             tables, texts, unread = self._read()
-            return Recorded(tables, texts, dropped, tuple(self._problems(tables, unread)))
+            nodes, unnoted = self._nodes.take()
+            problems = tuple(self._problems(tables, unread, unnoted))
+            return Recorded(tables, texts, nodes, dropped, problems)
         finally:
             self.end()
 
@@ -140,7 +162,7 @@ class Session:
         with self._held:  # in reverse
             self._enabled.close()
 
-    def _problems(self, tables: dict[str, Table], unread: int) -> Iterator[str]:
+    def _problems(self, tables: dict[str, Table], unread: int, unnoted: int) -> Iterator[str]:
         missing, refused = self._buffers.missing - self._kept_before, self._buffers.refused
         if missing > 0:
             yield (
@@ -156,6 +178,11 @@ class Session:
             yield (
                 f"{unread} bytes of CUPTI's records could not be read; install the cupti-python of "
                 "the CUDA that is loaded"
+            )
+        if unnoted:
+            yield (
+                f"there was no room to note {unnoted} nodes of CUDA graphs; measure fewer captures "
+                "at once"
             )
         if self._detail and "kernel" in tables and not tables["kernel"]["queued"].any():
             yield _NO_QUEUE_TIMES
@@ -231,10 +258,6 @@ class Session:
             return length - at if status == _LIMIT_REACHED else None  # the buffer's last
 
         return size_of
-
-
-def _never_called(userdata: Any, domain: Any, callback: Any, data: Any) -> None:
-    """Stand in as the subscriber's callback; no domain is ever enabled for it."""
 
 
 def _kept_alive(values: tuple[Any, ...], function: Callable[..., Any], *args: Any) -> None:

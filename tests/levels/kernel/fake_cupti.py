@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -22,7 +21,16 @@ COMPLETED = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t
 )
 
+NODE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
+_NODE_ID = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64))
+
 Records = npt.NDArray[Any]
+
+
+@_NODE_ID  # type: ignore[untyped-decorator]
+def _node_id(node: int | None, number: Any) -> int:
+    number[0] = node or 0
+    return 0
 
 
 class ActivityKind(IntEnum):
@@ -56,7 +64,13 @@ class CallbackDomain(IntEnum):
 
 
 RuntimeCalls = IntEnum(
-    "RuntimeCalls", {"INVALID": 0, "cudaGetDevice_v3020": 17, "cudaLaunchKernel_v7000": 211}
+    "RuntimeCalls",
+    {
+        "INVALID": 0,
+        "cudaGetDevice_v3020": 17,
+        "cudaLaunchKernel_v7000": 211,
+        "cudaGraphLaunch_v10000": 311,
+    },
 )
 DriverCalls = IntEnum("DriverCalls", {"INVALID": 0, "cuCtxGetDevice": 9, "cuLaunchKernel": 307})
 
@@ -214,7 +228,9 @@ class FakeCupti:
     thread_id_type: ActivityThreadIdType = ActivityThreadIdType.DEFAULT
     subscribed: bool = False
     callbacks: tuple[int, int] | None = None
+    node_callback: Any = None
 
+    cuptiGetGraphNodeId = _node_id  # noqa: N815  # NVIDIA's name
     ActivityKind = ActivityKind
     ActivityAttribute = ActivityAttribute
     ActivityThreadIdType = ActivityThreadIdType
@@ -239,16 +255,31 @@ class FakeCupti:
     def get_timestamp(self) -> int:
         return time.monotonic_ns() + self.offset_ns
 
-    def subscribe(self, callback: Callable[..., None], userdata: object) -> int:
-        self._call("subscribe")
-        if self.subscribed:
-            raise cuptiError(39)
+    def cuptiSubscribe(self, handle: Any, callback: ctypes.c_void_p, user: None) -> int:  # noqa: N802
+        self.log.append("subscribe")
+        if self.subscribed or "subscribe" in self.failing:
+            return self.failing.get("subscribe", 39)
+        handle._obj.value = 1
+        self.node_callback = NODE(callback.value or 0)
         self.subscribed = True
-        return 1
+        return 0
 
     def unsubscribe(self, subscriber: int) -> None:
         self._call("unsubscribe")
+        assert subscriber == 1
         self.subscribed = False
+
+    def enable_callback(self, enable: int, subscriber: int, domain: int, cbid: int) -> None:
+        assert (subscriber, domain) == (1, 3)
+        self._switch(f"resource {cbid}", enable)
+
+    def node(self, cbid: int, node: int, original: int = 0) -> None:
+        """Tell of a node that was created (13) or cloned (20); its number is its address."""
+        if f"resource {cbid}" not in self.enabled:
+            return
+        data = (ctypes.c_uint64 * 10)()
+        data[2], data[5], data[6] = ctypes.addressof(data) + 24, node, original
+        self.node_callback(None, 3, cbid, ctypes.addressof(data))
 
     def activity_enable(self, kind: IntEnum) -> None:
         self._call("activity_enable")

@@ -16,7 +16,10 @@ import torch
 from fake_cupti import ActivityKind, FakeCupti, record
 
 import xsp
-from xsp import registry
+from xsp import registry, testing
+from xsp.attribution import attribution
+from xsp.plan import settings_of
+from xsp.recording import record as record_all
 from xsp_levels import stub
 from xsp_levels.framework.torch import Torch
 from xsp_levels.kernel import cupti_library
@@ -140,6 +143,103 @@ def test_kernels_of_backward_on_a_thread_that_is_not_pythons_lie_under_their_ope
         on_a_thread_of_its_own(loss.backward)
 
     with registry.only(Model(), Torch(), Cupti()):
-        trace = xsp.measure(step, levels=("model", "framework", "kernel"))
+        trace = xsp.measure(step, levels=("model", "framework", "kernel"), runs=10)
     kernels = trace.spans.filter(trace.spans["kind"] == "kernel")
     assert [path.split("/")[-2:] for path in kernels["path"]] == [["GradientBackward", "gemm"]]
+
+
+class Captured(torch.nn.Module):  # type: ignore[misc]
+    """Captures its layers in its first call as a graph of one node each, and replays it."""
+
+    def __init__(self, vendor: FakeCupti) -> None:
+        super().__init__()
+        self.vendor = vendor
+        self.names = ("first", "second")
+        self.layers = torch.nn.ModuleDict({name: Node(vendor, name) for name in self.names})
+        self.ready = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.ready:
+            for layer in self.layers.values():
+                x = layer(x)
+            for node in NODES.values():
+                self.vendor.node(20, node + 100, node)
+            self.ready = True
+        else:
+            replay(self.vendor)
+        return x
+
+
+NODES = {"first": 1, "second": 2}
+
+
+class Node(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, vendor: FakeCupti, name: str) -> None:
+        super().__init__()
+        self.vendor, self.name = vendor, name
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        begin = time.monotonic_ns()
+        self.vendor.node(13, NODES[self.name])
+        runtime(self.vendor, begin, time.monotonic_ns(), 211)
+        return x + 1
+
+
+def runtime(vendor: FakeCupti, begin: int, end: int, cbid: int) -> dict[str, Any]:
+    own: dict[str, Any] = {"correlation_id": begin & 0xFFFFFFFF}
+    times = {"start": begin + vendor.offset_ns, "end": end + vendor.offset_ns}
+    made = record(ActivityKind.RUNTIME, cbid=cbid, thread_id=vendor.thread_id(), **times, **own)
+    if vendor.enabled:
+        vendor.script.append([made])
+    return own
+
+
+def replay(vendor: FakeCupti) -> None:
+    begin = time.monotonic_ns()
+    own = runtime(vendor, begin, begin + 2000, 311)
+    for number, node in enumerate(NODES.values(), 1):
+        start = begin + vendor.offset_ns + number * KERNEL_NS
+        kernel = record(
+            ActivityKind.CONCURRENT_KERNEL,
+            **{"start": start, "end": start + KERNEL_NS, "stream_id": 7, "graph_id": 9, **own},
+            graph_node_id=node + 100,
+            name=ctypes.addressof(NAMES[0]),
+        )
+        if vendor.enabled:
+            vendor.script.append([kernel])
+    while time.monotonic_ns() < begin + 4 * KERNEL_NS:
+        pass
+
+
+def test_kernels_of_a_graph_lie_under_the_layers_that_were_captured(
+    vendor: FakeCupti, tmp_path: Path
+) -> None:
+    model = Captured(vendor).eval()
+    with registry.only(Model(), Torch(), Cupti()), torch.no_grad():
+        settings = settings_of(("model", "framework", "kernel"), runs=5)
+        recording = record_all(model, torch.zeros(4), settings=settings, progress=False)
+        trace, again = recording.trace(), testing.replay(recording.save(tmp_path / "graph.xsprec"))
+    top = "predict/Captured/cudaGraphLaunch/Captured/{}/gemm"
+    for made in (trace, again):
+        made.check()
+        kernels = made.spans.filter(made.spans["kind"] == "kernel").unnest("attributes")
+        assert kernels["path"].to_list() == [top.format(name) for name in NODES]
+        assert kernels["captured_node"].to_list() == [1, 2]
+        assert "graph-unseen" not in {problem.code for problem in made.problems}
+    found = attribution(trace.spans)
+    assert found is not None
+    assert found.layer == 1.0
+
+
+def test_a_graph_that_was_captured_before_is_said_to_be(vendor: FakeCupti) -> None:
+    model = Captured(vendor).eval()
+    with registry.only(Model(), Torch(), Cupti()), torch.no_grad():
+        model(torch.zeros(4))
+        trace = xsp.measure(model, torch.zeros(4), levels=("model", "framework", "kernel"))
+    assert [p.message for p in trace.problems if p.code == "graph-unseen"] == [
+        "2 nodes of CUDA graphs were captured before the measurement began, so the operators and "
+        "layers that they stand for are not known; measure a function whose first call captures "
+        "the graph"
+    ]
+    kernels = trace.spans.filter(trace.spans["kind"] == "kernel")
+    assert kernels["path"][0] == "predict/Captured/cudaGraphLaunch/gemm"

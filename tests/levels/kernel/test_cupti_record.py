@@ -13,7 +13,7 @@ from xsp.provider import Records
 from xsp.row import ROW_SCHEMA
 from xsp_levels.kernel.cupti import Cupti
 from xsp_levels.kernel.cupti_clock import Alignment
-from xsp_levels.kernel.cupti_record import CuptiRecords, call_name, rows, untimed
+from xsp_levels.kernel.cupti_record import CuptiRecords, call_name, nodes_that_ran, rows, untimed
 from xsp_levels.kernel.cupti_table import Table, gather, join, layout
 
 K = ActivityKind
@@ -245,3 +245,35 @@ def test_every_record_becomes_one_row_of_the_schema(
 def test_no_records_are_no_rows() -> None:
     assert converted().height == 0
     assert set(DTYPES) == set(HOW.forms)
+
+
+def created(*nodes: tuple[int, int, int]) -> Table:
+    columns = np.array(nodes, np.int64).reshape(-1, 3).T
+    return dict(zip(("time", "thread", "node"), columns, strict=True))
+
+
+def test_a_launch_says_which_nodes_it_captured() -> None:
+    made = [launch(1, 10, 20), launch(2, 30, 40), launch(3, 30, 40, thread_id=8)]
+    nodes = created((12, 7, 101), (35, 7, 103), (15, 7, 102), (35, 8, 104), (25, 7, 105))
+    frame = converted(*made, created=nodes).sort("correlation_id")
+    assert frame["attr.created_nodes"].to_list() == [[101, 102], [103], [104]]
+
+
+def test_clocks_that_differ_a_little_do_not_lose_a_node() -> None:
+    nodes = created((8, 7, 101), (42, 7, 102), (60, 7, 103))
+    aligned = Alignment(error_ns=5)
+    made = [launch(1, 10, 20), launch(2, 30, 40)]
+    frame = converted(*made, created=nodes, alignment=aligned).sort("correlation_id")
+    assert frame["attr.created_nodes"].to_list() == [[101], [102]]
+
+
+def test_a_node_that_ran_says_what_it_was_captured_as() -> None:
+    made = [kernel(1, graph_id=4, graph_node_id=21), kernel(1, graph_id=4, graph_node_id=22)]
+    frame = converted(*made, kernel(2), captured={21: 11})
+    assert frame["attr.captured_node"].to_list() == [11, None, None]
+    assert frame["attr.graph_node"].to_list() == [21, 22, None]
+
+
+def test_nodes_that_ran_are_those_of_graphs() -> None:
+    made = tables(kernel(1, graph_id=4, graph_node_id=21), kernel(2, graph_node_id=99))
+    assert nodes_that_ran(made) == {21}
