@@ -90,5 +90,6 @@ def test_the_innermost_call_with_the_same_id_is_the_launch() -> None:
         row(4, 1, 5, 8, kind="kernel", device=0, correlation_id=7),
         row(5, 1, 8, 9, kind="memset", device=0, correlation_id=7),
         row(6, 1, 8, 9, kind="kernel", device=0, correlation_id=8),
+        row(7, 3, 5, 9, kind="layer", device=0, correlation_id=7),  # replayed by a graph
     )
     assert launches(spans).rows() == [(2, 3), (2, 4)]

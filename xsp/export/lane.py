@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from xsp.level import Kind
+from xsp.level import EXECUTIONS, Kind
+
+
+# What a launch starts; what a graph replays of layers is on a device as well, and lies in it.
+_STARTED = [kind.value for kind in (*EXECUTIONS, Kind.SYNC)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def launches(spans: pl.DataFrame) -> pl.DataFrame:
     rows = rows.filter(pl.col("correlation_id").is_not_null())
     made = rows.filter(pl.col("kind") == Kind.LAUNCH.value)
     made = made.unique("correlation_id", keep="last", maintain_order=True)
-    done = rows.filter(pl.col("device").is_not_null() & (pl.col("kind") != Kind.LAUNCH.value))
+    done = rows.filter(pl.col("device").is_not_null() & pl.col("kind").is_in(_STARTED))
     pairs = done.join(made, on="correlation_id", suffix="_of_launch", maintain_order="left")
     return pairs.select(launch="row_of_launch", execution="row")
 
