@@ -135,9 +135,11 @@ def test_host_and_devices_are_processes_with_their_threads_and_streams() -> None
         row(3, 1, 1, 2, kind="kernel", device=1, stream=9),
         row(4, 1, 1, 2, kind="kernel", device=0, stream=30),
         row(5, 1, 1, 2, kind="kernel", device=0, stream=7),
+        row(6, 1, 1, 2, kind="sync", device=0),
     )
     assert names(spans, "process_name") == {1: "host box", 2: "device 0 H200", 3: "device 1"}
     assert sorted(names(spans, "thread_name").values()) == [
+        "across streams",
         "stream 30",
         "stream 7",
         "stream 9",

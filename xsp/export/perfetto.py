@@ -228,8 +228,10 @@ def _device_name(device: int, environment: Mapping[str, Any]) -> str:
 
 
 def _track_name(track: Track) -> str:
-    kind = "thread" if track.device is None else "stream"
-    name = f"unknown {kind}" if track.number is None else f"{kind} {track.number}"
+    if track.number is None:  # of a device: waits for all of it, what a graph replays of layers
+        name = "unknown thread" if track.device is None else "across streams"
+    else:
+        name = f"{'thread' if track.device is None else 'stream'} {track.number}"
     return f"{name}, at the same time ({track.lane + 1})" if track.lane else name
 
 
