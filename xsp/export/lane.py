@@ -13,7 +13,6 @@ import polars as pl
 
 from xsp.level import EXECUTIONS, Kind
 
-
 # What a launch starts; what a graph replays of layers is on a device as well, and lies in it.
 _STARTED = [kind.value for kind in (*EXECUTIONS, Kind.SYNC)]
 
