@@ -381,12 +381,13 @@ def test_the_real_binding_says_what_is_missing_and_has_every_name() -> None:
     vendor = pytest.importorskip("cupti.cupti", reason="cupti-python is not installed")
     used = [name for name in vars(FakeCupti) if name.startswith(("activity_", "get_"))]
     used = [name for name in used if not name.endswith("_dtype")]
-    for name in (*used, "subscribe", "unsubscribe", "cuptiError", "CallbackDomain"):
+    for name in (*used, "enable_callback", "unsubscribe", "cuptiError", "CallbackDomain"):
         assert hasattr(vendor, name), name
     for kind in ActivityKind:
         assert int(getattr(vendor.ActivityKind, kind.name)) == kind
     assert hasattr(vendor.ActivityAttribute, "ATTR_ZEROED_OUT_BUFFER")
     assert vendor.runtime_api_trace_cbid.cudaLaunchKernel_v7000 == 211
+    assert vendor.runtime_api_trace_cbid.cudaGraphLaunch_v10000 == 311
     assert vendor.driver_api_trace_cbid.cuLaunchKernel == 307
 
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from xsp_levels import stub
 from xsp_levels.kernel.cupti_node import CLONED, CREATED, EVENT, RESOURCE, Lineage, NodeLog
+from xsp_levels.library.symbol import mentions
 
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
 NODE_ID = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64))
@@ -143,3 +146,32 @@ def test_a_forest_of_clones_leads_back_to_its_roots(drawn: list[int]) -> None:
     lineage.learn(events(*told[:half]))
     known = lineage.captured(node * 7919 for node in root)
     assert known == {node * 7919: first * 7919 for node, first in root.items()}
+
+
+def test_numbers_and_places_are_those_of_the_real_binding() -> None:
+    cupti = pytest.importorskip("cupti.cupti", reason="cupti-python is not installed")
+    assert int(cupti.CallbackDomain.RESOURCE) == RESOURCE
+    assert int(cupti.CallbackIdResource.GRAPHNODE_CREATED) == CREATED
+    assert int(cupti.CallbackIdResource.GRAPHNODE_CLONED) == CLONED
+    resource, graph = np.dtype(cupti.resource_data_dtype), np.dtype(cupti.graph_data_dtype)
+    assert resource.fields is not None
+    assert graph.fields is not None
+    assert resource.fields["resource_descriptor"][1] == 16
+    assert (graph.fields["node"][1], graph.fields["original_node"][1]) == (16, 24)
+    assert callable(cupti.enable_callback)
+
+
+def test_the_real_library_has_every_function_that_is_called_past_the_binding() -> None:
+    spec = importlib.util.find_spec("nvidia")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    found = [path for folder in folders for path in Path(folder).glob("*/lib/libcupti.so.*")]
+    if not found:
+        pytest.skip("no CUDA build of PyTorch is installed, which brings libcupti")
+    for name in (
+        "cuptiSubscribe",
+        "cuptiGetGraphNodeId",
+        "cuptiActivityRegisterCallbacks",
+        "cuptiActivityGetNextRecord",
+        "cuptiActivityGetNumDroppedRecords",
+    ):
+        assert mentions(str(found[0]), name), name
