@@ -11,6 +11,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xsp import integrity
 from xsp.captured import captures, replayed, unseen, with_captured
 from xsp.correlate import correlate
 from xsp.level import Kind
@@ -200,6 +201,50 @@ def test_merged_they_have_device_times_and_latencies() -> None:
     assert spans[f"{top}/fc2/aten::addmm/k3"] == [10.0, 10.0]
     drawn = merged.filter(pl.col("path").str.starts_with(top))
     assert (drawn["end_ns"] - drawn["start_ns"]).to_list() == drawn["latency_ns"].to_list()
+
+
+def test_replayed_spans_are_drawn_around_their_kernels_wherever_those_are_moved() -> None:
+    """Overhead on the host kept two replays apart that queue behind each other without it."""
+    known = captures([capture([Span(Kind.LAYER, "Net", [linear("fc1", 1), linear("fc2", 2)])])])
+    slow = replay([1, 2], launches=2, length=300)
+    rungs = [rung for rung in ladder(EVERYTHING) if rung.order in (-1, 0, 4)]
+    runs = [
+        Run(rung, 4000, slow, 0, number)
+        if rung.order == 4
+        else Run(rung, 1400, None if rung.order < 0 else slow[:1], 0, number)
+        for number in range(4)
+        for rung in rungs
+    ]
+    merged = merge(with_captured(runs, known))
+    integrity.check(merged.spans)  # also that each lies in its parent
+    drawn = {
+        path: times for path, *times in merged.spans.select("path", "start_ns", "end_ns").rows()
+    }
+    for number in ("", "#2"):
+        top = f"predict/cudaGraphLaunch{number}/Net"
+        begin, end = drawn[f"{top}/fc1/aten::addmm/k1"][0], drawn[f"{top}/fc2/aten::addmm/k2"][1]
+        assert drawn[top] == [begin, end]
+
+
+def test_layers_on_two_streams_at_once_are_not_said_to_be_shrunk() -> None:
+    known = captures([capture([Span(Kind.LAYER, "Net", [linear("a", 1), linear("b", 2)])])])
+    frame = replay([1, 2], length=300).with_columns(
+        pl.when(pl.col("name") == "k2")
+        .then(pl.col("start_ns") - 300)
+        .otherwise("start_ns")
+        .alias("start_ns"),
+        pl.when(pl.col("name") == "k2")
+        .then(pl.col("end_ns") - 300)
+        .otherwise("end_ns")
+        .alias("end_ns"),
+        pl.when(pl.col("name") == "k2").then(4).otherwise("stream").alias("stream"),
+    )
+    rung = ladder(EVERYTHING)[-1]
+    merged = merge(with_captured([Run(rung, 1000, frame, 0, n) for n in range(4)], known))
+    integrity.check(merged.spans)
+    assert "scaled" not in {problem.code for problem in merged.problems}
+    (net,) = merged.spans.filter(pl.col("name") == "Net").rows(named=True)
+    assert (net["latency_ns"], net["device_ns"], net["self_ns"]) == (300, 300, 0)
 
 
 @st.composite

@@ -138,7 +138,8 @@ def test_a_serialised_measurement_gives_latencies_of_its_own_and_no_other_number
     both.check()
     assert both.spans.drop("attributes").equals(alone.spans.drop("attributes"))
     assert both.spans.unnest("attributes")["serialised_ns"].to_list() == [300, 150]
-    assert both.problems == alone.problems
+    own = Problem("provider", "in the serialised run: its own")
+    assert both.problems == (*alone.problems, own)
     assert both.runs.equals(alone.runs)
     assert both.metadata["rungs"][:-1] == alone.metadata["rungs"]
     last = dict(both.metadata["rungs"][-1])
@@ -149,13 +150,18 @@ def test_a_serialised_measurement_gives_latencies_of_its_own_and_no_other_number
 
 
 def test_a_span_that_is_not_there_and_a_launch_have_no_serialised_latency() -> None:
-    deepest = ladder({Kind.PIPELINE, Kind.LAYER, Kind.LAUNCH})[-1]
+    rungs = ladder({Kind.PIPELINE, Kind.LAYER, Kind.LAUNCH})
     launched = rows("pipeline predict 0 100", "layer conv1 10 60", "launch go 20 30")
     launched = launched.with_columns(parent=pl.Series([-1, 0, 1], dtype=pl.Int64))
     other = launched.with_columns(name=pl.col("name").replace("conv1", "conv2"))
 
     def collected(frame: pl.DataFrame) -> Collected:
-        return replace(some(), runs=(Run(deepest, 100, frame),))
+        heights = (None, 1, 2, 3)  # of what each rung records
+        runs = (
+            Run(rung, 100, None if height is None else frame[:height])
+            for rung, height in zip(rungs, heights, strict=True)
+        )
+        return replace(some(), runs=tuple(runs))
 
     same = build([collected(launched)], settings_of(2), collected(launched))
     assert same.spans.unnest("attributes")["serialised_ns"].is_null().to_list() == [0, 0, 1]

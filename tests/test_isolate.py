@@ -363,7 +363,7 @@ def test_it_is_not_made_unasked_where_nothing_is_in_doubt(
 
 
 @pytest.mark.usefixtures("two_rungs")
-def test_it_has_the_part_of_one_rung_of_the_budget(
+def test_it_has_the_part_of_two_rungs_of_the_budget(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str | None, float]] = []
@@ -375,8 +375,8 @@ def test_it_has_the_part_of_one_rung_of_the_budget(
 
     monkeypatch.setattr(isolate, "Worker", Noting)
     monkeypatch.setattr(isolate, "rung_names", lambda settings: ["pipeline", "bare", "detail"])
-    isolate.measure(write(""), settings_of("model", runs=3, budget=3.25), serialised=True)
-    assert asked == [("pipeline", 1.0), ("bare", 1.0), ("detail", 0.25), (None, 1.0)]
+    isolate.measure(write(""), settings_of("model", runs=3, budget=4.25), serialised=True)
+    assert asked == [("pipeline", 1.0), ("bare", 1.0), ("detail", 0.25), (None, 2.0)]
 
 
 @pytest.mark.usefixtures("two_rungs")

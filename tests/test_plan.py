@@ -74,6 +74,31 @@ def test_runs_asks_for_a_number_of_evaluations_on_every_rung() -> None:
     assert counted["detail"] == 1
 
 
+DEVICE = ladder({Kind.PIPELINE, Kind.LAUNCH, Kind.KERNEL})
+
+
+@pytest.mark.parametrize(
+    ("rungs", "names"),
+    [
+        (DEVICE, ["kernel"] * 3 + ["bare", "pipeline"]),
+        ((DEVICE[0], DEVICE[-1]), ["kernel"] * 3 + ["bare"]),
+        ((DEVICE[0], Rung(DEVICE[-1].kinds, detail=True)), ["detail"] * 3 + ["bare"]),
+        ((*DEVICE, Rung(DEVICE[-1].kinds, detail=True)), ["kernel"] * 3 + ["bare", "pipeline"]),
+        (DEVICE[:2], ["bare"] * 3 + ["pipeline"]),
+    ],
+)
+def test_on_a_device_what_captures_graphs_is_recorded(
+    rungs: tuple[Rung, ...], names: list[str]
+) -> None:
+    steps = carry_out(Plan(rungs, Settings(), repeatable=True))
+    assert [step.rung.name for step in steps if not step.counts] == names
+
+
+def test_a_program_that_cannot_be_repeated_is_warmed_up_once() -> None:
+    steps = carry_out(Plan(DEVICE, Settings(), repeatable=False))
+    assert [step.rung.name for step in steps][:3] == ["kernel", "bare", "pipeline"]
+
+
 def test_a_rung_beside_the_ladder_is_visited_once_and_not_waited_for() -> None:
     counters = Rung(RUNGS[-1].kinds, aside="counters")
     plan = Plan((*RUNGS, counters), Settings(runs=7), repeatable=False)

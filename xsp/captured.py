@@ -29,6 +29,11 @@ _CAPTURED = f"{ATTRIBUTE}captured_node"  # of what runs on a device: what it was
 _NODE = f"{ATTRIBUTE}graph_node"
 _REPLAYED = f"{ATTRIBUTE}replayed"
 _KEPT = ("kind", "name")
+# What happened on the host while the graph was captured, and does not when it is replayed.
+_OF_THE_HOST = {
+    _CREATED,
+    *(f"{ATTRIBUTE}{name}" for name in ("allocated_bytes", "freed_bytes", "peak_bytes", "error")),
+}
 _NOTHING: Ints = np.zeros(0, np.int64)
 
 
@@ -49,9 +54,14 @@ class Captures:
     around: dict[int, int]
 
 
+def any_captured(rows: SpanRows) -> bool:
+    """Tell whether nodes were captured among these rows."""
+    return _CREATED in rows.columns and rows[_CREATED].null_count() < rows.height
+
+
 def captures(frames: Iterable[pl.DataFrame]) -> Captures:
     """Return what the nodes that were captured in some trees lie in."""
-    parts = [_capture(frame) for frame in frames if _CREATED in frame.columns]
+    parts = [_capture(frame) for frame in frames if any_captured(frame)]
     heights = np.cumsum([0, *(part.rows.height for part in parts)]).tolist()
     moved = list(zip(parts, heights, strict=False))
     return Captures(
@@ -124,9 +134,10 @@ def _capture(frame: pl.DataFrame) -> Captures:
         rows = np.unique(parent[rows])
     place = np.where(kept, np.cumsum(kept) - 1, -1)
     columns = [n for n in frame.columns if n in ROW_SCHEMA or n.startswith(ATTRIBUTE)]
+    columns = [name for name in columns if name not in _OF_THE_HOST]
     lists = zip(made[_CREATED].to_list(), place[around].tolist(), strict=True)
     return Captures(
-        frame.select(columns).drop(_CREATED).filter(kept),
+        frame.select(columns).filter(kept),
         place[parent[kept]],
         {node: row for created, row in lists for node in created},
     )

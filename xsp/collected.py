@@ -142,7 +142,8 @@ def _told_anew(collected: Sequence[Collected], found: Settled) -> list[Collected
 
 def _with_serialised(trace: Trace, there: Trace) -> Trace:
     """Return the trace with the latencies that its spans have in a serialised measurement."""
-    latencies = there.spans.filter(pl.col("kind").is_in(_SERIALISED)).select(
+    exact = pl.col("attributes").struct.field("exact") & pl.col("device").is_null()
+    latencies = there.spans.filter(exact & pl.col("kind").is_in(_SERIALISED)).select(
         "span_id", serialised_ns="latency_ns"
     )
     joined = trace.spans.join(latencies, on="span_id", how="left", maintain_order="left")
@@ -156,7 +157,18 @@ def _with_serialised(trace: Trace, there: Trace) -> Trace:
         "latency_high_ns": root.latency_high_ns,
     }
     metadata = {**trace.metadata, "rungs": [*trace.metadata["rungs"], rung]}
+    metadata["problems"] = [*trace.metadata["problems"], *_new_problems(trace, there)]
     return Trace(joined.with_columns(field).drop("serialised_ns"), metadata, trace.runs)
+
+
+def _new_problems(trace: Trace, there: Trace) -> list[dict[str, str]]:
+    """Return what is wrong with a serialised measurement alone; its doubts are told already."""
+    known = {problem.message for problem in trace.problems}
+    return [
+        {"code": problem.code, "message": f"in the serialised run: {problem.message}"}
+        for problem in there.problems
+        if problem.code not in DOUBTS and problem.message not in known
+    ]
 
 
 def _metadata(collected: Sequence[Collected], merged: Merged, settings: Settings) -> dict[str, Any]:

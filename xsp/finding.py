@@ -293,7 +293,7 @@ def _scaled(evidence: Evidence) -> Problem | None:
     """Name parents whose children are longer than they are, beyond all their intervals."""
     spans, found = evidence.structure, evidence.found
     thread = spans.rows["thread"].fill_null(-1).to_numpy()
-    child = np.flatnonzero((spans.parent >= 0) & (thread == thread[spans.parent]))
+    child = np.flatnonzero((spans.parent >= 0) & spans.host & (thread == thread[spans.parent]))
     above = spans.parent[child]
     sums = np.bincount(above, weights=found.low_ns[child], minlength=len(thread))
     over = np.flatnonzero(sums > found.high_ns * (1 + _CHANGE))

@@ -70,7 +70,7 @@ def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     ]
     if inexact:
         yield f"still with overhead: {', '.join(inexact)}"
-    host = spans.filter(pl.col("device").is_null())  # not what a graph replays of operators
+    host = spans.filter(pl.col("device").is_null())  # not the operators that a graph replays
     if found := coverage(host):
         yield f"library calls: {_explained(host, found)}{_astray(found)}"
     if said := _devices(spans):
@@ -120,7 +120,7 @@ def _serialised(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return the model's latency in a serialised measurement, if there was one."""
     rungs = metadata.get("rungs", ())
     latency = next((one["latency_ns"] for one in rungs if one.get("rung") == "serialised"), None)
-    if latency is None:
+    if latency is None or not spans.height:
         return ""
     what = "one thread" if spans["device_ns"][0] is None else "each kernel waited for"
     return f"with {what}: {duration(latency)}"
@@ -128,6 +128,7 @@ def _serialised(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
 
 def _exactness(spans: pl.DataFrame) -> dict[str, dict[str, int]]:
     """Return per kind how many latencies are known, how many exact, and how many not."""
+    spans = spans.filter(~shape.field(spans, "replayed", pl.Boolean).fill_null(value=False))
     exact = shape.field(spans, "exact", pl.Boolean)
     counts = (
         spans.select("kind", known=pl.col("latency_ns").is_not_null())

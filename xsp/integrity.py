@@ -101,6 +101,7 @@ def _linked(spans: pl.DataFrame) -> pl.DataFrame:
         pl.col("start_ns").alias("parent_start"),
         pl.col("end_ns").alias("parent_end"),
         pl.col("thread").alias("parent_thread"),
+        pl.col("device").alias("parent_device"),
     )
     return numbered.join(parents, on="parent_id", how="left", maintain_order="left")
 
@@ -117,11 +118,12 @@ def _tree_breaches(linked: pl.DataFrame) -> Breaches:
     yield "is not of its kind's level", pl.col("kind").replace(levels) != pl.col("level")
     yield "ends before it starts", pl.col("end_ns") < pl.col("start_ns")
     yield "does not start at 0", first & (pl.col("start_ns") != 0)
-    # What runs on a device may outlive the host span that asked for it.
+    # What runs on a device may outlive the host's span that asked for it.
     outside = (pl.col("start_ns") < pl.col("parent_start")) | (
         pl.col("end_ns") > pl.col("parent_end")
     )
-    yield "is drawn outside of its parent", outside & pl.col("device").is_null()
+    of_host = pl.col("device").is_not_null() & pl.col("parent_device").is_null()
+    yield "is drawn outside of its parent", outside & ~of_host
 
 
 def _number_breaches() -> Breaches:
@@ -197,8 +199,12 @@ def _stream_breaches() -> Breaches:
 
 
 def _check_self(linked: pl.DataFrame) -> None:
-    """Verify that own time and the children's latencies make up the latency."""
-    same = pl.col("thread").eq_missing(pl.col("parent_thread"))
+    """Verify that own time and the children's latencies make up the latency.
+
+    On a device children overlap: it is own time and the time in which any was at work.
+    """
+    on_host = pl.col("device").is_null()
+    same = on_host & pl.col("thread").eq_missing(pl.col("parent_thread"))
     sums = (
         linked.filter(same & pl.col("parent_id").is_not_null())
         .group_by("parent_id")
@@ -208,10 +214,18 @@ def _check_self(linked: pl.DataFrame) -> None:
         sums, left_on="span_id", right_on="parent_id", how="left", maintain_order="left"
     ).filter(pl.col("known").fill_null(value=True))
     latency = pl.col("latency_ns")
-    expected = (latency - pl.col("children_ns").fill_null(0.0)).clip(lower_bound=0.0)
-    slack = 1.0 + _SLACK * pl.max_horizontal(latency, pl.col("children_ns").fill_null(0.0))
+    work = pl.when(pl.col("span_id").is_in(_holders(linked))).then("device_ns").otherwise(0.0)
+    children = pl.when(on_host).then("children_ns").otherwise(work).fill_null(0.0)
+    expected = (latency - children).clip(lower_bound=0.0)
+    slack = 1.0 + _SLACK * pl.max_horizontal(latency, children)
     breach = (pl.col("self_ns") - expected).abs() > slack
     _refuse(summed, iter([("has a self_ns that is not its latency less its children's", breach)]))
+
+
+def _holders(linked: pl.DataFrame) -> pl.Series:
+    """Return the ids of spans on devices that others lie in: what graphs replay of layers."""
+    ids: pl.Series = linked.filter(pl.col("parent_device").is_not_null())["parent_id"].implode()
+    return ids
 
 
 def _refuse(spans: pl.DataFrame, breaches: Breaches) -> None:

@@ -28,6 +28,7 @@ from xsp.worker import SERIALISED, Failure, Job, Worker, attempt, collect_subjec
 INTERRUPTED = "interrupted"
 
 _DETAIL_WEIGHT = 0.25  # such a rung is visited once: it needs little of the budget
+_SERIALISED_WEIGHT = 2.0  # a ladder of its own, for latencies that need less precision
 _ROOM = 0.8  # part of the free memory that several processes may fill
 
 
@@ -171,14 +172,16 @@ def _make(
     """Measure every rung, and once more serialised if that is asked for or there is doubt."""
     shares = _shares(rung_names(settings), settings, more=serialised)
     jobs = [Job(spec, share, rung) for rung, share in shares.items()]
-    part = len(jobs) / (len(jobs) + 1) if serialised else 1.0
-    made = _climb(jobs, folder, lambda done: tell(part * done))
+    part = len(jobs) / (len(jobs) + 1)  # where it is unasked, progress steps back to that
+    made = _climb(jobs, folder, lambda done: tell(part * done if serialised else done))
     if made.interrupted or not made.done or not (serialised or made.in_doubt):
         return made
-    whole = max(shares.values(), key=lambda share: share.budget_s)
+    most = _SERIALISED_WEIGHT * max(share.budget_s for share in shares.values())
     try:
         alone = _serialised(
-            Job(spec, whole, None, SERIALISED), folder, lambda done: tell(part + (1 - part) * done)
+            Job(spec, replace(settings, budget_s=most), None, SERIALISED),
+            folder,
+            lambda done: tell(part + (1 - part) * done),
         )
     except KeyboardInterrupt:
         return replace(made, interrupted=True)
@@ -186,9 +189,9 @@ def _make(
 
 
 def _shares(rungs: Sequence[str], settings: Settings, *, more: bool) -> dict[str, Settings]:
-    """Return every rung with its part of the budget; with `more` one part is left over."""
+    """Return every rung with its part of the budget; `more` leaves that of a serialised one."""
     weights = {rung: _DETAIL_WEIGHT if rung == "detail" else 1.0 for rung in rungs}
-    whole = sum(weights.values()) + more
+    whole = sum(weights.values()) + more * _SERIALISED_WEIGHT
     return {
         rung: replace(settings, budget_s=settings.budget_s * weight / whole)
         for rung, weight in weights.items()

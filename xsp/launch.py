@@ -21,6 +21,7 @@ from xsp.row import ATTRIBUTE, SpanRows, concat_rows, orders
 _ORDER = Kind.LAUNCH.order
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value
 _NODE = f"{ATTRIBUTE}graph_node"
+_CAPTURED = f"{ATTRIBUTE}captured_node"
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -155,6 +156,8 @@ def _nodes(executions: SpanRows) -> tuple[Integers, Integers]:
     if _NODE not in executions.columns:
         return np.zeros(executions.height, bool), np.zeros(executions.height, np.int64)
     node = executions[_NODE]
+    if _CAPTURED in executions.columns:  # the order in which they were captured
+        node = pl.select(pl.coalesce(executions[_CAPTURED], node)).to_series()
     return node.is_not_null().to_numpy(), node.fill_null(0).to_numpy()
 
 

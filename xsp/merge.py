@@ -20,7 +20,7 @@ from xsp.observation import Observations, observe, process_factors
 from xsp.path import Keys
 from xsp.row import ATTRIBUTE
 from xsp.run import Run
-from xsp.stream import Executions, place_executions
+from xsp.stream import Executions, around_executions, place_executions
 from xsp.structure import Structure, nearest_run, structure_of, typical_run
 from xsp.summary import bootstrap_interval, ranks_of, summarise
 from xsp.timeline import Timeline, rebuild
@@ -110,7 +110,8 @@ def _timeline(structure: Structure, found: Latencies) -> Timeline:
     if len(host) == len(start):
         return drawn
     line = drawn.spread(host, len(start))
-    return place_executions(line, _executions(structure, lane, latency), start_ns=start, end_ns=end)
+    line = place_executions(line, _executions(structure, lane, latency), start_ns=start, end_ns=end)
+    return around_executions(line, structure.parent, structure.derived & ~structure.host)
 
 
 def _executions(structure: Structure, lane: Ints, latency: Floats) -> Executions:
@@ -141,7 +142,7 @@ def _spans(
         "latency_ns": found.value_ns,
         "latency_low_ns": found.low_ns,
         "latency_high_ns": found.high_ns,
-        "self_ns": _self_times(structure, found.value_ns),
+        "self_ns": _self_times(structure, found.value_ns, deepest["device_ns"]),
         **deepest,
         "measured_start_ns": structure.start_ns,
         "measured_end_ns": structure.end_ns,
@@ -176,13 +177,17 @@ def _base(steps: Sequence[Step]) -> Step:
     return next((step for step in steps if step.order == 0), steps[0])
 
 
-def _self_times(structure: Structure, latency: Floats) -> Floats:
-    """Return each span's latency less that of its children on its own thread."""
+def _self_times(structure: Structure, latency: Floats, device: Floats) -> Floats:
+    """Return each span's latency less that of its children on its own thread.
+
+    On a device, where children overlap: less the time in which any of them was at work.
+    """
     thread = structure.rows["thread"].fill_null(-1).to_numpy()
-    parent = structure.parent
-    child = np.flatnonzero((parent >= 0) & (thread == thread[parent]))
+    parent, host = structure.parent, structure.host
+    child = np.flatnonzero((parent >= 0) & host & (thread == thread[parent]))
     known = np.nan_to_num(latency[child])
     inside = np.bincount(parent[child], weights=known, minlength=len(parent))
+    inside = np.where(structure.derived & ~host, np.nan_to_num(device), inside)
     own: Floats = np.maximum(latency - inside, 0.0)
     return own
 

@@ -158,7 +158,7 @@ class Plan:
     def fewest_evaluations(self) -> int:
         """How many evaluations it takes at least, where every step is one; time aside."""
         rounds = self.settings.runs or FEWEST_ROUNDS
-        return len(self._warming()) + rounds * len(self._timed) + len(self._untimed) + 1
+        return 1 + rounds * len(self._timed) + len(self._untimed) + 1
 
     @property
     def fell_short(self) -> bool:
@@ -200,15 +200,12 @@ class Plan:
         # itself is never thrown away, so its first evaluation shows all that can be
         # seen: should it remain the only one, it is the trace. On a device the first
         # ones capture graphs, and what those replay later is known from then alone.
-        deepest = Step(self._timed[-1])
-        on_device = Kind.KERNEL in deepest.rung.kinds
-        first = [deepest] * (max(1, self.settings.warmup) if on_device else 1)
         if not self.repeatable:
-            return first
-        if on_device:
-            return [*first, *(Step(rung) for rung in self._timed[:-1])]
-        bare = [Step(self._timed[0]) for _ in range(self.settings.warmup)]
-        return [*bare, *(Step(rung) for rung in self._timed[1:])]
+            return [Step(self._timed[-1])]
+        deepest = max((*self._timed, *self._untimed), key=lambda rung: rung.order)
+        often = deepest if Kind.KERNEL in deepest.kinds else self._timed[0]
+        others = [rung for rung in self._timed if rung != often]
+        return [Step(rung) for rung in (*[often] * self.settings.warmup, *others)]
 
     def _next_round(self) -> list[Step]:
         self._round += 1

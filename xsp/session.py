@@ -14,11 +14,11 @@ from typing import Any
 
 import polars as pl
 
-from xsp.captured import captures, unseen, with_captured
+from xsp.captured import any_captured, captures, unseen, with_captured
 from xsp.caveat import caveat
 from xsp.clock import Clock, SystemClock
 from xsp.correlate import Correlated, correlate
-from xsp.level import Kind
+from xsp.level import Kind, Level
 from xsp.ordered import place_by_order
 from xsp.origin import origin
 from xsp.plan import Step
@@ -163,11 +163,12 @@ class Session:
         Args:
             serial: Whether the host waited for each kernel; see `xsp.correlate`.
         """
-        visits, warm = self.counting(), self._warm_frames(serial)
+        visits = self.counting()
         for key in self._counts:  # of the runs that there were when they were last asked for
             self._problems.pop(key, None)
         self._counts.clear()
         self._note_cold_start(visits)
+        warm = self._captures(serial)
         runs = [run for batch in _batches(visits) for run in self._runs_of(batch, serial)]
         for (code, who), counts in self._counts.items():
             self._problems[code, who] = caveat(code, counts, who)
@@ -175,20 +176,26 @@ class Session:
         self._note_unseen(unseen(runs, known))
         return with_captured(runs, known)
 
-    def _warm_frames(self, serial: bool) -> list[pl.DataFrame]:
-        """Return the trees of evaluations that do not count, in which graphs may be captured."""
+    def _captures(self, serial: bool) -> list[pl.DataFrame]:
+        """Return the trees of those evaluations that do not count in which graphs were captured."""
         sure = {id(visit) for visit in self.counting()}
-        warm = [visit for visit in self.kept() if id(visit) not in sure]
-        return [frame for visit in warm for frame in self._trees([visit], serial).frames]
+        frames: list[pl.DataFrame] = []
+        for visit in self.kept():
+            if id(visit) not in sure:
+                self._note_lost(visit, level=Level.KERNEL)
+                rows = self._observed(visit)
+                if any_captured(rows):
+                    frames += correlate(_roots(visit), rows, serial=serial).frames
+        return frames
 
     def _note_unseen(self, many: int) -> None:
         self._problems.pop(("graph-unseen", ""), None)
         if many:
             self._problems["graph-unseen", ""] = Problem(
                 "graph-unseen",
-                f"{counted(many, 'node')} of CUDA graphs were captured before the measurement "
-                "began, so the operators and layers that they stand for are not known; measure a "
-                "function whose first call captures the graph",
+                f"{counted(many, 'node')} of CUDA graphs were captured where xsp did not see it, "
+                "before the measurement began mostly, so the operators and layers that they stand "
+                "for are not known; measure a function whose first call captures the graph",
             )
 
     def _note_cold_start(self, visits: Sequence[Visit]) -> None:
@@ -284,24 +291,30 @@ class Session:
             yield Run(rung, took, frame, round=visit.step.round, host_ns=took - waited)
 
     def _trees(self, visits: Sequence[Visit], serial: bool) -> Correlated:
-        rows = [
-            place_by_order(concat_rows([self._rows(visit, *kept) for kept in visit.records]))
-            for visit in visits
-        ]
-        roots = concat_rows([_roots(visit) for visit in visits])
-        return correlate(roots, concat_rows(rows), serial=serial)
+        rows = concat_rows([self._observed(visit) for visit in visits])
+        return correlate(concat_rows([_roots(visit) for visit in visits]), rows, serial=serial)
+
+    def _observed(self, visit: Visit) -> SpanRows:
+        """Return the rows of all providers."""
+        return place_by_order(concat_rows([self._rows(visit, *kept) for kept in visit.records]))
 
     def _note(self, visits: Sequence[Visit], found: Correlated) -> None:
         """Note what is missing from visits of one rung, or doubtful."""
         rung = visits[0].step.rung
-        for provider, records in (kept for visit in visits for kept in visit.records):
-            for sentence in records.problems:
-                self.problem("provider", sentence)
-            self._count("dropped", rung, records.dropped, provider.name)
+        for visit in visits:
+            self._note_lost(visit)
         self._count("orphans", rung, found.orphans - found.unlaunched)
         self._count("no-launch", rung, found.unlaunched)
         self._count("ambiguous", rung, found.contested)
         self._count("ambiguous-thread", rung, found.ambiguous)
+
+    def _note_lost(self, visit: Visit, level: Level | None = None) -> None:
+        """Note what the providers of a level, or of all, could not record."""
+        for provider, records in visit.records:
+            if level in (None, provider.level):
+                for sentence in records.problems:
+                    self.problem("provider", sentence)
+                self._count("dropped", visit.step.rung, records.dropped, provider.name)
 
     def _count(self, code: str, rung: Rung, many: int, who: str = "") -> None:
         if many:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xsp.path import generations
 from xsp.timeline import Timeline
 
 Floats = NDArray[np.float64]
@@ -64,6 +65,31 @@ def place_executions(host: Timeline, done: Executions, *, start_ns: Ints, end_ns
     start, end = host.start_ns.copy(), host.end_ns.copy()
     start[done.rows], end[done.rows] = begin, begin + done.length_ns
     return Timeline(start, end, host.scaled_ns)
+
+
+def around_executions(line: Timeline, parent: Ints, derived: Bools) -> Timeline:
+    """Return the timeline with what was made of executions drawn around them.
+
+    Args:
+        line: The timeline, right where rows are not derived.
+        parent: Row of each row's parent, -1 for the root; parents come before.
+        derived: Rows on devices that were made of those in them.
+
+    >>> line = Timeline(np.array([0, 0, 4, 8]), np.array([9, 0, 6, 9]), np.full(4, np.nan))
+    >>> drawn = around_executions(
+    ...     line, np.array([-1, 0, 1, 1]), np.array([False, True, False, False]))
+    >>> int(drawn.start_ns[1]), int(drawn.end_ns[1])
+    (4, 9)
+    """
+    if not derived.any():
+        return line
+    start, end = line.start_ns.copy(), line.end_ns.copy()
+    start[derived], end[derived] = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    for rows in reversed(list(generations(parent))[1:]):
+        inside = rows[derived[parent[rows]]]
+        np.minimum.at(start, parent[inside], start[inside])
+        np.maximum.at(end, parent[inside], end[inside])
+    return Timeline(start, end, line.scaled_ns)
 
 
 def _wanted(host: Timeline, done: Executions, start_ns: Ints, end_ns: Ints) -> Ints:

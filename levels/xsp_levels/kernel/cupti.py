@@ -27,7 +27,7 @@ from xsp_levels.kernel import cupti_library, inductor
 from xsp_levels.kernel.cupti_buffer import COUNT, Buffers
 from xsp_levels.kernel.cupti_clock import Alignment, Reading, align, read
 from xsp_levels.kernel.cupti_error import explain
-from xsp_levels.kernel.cupti_node import Lineage, NodeLog, created
+from xsp_levels.kernel.cupti_node import Lineage, NodeLog
 from xsp_levels.kernel.cupti_record import CuptiRecords, nodes_that_ran, rows, untimed
 from xsp_levels.kernel.cupti_session import Recorded, Session
 
@@ -143,7 +143,7 @@ class Cupti:
         problems += (_ASTRAY.format(ms=astray / 1e6),) * (astray > _ASTRAY_NS)
         vague = alignment.error_ns
         problems += (_VAGUE.format(us=vague / 1e3),) * (vague > _VAGUE_NS)
-        self._lineage.learn(recorded.nodes)
+        created = self._lineage.learn(recorded.nodes)
         data = CuptiRecords(
             self._kinds,
             tables,
@@ -152,7 +152,7 @@ class Cupti:
             thread.names(),
             alignment,
             inductor.sources(recorded.texts.values()),
-            created(recorded.nodes),
+            created,
             self._lineage.captured(nodes_that_ran(tables)),
         )
         return Records(data, dropped=recorded.dropped + lost, problems=problems)

@@ -35,18 +35,26 @@ def captured_by(
     numbered = frame.with_row_index("call")
     nodes = pl.DataFrame(
         {
-            "latest": created["time"] + error_ns,
+            "time": created["time"],
             "thread": thread.named(created["thread"], threads),
             "attr.created_nodes": created["node"],
         }
-    ).sort("latest")
+    ).sort("time")
     calls = numbered.select("call", "thread", "start_ns", "end_ns").sort("start_ns")
-    found = nodes.join_asof(
-        calls, left_on="latest", right_on="start_ns", by="thread", check_sortedness=False
-    )
-    within = pl.col("latest") <= pl.col("end_ns") + 2 * error_ns
-    lists = found.filter(within).group_by("call").agg("attr.created_nodes")
+    sure = _within(nodes, calls)
+    rest = nodes.join(sure, on=nodes.columns, how="anti")
+    loose = calls.with_columns(pl.col("start_ns") - error_ns, pl.col("end_ns") + error_ns)
+    found = pl.concat([sure, _within(rest, loose)])
+    lists = found.sort("time", maintain_order=True).group_by("call").agg("attr.created_nodes")
     return numbered.join(lists, on="call", how="left", maintain_order="left").drop("call")
+
+
+def _within(nodes: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return those nodes that lie in a call of their thread, with its number; both are sorted."""
+    found = nodes.join_asof(
+        calls, left_on="time", right_on="start_ns", by="thread", check_sortedness=False
+    )
+    return found.filter(pl.col("time") <= pl.col("end_ns")).select(*nodes.columns, "call")
 
 
 def _with_overhead(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:

@@ -29,6 +29,7 @@ _CAPACITY = 1 << 20  # events; only what is written to costs memory
 _NO_RESERVE = 0x4000  # MAP_NORESERVE, which Python names from 3.13 on
 
 Events = npt.NDArray[np.void]
+Captured = dict[str, npt.NDArray[np.int64]]  # time, thread (the kernel's number) and node
 
 # state: used, capacity, memory, lost, clock_gettime, cuptiGetGraphNodeId (8 bytes each)
 _LISTING = """
@@ -136,27 +137,28 @@ def no_events() -> Events:
     return np.zeros(0, EVENT)
 
 
-def created(events: Events) -> dict[str, npt.NDArray[np.int64]]:
-    """Return `time`, `thread` (the kernel's number) and `node` of each node that was captured."""
-    kept = events[events["what"] == CREATED]
-    return {name: kept[name].astype(np.int64) for name in ("time", "thread", "node")}
-
-
 class Lineage:
-    """Which node each node comes from: an executable graph has clones of those captured."""
+    """Which node each node comes from: an executable graph has clones of those captured.
+
+    CUPTI tells of a clone twice: that it was created, and what it was cloned from.
+    """
 
     def __init__(self) -> None:
         self._created: set[int] = set()
         self._original: dict[int, int] = {}
 
-    def learn(self, events: Events) -> None:
-        """Take note of nodes that were captured or cloned."""
-        created = events[events["what"] == CREATED]["node"].tolist()
-        cloned = events[events["what"] == CLONED]
-        self._created.update(created)
+    def learn(self, events: Events) -> Captured:
+        """Take note of nodes that were created and cloned; return those that are no clones."""
+        events = events[events["node"] > 0]  # 0: CUPTI did not tell its number
+        cloned = events[(events["what"] == CLONED) & (events["original"] > 0)]
         self._original.update(
             zip(cloned["node"].tolist(), cloned["original"].tolist(), strict=True)
         )
+        created = events[events["what"] == CREATED]
+        self._created.update(created["node"].tolist())
+        fresh = [node not in self._original for node in created["node"].tolist()]
+        kept = created[np.array(fresh, np.bool_)]
+        return {name: kept[name].astype(np.int64) for name in ("time", "thread", "node")}
 
     def captured(self, nodes: Iterable[int]) -> dict[int, int]:
         """Return for each node the captured one that it comes from, where that was seen."""
@@ -165,9 +167,7 @@ class Lineage:
 
     def _first(self, node: int) -> int | None:
         seen = set()
-        while node not in self._created:
+        while node in self._original and node not in seen:
             seen.add(node)
-            node = self._original.get(node, node)
-            if node in seen:
-                return None
-        return node
+            node = self._original[node]
+        return node if node in self._created and node not in seen else None

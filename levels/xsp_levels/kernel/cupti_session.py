@@ -40,9 +40,10 @@ _NOISE = re.compile(
     r"|Occupancy|PointerGet|EventQuery|EventCreate|EventDestroy|StreamQuery|StreamGet"
     r"|StreamIsCapturing|ThreadExchange|CtxResetPersisting)",
 )
-# Driver calls that matter where no runtime call is around them: Triton's, JAX's.
+# Driver calls that matter where no runtime call is around them: Triton's, JAX's, which
+# builds its graphs so.
 _DRIVER = re.compile(
-    r"cu(Launch|GraphLaunch|Memcpy|Memset|MemAlloc|MemFree|(Ctx|Stream|Event)Synchronize)"
+    r"cu(Launch|Graph(Launch|Add|Instantiate)|Memcpy|Memset|MemAlloc|MemFree|(Ctx|Stream|Event)Synchronize)"
 )
 _FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 _LIMIT_REACHED = 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
@@ -127,8 +128,9 @@ class Session:
         cupti, handle = self._cupti, ctypes.c_void_p()
         callback = ctypes.c_void_p(self._nodes.callback)
         _check(cupti, self._library.cuptiSubscribe(ctypes.byref(handle), callback, None))
-        self._held.callback(cupti.unsubscribe, handle.value)
-        return handle.value or 0
+        subscriber = handle.value or 0
+        self._held.callback(cupti.unsubscribe, subscriber)
+        return subscriber
 
     def _watch_nodes(self, subscriber: int) -> None:
         for event in (CREATED, CLONED):

@@ -69,6 +69,7 @@ RuntimeCalls = IntEnum(
         "INVALID": 0,
         "cudaGetDevice_v3020": 17,
         "cudaLaunchKernel_v7000": 211,
+        "cudaGraphInstantiate_v10000": 305,
         "cudaGraphLaunch_v10000": 311,
     },
 )

@@ -117,8 +117,21 @@ def events(*told: tuple[int, int, int]) -> np.ndarray:
 def test_a_clone_of_a_clone_leads_to_what_was_captured() -> None:
     lineage = Lineage()
     lineage.learn(events((CREATED, 1, 0), (CREATED, 2, 0)))
-    lineage.learn(events((CLONED, 11, 1), (CLONED, 21, 11)))
+    lineage.learn(events((CREATED, 11, 0), (CLONED, 11, 1), (CLONED, 21, 11), (CREATED, 21, 0)))
     assert lineage.captured([1, 2, 11, 21]) == {1: 1, 2: 2, 11: 1, 21: 1}
+
+
+def test_clones_are_created_as_well_and_not_captured() -> None:
+    lineage = Lineage()
+    told = events((CREATED, 1, 0), (CREATED, 11, 0), (CLONED, 11, 1), (CREATED, 0, 0))
+    assert lineage.learn(told)["node"].tolist() == [1]
+    assert lineage.learn(events((CREATED, 11, 0)))["node"].tolist() == []
+
+
+def test_nodes_without_a_number_are_not_taken_for_each_other() -> None:
+    lineage = Lineage()
+    lineage.learn(events((CREATED, 0, 0), (CLONED, 0, 0), (CREATED, 11, 0), (CLONED, 11, 0)))
+    assert lineage.captured([0, 11]) == {11: 11}
 
 
 def test_what_nobody_saw_captured_is_not_known() -> None:
@@ -127,19 +140,21 @@ def test_what_nobody_saw_captured_is_not_known() -> None:
     assert lineage.captured([11, 1, 5, 99]) == {}
 
 
-@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=60))
-def test_a_forest_of_clones_leads_back_to_its_roots(drawn: list[int]) -> None:
-    """Node n is captured, or cloned of an earlier one; ids are shuffled by a factor."""
+@given(st.lists(st.tuples(st.integers(0, 10_000), st.booleans()), min_size=1, max_size=60))
+def test_a_forest_of_clones_leads_back_to_its_roots(drawn: list[tuple[int, bool]]) -> None:
+    """Node n is captured, or cloned of an earlier one; of clones CUPTI tells twice."""
     root: dict[int, int] = {}
-    told = []
-    for node, choice in enumerate(drawn):
-        original = choice % (node + 1)
+    told: list[tuple[int, int, int]] = []
+    for node, (choice, first) in enumerate(drawn, 1):
+        original = choice % node + 1
+        created = (CREATED, node * 7919, 0)
         if original == node:
             root[node] = node
-            told.append((CREATED, node * 7919, 0))
+            told.append(created)
         else:
             root[node] = root[original]
-            told.append((CLONED, node * 7919, original * 7919))
+            cloned = (CLONED, node * 7919, original * 7919)
+            told += [created, cloned] if first else [cloned, created]
     lineage = Lineage()
     half = len(told) // 2
     lineage.learn(events(*told[half:]))

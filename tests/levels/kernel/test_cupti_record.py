@@ -267,6 +267,13 @@ def test_clocks_that_differ_a_little_do_not_lose_a_node() -> None:
     assert frame["attr.created_nodes"].to_list() == [[101], [102]]
 
 
+def test_a_node_in_one_call_is_not_given_to_the_next_for_the_clocks_error() -> None:
+    nodes = created((99, 7, 101), (100, 7, 102), (105, 7, 103))
+    made = [launch(1, 50, 100), launch(2, 105, 140)]
+    frame = converted(*made, created=nodes, alignment=Alignment(error_ns=10))
+    assert frame.sort("correlation_id")["attr.created_nodes"].to_list() == [[101, 102], [103]]
+
+
 def test_a_node_that_ran_says_what_it_was_captured_as() -> None:
     made = [kernel(1, graph_id=4, graph_node_id=21), kernel(1, graph_id=4, graph_node_id=22)]
     frame = converted(*made, kernel(2), captured={21: 11})
