@@ -43,7 +43,9 @@ bench: $(VENV)/.development  ## Print the tables behind the README's numbers (so
 	$(BIN)/python benchmarks/exactness.py --waste op $(ARGS)
 	$(BIN)/python benchmarks/slowdown.py $(ARGS)
 	$(BIN)/python benchmarks/cost.py
+	$(BIN)/python benchmarks/library.py
 	$(BIN)/python benchmarks/correlation.py
+	$(BIN)/python benchmarks/records.py
 	$(BIN)/python benchmarks/export.py
 
 clean:  ## Remove the environment and everything that was built

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,11 +126,14 @@ def _launches_of(records: CuptiRecords, name: str) -> SpanRows:
     table = records.tables.get(name)
     if table is None:
         return no_rows()
-    numbers = table["cbid"].tolist()
+
+    def called(number: int) -> str:
+        return call_name(records.calls.get((name, number), f"{name} {number}"))
+
     return span_rows(
         {
             "kind": Kind.LAUNCH.value,
-            "name": [call_name(records.calls.get((name, n), f"{name} {n}")) for n in numbers],
+            "name": _each(table["cbid"], called),
             **_times(records, table),
             "uncertainty_ns": records.alignment.error_ns,
             "thread": thread.named(table["thread_id"].astype(np.int64), records.threads),
@@ -143,16 +146,21 @@ def _kernels(records: CuptiRecords, launches: SpanRows) -> SpanRows:
     table = _timed(records.tables.get("kernel"))
     if table is None:
         return no_rows()
-    full = {p: full_name(records.texts.get(p, "kernel")) for p in set(table["name"].tolist())}
-    pointers = table["name"].tolist()
-    sources = [records.sources.get(full[pointer], ("", "")) for pointer in pointers]
+    name = table["name"]
+
+    def full(pointer: int) -> str:
+        return full_name(records.texts.get(pointer, "kernel"))
+
+    def source(pointer: int, which: int) -> str | None:
+        return records.sources.get(full(pointer), ("", ""))[which] or None
+
     made = span_rows(
         {
             "kind": Kind.KERNEL.value,
-            "name": [short_name(full[pointer]) for pointer in pointers],
+            "name": _each(name, lambda pointer: short_name(full(pointer))),
             **_times(records, table),
             **_place(records, table),
-            "attr.full_name": [full[pointer] for pointer in pointers],
+            "attr.full_name": _each(name, full),
             "attr.grid": _triples(table, "grid"),
             "attr.block": _triples(table, "block"),
             "attr.registers": table["registers_per_thread"].astype(np.int64),
@@ -160,8 +168,8 @@ def _kernels(records: CuptiRecords, launches: SpanRows) -> SpanRows:
             "attr.dynamic_shared_bytes": table["dynamic_shared_memory"].astype(np.int64),
             "attr.occupancy_pct": _occupancies(table, devices(records.tables)),
             "attr.queue_delay_ns": _queue_delays(table),
-            "attr.source_ops": pl.Series([ops or None for ops, _ in sources], dtype=pl.String),
-            "attr.source_nodes": pl.Series([of or None for _, of in sources], dtype=pl.String),
+            "attr.source_ops": _each(name, lambda pointer: source(pointer, 0)),
+            "attr.source_nodes": _each(name, lambda pointer: source(pointer, 1)),
         }
     )
     names = launches.select("correlation_id", pl.col("name").alias("attr.launched_by"))
@@ -290,15 +298,16 @@ def _place(records: CuptiRecords, table: Table) -> dict[str, Any]:
         "attr.context": table["context_id"].astype(np.int64),
         "attr.graph": _absent(graph, graph == 0),
         "attr.graph_node": _absent(node, graph == 0),
-        "attr.captured_node": _captured(node, records.captured),
+        "attr.captured_node": _each(node, records.captured.get, pl.Int64),
     }
 
 
-def _captured(node: Integers, captured: Mapping[int, int]) -> pl.Series:
-    """Return the captured node that each node comes from; null where it is not known."""
-    numbers, places = np.unique(node, return_inverse=True)
-    found = [captured.get(number) for number in numbers.tolist()]
-    return pl.Series(found, dtype=pl.Int64).gather(places)
+def _each(
+    numbers: npt.NDArray[Any], said: Callable[[int], Any], dtype: Any = pl.String
+) -> pl.Series:
+    """Return what is said of each number; each is asked for once."""
+    known, places = np.unique(numbers, return_inverse=True)
+    return pl.Series([said(number) for number in known.tolist()], dtype=dtype).gather(places)
 
 
 def _timed(table: Table | None) -> Table | None:
@@ -321,9 +330,8 @@ def _devices_of_contexts(tables: Mapping[str, Table]) -> dict[int, int]:
     found: dict[int, int] = {}
     for name in ("context", "kernel", "memcpy", "memset"):
         if table := tables.get(name):
-            found |= dict(
-                zip(table["context_id"].tolist(), table["device_id"].tolist(), strict=True)
-            )
+            pairs = np.unique(np.stack([table["context_id"], table["device_id"]]), axis=1)
+            found |= dict(pairs.T.tolist())
     return found
 
 

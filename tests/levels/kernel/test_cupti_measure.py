@@ -28,6 +28,9 @@ from xsp_levels.model import Model
 
 NAMES = [ctypes.create_string_buffer(name) for name in (b"gemm", b"relu", b"triton_poi_0")]
 KERNEL_NS = 20_000
+KEPT = Path(__file__).parents[2] / "data" / "cupti"  # from real GPUs
+GENERATED = {"compiled", "reduced", "training", "resnet50-training"}  # not all under a layer
+LOST = {"dropped", "no-launch", "idle-launches", "orphans", "provider-failed", "graph-unseen"}
 
 
 def launch(vendor: FakeCupti, name: int) -> None:
@@ -232,6 +235,22 @@ def test_kernels_of_a_graph_lie_under_the_layers_that_were_captured(
     found = attribution(trace.spans)
     assert found is not None
     assert found.layer == 1.0
+
+
+def test_recordings_make_whole_trees_on_any_machine(vendor: FakeCupti, tmp_path: Path) -> None:
+    """Those that scripts/gpu keeps, and one that is made here."""
+    model = torch.nn.Sequential(Launching(vendor, 0), Launching(vendor, 1)).eval()
+    settings = settings_of(("model", "framework", "kernel"), runs=3)
+    with registry.only(Model(), Torch(), Cupti()), torch.no_grad():
+        recording = record_all(model, torch.zeros(4), settings=settings, progress=False)
+    for path in (recording.save(tmp_path / "played.xsprec"), *sorted(KEPT.glob("*.xsprec"))):
+        trace = testing.replay(path)
+        trace.check()
+        assert {problem.code for problem in trace.problems}.isdisjoint(LOST), path.name
+        found = attribution(trace.spans)
+        assert found is not None, path.name
+        if path.stem not in GENERATED:
+            assert (found.layer or 0.0) >= 0.99, path.name
 
 
 def test_a_graph_that_was_captured_before_is_said_to_be(vendor: FakeCupti) -> None:
