@@ -12,16 +12,14 @@ Has not run on a GPU yet.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import mmap
 from collections.abc import Iterator
 
 from xsp_levels import stub
+from xsp_levels.reserved import Reserved
 
 SIZE = 8 << 20  # bytes per buffer: some 30,000 launches with their kernels
 COUNT = 512  # buffers: 4 GiB of addresses, 15 million launches with their kernels
-_NO_RESERVE = 0x4000  # MAP_NORESERVE, which Python names from 3.13 on
 
 # state: handed out, count, region, size, given back, table (8 bytes each)
 _LISTING = """
@@ -79,12 +77,10 @@ class Buffers:
 
     def __init__(self, count: int = COUNT, size: int = SIZE) -> None:
         self._count, self._size = count, size
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
-        self._memory = mmap.mmap(-1, count * size, flags=flags)
-        self._start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._room = Reserved(count * size)
         self._table = (ctypes.c_uint64 * (2 * count))()
         table = ctypes.addressof(self._table)
-        self._state = (ctypes.c_uint64 * 6)(0, count, self._start, size, 0, table)
+        self._state = (ctypes.c_uint64 * 6)(0, count, self._room.start, size, 0, table)
         listing = stub.read(_LISTING, state=ctypes.addressof(self._state))
         code = stub.install(listing)
         self.requested, self.completed = code["requested"], code["completed"]
@@ -107,10 +103,10 @@ class Buffers:
 
     def filled(self) -> Iterator[tuple[int, memoryview]]:
         """Yield address and content of each buffer that was given back, in that order."""
-        with memoryview(self._memory) as memory:
+        with memoryview(self._room.memory) as memory:
             for number in range(self._given_back):
                 address, valid = self._table[2 * number], self._table[2 * number + 1]
-                at = address - self._start
+                at = address - self._room.start
                 if 0 <= at < len(memory) and valid:
                     with memory[at : at + min(valid, self._size)] as content:
                         yield address, content
@@ -124,10 +120,7 @@ class Buffers:
             self._state[0] -= self.refused
             self._table[: 2 * self._count] = [0] * (2 * self._count)
             return
-        used = min(self._state[0], self._count) * self._size
-        if used:
-            with contextlib.suppress(OSError):
-                self._memory.madvise(mmap.MADV_DONTNEED, 0, used)
+        self._room.clear(min(self._state[0], self._count) * self._size)
         self._state[0] = self._state[4] = 0
 
     @property

@@ -10,15 +10,14 @@ Has not run on a GPU yet.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import mmap
 from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
 from xsp_levels import stub
+from xsp_levels.reserved import Reserved
 
 CREATED, CLONED = 13, 20  # CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, _CLONED
 RESOURCE = 3  # CUPTI_CB_DOMAIN_RESOURCE
@@ -26,7 +25,6 @@ EVENT = np.dtype(
     [("time", "<i8"), ("node", "<u8"), ("original", "<u8"), ("thread", "<u4"), ("what", "<u4")]
 )
 _CAPACITY = 1 << 20  # events; only what is written to costs memory
-_NO_RESERVE = 0x4000  # MAP_NORESERVE, which Python names from 3.13 on
 
 Events = npt.NDArray[np.void]
 Captured = dict[str, npt.NDArray[np.int64]]  # time, thread (the kernel's number) and node
@@ -105,10 +103,8 @@ class NodeLog:
     """
 
     def __init__(self, graph_node_id: int, capacity: int = _CAPACITY) -> None:
-        size = capacity * EVENT.itemsize
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
-        self._memory = mmap.mmap(-1, size, flags=flags)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._room = Reserved(capacity * EVENT.itemsize)
+        start = self._room.start
         clock = stub.address_of(ctypes.CDLL(None).clock_gettime)
         self._state = (ctypes.c_uint64 * 6)(0, capacity, start, 0, clock, graph_node_id)
         listing = stub.read(_LISTING, state=ctypes.addressof(self._state))
@@ -121,10 +117,8 @@ class NodeLog:
         Must not be called while CUPTI may call back.
         """
         used, lost = min(self._state[0], self._state[1]), self._state[3]
-        events = np.frombuffer(self._memory, EVENT, used).copy()
-        if used:
-            with contextlib.suppress(OSError):  # then its pages are merely not given back
-                self._memory.madvise(mmap.MADV_DONTNEED, 0, used * EVENT.itemsize)
+        events = np.frombuffer(self._room.memory, EVENT, used).copy()
+        self._room.clear(used * EVENT.itemsize)
         self._state[0] = self._state[3] = 0
         return events, lost
 

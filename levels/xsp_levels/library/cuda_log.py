@@ -8,18 +8,16 @@ takes no lock, and may be called by several threads at once.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xsp_levels import stub
+from xsp_levels.reserved import Reserved
 
 CUBLAS, LT_FUNCTION, LT_MESSAGE, CUDNN = 1, 2, 3, 4
 _CAPACITY = 1 << 30  # bytes of addresses; only what is written to costs memory
-_NO_RESERVE = 0x4000  # MAP_NORESERVE, which Python names from 3.13 on
 _HEADER = struct.Struct("=IIqQQ")  # length, origin, time, thread, number; then the text
 
 # state: used, capacity, memory, lost, clock_gettime (8 bytes each)
@@ -153,11 +151,9 @@ class Log:
     """
 
     def __init__(self, capacity: int = _CAPACITY) -> None:
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
-        self._memory = mmap.mmap(-1, capacity, flags=flags)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._room = Reserved(capacity)
         clock = stub.address_of(ctypes.CDLL(None).clock_gettime)
-        self._state = (ctypes.c_uint64 * 5)(0, capacity, start, 0, clock)
+        self._state = (ctypes.c_uint64 * 5)(0, capacity, self._room.start, 0, clock)
         listing = stub.read(_LISTING, state=ctypes.addressof(self._state))
         self.callbacks = stub.install(listing)
         _kept.append(self)
@@ -168,10 +164,8 @@ class Log:
         Must not be called while a library may call back.
         """
         used, lost = min(self._state[0], self._state[1]), self._state[3]
-        content = self._memory[:used]
-        if used:
-            with contextlib.suppress(OSError):  # then its pages are merely not given back
-                self._memory.madvise(mmap.MADV_DONTNEED, 0, used)
+        content = self._room.memory[:used]
+        self._room.clear(used)
         self._state[0] = self._state[3] = 0
         return content, lost
 
