@@ -52,8 +52,8 @@ def test_it_never_lies_in_a_launch_or_deeper() -> None:
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        ([(*OP[:4], WORKER)], ("mm", False)),  # as backward does it
-        ([("pipeline", "step", 20, 80, MAIN), (*OP[:4], WORKER)], ("mm", False)),
+        ([(*OP[:4], WORKER)], ("root", True)),  # backward, or another thread beside ours
+        ([("pipeline", "step", 20, 80, MAIN), (*OP[:4], WORKER)], ("root", True)),
         ([NET, (*OP[:4], WORKER)], ("root", True)),
         ([OP, ("layer", "other", 35, 55, WORKER)], ("root", True)),
         ([OP, ("layer", "other", 45, 55, WORKER)], ("mm", False)),

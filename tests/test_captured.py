@@ -18,6 +18,7 @@ from xsp.level import Kind
 from xsp.merge import merge
 from xsp.row import span_rows
 from xsp.run import Run, ladder
+from xsp.settle import settle
 
 KINDS = (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL)
 EVERYTHING = frozenset({*KINDS, Kind.LAUNCH, Kind.KERNEL})
@@ -224,6 +225,33 @@ def test_replayed_spans_are_drawn_around_their_kernels_wherever_those_are_moved(
         top = f"predict/cudaGraphLaunch{number}/Net"
         begin, end = drawn[f"{top}/fc1/aten::addmm/k1"][0], drawn[f"{top}/fc2/aten::addmm/k2"][1]
         assert drawn[top] == [begin, end]
+
+
+def test_a_settled_run_keeps_nodes_in_the_layers_of_their_own_replay() -> None:
+    """The launches run ahead of their kernels, and one of them is lost."""
+    known = captures([capture([Span(Kind.LAYER, "Net", [linear("fc1", 1), linear("fc2", 2)])])])
+    whole = replay([1, 2], launches=3).with_columns(pl.col("correlation_id").alias("attr.replay"))
+    flat = whole.drop("parent")[1:]
+    late = pl.col("kind") == "kernel"
+    flat = flat.with_columns(
+        pl.when(late).then(pl.col(name) + 300).otherwise(name).alias(name)
+        for name in ("start_ns", "end_ns")
+    )
+    for lost in (1, 2, 3):
+        seen = flat.filter((pl.col("kind") != "launch") | (pl.col("correlation_id") != lost))
+        deepest = ladder(EVERYTHING)[-1]
+        here = Run(deepest, 1000, replayed(tree(seen, 900), known))
+        found = settle([here], [Run(deepest, 1000, replayed(tree(flat, 900), known))])
+        rows = found.runs[0].rows
+        assert rows is not None
+        merge(found.runs)
+        parents = rows["parent"].to_list()
+        for at, kind in enumerate(rows["kind"]):
+            above = parents[at]
+            while above > 0 and rows["kind"][above] != "launch":
+                above = parents[above]
+            if kind == "kernel" and above > 0:
+                assert rows["correlation_id"][above] == rows["attr.replay"][at]
 
 
 def test_layers_on_two_streams_at_once_are_not_said_to_be_shrunk() -> None:

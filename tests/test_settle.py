@@ -153,6 +153,35 @@ def test_a_parent_that_this_run_does_not_have_moves_nothing() -> None:
     assert settled.left == {"no-launch": {DEEPEST.name: 1}}
 
 
+def on_two_threads(*lost: int, other_first: bool = False) -> pl.DataFrame:
+    """Return operators on two threads that launch a kernel of one name on one stream each."""
+    late, early = (3000, 100) if other_first else (100, 3000)
+    rows: list[dict[str, Any]] = []
+    for name, thread, at, number in (("mine", MAIN, late, 1), ("other", WORKER, early, 2)):
+        rows.append({"kind": "op", "name": name, "start_ns": at, "end_ns": at + 1500})
+        own = {"kind": "launch", "name": "go", "start_ns": at + 10, "end_ns": at + 1400}
+        rows += [own | {"correlation_id": number}] if number not in lost else []
+        rows = [row | {"thread": row.get("thread", thread)} for row in rows]
+        kernel = {"kind": "kernel", "name": "gemm", "start_ns": at + 100, "end_ns": at + 300}
+        rows.append(kernel | {"device": 0, "stream": 7, "correlation_id": number, "thread": None})
+    root = {"kind": ["pipeline"], "name": "predict", "start_ns": 0, "end_ns": 9000, "thread": MAIN}
+    made = pl.DataFrame(rows, infer_schema_length=None)
+    observed = span_rows({name: made[name] for name in made.columns})
+    return correlate(span_rows(root), observed, serial=other_first).frames[0]
+
+
+@pytest.mark.parametrize("lost", [(1,), (2,), (1, 2)])
+def test_threads_that_share_a_stream_are_not_told_apart_by_order(lost: tuple[int, ...]) -> None:
+    run, there = run_of(on_two_threads(*lost)), run_of(on_two_threads(other_first=True))
+    found = settle([run], [there])
+    assert found.done == {}
+    assert found.left == {"no-launch": {"kernel": len(lost)}}
+    kernels = frame_of(found).filter(pl.col("kind") == "kernel")
+    parents = frame_of(found)["name"].gather(kernels["parent"])
+    homes = {1: "mine", 2: "other"} | dict.fromkeys(lost, "predict")
+    assert dict(zip(kernels["correlation_id"], parents, strict=True)) == homes
+
+
 def test_settled_kernels_stand_in_the_order_of_their_launches() -> None:
     played = Gpu(TWO).play()
     lost = launch_rows(played)[1]  # the first of b, whose kernel starts when both are launched

@@ -17,10 +17,9 @@ from xsp.nesting import Integers, Placed, enclosing, sort_outside_in
 def waiting_rows(placed: Placed, executions: Integers) -> Integers:
     """Return the innermost row of the host that encloses each execution in time, or -1.
 
-    It is on the only thread that has a layer, or something deeper, open around the
-    execution; where none has, on the evaluation's. Where several threads have, any of
-    them may have waited: -1. Launches are passed over, for an execution lies in what its
-    launch lies in.
+    It is on the evaluation's thread. Where another one has a layer, or something deeper,
+    open around the execution, either may have waited: -1. Launches are passed over, for
+    an execution lies in what its launch lies in.
 
     Args:
         placed: All rows.
@@ -31,9 +30,9 @@ def waiting_rows(placed: Placed, executions: Integers) -> Integers:
     question, lane = _questions(placed, executions)
     around = _around(placed, executions[question], lane)
     deep = (around >= 0) & (placed.order[around] > Kind.PIPELINE.order)
-    count = np.bincount(question[deep], minlength=len(executions))
     own = lane == placed.lane[placed.root[executions[question]]]
-    chosen = np.where(count[question] == 0, own, deep & (count[question] == 1))
+    others = np.bincount(question[deep & ~own], minlength=len(executions))
+    chosen = own & (others[question] == 0)
     found = np.full(len(executions), -1, np.int64)
     found[question[chosen]] = around[chosen]
     return found

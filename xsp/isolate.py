@@ -56,7 +56,7 @@ def measure(
     Args:
         spec: What to measure.
         settings: How to measure; the budget is divided over the rungs. A serialised
-            measurement has the part of one; unasked for, it comes on top.
+            measurement has the part of two; unasked for, it comes on top.
         progress: As for `xsp.measure`.
         serialised: Whether to measure serialised even where nothing is in doubt.
 
@@ -143,11 +143,13 @@ class _Made:
         rungs: Of each rung's process what it collected, or why it has nothing.
         serialised: The same of the serialised one; None if there was none.
         interrupted: Whether Ctrl-C ended it.
+        complete: Whether the rungs were complete by then.
     """
 
     rungs: Mapping[str, Collected | Failure] = field(default_factory=dict)
     serialised: Collected | Failure | None = None
     interrupted: bool = False
+    complete: bool = False
 
     @property
     def done(self) -> list[Collected]:
@@ -184,7 +186,7 @@ def _make(
             lambda done: tell(part + (1 - part) * done),
         )
     except KeyboardInterrupt:
-        return replace(made, interrupted=True)
+        return replace(made, interrupted=True, complete=True)
     return replace(made, serialised=alone)
 
 
@@ -300,6 +302,8 @@ def _problems(made: _Made) -> list[Problem]:
         problems.append(Problem("serialised-failed", sentence))
     if made.interrupted:
         sentence = "the measurement was interrupted: latencies rest on fewer runs than planned"
+        if made.complete:
+            sentence = "the serialised run was interrupted, and is left out"
         problems.append(Problem(INTERRUPTED, sentence))
     return problems
 

@@ -65,6 +65,12 @@ class _Tree:
         chosen: Bools = self.rows["kind"].is_in([kind.value for kind in kinds]).to_numpy()
         return chosen
 
+    @property
+    def on_device(self) -> Bools:
+        """Which rows are on a device."""
+        on_device: Bools = self.rows["device"].is_not_null().to_numpy()
+        return on_device
+
     def numbers(self, column: str) -> Ints:
         """Return a column of numbers."""
         numbers: Ints = self.rows[column].to_numpy()
@@ -76,7 +82,8 @@ def settle(runs: Sequence[Run], serialised: Sequence[Run]) -> Settled:
 
     A doubtful row is that row of the typical serialised run which is the k-th of its kind
     and name, in the order of their start, as it is here; on a device also of its stream.
-    Only where both runs have equally many of those, and it is in no doubt there. It moves
+    Only where both runs have equally many of those, made on one thread, none of which is
+    known to be another's, and it is in no doubt there. It moves
     under the row with the path that its parent has there; what it launched moves along.
     It stays, in doubt, where there is no such row, or one that cannot be: the parent of a
     row of the host encloses that in time.
@@ -147,7 +154,7 @@ def _tree(run: Run) -> _Tree:
 def _settled(run: Run, there: _Tree) -> Run:
     """Return the run with those of its doubtful rows moved that can be."""
     here = _tree(run)
-    match = _counterparts(here, there)
+    match = _trusted(here, there, _counterparts(here, there))
     asking = np.flatnonzero(here.doubtful & (match >= 0))
     asking = asking[~there.doubtful[match[asking]]]
     home = _homes(here, there, match, asking)
@@ -184,6 +191,36 @@ def _counterparts(here: _Tree, there: _Tree) -> Ints:
     return match
 
 
+def _trusted(here: _Tree, there: _Tree, match: Ints) -> Ints:
+    """Return matches without those of labels whose rows may have come in another order there.
+
+    So it is where a row that is in no doubt has another parent there, and may be where
+    several threads made them.
+    """
+    asked = here.kinds(Kind.LAUNCH, Kind.CALL, *EXECUTIONS) & (match >= 0)
+    rows = np.flatnonzero(asked & ~here.doubtful & ~there.doubtful[match])
+    home = _homes(here, there, match, rows)
+    contradicts = np.zeros(len(match), np.bool_)
+    contradicts[rows] = (home >= 0) & (home != here.parent[rows])
+    makers = there.rows["thread"].gather(there.parent[match])
+    rightly = (
+        _numbered(here.rows)
+        .with_columns(
+            asked=pl.Series(asked),
+            contradicts=pl.Series(contradicts),
+            maker=pl.select(pl.when(pl.Series(asked)).then(makers)).to_series(),
+        )
+        .select(
+            ~pl.col("contradicts").any().over(_LABEL)
+            & (pl.col("maker").drop_nulls().n_unique().over(_LABEL) <= 1)
+        )
+        .to_series()
+        .to_numpy()
+    )
+    trusted: Ints = np.where(rightly, match, -1)
+    return trusted
+
+
 def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the label of each row, its number among those of it, and how many there are."""
     on_device = pl.col("device").is_not_null() & pl.col("thread").is_null()
@@ -199,8 +236,9 @@ def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
 def _homes(here: _Tree, there: _Tree, match: Ints, asking: Ints) -> Ints:
     """Return the row here that each row's parent there is, -1 where there is none.
 
-    It has the same path, unless that is in doubt itself or is a launch: the path of those
-    depends on which others were seen, and they are known by their number.
+    It has the same path, unless that is in doubt itself, or is a launch or what a graph
+    replays in one: the path of those depends on which others were seen, and they are known
+    by their number.
     """
     above = there.parent[match[asking]]
     back = np.full(len(there.key), -1, np.int64)
@@ -210,7 +248,7 @@ def _homes(here: _Tree, there: _Tree, match: Ints, asking: Ints) -> Ints:
     place = np.minimum(np.searchsorted(here.key[order], there.key[above]), len(order) - 1)
     same = here.key[order[place]] == there.key[above]
     by_path = np.where(same, order[place], -1)
-    numbered = there.kinds(Kind.LAUNCH)[above]
+    numbered = (there.kinds(Kind.LAUNCH) | there.on_device)[above]
     numbered |= (by_number >= 0) & here.doubtful[by_number]
     home: Ints = np.where(numbered, by_number, by_path)
     return home
@@ -224,7 +262,8 @@ def _can_be(here: _Tree, rows: Ints, home: Ints) -> Bools:
     inside = (start[home] <= start[rows] + slack) & (end[rows] - slack <= end[home])
     inside &= (thread[home] == thread[rows]) | here.kinds(Kind.CALL)[rows]
     anywhere = here.kinds(*EXECUTIONS)[rows]
-    able: Bools = (home >= 0) & (home < rows) & (inside | anywhere)
+    replayed = here.on_device[here.parent[rows]]  # it belongs to its graph's layers
+    able: Bools = (home >= 0) & (home < rows) & (inside | anywhere) & ~replayed
     return able
 
 

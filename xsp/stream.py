@@ -84,7 +84,9 @@ def around_executions(line: Timeline, parent: Ints, derived: Bools) -> Timeline:
     if not derived.any():
         return line
     start, end = line.start_ns.copy(), line.end_ns.copy()
-    start[derived], end[derived] = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    holds = np.zeros(len(parent), np.bool_)
+    holds[parent[1:]] = True
+    start[derived & holds], end[derived & holds] = np.iinfo(np.int64).max, np.iinfo(np.int64).min
     for rows in reversed(list(generations(parent))[1:]):
         inside = rows[derived[parent[rows]]]
         np.minimum.at(start, parent[inside], start[inside])

@@ -28,7 +28,8 @@ def captured_by(
         frame: The launches; of those on one thread none lies in another.
         created: `time`, `thread` (the kernel's number) and `node` of each captured node.
         threads: Identifiers of Python's threads, by the kernel's numbers.
-        error_ns: By how much the times of launches may be wrong.
+        error_ns: By how much the times of launches may be wrong; a call takes longer than
+            that, or a node may be given to its neighbour.
     """
     if not len(created.get("node", ())) or not frame.height:
         return frame
