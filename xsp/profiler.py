@@ -137,11 +137,10 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         if not dealer.begin_named(name):
             yield
             return
-        try:
+        with ExitStack() as cut_short:
+            cut_short.callback(dealer.abandon)
             yield
-        except BaseException:
-            dealer.abandon()
-            raise
+            cut_short.pop_all()
         dealer.end_named()
 
     def __call__(self, function: F) -> F:
