@@ -1,4 +1,4 @@
-# Every target makes what it needs by itself: a machine with Python >= 3.10, make and a
+# Every target makes what it needs by itself: a machine with Python >= 3.11, make and a
 # network is enough. The environment is .venv; it is installed again only when
 # pyproject.toml has changed.
 
@@ -54,8 +54,8 @@ clean:  ## Remove the environment and everything that was built
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-		echo "xsp needs Python 3.10 or later, and $(PYTHON) is not: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "xsp needs Python 3.11 or later, and $(PYTHON) is not: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 # --group, which the next rule needs, came with pip 25.1
@@ -64,17 +64,16 @@ $(VENV)/.pip: | $(BIN)/python
 	@touch $@
 
 $(VENV)/.runtime: pyproject.toml | $(VENV)/.pip
-	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo]'
+	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo,grpc]'
 	@touch $@
 
 $(VENV)/.development: pyproject.toml | $(VENV)/.runtime
-	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo,pandas]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo,grpc,pandas]' --group dev
 	@touch $@
 
 # That of torch's CUDA, or where that has none the newest of the same major release; and without
 # its libcupti: torch has brought one, and pip would change torch for another.
 $(VENV)/.cupti: $(VENV)/.runtime
-	$(BIN)/python -m pip install --quiet pyelftools
 	cuda="$$($(BIN)/python -c 'import torch; print(torch.version.cuda or 13)')"; \
 		$(BIN)/python -m pip install --quiet --no-deps "cupti-python==$$cuda.*" || \
 		$(BIN)/python -m pip install --quiet --no-deps "cupti-python==$${cuda%%.*}.*"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +183,7 @@ def _metadata(collected: Sequence[Collected], merged: Merged, settings: Settings
     return {
         "format": FORMAT,
         "xsp_version": __version__,
-        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "name": collected[0].subject,
         "problems": [{"code": p.code, "message": p.message} for p in problems],
         "levels": levels,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum, IntEnum
+from enum import IntEnum, StrEnum
 
 
 class Level(IntEnum):
@@ -21,7 +21,7 @@ class Level(IntEnum):
         return self.name.lower()
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """What a span is, listed from outside in."""
 
     PIPELINE = "pipeline"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ def test_refused_counts_as_rejected_and_failed_does_not(
 def _after(wait_s: float, form: str) -> dict[str, Any]:
     if form == "grpc":
         return {"retry_s": wait_s}
-    date = datetime.now(timezone.utc) + timedelta(seconds=wait_s)
+    date = datetime.now(UTC) + timedelta(seconds=wait_s)
     text = f"{wait_s:.0f}" if form == "seconds" else format_datetime(date, usegmt=True)
     return {"headers": {"retry-after": text}}
 

@@ -27,7 +27,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -95,7 +95,7 @@ class Writer:
             "path": endpoint.path,
             "name": name,
             "trace_id": trace_id.hex(),
-            "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "xsp": __version__,
         }
         self._path = folder() / _file_name(name, trace_id)
@@ -312,7 +312,7 @@ def _checksum(spans: int, body: bytes) -> int:
 
 def _file_name(name: str, trace_id: bytes) -> str:
     """Return a name that sorts by time and says what it is."""
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     speaking = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40].strip("-") or "trace"
     return f"{stamp}-{speaking}-{trace_id.hex()[:8]}-{secrets.token_hex(2)}{SUFFIX}"
 

@@ -61,8 +61,7 @@ class CallSeam:
         code = code.replace(
             co_consts=values, co_filename=original.co_filename, co_firstlineno=first
         )
-        if sys.version_info >= (3, 11):
-            code = code.replace(co_qualname=original.co_qualname)
+        code = code.replace(co_qualname=original.co_qualname)
         return code.replace(co_name=original.co_name)
 
     def record(self, code: CodeType | None) -> None:
