@@ -7,9 +7,10 @@ from toy import GLUE_NS, LAYER_NS, OP_NS, Toy, ToyModel
 
 import xsp
 from xsp import registry
-from xsp.collected import build
+from xsp.build import build
+from xsp.exclusive import exclusively
 from xsp.level import Kind
-from xsp.measurement import carry_out, collect, collected_by, exclusively, name_of, rung_names
+from xsp.measurement import carry_out, collected_by, name_of, rung_names, visit_all
 from xsp.plan import Plan, Settings, settings_of
 from xsp.provider import ModelCall
 from xsp.selection import select
@@ -104,10 +105,10 @@ def test_only_the_rungs_named_are_run() -> None:
     settings = settings_of(2, runs=2)
     with registry.only(toy):
         assert rung_names(settings) == ["pipeline", "layer", "op", "detail"]
-        collected = collect(ToyModel(toy), (1,), settings=settings, rungs=["layer"])
+        session, _, _ = visit_all(ToyModel(toy), (1,), settings=settings, rungs=["layer"])
         with pytest.raises(ValueError, match="there are bare, pipeline, layer, op, detail"):
-            collect(ToyModel(toy), settings=settings, rungs=["kernel"])
-    assert {run.rung.name for run in collected.runs} == {"bare", "layer"}
+            visit_all(ToyModel(toy), settings=settings, rungs=["kernel"])
+    assert {visit.step.rung.name for visit in session.visits} == {"bare", "layer"}
 
 
 def test_the_models_exception_passes_through_and_nothing_stays_running() -> None:
@@ -226,6 +227,8 @@ def test_a_span_that_one_rung_records_is_no_problem_on_the_others() -> None:
             pass
 
     with registry.only(Model(), Toy(FakeClock())):
-        collected = collect(work, settings=settings_of(2, runs=2), rungs=["pipeline"])
+        measured = visit_all(work, settings=settings_of(2, runs=2), rungs=["pipeline"])
         trace = xsp.measure(work, levels=2, runs=2)
-    assert not [p for p in (*collected.problems, *trace.problems) if p.code == "provider"]
+    assert not [
+        p for p in (*collected_by(*measured).problems, *trace.problems) if p.code == "provider"
+    ]

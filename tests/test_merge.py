@@ -390,20 +390,6 @@ def test_detail_runs_give_attributes_and_never_a_latency() -> None:
     assert merged.rungs["latency_ns"][-1] is None
 
 
-def test_runs_beside_the_ladder_never_give_a_latency() -> None:
-    spans = [("pipeline", "predict", 0, 1000, -1), ("layer", "conv", 100, 900, 0)]
-    slow = [("pipeline", "predict", 0, 9000, -1), ("layer", "conv", 100, 8000, 0)]
-    counters = hand_run(Rung(RUNGS[2].kinds, aside="counters"), slow)
-    bare = Run(Rung(frozenset(), aside="replayed"), 9000)
-    runs = [Run(RUNGS[0], 1000), bare, hand_run(RUNGS[1], spans[:1]), counters]
-    merged = merge([*runs, hand_run(RUNGS[2], spans)])
-    assert latency(merged).tolist() == [1000, 800]
-    assert merged.rungs["rung"].to_list() == [
-        *("bare", "pipeline", "layer"),
-        *("replayed", "counters"),
-    ]
-
-
 def test_spans_on_several_threads_are_kept_apart() -> None:
     spans = [
         ("pipeline", "predict", 0, 1000, -1),

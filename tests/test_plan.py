@@ -99,15 +99,6 @@ def test_a_program_that_cannot_be_repeated_is_warmed_up_once() -> None:
     assert [step.rung.name for step in steps][:3] == ["kernel", "bare", "pipeline"]
 
 
-def test_a_rung_beside_the_ladder_is_visited_once_and_not_waited_for() -> None:
-    counters = Rung(RUNGS[-1].kinds, aside="counters")
-    plan = Plan((*RUNGS, counters), Settings(runs=7), repeatable=False)
-    steps = carry_out(plan, noise=0.5)
-    assert [step.rung.name for step in steps].count("counters") == 1
-    assert steps[-1].rung.name == "bare"
-    assert not counters.timed
-
-
 def test_a_quick_model_is_evaluated_many_times_a_visit_after_settling() -> None:
     steps = carry_out(Plan(RUNGS, Settings(), repeatable=True), latency_ns=100_000)
     late = [step for step in steps if step.round > 0 and not step.rung.detail]

@@ -161,7 +161,7 @@ class Once:
 def test_nobody_else_measures_between_the_last_evaluation_and_its_repetition(
     toy: Toy, monkeypatch: pytest.MonkeyPatch, decorated: bool
 ) -> None:
-    monkeypatch.setattr("xsp.measurement._claim.lock", Once())
+    monkeypatch.setattr("xsp.exclusive._claim.lock", Once())
     model = ToyModel(toy)
     prof = xsp.profile(levels=1, runs=3, replay=True)
     if decorated:

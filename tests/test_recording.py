@@ -12,18 +12,20 @@ from toy import Toy, ToyModel
 
 import xsp
 from xsp import cli, recording, registry
-from xsp.collected import build
+from xsp.build import build
 from xsp.errors import ExportError, TraceFormatError, UnknownTargetError
 from xsp.level import Kind
 from xsp.measurement import carry_out, collected_by
 from xsp.plan import Plan, Settings, settings_of
+from xsp.problem import Problem
 from xsp.provider import Keeping, ModelCall
-from xsp.recording import Recording, record, record_target
+from xsp.record import record_target
+from xsp.recording import Recording, record
 from xsp.selection import select
 from xsp.session import Session
 from xsp.target import Spec
 from xsp.testing import FakeClock, FakeProvider, replay
-from xsp.trace import Problem, Trace
+from xsp.trace import Trace
 from xsp_levels.model import Model
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")

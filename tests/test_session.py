@@ -7,8 +7,10 @@ import pytest
 from toy import Toy, ToyModel
 
 from xsp.clock import Clock
+from xsp.interpretation import Interpretation, interpret
 from xsp.level import Kind
 from xsp.plan import Step
+from xsp.problem import Problem, ProblemCount
 from xsp.provider import ModelCall, Records, Request
 from xsp.row import SpanRows, span_rows
 from xsp.run import Rung, ladder
@@ -25,25 +27,32 @@ def toy_session(cost_ns: int = 0) -> tuple[Session, ModelCall, ToyModel]:
     return Session([toy], clock), ModelCall(model, (1,), subject="ToyModel"), model
 
 
+def interpreted(session: Session) -> Interpretation:
+    return interpret(session.visits, session.providers)
+
+
 def test_a_visit_times_every_evaluation_but_those_that_settle() -> None:
     session, call, model = toy_session()
     assert session.visit(Step(BARE, 3, 2, round=0), call) == [model.latency_ns] * 3
     assert model.calls == 5
-    assert len(session.runs()) == 3
+    assert len(interpreted(session).runs) == 3
 
 
 def test_each_rung_records_its_kinds_and_no_more() -> None:
     session, call, _ = toy_session()
     for rung in (BARE, PIPELINE, LAYER, OP):
         session.visit(Step(rung, round=0), call)
-    kinds = [set(run.rows["kind"]) if run.rows is not None else set() for run in session.runs()]
+    kinds = [
+        set(run.rows["kind"]) if run.rows is not None else set()
+        for run in interpreted(session).runs
+    ]
     assert kinds == [set(), {"pipeline"}, {"pipeline", "layer"}, {"pipeline", "layer", "op"}]
 
 
 def test_runs_hold_the_tree_of_each_evaluation() -> None:
     session, call, _ = toy_session()
     session.visit(Step(OP, 2, 1, round=0), call)
-    for run in session.runs():
+    for run in interpreted(session).runs:
         assert run.rows is not None
         names, parents = run.rows["name"].to_list(), run.rows["parent"].to_list()
         assert len(names) == 1 + 1 + 3 * (1 + 2 + 2)
@@ -60,11 +69,13 @@ def test_warming_up_counts_only_where_there_is_nothing_else() -> None:
     session.visit(Step(LAYER), call)
     session.visit(Step(OP), call)
     session.visit(Step(LAYER, round=0), call)
-    assert [(run.rung.name, run.round) for run in session.runs()] == [("op", -1), ("layer", 0)]
-    assert [problem.code for problem in session.problems] == ["cold-start"]
+    assert [(run.rung.name, run.round) for run in interpreted(session).runs] == [
+        ("op", -1),
+        ("layer", 0),
+    ]
+    assert [problem.code for problem in interpreted(session).problems] == ["cold-start"]
     session.visit(Step(OP, round=0), call)
-    session.runs()
-    assert session.problems == ()  # for now it has been seen warm too
+    assert interpreted(session).problems == ()  # for now it has been seen warm too
 
 
 def test_the_users_exception_passes_and_everything_is_disarmed() -> None:
@@ -72,7 +83,7 @@ def test_the_users_exception_passes_and_everything_is_disarmed() -> None:
     model.raises_at = 2
     with pytest.raises(ZeroDivisionError, match="the model's own error"):
         session.visit(Step(LAYER, 3, round=0), call)
-    assert session.runs() == []
+    assert interpreted(session).runs == ()
     assert session.visit(Step(LAYER, round=0), call) == [model.latency_ns]
 
 
@@ -105,11 +116,11 @@ def test_a_provider_that_fails_is_named_and_costs_only_itself(at: str) -> None:
     call = ModelCall(ToyModel(toy), subject="ToyModel")
     for _ in range(3):
         session.visit(Step(OP, round=0), call)
-    runs = session.runs()
-    assert [set(run.rows["kind"]) for run in runs if run.rows is not None] == [
+    found = interpreted(session)
+    assert [set(run.rows["kind"]) for run in found.runs if run.rows is not None] == [
         {"pipeline", "op"}
     ] * 3
-    [problem] = session.problems
+    [problem] = (*session.problems, *found.problems)
     assert problem.code == "provider-failed"
     assert "failing" in problem.message
     assert f"no {at} today" in problem.message
@@ -121,12 +132,12 @@ def test_dropped_records_and_providers_problems_are_named() -> None:
     replay = ReplayProvider(lossy, [Records((), dropped=3, problems=("the buffer was full",))])
     session = Session([replay], clock)
     session.visit(Step(LAYER, round=0), ModelCall(lambda: clock.advance(5)))
-    session.runs()
-    assert {problem.code for problem in session.problems} == {"provider", "dropped"}
-    assert any("lost 3 records" in problem.message for problem in session.problems)
+    found = interpreted(session)
+    assert found.problems == (Problem("provider", "the buffer was full"),)
+    assert found.counts == (ProblemCount("dropped", "layer", 3, "lossy-replay"),)
 
 
-def test_what_is_counted_is_said_once_however_often_runs_are_asked_for() -> None:
+def test_what_is_missing_is_counted_by_rung_and_provider() -> None:
     clock = FakeClock()
     lossy = FakeProvider(clock, [Kind.LAYER], name="lossy")
     lossy.spans = lambda records: span_rows(  # type: ignore[method-assign]
@@ -142,17 +153,14 @@ def test_what_is_counted_is_said_once_however_often_runs_are_asked_for() -> None
     session = Session([replay], clock)
     for number, rung in enumerate((LAYER, LAYER, OP)):
         session.visit(Step(rung, round=number), ModelCall(lambda: clock.advance(5)))
-        session.runs()
-    assert {problem.code: problem.message.split(";")[0] for problem in session.problems} == {
-        "dropped": "lossy-replay lost 3 records of the layer runs, 3 records of the op runs: what "
-        "they stood for is missing, not zero",
-        "orphans": "no parent was found on the thread of 2 spans of the layer runs, 1 span of the "
-        "op runs",
+    assert set(interpreted(session).counts) == {
+        ProblemCount("dropped", "layer", 1, "lossy-replay"),
+        ProblemCount("dropped", "layer", 2, "lossy-replay"),
+        ProblemCount("dropped", "op", 3, "lossy-replay"),
+        ProblemCount("orphans", "layer", 2),
+        ProblemCount("orphans", "op", 1),
     }
-    assert len(session.problems) == 2
-    session.visits.clear()
-    session.runs()
-    assert len(session.problems) == 0
+    assert interpret((), session.providers) == Interpretation((), (), ())
 
 
 def test_an_open_evaluation_ends_when_it_was_last_extended() -> None:
@@ -162,7 +170,7 @@ def test_an_open_evaluation_ends_when_it_was_last_extended() -> None:
         clock.advance(100)
         window.extend()
         clock.advance(900)
-    [run] = session.runs()
+    [run] = interpreted(session).runs
     assert run.latency_ns == 100
     assert run.rows is not None
     assert run.rows["name"].to_list() == ["training step"]
@@ -188,7 +196,7 @@ def test_ids_of_different_providers_are_kept_apart() -> None:
                 clock.advance(1)
 
     session.visit(Step(PIPELINE, round=0), ModelCall(work, whole_model=False))
-    [run] = session.runs()
+    [run] = interpreted(session).runs
     assert run.rows is not None
     names, parents = run.rows["name"].to_list(), run.rows["parent"].to_list()
     above = {name: names[parent] for name, parent in zip(names, parents, strict=True)}
@@ -230,13 +238,13 @@ def test_runs_know_what_the_host_waited_for_devices_in_the_end(
     with session.open(Step(PIPELINE, round=2), "step") as window:
         clock.advance(300)
         window.extend()
-    waited = [run.latency_ns - (run.host_ns or 0) for run in session.runs()]
+    waited = [run.latency_ns - (run.host_ns or 0) for run in interpreted(session).runs]
     assert waited == [500] * 4
-    assert session.runs()[-1].host_ns == 300
+    assert interpreted(session).runs[-1].host_ns == 300
 
 
-def devices(played: SpanRows) -> Session:
-    """Return a session whose one evaluation saw these rows, from its begin at 1,000 ns on."""
+def counts(played: SpanRows) -> tuple[ProblemCount, ...]:
+    """Return what is counted where one evaluation, from 1,000 ns on, saw these rows."""
     clock = FakeClock(1_000)
     provider = FakeProvider(clock, (Kind.LAYER, Kind.OP, Kind.LAUNCH, Kind.KERNEL))
     rung = ladder(provider.kinds)[-1]
@@ -246,18 +254,16 @@ def devices(played: SpanRows) -> Session:
     original.spans = lambda records: played.with_columns(on_host)  # type: ignore[method-assign]
     session = Session([original], clock)
     session.visit(Step(rung, round=0), ModelCall(lambda: clock.advance(500)))
-    session.runs()
-    return session
+    return interpreted(session).counts
 
 
 def test_a_kernel_without_a_launch_is_a_problem_of_its_own() -> None:
     kernel = {"kind": ["kernel"], "name": ["gemm"], "start_ns": [1_100], "end_ns": [1_200]}
-    session = devices(span_rows({**kernel, "device": 0, "correlation_id": 5}))
-    assert [problem.code for problem in session.problems] == ["no-launch"]
-    assert "no launch was seen of 1 kernel of the kernel runs" in session.problems[0].message
+    seen = counts(span_rows({**kernel, "device": 0, "correlation_id": 5}))
+    assert seen == (ProblemCount("no-launch", "kernel", 1),)
 
 
-def test_a_launch_that_may_belong_to_two_layers_names_the_remedy() -> None:
+def test_a_launch_that_may_belong_to_two_layers_is_ambiguous() -> None:
     rows = {
         "kind": ["layer", "layer", "launch"],
         "name": ["first", "second", "cudaLaunchKernel"],
@@ -265,7 +271,4 @@ def test_a_launch_that_may_belong_to_two_layers_names_the_remedy() -> None:
         "end_ns": [1_100, 1_200, 1_070],
         "correlation_id": [None, None, 5],
     }
-    session = devices(span_rows({**rows, "thread": 1}))
-    (problem,) = session.problems
-    assert problem.code == "ambiguous"
-    assert "CUDA_LAUNCH_BLOCKING=1" in problem.message
+    assert counts(span_rows({**rows, "thread": 1})) == (ProblemCount("ambiguous", "kernel", 1),)

@@ -10,7 +10,8 @@ import pytest
 import samples
 
 from xsp.errors import TraceFormatError
-from xsp.trace import SPAN_SCHEMA, Problem, Span, Trace
+from xsp.problem import Problem
+from xsp.trace import SPAN_SCHEMA, Span, Trace
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ from xsp.tracer import span
 
 if TYPE_CHECKING:
     from xsp.measurement import measure
+    from xsp.problem import Problem
     from xsp.profiler import profile
-    from xsp.trace import Problem, Trace, load
+    from xsp.trace import Trace, load
 
 __version__ = "0.1.0"
 
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Problem": "xsp.trace",
+    "Problem": "xsp.problem",
     "Trace": "xsp.trace",
     "load": "xsp.trace",
     "measure": "xsp.measurement",

@@ -147,7 +147,8 @@ def record(target: str, **options: Any) -> None:
     without the devices. TARGET is what it is for xsp profile, but no script.
     """
     from xsp.plan import settings_of  # noqa: PLC0415
-    from xsp.recording import record_target, remarks  # noqa: PLC0415
+    from xsp.record import record_target  # noqa: PLC0415
+    from xsp.recording import remarks  # noqa: PLC0415
     from xsp.target import Spec  # noqa: PLC0415
 
     spec = Spec(target, (), options["batch"], options["device"], train=options["train"])

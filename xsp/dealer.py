@@ -10,7 +10,8 @@ from typing import Any
 from xsp.plan import Plan, Step
 from xsp.provider import ModelCall
 from xsp.repetition import Inputs
-from xsp.session import Session, Window
+from xsp.session import Session
+from xsp.visit import Window
 
 
 class Dealer:

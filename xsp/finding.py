@@ -14,12 +14,12 @@ from xsp.contrast import difference
 from xsp.ladder import Cost, Latencies, Step
 from xsp.level import Kind
 from xsp.observation import Observations, columns_of
+from xsp.problem import Problem
 from xsp.quantity import counted, duration
 from xsp.run import Run
 from xsp.structure import Structure, signatures
 from xsp.summary import bootstrap_interval, trimmed_mean
 from xsp.tally import execution_counts, idle_launches
-from xsp.trace import Problem
 
 Floats = NDArray[np.float64]
 

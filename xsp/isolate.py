@@ -7,22 +7,23 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
 import psutil
 
-from xsp.caveat import DOUBTS
+from xsp.build import build
 from xsp.clock import SystemClock
-from xsp.collected import Collected, build
+from xsp.collected import Collected
 from xsp.errors import MeasurementError
 from xsp.measurement import rung_names
 from xsp.origin import origin
 from xsp.plan import Settings
+from xsp.problem import AMBIGUITIES, Problem
 from xsp.progress import Enough, Progress, progress_bar
 from xsp.target import Spec, resolve
-from xsp.trace import Problem, Trace
+from xsp.trace import Trace
 from xsp.worker import SERIALISED, Failure, Job, Worker, attempt, collect_subject
 
 INTERRUPTED = "interrupted"
@@ -73,7 +74,7 @@ def measure(
         raise KeyboardInterrupt if made.interrupted else _total_failure(made.failures)
     done = [replace(one, origin=began) for one in made.done]
     alone = made.serialised if isinstance(made.serialised, Collected) else None
-    return _with_problems(build(done, settings, alone), _problems(made))
+    return build(done, settings, alone, problems=_problems(made))
 
 
 def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | None = None) -> Trace:
@@ -98,9 +99,7 @@ def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | Non
         raise outcome.error()
     if told.interrupted and not _has_spans(outcome):
         raise KeyboardInterrupt
-    return _with_problems(
-        build([outcome], settings), _problems(_Made(interrupted=told.interrupted))
-    )
+    return build([outcome], settings, problems=_problems(_Made(interrupted=told.interrupted)))
 
 
 class _Told:
@@ -163,9 +162,9 @@ class _Made:
         return {rung: one for rung, one in self.rungs.items() if isinstance(one, Failure)}
 
     @property
-    def in_doubt(self) -> bool:
+    def ambiguous(self) -> bool:
         """Whether it is open which span caused what."""
-        return any(problem.code in DOUBTS for one in self.done for problem in one.problems)
+        return any(count.code in AMBIGUITIES for one in self.done for count in one.counts)
 
 
 def _make(
@@ -176,7 +175,7 @@ def _make(
     jobs = [Job(spec, share, rung) for rung, share in shares.items()]
     part = len(jobs) / (len(jobs) + 1)  # where it is unasked, progress steps back to that
     made = _climb(jobs, folder, lambda done: tell(part * done if serialised else done))
-    if made.interrupted or not made.done or not (serialised or made.in_doubt):
+    if made.interrupted or not made.done or not (serialised or made.ambiguous):
         return made
     most = _SERIALISED_WEIGHT * max(share.budget_s for share in shares.values())
     try:
@@ -306,10 +305,3 @@ def _problems(made: _Made) -> list[Problem]:
             sentence = "the serialised run was interrupted, and is left out"
         problems.append(Problem(INTERRUPTED, sentence))
     return problems
-
-
-def _with_problems(trace: Trace, problems: Sequence[Problem]) -> Trace:
-    if not problems:
-        return trace
-    said = [*(asdict(problem) for problem in problems), *trace.metadata["problems"]]
-    return Trace(trace.spans, {**trace.metadata, "problems": said}, trace.runs)

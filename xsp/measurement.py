@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from xsp.collected import Collected, build
+from xsp.build import build
+from xsp.collected import Collected
 from xsp.environment import describe
-from xsp.errors import MeasurementError
+from xsp.exclusive import exclusively
+from xsp.interpretation import interpret
 from xsp.level import LevelSet
 from xsp.plan import Plan, Settings, settings_of
 from xsp.progress import Enough, Progress, progress_bar
@@ -22,19 +21,6 @@ from xsp.run import Rung
 from xsp.selection import Selection, select
 from xsp.session import Session
 from xsp.trace import Trace
-
-
-class _Claim:
-    """Who measures in this process; one at a time."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.what = ""
-
-
-_claim = _Claim()
-if hasattr(os, "register_at_fork"):  # the child of a fork measures nothing
-    os.register_at_fork(after_in_child=_claim.__init__)  # type: ignore[misc]
 
 
 def measure(
@@ -69,26 +55,8 @@ def measure(
         MeasurementError: Another profile is running in this process.
     """
     settings = settings_of(levels, runs=runs, budget=budget, statistic=statistic)
-    collected = collect(function, args, kwargs, settings=settings, progress=progress)
-    return build([collected], settings)
-
-
-def collect(
-    function: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    settings: Settings,
-    rungs: Sequence[str] | None = None,
-    progress: bool | Progress | None = None,
-) -> Collected:
-    """Measure a callable in this process and return the runs, not yet merged.
-
-    Arguments and errors are those of `visit_all`.
-    """
-    return collected_by(
-        *visit_all(function, args, kwargs, settings=settings, rungs=rungs, progress=progress)
-    )
+    measured = visit_all(function, args, kwargs, settings=settings, progress=progress)
+    return build([collected_by(*measured)], settings)
 
 
 def visit_all(
@@ -167,40 +135,16 @@ def collected_by(
         subject: What was measured, for people.
         serial: Whether the host waited for each kernel.
     """
-    runs = tuple(session.runs(serial=serial))
+    found = interpret(session.visits, session.providers, serial=serial)
     return Collected(
-        runs, session.problems, subject, selection.levels, describe(), origin=session.origin
+        runs=found.runs,
+        problems=tuple(dict.fromkeys((*session.problems, *found.problems))),
+        subject=subject,
+        levels=selection.levels,
+        environment=describe(),
+        origin=session.origin,
+        counts=found.counts,
     )
-
-
-@contextmanager
-def exclusively(what: str) -> Iterator[None]:
-    """Let nothing else be measured in this process meanwhile.
-
-    Raises:
-        MeasurementError: Something is being measured already.
-    """
-    with if_alone(what) as alone:
-        if not alone:
-            raise MeasurementError(
-                f"{_claim.what} is under way in this process, and two at a time would measure "
-                "each other: end it first, or mark parts of it with xsp.span"
-            )
-        yield
-
-
-@contextmanager
-def if_alone(what: str) -> Iterator[bool]:
-    """Yield whether nothing else is being measured, and let nothing else be meanwhile."""
-    claim = _claim
-    alone = claim.lock.acquire(blocking=False)
-    if alone:
-        claim.what = what
-    try:
-        yield alone
-    finally:
-        if alone and claim.lock.locked():  # not in the child of a fork
-            claim.lock.release()
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -18,13 +18,13 @@ from xsp.ladder import Cost, Ladder, Latencies, Step, climb, latencies
 from xsp.level import Kind
 from xsp.observation import Observations, observe, process_factors
 from xsp.path import Keys
+from xsp.problem import Problem
 from xsp.row import ATTRIBUTE
 from xsp.run import Run
 from xsp.stream import Executions, around_executions, place_executions
 from xsp.structure import Structure, nearest_run, structure_of, typical_run
 from xsp.summary import bootstrap_interval, ranks_of, summarise
 from xsp.timeline import Timeline, rebuild
-from xsp.trace import Problem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -7,23 +7,24 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, TypeVar
 
-from xsp.collected import build
+from xsp.build import build
 from xsp.dealer import Dealer
 from xsp.errors import MeasurementError
+from xsp.exclusive import exclusively, if_alone
 from xsp.level import LevelSet
-from xsp.measurement import carry_out, collected_by, exclusively, if_alone, name_of
+from xsp.measurement import carry_out, collected_by, name_of
 from xsp.plan import Plan, settings_of
+from xsp.problem import Problem
 from xsp.progress import Progress, progress_bar
 from xsp.provider import ModelCall
 from xsp.quantity import counted
 from xsp.repetition import check_no_generator, looked_at, used_up
 from xsp.selection import select
 from xsp.session import Session
-from xsp.trace import Problem, Trace
+from xsp.trace import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -293,8 +294,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             )
         subject = dealer.subjects.most_common(1)[0][0]
         collected = collected_by(dealer.session, self._selection, subject)
-        collected = replace(collected, problems=(*collected.problems, *passed))
-        return build([collected], self._settings)
+        return build([collected], self._settings, problems=passed)
 
 
 def _shortage(dealer: Dealer) -> str:

@@ -15,23 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from xsp import __version__, registry
-from xsp.collected import Collected, build
+from xsp.build import build
+from xsp.collected import Collected
 from xsp.environment import describe
 from xsp.errors import ProviderError, TraceFormatError
 from xsp.file import replacing
+from xsp.interpretation import interpret
 from xsp.level import MEASURED, Kind
 from xsp.measurement import visit_all
 from xsp.origin import Origin
 from xsp.plan import Settings, Step
+from xsp.problem import Problem
 from xsp.progress import Progress
 from xsp.provider import Keeping, Provider, Records
 from xsp.run import Rung
-from xsp.session import Session, Visit
-from xsp.target import Spec, resolve
-from xsp.trace import Problem, Trace
-from xsp.worker import Failure, attempt
+from xsp.session import Session
+from xsp.trace import Trace
+from xsp.visit import Visit, worth_keeping
 
-FORMAT = 2
+FORMAT = 3
 _MANIFEST = "manifest.json"
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError)  # of a zip file
 
@@ -41,7 +43,7 @@ class Recording:
     """What was recorded, uninterpreted.
 
     Attributes:
-        visits: Visits that count, and those that say what graphs hold (`Session.kept`).
+        visits: Visits that count, and those that say what graphs hold (`xsp.visit.worth_keeping`).
         providers: All that took part, in their order.
         problems: What went wrong while it was recorded.
         subject: What was measured, for people.
@@ -62,13 +64,15 @@ class Recording:
 
     def trace(self) -> Trace:
         """Interpret the records, as after every measurement, and return the trace."""
-        session = Session(self.providers)
-        session.visits += self.visits
-        for problem in self.problems:
-            session.problem(problem.code, problem.message)
-        runs = tuple(session.runs())
+        found = interpret(self.visits, self.providers)
         collected = Collected(
-            runs, session.problems, self.subject, self.levels, self.environment, self.origin
+            runs=found.runs,
+            problems=tuple(dict.fromkeys((*self.problems, *found.problems))),
+            subject=self.subject,
+            levels=self.levels,
+            environment=self.environment,
+            origin=self.origin,
+            counts=found.counts,
         )
         return build([collected], self.settings)
 
@@ -123,7 +127,7 @@ def recording_of(
 ) -> Recording:
     """Return what a session has recorded so far."""
     return Recording(
-        visits=tuple(session.kept()),
+        visits=tuple(worth_keeping(session.visits)),
         providers=session.providers,
         problems=session.problems,
         subject=subject,
@@ -132,27 +136,6 @@ def recording_of(
         environment=describe(),
         origin=session.origin,
     )
-
-
-def record_target(spec: Spec, settings: Settings) -> Recording:
-    """Measure a target in this process, and return what was recorded.
-
-    Raises:
-        UnknownTargetError: There is no such target.
-        TargetFailedError: The target raised.
-        MeasurementError: It cannot be measured here.
-    """
-
-    def work() -> Recording:
-        subject = resolve(spec)
-        with subject.mode():
-            return record(subject.function, *subject.args, settings=settings)
-
-    outcome = attempt(work, early=True)
-    if isinstance(outcome, Failure):
-        raise outcome.error()
-    recording: Recording = outcome
-    return recording
 
 
 def load(path: str | Path, providers: Iterable[Provider] | None = None) -> Recording:
@@ -235,14 +218,13 @@ def _facts(visit: Visit) -> dict[str, Any]:
     return {
         "kinds": sorted(kind.value for kind in rung.kinds),
         "detail": rung.detail,
-        "aside": rung.aside,
         "evaluations": step.evaluations,
         "settle": step.settle,
         "round": step.round,
         "name": visit.name,
         "thread": visit.thread,
         "windows": visit.windows,
-        "waited": visit.waited,
+        "waited_ns": visit.waited_ns,
     }
 
 
@@ -273,7 +255,7 @@ def _visit(
     archive: zipfile.ZipFile, facts: Mapping[str, Any], providers: Mapping[str, Provider]
 ) -> Visit:
     kinds = frozenset(Kind(kind) for kind in facts["kinds"])
-    rung = Rung(kinds, facts["detail"], facts["aside"])
+    rung = Rung(kinds, facts["detail"])
     records: list[tuple[Provider, Records]] = []
     for kept in facts["records"]:
         provider = providers[kept["provider"]]
@@ -286,5 +268,5 @@ def _visit(
         thread=facts["thread"],
         windows=tuple((begin, end) for begin, end in facts["windows"]),
         records=tuple(records),
-        waited=tuple(facts["waited"]),
+        waited_ns=tuple(facts["waited_ns"]),
     )

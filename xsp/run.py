@@ -17,18 +17,15 @@ class Rung:
     Attributes:
         kinds: Everything recorded on this rung; empty for the bare rung.
         detail: Whether costly attributes are recorded; such runs give no latency.
-        aside: Name of a rung beside the ladder, visited once for what it tells and not for
-            how long anything took: kernels replayed for their counters.
     """
 
     kinds: frozenset[Kind]
     detail: bool = False
-    aside: str = ""
 
     @property
     def timed(self) -> bool:
         """Whether its runs give latencies."""
-        return not self.detail and not self.aside
+        return not self.detail
 
     @property
     def order(self) -> int:
@@ -38,8 +35,6 @@ class Rung:
     @property
     def name(self) -> str:
         """What the rung is called in files and tables: its deepest kind, or the best known."""
-        if self.aside:
-            return self.aside
         if self.detail:
             return "detail"
         if not self.kinds:

@@ -14,6 +14,7 @@ import polars as pl
 
 from xsp import exemplar, heading, html, integrity, parquet, tree
 from xsp.errors import TraceFormatError
+from xsp.problem import Problem
 from xsp.quantity import counted
 
 if TYPE_CHECKING:
@@ -21,25 +22,12 @@ if TYPE_CHECKING:
 
     from xsp.export.delivery import Delivery
 
-__all__ = ["FORMAT", "SPAN_SCHEMA", "Problem", "Span", "Trace", "load"]
+__all__ = ["FORMAT", "SPAN_SCHEMA", "Span", "Trace", "load"]
 
 # The number that a reader checks: it rises when a file's columns or metadata change meaning.
 FORMAT = 1
 
 SPAN_SCHEMA = integrity.SPAN_SCHEMA
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something a reader of the trace should know before trusting a number.
-
-    Attributes:
-        code: A short kebab-case name, stable over versions, e.g. ``"unmatched"``.
-        message: One or more plain sentences.
-    """
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,123 @@
+"""Problems of a trace: sentences, and the counts that become sentences when a trace is built.
+
+While runs are interpreted, what is missing or ambiguous is only counted
+(`ProblemCount`); `problems_of` adds the counts up and words them, once, when all
+processes have handed over what they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from xsp.quantity import counted
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something a reader of the trace should know before trusting a number.
+
+    Attributes:
+        code: A short kebab-case name, stable over versions, e.g. ``"unmatched"``.
+        message: One or more plain sentences.
+    """
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemCount:
+    """How many rows of the runs of one rung have a problem.
+
+    Attributes:
+        code: Code of the problem: a key of `COUNTED`.
+        rung: Name of the rung.
+        count: How many rows or records; at least 1.
+        provider: Name of the provider whose records they were; empty where several are meant.
+    """
+
+    code: str
+    rung: str
+    count: int
+    provider: str = ""
+
+
+# Of each code: the noun that is counted, and the sentence around the counts.
+COUNTED: Mapping[str, tuple[str, str]] = {
+    "dropped": ("record", "{provider} lost {counts}: what they stood for is missing, not zero"),
+    "orphans": (
+        "span",
+        "no parent was found on the thread of {counts}; they hang under the root, and say nothing "
+        "of the layer that caused them",
+    ),
+    "no-launch": (
+        "kernel",
+        "no launch was seen of {counts}, copies counted in; they hang under the root, and say "
+        "nothing of the layer that caused them",
+    ),
+    "ambiguous": (
+        "launch",
+        "{counts} may belong to any of several spans that ran at one time; shown is the one that "
+        "began last",
+    ),
+    "ambiguous-thread": (
+        "library call",
+        "{counts} may belong to any of several threads, for the library does not tell which; they "
+        "are shown on the evaluation's own",
+    ),
+}
+
+# Problems that leave open which span is whose parent: a serialised run may tell.
+AMBIGUITIES = ("ambiguous", "ambiguous-thread", "no-launch")
+
+_REMEDY = (
+    "; a serialised run, in which less happens at one time (CUDA_LAUNCH_BLOCKING=1, one thread), "
+    "may show which: `xsp profile` makes one of a model or a function"
+)
+_IN_VAIN = "; the serialised run does not show which"
+
+
+def problems_of(counts: Iterable[ProblemCount], *, serialised: bool = False) -> tuple[Problem, ...]:
+    """Return one problem for each code and provider that was counted, over all rungs.
+
+    Args:
+        counts: In any order; counts of one code, provider and rung are added up.
+        serialised: Whether a serialised run has been made, in vain as far as these go.
+
+    >>> counts = [ProblemCount("dropped", "op", 1, "mkl"), ProblemCount("dropped", "op", 2, "mkl")]
+    >>> problems_of(counts)[0].message.partition(":")[0]
+    'mkl lost 3 records of the op runs'
+    """
+    sums: dict[tuple[str, str], dict[str, int]] = {}
+    for one in counts:
+        rungs = sums.setdefault((one.code, one.provider), {})
+        rungs[one.rung] = rungs.get(one.rung, 0) + one.count
+    return tuple(
+        _problem(code, provider, rungs, serialised=serialised)
+        for (code, provider), rungs in sums.items()
+    )
+
+
+def resolved(counts: Mapping[str, int]) -> Problem:
+    """Return the remark that a serialised run has shown the parents of so many rows.
+
+    Args:
+        counts: How many rows, by the code of the problem that they had.
+
+    >>> resolved({"ambiguous": 2, "no-launch": 1}).message.partition(" may ")[0]
+    '2 launches, 1 kernel'
+    """
+    rows = ", ".join(counted(count, COUNTED[code][0]) for code, count in counts.items())
+    return Problem(
+        "settled",
+        f"{rows} may have belonged to any of several spans; a serialised run, in which the host "
+        "waits for each kernel and libraries use one thread, showed which",
+    )
+
+
+def _problem(code: str, provider: str, rungs: Mapping[str, int], *, serialised: bool) -> Problem:
+    noun, sentence = COUNTED[code]
+    counts = ", ".join(f"{counted(n, noun)} of the {rung} runs" for rung, n in rungs.items())
+    remedy = "" if code not in AMBIGUITIES else _IN_VAIN if serialised else _REMEDY
+    return Problem(code, sentence.format(counts=counts, provider=provider) + remedy)
