@@ -22,8 +22,8 @@ from typing import Any
 
 import polars as pl
 
-from xsp.correlate import correlate
-from xsp.row import SpanRows, span_rows
+from xsp.correlation.parent import correlate
+from xsp.provider.row import SpanRows, span_rows
 
 SIZES = (10_000, 100_000, 1_000_000)
 THREADS = 4

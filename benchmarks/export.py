@@ -39,7 +39,7 @@ from table import print_header, print_row
 from xsp.export.picture import Picture, Service, Slice
 from xsp.export.protobuf import chunks
 from xsp.export.reduction import reduce
-from xsp.integrity import SPAN_SCHEMA
+from xsp.trace.integrity import SPAN_SCHEMA
 
 SIZES = (10_000, 100_000, 1_000_000)
 SPANS, PEERS_SPANS, ROUNDS, BATCH, ROWS = 100_000, 20_000, 5, 2_048, 4_096

@@ -18,13 +18,13 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from truth import time_bare
 from turns import take_turns
 
-from xsp import registry
+from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind
-from xsp.plan import Step
-from xsp.provider import ModelCall
-from xsp.run import Rung, ladder
-from xsp.session import Session
-from xsp_levels.framework.torch_stderr import vendor_silenced
+from xsp.provider.contract import ModelCall
+from xsp.session import registry
+from xsp.session.plan import Step
+from xsp.session.recorder import Session
+from xsp_levels.native.stderr_filter import vendor_silenced
 
 TOKENS = 256
 EVALUATIONS = 5  # each time a way of profiling has its turn

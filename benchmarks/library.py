@@ -23,10 +23,10 @@ from torch import nn
 
 from xsp.clock import SystemClock
 from xsp.level import Kind
-from xsp.provider import Records, Request
-from xsp_levels.library.onednn import OneDnn, OneDnnRecords
-from xsp_levels.library.onednn_line import parse_lines
-from xsp_levels.library.onednn_switch import OFF, PROFILE, TIMESTAMP
+from xsp.provider.contract import Records, Request
+from xsp_levels.library.onednn.line import parse_lines
+from xsp_levels.library.onednn.provider import OneDnn, OneDnnRecords
+from xsp_levels.library.onednn.switch import OFF, PROFILE, TIMESTAMP
 
 WIDTHS = (24, 7, 11, 12, 12, 20)
 LINES = 100_000

@@ -18,11 +18,11 @@ import numpy.typing as npt
 from correlation import peak_mib
 from table import print_header, print_row
 
-from xsp.correlate import correlate
+from xsp.correlation.parent import correlate
 from xsp.level import Kind
-from xsp.row import SpanRows, concat_rows, span_rows
-from xsp_levels.kernel.cupti_record import CuptiRecords, rows
-from xsp_levels.kernel.cupti_table import FORMS, Table, gather, join, layout, walk
+from xsp.provider.row import SpanRows, concat_rows, span_rows
+from xsp_levels.kernel.cupti.record import CuptiRecords, rows
+from xsp_levels.kernel.cupti.table import FORMS, Table, gather, join, layout, walk
 
 SIZES = (10_000, 100_000, 1_000_000)
 BUFFER = 8 << 20

@@ -20,12 +20,12 @@ from torch.profiler import ProfilerActivity, profile
 from truth import time_bare
 from turns import take_turns
 
-from xsp import registry
+from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind
-from xsp.plan import Step
-from xsp.run import Rung, ladder
-from xsp.session import Session
-from xsp_levels.framework.torch_stderr import vendor_silenced
+from xsp.session import registry
+from xsp.session.plan import Step
+from xsp.session.recorder import Session
+from xsp_levels.native.stderr_filter import vendor_silenced
 
 COLUMNS = (
     ("model", 20),

@@ -19,8 +19,8 @@ import numpy as np
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from xsp.summary import trimmed_mean
-from xsp_levels.framework.torch_stderr import vendor_silenced
+from xsp.evaluation.summary import trimmed_mean
+from xsp_levels.native.stderr_filter import vendor_silenced
 
 # A layer: the module's path, and which of its calls in one evaluation.
 Layer = tuple[str, int]

@@ -17,12 +17,12 @@ from typing import Any
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from xsp import registry
 from xsp.clock import Clock
 from xsp.level import Kind
-from xsp.provider import Records, Request
-from xsp.row import SpanRows, concat_rows, span_rows
-from xsp_levels.framework.torch import Torch
+from xsp.provider.contract import Records, Request
+from xsp.provider.row import SpanRows, concat_rows, span_rows
+from xsp.session import registry
+from xsp_levels.framework.torch.provider import Torch
 
 WASTE_NS = 100_000
 

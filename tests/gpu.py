@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 from hypothesis import strategies as st
 
-from xsp.correlate import Correlated, correlate
+from xsp.correlation.parent import Correlated, correlate
+from xsp.evaluation.run import Run, Rung, ladder
 from xsp.level import EXECUTIONS, Kind
-from xsp.row import SpanRows, span_rows
-from xsp.run import Run, Rung, ladder
+from xsp.provider.row import SpanRows, span_rows
 
 MAIN, WORKER = 100, 200
 HOST = (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL, Kind.LAUNCH)

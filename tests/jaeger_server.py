@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from xsp import jaeger
+from xsp.cli import jaeger
 
 MISSING = "needs a Jaeger: `scripts/build-jaeger` makes one where Go is installed"
 

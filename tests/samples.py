@@ -9,7 +9,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from xsp.level import Kind
-from xsp.trace import SPAN_SCHEMA, Trace
+from xsp.trace.document import SPAN_SCHEMA, Trace
 
 _FIELDS: dict[str, Any] = {
     "exact": pl.Boolean,

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.evaluation.run import Run, Rung, ladder
 from xsp.level import Kind
-from xsp.row import span_rows
-from xsp.run import Run, Rung, ladder
+from xsp.provider.row import span_rows
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from xsp.level import Kind
-from xsp.row import SpanRows, no_rows, span_rows
+from xsp.provider.row import SpanRows, no_rows, span_rows
 
 HOST_KINDS = (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL, Kind.LAUNCH, Kind.SYSCALL)
 MAIN_THREAD = 100

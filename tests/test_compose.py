@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from xsp import jaeger
+from xsp.cli import jaeger
 
 ROOT = Path(__file__).parents[1]
 SERVICE_KEYS = {

@@ -28,7 +28,7 @@ def test_a_span_needs_nothing_heavy_either() -> None:
     assert [name for name in HEAVY if name in loaded] == []
 
 
-@pytest.mark.parametrize("module", ["xsp_levels.model", "xsp_levels.framework.torch"])
+@pytest.mark.parametrize("module", ["xsp_levels.model", "xsp_levels.framework.torch.provider"])
 def test_importing_a_provider_does_not_import_its_vendor(module: str) -> None:
     loaded = _python(f"import sys, {module}; print(*sys.modules)").split()
     assert "torch" not in loaded

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from xsp.level import Kind, Level
-from xsp.provider import Provider, Records, Request
+from xsp.provider.contract import Provider, Records, Request
 from xsp.testing import FakeClock, FakeProvider, ReplayProvider
 
 

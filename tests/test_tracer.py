@@ -13,7 +13,7 @@ import xsp
 from xsp import tracer
 from xsp.clock import SystemClock
 from xsp.level import Kind
-from xsp.provider import Request
+from xsp.provider.contract import Request
 from xsp_levels.model import Model
 
 ALL = frozenset(Kind)

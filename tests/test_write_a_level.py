@@ -15,10 +15,11 @@ from types import ModuleType
 
 import pytest
 
-from xsp import measure, registry
+from xsp import measure
 from xsp.clock import SystemClock
 from xsp.level import Kind
-from xsp.provider import Records, Request
+from xsp.provider.contract import Records, Request
+from xsp.session import registry
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "examples" / "level"
@@ -109,7 +110,7 @@ def test_every_link_of_the_page_leads_somewhere() -> None:
 
 
 def test_doctor_lists_the_installed_level(installed: Path) -> None:
-    found = json.loads(run(installed, "-m", "xsp.cli", "doctor", "--json"))
+    found = json.loads(run(installed, "-m", "xsp", "doctor", "--json"))
     (line,) = [one for one in found["providers"] if one["name"] == "zlib"]
     assert line == {"name": "zlib", "level": "library", "kinds": ["call"], "unavailable": None}
 

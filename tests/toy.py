@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from xsp.level import Kind
-from xsp.provider import Evaluations, ModelCall
+from xsp.provider.contract import Evaluations, ModelCall
 from xsp.testing import FakeClock, FakeProvider
 
 LAYER_NS, OP_NS, GLUE_NS = 10_000, 3_000, 1_000

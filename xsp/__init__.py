@@ -8,20 +8,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from xsp.errors import (
-    ExportError,
-    MeasurementError,
-    ProviderError,
-    TraceFormatError,
-    XspError,
-)
+from xsp.errors import ExportError, MeasurementError, ProviderError, TraceFormatError, XspError
 from xsp.level import Kind, Level
 from xsp.tracer import span
 
 if TYPE_CHECKING:
-    from xsp.measurement import measure
+    from xsp.measurement import measure, profile
     from xsp.problem import Problem
-    from xsp.profiler import profile
     from xsp.trace import Trace, load
 
 __version__ = "0.1.0"
@@ -45,10 +38,10 @@ __all__ = [
 
 _HOMES = {
     "Problem": "xsp.problem",
-    "Trace": "xsp.trace",
-    "load": "xsp.trace",
-    "measure": "xsp.measurement",
-    "profile": "xsp.profiler",
+    "Trace": "xsp.trace.document",
+    "load": "xsp.trace.document",
+    "measure": "xsp.measurement.callable",
+    "profile": "xsp.measurement.block",
 }
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider import Provider, Records, Request
-from xsp.recording import load
-from xsp.row import SpanRows, no_rows, span_rows
+from xsp.measurement import load
+from xsp.provider import Provider, Records, Request, SpanRows, no_rows, span_rows
 from xsp.trace import Trace
 
 __all__ = ["FakeClock", "FakeProvider", "ReplayProvider", "replay", "rows"]

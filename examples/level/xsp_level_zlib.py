@@ -12,8 +12,7 @@ import numpy as np
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider import Records, Request
-from xsp.row import SpanRows, no_rows, span_rows
+from xsp.provider import Records, Request, SpanRows, no_rows, span_rows
 
 FUNCTIONS = ("compress", "decompress")
 FIELDS = 6  # function, start, end, thread, bytes in, bytes out

@@ -9,9 +9,7 @@ from typing import Any
 from xsp import tracer
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.packing import pack, unpack
-from xsp.provider import Records, Request
-from xsp.row import ATTRIBUTE, SpanRows, no_rows, span_rows
+from xsp.provider import ATTRIBUTE, Records, Request, SpanRows, no_rows, pack, span_rows, unpack
 
 # The user's attributes keep out of the way of those that xsp documents.
 USER_ATTRIBUTE = f"{ATTRIBUTE}user."

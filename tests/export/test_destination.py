@@ -9,11 +9,11 @@ import samples
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from xsp.attribute import ATTRIBUTES
 from xsp.errors import ExportError
 from xsp.export import Delivery
 from xsp.export.destination import MOST_SPANS
-from xsp.trace import Trace
+from xsp.trace.attribute import ATTRIBUTES
+from xsp.trace.document import Trace
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

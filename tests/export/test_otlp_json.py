@@ -25,9 +25,9 @@ from sketch import (
 )
 
 import xsp
-from xsp.attribute import SCHEMA_URL
 from xsp.export import otlp_json
 from xsp.export.picture import Picture
+from xsp.trace.attribute import SCHEMA_URL
 
 _IDS = ("traceId", "spanId", "parentSpanId")
 

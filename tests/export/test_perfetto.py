@@ -17,7 +17,7 @@ from timelines import frame, frames, row
 from xsp.export import perfetto
 from xsp.export.perfetto import own_memory
 from xsp.export.reduction import reduce
-from xsp.merge import merge
+from xsp.merge.assembly import merge
 
 METADATA = {
     "name": "Net",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from xsp.export.identity import identity
 from xsp.export.picture import LINK_SCHEMA, Linked, Picture
 from xsp.export.reduction import reduce
-from xsp.trace import SPAN_SCHEMA, Trace
+from xsp.trace.document import SPAN_SCHEMA, Trace
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

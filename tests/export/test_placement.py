@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xsp.evaluation.path import generations
 from xsp.export.placement import Drawn, place
-from xsp.path import generations
 
 
 @dataclass(frozen=True)

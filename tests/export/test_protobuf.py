@@ -24,9 +24,9 @@ from pictures import (
 )
 
 import xsp
-from xsp.attribute import SCHEMA_URL
 from xsp.export.picture import Picture, Service, Slice
 from xsp.export.protobuf import MOST_BYTES, Chunk, chunks, split
+from xsp.trace.attribute import SCHEMA_URL
 
 
 def received(*sent: Chunk) -> list[tuple[str, Span]]:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import Node, layer, op, pipeline
 
-from xsp import integrity
 from xsp.errors import TraceFormatError
 from xsp.export.reduction import EXTRA, MORE, Reduced, reduce
-from xsp.integrity import SPAN_SCHEMA
+from xsp.trace import integrity
+from xsp.trace.integrity import SPAN_SCHEMA
 
 NAMES = st.sampled_from(["a", "b", "k", "l"])
 OWN = st.integers(0, 10_000)

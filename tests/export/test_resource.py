@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xsp
-from xsp.environment import describe
 from xsp.export.resource import resource, service_name
+from xsp.session.environment import describe
 
 MEASURED: dict[str, Any] = {
     "host": "bench-7",

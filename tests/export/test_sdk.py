@@ -26,10 +26,10 @@ from sketch import (
 
 import xsp
 from xsp import ExportError
-from xsp.attribute import SCHEMA_URL
 from xsp.export.delivery import Delivery
 from xsp.export.picture import Picture
 from xsp.export.sdk import hand_over
+from xsp.trace.attribute import SCHEMA_URL
 
 
 class Moody:

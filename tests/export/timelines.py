@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 from hypothesis import strategies as st
 
-from xsp.integrity import SPAN_SCHEMA
 from xsp.level import Kind
+from xsp.trace.integrity import SPAN_SCHEMA
 
 FIELDS: dict[str, Any] = {
     "module_path": pl.String,

@@ -19,14 +19,14 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import xsp
-from xsp import isolate
-from xsp.attribution import attribution
-from xsp.plan import settings_of
-from xsp.recording import record
-from xsp.target import Spec
+from xsp.measurement.recording import record
+from xsp.session.plan import settings_of
+from xsp.target import isolation as isolate
+from xsp.target.spec import Spec
 from xsp.testing import replay
-from xsp.trace import Trace
-from xsp_levels.framework.torch_stderr import vendor_silenced
+from xsp.trace.device_attribution import attribution
+from xsp.trace.document import Trace
+from xsp_levels.native.stderr_filter import vendor_silenced
 
 pytestmark = [
     pytest.mark.gpu,

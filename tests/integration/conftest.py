@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jaeger_server import MISSING, JaegerServer
 
-from xsp import jaeger as program
+from xsp.cli import jaeger as program
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import torch
 from jaeger_server import JaegerServer, attributes, tags, warnings
 
 import xsp
-from xsp.trace import Trace
+from xsp.trace.document import Trace
 
 Edge = tuple[str, int, int, int | None, int | None]
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from jaeger_server import JaegerServer, attributes, tags, warnings
 
-from xsp import jaeger as jaeger_program
+from xsp.cli import jaeger as jaeger_program
 
 TRACE_ID = "0123456789abcdef0123456789abcdef"
 START_NS = time.time_ns() // 1000 * 1000 + 789

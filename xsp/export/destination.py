@@ -13,6 +13,7 @@ from typing import IO, Any, Literal, Protocol
 
 import polars as pl
 
+from xsp.atomic_file import replacing
 from xsp.export import jaeger_json, otlp_json, perfetto
 from xsp.export.delivery import Delivery, deliver, failure
 from xsp.export.endpoint import FORMS, SCHEMES, endpoint, without_credentials
@@ -22,7 +23,6 @@ from xsp.export.protobuf import chunks
 from xsp.export.reduction import reduce
 from xsp.export.run import run_pictures
 from xsp.export.sdk import hand_over
-from xsp.file import replacing
 from xsp.quantity import counted
 
 # As many spans as Jaeger's UI shows without becoming slow (jaeger-ui#645).

@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp import shape
 from xsp.errors import TraceFormatError
+from xsp.evaluation import generations
 from xsp.level import Kind
-from xsp.path import generations
+from xsp.trace import similarity as shape
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from xsp.origin import parse
+from xsp.trace_context import parse
 
 # Ids of one picture share their upper half; the lower one counts its spans.
 _UPPER = 0xFFFF_FFFF_0000_0000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from xsp import shape
-from xsp.attribute import EXPORTED, USER, attribute
 from xsp.export import text
 from xsp.quantity import estimate, percent
+from xsp.trace import EXPORTED, USER, attribute
+from xsp.trace import similarity as shape
 
 PREFIX = "attr."
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import IO
 
 from xsp import __version__
-from xsp.attribute import SCHEMA_URL
 from xsp.export import literal
 from xsp.export.literal import string
 from xsp.export.picture import Picture, Service, Slice, Value
+from xsp.trace import SCHEMA_URL
 
 _KIND_INTERNAL = 1
 _STATUS_ERROR = 2

@@ -14,13 +14,13 @@ from typing import IO, Any
 
 import polars as pl
 
-from xsp import shape
 from xsp.export import label, lane, literal
 from xsp.export.lane import Track
 from xsp.export.literal import plain, string
 from xsp.export.picture import Value
 from xsp.export.reduction import Reduced
-from xsp.heading import headline, remarks
+from xsp.trace import headline, remarks
+from xsp.trace import similarity as shape
 
 _ROWS = 8192
 _HOST = 1

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from xsp import __version__
-from xsp.attribute import SCHEMA_URL
 from xsp.export import keyvalue, message, wire
+from xsp.trace import SCHEMA_URL
 
 if TYPE_CHECKING:
     from xsp.export.picture import Picture, Service, Slice

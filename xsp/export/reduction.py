@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from xsp import shape
 from xsp.export.grouping import CLASS, LANE, Groups, Part, fitting, tree_of
 from xsp.export.placement import Drawn, place
 from xsp.level import Kind
 from xsp.quantity import counted
+from xsp.trace import similarity as shape
 
 # Columns that follow those of a trace; null on a span that stands for itself alone.
 EXTRA: dict[str, Any] = {

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from xsp import shape
 from xsp.quantity import duration
+from xsp.trace import similarity as shape
 
 SCHEMA = {"row": pl.Int64, "unix_ns": pl.Int64, "name": pl.String, "message": pl.String}
 

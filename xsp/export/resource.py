@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from xsp import __version__
-from xsp.environment import host_id_of
+from xsp.session import host_id_of
 
 DEFAULT_SERVICE = "xsp"
 

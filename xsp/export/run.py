@@ -9,8 +9,8 @@ import polars as pl
 
 from xsp.export.picture import Linked, Picture
 from xsp.export.reduction import reduce
-from xsp.integrity import SPAN_SCHEMA
 from xsp.level import Kind
+from xsp.trace import SPAN_SCHEMA
 
 _LINKED = {
     kind.value: [other.value for other in Kind if other.order == kind.order] for kind in Kind

@@ -8,12 +8,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from xsp import __version__
-from xsp.attribute import SCHEMA_URL
 from xsp.export.delivery import Delivery, failure
 from xsp.export.label import PREFIX
 from xsp.export.literal import COLUMNS
 from xsp.export.picture import Picture, Slice
 from xsp.quantity import counted
+from xsp.trace import SCHEMA_URL
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource

@@ -18,15 +18,13 @@ import polars as pl
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.packing import pack, unpack
-from xsp.provider import Records, Request
-from xsp.row import SpanRows, no_rows, span_rows
-from xsp_levels import thread
+from xsp.provider import Records, Request, SpanRows, no_rows, pack, span_rows, unpack
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.blas_flop import Work, work
-from xsp_levels.library.perf_event import explain, native_threads
-from xsp_levels.library.symbol import Place, exported, libraries, mappings
-from xsp_levels.library.uprobe import Probes, Seen, tare_ns, weighed
+from xsp_levels.native import thread
+from xsp_levels.native.perf_event import explain, native_threads
+from xsp_levels.native.symbol import Place, exported, libraries, mappings
+from xsp_levels.native.uprobe import Probes, Seen, tare_ns, weighed
 
 _OPT_IN = "XSP_OPENBLAS"
 _NAME = re.compile(r"openblas", re.IGNORECASE)

@@ -11,9 +11,9 @@ import pytest
 
 from xsp.clock import SystemClock
 from xsp.level import Kind
-from xsp.provider import Records, Request
+from xsp.provider.contract import Records, Request
 from xsp_levels.library.openblas import OpenBlas, OpenBlasRecords, work_of
-from xsp_levels.library.uprobe import Seen
+from xsp_levels.native.uprobe import Seen
 
 
 def test_is_off_until_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ import os, resource, threading
 import numpy as np
 from xsp.clock import SystemClock
 from xsp.level import Kind
-from xsp.provider import Request
+from xsp.provider.contract import Request
 from xsp_levels.library.openblas import OpenBlas
 CALLS = Request(frozenset({Kind.CALL}))
 provider = OpenBlas()

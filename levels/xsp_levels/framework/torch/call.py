@@ -1,0 +1,141 @@
+"""Calls of PyTorch models: under which modes they were made, and whether they can be repeated."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xsp.provider import ModelCall
+from xsp_levels.framework.torch.module_path import class_name
+from xsp_levels.framework.torch.shape import tensors
+
+_DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """The thread's modes that decide what a call computes.
+
+    Attributes:
+        grad: Whether gradients are recorded.
+        inference: Whether inference mode is on.
+        autocast: Per device type of `_DEVICES` the dtype, None where autocast is off.
+    """
+
+    grad: bool
+    inference: bool
+    autocast: tuple[Any, ...]
+
+    @classmethod
+    def current(cls) -> Modes:
+        """Return the modes of this thread."""
+        import torch  # noqa: PLC0415
+
+        autocast = tuple(
+            torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+            for device in _DEVICES
+        )
+        return cls(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast)
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Set these modes, where they differ from the thread's, and set them back."""
+        import torch  # noqa: PLC0415
+
+        now = Modes.current()
+        with contextlib.ExitStack() as stack:
+            if self.inference != now.inference:
+                stack.enter_context(torch.inference_mode(self.inference))
+            stack.enter_context(torch.set_grad_enabled(self.grad))
+            for device, dtype, other in zip(_DEVICES, self.autocast, now.autocast, strict=True):
+                if dtype != other:
+                    stack.enter_context(
+                        torch.autocast(device, dtype=dtype, enabled=dtype is not None)
+                    )
+            yield
+
+
+@dataclass(frozen=True, slots=True)
+class TorchCall(ModelCall):
+    """A call of a module, with the modes that it was made under."""
+
+    modes: Modes | None = None
+
+
+def module_call(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TorchCall:
+    """Return the call of `module` as it would be made here and now."""
+    return TorchCall(module, args, kwargs, subject=subject(module), modes=Modes.current())
+
+
+def is_module(function: Any) -> bool:
+    """Return whether `function` is a module, without importing PyTorch."""
+    torch = sys.modules.get("torch")
+    module = getattr(getattr(torch, "nn", None), "Module", None)
+    return module is not None and isinstance(function, module)
+
+
+def subject(module: Any) -> str:
+    """Return what a model is called for people: the class of what was compiled."""
+    return class_name(getattr(module, "_orig_mod", module))
+
+
+def hazard(call: ModelCall) -> str | None:
+    """Return why a call must not be repeated unasked, or None if it is safe."""
+    module: Any = call.function
+    if not is_module(module):
+        return "what it does besides returning a result is not known"
+    if any(part.training for part in module.modules()):
+        return (
+            f"{subject(module)} is in training mode, where a call may change its state "
+            "(`model.eval()` ends that)"
+        )
+    modes = getattr(call, "modes", None) or Modes.current()
+    if modes.grad and not modes.inference and _needs_gradients(module, call):
+        return (
+            f"{subject(module)} was called with gradients on (`with torch.no_grad():` turns "
+            "them off)"
+        )
+    return None
+
+
+def versions(call: ModelCall) -> tuple[int, ...]:
+    """Return numbers that change when an argument is written to.
+
+    They are the version counters of the tensors among the arguments, a checksum
+    for those made in inference mode, which keep no counter, and the lengths of the
+    containers.
+    """
+    given = (call.args, dict(call.kwargs))
+    return (*map(_version, tensors(given)), *_lengths(given))
+
+
+def _version(tensor: Any) -> int:
+    return _checksum(tensor) if tensor.is_inference() else int(tensor._version)
+
+
+def _checksum(tensor: Any) -> int:
+    import torch  # noqa: PLC0415
+
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
+        return 0  # it has no plain bytes
+    shown = tensor.detach().resolve_conj().resolve_neg()  # a view may only say that it is negated
+    plain = shown.cpu().contiguous().reshape(-1)
+    return zlib.crc32(plain.view(torch.uint8).numpy())
+
+
+def _lengths(value: Any) -> Iterator[int]:
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        yield len(value)
+        for item in value:
+            yield from _lengths(item)
+
+
+def _needs_gradients(module: Any, call: ModelCall) -> bool:
+    given = (*module.parameters(), *tensors((call.args, call.kwargs)))
+    return any(tensor.requires_grad for tensor in given)

@@ -1,0 +1,231 @@
+"""Layer recording: three entries of a list per module call, made into arrays at the end."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from xsp.clock import Clock
+from xsp_levels.framework.torch.entry_point import (
+    CallSeam,
+    abandon_in_child,
+    call_seam,
+    hide_from_compiler,
+    keep_in_child,
+)
+from xsp_levels.framework.torch.module_path import LayerRecords, RawCalls, layer_records
+from xsp_levels.framework.torch.shape import Shapes, shapes
+
+
+class ThreadBuffer:
+    """What one thread recorded."""
+
+    __slots__ = ("calls", "failed", "notes", "thread")
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.calls: list[Any] = []  # module, start_ns, end_ns, module, ... in order of their ends
+        self.failed: list[tuple[int, str]] = []  # call, class of the exception
+        self.notes: list[tuple[Any, Any]] = []  # shapes of inputs and outputs, in detail runs
+
+
+class Buffers(threading.local):
+    """The buffers of all threads; attributes are those of the thread that asks."""
+
+    def __init__(self, threads: list[ThreadBuffer], arrived: Callable[[], None]) -> None:
+        buffer = ThreadBuffer()
+        self.put = buffer.calls.extend
+        self.note = buffer.notes.append
+        self.buffer = buffer
+        threads.append(buffer)
+        arrived()
+
+    def fail(self, entry: tuple[Any, int, int], error: BaseException) -> None:
+        """Keep a call that raised."""
+        self.buffer.failed.append((len(self.buffer.calls) // 3, type(error).__name__))
+        self.put(entry)
+
+
+def _record(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stand in for `Module.__call__`; the strings are exchanged by `CallSeam.code`.
+
+    Between the clock reads stands one call of a Python function with the same
+    arguments: the way from a caller to `Module.__call__` costs the same.
+    """
+    buffers: Any = "xsp:buffers"
+    now: Any = "xsp:now"
+    call: Any = "xsp:call"
+    put = buffers.put
+    start = now()
+    try:
+        result = call(self, *args, **kwargs)
+    except BaseException as error:
+        end = now()
+        buffers.fail((self, start, end), error)
+        raise
+    end = now()
+    put((self, start, end))
+    return result
+
+
+def _record_detail(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Do the same and keep the shapes of what goes in and out."""
+    buffers: Any = "xsp:buffers"
+    now: Any = "xsp:now"
+    call: Any = "xsp:call"
+    shapes: Any = "xsp:shapes"
+    given = shapes((args, kwargs))
+    start = now()
+    try:
+        result = call(self, *args, **kwargs)
+    except BaseException as error:
+        end = now()
+        buffers.note((given, None))
+        buffers.fail((self, start, end), error)
+        raise
+    end = now()
+    buffers.note((given, shapes(result)))
+    buffers.put((self, start, end))
+    return result
+
+
+def divert(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stand in for `Module.__call__` and hand the call to a method."""
+    handler: Any = "xsp:handler"
+    return handler(self, args, kwargs)
+
+
+class LayerRecorder:
+    """Records every module call, or the outermost ones only, between `start` and `stop`.
+
+    Args:
+        arrived: Called on every thread but the starting one when it first calls a module.
+    """
+
+    def __init__(self, arrived: Callable[[], None] = lambda: None) -> None:
+        self._arrived = arrived
+        self._threads: list[ThreadBuffer] = []
+        self._outermost = threading.Lock()
+        self._code: CodeType | None = None
+        self._buffers: Buffers | None = None
+        self._unread: list[str] = []  # classes of what was raised when shapes were asked for
+        self._dropped = 0
+
+    def start(self, clock: Clock, *, detail: bool = False, outermost: bool = False) -> None:
+        """Arm.
+
+        Args:
+            clock: What is read around each call.
+            detail: Whether shapes are kept, which costs time.
+            outermost: Whether calls inside a call run unobserved.
+        """
+        self._seam = call_seam()
+        hide_from_compiler(__name__, CallSeam.__module__, shapes.__module__)
+        self._now = clock.now
+        self._starter = threading.get_ident()
+        self._buffers = Buffers(self._threads, self._greet)
+        self._code = self._choose(detail, outermost)
+        abandon_in_child(self.abandon)
+        self._seam.record(self._code)
+
+    def disarm(self) -> None:
+        """Record no more; calls still under way are counted as dropped."""
+        code, self._code = self._code, None
+        if code is not None:
+            self._seam.record(None)
+            keep_in_child(self.abandon)
+            self._dropped += _under_way(code)
+
+    def stop(self) -> LayerRecords:
+        """Disarm, and return what was recorded, asking the modules what they are."""
+        self.disarm()
+        threads = [
+            RawCalls(buffer.thread, list(buffer.calls), list(buffer.failed), list(buffer.notes))
+            for buffer in self._threads
+        ]
+        self._threads, self._buffers = [], None  # what is left in a cycle would hold the model
+        return layer_records(threads, dropped=self._dropped, problems=_unread(self._unread))
+
+    def abandon(self) -> None:
+        """Leave without records: in a forked child."""
+        self._code = None
+        self._seam.restore()
+
+    def _choose(self, detail: bool, outermost: bool) -> CodeType:
+        if outermost:
+            return self._seam.code(divert, {"xsp:handler": self._record_outermost})
+        constants = {
+            "xsp:buffers": self._buffers,
+            "xsp:now": self._now,
+            "xsp:call": self._seam.call,
+            "xsp:shapes": self._shapes,
+        }
+        return self._seam.code(_record_detail if detail else _record, constants)
+
+    def _shapes(self, value: Any) -> Shapes | None:
+        """Return the shapes of what goes in or out, None where they cannot be had."""
+        try:
+            return shapes(value)
+        except Exception as error:  # noqa: BLE001  the user's own tensors and containers are asked
+            self._unread.append(type(error).__name__)
+            return None
+
+    def _greet(self) -> None:
+        if threading.get_ident() != self._starter:
+            self._arrived()
+
+    def _record_outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record one call with the code inside it left as PyTorch made it."""
+        seam, now, call = self._seam, self._now, self._seam.call
+        buffers, code = self._buffers, self._code
+        if (
+            buffers is None
+            or code is None
+            or seam.is_nested(sys._getframe(2), watched=False)
+            or not self._outermost.acquire(False)
+        ):
+            return call(module, *args, **kwargs)
+        # Swapping the code costs more than a small layer; without parts nothing needs it.
+        parts = module.__dict__.get("_modules", True)
+        try:
+            if parts:
+                seam.pause(code, True)
+            start = now()
+            try:
+                result = call(module, *args, **kwargs)
+            except BaseException as error:
+                end = now()
+                buffers.fail((module, start, end), error)
+                raise
+            end = now()
+            buffers.put((module, start, end))
+            return result
+        finally:
+            if parts:
+                seam.pause(code, False)
+            self._outermost.release()
+
+
+def _unread(errors: list[str]) -> tuple[str, ...]:
+    """Return a sentence about inputs and outputs without shapes, if there are any."""
+    if not errors:
+        return ()
+    kinds = ", ".join(sorted(set(errors)))
+    return (
+        f"the shapes of what went into or came out of modules could not be read {len(errors)} "
+        f"times, as asking for them raised {kinds}; they are missing there",
+    )
+
+
+def _under_way(code: CodeType) -> int:
+    """Return how many calls of `code` have begun and not ended, on all threads."""
+    count = 0
+    for frame in list(sys._current_frames().values()):
+        caller: Any = frame
+        while caller is not None:
+            count += caller.f_code is code
+            caller = caller.f_back
+    return count

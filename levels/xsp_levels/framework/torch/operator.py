@@ -1,0 +1,333 @@
+"""Operators of PyTorch: recorded by its own CPU profiler, made rows afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from xsp.clock import Clock, SystemClock
+from xsp.errors import ProviderError
+from xsp.level import Kind
+from xsp.provider import SpanRows, no_rows, span_rows
+from xsp_levels.framework.torch.anchor import (
+    PREFIX,
+    Alignment,
+    Integers,
+    Reading,
+    Seen,
+    align,
+    find_anchors,
+    make_anchors,
+)
+from xsp_levels.framework.torch.event import plain_events
+from xsp_levels.framework.torch.kineto import Recording
+from xsp_levels.framework.torch.memory import (
+    Allocations,
+    memory_columns,
+    no_allocations,
+    sorted_allocations,
+)
+from xsp_levels.native import thread
+
+_OPERATORS = frozenset({"cpu_op", "user_annotation"})
+_MEMORY = "[memory]"
+_BACKWARD = "backward"
+_ENGINE = "autograd::engine::"  # what the backward pass runs in, each time
+
+# The profiler's names of element types, where they are not PyTorch's.
+_DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "long": "int64",
+    "long int": "int64",
+    "int": "int32",
+    "short": "int16",
+    "short int": "int16",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+    "c10::complex<c10::Half>": "complex32",
+    "c10::complex<float>": "complex64",
+    "c10::complex<double>": "complex128",
+}
+
+_RIVAL = (
+    "operators were recorded only until torch.profiler was started: there can be only one "
+    "profiler in a process; end it before xsp measures"
+)
+_LOST = "the profiler's operators cannot be placed in time: it recorded none of xsp's anchors"
+_FORKED = "operators were not recorded: the process was forked while they were"
+_ELSEWHERE = (
+    "operators were not recorded: recording ended on another thread than it began on, and with "
+    "memory, or in an old PyTorch, it belongs to one thread; measure on one thread"
+)
+_ONE_THREAD_DETAIL = (
+    "shapes and memory were recorded on one Python thread only: PyTorch watches memory nowhere else"
+)
+_ONE_THREAD = (
+    "operators on other Python threads were not recorded: this PyTorch profiles one thread only; "
+    "a newer one profiles all"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRecords:
+    """What the profiler kept, uninterpreted.
+
+    Attributes:
+        handle: Kineto's results, or the same as columns (`torch_event.Events`); None if
+            there are none.
+        readings: Our clock around the anchors among them.
+        detail: Whether shapes and memory were recorded.
+        dropped: How many records were lost.
+        problems: Sentences about what could not be recorded, and why.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
+    """
+
+    handle: Any
+    readings: tuple[Reading, ...] = ()
+    detail: bool = False
+    dropped: int = 0
+    problems: tuple[str, ...] = ()
+    threads: Mapping[int, int] = field(default_factory=dict)
+
+
+class OperatorRecorder:
+    """Records every operator of the process between `start` and `stop`.
+
+    With detail it records shapes and memory as well, of the calling thread and
+    whatever backward passes it starts; `stop` must then be called on that thread.
+    A profiler that the user starts in the meantime ends the recording.
+    """
+
+    def __init__(self) -> None:
+        self._recording: Recording | None = None
+        self._now: Callable[[], int] = SystemClock.now
+        self._readings: list[Reading] = []
+        self._problems: dict[str, None] = {}  # an ordered set
+        self._detail = False
+        self._early: OperatorRecords | None = None
+
+    def start(self, clock: Clock, detail: bool) -> None:
+        """Begin to record; where that cannot be, `stop` says why."""
+        self._readings, self._problems, self._early = [], {}, None
+        self._now, self._detail = clock.now, detail
+        try:
+            self._recording = Recording(detail, self._give_way, self._give_up)
+        except RuntimeError as error:
+            self._problems[f"operators were not recorded: {error}"] = None
+            return
+        self._readings += make_anchors(self._now)
+
+    def anchor_thread(self) -> None:
+        """Tell the profiler's number of the calling thread; once per new thread."""
+        recording = self._recording
+        if recording is None or threading.get_ident() == recording.thread:
+            return
+        thread.meet()
+        if recording.one_thread:
+            self._problems[_ONE_THREAD_DETAIL if self._detail else _ONE_THREAD] = None
+            return
+        self._readings += make_anchors(self._now, repeats=1)
+
+    def disarm(self) -> None:
+        """End the recording now; `stop` hands over later what was recorded."""
+        self._early = self.stop()
+
+    def stop(self) -> OperatorRecords:
+        """End the recording and hand over what was recorded."""
+        early, self._early = self._early, None
+        if early is not None:
+            return early
+        recording, self._recording = self._recording, None
+        handle = None
+        if recording is not None and recording.may_end_here():
+            try:
+                self._readings += make_anchors(self._now)
+            finally:
+                handle = recording.end()
+        elif recording is not None:
+            recording.strand()
+            self._problems[_ELSEWHERE] = None
+        return OperatorRecords(
+            handle=handle,
+            readings=tuple(self._readings),
+            detail=self._detail,
+            problems=tuple(self._problems),
+            threads=thread.names(),
+        )
+
+    def _give_way(self) -> None:
+        """End here and now: the user starts a profiler, and there can be only one."""
+        self._problems[_RIVAL] = None
+        self.disarm()
+
+    def _give_up(self) -> None:
+        """Drop everything in a process that was forked while this one recorded."""
+        self._recording = None
+        self._problems[_FORKED] = None
+
+
+def plain_records(records: OperatorRecords) -> OperatorRecords:
+    """Return records that make the same rows and need no PyTorch to be kept."""
+    if records.handle is None:
+        return records
+    return replace(records, handle=plain_events(records.handle, detail=records.detail))
+
+
+def operator_rows(records: OperatorRecords) -> SpanRows:
+    """Return a row per operator and per annotation of the user's.
+
+    Threads that made no anchor bear the name that other levels' rows give them. Operators
+    that had not ended when recording did end with it.
+
+    Raises:
+        ProviderError: The profiler kept operators but nothing to tell their time by.
+    """
+    if records.handle is None:
+        return no_rows()
+    events = records.handle.events()
+    names = [event.name() for event in events]
+    if not events:
+        return no_rows()
+    seen = find_anchors(names, events)
+    alignment = _placed(records, seen)
+    types = [event.activity_type() for event in events]
+    kept = [
+        type_ in _OPERATORS and not name.startswith(PREFIX)
+        for name, type_ in zip(names, types, strict=True)
+    ]
+    names, operators = list(compress(names, kept)), list(compress(events, kept))
+    if not operators:
+        return no_rows()
+    threads = _threads(records, events, seen)
+    columns = _columns(names, operators, alignment=alignment, threads=threads)
+    if records.detail:
+        columns |= _shapes(operators)
+        memory = _allocations(events, alignment=alignment, threads=threads)
+        columns |= memory_columns(memory, columns["start_ns"], columns["end_ns"], columns["thread"])
+    return span_rows(columns)
+
+
+def allocations(records: OperatorRecords) -> Allocations:
+    """Return every allocation and release that was recorded."""
+    if records.handle is None or not records.detail:
+        return no_allocations()
+    events = records.handle.events()
+    if not events:
+        return no_allocations()
+    seen = find_anchors([event.name() for event in events], events)
+    threads = _threads(records, events, seen)
+    return _allocations(events, alignment=_placed(records, seen), threads=threads)
+
+
+def _placed(records: OperatorRecords, seen: Seen) -> Alignment:
+    alignment = align(records.readings, seen)
+    if alignment is None:
+        raise ProviderError(_LOST)
+    return alignment
+
+
+def _threads(records: OperatorRecords, events: Sequence[Any], seen: Seen) -> dict[int, int]:
+    """Return what rows call the threads, by the profiler's numbers."""
+    threads = seen.threads()
+    for event in events:
+        number = event.start_thread_id()
+        if number not in threads:
+            kernels = event.device_resource_id()
+            threads[number] = records.threads.get(kernels, -kernels)
+    return threads
+
+
+def _columns(
+    names: Sequence[str], operators: Sequence[Any], *, alignment: Alignment, threads: dict[int, int]
+) -> dict[str, Any]:
+    start = np.array([event.start_ns() for event in operators], np.int64)
+    end = start + np.array([event.duration_ns() for event in operators], np.int64)
+    thread = _python_threads([event.start_thread_id() for event in operators], threads)
+    sequence = np.array([event.sequence_nr() for event in operators], np.int64)
+    forward = np.array([event.fwd_thread_id() for event in operators], np.int64)
+    forward_thread = _python_threads(forward.tolist(), threads)
+    engine = np.array([name.startswith(_ENGINE) for name in names], bool)
+    backward = _inside(start, end, thread=thread, outer=engine | (forward > 0))
+    return {
+        "kind": Kind.OP.value,
+        "name": names,
+        "start_ns": alignment.convert(start),
+        "end_ns": alignment.convert(end),
+        "thread": thread,
+        "sequence": _present(sequence, sequence >= 0),
+        "forward_thread": _present(forward_thread, forward > 0),
+        "attr.phase": pl.Series(
+            [_BACKWARD if inside else None for inside in backward], dtype=pl.String
+        ),
+    }
+
+
+def _python_threads(numbers: Sequence[int], threads: dict[int, int]) -> Integers:
+    return np.array([threads.get(number, -number) for number in numbers], np.int64)
+
+
+def _present(values: Integers, there: Any) -> pl.Series:
+    return pl.Series(values).set(pl.Series(~there), None)
+
+
+def _inside(start: Integers, end: Integers, *, thread: Integers, outer: Any) -> list[bool]:
+    """Tell for each interval whether it is an outer one or lies within one on its thread."""
+    result = np.array(outer, bool)
+    for each in np.unique(thread[result]):
+        rows, outers = np.flatnonzero(thread == each), np.flatnonzero(outer & (thread == each))
+        outers = outers[np.argsort(start[outers], kind="stable")]
+        reach = np.maximum.accumulate(end[outers])
+        latest = np.searchsorted(start[outers], start[rows], "right") - 1
+        result[rows] |= (latest >= 0) & (end[rows] <= reach[latest])
+    inside: list[bool] = result.tolist()
+    return inside
+
+
+def _shapes(operators: Sequence[Any]) -> dict[str, pl.Series]:
+    shapes = [tuple(map(tuple, event.shapes())) for event in operators]
+    dtypes = [tuple(event.dtypes()) for event in operators]
+    return {
+        "attr.input_shapes": _repeated(
+            shapes, lambda sizes: [list(size) for size in sizes], pl.List(pl.List(pl.Int64))
+        ),
+        "attr.input_dtypes": _repeated(
+            dtypes, lambda names: [_dtype(name) for name in names], pl.List(pl.String)
+        ),
+    }
+
+
+def _repeated(values: Sequence[Any], form: Callable[[Any], Any], dtype: Any) -> pl.Series:
+    """Return a column of lists; few of them differ, and polars is slow at making each."""
+    index: dict[Any, int] = {}
+    rows = [index.setdefault(value, len(index)) for value in values]
+    return pl.Series([form(value) for value in index], dtype=dtype).gather(rows)
+
+
+def _dtype(name: str) -> str:
+    """Return PyTorch's name of an element type; `Scalar` and the like stay as they are."""
+    if name.startswith("c10::Float"):
+        return name.removeprefix("c10::").lower()
+    return _DTYPES.get(name, name)
+
+
+def _allocations(
+    events: Sequence[Any], *, alignment: Alignment, threads: dict[int, int]
+) -> Allocations:
+    changes = [event for event in events if event.name() == _MEMORY]
+    numbers = {event.start_thread_id() for event in events}
+    time = np.array([event.start_ns() for event in changes], np.int64)
+    return sorted_allocations(
+        alignment.convert(time),
+        np.array([event.nbytes() for event in changes], np.int64),
+        thread=_python_threads([event.start_thread_id() for event in changes], threads),
+        threads=frozenset(threads[number] for number in numbers),
+    )

@@ -1,0 +1,168 @@
+"""Watching for evaluations: the outermost calls of a model, and whole training steps."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from dataclasses import replace
+from typing import Any
+
+from xsp.provider import Evaluations
+from xsp_levels.arming import undone_on_failure
+from xsp_levels.framework.torch.call import Modes, TorchCall, module_call, subject
+from xsp_levels.framework.torch.entry_point import (
+    CallSeam,
+    abandon_in_child,
+    backward_seam,
+    call_seam,
+    hide_from_compiler,
+    keep_in_child,
+    optimizer_seam,
+)
+from xsp_levels.framework.torch.layer import divert
+
+TRAINING_STEP = "training step"
+
+
+class Watch:
+    """Hands the outermost calls of one model to `evaluations`, until `close`.
+
+    The model is the first module with parameters that is called outermost. Called
+    in training mode with gradients on, its evaluation is a training step: it
+    lasts until an optimizer has stepped or, where none ever does, until a backward
+    pass has returned or, without any, the call. That it has ended is told when the
+    next call comes, as a second optimizer may step.
+
+    Args:
+        evaluations: What is told of the evaluations.
+    """
+
+    def __init__(self, evaluations: Evaluations) -> None:
+        self._evaluations: Evaluations | None = evaluations
+        self._seam = call_seam()
+        hide_from_compiler(__name__, CallSeam.__module__, Modes.__module__)
+        self._claim = threading.Lock()
+        self._model: weakref.ref[Any] | None = None
+        self._trains = False  # whether the model's evaluations are training steps
+        self._open = False  # whether one is under way
+        self._had_backward = False
+        self._had_step = False
+        self._backwards = 0  # all since watching began
+        self._steps = 0
+        self._code = self._seam.code(divert, {"xsp:handler": self._outermost})
+        backward_seam().watch(self._after_backward)
+        optimizer_seam().watch(self._after_step)
+        abandon_in_child(self.abandon)
+        self._seam.watch(self._code)
+
+    def close(self) -> None:
+        """Stop watching; an open training step ends where it was last extended."""
+        self._finish()
+        self.abandon()
+        keep_in_child(self.abandon)
+
+    def abandon(self) -> None:
+        """Take everything out, telling nobody."""
+        self._evaluations = None
+        self._open = False
+        self._seam.watch(None)
+        backward_seam().watch(None)
+        optimizer_seam().watch(None)
+
+    def _outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call that came from outside of any module call."""
+        seam = self._seam
+        if seam.is_nested(sys._getframe(2), watched=True) or not self._claim.acquire(False):
+            return seam.call(module, *args, **kwargs)
+        try:
+            seam.inside(self._code, True)
+            return self._evaluate(module, args, kwargs)
+        finally:
+            if self._evaluations is not None and not self._steps_aside():
+                seam.inside(self._code, False)
+            self._claim.release()
+
+    def _steps_aside(self) -> bool:
+        """Return whether no call matters until a backward pass has returned."""
+        return self._open and self._backwards > 0 and not self._had_backward
+
+    def _evaluate(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        evaluations = self._evaluations
+        if evaluations is None:
+            return module(*args, **kwargs)
+        if self._open and self._belongs(module):
+            return module(*args, **kwargs)
+        if not self._is_model(module):
+            if _has_parameters(module):
+                evaluations.passed_over(subject(module))
+            return module(*args, **kwargs)
+        trains = _trains(module)
+        if trains != self._trains:
+            mode = "training" if trains else "evaluation"
+            evaluations.passed_over(f"{subject(module)} in {mode} mode")
+            return module(*args, **kwargs)
+        call = self._call(module, args, kwargs)
+        return self._begin(call) if trains else evaluations.run(call)
+
+    def _belongs(self, module: Any) -> bool:
+        """Return whether a call is part of the open training step; end the step if not."""
+        again = self._model is not None and self._model() is module
+        ended = self._had_backward if self._backwards else True
+        if self._had_step or (again and ended and not self._steps):
+            self._finish()
+        return self._open
+
+    def _is_model(self, module: Any) -> bool:
+        """Return whether this is the model, choosing it if there is none yet."""
+        if (self._model is None or self._model() is None) and _has_parameters(module):
+            self._model = weakref.ref(module)
+            self._trains = _trains(module)
+        return self._model is not None and self._model() is module
+
+    def _call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TorchCall:
+        call = module_call(module, args, kwargs)
+        if self._trains:
+            return replace(call, name=TRAINING_STEP, whole_model=False)
+        return call
+
+    def _begin(self, call: TorchCall) -> Any:
+        """Make the call that a training step begins with."""
+        self._open, self._had_backward, self._had_step = True, False, False
+        if self._evaluations is not None:
+            self._evaluations.begin(call)
+        with undone_on_failure(self._finish):
+            result = call()
+        self._extend()
+        return result
+
+    def _after_backward(self) -> None:
+        self._backwards += 1
+        self._had_backward = self._open
+        self._extend()
+        if self._evaluations is not None and not self._claim.locked():
+            self._seam.inside(self._code, False)
+
+    def _after_step(self) -> None:
+        self._steps += 1
+        self._had_step = self._open
+        self._extend()
+
+    def _extend(self) -> None:
+        if self._open and self._evaluations is not None:
+            self._evaluations.extend()
+
+    def _finish(self) -> None:
+        if self._open and self._evaluations is not None:
+            self._open = False
+            self._evaluations.end()
+
+
+def _trains(module: Any) -> bool:
+    import torch  # noqa: PLC0415
+
+    return bool(module.training) and bool(torch.is_grad_enabled())
+
+
+def _has_parameters(module: Any) -> bool:
+    return next(iter(module.parameters()), None) is not None

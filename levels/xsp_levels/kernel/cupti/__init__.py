@@ -1,0 +1,1 @@
+"""NVIDIA GPUs through CUPTI. Nothing in this package has run on a GPU yet."""

@@ -1,0 +1,128 @@
+"""Buffers that CUPTI fills with records: handed out and taken back without any Python.
+
+CUPTI asks for an empty buffer when a thread makes its first record and whenever one
+is full, in the middle of the CUDA call that made the record, and gives buffers back
+from a thread of its own or inside `cuptiActivityFlushAll`. Both callbacks are the
+machine code below (see `xsp_levels.native.stub` for why): an atomic counter numbers the
+buffers of one large reserved region, and those given back are noted in a table. The
+region costs what is written to it; its pages are zero, so CUPTI need not clear them.
+
+Has not run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+
+from xsp_levels.native import stub
+from xsp_levels.native.reserved import Reserved
+
+SIZE = 8 << 20  # bytes per buffer: some 30,000 launches with their kernels
+COUNT = 512  # buffers: 4 GiB of addresses, 15 million launches with their kernels
+
+# state: handed out, count, region, size, given back, table (8 bytes each)
+_LISTING = """
+void (uint8_t **buffer, size_t *size, size_t *most_records)
+requested:
+  f3 0f 1e fa                 endbr64
+  49 b8 <state>               mov r8, state
+  b8 01 00 00 00              mov eax, 1
+  f0 49 0f c1 00              lock xadd [r8], rax      number = handed out++
+  48 c7 02 00 00 00 00        mov qword [rdx], 0       as many records as fit
+  49 3b 40 08                 cmp rax, [r8+8]
+  73 13                       jae none
+  49 8b 48 18                 mov rcx, [r8+24]
+  48 89 0e                    mov [rsi], rcx           size
+  48 0f af c1                 imul rax, rcx
+  49 03 40 10                 add rax, [r8+16]
+  48 89 07                    mov [rdi], rax           region + number * size
+  c3                          ret
+  31 c0                       none: xor eax, eax
+  48 89 06                    mov [rsi], rax
+  48 89 07                    mov [rdi], rax
+  c3                          ret
+void (CUcontext context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
+completed:
+  f3 0f 1e fa                 endbr64
+  49 b9 <state>               mov r9, state
+  b8 01 00 00 00              mov eax, 1
+  f0 49 0f c1 41 20           lock xadd [r9+32], rax   number = given back++
+  49 3b 41 08                 cmp rax, [r9+8]
+  73 0f                       jae none
+  48 c1 e0 04                 shl rax, 4
+  49 03 41 28                 add rax, [r9+40]
+  48 89 10                    mov [rax], rdx           table[number] = buffer, valid
+  4c 89 40 08                 mov [rax+8], r8
+  c3                          none: ret
+"""
+
+_kept: list[Buffers] = []  # CUPTI may call once more, however late
+
+
+class Buffers:
+    """Room for records, and the two callbacks that manage it.
+
+    Args:
+        count: How many buffers.
+        size: Bytes of each.
+
+    Attributes:
+        requested: Address of the callback that hands out a buffer.
+        completed: Address of the callback that takes one back.
+
+    Raises:
+        OSError: There is no room, or the system allows no code of our own.
+    """
+
+    def __init__(self, count: int = COUNT, size: int = SIZE) -> None:
+        self._count, self._size = count, size
+        self._room = Reserved(count * size)
+        self._table = (ctypes.c_uint64 * (2 * count))()
+        table = ctypes.addressof(self._table)
+        self._state = (ctypes.c_uint64 * 6)(0, count, self._room.start, size, 0, table)
+        listing = stub.read(_LISTING, state=ctypes.addressof(self._state))
+        code = stub.install(listing)
+        self.requested, self.completed = code["requested"], code["completed"]
+        _kept.append(self)
+
+    @property
+    def missing(self) -> int:
+        """How many buffers CUPTI holds."""
+        return min(self._state[0], self._count) - self._given_back
+
+    @property
+    def refused(self) -> int:
+        """How many times CUPTI asked when there was none left."""
+        return max(0, self._state[0] - self._count)
+
+    @property
+    def worn(self) -> bool:
+        """Whether more than half cannot be handed out again, for CUPTI kept some."""
+        return 2 * self._state[0] > self._count
+
+    def filled(self) -> Iterator[tuple[int, memoryview]]:
+        """Yield address and content of each buffer that was given back, in that order."""
+        with memoryview(self._room.memory) as memory:
+            for number in range(self._given_back):
+                address, valid = self._table[2 * number], self._table[2 * number + 1]
+                at = address - self._room.start
+                if 0 <= at < len(memory) and valid:
+                    with memory[at : at + min(valid, self._size)] as content:
+                        yield address, content
+
+    def recycle(self) -> None:
+        """Make all of them empty again; those that CUPTI still holds stay its own.
+
+        Must not be called while CUPTI records.
+        """
+        if self.missing:
+            self._state[0] -= self.refused
+            self._table[: 2 * self._count] = [0] * (2 * self._count)
+            return
+        self._room.clear(min(self._state[0], self._count) * self._size)
+        self._state[0] = self._state[4] = 0
+
+    @property
+    def _given_back(self) -> int:
+        return min(self._state[4], self._count)

@@ -1,0 +1,110 @@
+"""What CUPTI knows of launches beyond their names and times: memory, ids, captured nodes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from xsp.provider import SpanRows
+from xsp_levels.kernel.cupti.table import Table
+from xsp_levels.native import thread
+
+_ALLOCATION, _RELEASE = 1, 2  # of CUpti_ActivityMemoryOperationType
+
+
+def annotated(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
+    """Return launches with what the other tables say of each."""
+    return _with_memory(_with_overhead(_with_ids(frame, tables), tables), tables)
+
+
+def captured_by(
+    frame: SpanRows, created: Table, threads: Mapping[int, int], *, error_ns: int
+) -> SpanRows:
+    """Return launches with the numbers of the nodes that each captured into a graph.
+
+    Args:
+        frame: The launches; of those on one thread none lies in another.
+        created: `time`, `thread` (the kernel's number) and `node` of each captured node.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
+        error_ns: By how much the times of launches may be wrong; a call takes longer than
+            that, or a node may be given to its neighbour.
+    """
+    if not len(created.get("node", ())) or not frame.height:
+        return frame
+    numbered = frame.with_row_index("call")
+    nodes = pl.DataFrame(
+        {
+            "time": created["time"],
+            "thread": thread.named(created["thread"], threads),
+            "attr.created_nodes": created["node"],
+        }
+    ).sort("time")
+    calls = numbered.select("call", "thread", "start_ns", "end_ns").sort("start_ns")
+    sure = _within(nodes, calls)
+    rest = nodes.join(sure, on=nodes.columns, how="anti")
+    loose = calls.with_columns(pl.col("start_ns") - error_ns, pl.col("end_ns") + error_ns)
+    found = pl.concat([sure, _within(rest, loose)])
+    lists = found.sort("time", maintain_order=True).group_by("call").agg("attr.created_nodes")
+    return numbered.join(lists, on="call", how="left", maintain_order="left").drop("call")
+
+
+def _within(nodes: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return those nodes that lie in a call of their thread, with its number; both are sorted."""
+    found = nodes.join_asof(
+        calls, left_on="time", right_on="start_ns", by="thread", check_sortedness=False
+    )
+    return found.filter(pl.col("time") <= pl.col("end_ns")).select(*nodes.columns, "call")
+
+
+def _with_overhead(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
+    """Return launches with what CUPTI says that its own work cost within each."""
+    table = tables.get("overhead")
+    if table is None:
+        return frame
+    cost = pl.DataFrame(
+        {
+            "correlation_id": table["correlation_id"].astype(np.int64),
+            "attr.cupti_overhead_ns": (table["end"] - table["start"]).astype(np.int64),
+        }
+    )
+    sums = cost.group_by("correlation_id").agg(pl.col("attr.cupti_overhead_ns").sum())
+    return frame.join(sums, on="correlation_id", how="left", maintain_order="left")
+
+
+def _with_ids(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
+    """Return launches with the id that another tool or the framework pushed around each."""
+    table = tables.get("external")
+    if table is None:
+        return frame
+    ids = pl.DataFrame(
+        {
+            "correlation_id": table["correlation_id"].astype(np.int64),
+            "attr.external_id": table["external_id"].astype(np.int64),
+        }
+    ).unique("correlation_id", keep="last", maintain_order=True)
+    return frame.join(ids, on="correlation_id", how="left", maintain_order="left")
+
+
+def _with_memory(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
+    """Return launches with the device memory that each allocated or freed."""
+    table = tables.get("memory")
+    if table is None:
+        return frame
+    operation, size = pl.col("operation"), pl.col("size")
+    sums = (
+        pl.DataFrame(
+            {
+                "correlation_id": table["correlation_id"].astype(np.int64),
+                "operation": table["memory_operation_type"].astype(np.int64),
+                "size": table["bytes"].astype(np.int64),
+            }
+        )
+        .group_by("correlation_id")
+        .agg(
+            size.filter(operation == _ALLOCATION).sum().alias("attr.allocated_bytes"),
+            size.filter(operation == _RELEASE).sum().alias("attr.freed_bytes"),
+        )
+    )
+    return frame.join(sums, on="correlation_id", how="left", maintain_order="left")

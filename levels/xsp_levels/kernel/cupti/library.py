@@ -1,0 +1,236 @@
+"""Finds cupti-python, CUPTI and the CUDA driver, and says what is wrong with them.
+
+Nothing here initializes CUDA. No function of libcupti may be called where the driver
+is missing: version 13.2 crashes there.
+
+Has not run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xsp_levels.native import stub
+
+# Without what it depends on: that is a libcupti of its own, for which pip would change that of
+# the framework, and with it the framework.
+_INSTALL = (
+    '`pip install --no-deps "cupti-python=={version}.*" pyelftools` (or the nearest release '
+    "that there is)"
+)
+_NO_PYTHON = "cupti-python is not installed; {install} brings it"
+_NO_DRIVER = (
+    "there is no NVIDIA driver (libcuda.so.1 cannot be loaded); install it, and in a container "
+    "pass the GPU on (--gpus all)"
+)
+_NO_DEVICE = "the NVIDIA driver is here, but no GPU is; in a container pass one on (--gpus all)"
+_OLD_DRIVER = (
+    "the NVIDIA driver is for CUDA {driver} at most, and CUPTI is of CUDA {cupti}; update the "
+    "driver, or use a framework for CUDA {major} and {install}"
+)
+_MISMATCH = (
+    "CUPTI is of CUDA {cupti}, and the CUDA that is loaded here of {cuda}; {install} brings the "
+    "right one"
+)
+_SEVERAL = (
+    "several libcupti are loaded ({paths}), and which of them cupti-python uses cannot be told; "
+    "measure in a process in which only one is"
+)
+_PACKAGES = ("nvidia-cuda-cupti", "nvidia-cuda-cupti-cu{major}")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What is mapped into this process.
+
+    Attributes:
+        cupti: The files that are a libcupti, each with the addresses of its parts.
+        cudart: Major version of the CUDA runtime; None: there is none.
+    """
+
+    cupti: dict[str, list[range]]
+    cudart: int | None
+
+
+def loaded(maps: str | None = None) -> Loaded:
+    """Return which CUPTI and which CUDA runtime this process has mapped.
+
+    Args:
+        maps: Text of a `/proc/…/maps`; None: this process's.
+
+    >>> loaded("10-20 r-xp 00000000 08:01 12   /my lib/libcupti.so.13")
+    Loaded(cupti={'/my lib/libcupti.so.13': [range(16, 32)]}, cudart=None)
+    """
+    cupti: dict[str, list[range]] = {}
+    cudart = None
+    for path, part in _mapped(_own_maps() if maps is None else maps):
+        name = os.path.basename(path)
+        if name.startswith("libcupti.so"):
+            cupti.setdefault(path, []).append(part)
+        elif found := re.match(r"libcudart\.so\.(\d+)", name):
+            cudart = cudart or int(found[1])
+    return Loaded(cupti, cudart)
+
+
+def unavailable() -> str | None:
+    """Return why CUPTI cannot be used here and what would change that, None if it can."""
+    try:
+        return stub.unsupported() or _python_missing() or _driver_missing() or _mismatch()
+    except (OSError, ValueError, AttributeError) as error:
+        return f"CUPTI cannot be looked for: {error}"
+
+
+def vendor() -> Any:
+    """Return the module `cupti.cupti`.
+
+    Raises:
+        ImportError: cupti-python is missing or broken.
+    """
+    from cupti import cupti  # noqa: PLC0415
+
+    return cupti
+
+
+def library() -> ctypes.CDLL:
+    """Return libcupti, which the vendor's module has loaded with its first call.
+
+    Raises:
+        OSError: It is not loaded, or there are several and no telling which it is.
+    """
+    found = ctypes.CDLL(used(loaded().cupti), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    found.cuptiActivityRegisterCallbacks.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    found.cuptiSubscribe.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    found.cuptiActivityGetNextRecord.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_void_p,
+    )
+    found.cuptiActivityGetNumDroppedRecords.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.c_void_p,
+    )
+    return found
+
+
+def used(mapped: dict[str, list[range]]) -> str:
+    """Return the libcupti that cupti-python calls.
+
+    Raises:
+        OSError: There is none, or no telling which it is.
+    """
+    if not mapped:
+        raise OSError("libcupti is not loaded")
+    if len(mapped) == 1:
+        return next(iter(mapped))
+    address = _called()
+    for path, parts in mapped.items():
+        if any(address in part for part in parts):
+            return path
+    raise OSError(_SEVERAL.format(paths=", ".join(mapped)))
+
+
+def driver_version() -> tuple[int, int] | None:
+    """Return the newest CUDA that the driver serves; None where there is no driver.
+
+    >>> version(13020)
+    (13, 2)
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    number = ctypes.c_int()
+    return version(number.value) if driver.cuDriverGetVersion(ctypes.byref(number)) == 0 else None
+
+
+def version(number: int) -> tuple[int, int]:
+    """Return major and minor version of CUDA's way to write both as one number."""
+    return number // 1000, number % 1000 // 10
+
+
+def _python_missing() -> str | None:
+    if "cupti" in sys.modules or importlib.util.find_spec("cupti") is not None:
+        return None
+    return _NO_PYTHON.format(install=_install(loaded().cudart))
+
+
+def _driver_missing() -> str | None:
+    if driver_version() is None:
+        return _NO_DRIVER
+    if Path("/proc/driver/nvidia/version").exists() and not list(Path("/dev").glob("nvidia[0-9]*")):
+        return _NO_DEVICE
+    return None
+
+
+def _mismatch() -> str | None:
+    cudart, driver = loaded().cudart, driver_version() or (0, 0)
+    cupti = _installed_major()  # it loads the libcupti of its own major version
+    if cupti is None:
+        return None
+    if cudart is not None and cudart != cupti:
+        return _MISMATCH.format(cupti=cupti, cuda=cudart, install=_install(cudart))
+    if driver[0] < cupti:
+        said, install = f"{driver[0]}.{driver[1]}", _install(driver[0])
+        return _OLD_DRIVER.format(driver=said, cupti=cupti, major=driver[0], install=install)
+    return None
+
+
+def _install(major: int | None) -> str:
+    """Return the command that installs cupti-python for a CUDA; None: for whichever is here."""
+    return _INSTALL.format(version=_installed_cuda(major) or major or 13)
+
+
+def _installed_cuda(major: int | None) -> str | None:
+    """Return the version of the CUDA that the framework brought, as major and minor."""
+    found = [_version_of(name.format(major=major)) for name in _PACKAGES]
+    found.append(getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None))
+    versions = (".".join(version.split(".")[:2]) for version in found if version)
+    return next((v for v in versions if major in (None, int(v.split(".")[0]))), None)
+
+
+def _installed_major() -> int | None:
+    installed = _version_of("cupti-python")
+    return int(installed.split(".")[0]) if installed else None
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _called() -> int:
+    """Return the address of a function of libcupti that cupti-python calls; 0 if it is unknown."""
+    try:
+        from cupti._internal import cupti  # noqa: PLC0415
+
+        return int(cupti._inspect_function_pointers()["__cuptiActivityRegisterCallbacks"])
+    except (ImportError, AttributeError, KeyError):
+        return 0
+
+
+def _mapped(maps: str) -> Iterator[tuple[str, range]]:
+    """Yield each file in the text of a `/proc/…/maps`, and the addresses of each part."""
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[5].startswith("/"):
+            start, end = (int(address, 16) for address in fields[0].split("-"))
+            yield fields[5], range(start, end)
+
+
+def _own_maps() -> str:
+    try:
+        return os.fsdecode(Path("/proc/self/maps").read_bytes())
+    except OSError:
+        return ""

@@ -1,0 +1,65 @@
+"""Makes rows of NVTX ranges: calls of libraries that announce them, such as NCCL. Pure.
+
+CUPTI sees ranges only where NVTX was told of it before its first use, by the
+environment variable NVTX_INJECTION64_PATH. Ranges without a domain are the user's own
+and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from xsp.level import Kind
+from xsp.provider import SpanRows, no_rows, span_rows
+from xsp_levels.kernel.cupti.clock import Alignment
+from xsp_levels.kernel.cupti.table import Table
+from xsp_levels.native import thread
+
+_START, _END = 1 << 1, 1 << 2  # CUPTI_ACTIVITY_FLAG_MARKER_START, _END
+
+
+def range_rows(
+    table: Table | None,
+    texts: Mapping[int, str],
+    threads: Mapping[int, int],
+    alignment: Alignment,
+) -> SpanRows:
+    """Return one row per range of a library that was both begun and ended.
+
+    Their latency is taken from the kernels' rung, on which they are recorded.
+
+    Args:
+        table: Markers as CUPTI recorded them.
+        texts: What its pointers point to.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
+        alignment: How CUPTI's time becomes ours.
+    """
+    if table is None:
+        return no_rows()
+    flags, ends = table["flags_"], {}
+    for at in np.flatnonzero(flags & _END).tolist():
+        ends[int(table["id"][at])] = at
+    begun = [
+        at
+        for at in np.flatnonzero(flags & _START).tolist()
+        if int(table["id"][at]) in ends and texts.get(int(table["domain"][at]))
+    ]
+    ended = [ends[int(table["id"][at])] for at in begun]
+    times = alignment.convert(table["timestamp"].astype(np.int64))
+    return span_rows(
+        {
+            "kind": Kind.CALL.value,
+            "name": [texts.get(int(table["name"][at]), "range") for at in begun],
+            "start_ns": times[begun],
+            "end_ns": times[ended],
+            "thread": thread.named(table["object_id"][begun].astype(np.int64), threads),
+            "rung": Kind.KERNEL.value,
+            "attr.library": pl.Series(
+                [texts[int(table["domain"][at])] for at in begun], dtype=pl.String
+            ),
+            "attr.placement": "ends",
+        }
+    )

@@ -1,0 +1,239 @@
+"""The CUPTI provider: launches, kernels, copies, sets and waits of NVIDIA devices.
+
+It serves every framework alike: CUPTI sees what the process asks of CUDA, whoever
+asks. Correlation ids tie what ran on a device to the call that put it there.
+
+Has not run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import weakref
+from typing import Any
+
+import numpy as np
+
+from xsp.clock import Clock
+from xsp.errors import ProviderError
+from xsp.level import Kind, Level
+from xsp.provider import Records, Request, SpanRows, pack, unpack
+from xsp_levels.kernel import inductor
+from xsp_levels.kernel.cupti import library as cupti_library
+from xsp_levels.kernel.cupti.buffer import COUNT, Buffers
+from xsp_levels.kernel.cupti.clock import Alignment, Reading, align, read
+from xsp_levels.kernel.cupti.error import explain
+from xsp_levels.kernel.cupti.node import Lineage, NodeLog
+from xsp_levels.kernel.cupti.record import CuptiRecords, nodes_that_ran, rows, untimed
+from xsp_levels.kernel.cupti.session import Recorded, Session
+from xsp_levels.native import stub, thread
+
+_UNTIMED = (
+    "{count} kernels and copies have no times, for CUPTI had no place on the device for them; "
+    "free device memory, or measure less at once"
+)
+_ASTRAY = (
+    "CUPTI's times lie up to {ms:.1f} ms outside of the recording: another tool gave CUPTI a "
+    "clock of its own, and kernels are misplaced by as much; measure in a fresh process"
+)
+_INJECTION = "NVTX_INJECTION64_PATH"
+_NO_RANGES = (
+    "NVTX ranges, by which NCCL tells of its calls, are not seen; set NVTX_INJECTION64_PATH to the "
+    "path of libcupti before the program starts to see them"
+)
+_ASTRAY_NS = 1_000_000
+_VAGUE = "CUPTI's clock was set while it recorded: kernels are misplaced by up to {us:.0f} µs"
+_VAGUE_NS = 10_000
+
+
+_KEPT = (Records, CuptiRecords, Alignment, Kind)
+
+
+class Cupti:
+    """Observes what CUDA devices do for this process."""
+
+    name = "cupti"
+    level = Level.KERNEL
+    kinds = frozenset({Kind.LAUNCH, Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.SYNC})
+
+    def __init__(self) -> None:
+        self._cupti: Any = None
+        self._library: Any = None
+        self._buffers: Buffers | None = None
+        self._nodes: NodeLog | None = None
+        self._lineage = Lineage()
+        self._session: Session | None = None
+        self._clock: Clock | None = None
+        self._kinds: frozenset[Kind] = frozenset()
+        self._first: list[Reading] = []
+        self._begun_ns = 0
+
+    def unavailable(self) -> str | None:
+        """Return why CUPTI cannot be used here, or None if it can; CUDA is not initialized."""
+        return cupti_library.unavailable()
+
+    def remark(self) -> str | None:
+        """Return what is not seen here, and what would change that."""
+        return None if os.environ.get(_INJECTION) else _NO_RANGES
+
+    def start(self, clock: Clock, request: Request) -> None:
+        """Subscribe and enable.
+
+        The first time takes longer, for CUPTI is loaded and tried out.
+
+        Raises:
+            ProviderError: CUPTI refused; the message says why, and what would change that.
+        """
+        self._abandon_or_end()
+        if not self.kinds & request.kinds:
+            return
+        try:
+            if self._cupti is None:
+                self._warm_up()
+            self._begun_ns = clock.now()
+            self._open(request.detail)
+            self._first = read(clock.now, self._cupti.get_timestamp)
+        except Exception as error:
+            self._abandon_or_end()
+            raise ProviderError(explain(error)) from error
+        self._clock, self._kinds = clock, request.kinds
+
+    def stop(self) -> Records:
+        """Flush, disable, unsubscribe, and hand over what was recorded.
+
+        Raises:
+            ProviderError: CUPTI failed; nothing is left enabled.
+        """
+        session, self._session = self._session, None
+        clock, self._clock = self._clock, None
+        if session is None or clock is None:
+            return Records(CuptiRecords(self._kinds))
+        try:
+            last = read(clock.now, self._cupti.get_timestamp)
+            recorded = session.stop()
+            return self._records(recorded, align(self._first, last), clock.now())
+        except Exception as error:
+            raise ProviderError(explain(error)) from error
+        finally:
+            session.end()
+
+    def spans(self, records: Records) -> SpanRows:
+        """Turn records into rows. Pure."""
+        data: CuptiRecords = records.data
+        return rows(data)
+
+    def pack(self, records: Records) -> bytes:
+        """Return records as bytes. Pure."""
+        return pack(records, _KEPT)
+
+    def unpack(self, content: bytes) -> Records:
+        """Return the records that `pack` made bytes of. Pure."""
+        records: Records = unpack(content, _KEPT)
+        return records
+
+    def _records(self, recorded: Recorded, alignment: Alignment, ended_ns: int) -> Records:
+        tables = recorded.tables
+        lost = untimed(tables)
+        astray = _astray_ns(tables, alignment, self._begun_ns, ended_ns)
+        problems = recorded.problems
+        problems += (_UNTIMED.format(count=lost),) * (lost > 0)
+        problems += (_ASTRAY.format(ms=astray / 1e6),) * (astray > _ASTRAY_NS)
+        vague = alignment.error_ns
+        problems += (_VAGUE.format(us=vague / 1e3),) * (vague > _VAGUE_NS)
+        created = self._lineage.learn(recorded.nodes)
+        data = CuptiRecords(
+            self._kinds,
+            tables,
+            recorded.texts,
+            self._calls(tables),
+            thread.names(),
+            alignment,
+            inductor.sources(recorded.texts.values()),
+            created,
+            self._lineage.captured(nodes_that_ran(tables)),
+        )
+        return Records(data, dropped=recorded.dropped + lost, problems=problems)
+
+    def _warm_up(self) -> None:
+        """Load CUPTI and use it once: its first use can take seconds."""
+        cupti = cupti_library.vendor()
+        cupti.get_timestamp()
+        self._library = cupti_library.library()
+        self._cupti = cupti
+        _armed.add(self)
+        self._open(detail=False)
+        session, self._session = self._session, None
+        if session is not None:
+            session.stop()
+
+    def _open(self, detail: bool) -> None:
+        if self._buffers is None or self._buffers.worn:
+            self._buffers = _room()
+        if self._nodes is None:
+            self._nodes = NodeLog(stub.address_of(self._library.cuptiGetGraphNodeId))
+        self._session = Session(
+            self._cupti, self._library, self._buffers, self._nodes, detail=detail
+        )
+
+    def _calls(self, tables: Any) -> dict[tuple[str, int], str]:
+        domains = self._cupti.CallbackDomain
+        calls = {}
+        for name, domain in {"runtime": domains.RUNTIME_API, "driver": domains.DRIVER_API}.items():
+            for number in np.unique(tables[name]["cbid"]).tolist() if name in tables else ():
+                # CUPTI may record calls that it has no name for; their number stands for it.
+                with contextlib.suppress(self._cupti.cuptiError):
+                    calls[name, number] = self._cupti.get_callback_name(domain, number)
+        return calls
+
+    def _abandon_or_end(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.end()
+
+    def abandon(self) -> None:
+        """Forget the recording in a process that was forked: CUPTI does not work there."""
+        self._session = self._clock = self._cupti = None
+
+    def finish(self) -> None:
+        """End a recording that is under way when the interpreter ends."""
+        self._abandon_or_end()
+
+
+def _room(count: int = COUNT) -> Buffers:
+    """Return buffers, fewer where the system does not reserve so much address space."""
+    try:
+        return Buffers(count)
+    except OSError:
+        if count < 16:
+            raise
+    return _room(count // 4)
+
+
+def _astray_ns(tables: Any, alignment: Alignment, begin: int, end: int) -> int:
+    """Return how far CUPTI's calls lie outside of the time in which it recorded."""
+    furthest = 0
+    for name in ("runtime", "driver"):
+        if name in tables and len(tables[name]["start"]):
+            start = alignment.convert(tables[name]["start"].astype(np.int64))
+            furthest = max(furthest, begin - int(start.min()), int(start.max()) - end)
+    return furthest
+
+
+_armed: weakref.WeakSet[Cupti] = weakref.WeakSet()
+
+
+def _free_child() -> None:
+    for provider in list(_armed):
+        provider.abandon()
+
+
+def _finish_all() -> None:
+    # Python's own exit handlers run before CUDA's and CUPTI's.
+    for provider in list(_armed):
+        provider.finish()
+
+
+os.register_at_fork(after_in_child=_free_child)
+atexit.register(_finish_all)

@@ -1,0 +1,345 @@
+"""Makes rows of what CUPTI recorded: tables of columns in, one row per span out. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from xsp.level import Kind
+from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp_levels.kernel.cupti.clock import Alignment
+from xsp_levels.kernel.cupti.launch import annotated, captured_by
+from xsp_levels.kernel.cupti.marker import range_rows
+from xsp_levels.kernel.cupti.table import Table
+from xsp_levels.kernel.inductor import Source
+from xsp_levels.kernel.occupancy import Device, Launches, occupancy_pct
+from xsp_levels.kernel.short_name import full_name, short_name
+from xsp_levels.native import thread
+
+Integers = npt.NDArray[np.int64]
+
+_WORK = ("kernel", "memcpy", "peer", "memset")  # tables of what keeps devices busy
+_NO_STREAM = 0xFFFFFFFF  # CUPTI_SYNCHRONIZATION_INVALID_VALUE
+# Suffixes that tell versions and default streams of the same call apart.
+_SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$")
+# Of CUpti_ActivityMemcpyKind, _MemoryKind, _SynchronizationType, by number.
+_COPIES = (
+    "unknown",
+    "HtoD",
+    "DtoH",
+    "HtoA",
+    "AtoH",
+    "AtoA",
+    "AtoD",
+    "DtoA",
+    "DtoD",
+    "HtoH",
+    "PtoP",
+)
+_MEMORIES = ("unknown", "pageable", "pinned", "device", "array", "managed", "device static")
+_SYNCS = ("synchronize", "event", "stream wait event", "stream", "context")
+
+
+@dataclass(frozen=True, slots=True)
+class CuptiRecords:
+    """What one visit kept.
+
+    Attributes:
+        kinds: Kinds of span that were asked for.
+        tables: One per kind of record.
+        texts: What the pointers in the tables point to.
+        calls: Name of each call, by table and number.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
+        alignment: How CUPTI's time becomes ours.
+        sources: Operators and nodes that Inductor generated kernels for, by their names.
+        created: `time`, `thread` and `node` of each node that was captured into a graph.
+        captured: The captured node that each node that ran comes from, where it is known.
+    """
+
+    kinds: frozenset[Kind]
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    texts: Mapping[int, str] = field(default_factory=dict)
+    calls: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    threads: Mapping[int, int] = field(default_factory=dict)
+    alignment: Alignment = field(default_factory=Alignment)
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    created: Table = field(default_factory=dict)
+    captured: Mapping[int, int] = field(default_factory=dict)
+
+
+def rows(records: CuptiRecords) -> SpanRows:
+    """Return one row per launch, kernel, copy, set and wait that was recorded."""
+    tables, launches = records.tables, _launches(records)
+    frames = [
+        launches,
+        _kernels(records, launches),
+        *(_copies(records, name) for name in ("memcpy", "peer")),
+        _sets(records),
+        _waits(records),
+        range_rows(tables.get("marker"), records.texts, records.threads, records.alignment),
+    ]
+    wanted = [kind.value for kind in records.kinds]
+    return concat_rows([frame.filter(pl.col("kind").is_in(wanted)) for frame in frames])
+
+
+def untimed(tables: Mapping[str, Table]) -> int:
+    """Return how many kernels, copies and sets ran without CUPTI having a place for their time."""
+    found = (tables[name] for name in _WORK if name in tables)
+    return sum(int(np.count_nonzero((t["start"] == 0) | (t["end"] == 0))) for t in found)
+
+
+def nodes_that_ran(tables: Mapping[str, Table]) -> set[int]:
+    """Return the nodes of graphs among what ran on devices."""
+    found = (tables[name] for name in _WORK if name in tables)
+    return {
+        node for t in found for node in np.unique(t["graph_node_id"][t["graph_id"] > 0]).tolist()
+    }
+
+
+def call_name(name: str) -> str:
+    """Return the name of a CUDA call as it is written in a program.
+
+    >>> call_name("cudaLaunchKernel_ptsz_v7000"), call_name("cuMemcpyHtoDAsync_v2")
+    ('cudaLaunchKernel', 'cuMemcpyHtoDAsync')
+    """
+    return _SUFFIX.sub("", name)
+
+
+def _launches(records: CuptiRecords) -> SpanRows:
+    runtime = _launches_of(records, "runtime")
+    driver = _launches_of(records, "driver")
+    # A runtime call and the driver call inside of it are one call with one id.
+    inner = driver["correlation_id"].is_in(runtime["correlation_id"].to_list())
+    both = concat_rows([runtime, driver.filter(~inner)])
+    error_ns = records.alignment.error_ns
+    made = captured_by(both, records.created, records.threads, error_ns=error_ns)
+    return annotated(made, records.tables)
+
+
+def _launches_of(records: CuptiRecords, name: str) -> SpanRows:
+    table = records.tables.get(name)
+    if table is None:
+        return no_rows()
+
+    def called(number: int) -> str:
+        return call_name(records.calls.get((name, number), f"{name} {number}"))
+
+    return span_rows(
+        {
+            "kind": Kind.LAUNCH.value,
+            "name": _each(table["cbid"], called),
+            **_times(records, table),
+            "uncertainty_ns": records.alignment.error_ns,
+            "thread": thread.named(table["thread_id"].astype(np.int64), records.threads),
+            "correlation_id": table["correlation_id"].astype(np.int64),
+        }
+    )
+
+
+def _kernels(records: CuptiRecords, launches: SpanRows) -> SpanRows:
+    table = _timed(records.tables.get("kernel"))
+    if table is None:
+        return no_rows()
+    name = table["name"]
+
+    def full(pointer: int) -> str:
+        return full_name(records.texts.get(pointer, "kernel"))
+
+    def source(pointer: int, which: int) -> str | None:
+        return records.sources.get(full(pointer), ("", ""))[which] or None
+
+    made = span_rows(
+        {
+            "kind": Kind.KERNEL.value,
+            "name": _each(name, lambda pointer: short_name(full(pointer))),
+            **_times(records, table),
+            **_place(records, table),
+            "attr.full_name": _each(name, full),
+            "attr.grid": _triples(table, "grid"),
+            "attr.block": _triples(table, "block"),
+            "attr.registers": table["registers_per_thread"].astype(np.int64),
+            "attr.static_shared_bytes": table["static_shared_memory"].astype(np.int64),
+            "attr.dynamic_shared_bytes": table["dynamic_shared_memory"].astype(np.int64),
+            "attr.occupancy_pct": _occupancies(table, devices(records.tables)),
+            "attr.queue_delay_ns": _queue_delays(table),
+            "attr.source_ops": _each(name, lambda pointer: source(pointer, 0)),
+            "attr.source_nodes": _each(name, lambda pointer: source(pointer, 1)),
+        }
+    )
+    names = launches.select("correlation_id", pl.col("name").alias("attr.launched_by"))
+    return made.join(names.unique("correlation_id"), on="correlation_id", how="left")
+
+
+def _copies(records: CuptiRecords, name: str) -> SpanRows:
+    table = _timed(records.tables.get(name))
+    if table is None:
+        return no_rows()
+    directions = _worded(table["copy_kind"], _COPIES)
+    return span_rows(
+        {
+            "kind": Kind.MEMCPY.value,
+            "name": [f"memcpy {direction}" for direction in directions],
+            **_times(records, table),
+            **_place(records, table),
+            "attr.transfer_bytes": table["bytes"].astype(np.int64),
+            "attr.direction": directions,
+            "attr.source": _worded(table["src_kind"], _MEMORIES),
+            "attr.destination": _worded(table["dst_kind"], _MEMORIES),
+        }
+    )
+
+
+def _sets(records: CuptiRecords) -> SpanRows:
+    table = _timed(records.tables.get("memset"))
+    if table is None:
+        return no_rows()
+    return span_rows(
+        {
+            "kind": Kind.MEMSET.value,
+            "name": "memset",
+            **_times(records, table),
+            **_place(records, table),
+            "attr.transfer_bytes": table["bytes"].astype(np.int64),
+            "attr.destination": _worded(table["memory_kind"], _MEMORIES),
+        }
+    )
+
+
+def _waits(records: CuptiRecords) -> SpanRows:
+    table = _timed(records.tables.get("sync"))
+    if table is None:
+        return no_rows()
+    device = _devices_of_contexts(records.tables)
+    stream = table["stream_id"].astype(np.int64)
+    context = table["context_id"].tolist()
+    return span_rows(
+        {
+            "kind": Kind.SYNC.value,
+            "name": [f"synchronize {what}" for what in _worded(table["type"], _SYNCS)],
+            **_times(records, table),
+            "device": pl.Series([device.get(number) for number in context], dtype=pl.Int32),
+            "stream": _absent(stream, stream == _NO_STREAM),
+            "correlation_id": table["correlation_id"].astype(np.int64),
+            "attr.context": table["context_id"].astype(np.int64),
+        }
+    )
+
+
+def devices(tables: Mapping[str, Table]) -> dict[int, Device]:
+    """Return what each device has, by its number."""
+    table = tables.get("device", {})
+    limits = ("warps", "blocks", "registers", "shared_memory")
+    return {
+        int(number): Device(
+            (
+                int(table["compute_capability_major"][at]),
+                int(table["compute_capability_minor"][at]),
+            ),
+            *(int(table[f"max_{limit}_per_multiprocessor"][at]) for limit in limits),
+        )
+        for at, number in enumerate(table.get("id", ()))
+    }
+
+
+def _occupancies(table: Table, known: Mapping[int, Device]) -> pl.Series:
+    share = np.full(len(table["start"]), np.nan)
+    for number, device in known.items():
+        mine = np.flatnonzero(table["device_id"] == number)
+        if len(mine) and device.known:
+            taken = {name: table[name][mine].astype(np.int64) for name in _TAKEN}
+            share[mine] = occupancy_pct(device, _as_launches(taken))
+    return pl.Series(share).fill_nan(None)
+
+
+_TAKEN = (
+    "block_x",
+    "block_y",
+    "block_z",
+    "registers_per_thread",
+    "static_shared_memory",
+    "dynamic_shared_memory",
+    "shared_memory_executed",
+)
+
+
+def _as_launches(taken: Mapping[str, Integers]) -> Launches:
+    return Launches(
+        threads=taken["block_x"] * taken["block_y"] * taken["block_z"],
+        registers=taken["registers_per_thread"],
+        shared_bytes=taken["static_shared_memory"] + taken["dynamic_shared_memory"],
+        carved_bytes=taken["shared_memory_executed"],
+    )
+
+
+def _queue_delays(table: Table) -> pl.Series:
+    """Return how long each kernel waited from being queued; null where CUPTI was not asked."""
+    queued, start = table["queued"].astype(np.int64), table["start"].astype(np.int64)
+    return _absent(start - queued, (queued <= 0) | (queued > start))
+
+
+def _times(records: CuptiRecords, table: Table) -> dict[str, Integers]:
+    convert = records.alignment.convert
+    start, end = table["start"].astype(np.int64), table["end"].astype(np.int64)
+    return {"start_ns": convert(start), "end_ns": convert(np.maximum(start, end))}
+
+
+def _place(records: CuptiRecords, table: Table) -> dict[str, Any]:
+    graph, node = table["graph_id"].astype(np.int64), table["graph_node_id"].astype(np.int64)
+    return {
+        "device": table["device_id"].astype(np.int32),
+        "stream": table["stream_id"].astype(np.int64),
+        "correlation_id": table["correlation_id"].astype(np.int64),
+        "attr.context": table["context_id"].astype(np.int64),
+        "attr.graph": _absent(graph, graph == 0),
+        "attr.graph_node": _absent(node, graph == 0),
+        "attr.captured_node": _each(node, records.captured.get, pl.Int64),
+    }
+
+
+def _each(
+    numbers: npt.NDArray[Any], said: Callable[[int], Any], dtype: Any = pl.String
+) -> pl.Series:
+    """Return what is said of each number; each is asked for once."""
+    known, places = np.unique(numbers, return_inverse=True)
+    return pl.Series([said(number) for number in known.tolist()], dtype=dtype).gather(places)
+
+
+def _timed(table: Table | None) -> Table | None:
+    """Return the rows of a table that CUPTI had time for; None if there are none."""
+    if table is None:
+        return None
+    timed = (table["start"] > 0) & (table["end"] > 0)
+    if not timed.any():
+        return None
+    return {name: column[timed] for name, column in table.items()}
+
+
+def _triples(table: Table, name: str) -> pl.Series:
+    columns = [table[f"{name}_{axis}"].astype(np.int64) for axis in "xyz"]
+    triples: pl.Series = pl.Series(np.stack(columns, axis=1)).cast(pl.List(pl.Int64))
+    return triples
+
+
+def _devices_of_contexts(tables: Mapping[str, Table]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for name in ("context", "kernel", "memcpy", "memset"):
+        if table := tables.get(name):
+            pairs = np.unique(np.stack([table["context_id"], table["device_id"]]), axis=1)
+            found |= dict(pairs.T.tolist())
+    return found
+
+
+def _worded(numbers: Iterable[Any], words: tuple[str, ...]) -> list[str]:
+    known = dict(enumerate(words))
+    return [known.get(int(number), words[0]) for number in numbers]
+
+
+def _absent(values: Integers, where: npt.NDArray[np.bool_]) -> pl.Series:
+    """Return values with null in some places."""
+    return pl.Series(values).scatter(np.flatnonzero(where), None)

@@ -1,0 +1,279 @@
+"""One recording of CUPTI: subscribed and enabled from its making until `stop`.
+
+While it lasts, nothing of Python runs on CUPTI's behalf. `stop` flushes, and reads what
+was recorded.
+
+Has not run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from xsp_levels.arming import undone_on_failure
+from xsp_levels.kernel.cupti.buffer import Buffers
+from xsp_levels.kernel.cupti.node import CLONED, CREATED, RESOURCE, Events, NodeLog, no_events
+from xsp_levels.kernel.cupti.table import Table, gather, join, layout, walk
+
+_ALWAYS = (
+    "CONCURRENT_KERNEL",  # never KERNEL: that one makes kernels run one after the other
+    "MEMCPY",
+    "MEMCPY2",
+    "MEMSET",
+    "RUNTIME",
+    "SYNCHRONIZATION",
+    "OVERHEAD",
+    "EXTERNAL_CORRELATION",
+    "MARKER",
+    # GRAPH_TRACE is left out: with it, a graph is one record, and its kernels none.
+)
+_DETAIL = ("MEMORY2",)
+_DUMPED = ("DEVICE", "CONTEXT")  # recorded once, for what is there already
+# Runtime calls that are many, short, and say nothing of the device.
+_NOISE = re.compile(
+    r"cuda(Get|Peek|SetDevice|SetValid|Driver|Runtime|Choose|DeviceGet|DeviceCanAccess|Func[GS]et"
+    r"|Occupancy|PointerGet|EventQuery|EventCreate|EventDestroy|StreamQuery|StreamGet"
+    r"|StreamIsCapturing|ThreadExchange|CtxResetPersisting)",
+)
+# Driver calls that matter where no runtime call is around them: Triton's, JAX's, which
+# builds its graphs so.
+_DRIVER = re.compile(
+    r"cu(Launch|Graph(Launch|Add|Instantiate)|Memcpy|Memset|MemAlloc|MemFree|(Ctx|Stream|Event)Synchronize)"
+)
+_FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
+_LIMIT_REACHED = 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
+_NO_QUEUE_TIMES = (
+    "CUPTI did not tell when kernels were queued, so queue_delay_ns is missing: it can be asked "
+    "for that only before CUDA is first used"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What CUPTI recorded.
+
+    Attributes:
+        tables: One per kind, see `cupti_table.FORMS`.
+        texts: What the pointers in the tables point to.
+        nodes: What became of the nodes of CUDA graphs.
+        dropped: Records that CUPTI says it lost.
+        problems: Sentences about what could not be read.
+    """
+
+    tables: dict[str, Table] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
+    nodes: Events = field(default_factory=no_events)
+    dropped: int = 0
+    problems: tuple[str, ...] = ()
+
+
+class Session:
+    """A recording, from now until `stop`.
+
+    Args:
+        cupti: The module `cupti.cupti`.
+        library: libcupti.
+        buffers: Where records go.
+        nodes: Where goes what is told of the nodes of graphs.
+        detail: Whether what costs time is recorded as well.
+
+    Raises:
+        Exception: Whatever cupti-python raises; nothing is left enabled.
+    """
+
+    def __init__(
+        self, cupti: Any, library: Any, buffers: Buffers, nodes: NodeLog, *, detail: bool
+    ) -> None:
+        self._cupti, self._library = cupti, library
+        self._buffers, self._nodes = buffers, nodes
+        self._detail = detail
+        self._kept_before = buffers.missing
+        self._held = contextlib.ExitStack()  # what CUPTI was asked for before recording
+        self._enabled = contextlib.ExitStack()  # what it records
+        with undone_on_failure(self.end):
+            self._begin()
+
+    def _begin(self) -> None:
+        cupti = self._cupti
+        subscriber = self._subscribe()
+        _check(
+            cupti,
+            self._library.cuptiActivityRegisterCallbacks(
+                self._buffers.requested, self._buffers.completed
+            ),
+        )
+        self._no_clearing()
+        # The kernel's numbers, which other levels' vendors tell as well.
+        self._held.callback(cupti.set_thread_id_type, cupti.get_thread_id_type())
+        cupti.set_thread_id_type(cupti.ActivityThreadIdType.SYSTEM)
+        if self._detail:
+            self._held.callback(self._tell_queue_times, 0)
+            self._tell_queue_times(1)
+        for name in (*_ALWAYS, *(_DETAIL if self._detail else ())):
+            self._enable(getattr(cupti.ActivityKind, name))
+        for name in _DUMPED:
+            kind = getattr(cupti.ActivityKind, name)
+            cupti.activity_enable_and_dump(kind)
+            self._enabled.callback(cupti.activity_disable, kind)
+        self._choose_calls()
+        self._watch_nodes(subscriber)
+
+    def _subscribe(self) -> int:
+        """Subscribe: refused where anybody else uses CUPTI; and while we do, others are told."""
+        cupti, handle = self._cupti, ctypes.c_void_p()
+        callback = ctypes.c_void_p(self._nodes.callback)
+        _check(cupti, self._library.cuptiSubscribe(ctypes.byref(handle), callback, None))
+        subscriber = handle.value or 0
+        self._held.callback(cupti.unsubscribe, subscriber)
+        return subscriber
+
+    def _watch_nodes(self, subscriber: int) -> None:
+        for event in (CREATED, CLONED):
+            self._cupti.enable_callback(1, subscriber, RESOURCE, event)
+            self._enabled.callback(self._cupti.enable_callback, 0, subscriber, RESOURCE, event)
+
+    def end(self) -> None:
+        """Disable everything, and forget what was recorded, whatever one step of it raises."""
+        try:
+            self._disable()
+        finally:
+            self._buffers.recycle()
+            self._nodes.take()
+
+    def stop(self) -> Recorded:
+        """Flush, disable, and read what was recorded."""
+        try:
+            self._cupti.activity_flush_all(_FORCED)
+            self._enabled.close()
+            self._cupti.activity_flush_all(_FORCED)  # what other threads did in between
+            dropped = self._dropped()
+            self._disable()
+            tables, texts, unread = self._read()
+            nodes, unnoted = self._nodes.take()
+            problems = tuple(self._problems(tables, unread, unnoted))
+            return Recorded(tables, texts, nodes, dropped, problems)
+        finally:
+            self.end()
+
+    def _disable(self) -> None:
+        with self._held:  # in reverse
+            self._enabled.close()
+
+    def _problems(self, tables: dict[str, Table], unread: int, unnoted: int) -> Iterator[str]:
+        missing, refused = self._buffers.missing - self._kept_before, self._buffers.refused
+        if missing > 0:
+            yield (
+                f"CUPTI kept {missing} buffers to itself when recording ended; their records are "
+                "lost"
+            )
+        if refused:
+            yield (
+                f"CUPTI asked for {refused} more buffers than there is room for; measure less at "
+                "once"
+            )
+        if unread:
+            yield (
+                f"{unread} bytes of CUPTI's records could not be read; install the cupti-python of "
+                "the CUDA that is loaded"
+            )
+        if unnoted:
+            yield (
+                f"there was no room to note {unnoted} nodes of CUDA graphs; measure fewer captures "
+                "at once"
+            )
+        if self._detail and "kernel" in tables and not tables["kernel"]["queued"].any():
+            yield _NO_QUEUE_TIMES
+
+    def _tell_queue_times(self, enable: int) -> None:
+        """Ask for the times at which kernels are queued, or no longer; CUPTI may refuse."""
+        with contextlib.suppress(self._cupti.cuptiError):
+            self._cupti.activity_enable_latency_timestamps(enable)
+
+    def _enable(self, kind: Any) -> None:
+        self._cupti.activity_enable(kind)
+        self._enabled.callback(self._cupti.activity_disable, kind)
+
+    def _choose_calls(self) -> None:
+        """Record only those runtime and driver calls that say something."""
+        cupti = self._cupti
+        for call in cupti.runtime_api_trace_cbid:
+            if _NOISE.match(call.name):
+                cupti.activity_enable_runtime_api(int(call), 0)
+        for call in cupti.driver_api_trace_cbid:
+            if _DRIVER.match(call.name):
+                cupti.activity_enable_driver_api(int(call), 1)
+                self._enabled.callback(cupti.activity_enable_driver_api, int(call), 0)
+
+    def _no_clearing(self) -> None:
+        """Tell CUPTI that buffers are zero already, so that it need not stall to clear them."""
+        attribute = getattr(self._cupti.ActivityAttribute, "ATTR_ZEROED_OUT_BUFFER", None)
+        if attribute is None:
+            return
+        for value in (1, 0):
+            size, flag = ctypes.c_size_t(1), ctypes.c_uint8(value)
+            setting = (
+                self._cupti.activity_set_attribute,
+                attribute,
+                ctypes.addressof(size),
+                ctypes.addressof(flag),
+            )
+            if value:
+                setting[0](*setting[1:])
+            else:
+                self._held.callback(_kept_alive, (size, flag), *setting)
+
+    def _dropped(self) -> int:
+        count = ctypes.c_size_t()
+        status = self._library.cuptiActivityGetNumDroppedRecords(None, 0, ctypes.byref(count))
+        _check(self._cupti, status)
+        return count.value
+
+    def _read(self) -> tuple[dict[str, Table], dict[int, str], int]:
+        how = layout(self._cupti)
+        parts: dict[str, list[Table]] = {}
+        texts: dict[int, str] = {}
+        unread = 0
+        for address, content in self._buffers.filled():
+            found, left = walk(content, self._sizes(address, len(content)))
+            unread += left
+            for kind, places in found.items():
+                if form := how.forms.get(kind):
+                    table = gather(content, places, how.dtypes[kind], form)
+                    parts.setdefault(form.table, []).append(table)
+                    for name in form.texts:
+                        _read_texts(table[name], texts)
+        return {name: join(tables) for name, tables in parts.items()}, texts, unread
+
+    def _sizes(self, address: int, length: int) -> Callable[[int, int], int | None]:
+        """Return a function that asks CUPTI itself how long a record is."""
+
+        def size_of(kind: int, at: int) -> int | None:
+            record = ctypes.c_void_p(address + at)
+            status = self._library.cuptiActivityGetNextRecord(address, length, ctypes.byref(record))
+            if status == 0 and record.value is not None:
+                return record.value - address - at
+            return length - at if status == _LIMIT_REACHED else None  # the buffer's last
+
+        return size_of
+
+
+def _kept_alive(values: tuple[Any, ...], function: Callable[..., Any], *args: Any) -> None:
+    del values  # held until now: `args` are their addresses
+    function(*args)
+
+
+def _check(cupti: Any, status: int) -> None:
+    if status:
+        raise cupti.cuptiError(status)
+
+
+def _read_texts(pointers: Any, texts: dict[int, str]) -> None:
+    """Read texts while CUPTI still has them; many records share one."""
+    for pointer in set(pointers.tolist()) - texts.keys():
+        if pointer:
+            texts[pointer] = ctypes.string_at(pointer).decode(errors="replace")

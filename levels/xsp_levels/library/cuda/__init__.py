@@ -1,0 +1,1 @@
+"""cuBLAS, cuBLASLt and cuDNN: calls, by their loggers."""

@@ -1,0 +1,157 @@
+"""Reads what cuBLAS, cuBLASLt and cuDNN say of calls: messages in, calls out. Pure.
+
+Forms are those of cuBLAS 13.4 and cuDNN 9.26:
+
+    I! cuBLAS (v13.4.1) function cublasStatus_t cublasSgemm_v2(cublasHandle_t, …) called:
+    i!  m: type=int; val=10
+    i! Time: … Thread=140653198236544; … StreamId=POINTER (IN HEX:0x(nil)) (defaultStream)
+
+each line a message of its own; for cuBLASLt a function and `A=0X100 Adesc=[type=R_32F
+rows=128 …] …`; for cuDNN one message of lines `    n: type=int; val=1;`, which says
+`status:` where it tells of a call that has ended.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from xsp_levels.library.cuda.log import CUBLAS, CUDNN, LT_FUNCTION, LT_MESSAGE, Message
+
+_CUBLAS = re.compile(r"I! (cuBLAS) \(v([\d.]+)\) function (?:\w+ )?(\w+)\(")
+_CUDNN = re.compile(r"(CuDNN) \(v(\d+)[^)]*\) function (\w+)\(\) called:")
+_VALUE = re.compile(r"^(?:i!)?( *)([\w\[\]]+): type=[^;\n]*; val=([^;\n]*)")
+_SCOPE = re.compile(r"^( *)(\w+): type=\w+:$")  # of the lines after it that are indented deeper
+_ENDED = re.compile(r"\0 *(?:status: type=cudnnStatus_t|Info: Traceback)")
+_STREAM = re.compile(r"StreamId=POINTER \(IN HEX:0x(\(nil\)|0x[0-9a-fA-F]+)\)")
+_PAIR = re.compile(r"(\w+)=(\[[^\]]*\]|\S+)")
+_POINTER = re.compile(r"POINTER|^0[xX]|NULL_PTR|addr=")
+_NUMBERED = re.compile(r" ?\(-?\d+\)$")
+# Calls that compute; the others make, set and ask for things.
+_COMPUTES = re.compile(
+    r"cublas(?!Create|Destroy|Set|Get|Logger|Lt(?!Matmul$|MatrixTransform$)|Xt)\w+"
+    r"|cudnn(?!Create|Destroy|Set(?!Tensor$)|Get|Find|Query|Restore|Build|Graph)"
+    r"(BackendExecute|BackendPopulateCudaGraph|FusedOpsExecute|\w*(?:Forward|Backward|Inference)\w*"
+    r"|\w+Tensor(?:Ex)?|TransformFilter|ReorderFilterAndBias|CTCLoss\w*|Im2Col)"
+)
+_LIBRARIES = {"cuBLAS": "cuBLAS", "CuDNN": "cuDNN"}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that a library told of.
+
+    Attributes:
+        library: Its name and version.
+        function: What was called.
+        start_ns: When it said so, right after the call began.
+        end_ns: When it said that the call had ended; None if it did not.
+        thread: The kernel's number, `threading.get_native_id()`.
+        values: What each parameter was, without pointers.
+        stream: Address of the CUDA stream; None if it was not said.
+    """
+
+    library: str
+    function: str
+    start_ns: int
+    thread: int
+    end_ns: int | None = None
+    values: dict[str, str] = field(default_factory=dict)
+    stream: int | None = None
+
+
+def calls(messages: Iterable[Message]) -> list[Call]:
+    """Return the calls that messages tell of and that compute something, by their start."""
+    return sorted(
+        (call for call in _all_calls(messages) if _COMPUTES.fullmatch(call.function)),
+        key=lambda call: call.start_ns,
+    )
+
+
+def _all_calls(messages: Iterable[Message]) -> Iterator[Call]:
+    """Yield calls as their last message is read; messages of each thread are in order."""
+    open_calls: dict[tuple[int, int], Call] = {}
+    functions: dict[int, str] = {}
+    for message in messages:
+        key = (message.thread, message.origin)
+        if message.origin == LT_FUNCTION:
+            functions[message.thread] = message.text
+        elif message.origin == LT_MESSAGE:
+            yield _lt_call(message, functions.pop(message.thread, ""))
+        elif begun := _begun(message):
+            before = open_calls.pop(key, None)
+            if before is not None and _ends(before, begun, message):
+                yield replace(before, end_ns=message.time_ns)
+                continue
+            if before is not None:
+                yield before
+            open_calls[key] = begun
+        elif key in open_calls:
+            open_calls[key] = _with_line(open_calls[key], message.text)
+    yield from open_calls.values()
+
+
+def _begun(message: Message) -> Call | None:
+    pattern = {CUBLAS: _CUBLAS, CUDNN: _CUDNN}.get(message.origin)
+    match = pattern.match(message.text) if pattern else None
+    if match is None:
+        return None
+    library = f"{_LIBRARIES[match[1]]} {_version(match[2])}"
+    known = message.number if message.origin == CUDNN else None
+    call = Call(library, match[3], message.time_ns, message.thread, stream=known)
+    return _with_line(call, message.text.replace("\0", "\n"))
+
+
+def _ends(before: Call, begun: Call, message: Message) -> bool:
+    """Tell whether a message is the end of the call that the one before it began."""
+    return (
+        message.origin == CUDNN
+        and begun.function == before.function
+        and _ENDED.search(message.text) is not None
+    )
+
+
+def _with_line(call: Call, text: str) -> Call:
+    found = dict(_values(text))
+    stream = _STREAM.search(text)
+    if not found and not stream:
+        return call
+    known = call.stream if stream is None else _address(stream[1])
+    return replace(call, values={**call.values, **found}, stream=known)
+
+
+def _values(text: str) -> Iterator[tuple[str, str]]:
+    """Yield parameters and values without pointers: `m`, or `xDesc.dimA` for one inside."""
+    scope, depth = "", -1
+    for line in text.splitlines():
+        if opened := _SCOPE.match(line):
+            depth, scope = len(opened[1]), f"{opened[2]}."
+        elif match := _VALUE.match(line):
+            if len(match[1]) <= depth:
+                scope, depth = "", -1
+            if not _POINTER.search(match[3]):
+                yield scope + match[2], _NUMBERED.sub("", match[3].strip())
+
+
+def _lt_call(message: Message, function: str) -> Call:
+    pairs: dict[str, str] = dict(_PAIR.findall(message.text))
+    values = {name: value for name, value in pairs.items() if not _POINTER.search(value)}
+    stream = _address(pairs["stream"]) if "stream" in pairs else None
+    return Call("cuBLASLt", function, message.time_ns, message.thread, values=values, stream=stream)
+
+
+def _address(text: str) -> int:
+    return 0 if text == "(nil)" else int(text, 16)
+
+
+def _version(text: str) -> str:
+    """Return a version as people write it; cuDNN's is one number.
+
+    >>> _version("92600"), _version("13.4.1")
+    ('9.26.0', '13.4.1')
+    """
+    if "." in text:
+        return text
+    number = int(text)
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"

@@ -1,0 +1,185 @@
+"""The providers for cuBLAS (with cuBLASLt) and cuDNN: calls, as the libraries' loggers tell.
+
+A logger says what is called and with what, as the call begins; on our clock, and with
+its thread, for that is read where it calls back. When the call ends it mostly does not
+say: that is bounded by the CUDA calls made inside of it.
+
+Has not run on a GPU yet; what needs none is tested against the real libraries.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from xsp.clock import Clock
+from xsp.level import Kind, Level
+from xsp.provider import Records, Request, SpanRows, pack, unpack
+from xsp_levels.arming import undone_on_failure
+from xsp_levels.library.cuda.call import calls
+from xsp_levels.library.cuda.log import Log, messages
+from xsp_levels.library.cuda.logger import (
+    CUBLAS_VARIABLES,
+    CUDNN_VARIABLES,
+    TakenError,
+    Undo,
+    find,
+    point_cublas,
+    point_cublaslt,
+    point_cudnn,
+    shipped,
+    user_logs,
+)
+from xsp_levels.library.cuda.row import call_rows
+from xsp_levels.native import stub, thread
+
+_NO_DRIVER = "there is no NVIDIA driver, so nothing calls {library}"
+_NONE = "no {library} is loaded; import the framework that brings it first"
+_USER = "{variable} is set, so the logger of {library} is the user's; unset it to measure"
+_REMARK = "calls are ended by the launches inside of them, where level 4 is recorded as well"
+_LATE = "{library} cannot be observed: {why}"
+
+Point = Callable[[Any, Log], Undo]
+
+
+@dataclass(frozen=True, slots=True)
+class CudaRecords:
+    """What one visit kept.
+
+    Attributes:
+        content: Messages, see `cuda_log.messages`.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
+    """
+
+    content: bytes = b""
+    threads: Mapping[int, int] = field(default_factory=dict)
+
+
+_KEPT = (Records, CudaRecords)
+
+
+class _Observed:
+    """What both providers do; they differ in libraries."""
+
+    name = ""
+    level = Level.LIBRARY
+    kinds = frozenset({Kind.CALL})
+    library = ""
+    variables: tuple[str, ...] = ()
+    points: tuple[tuple[str, Point], ...] = ()
+
+    def __init__(self) -> None:
+        self._log: Log | None = None
+        self._undo = ExitStack()
+        self._problems: list[str] = []
+        _observing.add(self)
+
+    def unavailable(self) -> str | None:
+        """Return why the library cannot be observed here, or None if it can."""
+        first = self.points[0][0]
+        if reason := stub.unsupported():
+            return reason
+        if not _has_driver():
+            return _NO_DRIVER.format(library=self.library)
+        if variable := user_logs(self.variables):
+            return _USER.format(variable=variable, library=self.library)
+        found = find(first) is not None or shipped(first)
+        return None if found else _NONE.format(library=self.library)
+
+    def remark(self) -> str | None:
+        """Return how well calls are placed in time."""
+        return _REMARK
+
+    def start(self, clock: Clock, request: Request) -> None:
+        """Point the loggers at the log; what is not loaded yet is not seen.
+
+        Raises:
+            OSError: There is no room for the log.
+        """
+        self._disarm()
+        self._problems = []
+        if Kind.CALL not in request.kinds:
+            return
+        if self._log is None:
+            self._log = Log()
+        with undone_on_failure(self._disarm):
+            for name, point in self.points:
+                self._point(name, point, self._log)
+
+    def stop(self) -> Records:
+        """Put the loggers back, and hand over what was recorded."""
+        self._disarm()
+        content, lost = self._log.take() if self._log is not None else (b"", 0)
+        return Records(CudaRecords(content, thread.names()), lost, tuple(self._problems))
+
+    def spans(self, records: Records) -> SpanRows:
+        """Turn records into rows, one per call that computes something. Pure."""
+        data: CudaRecords = records.data
+        return call_rows(calls(messages(data.content)), data.threads)
+
+    def pack(self, records: Records) -> bytes:
+        """Return records as bytes. Pure."""
+        return pack(records, _KEPT)
+
+    def unpack(self, content: bytes) -> Records:
+        """Return the records that `pack` made bytes of. Pure."""
+        records: Records = unpack(content, _KEPT)
+        return records
+
+    def abandon(self) -> None:
+        """Put the loggers back in a process that was forked."""
+        self._disarm()
+
+    def _point(self, name: str, point: Point, log: Log) -> None:
+        library = find(name)
+        if library is None:
+            return
+        try:
+            self._undo.callback(point(library, log))
+        except (TakenError, AttributeError) as error:
+            self._problems.append(_LATE.format(library=name, why=error))
+
+    def _disarm(self) -> None:
+        self._undo.close()
+
+
+class Cublas(_Observed):
+    """Observes cuBLAS and cuBLASLt."""
+
+    name = "cublas"
+    library = "cuBLAS"
+    variables = CUBLAS_VARIABLES
+    points = (("libcublas", point_cublas), ("libcublasLt", point_cublaslt))
+
+
+class Cudnn(_Observed):
+    """Observes cuDNN."""
+
+    name = "cudnn"
+    library = "cuDNN"
+    variables = CUDNN_VARIABLES
+    points = (("libcudnn", point_cudnn),)
+
+
+def _has_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+_observing: weakref.WeakSet[_Observed] = weakref.WeakSet()
+
+
+def _free_child() -> None:
+    for provider in list(_observing):
+        provider.abandon()
+
+
+os.register_at_fork(after_in_child=_free_child)

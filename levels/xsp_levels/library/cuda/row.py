@@ -1,0 +1,97 @@
+"""Makes rows of the calls of cuBLAS, cuBLASLt and cuDNN. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from xsp.level import Kind
+from xsp.provider import SpanRows, no_rows, span_rows
+from xsp_levels.library.cuda.call import Call
+from xsp_levels.native import thread
+
+BY_START, BY_ENDS = "start", "ends"
+
+_SIZES = ("m", "n", "k", "batchCount", "dimA", "filterDimA", "padA", "filterStrideA", "dilationA")
+_TYPE = re.compile(r"[A-Za-z]*[tT]ype\w*|\w+desc|mathPrec")
+_COMPLEX = re.compile(r"cublas[CZ]|\w+ CUDA_C_")
+_VERSION = re.compile(r"_v2(_64)?$|_64$")
+
+
+def call_rows(calls: Sequence[Call], threads: Mapping[int, int]) -> SpanRows:
+    """Return one row per call; most are known by their start alone, and have no end.
+
+    Args:
+        calls: Them.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
+    """
+    if not calls:
+        return no_rows()
+    return span_rows(
+        {
+            "kind": Kind.CALL.value,
+            "name": [_VERSION.sub("", call.function) for call in calls],
+            "start_ns": [call.start_ns for call in calls],
+            "end_ns": pl.Series([call.end_ns for call in calls], dtype=pl.Int64),
+            "thread": thread.named(np.array([call.thread for call in calls]), threads),
+            "attr.library": [call.library for call in calls],
+            "attr.algorithm": _texts([call.values.get("algo") for call in calls]),
+            "attr.problem": _texts([problem(call) for call in calls]),
+            "attr.formats": _texts([formats(call) for call in calls]),
+            "attr.flops": pl.Series([flops(call) for call in calls], dtype=pl.Int64),
+            "attr.cuda_stream": _texts([_stream(call.stream) for call in calls]),
+            "attr.placement": [BY_ENDS if call.end_ns else BY_START for call in calls],
+        }
+    )
+
+
+def problem(call: Call) -> str | None:
+    """Return the sizes of a call in the library's own notation, None if it told none.
+
+    >>> problem(Call("cuBLAS 13", "cublasSgemm_v2", 0, 1, values={
+    ...     "transa": "CUBLAS_OP_N", "transb": "CUBLAS_OP_T", "m": "8", "n": "4", "k": "2"}))
+    'm8 n4 k2 NT'
+    """
+    parts = [
+        f"{name.removesuffix('.dimA')}{value}"
+        for name, value in call.values.items()
+        if name.rsplit(".", 1)[-1] in _SIZES
+    ]
+    turned = [call.values.get(name, "")[-1:] for name in ("transa", "transb")]
+    return " ".join([*parts, "".join(turned)]).strip() or None
+
+
+def formats(call: Call) -> str | None:
+    """Return what the call says of data types, as `name:type` each; None if it says nothing."""
+    found = [
+        f"{name}:{value}"
+        for name, value in call.values.items()
+        if _TYPE.fullmatch(name.rsplit(".", 1)[-1])
+    ]
+    return " ".join(found) or None
+
+
+def flops(call: Call) -> int | None:
+    """Return the operations of a matrix product: 2 m n k, for each of a batch.
+
+    Complex ones, whose operations are more, are left out, as is what is not a product.
+    """
+    kind = call.values.get("Atype", "")
+    if "gemm" not in call.function.lower() or _COMPLEX.match(f"{call.function} {kind}"):
+        return None
+    try:
+        m, n, k = (int(call.values[name]) for name in "mnk")
+        return 2 * m * n * k * int(call.values.get("batchCount", "1"))
+    except (KeyError, ValueError):
+        return None
+
+
+def _stream(address: int | None) -> str | None:
+    return None if address is None else hex(address)
+
+
+def _texts(values: Sequence[str | None]) -> pl.Series:
+    return pl.Series(values, dtype=pl.String)

@@ -1,0 +1,1 @@
+"""MKL: BLAS, LAPACK and FFT calls, by its verbose mode."""

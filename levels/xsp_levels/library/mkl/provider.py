@@ -1,0 +1,171 @@
+"""The MKL provider: BLAS, LAPACK and vector-maths calls, as MKL tells of them.
+
+MKL's verbose mode says what was called and how long it took, but neither when nor on
+which thread. The kernel says that: it records when a thread reaches the function that
+MKL writes a line with, right after the call. Where the kernel does not let this
+process do so, calls are known by their order only, and are placed by it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xsp.clock import Clock
+from xsp.level import Kind, Level
+from xsp.provider import Records, Request, SpanRows, concat_rows, pack, unpack
+from xsp_levels.arming import undone_on_failure
+from xsp_levels.library.mkl.breakpoint import Output, Watch
+from xsp_levels.library.mkl.line import lines, unread, version
+from xsp_levels.library.mkl.row import call_rows, crowded
+from xsp_levels.library.mkl.verbose import PRINTER, loaded
+from xsp_levels.native import perf_event, thread
+from xsp_levels.native.symbol import mentions
+
+_NONE = "no MKL is loaded; PyTorch for x86-64 brings one, and any other is found once it is loaded"
+_OLD = (
+    "the MKL in {path} cannot write what it does to a file, as MKL can since 2023.1; "
+    "install a PyTorch with a newer one"
+)
+_LATE = (
+    "MKL was called on threads that began while it was recorded, which the kernel does not watch: "
+    "its calls are placed by their order in these runs"
+)
+_FULL = (
+    "MKL made more calls in a run than the kernel kept moments of: its calls are placed by their "
+    "order in these runs"
+)
+_UNFINISHED = (
+    "MKL was in use on another thread when recording began or ended: its calls are placed by their "
+    "order in these runs"
+)
+_CROWDED = (
+    "MKL was called by several threads at once: of two calls that ended within 100 us of each "
+    "other, each may have the time and the thread of the other"
+)
+_BY_ORDER = (
+    "MKL's calls are placed by their order among the operators that can make them, so that one "
+    "can lie under a neighbour of its own operator: {why}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MklRecords:
+    """What one visit kept.
+
+    Attributes:
+        outputs: One per MKL.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
+        version: Of MKL, None if it has not said.
+    """
+
+    outputs: tuple[Output, ...] = ()
+    threads: dict[int, int] = field(default_factory=dict)
+    version: str | None = None
+
+
+_KEPT = (Records, MklRecords, Output, perf_event.Hit)
+
+
+class Mkl:
+    """Observes every MKL that is loaded."""
+
+    name = "mkl"
+    level = Level.LIBRARY
+    kinds = frozenset({Kind.CALL})
+
+    def __init__(self) -> None:
+        self._watches: list[Watch] = []
+        self._version: str | None = None
+
+    def unavailable(self) -> str | None:
+        """Return why MKL cannot be observed here, or None if it can."""
+        found = loaded()
+        if not found:
+            return None if _torch_has_mkl() else _NONE
+        return None if any(each.complete for each in found) else _OLD.format(path=found[0].path)
+
+    def remark(self) -> str | None:
+        """Return how calls are placed in time here, and what would place them better."""
+        refusal = perf_event.refusal()
+        if refusal is None:
+            return "calls are placed in time by the kernel, some µs after they ended"
+        return f"calls are placed by their order among the operators that can make them: {refusal}"
+
+    def start(self, clock: Clock, request: Request) -> None:
+        """Switch the verbose mode on, into memory; what is not loaded yet is not seen."""
+        self._disarm()
+        with undone_on_failure(self._disarm):
+            for library in loaded() if Kind.CALL in request.kinds else ():
+                if library.complete:
+                    self._watches.append(Watch(library))
+
+    def stop(self) -> Records:
+        """Switch it off, and hand over what was recorded."""
+        refusals = {watch.refusal for watch in self._watches if watch.refusal}
+        stopped = self._disarm()
+        outputs = tuple(output for output, _ in stopped)
+        # MKL names its version once in a process, in whichever visit makes the first call.
+        versions = [version(output.text) for output in outputs]
+        self._version = next((found for found in versions if found), self._version)
+        return Records(
+            MklRecords(outputs, thread.names(), self._version),
+            dropped=sum(unread(output.text) for output in outputs),
+            problems=(
+                *(_BY_ORDER.format(why=why) for why in sorted(refusals)),
+                *sorted({said for one in stopped if (said := _remark(*one))}),
+            ),
+        )
+
+    def spans(self, records: Records) -> SpanRows:
+        """Turn records into rows, one per call. Pure."""
+        data: MklRecords = records.data
+        return concat_rows(
+            [
+                call_rows(lines(output.text), output.hits, data.threads, data.version)
+                for output in data.outputs
+            ]
+        )
+
+    def pack(self, records: Records) -> bytes:
+        """Return records as bytes. Pure."""
+        return pack(records, _KEPT)
+
+    def unpack(self, content: bytes) -> Records:
+        """Return the records that `pack` made bytes of. Pure."""
+        records: Records = unpack(content, _KEPT)
+        return records
+
+    def _disarm(self) -> list[tuple[Output, int]]:
+        """Stop all of them, whatever one of them raises."""
+        watches, self._watches = self._watches, []
+        stopped: list[tuple[Output, int]] = []
+        with ExitStack() as stack:
+            for watch in watches:
+                stack.callback(_stop_into, stopped, watch)
+        return stopped
+
+
+def _stop_into(stopped: list[tuple[Output, int]], watch: Watch) -> None:
+    stopped.append(watch.stop())
+
+
+def _remark(output: Output, lost: int) -> str | None:
+    """Return what to know of how calls are placed, None if each has the moment of its line."""
+    if output.hits is None:
+        return None
+    missing = len(lines(output.text)) - len(output.hits)
+    if missing:
+        return _FULL if lost else _LATE if missing > 0 else _UNFINISHED
+    return _CROWDED if crowded(output.hits) else None
+
+
+def _torch_has_mkl() -> bool:
+    """Tell whether PyTorch, which is not loaded yet, has MKL linked into it."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    library = Path(spec.origin).parent / "lib" / "libtorch_cpu.so"
+    return mentions(str(library), PRINTER)

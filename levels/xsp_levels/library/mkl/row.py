@@ -1,0 +1,107 @@
+"""Makes rows of what MKL told: lines and moments in, one row per call out. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from xsp.level import Kind
+from xsp.provider import SpanRows, no_rows, span_rows
+from xsp_levels.library.mkl.line import Call
+from xsp_levels.native.perf_event import Hit
+
+# Operators of frameworks that call BLAS or LAPACK, by which calls are placed whose
+# moment is not known.
+CALLERS = (
+    r"^aten::(b?mm|mv|dot|vdot|addmm|addmv|addr|baddbmm|_addmm_activation|_int_mm"
+    r"|_?linalg_\w+|_?cholesky\w*|_?lu_\w+|geqrf|orgqr|ormqr|triangular_solve"
+    r"|_fft_\w+|mkldnn_linear|_scaled_dot_product_flash_attention_for_cpu|slow_conv\w*"
+    r"|_slow_conv\w*)$"
+)
+
+_WRITTEN_NS = 100_000  # within which a line is written, once its moment has come
+
+BY_END, BY_ORDER = "end", "order"
+
+
+def call_rows(
+    lines: Sequence[Call | None],
+    hits: Sequence[Hit] | None,
+    threads: Mapping[int, int],
+    version: str | None,
+) -> SpanRows:
+    """Return one row per call, placed in time by its moment or else by its order.
+
+    A thread reaches the function that writes the line, and writes it: the k-th moment is
+    that of the k-th line. Where there are more of one than of the other, nothing tells
+    which are missing, and all calls are placed by their order. Threads that write at the
+    same time can do so in another order than they got there, see `crowded`.
+
+    Args:
+        lines: What MKL wrote; None for a line that cannot be read, which has its moment too.
+        hits: When lines were about to be written, in order; None if that is not known.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
+        version: Of MKL, None if it is not known.
+    """
+    calls = [call for call in lines if call is not None]
+    if not calls:
+        return no_rows()
+    columns = _described(calls, f"MKL {version}" if version else "MKL")
+    if hits is None or len(hits) != len(lines):
+        return span_rows({**columns, **_ordered(calls)})
+    ends = [hit for hit, call in zip(hits, lines, strict=True) if call is not None]
+    return span_rows({**columns, **_placed(calls, ends, threads)})
+
+
+def crowded(hits: Sequence[Hit]) -> bool:
+    """Tell whether threads came so close after each other that their lines may be exchanged.
+
+    >>> crowded([Hit(0, 1), Hit(99_000, 1), Hit(200_000, 2)])
+    False
+    """
+    return any(
+        one.thread != other.thread and other.time_ns - one.time_ns < _WRITTEN_NS
+        for one, other in itertools.pairwise(hits)
+    )
+
+
+def _described(calls: Sequence[Call], library: str) -> dict[str, Any]:
+    works = [call.work for call in calls]
+    return {
+        "kind": Kind.CALL.value,
+        "name": [call.routine for call in calls],
+        "attr.library": library,
+        "attr.problem": pl.Series(
+            [work.problem if work else None for work in works], dtype=pl.String
+        ),
+        "attr.flops": pl.Series([work.flops if work else None for work in works], dtype=pl.Int64),
+        "attr.threads": pl.Series([call.threads for call in calls], dtype=pl.Int64),
+    }
+
+
+def _placed(
+    calls: Sequence[Call], hits: Sequence[Hit], threads: Mapping[int, int]
+) -> dict[str, Any]:
+    end = np.array([hit.time_ns for hit in hits], np.int64)
+    duration = np.array([call.duration_ns for call in calls], np.int64)
+    return {
+        "start_ns": end - duration,
+        "end_ns": end,
+        # A thread that is not Python's works for one that is: it has no operators of its own.
+        "thread": pl.Series([threads.get(hit.thread) for hit in hits], dtype=pl.Int64),
+        "attr.placement": BY_END,
+    }
+
+
+def _ordered(calls: Sequence[Call]) -> dict[str, Any]:
+    return {
+        "start_ns": pl.Series([None] * len(calls), dtype=pl.Int64),
+        "end_ns": pl.Series([None] * len(calls), dtype=pl.Int64),
+        "duration_ns": [call.duration_ns for call in calls],
+        "inside": CALLERS,
+        "attr.placement": BY_ORDER,
+    }

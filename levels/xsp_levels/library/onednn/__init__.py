@@ -1,0 +1,1 @@
+"""oneDNN: primitives, by its verbose mode."""

@@ -1,0 +1,315 @@
+"""The oneDNN provider: every primitive that the library creates and executes.
+
+What the library says of itself (its verbose mode) becomes rows; `stdout_tap` takes the
+lines, `onednn_line` parses them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from xsp.clock import Clock
+from xsp.level import Kind, Level
+from xsp.provider import Records, Request, SpanRows, no_rows, pack, span_rows, unpack
+from xsp_levels.library.onednn import switch as onednn_switch
+from xsp_levels.library.onednn.line import LINE, Header, parse_header, parse_lines
+from xsp_levels.library.onednn.switch import OFF, PROFILE, Library
+from xsp_levels.library.onednn.work import formats, work
+from xsp_levels.native.stdout_tap import Tap, open_tap
+
+# The library reads a clock of whole microseconds, rounded down: half of one is added, and
+# may be wrong either way. What it prints is a double, good to a quarter of one.
+_HALF_TICK_NS = 500
+_PRINTED_NS = 250
+_CLOCK_SET_NS = 1_000_000
+
+_NONE = (
+    "no oneDNN is loaded in this process; it comes with PyTorch for x86 and ARM (`pip install "
+    "xsp[torch]`), or with a library that exports dnnl_set_verbose"
+)
+_SILENT = (
+    "{}'s oneDNN says nothing in its verbose mode: it was built without "
+    "(ONEDNN_VERBOSE=OFF at build time); a build with it would change that"
+)
+_NO_TIMESTAMPS = (
+    "oneDNN's calls are missing: it was used in verbose mode before without timestamps, and "
+    "reads that setting once; set ONEDNN_VERBOSE_TIMESTAMP=1 before the process starts"
+)
+_SHARED = (
+    "{}: what oneDNN prints is shown as always, but with timestamps, and "
+    "all of it is part of the measured overhead on every rung"
+)
+_ON_IN_CODE = "oneDNN's verbose mode was on already"
+_NOT_RESTORED = (
+    "ONEDNN_VERBOSE={} cannot be put back after a run that recorded oneDNN's calls: its verbose "
+    "mode is off since; unset the variable, or set it to 1 or 2"
+)
+_CLOCK_SET = (
+    "the machine's wall clock was set while oneDNN's calls were recorded, by {:.3f} ms: they may "
+    "lie as far from where they were"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The wall clock against ours at one moment.
+
+    Attributes:
+        monotonic_ns: When.
+        offset_ns: Wall-clock time less monotonic time.
+    """
+
+    monotonic_ns: int
+    offset_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class OneDnnRecords:
+    """What one visit kept.
+
+    Attributes:
+        lines: The library's own.
+        header: What it said of itself, then or before.
+        threads: How many it may use; None if unknown.
+        readings: The clocks at both ends of the visit.
+    """
+
+    lines: bytes
+    header: Header
+    threads: int | None
+    readings: tuple[Reading, Reading]
+
+
+_KEPT = (Records, OneDnnRecords, Header, Reading)
+
+
+class OneDnn:
+    """Observes oneDNN, in whatever framework it is."""
+
+    name = "onednn"
+    level = Level.LIBRARY
+    kinds = frozenset({Kind.CALL})
+
+    def __init__(self) -> None:
+        self._header = Header()
+        self._tried = False
+        self._useless: str | None = None  # why nothing can be recorded, once that is known
+        self._libraries: tuple[Library, ...] = ()
+        self._clock: Clock | None = None
+        self._tap: Tap | None = None
+        self._begin = Reading(0, 0)
+        self._setting = ""
+        self._shared = False  # whether the user sees what it prints: nothing is switched then
+
+    def unavailable(self) -> str | None:
+        """Return why oneDNN cannot be observed here, or None if it can."""
+        if self._useless is not None:
+            return self._useless
+        if onednn_switch.libraries() or importlib.util.find_spec("torch") is not None:
+            return None
+        return _NONE
+
+    def start(self, clock: Clock, request: Request) -> None:
+        """Switch the verbose mode on, and take its lines from here on."""
+        self._clock = clock
+        self._libraries = onednn_switch.libraries()
+        self._setting = onednn_switch.user_setting()
+        self._shared = self._useless is None and self._try_out()
+        if self._useless is not None:
+            return
+        with ExitStack() as undo, onednn_switch.timestamps_asked_for():
+            self._tap = open_tap(LINE, share=self._shared)
+            undo.callback(self._close)
+            if not self._shared:
+                undo.callback(self._set, OFF)
+                self._set(PROFILE)
+            self._begin = _reading(clock)
+            undo.pop_all()
+
+    def stop(self) -> Records:
+        """Switch it off, and hand over what the library said meanwhile."""
+        clock, tap = self._clock, self._tap
+        if clock is None or tap is None:
+            return Records(None, problems=(self._useless,) if self._useless else ())
+        end = _reading(clock)
+        try:
+            if not self._shared:
+                self._set(OFF)
+        finally:
+            lines, problems = self._close()
+        self._header = parse_header(lines, self._header)
+        data = OneDnnRecords(lines, self._header, _threads(), (self._begin, end))
+        return Records(data, dropped=_dropped(data), problems=(*problems, *self._remarks(data)))
+
+    def spans(self, records: Records) -> SpanRows:
+        """Turn records into rows: one per primitive executed, and per one compiled. Pure."""
+        data: OneDnnRecords | None = records.data
+        if data is None or not data.lines:
+            return no_rows()
+        calls, _ = parse_lines(data.lines, data.header.fields)
+        calls = calls.filter(
+            pl.col("wall_us").is_not_null(), ~pl.col("operation").str.ends_with(":cache_hit")
+        )
+        return _rows(calls, data) if calls.height else no_rows()
+
+    def pack(self, records: Records) -> bytes:
+        """Return records as bytes. Pure."""
+        return pack(records, _KEPT)
+
+    def unpack(self, content: bytes) -> Records:
+        """Return the records that `pack` made bytes of. Pure."""
+        records: Records = unpack(content, _KEPT)
+        return records
+
+    def _set(self, level: int) -> None:
+        for library in self._libraries:
+            library.set_verbose(level)
+
+    def _close(self) -> tuple[bytes, tuple[str, ...]]:
+        tap, self._tap = self._tap, None
+        if tap is None:
+            return b"", ()
+        taken = tap.close()
+        return taken.lines, taken.problems
+
+    def _try_out(self) -> bool:
+        """Return whether the user has the verbose mode on, by environment or in code.
+
+        The first time, learn what the library can do: it tells of itself with its first line.
+        """
+        on = onednn_switch.prints_anyway(self._setting)
+        library = next((each for each in self._libraries if each.try_out), None)
+        if library is None or (on and self._tried):
+            return on
+        first, self._tried = not self._tried, True
+        lines = _said(library, share=first)
+        on = on or b",exec," in lines
+        if first:
+            if not on:
+                self._set(PROFILE)
+                try:
+                    lines = _said(library, share=False)
+                finally:
+                    self._set(OFF)
+            self._judge(lines, library)
+        return on
+
+    def _judge(self, lines: bytes, library: Library) -> None:
+        self._header = parse_header(lines, replace(self._header, version=library.version))
+        said, _ = parse_lines(lines, self._header.fields)
+        if not said.height:
+            self._useless = _SILENT.format(library.owner)
+        elif said["wall_us"].null_count():
+            self._useless = _NO_TIMESTAMPS
+
+    def _remarks(self, data: OneDnnRecords) -> tuple[str, ...]:
+        """Return what to know of this visit."""
+        remarks = []
+        if self._shared:
+            by_environment = onednn_switch.prints_anyway(self._setting)
+            why = f"ONEDNN_VERBOSE={self._setting} is set" if by_environment else _ON_IN_CODE
+            remarks.append(_SHARED.format(why))
+        elif not onednn_switch.restorable(self._setting):
+            remarks.append(_NOT_RESTORED.format(self._setting))
+        begin, end = data.readings
+        moved = end.offset_ns - begin.offset_ns
+        if abs(moved) > _CLOCK_SET_NS:
+            remarks.append(_CLOCK_SET.format(moved / 1e6))
+        if not self._libraries:
+            remarks.append(f"oneDNN's calls are missing: {_NONE}")
+        return tuple(remarks)
+
+
+def _said(library: Library, *, share: bool) -> bytes:
+    """Return what a library says of a tiny primitive, with the verbose mode as it is."""
+    with onednn_switch.timestamps_asked_for():
+        tap = open_tap(LINE, share=share)
+        try:
+            if library.try_out is not None:
+                library.try_out()
+        finally:
+            taken = tap.close()
+    return taken.lines
+
+
+def _reading(clock: Clock) -> Reading:
+    return Reading(clock.now(), clock.wall_offset())
+
+
+def _threads() -> int | None:
+    torch = sys.modules.get("torch")
+    return int(torch.get_num_threads()) if torch is not None else None
+
+
+def _dropped(data: OneDnnRecords) -> int:
+    calls, lost = parse_lines(data.lines, data.header.fields)
+    return lost + calls["wall_us"].null_count()
+
+
+def _rows(calls: pl.DataFrame, data: OneDnnRecords) -> SpanRows:
+    start, uncertainty_ns = _monotonic(calls["wall_us"] * 1000 + _HALF_TICK_NS, data.readings)
+    created = pl.col("operation").str.starts_with("create")
+    named = calls.with_columns(
+        name=pl.when(created).then("create " + pl.col("primitive")).otherwise("primitive")
+    )
+    calls = calls.with_columns(pl.col(_DESCRIPTION).fill_null(""))
+    version = data.header.version
+    described = calls.join(_described(calls), on=_DESCRIPTION, how="left", maintain_order="left")
+    executed = ~calls["operation"].str.starts_with("create")
+    return span_rows(
+        {
+            "kind": Kind.CALL.value,
+            "name": named["name"],
+            "start_ns": start,
+            "end_ns": start + calls["duration_us"] * 1000,
+            "uncertainty_ns": uncertainty_ns,
+            "attr.library": f"oneDNN {version}" if version else "oneDNN",
+            "attr.implementation": calls["implementation"],
+            "attr.propagation": calls["prop_kind"].replace(["undef", ""], None),
+            "attr.formats": described["formats"],
+            "attr.algorithm": calls["auxiliary"].replace("", None),
+            "attr.problem": calls["problem_desc"].replace("", None),
+            "attr.threads": pl.Series(
+                [data.threads or data.header.threads], dtype=pl.Int64
+            ).new_from_index(0, calls.height),
+            "attr.flops": described["flops"].set(~executed, None),
+            "attr.tensor_bytes": described["tensor_bytes"].set(~executed, None),
+        }
+    )
+
+
+def _monotonic(wall_ns: pl.Series, readings: tuple[Reading, Reading]) -> tuple[pl.Series, int]:
+    """Return times on our clock, and by how much they may be wrong in ns.
+
+    The offset between the clocks changes while the wall clock is being corrected; it is
+    taken to do so evenly over the visit. What it moved by counts as uncertainty, but
+    for a clock that was set: see `_CLOCK_SET`.
+    """
+    begin, end = readings
+    moved = end.offset_ns - begin.offset_ns
+    if abs(moved) > _CLOCK_SET_NS:
+        return wall_ns - begin.offset_ns, _HALF_TICK_NS + _PRINTED_NS
+    span = max(end.monotonic_ns - begin.monotonic_ns, 1)
+    progress = (wall_ns - begin.offset_ns - begin.monotonic_ns) / span
+    offset = (progress.clip(0.0, 1.0) * moved).round().cast(pl.Int64) + begin.offset_ns
+    return wall_ns - offset, _HALF_TICK_NS + _PRINTED_NS + abs(moved)
+
+
+_DESCRIPTION = ["primitive", "problem_desc", "memory_descriptors", "auxiliary", "prop_kind"]
+
+
+def _described(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return formats and work of every different primitive; there are few."""
+    different = calls.select(_DESCRIPTION).unique()
+    lines = different.rows()
+    works = [work(*line) for line in lines]
+    return different.with_columns(
+        formats=pl.Series([formats(line[2]) for line in lines], dtype=pl.String),
+        flops=pl.Series([each.flops for each in works], dtype=pl.Int64),
+        tensor_bytes=pl.Series([each.tensor_bytes for each in works], dtype=pl.Int64),
+    )

@@ -1,0 +1,112 @@
+"""Switches the verbose mode of whatever oneDNN is in this process, and puts it back.
+
+oneDNN is mostly linked into a framework. Where it exports its C interface,
+`dnnl_set_verbose` is called in the loaded library; PyTorch hides it and has a function of
+its own. There is no way to ask the library for its level, but for the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from xsp_levels.native import symbol
+
+OFF, PROFILE = 0, 2  # 2: creation and execution of primitives
+TIMESTAMP = "ONEDNN_VERBOSE_TIMESTAMP"
+_VARIABLES = ("ONEDNN_VERBOSE", "DNNL_VERBOSE", "MKLDNN_VERBOSE")
+_EXECUTION = frozenset({"1", "2", "-1", "all", "profile", "profile_exec"})
+_RESTORABLE = frozenset({"", "0", "none", "error"})
+_SYMBOLS = ("dnnl_set_verbose", "mkldnn_set_verbose")
+_BUILT_WITH = re.compile(r"MKL-DNN v(\d+\.\d+\.\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """One copy of oneDNN.
+
+    Attributes:
+        owner: Whose it is, for people.
+        set_verbose: Sets the level (0, 1, 2); returns whether that worked.
+        try_out: Runs a tiny primitive; None where there is no easy way to.
+        version: Such as `3.7.1`; None where only its header tells.
+    """
+
+    owner: str
+    set_verbose: Callable[[int], bool]
+    try_out: Callable[[], object] | None = None
+    version: str | None = None
+
+
+def libraries() -> tuple[Library, ...]:
+    """Return every copy of oneDNN that is loaded and can be switched."""
+    return (*_of_torch(), *_exported(tuple(symbol.libraries(symbol.mappings()))))
+
+
+def user_setting() -> str:
+    """Return what the user's environment says of the verbose mode, in small letters."""
+    values = (os.environ.get(name) for name in _VARIABLES)
+    return next((value.strip().lower() for value in values if value), "")
+
+
+def prints_anyway(setting: str) -> bool:
+    """Return whether the user's setting prints what is executed: nothing is switched then."""
+    return not _EXECUTION.isdisjoint(setting.split(","))
+
+
+def restorable(setting: str) -> bool:
+    """Return whether switching off brings back what the setting asks for."""
+    return _RESTORABLE.issuperset(setting.split(","))
+
+
+@contextlib.contextmanager
+def timestamps_asked_for() -> Iterator[None]:
+    """Ask for timestamps in the environment, which oneDNN reads with its first line."""
+    before = os.environ.get(TIMESTAMP)
+    os.environ[TIMESTAMP] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[TIMESTAMP]
+        else:
+            os.environ[TIMESTAMP] = before
+
+
+def _of_torch() -> Iterator[Library]:
+    torch = sys.modules.get("torch")
+    switch = getattr(getattr(torch, "_C", None), "_verbose", None)
+    if torch is None or switch is None or not torch.backends.mkldnn.is_available():
+        return
+    built = _BUILT_WITH.search(torch.__config__.show())
+    yield Library(
+        "PyTorch",
+        lambda level: bool(switch.mkldnn_set_verbose(level)),
+        # Not what the user has made the default.
+        lambda: torch.ones(1, dtype=torch.float32, device="cpu").to_mkldnn(),
+        built[1] if built else None,
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _exported(paths: tuple[str, ...]) -> tuple[Library, ...]:
+    """Return the copies whose C interface these shared objects export, each once."""
+    known: dict[int | None, Library] = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+            function = next((f for n in _SYMBOLS if (f := getattr(library, n, None))), None)
+            address = ctypes.cast(function, ctypes.c_void_p).value if function else None
+            if function is not None and address not in known:
+                known[address] = Library(os.path.basename(path), _switch(function))
+    return tuple(known.values())
+
+
+def _switch(function: Callable[[ctypes.c_int], int]) -> Callable[[int], bool]:
+    return lambda level: function(ctypes.c_int(level)) == 0

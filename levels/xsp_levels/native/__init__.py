@@ -1,0 +1,1 @@
+"""What providers share: performance events, probes, symbols, machine code, standard output."""

@@ -1,0 +1,320 @@
+r"""Take a library's lines out of standard output and let everything else through.
+
+Some libraries (oneDNN, MKL) tell what they do on the process's standard output and
+nowhere else. While a tap is open, descriptor 1 is a file in memory, which costs no more
+than printing into any file. Afterwards the lines that a tap asked for are handed over;
+all the rest goes on to where it was meant to go, unchanged and in order.
+
+    tap = open_tap(re.compile(rb"MKL_VERBOSE [^\n]*\n"))
+    ...
+    taken = tap.close()  # taken.lines, taken.problems
+
+Several taps may be open at once; each gets its own lines, and the descriptor is put back
+when the last one is closed. A process that dies meanwhile loses nothing: see
+`stdout_guardian`. What is printed appears when a tap is opened or closed, or the process
+forks, not before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import re
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from xsp_levels.native.stdout_guardian import Guardian, pass_on, remains, summon
+
+_STDOUT = 1
+_LINE_BUFFERED = 1  # _IOLBF
+_libc = ctypes.CDLL(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a tap took out of standard output.
+
+    Attributes:
+        lines: Every match of the tap's pattern, in order, nothing in between.
+        problems: Sentences about what could not be passed on.
+    """
+
+    lines: bytes
+    problems: tuple[str, ...] = ()
+
+
+class Tap:
+    """One library's tap, open until `close`.
+
+    Args:
+        pattern: Matches one line of the library's and its newline. It is searched for
+            anywhere: text without a newline may stand before it on the same line.
+        share: Whether the user wants to see the lines too.
+    """
+
+    def __init__(self, pattern: re.Pattern[bytes], *, share: bool) -> None:
+        self.pattern = pattern
+        self.share = share
+        self.taken: list[bytes] = []
+
+    def close(self) -> Taken:
+        """Return what was taken; the last tap to be closed puts the descriptor back.
+
+        In a process that was forked while the tap was open there is nothing to return.
+        """
+        with _lock:
+            problems = _close(self)
+        lines, self.taken = b"".join(self.taken), []
+        return Taken(lines, problems)
+
+
+def open_tap(pattern: re.Pattern[bytes], *, share: bool = False) -> Tap:
+    """Return a tap for the lines that match; see `Tap`.
+
+    Raises:
+        OSError: There is no descriptor or no memory left; nothing was changed then.
+    """
+    tap = Tap(pattern, share=share)
+    with _lock:
+        _open(tap)
+    return tap
+
+
+class _Capture:
+    """The file that stands in for descriptor 1.
+
+    Its `reader` is a description of its own, whose position is how much has been passed
+    on; the guardian, which has it too, goes on from there if this process dies. Its
+    `sink` is locked (flock): the lock is free once nobody is left who could write.
+    """
+
+    def __init__(self) -> None:
+        self.taps: list[Tap] = []
+        self.problems: list[str] = []
+        with contextlib.ExitStack() as undo:
+            self.sink, self.reader = _memory_file()
+            undo.callback(os.close, self.sink)
+            undo.callback(os.close, self.reader)
+            self.user = _above_standard(_STDOUT) if _is_open(_STDOUT) else None
+            fcntl.flock(self.sink, fcntl.LOCK_EX)
+            os.dup2(self.sink, _STDOUT)
+            undo.pop_all()
+
+    def entrust(self, guardian: Guardian | None) -> None:
+        """Let the guardian know what to do if this process dies."""
+        if guardian is not None and self.user is not None:
+            patterns = [tap.pattern.pattern for tap in self.taps if not tap.share]
+            guardian.keep(self.user, self.reader, patterns)
+
+    def drain(self) -> None:
+        """Hand every tap its lines out of what was written, and pass on the rest."""
+        begin = os.lseek(self.reader, 0, os.SEEK_CUR)
+        end = os.fstat(self.reader).st_size
+        written = _read(self.reader, begin, end)
+        claimed: list[tuple[int, int]] = []
+        for tap in self.taps:
+            found = [match.span() for match in tap.pattern.finditer(written)]
+            tap.taken += [written[start:stop] for start, stop in found]
+            claimed += () if tap.share else found
+        rest = remains(claimed, len(written))
+        if self.user is not None:  # else it was closed: nobody reads what is printed there
+            error = pass_on(written, rest, destination=self.user, progress=self.reader)
+            if error is not None:
+                self.problems.append(_LOST.format(error))
+        os.lseek(self.reader, end, os.SEEK_SET)
+
+    def put_back(self) -> None:
+        """Make descriptor 1 what it was, unless the user made it something else since."""
+        if _same_file(_STDOUT, self.sink):
+            if self.user is None:
+                os.close(_STDOUT)
+            else:
+                os.dup2(self.user, _STDOUT)
+        os.close(self.sink)
+
+    def forget(self) -> None:
+        """Close what is left, once everything was passed on."""
+        for descriptor in (self.reader, self.user):
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def outlived(self) -> bool:
+        """Return whether somebody can still write: a program started in the meantime."""
+        try:
+            fcntl.flock(self.reader, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        return False
+
+
+_LOST = "part of what the program printed could not be written to standard output: {}"
+
+_lock = threading.RLock()
+_capture: _Capture | None = None
+_guardian: Guardian | None = None
+_waiting: list[_Capture] = []  # not all was passed on: we were interrupted, or others still write
+
+
+def _open(tap: Tap) -> None:
+    global _capture, _guardian  # noqa: PLW0603  a process has one descriptor 1
+    _flush()
+    if _capture is None:
+        _settle()  # before the guardian is told to see to another
+        _guardian = _guardian or summon()
+        _keep_line_buffering()
+        _capture = _Capture()
+    else:
+        _capture.drain()
+    _capture.taps.append(tap)
+    _capture.entrust(_guardian)
+
+
+def _close(tap: Tap) -> tuple[str, ...]:
+    global _capture  # noqa: PLW0603  as above
+    capture = _capture
+    if capture is None or tap not in capture.taps:
+        return ()
+    _flush()
+    if len(capture.taps) > 1:
+        capture.drain()
+        capture.taps.remove(tap)
+        return ()
+    _waiting.append(capture)  # from here on an interrupt loses nothing
+    _capture = None
+    capture.put_back()
+    _settle()
+    if _guardian is not None:
+        _guardian.release()
+    return tuple(capture.problems)
+
+
+def _settle() -> None:
+    """Let go of captures, or see to it that what others still write is passed on."""
+    for each in tuple(_waiting):
+        each.drain()
+        each.taps = []
+        alone = each.user is None or not each.outlived()
+        each.drain()
+        if alone or _taken_over(each):
+            _waiting.remove(each)
+            each.forget()
+
+
+def _taken_over(capture: _Capture) -> bool:
+    if _guardian is None or capture.user is None:
+        return False
+    return _guardian.take_over(capture.user, capture.reader)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _above_standard(descriptor: int) -> int:
+    """Return a copy that is none of the standard descriptors."""
+    return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
+def _memory_file() -> tuple[int, int]:
+    """Return two descriptors of a new file, to write and to read, each with its position."""
+    with contextlib.ExitStack() as stack:
+        if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+            made = os.memfd_create("xsp-stdout")
+            path = f"/proc/self/fd/{made}"
+        else:
+            made, path = tempfile.mkstemp(prefix="xsp-stdout")
+            stack.callback(os.unlink, path)
+        stack.callback(os.close, made)
+        reading = os.open(path, os.O_RDONLY)
+        stack.callback(os.close, reading)
+        fcntl.fcntl(made, fcntl.F_SETFL, fcntl.fcntl(made, fcntl.F_GETFL) | os.O_APPEND)
+        return _above_standard(made), _above_standard(reading)
+
+
+def _read(descriptor: int, begin: int, end: int) -> bytes:
+    parts = []
+    while begin < end and (part := os.pread(descriptor, end - begin, begin)):
+        parts.append(part)
+        begin += len(part)
+    return b"".join(parts)
+
+
+def _same_file(one: int, other: int) -> bool:
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:  # the user closed it
+        return False
+
+
+def _flush() -> None:
+    """Write out what Python and C hold back, so that it lands on the right side of us."""
+    for stream in {id(s): s for s in (sys.stdout, sys.__stdout__)}.values():
+        # Whoever printed meets the same error again, and did not expect one from us.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            if stream is not None and stream.fileno() == _STDOUT:
+                stream.flush()
+    _libc.fflush(_c_stdout())
+
+
+def _c_stdout() -> Any:
+    """Return C's `stdout`; fflush of all streams could wait for who reads from one."""
+    for name in ("stdout", "__stdoutp"):
+        with contextlib.suppress(ValueError):
+            return ctypes.c_void_p.in_dll(_libc, name)
+    return None
+
+
+def _keep_line_buffering() -> None:
+    """Keep C from taking our file's buffering for good where it prints for the first time."""
+    size = getattr(_libc, "__fbufsize", None)
+    if size is None or not os.isatty(_STDOUT):
+        return
+    size.restype = ctypes.c_size_t
+    stdout = _c_stdout()
+    if stdout is not None and size(stdout) == 0:
+        _libc.setvbuf(stdout, None, ctypes.c_int(_LINE_BUFFERED), ctypes.c_size_t(0))
+
+
+def _before_fork() -> None:
+    """Pass on what was printed before the child can print."""
+    _lock.acquire()
+    if _capture is not None:
+        _capture.drain()
+
+
+def _after_fork_in_parent() -> None:
+    _lock.release()
+
+
+def _after_fork_in_child() -> None:
+    """Give a forked process the user's own descriptor."""
+    global _lock, _capture, _guardian  # noqa: PLW0603  the child begins anew
+    _lock = threading.RLock()
+    capture, _capture = _capture, None
+    if capture is not None:
+        for tap in capture.taps:
+            tap.taken = []
+        capture.put_back()
+        capture.forget()
+    for each in _waiting:
+        each.forget()
+    _waiting.clear()
+    guardian, _guardian = _guardian, None
+    if guardian is not None:
+        guardian.dismiss()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)

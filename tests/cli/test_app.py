@@ -1,0 +1,453 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import xsp
+from xsp.cli import app as cli
+from xsp.measurement.callable import measure
+from xsp.session import registry
+from xsp.target import isolation as isolate
+from xsp.testing import FakeClock, FakeProvider
+from xsp.trace.document import Trace
+
+Write = Callable[..., str]
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    yield
+    sys.modules.pop("job", None)
+    monkeypatch.undo()
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(text: str, name: str = "job.py") -> str:
+        (tmp_path / name).write_text(text)
+        return name
+
+    return write
+
+
+@pytest.fixture
+def layers() -> Iterator[FakeProvider]:
+    provider = FakeProvider(FakeClock())
+    with registry.only(provider):
+        yield provider
+
+
+@pytest.fixture
+def saved(tmp_path: Path, layers: FakeProvider) -> str:
+    trace = measure(lambda: sum(range(1000)), levels="model", runs=3)
+    return str(trace.save(tmp_path / "saved.xsp"))
+
+
+WORK = "def work(batch=1):\n    return sum(range(10_000))\n"
+QUICK = ("--levels", "model", "--runs", "3", "--no-isolate")
+
+
+def test_help_shows_examples_and_exit_codes(capsys: Said) -> None:
+    assert cli.run(["--help"]) == cli.OK
+    said = capsys.readouterr().out
+    for code in ("0  done", "2  wrong usage", "130  interrupted"):
+        assert code in said
+    for command in ("profile", "show", "doctor"):
+        assert cli.run([command, "--help"]) == cli.OK
+        assert f"xsp {command} " in capsys.readouterr().out
+
+
+def test_help_comes_without_heavy_imports() -> None:
+    heavy = ("torch", "polars", "rich", "numpy")
+    code = (
+        "import sys; from xsp.cli import app; app.run(['profile', '--help']); "
+        f"sys.exit(str([name for name in {heavy!r} if name in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "[]"
+
+
+def test_the_version_is_the_packages(capsys: Said) -> None:
+    assert cli.run(["--version"]) == cli.OK
+    assert xsp.__version__ in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_there_for_the_shells(shell: str) -> None:
+    environment = {**os.environ, "_XSP_COMPLETE": f"{shell}_source"}
+    command = [sys.executable, "-m", "xsp"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "_XSP_COMPLETE" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("profile", "Missing argument 'TARGET'"),
+        ("profile torchvison:resnet50", "did you mean torchvision?"),
+        (
+            "profile torchvision:resnet18 --levels 9",
+            "there is no level 9; the levels are 1 (model)",
+        ),
+        ("profile torchvision:resnet18 --levels 0", "there is no level 0"),
+        ("profile torchvision:resnet18 --levels gpu", "there is no level 'gpu'"),
+        ("profile torchvision:resnet18 --runs 0", "0 is not in the range x>=1"),
+        ("profile torchvision:resnet18 --budget 0", "0.0 is not in the range x>0"),
+        ("profile torchvision:resnet18 stray", "takes no arguments of its own"),
+        ("profile job.py:wrok --no-isolate", "did you mean work?"),
+        ("profile job.py:work --train --no-isolate", "--train makes a training step of a model"),
+        ("profile --batch 4 job.py", "--batch is not for a script"),
+        ("profile --json job.py", "its standard output is its own"),
+        ("profile --isolate job.py", "it runs once, as it is written"),
+        ("profile --serialised job.py", "a serialised run takes one of its own; give path.py"),
+        ("profile job.py:work --no-isolate --serialised", "leave one of the two out"),
+        ("profile jop.py", "did you mean job.py?"),
+        ("show nothing.xsp", "does not exist"),
+        ("shwo", "No such command 'shwo'"),
+    ],
+)
+@pytest.mark.usefixtures("layers")
+def test_wrong_usage_is_said_and_has_its_code(
+    write: Write, capsys: Said, line: str, said: str
+) -> None:
+    write(WORK)
+    assert cli.run(line.split()) == cli.USAGE
+    out, err = capsys.readouterr()
+    assert said in " ".join(err.split())
+    assert out == ""
+
+
+@pytest.mark.usefixtures("layers")
+def test_a_function_is_measured_printed_and_saved(
+    write: Write, capsys: Said, tmp_path: Path
+) -> None:
+    assert cli.run(["profile", write(WORK) + ":work", *QUICK, "--batch", "2"]) == cli.OK
+    out, err = capsys.readouterr()
+    assert "work" in out
+    assert err == "saved to work.xsp; print it again with: xsp show work.xsp\n"
+    trace = xsp.load(tmp_path / "work.xsp")
+    trace.check()
+    assert out.strip() == str(trace)
+
+
+@pytest.mark.usefixtures("layers")
+def test_json_is_all_there_is_on_standard_output(
+    write: Write, capsys: Said, tmp_path: Path
+) -> None:
+    assert cli.run(["profile", write(WORK) + ":work", *QUICK, "--json"]) == cli.OK
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert found["spans"][0]["parent_id"] is None
+    assert found["metadata"]["name"] == "work"
+    assert err == ""
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["job.py"]
+
+
+@pytest.mark.usefixtures("layers")
+def test_the_measured_timeline_is_shown_and_the_file_keeps_both(
+    write: Write, tmp_path: Path, capsys: Said
+) -> None:
+    line = ["profile", write(WORK) + ":work", *QUICK, "--timeline", "measured", "--json"]
+    assert cli.run([*line, "-o", "m.xsp"]) == cli.OK
+    (span, *_) = json.loads(capsys.readouterr().out)["spans"]
+    assert (span["start_ns"], span["end_ns"]) == (
+        span["measured_start_ns"],
+        span["measured_end_ns"],
+    )
+    assert (
+        not xsp.load(tmp_path / "m.xsp")
+        .spans["end_ns"]
+        .equals(xsp.load(tmp_path / "m.xsp").spans["measured_end_ns"])
+    )
+
+
+@pytest.mark.usefixtures("layers")
+def test_a_file_without_a_folder_is_refused_before_anything_is_measured(
+    write: Write, capsys: Said
+) -> None:
+    target = write("def work():\n    print('measured')\n") + ":work"
+    assert cli.run(["profile", target, *QUICK, "-o", "nowhere/m.xsp"]) == cli.USAGE
+    out, err = capsys.readouterr()
+    assert (out, "there is no folder nowhere" in err) == ("", True)
+
+
+def test_isolation_is_the_default_for_a_function(
+    write: Write, monkeypatch: pytest.MonkeyPatch, saved: str
+) -> None:
+    asked = []
+
+    def measured(spec: Any, settings: Any, *, serialised: bool) -> Trace:
+        asked.append((spec.target, spec.batch, settings.runs, serialised))
+        return xsp.load(saved)
+
+    monkeypatch.setattr(isolate, "measure", measured)
+    target = write(WORK) + ":work"
+    assert cli.run(["profile", target, "--batch", "3", "--runs", "7"]) == cli.OK
+    assert cli.run(["profile", target, "--serialised"]) == cli.OK
+    assert asked == [(target, 3, 7, False), (target, None, None, True)]
+
+
+def test_an_interrupted_measurement_is_saved_and_has_its_code(
+    write: Write, monkeypatch: pytest.MonkeyPatch, saved: str, tmp_path: Path
+) -> None:
+    trace = xsp.load(saved)
+    problem = {"code": isolate.INTERRUPTED, "message": "the measurement was interrupted"}
+    cut = Trace(trace.spans, {**trace.metadata, "problems": [problem]})
+    monkeypatch.setattr(isolate, "measure", lambda spec, settings, serialised: cut)
+    assert cli.run(["profile", write(WORK) + ":work"]) == cli.INTERRUPTED
+    assert (tmp_path / "work.xsp").exists()
+
+
+@pytest.mark.usefixtures("layers")
+def test_a_target_that_raises_is_shown_with_its_own_traceback(write: Write, capsys: Said) -> None:
+    target = write("def work():\n    raise KeyError('x')\n") + ":work"
+    assert cli.run(["profile", target, *QUICK]) == cli.TARGET_FAILED
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback (most recent call last):\n  File ")
+    assert err.count("  File ") == 1
+    assert "job.py:work could not be measured: the target raised KeyError: 'x'" in err
+
+
+@pytest.mark.usefixtures("layers")
+def test_a_trace_that_cannot_be_saved_is_said(write: Write, capsys: Said, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    target = write("import shutil\ndef work():\n    shutil.rmtree('gone', True)\n") + ":work"
+    assert cli.run(["profile", target, *QUICK, "-o", "gone/t.xsp"]) == cli.NOT_MEASURED
+    out, err = capsys.readouterr()
+    assert "there is no folder gone" in err
+    assert "100.0 %" in out  # what cannot be saved is shown all the same
+
+
+def test_a_missing_library_cannot_be_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: Said, layers: FakeProvider
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert cli.run(["profile", "timm:resnet18", *QUICK]) == cli.NOT_MEASURED
+    assert "pip install 'xsp[torch]'" in capsys.readouterr().err
+
+
+def test_show_prints_the_tree(saved: str, capsys: Said) -> None:
+    assert cli.run(["show", saved]) == cli.OK
+    assert capsys.readouterr().out.strip() == str(xsp.load(saved))
+    assert cli.run(["show", saved, "--all"]) == cli.OK
+    assert capsys.readouterr().out.strip() == xsp.load(saved).tree(rows=None, smallest=0.0)
+
+
+def test_show_prints_json(saved: str, capsys: Said) -> None:
+    assert cli.run(["show", saved, "--json"]) == cli.OK
+    found = json.loads(capsys.readouterr().out)
+    spans = xsp.load(saved).spans
+    assert [span["path"] for span in found["spans"]] == spans["path"].to_list()
+    assert list(found["spans"][0]) == spans.columns
+    assert found["metadata"]["format"] == 1
+
+
+def test_a_file_that_is_no_trace_is_said(write: Write, capsys: Said) -> None:
+    assert cli.run(["show", write("not a trace", "x.xsp")]) == cli.NOT_MEASURED
+    assert "x.xsp" in capsys.readouterr().err
+
+
+def test_doctor_names_every_level_and_why_it_is_missing(capsys: Said) -> None:
+    missing = FakeProvider(FakeClock(), name="probe")
+    missing.reason = "needs a probe: connect one"
+    with registry.only(missing):
+        assert cli.run(["doctor"]) == cli.OK
+    said = capsys.readouterr().out
+    for level in xsp.Level:
+        assert level.label in said
+    assert "needs a probe" in " ".join(said.split())
+    assert "Python" in said
+    assert "polars" in said
+
+
+def test_doctor_says_how_well_a_level_works_here(capsys: Said) -> None:
+    class Vague(FakeProvider):
+        def remark(self) -> str | None:
+            return "to a microsecond"
+
+    with registry.only(Vague(FakeClock())):
+        assert cli.run(["doctor"]) == cli.OK
+        assert "yes: to a microsecond" in " ".join(capsys.readouterr().out.split())
+        assert cli.run(["doctor", "--json"]) == cli.OK
+        (line,) = json.loads(capsys.readouterr().out)["providers"]
+    assert line["remark"] == "to a microsecond"
+
+
+def test_doctor_says_it_in_json_too(capsys: Said, layers: FakeProvider) -> None:
+    assert cli.run(["doctor", "--json"]) == cli.OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["levels"]["framework"] is True
+    assert found["levels"]["kernel"] is False
+    line = {"name": "fake", "level": "framework", "kinds": ["layer"], "unavailable": None}
+    assert found["providers"] == [line]
+    assert found["environment"]["versions"]["xsp"]
+
+
+def piped(command: str, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m xsp {command}"],
+        capture_output=True,
+        encoding=encoding,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        check=False,
+    )
+
+
+def test_a_reader_that_has_gone_is_no_error(saved: str) -> None:
+    done = piped(f"show {saved} --all | true")
+    assert (done.returncode, done.stderr) == (cli.OK, "")
+
+
+def test_an_encoding_without_our_characters_is_no_error(saved: str) -> None:
+    done = piped(f"show {saved}", "latin-1")
+    assert (done.returncode, done.stderr) == (cli.OK, "")
+    assert "100.0 %" in done.stdout
+
+
+@pytest.mark.usefixtures("layers")
+def test_a_script_gets_its_arguments_even_if_they_look_like_ours(
+    write: Write, capsys: Said
+) -> None:
+    path = write("import sys\nprint(sys.argv)\nsys.exit(4)\n")
+    assert cli.run(["profile", "--levels", "1", path, "--levels", "x", "-o", "y", "--"]) == 4
+    out, err = capsys.readouterr()
+    assert out == "['job.py', '--levels', 'x', '-o', 'y', '--']\n"
+    assert "nothing was evaluated" in err
+    assert "(--levels, -o went to the script: what is for xsp stands before it)" in err
+
+
+@pytest.mark.usefixtures("layers")
+def test_a_script_in_which_no_model_is_called_was_not_measured(
+    write: Write, capsys: Said, tmp_path: Path
+) -> None:
+    assert cli.run(["profile", write("print('ran')\n")]) == cli.NOT_MEASURED
+    out, err = capsys.readouterr()
+    assert out == "ran\n"
+    assert "nothing was evaluated" in err
+    assert not (tmp_path / "job.xsp").exists()
+
+
+@pytest.mark.usefixtures("layers")
+def test_a_script_that_raises_is_shown_once_and_has_code_1(write: Write, capsys: Said) -> None:
+    assert cli.run(["profile", write("raise OSError('mine')\n")]) == 1
+    assert capsys.readouterr().err.count("OSError: mine") == 1
+
+
+EVALUATING = """
+import sys, threading, torch
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).eval()
+with torch.no_grad():
+    for _ in range(int(sys.argv[1])):
+        model(torch.ones(2, 8))
+print("done", threading.active_count())
+sys.exit(3)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_runs_as_alone_and_its_model_is_measured(write: Write, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    command = [sys.executable, "-m", "xsp", "profile", "--budget", "3", write(EVALUATING), "9"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == "done 1\n"
+    trace = xsp.load(tmp_path / "job.xsp")
+    trace.check()
+    assert trace.name == "Sequential"
+    assert {"layer", "op"} <= set(trace.spans["kind"])
+    assert "saved to job.xsp" in done.stderr
+
+
+SLEEPING = """
+import atexit, signal, sys, time
+atexit.register(print, "cleaned up", flush=True)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 9)])
+def test_signals_reach_a_script_as_alone(write: Write, number: int, code: int) -> None:
+    path = write(SLEEPING)
+    ended = [signalled([sys.executable, *launcher, path], number) for launcher in LAUNCHERS]
+    (alone_code, alone_out, alone_err), (our_code, our_out, our_err) = ended
+    assert our_code == alone_code == code
+    assert our_out == alone_out == "ready\ncleaned up\n"
+    assert re.sub("xsp: nothing was evaluated.*\n", "", our_err) == alone_err
+
+
+LAUNCHERS: tuple[list[str], ...] = ([], ["-m", "xsp", "profile"])
+
+
+def signalled(command: list[str], number: int) -> tuple[int, str, str]:
+    """Start a program, signal it once it has said `ready`, and return how it ended."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as program:
+        assert program.stdout is not None
+        first = program.stdout.readline()
+        time.sleep(0.1)
+        program.send_signal(number)
+        out, err = program.communicate(timeout=60)
+    return program.returncode, first + out, err
+
+
+FORKING = """
+import os, sys
+child = os.fork()
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+sys.exit(6)
+"""
+
+
+def test_the_child_of_a_fork_ends_as_alone_and_says_nothing(write: Write) -> None:
+    command = [sys.executable, "-m", "xsp", "profile", write(FORKING)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 6
+    assert done.stderr.count("nothing was evaluated") == 1
+
+
+@pytest.mark.parametrize("levels", ["--3", "0", "9", "gpu", "model,gpu"])
+def test_an_unknown_level_is_wrong_usage(
+    write: Write, levels: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["profile", write(WORK) + ":work", f"--levels={levels}"]) == cli.USAGE
+    assert "the levels are 1 (model), 2 (framework)" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("layers")
+def test_the_statistic_can_be_chosen(write: Write, tmp_path: Path) -> None:
+    line = ["profile", write(WORK) + ":work", *QUICK, "--statistic", "min", "-o", "m.xsp"]
+    assert cli.run(line) == cli.OK
+    assert xsp.load(tmp_path / "m.xsp").metadata["plan"]["statistic"] == "min"
+
+
+def test_file_of_that_name_is_said_to_be_replaced(write: Write, capsys: Said) -> None:
+    command = ["profile", f"{write(WORK)}:work", *QUICK]
+    assert cli.run(command) == cli.OK
+    assert "saved to work.xsp" in capsys.readouterr().err
+    assert cli.run(command) == cli.OK
+    assert "it took the place of an older work.xsp" in capsys.readouterr().err
+
+
+def test_module_can_be_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "xsp", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,396 @@
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import samples
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from otlp_server import Server, free_port, refusing, serving
+
+import xsp
+from xsp.cli import app as cli
+from xsp.cli import export as command
+from xsp.export import Delivery, destination
+from xsp.testing import replay
+
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> str:
+    conv = samples.layer("conv", "Conv2d", samples.op("aten::conv2d"), module_path="conv")
+    return str(samples.trace(samples.pipeline("predict", conv)).save(tmp_path / "net.xsp"))
+
+
+@pytest.fixture(autouse=True)
+def own_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "spool"
+    monkeypatch.setenv("XSP_SPOOL_DIR", str(folder))
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1000")
+    return folder
+
+
+@pytest.fixture(params=["grpc", "http"])
+def server(request: pytest.FixtureRequest) -> Iterator[tuple[Server, str]]:
+    with serving(request.param) as running:
+        scheme = "otlp" if request.param == "grpc" else "otlp+http"
+        yield running, f"{scheme}://127.0.0.1:{running.port}"
+
+
+def names(server: Server) -> list[str]:
+    return [
+        span.name
+        for request in server.requests
+        for resource in ExportTraceServiceRequest.FromString(request.body).resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".jaeger.json", ".otlp.json", ".perfetto.json"])
+def test_export_writes_files_of_other_tools(saved: str, tmp_path: Path, suffix: str) -> None:
+    to = tmp_path / f"net{suffix}"
+    assert cli.run(["export", saved, "--to", str(to)]) == cli.OK
+    assert "aten::conv2d" in json.dumps(json.loads(to.read_text()))
+
+
+def test_export_writes_a_plain_table(saved: str, tmp_path: Path) -> None:
+    to = tmp_path / "net.parquet"
+    assert cli.run(["export", saved, "--to", str(to)]) == cli.OK
+    assert pl.read_parquet(to)["path"].to_list() == xsp.load(saved).spans["path"].to_list()
+
+
+def test_export_sends_spans_and_says_how_many(
+    saved: str, server: tuple[Server, str], capsys: Said
+) -> None:
+    running, url = server
+    assert cli.run(["export", saved, "--to", url]) == cli.OK
+    assert sorted(names(running)) == ["aten::conv2d", "conv Conv2d", "predict"]
+    said = capsys.readouterr().err
+    assert f"3 of 3 spans to {url}" in said
+    assert "the trace's id is " in said  # not on Jaeger's own port: who knows where its pages are
+
+
+def test_a_port_that_makes_no_sense_stops_no_export(
+    saved: str, server: tuple[Server, str], monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    monkeypatch.setenv("XSP_JAEGER_UI_PORT", "abc")
+    assert cli.run(["export", saved, "--to", server[1]]) == cli.OK
+    assert "XSP_JAEGER_UI_PORT is 'abc', not a port" in capsys.readouterr().err
+
+
+def test_only_on_this_machine_is_it_surely_jaeger(capsys: Said) -> None:
+    for host, said in (("[::1]", "in Jaeger: http://[::1]:"), ("far", "if that is Jaeger: ")):
+        command._say(Delivery(1, 1, 0, f"otlp://{host}:4317", "ab"), as_json=False)
+        assert said in capsys.readouterr().err
+
+
+def test_another_port_of_its_pages_is_told_by_a_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    monkeypatch.setenv("XSP_JAEGER_UI_PORT", "26686")
+    command._say(Delivery(1, 1, 0, "otlp://127.0.0.1:24317", "ab"), as_json=False)
+    assert "in Jaeger: http://127.0.0.1:26686/trace/ab" in capsys.readouterr().err
+
+
+def test_export_says_the_counts_as_json(
+    saved: str, server: tuple[Server, str], capsys: Said
+) -> None:
+    assert cli.run(["export", saved, "--to", server[1], "--json"]) == cli.OK
+    said = json.loads(capsys.readouterr().out)
+    assert (said["sent"], said["accepted"], said["rejected"]) == (3, 3, 0)
+    assert len(said["trace_id"]) == 32
+
+
+def test_destination_comes_from_the_variables(
+    saved: str, server: tuple[Server, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, url = server
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{running.port}")
+    protocol = "grpc" if url.startswith("otlp:") else "http/protobuf"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+    assert cli.run(["export", saved]) == cli.OK
+    assert len(names(running)) == 3
+
+
+def test_spans_over_the_budget_are_cut_unless_all_are_wanted(
+    tmp_path: Path, server: tuple[Server, str], capsys: Said
+) -> None:
+    many = samples.pipeline("step", *(samples.op("aten::add") for _ in range(2_100)))
+    saved = str(samples.trace(many).save(tmp_path / "many.xsp"))
+    running, url = server
+    for options, expected in (([], 2_000), (["--max-spans", "5"], 5), (["--full"], 2_101)):
+        running.requests.clear()
+        assert cli.run(["export", saved, "--to", url, *options]) == cli.OK
+        sent = names(running)
+        assert len(sent) == expected if expected == 2_101 else len(sent) <= expected
+        told = f"{len(sent):,} spans stand for the trace's 2,101" in capsys.readouterr().err
+        assert told == (len(sent) < 2_101)
+
+
+def test_full_and_a_number_exclude_each_other(saved: str, capsys: Said) -> None:
+    assert cli.run(["export", saved, "--full", "--max-spans", "5"]) == cli.USAGE
+    assert "exclude each other" in capsys.readouterr().err
+
+
+def test_export_without_a_file_asks_for_one(capsys: Said) -> None:
+    assert cli.run(["export"]) == cli.USAGE
+    assert "which trace?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "to",
+    ["http://localhost:4317", "trace.json", "ftp://u:secret@host", "u:secret@localhost:4317"],
+)
+def test_unknown_destination_lists_those_there_are(saved: str, to: str, capsys: Said) -> None:
+    assert cli.run(["export", saved, "--to", to]) == cli.USAGE
+    said = capsys.readouterr().err
+    assert "otlp://host:4317" in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize(
+    ("to", "meant"),
+    [
+        ("localhost:4317", "otlp://localhost:4317"),
+        ("http://localhost:4318", "otlp+http://localhost:4318"),
+        ("r18.perfeto.json", "r18.perfetto.json"),
+    ],
+)
+def test_likely_destination_is_proposed(saved: str, to: str, meant: str, capsys: Said) -> None:
+    assert cli.run(["export", saved, "--to", to]) == cli.USAGE
+    assert f"did you mean {meant}?" in " ".join(capsys.readouterr().err.split())
+
+
+def test_refused_spans_are_spooled_and_sent_later_under_the_same_ids(
+    saved: str, capsys: Said, own_spool: Path
+) -> None:
+    with serving("grpc", refusing("UNAUTHENTICATED", 401)) as running:
+        url = f"otlp://127.0.0.1:{running.port}"
+        assert cli.run(["export", saved, "--to", url]) == 4
+        (first,) = running.requests
+    said = capsys.readouterr().err
+    assert "3 of 3 spans not accepted" in said
+    assert "xsp export --spool" in said
+    (spooled,) = own_spool.iterdir()
+    assert str(spooled) in said
+    with serving("grpc", port=running.port) as again:
+        assert cli.run(["export", "--spool"]) == cli.OK
+        assert [request.body for request in again.requests] == [first.body]
+    assert not list(own_spool.iterdir())
+    assert cli.run(["export", "--spool"]) == cli.OK
+    assert "nothing is spooled" in capsys.readouterr().err
+
+
+def test_spool_files_after_one_that_fails_are_sent(
+    saved: str, monkeypatch: pytest.MonkeyPatch, own_spool: Path
+) -> None:
+    with serving("grpc", refusing("UNAUTHENTICATED", 401)) as running:
+        there = f"otlp://127.0.0.1:{running.port}"
+        for to in (f"otlp://127.0.0.1:{free_port()}", there):
+            assert cli.run(["export", saved, "--to", to]) == 4
+    first, _ = sorted(own_spool.iterdir())
+    with serving("grpc", port=running.port) as again:
+        assert cli.run(["export", "--spool"]) == 4
+        assert len(names(again)) == 3
+    assert list(own_spool.iterdir()) == [first]
+
+
+def test_destinations_after_one_that_fails_are_served(
+    saved: str, tmp_path: Path, server: tuple[Server, str], capsys: Said
+) -> None:
+    nowhere = [tmp_path / "nowhere" / "net.otlp.json", f"otlp://127.0.0.1:{free_port()}"]
+    to = [f"--to={destination}" for destination in (*nowhere, server[1])]
+    assert cli.run(["export", saved, *to, "--json"]) == 4
+    assert len(names(server[0])) == 3
+    said = capsys.readouterr()
+    counts = [json.loads(line)["accepted"] for line in said.out.splitlines()]
+    assert counts == [0, 3]
+    assert "there is no folder" in said.err
+    assert "nothing listens" in said.err
+
+
+def test_wrong_usage_of_one_destination_hides_no_failure_of_another(
+    saved: str,
+    own_spool: Path,
+    server: tuple[Server, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Said,
+) -> None:
+    def torn(*args: object, **more: object) -> None:
+        raise ValueError("it makes no sense")
+
+    monkeypatch.setattr("xsp.export.destination._to_file", torn)
+    nowhere = f"otlp://127.0.0.1:{free_port()}"
+    to = [f"--to={one}" for one in (nowhere, "net.parquet", server[1])]
+    assert cli.run(["export", saved, *to]) == 4
+    said = capsys.readouterr().err
+    assert "it makes no sense" in said
+    (spooled,) = own_spool.iterdir()
+    assert str(spooled) in said
+    assert len(names(server[0])) == 3
+
+
+@pytest.mark.parametrize("more", ["--full", "--max-spans=9", "--runs", "--timeline=measured"])
+def test_spool_takes_no_options_of_a_trace(more: str, capsys: Said) -> None:
+    assert cli.run(["export", "--spool", more]) == cli.USAGE
+    assert f"{more.partition('=')[0]} is not for --spool" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [["--to", "trace.json"], ["--to=otlp://a", "--to=otlp://b"]])
+def test_spool_takes_one_destination_that_there_is(more: list[str], capsys: Said) -> None:
+    assert cli.run(["export", "--spool", *more]) == cli.USAGE
+    assert "Error: " in capsys.readouterr().err
+
+
+def test_variable_that_makes_no_sense_is_wrong_usage_of_the_spool(
+    saved: str, monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    assert cli.run(["export", saved, "--to", f"otlp://127.0.0.1:{free_port()}"]) == 4
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")
+    assert cli.run(["export", "--spool"]) == cli.USAGE
+    assert "OTEL_EXPORTER_OTLP_TIMEOUT='soon'" in capsys.readouterr().err
+
+
+def test_missing_folder_of_a_file_is_said(saved: str, tmp_path: Path, capsys: Said) -> None:
+    to = tmp_path / "nowhere" / "net.otlp.json"
+    assert cli.run(["export", saved, "--to", str(to)]) == cli.NOT_MEASURED
+    assert "there is no folder" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_profile_exports_what_it_measured(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server: tuple[Server, str],
+) -> None:
+    running, url = server
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.py").write_text("def work():\n    return sum(range(10_000))\n")
+    quick = ["--levels", "model", "--runs", "3"]
+    command = ["profile", "job.py:work", *quick, "--export", url, "--export", "w.otlp.json"]
+    assert cli.run(command) == cli.OK
+    assert names(running) == ["work"]
+    assert (tmp_path / "w.otlp.json").exists()
+
+
+@pytest.mark.parametrize("more", [["--export", "w.json"], ["--full", "--max-spans", "9"]])
+def test_profile_looks_at_the_export_before_it_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.py").write_text("def work():\n    return 1\n")
+    command = ["profile", "job.py:work", "--levels", "model", "--runs", "3", *more]
+    assert cli.run(command) == cli.USAGE
+    assert not list(tmp_path.glob("*.xsp"))
+
+
+def test_runs_are_traces_of_their_own_that_spans_link_to(
+    tmp_path: Path, server: tuple[Server, str]
+) -> None:
+    running, url = server
+
+    def work() -> None:
+        with xsp.span("add up"):
+            sum(range(1000))
+
+    trace = xsp.measure(work, levels="model", runs=3)
+    saved = str(trace.save(tmp_path / "sum.xsp"))
+    assert cli.run(["export", saved, "--to", url, "--runs"]) == cli.OK
+    spans = [
+        span
+        for request in running.requests
+        for resource in ExportTraceServiceRequest.FromString(request.body).resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+    assert len({span.trace_id for span in spans}) == 2
+    root, merged, root_run, run = spans
+    (link,) = merged.links
+    assert (link.trace_id, link.span_id) == (run.trace_id, run.span_id)
+    assert not root.links
+    assert "(pipeline run)" in root_run.name
+
+
+def test_trace_without_runs_says_so(saved: str, server: tuple[Server, str], capsys: Said) -> None:
+    assert cli.run(["export", saved, "--to", server[1], "--runs"]) == cli.USAGE
+    assert "holds no runs" in capsys.readouterr().err
+    assert not server[0].requests
+
+
+def test_runs_do_not_go_into_files(saved: str, tmp_path: Path, capsys: Said) -> None:
+    to = str(tmp_path / "net.otlp.json")
+    there = f"otlp://127.0.0.1:{free_port()}"
+    assert cli.run(["export", saved, "--to", there, "--to", to, "--runs"]) == cli.USAGE
+    said = capsys.readouterr().err
+    assert "runs are exported over OTLP" in said
+    assert there not in said
+
+
+def test_jaeger_that_is_not_there_is_said_with_what_brings_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    monkeypatch.setattr("xsp.cli.jaeger.find", lambda: None)
+    assert cli.run(["jaeger"]) == cli.NOT_MEASURED
+    assert "docker compose up -d" in capsys.readouterr().err
+
+
+def test_long_silence_is_explained(
+    saved: str, monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    monkeypatch.setattr(command, "_PATIENCE_S", 0.1)
+    assert cli.run(["export", saved, "--to", f"otlp://127.0.0.1:{free_port()}"]) == 4
+    assert "still sending" in capsys.readouterr().err
+
+
+def test_writing_a_file_that_takes_long_is_no_sending(
+    saved: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    write = destination._to_file
+
+    def slowly(*args: Any) -> Delivery:
+        time.sleep(0.1)
+        return write(*args)
+
+    monkeypatch.setattr(command, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(destination, "_to_file", slowly)
+    assert cli.run(["export", saved, "--to", str(tmp_path / "net.otlp.json")]) == cli.OK
+    assert "still sending" not in capsys.readouterr().err
+
+
+PREDICT = "import xsp\ndef run():\n    with xsp.span('part'):\n        return sum(range(99))\n"
+
+
+def test_record_keeps_what_becomes_the_trace(tmp_path: Path, capsys: Said) -> None:
+    target, to = tmp_path / "predict.py", tmp_path / "predict.xsprec"
+    target.write_text(PREDICT)
+    said = ["record", f"{target}:run", "--levels", "1", "--runs", "2", "-o", str(to)]
+    assert cli.run(said) == cli.OK
+    assert "xsp.testing.replay" in capsys.readouterr().err
+    trace = replay(to)
+    trace.check()
+    assert trace.spans["name"].to_list() == ["run", "part"]
+    assert trace.spans["runs"][0] == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "content", "code"),
+    [
+        ("predict.py", PREDICT, cli.USAGE),
+        ("predict.py:missing", PREDICT, cli.USAGE),
+        ("predict.py:run", "def run():\n    raise OSError('no data')\n", cli.TARGET_FAILED),
+    ],
+)
+def test_record_says_what_is_wrong_with_its_target(
+    tmp_path: Path, capsys: Said, target: str, content: str, code: int
+) -> None:
+    (tmp_path / "predict.py").write_text(content)
+    to = tmp_path / "predict.xsprec"
+    assert cli.run(["record", str(tmp_path / target), "--levels", "1", "-o", str(to)]) == code
+    assert capsys.readouterr().err
+    assert not to.exists()

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from strategies import unhurried
+
+from xsp.correlation.interval import enclosing, sort_outside_in
+
+Interval = tuple[int, int, int, int]  # lane, start, length, order
+
+
+def columns(intervals: list[Interval]) -> list[NDArray[Any]]:
+    lane, start, length, order = np.array(intervals, np.int64).reshape(-1, 4).T
+    rows = sort_outside_in(start, start + length, order)
+    return [column[rows] for column in (lane, start, start + length, order)]
+
+
+def innermost_one_by_one(rows: list[tuple[int, ...]], at: int) -> int:
+    lane, start, end, order = rows[at]
+    for before in range(at - 1, -1, -1):
+        its_lane, _, its_end, its_order = rows[before]
+        open_yet = its_end >= end if its_order < order else its_end >= end and its_end > start
+        if its_lane == lane and its_order <= order and open_yet:
+            return before
+    return -1
+
+
+@unhurried
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(-20, 20), st.integers(0, 20), st.integers(0, 3)),
+        max_size=60,
+    )
+)
+def test_the_parent_is_the_row_that_starts_last_of_all_that_enclose(
+    intervals: list[Interval],
+) -> None:
+    sorted_columns = columns(intervals)
+    rows = [tuple(row) for row in np.array(sorted_columns).T.tolist()]
+    expected = [innermost_one_by_one(rows, at) for at in range(len(rows))]
+    assert enclosing(*sorted_columns).tolist() == expected
+
+
+@unhurried
+@given(st.lists(st.integers(0, 200_000), min_size=1, max_size=30))
+def test_any_number_of_lanes_is_kept_apart(lanes: list[int]) -> None:
+    numbers = np.array(lanes, np.int64)
+    position = np.arange(len(lanes))
+    found = enclosing(numbers, position, np.full(len(lanes), 1000), np.ones(len(lanes), np.int64))
+    for at, parent in enumerate(found):
+        earlier = np.flatnonzero(numbers[:at] == numbers[at])
+        assert parent == (earlier[-1] if len(earlier) else -1)
+
+
+def test_rows_are_sorted_by_start_then_length_then_kind_then_as_given() -> None:
+    start, end, order = (
+        np.array([5, 1, 1, 1, 1]),
+        np.array([6, 3, 9, 9, 9]),
+        np.array([0, 0, 2, 1, 1]),
+    )
+    assert sort_outside_in(start, end, order).tolist() == [3, 4, 2, 1, 0]
+
+
+def test_wall_clock_times_do_not_overflow() -> None:
+    now = 1_800_000_000 * 10**9
+    zeros = np.zeros(2, np.int64)
+    assert enclosing(zeros, now + np.array([0, 1]), now + np.array([9, 2]), zeros).tolist() == [
+        -1,
+        0,
+    ]

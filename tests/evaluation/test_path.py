@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsp.evaluation.path import depths, path_keys, path_names, subtree_sums
+from xsp.provider.row import span_rows
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[list[int], list[str]]:
+    count = draw(st.integers(1, 40))
+    parent = [-1] + [draw(st.integers(0, i - 1)) for i in range(1, count)]
+    return parent, [draw(st.sampled_from(["a", "b", "a/b", "a#2", "\\"])) for _ in parent]
+
+
+def rows(parent: list[int], names: list[str], kinds: list[str] | None = None) -> pl.DataFrame:
+    kinds = kinds or ["pipeline"] + ["layer"] * (len(parent) - 1)
+    frame = span_rows({"kind": kinds, "name": names, "start_ns": 0, "end_ns": 1})
+    return frame.with_columns(parent=pl.Series(parent, dtype=pl.Int64))
+
+
+@given(trees())
+def test_paths_and_their_hashes_are_unique(tree: tuple[list[int], list[str]]) -> None:
+    parent, names = tree
+    keys = path_keys(rows(parent, names))
+    paths = path_names(names, parent)
+    assert len(set(paths)) == len(set(keys.tolist())) == len(parent)
+    assert (keys != 0).all()
+
+
+@given(trees())
+def test_runs_one_after_the_other_hash_as_each_does_alone(
+    tree: tuple[list[int], list[str]],
+) -> None:
+    parent, names = tree
+    both = parent + [-1 if above < 0 else above + len(parent) for above in parent]
+    kinds = (["pipeline"] + ["layer"] * (len(parent) - 1)) * 2
+    keys = path_keys(rows(both, names * 2, kinds))
+    assert keys.tolist() == path_keys(rows(parent, names)).tolist() * 2
+
+
+@given(trees())
+def test_depths_and_subtree_sums_agree_with_walking_up(tree: tuple[list[int], list[str]]) -> None:
+    parent, values = np.array(tree[0]), np.arange(1.0, len(tree[0]) + 1)
+    expected, sums = np.zeros(len(parent), dtype=int), np.zeros(len(parent))
+    for i in range(len(parent)):
+        above = parent[i]
+        while above >= 0:
+            expected[i] += 1
+            sums[above] += values[i]
+            above = parent[above]
+    assert depths(parent).tolist() == expected.tolist()
+    assert subtree_sums(values, parent).tolist() == pytest.approx(sums.tolist())
+
+
+def test_spans_of_deeper_rungs_do_not_change_the_paths_of_others() -> None:
+    alone = path_keys(rows([-1, 0, 0], ["m", "conv", "conv"]))
+    kinds = ["pipeline", "layer", "op", "layer", "op"]
+    beside = path_keys(rows([-1, 0, 1, 0, 0], ["m", "conv", "x", "conv", "conv"], kinds))
+    assert beside[[0, 1, 3]].tolist() == alone.tolist()
+
+
+def test_a_derived_layer_is_not_another_call_of_the_layer_it_is_named_after() -> None:
+    frame = rows([-1, 0, 0, 0], ["m", "conv", "conv", "conv"])
+    derived = pl.Series(["pipeline", "layer", "op", "layer"], dtype=frame["rung"].dtype)
+    keys = path_keys(frame.with_columns(rung=derived))
+    assert keys[[0, 1, 3]].tolist() == path_keys(rows([-1, 0, 0], ["m", "conv", "conv"])).tolist()
+
+
+def test_a_derived_layer_is_no_part_of_the_paths_of_layers_in_it() -> None:
+    frame = rows([-1, 0, 1, 2, 0], ["m", "block", "conv", "conv", "conv"])
+    derived = pl.Series(["pipeline", "op", "op", "layer", "layer"], dtype=frame["rung"].dtype)
+    keys = path_keys(frame.with_columns(rung=derived))
+    assert keys[[0, 3, 4]].tolist() == path_keys(rows([-1, 0, 0], ["m", "conv", "conv"])).tolist()
+    assert len(set(keys.tolist())) == 5
+
+
+def test_hashes_stay_the_same_from_version_to_version() -> None:
+    keys = path_keys(rows([-1, 0], ["model", "conv1"]))
+    assert [f"{key:016x}" for key in keys.tolist()] == ["9e3779b97f4a7c15", "d2a72ea81da73727"]

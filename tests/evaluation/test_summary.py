@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsp.evaluation.summary import bootstrap_interval, standard_error, summarise, trimmed_mean
+
+
+def column(*values: float) -> np.ndarray:
+    return np.array(values, dtype=float)[:, None]
+
+
+def test_trimmed_mean_leaves_a_fifth_out_at_either_end() -> None:
+    assert trimmed_mean(column(0, 10, 11, 12, 1000))[0] == 11
+    assert trimmed_mean(column(1, 3))[0] == 2
+    assert trimmed_mean(column(7))[0] == 7
+
+
+def test_spans_missing_in_some_runs_are_summarised_over_the_others() -> None:
+    values = np.array([[1.0, np.nan], [3.0, 5.0], [np.nan, np.nan]])
+    assert trimmed_mean(values).tolist() == [2.0, 5.0]
+    assert np.isnan(trimmed_mean(np.full((3, 1), np.nan)))[0]
+
+
+@pytest.mark.parametrize(
+    ("statistic", "expected"), [("median", 3.5), ("mean", 21.0), ("min", 1.0), ("trimmed", 3.5)]
+)
+def test_statistics(statistic: str, expected: float) -> None:
+    assert summarise(column(1, 2, 3, 4, 5, 111), statistic)[0] == expected
+
+
+def test_an_unknown_statistic_is_named_with_those_that_exist() -> None:
+    with pytest.raises(ValueError, match="'mode'; there are trimmed, median"):
+        summarise(column(1.0), "mode")
+
+
+@pytest.mark.parametrize("statistic", ["trimmed", "median", "mean"])
+@pytest.mark.parametrize("runs", [2, 4, 30])
+def test_intervals_hold_the_truth_about_as_often_as_they_say(statistic: str, runs: int) -> None:
+    values = np.random.default_rng(3).normal(100, 5, size=(runs, 2000))
+    low, high = bootstrap_interval(values, statistic)
+    held = np.mean((low <= 100) & (high >= 100))
+    assert held >= 0.90
+    assert runs < 30 or held <= 0.99
+
+
+def test_one_run_gives_no_interval() -> None:
+    low, high = bootstrap_interval(column(5.0))
+    assert np.isnan(low[0])
+    assert np.isnan(high[0])
+
+
+def test_few_runs_give_wider_intervals_than_their_range() -> None:
+    low, high = bootstrap_interval(column(99, 101))
+    assert high[0] - low[0] > 4
+
+
+def test_an_interval_depends_on_its_own_column_alone() -> None:
+    values = np.random.default_rng(0).normal(size=(12, 5))
+    values[3:, 2] = np.nan
+    alone = bootstrap_interval(values[:, 2:3])
+    together = bootstrap_interval(values)
+    assert alone[0][0] == together[0][2]
+    assert alone[1][0] == together[1][2]
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=30))
+def test_every_statistic_lies_within_the_values(values: list[float]) -> None:
+    for statistic in ("trimmed", "median", "mean", "min"):
+        found = summarise(column(*values), statistic)[0]
+        assert min(values) - 1e-3 <= found <= max(values) + 1e-3
+
+
+def test_runs_that_are_alike_within_a_round_count_as_fewer() -> None:
+    random = np.random.default_rng(0)
+    rounds = np.repeat(np.arange(10), 8)
+    alone = random.normal(100, 5, (80, 1))
+    alike = random.normal(100, 5, (10, 1))[rounds] + random.normal(0, 0.1, (80, 1))
+    assert standard_error(alike, rounds=rounds)[0] > 2 * standard_error(alike)[0]
+    assert standard_error(alone, rounds=rounds)[0] < 1.5 * standard_error(alone)[0]
+    wide, narrow = bootstrap_interval(alike, rounds=rounds), bootstrap_interval(alike)
+    assert wide[1][0] - wide[0][0] > 2 * (narrow[1][0] - narrow[0][0])

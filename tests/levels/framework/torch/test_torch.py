@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import pickle
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from torch import nn
+
+from xsp.clock import SystemClock
+from xsp.level import Kind, Level
+from xsp.provider.contract import Provider, Records, Request, Watcher
+from xsp.provider.row import ROW_SCHEMA
+from xsp_levels.framework.torch import kineto as torch_kineto
+from xsp_levels.framework.torch.event import Events
+from xsp_levels.framework.torch.provider import Torch
+
+PIPELINE = frozenset({Kind.PIPELINE})
+LAYER = PIPELINE | {Kind.LAYER}
+OP = LAYER | {Kind.OP}
+
+
+class Net(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3)
+        self.head = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.conv(x)).mean((2, 3)))
+
+
+@pytest.fixture
+def net() -> nn.Module:
+    return Net()
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.ones(1, 1, 8, 8)
+
+
+def visit(
+    call: Callable[[], Any], kinds: frozenset[Kind], **how: bool
+) -> tuple[Records, pl.DataFrame]:
+    provider = Torch()
+    provider.start(SystemClock(), Request(kinds, **how))
+    try:
+        call()
+    finally:
+        records = provider.stop()
+    return records, provider.spans(records)
+
+
+def train(net: nn.Module, x: torch.Tensor) -> Callable[[], None]:
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def step() -> None:
+        net(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def test_it_is_a_provider_and_a_watcher() -> None:
+    provider = Torch()
+    assert isinstance(provider, Provider)
+    assert isinstance(provider, Watcher)
+    assert (provider.name, provider.level) == ("torch", Level.FRAMEWORK)
+    assert provider.unavailable() is None
+
+
+def test_importing_it_and_asking_for_a_call_does_not_import_torch() -> None:
+    code = (
+        "import sys; from xsp_levels.framework.torch.provider import Torch; p = Torch();"
+        "assert p.unavailable() is None; assert p.model_call(len, (), {}) is None;"
+        "p.synchronize(); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_where_torch_is_missing_it_says_what_to_install() -> None:
+    code = (
+        "import sys, importlib.machinery as m;"
+        "from xsp_levels.framework.torch.provider import Torch;"
+        "find = m.PathFinder.find_spec;"
+        "m.PathFinder.find_spec = classmethod("
+        "lambda c, n, *a: None if n == 'torch' else find(n, *a));"
+        "assert 'pip install' in Torch().unavailable()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (frozenset(), set()),
+        (PIPELINE, {"pipeline"}),
+        (LAYER, {"pipeline", "layer"}),
+        (OP, {"pipeline", "layer", "op"}),
+        (frozenset({Kind.OP}), {"op"}),
+    ],
+)
+def test_it_records_what_is_asked_for(
+    kinds: frozenset[Kind], expected: set[str], net: nn.Module, x: torch.Tensor
+) -> None:
+    records, rows = visit(lambda: net(x), kinds)
+    assert set(rows["kind"]) == expected
+    assert list(rows.columns)[: len(ROW_SCHEMA)] == list(ROW_SCHEMA)
+    assert (records.dropped, records.problems) == (0, ())
+
+
+def test_predict_is_the_interval_of_the_root_layer(net: nn.Module, x: torch.Tensor) -> None:
+    _, rows = visit(lambda: net(x), LAYER)
+    predict, root = rows.row(0, named=True), rows.row(1, named=True)
+    assert (predict["name"], root["name"]) == ("predict", "Net")
+    assert predict["start_ns"] == root["start_ns"]
+    assert predict["end_ns"] == root["end_ns"]
+
+
+def test_a_whole_model_has_no_predict_span(net: nn.Module, x: torch.Tensor) -> None:
+    _, rows = visit(lambda: net(x), LAYER, whole_model=True)
+    assert rows["kind"].to_list() == ["layer"] * 3
+    assert visit(lambda: net(x), PIPELINE, whole_model=True)[1].is_empty()
+
+
+def test_training_has_forward_backward_and_step_in_order(net: nn.Module, x: torch.Tensor) -> None:
+    step = train(net, x)
+    for kinds in (PIPELINE, LAYER, OP):
+        _, rows = visit(step, kinds)
+        spans = rows.filter(kind="pipeline").sort("start_ns")
+        assert spans["name"].to_list() == ["forward", "backward", "optimizer step"]
+        assert (spans["end_ns"][:-1] <= spans["start_ns"][1:]).all()
+
+
+def test_the_optimizer_step_stands_for_pytorchs_mark_of_it(net: nn.Module, x: torch.Tensor) -> None:
+    _, rows = visit(train(net, x), OP)
+    step = rows.filter(name="optimizer step").row(0, named=True)
+    inside = (pl.col("start_ns") >= step["start_ns"]) & (pl.col("end_ns") <= step["end_ns"])
+    assert rows.filter(pl.col("name").str.starts_with("Optimizer.step")).is_empty()
+    assert not rows.filter(kind="op").filter(inside).is_empty()
+
+
+def test_a_backward_pass_that_raises_is_kept_with_its_error(net: nn.Module) -> None:
+    provider = Torch()
+    provider.start(SystemClock(), Request(PIPELINE))
+    with pytest.raises(RuntimeError):
+        torch.ones(1).backward()
+    rows = provider.spans(provider.stop())
+    assert rows["name"].to_list() == ["backward"]
+    assert rows["attr.error"].to_list() == ["RuntimeError"]
+
+
+def test_operators_lie_in_time_inside_their_layers(net: nn.Module, x: torch.Tensor) -> None:
+    with torch.no_grad():
+        net(x)
+        _, rows = visit(lambda: net(x), OP)
+    conv = rows.filter(kind="layer", name="conv").row(0, named=True)
+    op = rows.filter(kind="op", name="aten::conv2d").row(0, named=True)
+    assert conv["thread"] == op["thread"]
+    assert conv["start_ns"] <= op["start_ns"] <= op["end_ns"] <= conv["end_ns"]
+
+
+def test_backward_operators_name_the_forward_ones(net: nn.Module, x: torch.Tensor) -> None:
+    _, rows = visit(train(net, x), OP)
+    backward = rows.filter(kind="op").filter(pl.col("forward_thread").is_not_null())
+    forward = rows.filter(kind="op").filter(pl.col("forward_thread").is_null())
+    assert set(backward["sequence"].drop_nulls()) <= set(forward["sequence"].drop_nulls())
+    assert backward.height > 0
+
+
+def test_detail_has_shapes_and_memory_of_layers(net: nn.Module, x: torch.Tensor) -> None:
+    with torch.no_grad():
+        net(x)
+        _, rows = visit(lambda: net(x), OP, detail=True)
+    conv = rows.filter(kind="layer", name="conv").row(0, named=True)
+    assert conv["attr.input_shapes"] == [[1, 1, 8, 8]]
+    assert conv["attr.output_shapes"] == [[1, 2, 6, 6]]
+    assert conv["attr.allocated_bytes"] >= 4 * 2 * 6 * 6
+    assert conv["attr.parameter_bytes"] == 4 * (2 * 9 + 2)
+
+
+def test_layers_alone_get_memory_in_detail_runs(net: nn.Module, x: torch.Tensor) -> None:
+    _, rows = visit(lambda: net(x), LAYER, detail=True)
+    assert set(rows["kind"]) == {"pipeline", "layer"}
+    assert rows.filter(name="conv")["attr.allocated_bytes"].is_not_null().all()
+
+
+def test_layer_records_are_plain_and_rows_can_be_made_twice_in_any_order(
+    net: nn.Module, x: torch.Tensor
+) -> None:
+    provider = Torch()
+    kept = [visit(lambda: net(x), kinds)[0] for kinds in (LAYER, PIPELINE)]
+    first = [provider.spans(records) for records in kept]
+    again = [provider.spans(records) for records in reversed(pickle.loads(pickle.dumps(kept)))]
+    assert all(a.equals(b) for a, b in zip(first, reversed(again), strict=True))
+
+
+def test_one_provider_can_be_armed_again_and_again(net: nn.Module, x: torch.Tensor) -> None:
+    provider = Torch()
+    heights = []
+    for kinds in (LAYER, OP, PIPELINE, LAYER):
+        provider.start(SystemClock(), Request(kinds))
+        net(x)
+        heights.append(provider.spans(provider.stop()).filter(kind="layer").height)
+    assert heights == [3, 3, 0, 3]
+
+
+def test_stopping_without_having_started_returns_nothing() -> None:
+    provider = Torch()
+    assert provider.spans(provider.stop()).is_empty()
+
+
+def test_nothing_stays_behind_when_arming_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("no")
+
+    backward = torch.autograd.backward
+    monkeypatch.setattr("xsp_levels.framework.torch.provider.LayerRecorder.start", fail)
+    with pytest.raises(OSError, match="no"):
+        Torch().start(SystemClock(), Request(OP))
+    assert torch.autograd.backward is backward
+    assert not torch.autograd._profiler_enabled()
+
+
+class Unreadable(Net):
+    """A model that cannot be asked for its modules."""
+
+    def named_modules(self, *_: Any, **__: Any) -> Any:
+        raise LookupError("the model's own error")
+
+
+def test_nothing_stays_behind_when_the_model_cannot_be_asked(x: torch.Tensor) -> None:
+    provider, net = Torch(), Unreadable()
+    backward, code = torch.autograd.backward, nn.Module.__call__.__code__
+    provider.start(SystemClock(), Request(OP))
+    net(x)
+    with pytest.raises(LookupError, match="own error"):
+        provider.stop()
+    assert torch.autograd.backward is backward
+    assert nn.Module.__call__.__code__ is code
+    assert torch_kineto._running == []
+    assert provider.spans(provider.stop()).is_empty()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch.operator.OperatorRecorder.start",
+        "torch.step.StepRecorder.start",
+        "torch.layer.LayerRecorder.start",
+    ],
+)
+def test_nothing_stays_behind_when_arming_is_interrupted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"xsp_levels.framework.{name}"
+    start = pkgutil.resolve_name(path)
+
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        start(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    backward, code = torch.autograd.backward, nn.Module.__call__.__code__
+    monkeypatch.setattr(path, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Torch().start(SystemClock(), Request(OP))
+    assert torch.autograd.backward is backward
+    assert nn.Module.__call__.__code__ is code
+    assert torch_kineto._running == []
+
+
+def test_the_pipeline_rung_leaves_pytorchs_code_inside_of_calls(
+    net: nn.Module, x: torch.Tensor
+) -> None:
+    inside: list[Any] = []
+    net.head.register_forward_hook(lambda *_: inside.append(nn.Module.__call__.__code__))
+    original = nn.Module.__call__.__code__
+    _, rows = visit(lambda: net(x), PIPELINE)
+    assert rows["name"].to_list() == ["predict"]
+    assert inside == [original]
+
+
+@pytest.mark.parametrize("detail", [False, True])
+def test_records_are_kept_as_bytes_and_make_the_same_rows(
+    net: nn.Module, x: torch.Tensor, *, detail: bool
+) -> None:
+    kept, rows = visit(train(net, x), OP, detail=detail)
+    content = Torch().pack(kept)
+    unpacked = Torch().unpack(content)
+    assert isinstance(unpacked.data.operators.handle, Events)
+    assert Torch().spans(unpacked).equals(rows)
+    assert Torch().pack(unpacked) == content  # what was unpacked can be packed again
+
+
+def test_records_without_operators_are_kept_as_well(net: nn.Module, x: torch.Tensor) -> None:
+    kept, rows = visit(lambda: net(x), LAYER)
+    assert Torch().spans(Torch().unpack(Torch().pack(kept))).equals(rows)

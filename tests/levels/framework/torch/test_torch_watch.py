@@ -1,0 +1,378 @@
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from xsp.provider.contract import ModelCall
+from xsp_levels.framework.torch.call import Modes, TorchCall
+from xsp_levels.framework.torch.provider import Torch
+from xsp_levels.framework.torch.watcher import TRAINING_STEP
+
+
+class Log:
+    """Evaluations that write down what they are told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.calls: list[ModelCall] = []
+        self.inside: list[Any] = []
+
+    def run(self, call: ModelCall) -> Any:
+        self.said.append(f"run {call.subject}")
+        self.calls.append(call)
+        self.inside.append(nn.Module.__call__.__code__)
+        return call()
+
+    def begin(self, call: ModelCall) -> None:
+        self.said.append("begin")
+        self.calls.append(call)
+
+    def extend(self) -> None:
+        self.said.append("extend")
+
+    def end(self) -> None:
+        self.said.append("end")
+
+    def passed_over(self, subject: str) -> None:
+        self.said.append(f"passed over {subject}")
+
+
+@contextmanager
+def watching() -> Iterator[Log]:
+    log, provider = Log(), Torch()
+    provider.watch(log)
+    try:
+        yield log
+    finally:
+        provider.unwatch()
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.ones(2, 4)
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)).eval()
+
+
+def train_step(model: nn.Module, x: torch.Tensor, optimizer: Any = None) -> None:
+    loss = nn.MSELoss()(model(x), torch.zeros(2, 1))
+    loss.backward()
+    if optimizer is not None:
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_each_outermost_call_is_one_evaluation(model: nn.Module, x: torch.Tensor) -> None:
+    original = nn.Module.__call__.__code__
+    with torch.no_grad(), watching() as log:
+        results = [model(x), model(x)]
+    assert log.said == ["run Sequential"] * 2
+    assert log.inside == [original] * 2
+    assert torch.equal(*results)
+    assert log.calls[0].whole_model
+    assert log.calls[0].function is model
+
+
+def test_losses_and_other_models_are_no_evaluations(model: nn.Module, x: torch.Tensor) -> None:
+    with torch.no_grad(), watching() as log:
+        nn.ReLU()(x)
+        model(x)
+        nn.Linear(4, 1)(x)
+        nn.MSELoss()(x, x)
+    assert log.said == ["run Sequential", "passed over Linear"]
+
+
+def test_a_users_exception_passes_and_watching_goes_on(model: nn.Module, x: torch.Tensor) -> None:
+    with torch.no_grad(), watching() as log:
+        with pytest.raises(RuntimeError, match="shapes"):
+            model(torch.ones(3))
+        model(x)
+    assert log.said == ["run Sequential"] * 2
+
+
+def test_a_call_on_another_thread_meanwhile_just_runs(model: nn.Module, x: torch.Tensor) -> None:
+    results: list[Any] = []
+
+    def other() -> None:
+        with torch.no_grad():
+            results.append(model(x))
+
+    def meanwhile(*_: Any) -> None:
+        thread = threading.Thread(target=other)
+        handle.remove()
+        thread.start()
+        thread.join()
+
+    handle = model[1].register_forward_hook(meanwhile)
+    with torch.no_grad(), watching() as log:
+        model(x)
+    assert log.said == ["run Sequential"]
+    assert len(results) == 1
+
+
+def test_many_threads_are_never_taken_for_nested_calls(model: nn.Module, x: torch.Tensor) -> None:
+    def work() -> None:
+        with torch.no_grad():
+            for _ in range(200):
+                model(x)
+
+    with watching() as log:
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert set(log.said) == {"run Sequential"}
+    assert {call.function for call in log.calls if type(call.function) is nn.Linear} == set()
+
+
+def test_a_training_step_lasts_until_the_optimizer_has_stepped(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    with watching() as log:
+        train_step(model, x, optimizer)
+        train_step(model, x, optimizer)
+    step = ["begin", "extend", "extend", "extend", "end"]
+    assert log.said == step * 2
+    assert log.calls[0].name == TRAINING_STEP
+    assert not log.calls[0].whole_model
+
+
+def test_accumulated_gradients_are_one_step(model: nn.Module, x: torch.Tensor) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    with watching() as log:
+        train_step(model, x, optimizer)
+        log.said.clear()
+        train_step(model, x)
+        train_step(model, x)
+        train_step(model, x, optimizer)
+    assert log.said.count("begin") == 1
+
+
+def test_a_step_lasts_until_the_last_of_two_optimizers_has_stepped(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    model.train()
+    first, second = (torch.optim.SGD(model[i].parameters(), lr=0.1) for i in (0, 2))
+    with watching() as log:
+        for _ in range(2):
+            train_step(model, x, first)
+            second.step()
+    one = ["begin", "extend", "extend", "extend", "extend", "end"]
+    assert log.said == one * 2
+
+
+def test_without_an_optimizer_the_next_call_ends_the_step(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    model.train()
+    with watching() as log:
+        train_step(model, x)
+        train_step(model, x)
+    assert log.said == ["begin", "extend", "extend", "end"] * 2
+
+
+def test_training_mode_without_any_backward_is_call_by_call(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    model.train()
+    with watching() as log:
+        model(x)
+        model(x)
+    assert log.said == ["begin", "extend", "end"] * 2
+
+
+def test_between_forward_and_backward_nothing_is_watched(model: nn.Module, x: torch.Tensor) -> None:
+    original = nn.Module.__call__.__code__
+    model.train()
+    with watching() as log:
+        train_step(model, x)
+        model(x)
+        assert nn.Module.__call__.__code__ is original
+    assert log.said.count("begin") == 2
+
+
+def test_validation_between_steps_is_passed_over(model: nn.Module, x: torch.Tensor) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    with watching() as log:
+        train_step(model, x, optimizer)
+        with torch.no_grad():
+            model.eval()(x)
+        train_step(model.train(), x, optimizer)
+    assert log.said.count("begin") == log.said.count("end") == 2
+    assert "passed over Sequential in evaluation mode" in log.said
+
+
+def test_a_step_that_raises_is_ended_without_having_lasted(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    model.train()
+    with watching() as log, pytest.raises(RuntimeError):
+        model(torch.ones(3))
+    assert log.said == ["begin", "end"]
+
+
+def test_conditions_set_the_modes_of_a_call(model: nn.Module, x: torch.Tensor) -> None:
+    provider = Torch()
+    with torch.inference_mode():
+        call = provider.model_call(model, (x,), {})
+    assert call is not None
+    with provider.conditions(call):
+        assert torch.is_inference_mode_enabled()
+    assert not torch.is_inference_mode_enabled()
+    with provider.conditions(ModelCall(len)):
+        assert not torch.is_inference_mode_enabled()
+
+
+def test_only_modules_are_model_calls(model: nn.Module) -> None:
+    provider = Torch()
+    call = provider.model_call(model, (1,), {"a": 2})
+    assert isinstance(call, TorchCall)
+    assert (call.function, call.args, call.kwargs) == (model, (1,), {"a": 2})
+    assert call.subject == "Sequential"
+    assert provider.model_call(len, (), {}) is None
+
+
+def test_repeating_is_safe_in_eval_mode_without_gradients(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    provider = Torch()
+
+    def hazard() -> str | None:
+        call = provider.model_call(model, (x,), {})
+        assert call is not None
+        return provider.hazard(call)
+
+    assert "gradients on" in str(hazard())
+    with torch.no_grad():
+        assert hazard() is None
+        model[1].train()
+        assert "training mode" in str(hazard())
+    assert "not known" in str(provider.hazard(ModelCall(len)))
+
+
+def test_the_hazard_is_judged_by_the_modes_of_the_call(model: nn.Module, x: torch.Tensor) -> None:
+    provider = Torch()
+    with watching() as log, torch.no_grad():
+        model(x)
+    assert torch.is_grad_enabled()
+    assert provider.hazard(log.calls[0]) is None
+
+
+def test_versions_tell_of_tensors_written_to(x: torch.Tensor) -> None:
+    provider = Torch()
+    call = ModelCall(len, (x, [x, {"a": x}]), {"b": 1})
+    before = provider.versions(call)
+    x.add_(1)
+    assert provider.versions(call) != before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
+def test_versions_tell_of_tensors_that_keep_no_counter(dtype: torch.dtype) -> None:
+    provider = Torch()
+    with torch.inference_mode():
+        y = torch.zeros(3, 4, dtype=dtype)
+        call = ModelCall(len, (y.T, torch.tensor(1)))
+    before = provider.versions(call)
+    assert provider.versions(call) == before
+    with torch.inference_mode():
+        y[2, 3] = 1
+    assert provider.versions(call) != before
+
+
+@pytest.mark.parametrize("view", ["conj", "imag"])
+def test_versions_tell_of_views_that_only_say_they_are_negated(view: str) -> None:
+    provider = Torch()
+    with torch.inference_mode():
+        y = torch.ones(3, dtype=torch.complex64)
+        call = ModelCall(len, (y.conj() if view == "conj" else y.conj().imag,))
+        before = provider.versions(call)
+        y[1] = 2j
+    assert provider.versions(call) != before
+
+
+def test_versions_tell_of_containers_that_grow(x: torch.Tensor) -> None:
+    provider = Torch()
+    cache: dict[str, list[torch.Tensor]] = {"keys": []}
+    call = ModelCall(len, (x,), {"cache": cache})
+    before = provider.versions(call)
+    cache["keys"].append(x)
+    assert provider.versions(call) != before
+
+
+def test_what_has_no_plain_bytes_has_a_version_all_the_same() -> None:
+    with torch.inference_mode():
+        call = ModelCall(len, (torch.eye(2).to_sparse(), torch.ones(2, device="meta")))
+    assert Torch().versions(call) == Torch().versions(call)
+
+
+def test_a_traceback_shows_pytorchs_own_line_for_a_watched_call(x: torch.Tensor) -> None:
+    class Broken(nn.Linear):  # type: ignore[misc]
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            raise KeyError("mine")
+
+    broken = Broken(4, 4)
+    with watching(), pytest.raises(KeyError) as caught:
+        broken(x)
+    called = [e for e in caught.traceback if e.name == "_wrapped_call_impl"]
+    assert called
+    assert all("_call_impl(*args, **kwargs)" in str(entry.statement) for entry in called)
+
+
+@pytest.mark.parametrize(("in_use", "waited_for"), [(False, []), (True, [1])])
+def test_only_devices_in_use_are_waited_for(
+    in_use: bool, waited_for: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: in_use)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    monkeypatch.setattr(
+        torch._C, "_cuda_hasPrimaryContext", lambda device: device == 1, raising=False
+    )
+    Torch().synchronize()
+    assert waited == waited_for
+
+
+def test_unwatch_leaves_pytorch_as_it_was(model: nn.Module, x: torch.Tensor) -> None:
+    backward, code = torch.autograd.backward, nn.Module.__call__.__code__
+    with watching():
+        assert torch.autograd.backward is not backward
+        assert nn.Module.__call__.__code__ is not code
+        model.train()(x)
+    assert torch.autograd.backward is backward
+    assert nn.Module.__call__.__code__ is code
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # threads of PyTorch's own
+def test_a_forked_child_is_not_watched(model: nn.Module, x: torch.Tensor) -> None:
+    backward, code = torch.autograd.backward, nn.Module.__call__.__code__
+    with torch.no_grad(), watching() as log:
+        child = os.fork()
+        if child == 0:
+            free = nn.Module.__call__.__code__ is code and torch.autograd.backward is backward
+            model(x)
+            os._exit(0 if free and not log.said else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        model(x)
+    assert log.said == ["run Sequential"]
+
+
+def test_modes_are_told_apart() -> None:
+    plain = Modes.current()
+    with torch.no_grad():
+        assert Modes.current() != plain
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert Modes.current() != plain
+    assert Modes.current() == plain

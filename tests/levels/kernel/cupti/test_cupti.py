@@ -1,0 +1,402 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fake_cupti import ActivityKind, ActivityThreadIdType, FakeCupti, record
+
+from xsp.clock import SystemClock
+from xsp.errors import ProviderError
+from xsp.level import Kind
+from xsp.provider.contract import Provider, Records, Request
+from xsp.session import registry
+from xsp_levels.kernel.cupti import library as cupti_library
+from xsp_levels.kernel.cupti import provider as cupti
+from xsp_levels.kernel.cupti.buffer import Buffers
+from xsp_levels.kernel.cupti.provider import Cupti
+from xsp_levels.native import stub
+
+K = ActivityKind
+DEEPEST = Request(frozenset({Kind.OP, *Cupti.kinds}))
+DETAIL = Request(DEEPEST.kinds, detail=True)
+NAME = ctypes.create_string_buffer(b"triton_mm")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupti]:
+    if reason := stub.unsupported():
+        pytest.skip(reason)
+    vendor = FakeCupti()
+    monkeypatch.setattr(cupti_library, "vendor", lambda: vendor)
+    monkeypatch.setattr(cupti_library, "library", lambda: vendor)
+    monkeypatch.setattr(cupti, "Buffers", lambda count: Buffers(count=8, size=1 << 16))
+    yield vendor
+    assert vendor.enabled == set()
+    assert not vendor.subscribed
+    assert vendor.thread_id_type is ActivityThreadIdType.DEFAULT
+
+
+def now(fake: FakeCupti) -> int:
+    return time.monotonic_ns() + fake.offset_ns
+
+
+def work(fake: FakeCupti, number: int) -> list[bytes]:
+    start, thread = now(fake), fake.thread_id()
+    return [
+        record(
+            K.RUNTIME,
+            correlation_id=number,
+            start=start,
+            end=start + 10,
+            cbid=211,
+            thread_id=thread,
+        ),
+        record(
+            K.CONCURRENT_KERNEL,
+            correlation_id=number,
+            start=start + 20,
+            end=start + 99,
+            stream_id=7,
+            name=ctypes.addressof(NAME),
+        ),
+    ]
+
+
+def recorded(provider: Cupti, fake: FakeCupti, *buffers: list[bytes]) -> Records:
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [list(buffer) for buffer in buffers]
+    return provider.stop()
+
+
+def test_it_is_a_provider() -> None:
+    assert isinstance(Cupti(), Provider)
+    assert registry.validate(Cupti()).kinds == Cupti.kinds
+
+
+def test_it_says_what_nvtx_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
+    assert "NVTX_INJECTION64_PATH" in (Cupti().remark() or "")
+    monkeypatch.setenv("NVTX_INJECTION64_PATH", "/lib/libcupti.so.13")
+    assert Cupti().remark() is None
+
+
+def test_a_launch_and_its_kernel_become_rows_on_our_clock(fake: FakeCupti) -> None:
+    provider, before = Cupti(), time.monotonic_ns()
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [work(fake, 5)]
+    rows = provider.spans(provider.stop())
+    after = time.monotonic_ns()
+    launch, kernel = rows.sort("start_ns").rows(named=True)
+    assert (launch["kind"], launch["name"]) == ("launch", "cudaLaunchKernel")
+    assert launch["thread"] == threading.get_ident()
+    assert (kernel["kind"], kernel["name"], kernel["stream"]) == ("kernel", "triton_mm", 7)
+    assert launch["correlation_id"] == kernel["correlation_id"] == 5
+    assert before <= launch["start_ns"] < kernel["start_ns"] < kernel["end_ns"] <= after
+    assert kernel["end_ns"] - kernel["start_ns"] == 79
+
+
+def test_records_of_several_buffers_are_all_kept(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [work(fake, 1), work(fake, 2), work(fake, 3)]
+    kept = provider.stop()
+    assert (kept.dropped, kept.problems) == (0, ())
+    assert sorted(provider.spans(kept)["correlation_id"].to_list()) == [1, 1, 2, 2, 3, 3]
+
+
+def test_visits_follow_each_other_without_mixing(fake: FakeCupti) -> None:
+    provider = Cupti()
+    for number in range(20):  # more than there are buffers
+        provider.start(SystemClock(), DEEPEST)
+        fake.script = [work(fake, number)]
+        kept = provider.stop()
+        assert kept.dropped == 0
+        assert set(provider.spans(kept)["correlation_id"]) == {number}
+
+
+def test_kernels_run_concurrently_and_graphs_are_seen_in_full(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    assert {"CONCURRENT_KERNEL", "RUNTIME", "driver 307", "zeroed"} <= fake.enabled
+    assert not {"KERNEL", "GRAPH_TRACE", "latency", "MEMORY2", "driver 9"} & fake.enabled
+    provider.stop()
+
+
+def test_what_costs_time_is_recorded_in_detail_runs_only(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DETAIL)
+    assert {"latency", "MEMORY2"} <= fake.enabled
+    provider.stop()
+
+
+def test_the_first_start_tries_cupti_out(fake: FakeCupti) -> None:
+    provider = Cupti()
+    recorded(provider, fake)
+    assert fake.log.count("subscribe") == 2
+    recorded(provider, fake)
+    assert fake.log.count("subscribe") == 3
+
+
+def test_nothing_is_touched_where_nothing_of_ours_is_asked_for(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), Request(frozenset({Kind.OP})))
+    assert provider.spans(provider.stop()).height == 0
+    assert fake.log == []
+
+
+def test_dropped_records_are_reported(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.dropped = 12
+    assert provider.stop().dropped == 12
+
+
+def test_more_records_than_room_are_a_problem(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [work(fake, number) for number in range(11)]
+    kept = provider.stop()
+    assert kept.dropped == 3
+    assert any("3 more buffers" in problem for problem in kept.problems)
+    assert provider.spans(kept).height == 16
+
+
+def test_kernels_without_times_are_lost_and_said_so(fake: FakeCupti) -> None:
+    kept = recorded(
+        Cupti(), fake, [record(K.CONCURRENT_KERNEL, start=0, end=0, name=ctypes.addressof(NAME))]
+    )
+    assert kept.dropped == 1
+    assert any("no place on the device" in problem for problem in kept.problems)
+
+
+def test_bytes_that_cannot_be_read_are_a_problem(fake: FakeCupti) -> None:
+    kept = recorded(Cupti(), fake, [b"\xff" * 64])
+    assert any("64 bytes" in problem for problem in kept.problems)
+
+
+def test_another_clock_inside_cupti_is_noticed(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    early = now(fake) - 5_000_000_000
+    fake.script = [[record(K.RUNTIME, start=early, end=early + 1, cbid=211)]]
+    assert any("clock of its own" in problem for problem in provider.stop().problems)
+
+
+def test_a_clock_that_was_set_meanwhile_is_said(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.offset_ns += 1_000_000
+    assert any("was set" in problem for problem in provider.stop().problems)
+
+
+@pytest.mark.parametrize("moment", ["begins", "ends"])
+def test_calls_while_recording_begins_or_ends_are_no_other_clock(
+    fake: FakeCupti, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    name = {"begins": "activity_enable_and_dump", "ends": "activity_flush_all"}[moment]
+    function, launches = getattr(fake, name), []
+
+    def slowly(*args: Any) -> None:
+        time.sleep(0.003)
+        launches.append(record(K.RUNTIME, start=now(fake), end=now(fake), cbid=211))
+        time.sleep(0.003)
+        if moment == "ends":
+            fake.script = [launches.copy()]
+        function(*args)
+
+    monkeypatch.setattr(fake, name, slowly)
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    del launches[:-2]  # those of the trial
+    fake.script = [launches.copy()]
+    if moment == "ends":
+        launches.clear()
+    assert provider.stop().problems == ()
+
+
+def test_a_call_without_a_name_keeps_its_number(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [[record(K.RUNTIME, start=now(fake), end=now(fake), cbid=9999)], work(fake, 1)]
+    names = provider.spans(provider.stop())["name"].to_list()
+    assert sorted(names) == ["cudaLaunchKernel", "runtime 9999", "triton_mm"]
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_queue_times_that_do_not_come_are_missing_and_said_so(
+    fake: FakeCupti, refused: bool
+) -> None:
+    if refused:
+        fake.failing["latency"] = 27
+    provider = Cupti()
+    provider.start(SystemClock(), DETAIL)
+    fake.script = [work(fake, 1)]
+    kept = provider.stop()
+    assert ["queue_delay_ns" in problem for problem in kept.problems] == [True]
+    delays = provider.spans(kept).filter(kind="kernel")["attr.queue_delay_ns"]
+    assert delays.to_list() == [None]
+
+
+def test_queue_times_that_come_are_kept(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DETAIL)
+    at = now(fake)
+    fake.script = [[record(K.CONCURRENT_KERNEL, start=at + 30, end=at + 40, queued=at + 10)]]
+    kept = provider.stop()
+    assert kept.problems == ()
+    assert provider.spans(kept)["attr.queue_delay_ns"].to_list() == [20]
+
+
+def test_a_kernel_record_longer_than_the_binding_knows_is_read_at_a_buffers_end(
+    fake: FakeCupti,
+) -> None:
+    fake.lengths[K.CONCURRENT_KERNEL] += 24
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [[*work(fake, 1), bytes(24)]]
+    kept = provider.stop()
+    assert kept.problems == ()
+    assert provider.spans(kept).height == 2
+
+
+@pytest.mark.parametrize(
+    ("function", "status", "word"),
+    [
+        ("subscribe", 39, "torch.profiler"),
+        ("activity_enable", 35, "NVreg_RestrictProfilingToAdminUsers"),
+        ("activity_enable_and_dump", 15, "nvidia-smi"),
+        ("cuptiActivityRegisterCallbacks", 14, "driver"),
+    ],
+)
+def test_a_refusal_is_said_with_its_remedy_and_leaves_nothing(
+    fake: FakeCupti, function: str, status: int, word: str
+) -> None:
+    fake.failing[function] = status
+    provider = Cupti()
+    with pytest.raises(ProviderError, match=word):
+        provider.start(SystemClock(), DEEPEST)
+    assert provider.spans(provider.stop()).height == 0
+
+
+def test_a_failure_at_the_end_leaves_nothing_either(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.failing["activity_flush_all"] = 999
+    with pytest.raises(ProviderError, match="999"):
+        provider.stop()
+    assert provider.spans(provider.stop()).height == 0
+
+
+def test_what_was_recorded_before_a_failure_is_not_in_the_next_visit(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    fake.deliver(b"".join(work(fake, 1)))
+    fake.failing["activity_flush_all"] = 999
+    with pytest.raises(ProviderError, match="999"):
+        provider.stop()
+    fake.failing.clear()
+    assert set(provider.spans(recorded(provider, fake, work(fake, 2)))["correlation_id"]) == {2}
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_a_buffer_that_cupti_keeps_ends_no_recording_and_is_said_when_it_does(
+    fake: FakeCupti, more: bool
+) -> None:
+    provider, said = Cupti(), []
+    for number in range(12):  # more than there are buffers
+        provider.start(SystemClock(), DEEPEST)
+        if more or number == 0:
+            fake.request()
+        fake.script = [work(fake, number)]
+        kept = provider.stop()
+        said.append(any("1 buffers to itself" in problem for problem in kept.problems))
+        assert kept.dropped == 0
+        assert set(provider.spans(kept)["correlation_id"]) == {number}
+    assert said == [more or number == 0 for number in range(12)]
+
+
+def test_a_recording_can_be_made_after_one_that_failed(fake: FakeCupti) -> None:
+    provider = Cupti()
+    fake.failing["subscribe"] = 39
+    with pytest.raises(ProviderError):
+        provider.start(SystemClock(), DEEPEST)
+    fake.failing.clear()
+    provider.start(SystemClock(), DEEPEST)
+    fake.script = [work(fake, 1)]
+    assert provider.spans(provider.stop()).height == 2
+
+
+def test_a_forked_child_does_not_touch_cupti(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        before = len(fake.log)
+        quiet = provider.stop().data.tables == {} and len(fake.log) == before
+        os.write(write_end, b"quiet" if quiet else b"loud")
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as answer:
+        assert answer.read() == b"quiet"
+    fake.script = [work(fake, 1)]
+    assert provider.spans(provider.stop()).height == 2
+
+
+def test_less_room_is_taken_where_there_is_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def narrow(count: int) -> Buffers:
+        asked.append(count)
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(cupti, "Buffers", narrow)
+    with pytest.raises(OSError, match="allocate"):
+        cupti._room()
+    assert asked == [512, 128, 32, 8]
+
+
+def test_what_is_under_way_at_exit_is_ended(fake: FakeCupti) -> None:
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    cupti._finish_all()
+    assert not fake.subscribed
+
+
+def test_a_module_that_cannot_be_imported_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise ImportError("libcupti.so.13: cannot open shared object file")
+
+    monkeypatch.setattr(cupti_library, "vendor", missing)
+    with pytest.raises(ProviderError, match=r"libcupti\.so\.13"):
+        Cupti().start(SystemClock(), DEEPEST)
+
+
+def test_the_real_binding_says_what_is_missing_and_has_every_name() -> None:
+    vendor = pytest.importorskip("cupti.cupti", reason="cupti-python is not installed")
+    used = [name for name in vars(FakeCupti) if name.startswith(("activity_", "get_"))]
+    used = [name for name in used if not name.endswith("_dtype")]
+    for name in (*used, "enable_callback", "unsubscribe", "cuptiError", "CallbackDomain"):
+        assert hasattr(vendor, name), name
+    for kind in ActivityKind:
+        assert int(getattr(vendor.ActivityKind, kind.name)) == kind
+    assert hasattr(vendor.ActivityAttribute, "ATTR_ZEROED_OUT_BUFFER")
+    assert vendor.runtime_api_trace_cbid.cudaLaunchKernel_v7000 == 211
+    assert vendor.runtime_api_trace_cbid.cudaGraphLaunch_v10000 == 311
+    assert vendor.driver_api_trace_cbid.cuLaunchKernel == 307
+
+
+def test_records_are_kept_as_bytes_and_make_the_same_rows(fake: FakeCupti) -> None:
+    provider = Cupti()
+    kept = recorded(provider, fake, work(fake, 1), work(fake, 2))
+    unpacked = provider.unpack(provider.pack(kept))
+    assert (unpacked.dropped, unpacked.problems) == (kept.dropped, kept.problems)
+    rows = provider.spans(kept)
+    assert rows.height
+    assert provider.spans(unpacked).equals(rows)

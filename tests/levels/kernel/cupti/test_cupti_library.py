@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from xsp_levels.kernel.cupti import library as cupti_library
+from xsp_levels.kernel.cupti.library import Loaded, loaded, unavailable, used
+from xsp_levels.native import stub
+
+MAPS = """\
+7f00-7f01 r-xp 00000000 08:01 12 /site/nvidia/cu13/lib/libcudart.so.13
+7f02-7f03 r-xp 00000000 08:01 13 /site/nvidia/cu13/lib/libcupti.so.13
+7f04-7f05 r-xp 00000000 08:01 14 /usr/lib/libc.so.6
+"""
+PATH = "/site/nvidia/cu13/lib/libcupti.so.13"
+INSTALL = 'pip install --no-deps "cupti-python=='
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A machine on which everything is well, until a test says otherwise."""
+    here = SimpleNamespace(
+        python=True, driver=(13, 2), loaded=Loaded({}, 13), versions={"cupti-python": "13.2.0"}
+    )
+    find = importlib.util.find_spec
+
+    def found(name: str, package: str | None = None) -> Any:
+        return here.python if name == "cupti" else find(name, package)
+
+    monkeypatch.delitem(sys.modules, "cupti", raising=False)
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(importlib.util, "find_spec", found)
+    monkeypatch.setattr(cupti_library, "driver_version", lambda: here.driver)
+    monkeypatch.setattr(cupti_library, "loaded", lambda: here.loaded)
+
+    def version(name: str) -> str | None:
+        found: str | None = here.versions.get(name)
+        return found
+
+    monkeypatch.setattr(cupti_library, "_version_of", version)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    return here
+
+
+def test_loaded_versions_are_read_from_the_maps() -> None:
+    assert loaded(MAPS) == Loaded({PATH: [range(0x7F02, 0x7F03)]}, 13)
+    assert loaded("") == Loaded({}, None)
+
+
+def test_a_path_with_spaces_is_read_whole() -> None:
+    maps = MAPS.replace("/site", "/home/a b/my env")
+    assert list(loaded(maps).cupti) == [PATH.replace("/site", "/home/a b/my env")]
+
+
+def test_of_several_libraries_the_one_that_is_called_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = "/site/triton/backends/nvidia/lib/cupti/libcupti.so.2025.1.1"
+    mapped = {other: [range(10, 20)], PATH: [range(30, 40), range(40, 50)]}
+    monkeypatch.setattr(cupti_library, "_called", lambda: 45)
+    assert used(mapped) == PATH
+    monkeypatch.setattr(cupti_library, "_called", lambda: 0)
+    with pytest.raises(OSError, match=r"several libcupti are loaded .*2025"):
+        used(mapped)
+    assert used({other: [range(10, 20)]}) == other
+
+
+def test_no_library_is_an_error() -> None:
+    with pytest.raises(OSError, match="not loaded"):
+        used({})
+
+
+@pytest.mark.usefixtures("machine")
+def test_nothing_is_said_where_all_is_well() -> None:
+    assert unavailable() is None
+
+
+def test_a_missing_binding_is_named_with_the_version_to_install(machine: SimpleNamespace) -> None:
+    machine.python = None
+    reason = unavailable()
+    assert reason is not None
+    assert f"{INSTALL}13.*" in reason
+
+
+@pytest.mark.parametrize(
+    ("loaded", "versions", "torch", "shown"),
+    [
+        (13, {"nvidia-cuda-cupti": "13.2.86"}, None, "13.2"),
+        (12, {"nvidia-cuda-cupti": "13.2.86", "nvidia-cuda-cupti-cu12": "12.8.90"}, None, "12.8"),
+        (None, {}, "12.6", "12.6"),
+        (None, {}, None, "13"),
+        (13, {}, "12.6", "13"),
+    ],
+)
+def test_the_binding_to_install_is_that_of_the_cuda_that_is_here(
+    machine: SimpleNamespace,
+    monkeypatch: pytest.MonkeyPatch,
+    loaded: int | None,
+    versions: dict[str, str],
+    torch: str | None,
+    shown: str,
+) -> None:
+    machine.python, machine.versions = None, versions
+    machine.loaded = Loaded({}, loaded)
+    framework = SimpleNamespace(version=SimpleNamespace(cuda=torch))
+    monkeypatch.setitem(sys.modules, "torch", framework)
+    assert f'{INSTALL}{shown}.*" pyelftools' in (unavailable() or "")
+
+
+def test_a_missing_driver_is_named(machine: SimpleNamespace) -> None:
+    machine.driver = None
+    assert "libcuda" in (unavailable() or "")
+
+
+def test_a_driver_older_than_cupti_is_named(machine: SimpleNamespace) -> None:
+    machine.driver = (12, 4)
+    reason = unavailable() or ""
+    assert "12.4" in reason
+    assert f"{INSTALL}12.*" in reason
+
+
+def test_a_cupti_of_another_cuda_is_named(machine: SimpleNamespace) -> None:
+    machine.versions = {"cupti-python": "12.8.0", "nvidia-cuda-cupti": "13.2.86"}
+    assert f"{INSTALL}13.2.*" in (unavailable() or "")
+
+
+def test_another_processor_is_named(
+    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert unavailable() == stub.unsupported()
+    assert "riscv64" in (unavailable() or "")
+
+
+def test_nothing_is_raised_whatever_the_machine_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise OSError("no /proc")
+
+    monkeypatch.setattr(cupti_library, "_python_missing", broken)
+    assert "no /proc" in (unavailable() or "")
+
+
+def test_cuda_is_not_initialized(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+
+    class Driver:
+        def __getattr__(self, name: str) -> Any:
+            called.append(name)
+            return lambda *_: 0
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_: Driver())
+    cupti_library.driver_version()
+    assert called == ["cuDriverGetVersion"]

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsp_levels.library.mkl.line import MARK, lines, parse, unread, version
+
+DATA = Path(__file__).parents[3] / "data" / "mkl"
+RECORDED = (DATA / "oneMKL-2024.2-torch-2.15.txt").read_text()
+OLDER = (DATA / "older.txt").read_text()
+LINE = (
+    "MKL_VERBOSE SGEMM(T,N,10,4,65536,0x7ffc01,0x5581,65536,0x5582,65536,0x7ffc02,0x5583,10) "
+    "307.66us CNR:OFF Dyn:1 FastMM:1 TID:0  NThr:2"
+)
+
+
+def test_every_recorded_line_is_read() -> None:
+    calls = parse(RECORDED)
+    assert len(calls) == RECORDED.count("\n") - 1  # the first one names the build
+    assert unread(RECORDED) == 0
+    assert version(RECORDED) == "2024.0 Update 2"
+    unknown = {call.routine for call in calls if call.work is None}
+    assert unknown == {"SGEMM_BATCH"}  # its sizes lie in memory
+
+
+def test_recorded_factorisation_has_its_sizes_and_its_query_computes_nothing() -> None:
+    query, factorisation = (call.work for call in parse(RECORDED) if call.routine == "SGEQRF")
+    assert query is not None
+    assert factorisation is not None
+    assert (query.problem, query.flops) == ("query m64 n64", 0)
+    assert factorisation.problem == "m64 n64"
+    assert factorisation.flops == 358_016
+
+
+def test_lines_of_older_builds_are_read() -> None:
+    calls = parse(OLDER)
+    assert [call.routine for call in calls] == ["FFT", "SGEMM", "DGEMM"]
+    assert [call.duration_ns for call in calls] == [452_820, 969_470, 1_660_000]
+    assert [call.threads for call in calls] == [4, 1, 16]
+    assert version(OLDER) == "2019.0 Update 2"
+    transform = calls[0].work
+    assert transform is not None
+    assert transform.problem == "dcfi30x30x30"
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [("12ns", 12), ("1.50us", 1_500), ("1.66ms", 1_660_000), ("2s", 2 * 10**9)],
+)
+def test_units_are_understood(time: str, expected: int) -> None:
+    assert parse(f"{MARK} DDOT(8,0x1,1,0x2,1) {time} CNR:OFF")[0].duration_ns == expected
+
+
+def test_fields_of_a_newer_version_are_passed_over() -> None:
+    (call,) = parse(LINE.replace("NThr:2", "Mood:good WDiv:HOST:+0.000 NThr:2 Weather:1"))
+    assert call.threads == 2
+
+
+def test_missing_threads_are_not_zero() -> None:
+    assert parse(LINE.replace(" NThr:2", ""))[0].threads is None
+
+
+def test_null_addresses_are_arguments() -> None:
+    (call,) = parse(LINE.replace("0x5581", "(nil)"))
+    assert call.work is not None
+    assert call.work.flops == 5_242_880
+
+
+@pytest.mark.parametrize("length", range(len(MARK), len(LINE), 7))
+def test_line_that_was_cut_is_counted_or_read_never_misread(length: int) -> None:
+    whole = parse(LINE)[0]
+    calls = parse(LINE[:length])
+    assert len(calls) + unread(LINE[:length]) == 1
+    for call in calls:
+        assert (call.routine, call.duration_ns, call.work) == (
+            whole.routine,
+            whole.duration_ns,
+            whole.work,
+        )
+
+
+def test_cut_line_does_not_swallow_the_next() -> None:
+    text = f"{LINE[:30]}{LINE}\n{LINE[:40]}\n{LINE}\n"
+    assert [call is None for call in lines(text)] == [True, False, True, False]
+    assert unread(text) == 2
+
+
+def test_vector_that_is_walked_backwards_is_no_question() -> None:
+    (call,) = parse(f"{MARK} DDOT(8,0x1,-1,0x2,1) 1.50us CNR:OFF NThr:2")
+    assert call.work is not None
+    assert (call.work.problem, call.work.flops) == ("n8", 16)
+
+
+@given(noise=st.lists(st.text(st.characters(blacklist_characters="\r"), max_size=60), max_size=6))
+def test_lines_among_any_other_output_are_found(noise: list[str]) -> None:
+    text = "".join(f"{other}\n{LINE}\n" for other in noise)
+    assert [call.routine for call in parse(text)] == ["SGEMM"] * len(noise)
+
+
+@given(text=st.text(alphabet="MKL_VERBOSE SGEM(),.0123456789xusmn:\n", max_size=200))
+def test_no_text_breaks_it(text: str) -> None:
+    calls = parse(text)
+    assert all(call.duration_ns >= 0 for call in calls)
+    assert unread(text) <= text.count(MARK)
+
+
+def test_hundred_thousand_lines_take_about_a_second() -> None:
+    text = "".join(
+        f"{MARK} SGEMM(T,N,{n % 50},4,6,0x{n:x},0x{n:x},6,0x{n:x},6,0x{n:x},0x{n:x},10) "
+        "307.66us CNR:OFF Dyn:1 FastMM:1 TID:0  NThr:2\n"
+        for n in range(100_000)
+    )
+    begin = perf_counter()
+    assert len(parse(text)) == 100_000
+    assert perf_counter() - begin < 10  # a second on a machine that has nothing else to do

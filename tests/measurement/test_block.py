@@ -1,0 +1,442 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+from toy import Toy, ToyModel
+
+import xsp
+from xsp.provider.contract import ModelCall
+from xsp.session import registry
+from xsp.testing import FakeClock
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
+    """A toy framework that is the only provider, with its clock the only one."""
+    toy = Toy(FakeClock())
+    monkeypatch.setattr("xsp.session.recorder.SystemClock", lambda: toy.clock)
+    with registry.only(toy):
+        yield toy
+    assert toy.evaluations is None
+    assert toy._request is None
+
+
+def codes(trace: xsp.Trace) -> set[str]:
+    return {problem.code for problem in trace.problems}
+
+
+def counts(trace: xsp.Trace) -> dict[str, int]:
+    return {rung["rung"]: rung["runs"] for rung in trace.metadata["rungs"]}
+
+
+def test_one_call_is_repeated_until_the_plan_is_complete(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=5) as prof:
+        assert model(41) == 42
+    prof.trace.check()
+    assert counts(prof.trace)["op"] >= 5
+    assert model.calls > 15
+    assert set(prof.trace.spans["kind"]) == {"pipeline", "layer", "op"}
+
+
+def test_a_loop_gets_its_level_sets_in_turn_and_runs_exactly_as_written(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=4, replay=False) as prof:
+        assert [model(n) for n in range(200)] == list(range(1, 201))
+    assert model.calls == 200
+    assert counts(prof.trace)["layer"] == 4
+    assert "not-replayed" not in codes(prof.trace)
+
+
+def test_what_is_not_safe_is_not_repeated_and_the_trace_says_so(toy: Toy) -> None:
+    toy.unsafe = "gradients are on"
+    model = ToyModel(toy)
+    with xsp.profile(levels=2) as prof:
+        for n in range(7):
+            model(n)
+    assert model.calls == 7
+    [problem] = [p for p in prof.trace.problems if p.code == "not-replayed"]
+    assert "gradients are on" in problem.message
+    assert "replay=True" in problem.message
+    assert "evaluations or more, and there were 7" in problem.message
+
+
+def test_a_call_that_writes_to_its_input_is_not_repeated(toy: Toy) -> None:
+    class Writes(ToyModel):
+        def forward(self, x: int = 0) -> int:
+            toy.written += 1
+            return super().forward(x)
+
+    model = Writes(toy)
+    with xsp.profile(levels=2, runs=5) as prof:
+        model()
+    assert model.calls == toy.written == 1
+    (message,) = [p.message for p in prof.trace.problems if p.code == "not-replayed"]
+    assert "writes to its input" in message
+
+
+def test_a_call_that_was_given_an_iterator_is_not_repeated(toy: Toy) -> None:
+    model = ToyModel(toy)
+    call = ModelCall(lambda _: model.forward(), (iter([1]),), subject="Given")
+    with xsp.profile(levels=2, runs=5) as prof:
+        assert toy.evaluations is not None
+        toy.evaluations.run(call)
+    assert model.calls == 1
+    (message,) = [p.message for p in prof.trace.problems if p.code == "not-replayed"]
+    assert "Given was given an iterator" in message
+
+
+def raising(*_: object) -> NoReturn:
+    raise NotImplementedError("no data")
+
+
+@pytest.mark.parametrize("asked", ["versions", "hazard"])
+def test_arguments_that_cannot_be_looked_at_are_no_concern_of_the_users_call(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    monkeypatch.setattr(toy, asked, raising)
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=3) as prof:
+        assert model(1) == 2
+    assert model.calls == 1
+    (message,) = [p.message for p in prof.trace.problems if p.code == "not-replayed"]
+    assert "NotImplementedError: no data. Say replay=True if it may" in message
+    with xsp.profile(levels=2, runs=3, replay=True) as prof:
+        model(1)
+    assert model.calls > 7
+
+
+def test_a_list_that_holds_itself_is_not_repeated(toy: Toy) -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    with xsp.profile(levels=2, runs=3) as prof:
+        assert toy.evaluations is not None
+        assert toy.evaluations.run(ModelCall(len, (endless,), subject="Endless")) == 1
+    (message,) = [p.message for p in prof.trace.problems if p.code == "not-replayed"]
+    assert "RecursionError" in message
+
+
+def test_a_watcher_that_fails_is_named_and_the_block_goes_on(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toy, "watch", raising)
+    with xsp.profile(levels=2, runs=1) as prof, prof.evaluation("request"):
+        ToyModel(toy)()
+    assert prof.trace.root.name == "request"
+    (message,) = [p.message for p in prof.trace.problems if p.code == "provider-failed"]
+    assert "toy failed to watch for models" in message
+    with xsp.profile(levels=2) as prof:
+        ToyModel(toy)()
+    with pytest.raises(xsp.MeasurementError, match=r"nothing was evaluated.*no data"):
+        _ = prof.trace
+
+
+class Once:
+    """A lock that somebody else has as soon as it is released."""
+
+    def __init__(self) -> None:
+        self.taken = self.held = False
+
+    def acquire(self, *, blocking: bool) -> bool:
+        free = not self.taken
+        self.taken = self.held = True
+        return free
+
+    def release(self) -> None:
+        self.held = False
+
+    def locked(self) -> bool:
+        return self.held
+
+
+@pytest.mark.parametrize("decorated", [True, False])
+def test_nobody_else_measures_between_the_last_evaluation_and_its_repetition(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, decorated: bool
+) -> None:
+    monkeypatch.setattr("xsp.session.exclusive._claim.lock", Once())
+    model = ToyModel(toy)
+    prof = xsp.profile(levels=1, runs=3, replay=True)
+    if decorated:
+        assert prof(model.forward)(1) == 2
+    else:
+        with prof:
+            assert model(1) == 2
+    assert model.calls > 3
+    assert "not-replayed" not in codes(prof.trace)
+
+
+@pytest.mark.parametrize("replay", [True, False])
+@pytest.mark.parametrize("decorated", [True, False])
+def test_a_profile_does_not_keep_the_model_and_its_input(
+    toy: Toy, replay: bool, decorated: bool
+) -> None:
+    model, given = ToyModel(toy), FakeClock()
+    gone = weakref.ref(model), weakref.ref(given)
+    prof = xsp.profile(levels=2, runs=3, replay=replay)
+    if decorated:
+        prof(lambda *_: None)(model, given)
+    else:
+        with prof:
+            assert toy.evaluations is not None
+            toy.evaluations.run(ModelCall(model.forward, (), {"x": 1}))
+            toy.evaluations.run(ModelCall(lambda _: None, (given,)))
+    del model, given
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
+
+
+def test_replay_true_repeats_all_the_same(toy: Toy) -> None:
+    toy.unsafe = "gradients are on"
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=3, replay=True) as prof:
+        model(1)
+    assert model.calls > 7
+    assert "not-replayed" not in codes(prof.trace)
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_few_unsafe_calls_leave_a_whole_tree_that_says_what_it_lacks(toy: Toy, calls: int) -> None:
+    toy.unsafe = "gradients are on"
+    with xsp.profile(levels=2) as prof:
+        for _ in range(calls):
+            ToyModel(toy)(1)
+    prof.trace.check()
+    assert codes(prof.trace) >= {"not-replayed", "carries-overhead"}
+    assert set(prof.trace.spans["kind"]) == {"pipeline", "layer", "op"}
+
+
+def test_a_block_without_a_model_has_no_trace_and_says_what_to_do(toy: Toy) -> None:
+    with xsp.profile() as prof:
+        pass
+    with pytest.raises(xsp.MeasurementError, match=r"prof\.evaluation\(\)"):
+        _ = prof.trace
+
+
+def test_a_block_whose_only_evaluation_raised_says_so(toy: Toy) -> None:
+    model = ToyModel(toy)
+    model.raises_at = 1
+    prof = xsp.profile(levels=2)
+    with pytest.raises(ZeroDivisionError), prof:
+        model()
+    with pytest.raises(xsp.MeasurementError, match="each call of ToyModel raised"):
+        _ = prof.trace
+
+
+def test_a_generator_function_cannot_be_decorated() -> None:
+    def stream() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(TypeError, match="generator function stream"):
+        xsp.profile(levels=1)(stream)
+
+
+def test_a_profile_that_never_began_says_so() -> None:
+    with pytest.raises(xsp.MeasurementError, match="has not begun"):
+        _ = xsp.profile().trace
+
+
+@pytest.mark.parametrize("at", [1, 7])
+def test_the_models_exception_arrives_unchanged(toy: Toy, at: int) -> None:
+    model = ToyModel(toy)
+    model.raises_at = at
+    prof = xsp.profile(levels=2)
+    with pytest.raises(ZeroDivisionError, match="the model's own error"), prof:
+        _ = [model(n) for n in range(20)]
+    assert model.calls == at
+    if at == 7:
+        assert "cut-short" in codes(prof.trace)
+        assert prof.trace.root.name == "predict"
+
+
+def test_ctrl_c_ends_the_block_and_keeps_what_is_there(toy: Toy) -> None:
+    model = ToyModel(toy)
+    prof = xsp.profile(levels=2)
+
+    def interrupted() -> None:
+        with prof:
+            for n in range(7):
+                model(n)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert model.calls == 7
+    [problem] = [p for p in prof.trace.problems if p.code == "cut-short"]
+    assert "KeyboardInterrupt" in problem.message
+
+
+def test_nested_blocks_are_refused_and_the_outer_one_goes_on(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=1, runs=2) as prof:
+        model(1)
+        with pytest.raises(xsp.MeasurementError, match="a profile is under way"), xsp.profile():
+            pass
+    assert prof.trace.root.name == "predict"
+
+
+def test_evaluations_marked_by_hand_hold_everything_in_them(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=2) as prof:
+        model(0)
+        for n in range(20):
+            with prof.evaluation("request"):
+                model(model(n))
+    trace = prof.trace
+    trace.check()
+    assert trace.root.name == "request"
+    assert trace.root.latency_ns == 2 * model.latency_ns
+    assert trace.spans.filter(name="ToyModel").height == 2
+
+
+def test_an_exception_in_a_marked_evaluation_drops_that_one(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=1, runs=2) as prof:
+        for n in range(12):
+            with contextlib.suppress(KeyError), prof.evaluation():
+                model(n)
+                if n % 3 == 1:
+                    raise KeyError(n)
+    assert prof.trace.root.latency_ns == model.latency_ns
+
+
+def test_every_call_of_a_decorated_function_is_an_evaluation(toy: Toy) -> None:
+    model = ToyModel(toy)
+    prof = xsp.profile(levels=2, runs=3)
+
+    @prof
+    def predict(n: int) -> int:
+        """Predict."""
+        return model(n) + 1
+
+    assert [predict(n) for n in range(30)] == list(range(2, 32))
+    assert model.calls == 30
+    assert predict.__doc__ == "Predict."
+    assert prof.trace.root.name == "predict"
+    assert counts(prof.trace)["op"] == 3
+
+
+def test_a_decorated_function_may_call_itself(toy: Toy) -> None:
+    @xsp.profile(levels=1)
+    def down(n: int) -> int:
+        return n if n == 0 else down(n - 1)
+
+    assert down(5) == 0
+
+
+def test_a_decorated_coroutine_is_an_evaluation(toy: Toy) -> None:
+    prof = xsp.profile(levels=1, runs=1)
+
+    @prof
+    async def predict(n: int) -> int:
+        await asyncio.sleep(0)
+        return n
+
+    assert [asyncio.run(predict(n)) for n in range(5)] == list(range(5))
+    assert prof.trace.root.name == "predict"
+
+
+def test_calls_from_a_pool_of_threads_are_each_made_once(toy: Toy) -> None:
+    model = ToyModel(toy)
+    results: list[int] = []
+    with xsp.profile(levels=1, runs=2, replay=False) as prof:
+        model(0)
+        model(0)
+        model(0)
+        threads = [threading.Thread(target=lambda: results.append(model(1))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == [2] * 8
+    assert prof.trace.root.name == "predict"
+
+
+def test_the_child_of_a_fork_measures_nothing_and_the_parent_goes_on(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=1, runs=2) as prof:
+        model(0)
+        child = os.fork()
+        if child == 0:
+            with xsp.profile(levels=1):
+                os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        model(1)
+    assert prof.trace.root.name == "predict"
+
+
+def test_the_profile_can_be_used_again(toy: Toy) -> None:
+    prof = xsp.profile(levels=1, runs=2)
+    for blocks in (1, 2):
+        model = ToyModel(toy, blocks)
+        with prof:
+            model(0)
+        assert prof.trace.root.latency_ns == model.latency_ns
+
+
+def test_an_evaluation_inside_another_is_part_of_it_and_said(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=1, runs=2) as prof:
+        for n in range(9):
+            with prof.evaluation("outer"):
+                model(n)
+                with contextlib.suppress(KeyError), prof.evaluation("inner"):
+                    model(n)
+                    raise KeyError
+    assert prof.trace.root.name == "outer"
+    assert prof.trace.root.latency_ns == 2 * model.latency_ns
+    assert "evaluation-in-evaluation" in codes(prof.trace)
+
+
+def test_nobody_looks_out_for_models_once_evaluations_are_marked(toy: Toy) -> None:
+    with xsp.profile(levels=1, runs=2) as prof:
+        assert toy.evaluations is not None
+        with prof.evaluation():
+            assert toy.evaluations is None
+
+
+def test_a_trace_read_inside_the_block_is_made_anew_after_it(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=6) as prof:
+        model(1)
+        early = prof.trace
+    assert len(early.metadata["rungs"]) == 1
+    assert counts(prof.trace)["op"] >= 6
+    assert prof.trace is prof.trace
+
+
+def test_a_repetition_that_fails_does_not_reach_the_program(toy: Toy) -> None:
+    model = ToyModel(toy)
+    model.raises_at = 9
+    with xsp.profile(levels=2, runs=6) as prof:
+        assert model(1) == 2
+    [problem] = [p for p in prof.trace.problems if p.code == "replay-failed"]
+    assert "the model's own error" in problem.message
+
+
+def test_a_decorated_function_called_from_several_threads_just_runs(toy: Toy) -> None:
+    model = ToyModel(toy)
+    prof = xsp.profile(levels=1, runs=3)
+
+    @prof
+    def predict(n: int) -> int:
+        return model(n)
+
+    results: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: results.extend(predict(n) for n in range(50)))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == sorted(list(range(1, 51)) * 8)
+    assert prof.trace.root.name == "predict"

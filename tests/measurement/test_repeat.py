@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from toy import Toy
+
+from xsp.measurement.repeat import Inputs, check_function, check_no_generator, used_up
+from xsp.provider.contract import ModelCall
+from xsp.testing import FakeClock
+
+
+async def coroutine() -> None: ...
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+async def asynchronous_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (coroutine, "coroutine function coroutine"),
+        (functools.partial(coroutine), "coroutine function"),
+        (generator, "generator function generator"),
+        (asynchronous_generator, "generator function asynchronous_generator"),
+        (3, "3 cannot be called"),
+    ],
+)
+def test_what_does_nothing_when_called_is_refused(function: object, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        check_function(function)  # type: ignore[arg-type]
+
+
+def test_functions_are_not_refused() -> None:
+    check_function(print)
+    check_function(functools.partial(print, 1))
+    check_no_generator(coroutine)
+
+
+def test_an_iterator_is_found_wherever_it_is_given() -> None:
+    assert used_up(ModelCall(sum, ([1, 2], {"a": (1,)}))) is None
+    assert used_up(ModelCall(sum, (generator(),))) == "generator"
+    assert used_up(ModelCall(sum, (), {"start": [zip([1], [2], strict=True)]})) == "zip"
+    assert used_up(ModelCall(functools.partial(sum, iter([1])))) == "list_iterator"
+
+
+def test_inputs_are_compared_with_what_they_were() -> None:
+    toy = Toy(FakeClock())
+    inputs = Inputs([toy], ModelCall(print))
+    assert not inputs.changed()
+    toy.written += 1
+    assert inputs.changed()
+
+
+def test_inputs_that_cannot_be_looked_at_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(call: ModelCall) -> tuple[int, ...]:
+        raise NotImplementedError("no data")
+
+    toy = Toy(FakeClock())
+    inputs = Inputs([toy], ModelCall(print))
+    assert not inputs.unread
+    monkeypatch.setattr(toy, "versions", unreadable)
+    for asked in (inputs, Inputs([toy], ModelCall(print))):
+        assert not asked.changed()
+        assert asked.unread == "looking at its arguments raised NotImplementedError: no data"

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from xsp.evaluation.run import Rung, ladder
+from xsp.level import Kind
+from xsp.session.plan import (
+    FEWEST_ROUNDS,
+    MOST_ROUNDS,
+    VISIT_EVALUATIONS,
+    Plan,
+    Settings,
+    Step,
+    settings_of,
+)
+
+RUNGS = (
+    *ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP}),
+    Rung(frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP}), detail=True),
+)
+
+
+def carry_out(plan: Plan, latency_ns: int = 20_000_000, noise: float = 0.0) -> list[Step]:
+    random = np.random.default_rng(1)
+    steps = []
+    while (step := plan.next()) is not None:
+        steps.append(step)
+        drawn = random.normal(latency_ns, noise * latency_ns, step.evaluations)
+        latencies = [int(value) for value in drawn]
+        plan.record(step, latencies, spent_ns=latency_ns * (step.evaluations + step.settle))
+        assert len(steps) < 20_000
+    return steps
+
+
+def test_the_bare_rung_comes_first_and_last() -> None:
+    steps = [step for step in carry_out(Plan(RUNGS, Settings(), repeatable=True)) if step.counts]
+    assert steps[0].rung.name == steps[-1].rung.name == "bare"
+
+
+def test_every_round_visits_every_rung_once_in_an_order_of_its_own() -> None:
+    steps = [step for step in carry_out(Plan(RUNGS, Settings(), repeatable=True)) if step.counts]
+    rounds = [[s.rung.name for s in steps if s.round == n] for n in range(4)]
+    assert all(sorted(names) == ["bare", "layer", "op", "pipeline"] for names in rounds)
+    assert len({tuple(names) for names in rounds}) > 2
+
+
+def test_a_quiet_machine_needs_the_fewest_rounds() -> None:
+    plan = Plan(RUNGS, Settings(), repeatable=True)
+    carry_out(plan)
+    assert len(plan.latencies[RUNGS[1]]) == FEWEST_ROUNDS
+
+
+def test_a_noisy_machine_is_measured_longer_until_it_is_precise() -> None:
+    plan = Plan(RUNGS, Settings(budget_s=1000), repeatable=True)
+    carry_out(plan, noise=0.05)
+    assert len(plan.latencies[RUNGS[1]]) > 2 * FEWEST_ROUNDS
+
+
+def test_the_budget_ends_it() -> None:
+    plan = Plan(RUNGS, Settings(budget_s=0.5), repeatable=True)
+    steps = carry_out(plan, noise=0.5)
+    assert plan.spent_ns < 2e9
+    assert {step.rung.name for step in steps} >= {"bare", "pipeline", "layer", "op", "detail"}
+
+
+def test_runs_asks_for_a_number_of_evaluations_on_every_rung() -> None:
+    plan = Plan(RUNGS, Settings(runs=7), repeatable=False)
+    counted = Counter(step.rung.name for step in carry_out(plan, noise=0.5) if step.counts)
+    assert (counted["pipeline"], counted["layer"], counted["op"]) == (7, 7, 7)
+    assert counted["detail"] == 1
+
+
+DEVICE = ladder({Kind.PIPELINE, Kind.LAUNCH, Kind.KERNEL})
+
+
+@pytest.mark.parametrize(
+    ("rungs", "names"),
+    [
+        (DEVICE, ["kernel"] * 3 + ["bare", "pipeline"]),
+        ((DEVICE[0], DEVICE[-1]), ["kernel"] * 3 + ["bare"]),
+        ((DEVICE[0], Rung(DEVICE[-1].kinds, detail=True)), ["detail"] * 3 + ["bare"]),
+        ((*DEVICE, Rung(DEVICE[-1].kinds, detail=True)), ["kernel"] * 3 + ["bare", "pipeline"]),
+        (DEVICE[:2], ["bare"] * 3 + ["pipeline"]),
+    ],
+)
+def test_on_a_device_what_captures_graphs_is_recorded(
+    rungs: tuple[Rung, ...], names: list[str]
+) -> None:
+    steps = carry_out(Plan(rungs, Settings(), repeatable=True))
+    assert [step.rung.name for step in steps if not step.counts] == names
+
+
+def test_a_program_that_cannot_be_repeated_is_warmed_up_once() -> None:
+    steps = carry_out(Plan(DEVICE, Settings(), repeatable=False))
+    assert [step.rung.name for step in steps][:3] == ["kernel", "bare", "pipeline"]
+
+
+def test_a_quick_model_is_evaluated_many_times_a_visit_after_settling() -> None:
+    steps = carry_out(Plan(RUNGS, Settings(), repeatable=True), latency_ns=100_000)
+    late = [step for step in steps if step.round > 0 and not step.rung.detail]
+    assert all(step.settle >= 1 for step in late)
+    assert max(step.evaluations for step in late) == VISIT_EVALUATIONS
+
+
+def test_warming_up_tells_how_large_the_first_visits_are() -> None:
+    steps = carry_out(Plan(RUNGS, Settings(), repeatable=True), latency_ns=100_000)
+    first = next(step for step in steps if step.counts)
+    assert (first.evaluations, first.settle) == (VISIT_EVALUATIONS, 30)
+
+
+def test_a_program_that_cannot_be_repeated_is_asked_for_one_evaluation_at_a_time() -> None:
+    steps = carry_out(Plan(RUNGS, Settings(), repeatable=False), latency_ns=1000)
+    assert {(step.evaluations, step.settle) for step in steps} == {(1, 0)}
+    assert [step.rung.name for step in steps[:5]] == ["op", "bare", "pipeline", "layer", "op"]
+
+
+def test_what_was_done_without_being_asked_for_does_not_confuse_it() -> None:
+    plan = Plan(RUNGS, Settings(runs=1), repeatable=False)
+    plan.record(Step(RUNGS[2], round=5), [1], spent_ns=1)
+    first = plan.next()
+    assert first is not None
+    assert first.rung == RUNGS[3]
+
+
+def test_the_fraction_grows_to_one() -> None:
+    plan = Plan(RUNGS, Settings(runs=5), repeatable=False)
+    seen = [plan.fraction]
+    while (step := plan.next()) is not None:
+        plan.record(step, [100], spent_ns=100)
+        seen.append(plan.fraction)
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+
+
+def test_a_model_that_takes_seconds_is_called_no_more_often_than_needed() -> None:
+    steps = carry_out(Plan(RUNGS, Settings(budget_s=1), repeatable=True), latency_ns=2_000_000_000)
+    bare = [step for step in steps if step.rung.name == "bare"]
+    assert [step.evaluations for step in bare] == [1, 1, 1]  # to warm up, first and last
+    assert sum(step.evaluations + step.settle for step in steps) == 3 + 2 * len(RUNGS[1:-1]) + 1
+
+
+def test_an_endlessly_noisy_model_is_not_measured_longer_than_it_can_be_interpreted() -> None:
+    plan = Plan(RUNGS, Settings(budget_s=1e6), repeatable=True)
+    carry_out(plan, latency_ns=1_000, noise=0.9)
+    assert len(plan.latencies[RUNGS[1]]) <= VISIT_EVALUATIONS * MOST_ROUNDS
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("runs", 0), ("runs", 2.5), ("runs", "3"), ("runs", -3), ("budget", 0), ("budget", -1.0)],
+)
+def test_numbers_out_of_range_are_refused(argument: str, value: float) -> None:
+    with pytest.raises(ValueError, match=argument):
+        settings_of(2, **{argument: value})  # type: ignore[arg-type]
+
+
+def test_settings_survive_json() -> None:
+    settings = settings_of(("model", "framework"), runs=3, budget=1.5)
+    assert Settings.from_json(json.loads(json.dumps(settings.to_json()))) == settings

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from xsp.errors import UnknownTargetError
+from xsp.target import script
+
+Write = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(text: str) -> str:
+        path = tmp_path / "program.py"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def main_program_is_restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    monkeypatch.undo()
+
+
+def test_a_script_finds_what_it_would_find_alone(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("VALUE = 42\n")
+    path = write(
+        "import sys, inspect, __main__\n"
+        "from neighbour import VALUE\n"
+        "class Here: pass\n"
+        "facts = (__name__, __file__, sys.argv, __main__.VALUE, Here.__module__, __spec__, "
+        "__package__, sys.path[0], inspect.getsource(Here))\n"
+    )
+    ending = script.execute(path, ["--epochs", "3", "--", "-x"])
+    sys.modules.pop("neighbour")
+    assert ending == script.Ending(0)
+    main, argv = "__main__", [path, "--epochs", "3", "--", "-x"]
+    expected = (main, path, argv, 42, main, None, None, str(tmp_path), "class Here: pass\n")
+    assert sys.modules["__main__"].facts == expected
+
+
+def test_a_relative_path_is_made_absolute_but_not_in_the_arguments(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write("import sys\nfacts = (__file__, sys.argv[0], sys.path[0])\n")
+    monkeypatch.chdir(tmp_path)
+    script.execute("program.py", [])
+    expected = (path, "program.py", str(tmp_path))
+    assert sys.modules["__main__"].facts == expected
+
+
+def test_main_has_the_same_globals_as_alone(write: Write) -> None:
+    path = write("names = sorted(globals())\nprint(*names)\n")
+    alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
+    script.execute(path, [])
+    names = set(sys.modules["__main__"].names)
+    assert names == set(alone.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("pass", 0, ""),
+        ("sys.exit()", 0, ""),
+        ("sys.exit(7)", 7, ""),
+        ("sys.exit('no data')", 1, "no data\n"),
+        ("raise SystemExit(True)", 1, ""),
+    ],
+)
+def test_the_exit_code_is_the_scripts_own(
+    write: Write, capsys: pytest.CaptureFixture[str], line: str, code: int, said: str
+) -> None:
+    assert script.execute(write(f"import sys\n{line}\n"), []) == script.Ending(code)
+    assert capsys.readouterr() == ("", said)
+
+
+def test_an_exception_is_shown_as_alone(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("def inner():\n    raise KeyError('x')\n\ninner()\n")
+    alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    ending = script.execute(path, [])
+    assert ending.code == 1
+    assert isinstance(ending.error, KeyError)
+    assert capsys.readouterr().err == alone.stderr
+    with pytest.raises(KeyError, match="x"):
+        ending.reraise()
+
+
+def test_a_syntax_error_is_shown_as_alone(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write("x = (\n")
+    alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    assert script.execute(path, []).code == 1
+    assert capsys.readouterr().err == alone.stderr
+
+
+def test_the_scripts_own_excepthook_is_asked(
+    write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hook(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        sys.stderr.write(f"mine: {error}")
+
+    monkeypatch.setattr(sys, "excepthook", hook)
+    script.execute(write("raise ValueError('seen')\n"), [])
+    assert capsys.readouterr().err == "mine: seen"
+
+
+def test_an_interrupt_has_the_exit_code_of_one(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ending = script.execute(write("raise KeyboardInterrupt\n"), [])
+    assert ending.code == 130
+    assert isinstance(ending.error, KeyboardInterrupt)
+
+
+def test_the_scripts_threads_are_waited_for(write: Write) -> None:
+    path = write(
+        "import threading, time\n"
+        "done = []\n"
+        "def work():\n    time.sleep(0.2)\n    done.append(1)\n"
+        "threading.Thread(target=work).start()\n"
+    )
+    before = threading.active_count()
+    script.execute(path, [])
+    assert sys.modules["__main__"].done == [1]
+    assert threading.active_count() == before
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_that_the_script_forks_is_told_apart(write: Write, tmp_path: Path) -> None:
+    path = write(
+        "import os\nchild = os.fork()\n"
+        "if child:\n    os.waitpid(child, 0)\nelse:\n    raise SystemExit(5)\n"
+    )
+    process = os.getpid()
+    ending = script.execute(path, [])
+    if os.getpid() != process:
+        (tmp_path / "child").write_text(f"{ending.code} {ending.forked}")
+        os._exit(0)
+    assert not ending.forked
+    assert (tmp_path / "child").read_text() == "5 True"
+
+
+def test_a_script_that_is_not_there_is_named_with_its_neighbours(
+    write: Write, tmp_path: Path
+) -> None:
+    write("")
+    with pytest.raises(UnknownTargetError, match=r"No such file.*did you mean program\.py\?"):
+        script.execute(str(tmp_path / "programm.py"), [])
+
+
+def test_only_the_users_frames_stay_in_a_traceback(write: Write) -> None:
+    ending = script.execute(write("1 / 0\n"), [])
+    assert ending.error is not None
+    frames = ending.error.__traceback__
+    assert frames is not None
+    assert frames.tb_frame.f_code.co_filename.endswith("program.py")
+    assert frames.tb_next is None
+    assert script.without_own_frames(None) is None
+
+
+def test_endless_recursion_is_shown_as_what_it_is(
+    write: Write, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ending = script.execute(write("def deeper():\n    deeper()\ndeeper()\n"), [])
+    shown = capfd.readouterr().err
+    assert (ending.code, type(ending.error)) == (1, RecursionError)
+    assert shown.count("RecursionError") == 1
+    assert "script.py" not in shown

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from xsp.errors import MeasurementError, UnknownTargetError
+from xsp.target import source
+from xsp.target.spec import Spec, resolve
+
+torch = pytest.importorskip("torch", reason="needs torch")
+transformers = pytest.importorskip("transformers", reason="needs transformers")
+pytest.importorskip("torchvision", reason="needs torchvision")
+pytest.importorskip("timm", reason="needs timm")
+
+
+@pytest.mark.parametrize(
+    ("target", "shapes"),
+    [
+        ("torchvision:resnet18", [(2, 3, 224, 224)]),
+        ("timm:resnet10t", [(2, 3, 176, 176)]),
+        ("transformers:electra", [(2, 128)]),
+        ("transformers:mobilenet_v2", [(2, 3, 224, 224)]),
+    ],
+)
+def test_a_model_is_called_in_inference_mode(target: str, shapes: list[tuple[int, ...]]) -> None:
+    subject = resolve(Spec(target, batch=2))
+    assert [tuple(tensor.shape) for tensor in subject.args] == shapes
+    assert subject.kind == "model"
+    assert not subject.function.training  # type: ignore[attr-defined]
+    with subject.mode():
+        assert torch.is_inference_mode_enabled()
+        assert subject.function(*subject.args) is not None
+
+
+def test_weights_are_the_same_each_time() -> None:
+    first, second = (
+        next(resolve(Spec("torchvision:squeezenet1_1")).function.parameters())  # type: ignore[attr-defined]
+        for _ in range(2)
+    )
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("inception_v3", [(1, 3, 299, 299)]),
+        ("raft_small", [(1, 3, 368, 496), (1, 3, 368, 496)]),
+        ("r3d_18", [(1, 3, 16, 112, 112)]),
+        ("lraspp_mobilenet_v3_large", [(1, 3, 520, 520)]),
+    ],
+)
+def test_inputs_suit_the_task(name: str, shapes: list[tuple[int, ...]]) -> None:
+    with torch.device("meta"):
+        built = source.build("torchvision", name, batch=1)
+    assert [tuple(tensor.shape) for tensor in built.inputs] == shapes
+
+
+def test_a_detector_gets_a_list_of_images() -> None:
+    with torch.device("meta"):
+        built = source.build("torchvision", "ssdlite320_mobilenet_v3_large", batch=3)
+    (images,) = built.to("meta").inputs
+    assert [tuple(image.shape) for image in images] == [(3, 480, 640)] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("t5", [(2, 128), None, (2, 16)]),
+        ("whisper", [(2, 80, 3000), None, (2, 16)]),
+        ("clip", [(2, 77), (2, 3, 224, 224)]),
+        ("wav2vec2", [(2, 16000)]),
+        ("audio-spectrogram-transformer", [(2, 1024, 128)]),
+        ("videomae", [(2, 16, 3, 224, 224)]),
+    ],
+)
+def test_a_transformer_gets_what_its_forward_takes(
+    name: str, shapes: list[tuple[int, ...] | None]
+) -> None:
+    config = transformers.AutoConfig.for_model(name)
+    with torch.device("meta"):
+        model = transformers.AutoModel.from_config(config)
+    inputs = source._transformers_inputs(model, config, 2)
+    assert [None if each is None else tuple(each.shape) for each in inputs] == shapes
+
+
+def test_a_class_and_an_auto_class_are_names_too() -> None:
+    made = [
+        type(resolve(Spec(f"transformers:{name}")).function).__name__
+        for name in ("ElectraForMaskedLM", "AutoModelForSequenceClassification:electra")
+    ]
+    assert made == ["ElectraForMaskedLM", "ElectraForSequenceClassification"]
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("torchvision:resnet5", r"torchvision .* has no model 'resnet5'; did you mean resnet"),
+        ("timm:resnett18", r"timm .* has no model 'resnett18'; did you mean resnet18"),
+        ("transformers:bertt", r"transformers .* has no model 'bertt'; did you mean bert"),
+        ("transformers:BertForMask", r"not a model there; did you mean BertForMaskedLM"),
+        ("transformers:AutoModel", r"an Auto class needs a type: transformers:AutoModel:bert"),
+        ("transformers:AutoModelForCausalLM:vit", r"no AutoModelForCausalLM for .*'vit'"),
+        ("transformers:AutoModul:bert", r"not an Auto class there; did you mean AutoModel"),
+    ],
+)
+def test_an_unknown_model_is_answered_with_close_names(target: str, said: str) -> None:
+    with pytest.raises(UnknownTargetError, match=said):
+        resolve(Spec(target))
+
+
+def test_a_model_larger_than_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = SimpleNamespace(available=1e6)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    with pytest.raises(MeasurementError, match=r"0\.1 GB of weights, and 0\.0 GB of memory"):
+        resolve(Spec("transformers:electra"))
+
+
+def test_an_unknown_device_is_wrong_usage_and_an_absent_one_cannot_be_measured() -> None:
+    with pytest.raises(UnknownTargetError, match="there is no device 'tpu9'"):
+        resolve(Spec("torchvision:resnet18", device="tpu9"))
+    if not torch.cuda.is_available():
+        with pytest.raises(MeasurementError, match="finds no CUDA GPU here"):
+            resolve(Spec("torchvision:resnet18", device="cuda"))
+
+
+def test_a_training_step_changes_the_weights() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+    before = model[0].weight.detach().clone()
+    model[0].weight.data.mul_(1e3)
+    step = source.training_step(source.Built(model, (torch.rand(8, 4),)))
+    scaled = model[0].weight.detach().clone()
+    step()
+    assert model.training
+    assert model[0].weight.grad is not None
+    assert not torch.equal(before, scaled)
+    assert step.__name__ == "Sequential training step"
+
+
+def test_every_kind_of_output_makes_a_loss() -> None:
+    class Model(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Any) -> dict[str, Any]:
+            return {"a": x * self.weight, "b": [self.weight.sum(), None], "c": ("text",)}
+
+    model = Model()
+    source.training_step(source.Built(model, (torch.rand(2, 3),)))()
+    assert model.weight.grad is not None
+    assert float(model.weight.grad.abs().sum()) > 0
+
+
+def test_a_model_without_parameters_or_loss_cannot_be_trained() -> None:
+    with pytest.raises(UnknownTargetError, match="ReLU has no parameters to train"):
+        source.training_step(source.Built(torch.nn.ReLU(), ()))
+
+    class Silent(torch.nn.Linear):  # type: ignore[name-defined,misc]
+        def forward(self, x: Any) -> Any:
+            return super().forward(x).detach()
+
+    step = source.training_step(source.Built(Silent(2, 2), (torch.rand(1, 2),)))
+    with pytest.raises(MeasurementError, match="returned nothing that a loss"):
+        step()

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsp.errors import MeasurementError, UnknownTargetError
+from xsp.target.source import require, suggest
+from xsp.target.spec import Spec, resolve
+
+Write = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(text: str) -> str:
+        path = tmp_path / "predicting.py"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture(autouse=True)
+def imports_are_restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("predicting", None)
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "name"),
+    [
+        ("torchvision:resnet50", "model", "resnet50"),
+        ("timm:resnet18.a1_in1k", "model", "resnet18.a1_in1k"),
+        ("transformers:AutoModelForCausalLM:gpt2", "model", "gpt2"),
+        ("some/where/predict.py:run", "function", "run"),
+        ("C:/predict.py:Model.run", "function", "Model.run"),
+        ("train.py", "script", "train"),
+    ],
+)
+def test_a_target_is_known_by_its_form(target: str, kind: str, name: str) -> None:
+    spec = Spec(target)
+    assert (spec.kind, spec.name) == (kind, name)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("torchvison:resnet50", "did you mean torchvision"),
+        ("resnet50", "a target is torchvision:NAME.* as in torchvision:resnet50"),
+        ("torchvision:", "is no target"),
+        ("gpu:resnet50", "is no target"),
+    ],
+)
+def test_what_is_no_target_is_told_what_is_one(target: str, said: str) -> None:
+    with pytest.raises(UnknownTargetError, match=said):
+        _ = Spec(target).kind
+
+
+@given(
+    st.builds(
+        Spec,
+        st.text(),
+        st.lists(st.text()).map(tuple),
+        st.none() | st.integers(1),
+        st.none() | st.text(),
+        st.booleans(),
+    )
+)
+def test_a_specification_survives_json(spec: Spec) -> None:
+    assert Spec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_a_function_is_found_and_called_without_arguments(write: Write) -> None:
+    subject = resolve(Spec(write("def run():\n    return 'ran'\n") + ":run"))
+    assert subject.function(*subject.args) == "ran"
+    assert (subject.name, subject.kind) == ("run", "function")
+
+
+def test_a_method_of_an_object_is_a_function_too(write: Write) -> None:
+    text = "class M:\n    def run(self):\n        return 3\nm = M()\n"
+    assert resolve(Spec(write(text) + ":m.run")).function() == 3
+
+
+def test_a_file_can_import_its_neighbours_and_pickle_its_classes(
+    write: Write, tmp_path: Path
+) -> None:
+    (tmp_path / "xsp_test_neighbour.py").write_text("VALUE = 5\n")
+    text = "import pickle\nfrom xsp_test_neighbour import VALUE\nclass C: pass\ndef run():\n"
+    text += "    return VALUE, type(pickle.loads(pickle.dumps(C()))) is C\n"
+    assert resolve(Spec(write(text) + ":run")).function() == (5, True)
+    sys.modules.pop("xsp_test_neighbour")
+
+
+def test_a_file_named_like_a_loaded_module_does_not_replace_it(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("def run():\n    return __name__\n")
+    name = resolve(Spec(f"{tmp_path}/json.py:run")).function()
+    assert sys.modules["json"] is json
+    sys.modules.pop(name)
+
+
+def test_batch_and_device_are_passed_to_a_function_that_has_them(write: Write) -> None:
+    path = write("def run(batch=1, device='cpu'):\n    return batch, device\n")
+    assert resolve(Spec(f"{path}:run")).function() == (1, "cpu")
+    assert resolve(Spec(f"{path}:run", batch=8, device="cuda")).function() == (8, "cuda")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "options", "said"),
+    [
+        ("def run(): ...", "rn", {}, r"has no function 'rn'; did you mean run\?"),
+        ("run = 3", "run", {}, "run in .* is a int, and cannot be called"),
+        ("def run(x): ...", "run", {}, "cannot be called: missing .* 'x'.*wrap it in a function"),
+        ("async def run(): ...", "run", {}, "coroutine function run"),
+        ("def run(): ...", "run", {"batch": 4}, "cannot be called with --batch"),
+        ("def run(): ...", "run", {"train": True}, "--train makes a training step of a model"),
+    ],
+)
+def test_a_function_that_cannot_be_called_so_is_refused(
+    write: Write, text: str, name: str, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UnknownTargetError, match=said):
+        resolve(Spec(f"{write(text)}:{name}", **options))
+
+
+def test_a_file_that_is_not_there_is_named_with_its_neighbours(
+    write: Write, tmp_path: Path
+) -> None:
+    write("")
+    with pytest.raises(UnknownTargetError, match=r"no file .*did you mean predicting\.py\?"):
+        resolve(Spec(f"{tmp_path}/predictin.py:run"))
+
+
+def test_an_exception_while_a_file_is_loaded_arrives_unchanged(write: Write) -> None:
+    with pytest.raises(ZeroDivisionError):
+        resolve(Spec(write("1 / 0") + ":run"))
+
+
+def test_a_script_is_not_resolved() -> None:
+    with pytest.raises(UnknownTargetError, match="is a script"):
+        resolve(Spec("train.py"))
+
+
+def test_a_missing_library_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(
+        MeasurementError, match=r"timm:x needs timm.*pip install 'xsp\[torch,zoo\]'"
+    ):
+        require("timm", "timm:x")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MeasurementError, match=r"pip install 'xsp\[torch\]'"):
+        require("torch", "timm:x")
+
+
+def test_a_library_that_is_damaged_is_not_called_missing(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "xsp_test_damaged.py").write_text("import xsp_test_not_there\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="xsp_test_not_there"):
+        require("xsp_test_damaged", "x")
+
+
+def test_suggestions_ignore_case_and_keep_the_spelling() -> None:
+    assert suggest("bertmodel", ["BertModel", "Zebra"]) == "; did you mean BertModel?"
+    assert suggest("qqq", ["BertModel"]) == ""

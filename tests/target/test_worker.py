@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from xsp.measurement.collection import Collected
+from xsp.measurement.interpretation import Interpretation
+from xsp.session import registry
+from xsp.session.plan import settings_of
+from xsp.target import worker
+from xsp.target.spec import Spec
+from xsp.testing import FakeClock, FakeProvider
+
+GO, STOP = b"g", b"s"
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Spec:
+    (tmp_path / "job.py").write_text("def work():\n    return sum(range(20_000))\n")
+    return Spec(f"{tmp_path}/job.py:work")
+
+
+def process(
+    tmp_path: Path,
+    spec: Spec,
+    rung: str | None,
+    turns: bytes,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[int, list[float]]:
+    """Run the process's part in this one, with turns given beforehand and a fake provider."""
+    listen, speak = os.pipe()
+    wait, ask = os.pipe()
+    os.write(ask, turns)
+    os.close(ask)
+    settings = settings_of(2, runs=3, budget=1.0)
+    job = worker.Job(spec, settings, rung, environment)
+    job.save(tmp_path / "job.json", speak, wait)
+    with registry.only(FakeProvider(FakeClock())), os.fdopen(listen) as said:
+        code = worker.main(str(tmp_path / "job.json"), str(tmp_path))
+        os.close(speak)
+        os.close(wait)
+        return code, [float(line) for line in said]
+
+
+def test_it_saves_what_it_collected(tmp_path: Path, spec: Spec) -> None:
+    code, told = process(tmp_path, spec, "layer", GO * 1000)
+    assert code == 0
+    names = {run.rung.name for run in Collected.load(tmp_path / "runs").runs}
+    assert names == {"bare", "layer"}
+    assert told[0] == 0.0
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+
+
+def test_without_a_rung_it_climbs_the_whole_ladder(tmp_path: Path, spec: Spec) -> None:
+    assert process(tmp_path, spec, None, GO * 1000)[0] == 0
+    names = {run.rung.name for run in Collected.load(tmp_path / "runs").runs}
+    assert names == {"bare", "pipeline", "layer", "detail"}
+
+
+@pytest.mark.parametrize("serial", [False, True])
+def test_time_tells_what_caused_a_kernel_only_in_a_job_that_has_the_host_wait(
+    tmp_path: Path, spec: Spec, monkeypatch: pytest.MonkeyPatch, serial: bool
+) -> None:
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")  # the user's own is not ours
+    asked: list[bool] = []
+
+    def interpret(*visits: object, serial: bool = False) -> Interpretation:
+        asked.append(serial)
+        return Interpretation((), (), ())
+
+    monkeypatch.setattr("xsp.measurement.callable.interpret", interpret)
+    environment = worker.SERIALISED if serial else {}
+    process(tmp_path, spec, None, GO * 1000, environment)
+    assert asked == [serial]
+
+
+@pytest.mark.parametrize("ending", [STOP, b""])
+def test_told_to_stop_or_left_alone_it_saves_what_there_is(
+    tmp_path: Path, spec: Spec, ending: bytes
+) -> None:
+    code, told = process(tmp_path, spec, "layer", GO * 7 + ending)
+    assert code == 0
+    assert 0 < told[-1] < 1
+    assert 0 < len(Collected.load(tmp_path / "runs").runs) < 6
+
+
+def test_stopped_before_its_first_turn_it_has_no_runs(tmp_path: Path, spec: Spec) -> None:
+    assert process(tmp_path, spec, "layer", STOP) == (0, [0.0])
+    assert Collected.load(tmp_path / "runs").runs == ()
+
+
+def test_it_says_why_it_cannot(tmp_path: Path) -> None:
+    code, _ = process(tmp_path, Spec("torchvision:resnet18", device="cuda:nine"), "layer", GO)
+    failure = json.loads((tmp_path / "failure.json").read_text())
+    assert code == 1
+    assert (failure["cause"], failure["early"]) == ("usage", True)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(3, "ended with exit code 3"), (-11, "was ended by SIGSEGV"), (-63, "was ended by signal 63")],
+)
+def test_how_a_process_ended_is_said_in_words(code: int, said: str) -> None:
+    assert worker._ended(code) == said

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from xsp.level import Kind
+from xsp.trace.attribute import ATTRIBUTES, EXPORTED, SCHEMA_URL, Attribute, attribute
+from xsp.trace.document import SPAN_SCHEMA
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def table(heading: str, page: str = "trace.md") -> list[list[str]]:
+    """Return the cells of the table under a heading of a page, without its head."""
+    section = (DOCS / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def kinds(known: Attribute) -> str:
+    if known.kinds == tuple(Kind):
+        return "all"
+    return ", ".join(kind.value for kind in known.kinds)
+
+
+def test_documented_attributes_are_those_of_the_code() -> None:
+    assert table("Attributes") == [
+        [f"`{known.name}`", kinds(known), f"`{known.type}`", known.unit, known.meaning]
+        for known in ATTRIBUTES
+    ]
+
+
+def test_documented_columns_are_those_of_a_trace_in_order() -> None:
+    expected = [(f"`{name}`", f"`{dtype}`") for name, dtype in SPAN_SCHEMA.items()]
+    assert [(row[0], row[1]) for row in table("Columns")] == [
+        *expected,
+        ("`attributes`", "`Struct`"),
+    ]
+
+
+def test_every_column_has_a_meaning_and_times_have_their_unit() -> None:
+    for name, _, unit, meaning in table("Columns"):
+        assert meaning.endswith(".")
+        assert unit == ("ns" if name.endswith("_ns`") else "")
+
+
+@pytest.mark.parametrize("known", ATTRIBUTES, ids=lambda known: known.name)
+def test_attribute_is_well_described(known: Attribute) -> None:
+    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", known.name)
+    assert known.kinds
+    assert known.meaning.endswith(".")
+    assert isinstance(eval(known.type, vars(pl) | {"__builtins__": {}}), (pl.DataType, type))
+
+
+@pytest.mark.parametrize("known", ATTRIBUTES, ids=lambda known: known.name)
+def test_unit_is_the_one_that_the_name_ends_with(known: Attribute) -> None:
+    for unit in ("ns", "bytes"):
+        assert known.name.endswith(f"_{unit}") == (known.unit == unit)
+
+
+def test_names_are_unique() -> None:
+    assert len({known.name for known in ATTRIBUTES}) == len(ATTRIBUTES)
+
+
+def test_attribute_is_found_by_name_and_the_users_own_is_not() -> None:
+    found = attribute("module_class")
+    assert found is not None
+    assert found.kinds == (Kind.LAYER,)
+    assert attribute("batch") is None
+
+
+def test_documented_exported_attributes_are_those_of_the_code() -> None:
+    assert table("Of every span", "attributes.md") == [
+        [f"`{one.name}`", f"`{one.type}`", one.unit, one.meaning] for one in EXPORTED
+    ]
+    assert table("By kind of span", "attributes.md") == [
+        [f"`{known.exported}`", kinds(known), f"`{known.type}`", known.unit, known.meaning]
+        for known in ATTRIBUTES
+    ]
+
+
+def test_exported_names_are_unique_and_of_a_known_namespace() -> None:
+    names = [one.name for one in EXPORTED] + [known.exported for known in ATTRIBUTES]
+    assert len(set(names)) == len(names)
+    standard = {"thread.id", "error.type", "code.function.name"}
+    assert {name for name in names if not name.startswith("xsp.")} == standard
+
+
+def test_schema_url_names_a_schema_file() -> None:
+    version = SCHEMA_URL.rpartition("/")[2]
+    assert f"schema_url: {SCHEMA_URL}\n" in (DOCS / "schema" / version).read_text()

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from samples import Node, frame, layer, op, pipeline
+
+from xsp.trace.call_coverage import coverage, unexplained
+from xsp.trace.heading import headline
+
+
+def call(name: str, own_ns: int, *children: Node) -> Node:
+    return Node("call", name, own_ns, list(children))
+
+
+TREE = pipeline(
+    "predict",
+    layer(
+        "fc",
+        "Linear",
+        op("aten::linear", op("aten::addmm", call("SGEMM", 800), own_ns=200), own_ns=0),
+    ),
+    layer("act", "ReLU", op("aten::relu", own_ns=600)),
+)
+
+
+def test_share_of_the_operators_time_is_that_of_the_outermost_ones() -> None:
+    found = coverage(frame(TREE))
+    assert found is not None
+    assert found.explained_pct == pytest.approx(50)
+    assert found.under_operator_pct == 100
+
+
+def test_calls_within_calls_count_once() -> None:
+    nested = pipeline("predict", op("aten::lstm", call("rnn", 300, call("SGEMM", 700)), own_ns=0))
+    found = coverage(frame(nested))
+    assert found is not None
+    assert found.explained_pct == 100
+
+
+def test_call_outside_of_every_operator_explains_none() -> None:
+    astray = pipeline("predict", op("aten::mm", call("SGEMM", 300), own_ns=300), call("DDOT", 100))
+    found = coverage(frame(astray))
+    assert found is not None
+    assert found.under_operator_pct == pytest.approx(75)
+    assert found.explained_pct == pytest.approx(50)
+    said = headline(frame(astray), {})
+    assert "library calls: 50 % of the operators' time (most of the rest: mm 50.0 %)" in said
+    assert "25.0 % of theirs lies under no operator" in said
+
+
+@pytest.mark.parametrize(
+    "root", [pipeline("predict"), pipeline("predict", op("aten::add")), call("SGEMM", 5)]
+)
+def test_without_calls_or_operators_nothing_is_claimed(root: Node) -> None:
+    assert coverage(frame(root)) is None
+    assert "library calls:" not in headline(frame(root), {})
+
+
+def test_a_share_that_cannot_be_is_not_claimed() -> None:
+    noisy = pipeline("predict", op("aten::mm", call("SGEMM", 300), own_ns=0))
+    spans = frame(noisy).with_columns(
+        latency_ns=pl.when(pl.col("kind") == "op").then(100.0).otherwise("latency_ns")
+    )
+    said = headline(spans, {})
+    assert "library calls: longer than the operators around them" in said
+    assert "300 %" not in said
+
+
+def test_what_is_left_is_listed_by_operator() -> None:
+    found = unexplained(frame(TREE))
+    assert found.select("name", "count", "own_ns", "call_ns", "rest_ns").rows() == [
+        ("aten::relu", 1, 600, 0, 600),
+        ("aten::addmm", 1, 1_000, 800, 200),
+        ("aten::linear", 1, 0, 0, 0),
+    ]
+    assert found["explained_pct"].to_list() == [0, 80, None]
+    assert found["own_ns"].sum() == 1_600
+
+
+def test_unknown_latencies_are_not_guessed() -> None:
+    spans = frame(TREE).with_columns(latency_ns=pl.lit(None, pl.Float64))
+    assert coverage(spans) is None
+    assert unexplained(spans)["own_ns"].sum() == 0

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+import pytest
+import samples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xsp.trace.outline import Outline, Row, outline
+
+SAMPLES = [samples.resnet(), samples.transformer(), samples.wide(3_000), samples.hostile()]
+
+
+def families(drawn: Outline) -> Iterator[tuple[Row, list[Row]]]:
+    """Yield every row that has rows below it, with those right below it."""
+    for place, row in enumerate(drawn.rows):
+        if row.parent:
+            below = []
+            for other in drawn.rows[place + 1 :]:
+                if other.depth <= row.depth:
+                    break
+                if other.depth == row.depth + 1:
+                    below.append(other)
+            yield row, below
+
+
+@pytest.mark.parametrize("tree", SAMPLES)
+@pytest.mark.parametrize("rows", [10, 30, 60, 300, None])
+def test_rows_below_a_row_add_up_to_it(tree: samples.Node, rows: int | None) -> None:
+    drawn = outline(samples.frame(tree), rows=rows)
+    model = drawn.rows[0].latency_ns or 0.0
+    for row, below in families(drawn):
+        total = sum(child.latency_ns or 0.0 for child in below)
+        assert total <= (row.latency_ns or 0.0) * (1 + 1e-9)
+        # What is missing is the callers' own time, which has a row from 1 % on.
+        called = "→" in row.name or "⋯" in row.name
+        assert called or (row.latency_ns or 0.0) - total < 0.01 * model
+
+
+@pytest.mark.parametrize("tree", SAMPLES)
+@pytest.mark.parametrize("rows", [10, 60, 300])
+def test_the_last_of_each_family_is_marked(tree: samples.Node, rows: int) -> None:
+    for _, below in families(outline(samples.frame(tree), rows=rows)):
+        assert [row.last for row in below] == [False] * (len(below) - 1) + [True]
+
+
+def test_every_span_is_counted_once() -> None:
+    ops = [samples.op(f"op{i % 3}", samples.op("inner")) for i in range(30)]
+    drawn = outline(samples.frame(samples.pipeline("predict", *ops)), rows=None)
+    chained = [2 if "→" in row.name else 1 for row in drawn.rows]
+    shown = [row for row in drawn.rows if row.kind != "own"]
+    assert sum(row.count * n for row, n in zip(shown, chained, strict=False)) == drawn.spans == 61
+
+
+def test_folding_stops_where_another_sibling_stands_between() -> None:
+    names = ["a", "a", "b", "a", "a", "a"]
+    spans = samples.frame(samples.pipeline("predict", *map(samples.op, names)))
+    rows = [(row.name, row.count) for row in outline(spans).rows if row.kind == "op"]
+    assert rows == [("a", 2), ("b", 1), ("a", 3)]
+
+
+def test_folded_intervals_add_up_as_if_they_erred_together() -> None:
+    spans = samples.frame(samples.pipeline("predict", *map(samples.op, "aaaa")), margin=0.05)
+    [row] = [row for row in outline(spans).rows if row.name == "a"]
+    assert row.latency_ns == 4_000
+    assert row.margin_ns == pytest.approx(200)
+    assert row.mean_ns == 1_000
+
+
+def test_a_sum_over_unknown_latencies_is_of_what_is_known() -> None:
+    spans = samples.frame(samples.pipeline("predict", *map(samples.op, "aa")))
+    half = spans.with_columns(
+        latency_ns=pl.when(pl.col("path") != "predict/a").then(pl.col("latency_ns"))
+    )
+    [row] = [row for row in outline(half).rows if row.name == "a"]
+    assert row.latency_ns == 1_000
+
+
+def test_rest_speaks_of_what_it_holds() -> None:
+    kinds = ["op", "memcpy", "memcpy", "launch", "launch", "syscall"]
+    small = [samples.Node(kind, f"{kind}{i}", 10) for i, kind in enumerate(kinds)]
+    many = [samples.op(f"op{i}", own_ns=10**6) for i in range(57)]
+    drawn = outline(samples.frame(samples.pipeline("predict", *small, *many)))
+    [rest] = [row for row in drawn.rows if row.kind == "rest"]
+    assert rest.name.startswith("… ")
+    assert set(rest.name[2:].split(", ")) == {
+        "2 more copies",
+        "2 more launches",
+        "1 more op",
+        "1 more system call",
+    }
+
+
+@given(st.integers(0, 400), st.integers(0, 3), st.integers(1, 120))
+@settings(max_examples=40, deadline=None)
+def test_a_list_of_any_length_is_cut_to_the_rows_allowed(
+    length: int, slope: int, rows: int
+) -> None:
+    ops = [samples.op(f"op{i}", own_ns=1_000 + slope * i) for i in range(length)]
+    spans = samples.frame(samples.pipeline("predict", *ops))
+    drawn = outline(spans, rows=rows, smallest=0.0)
+    assert len(drawn.rows) <= rows + 2
+    assert len(drawn.rows) >= min(length, rows - 3)

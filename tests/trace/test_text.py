@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import polars as pl
+import pytest
+import samples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xsp.trace.document import Trace
+from xsp.trace.text import text
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def drawn(tree: samples.Node, *, width: int = 100, rows: int | None = 60) -> list[str]:
+    """Return the lines of the table alone."""
+    lines = samples.trace(tree).tree(width=width, rows=rows).splitlines()
+    rest = lines[lines.index("") + 2 :]  # below the head of the table
+    return rest[: rest.index("")] if "" in rest else rest
+
+
+def summed(spans: pl.DataFrame) -> float:
+    return float(spans.select(pl.col("latency_ns").sum()).item())
+
+
+def wide(line: str) -> int:
+    return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in line)
+
+
+def test_small_tree_looks_like_this() -> None:
+    tree = samples.pipeline(
+        "predict",
+        samples.layer(
+            "Net",
+            "Net",
+            samples.layer("fc1", "Linear", samples.op("aten::linear", own_ns=41_234)),
+            samples.layer("act", "ReLU", samples.op("aten::relu", own_ns=1_500)),
+            samples.op("aten::add", own_ns=500),
+        ),
+    )
+    assert samples.trace(tree, name="Net").tree(width=100).splitlines() == [
+        "Net  51.2 ± 0.51 µs · without overhead: model, layers, operators (30 runs)",
+        "",
+        "                               latency    share  overhead",
+        "predict                51.2 ± 0.51  µs  100.0 %   5.12 µs",
+        "├─ Net                 49.2 ± 0.49  µs   96.1 %   4.92 µs",
+        "│  ├─ fc1 Linear       43.2 ± 0.43  µs   84.4 %   4.32 µs",
+        "│  │  ├─ aten::linear  41.2 ± 0.41  µs   80.5 %   4.12 µs",
+        "│  │  └─ own time      2.00         µs    3.9 %",
+        "│  ├─ act ReLU         3.50 ± 0.035 µs    6.8 %    350 ns",
+        "│  │  ├─ aten::relu    1.50 ± 0.015 µs    2.9 %    150 ns",
+        "│  │  └─ own time      2.00         µs    3.9 %",
+        "│  ├─ aten::add         500 ± 5.0   ns    1.0 %   50.0 ns",
+        "│  └─ own time         2.00         µs    3.9 %",
+        "└─ own time            2.00         µs    3.9 %",
+    ]
+
+
+def test_first_line_says_name_latency_and_what_is_without_overhead() -> None:
+    first = str(samples.trace(samples.resnet(), name="ResNet")).splitlines()[0]
+    assert first == "ResNet  39.0 ± 0.39 ms · without overhead: model, layers, operators (30 runs)"
+
+
+def test_first_line_says_what_still_carries_overhead() -> None:
+    tree = samples.transformer()
+    for child in tree.children[0].children[1].children[:2]:
+        child.attributes["exact"] = False
+    first = " ".join(samples.trace(tree).tree(width=140).splitlines()[:2])
+    assert "without overhead: model, operators" in first
+    assert "still with overhead: 2 of 125 layers" in first
+
+
+def test_first_line_names_levels_that_are_missing() -> None:
+    levels = {"model": "measured", "library": "no provider here"}
+    lines = samples.trace(samples.wide(3), levels=levels).tree(width=120).splitlines()
+    assert lines[0].endswith("not measured: library")
+
+
+def test_nothing_is_claimed_to_be_without_overhead_that_does_not_say_so() -> None:
+    tree = samples.wide(3)
+    spans = samples.frame(tree).with_columns(attributes=pl.struct(other=pl.lit(1)))
+    assert "without overhead" not in text(spans, {})
+
+
+def test_problems_come_before_the_tree_and_keep_to_the_width() -> None:
+    problems = [{"code": "unmatched", "message": "one\nspan " + "came and went " * 30}]
+    lines = samples.trace(samples.resnet(), problems=problems).tree(width=80).splitlines()
+    assert lines[1].startswith("! unmatched: one\\nspan came")
+    assert max(map(len, lines)) <= 80
+
+
+def test_equal_blocks_are_folded_with_their_number_sum_and_mean() -> None:
+    lines = drawn(samples.transformer(12))
+    [block] = [line for line in lines if " Block " in line]
+    assert "0 … 11 Block" in block
+    assert re.search(r"12 \u00d7 +\d[\d.]* .s$", block)
+    assert sum(" attn Attention " in line for line in lines) == 1
+
+
+def test_rows_below_a_folded_block_are_sums_too() -> None:
+    trace = samples.trace(samples.transformer(12))
+    attention = summed(trace.spans.filter(pl.col("name") == "attn"))
+    [line] = [line for line in str(trace).splitlines() if " attn Attention " in line]
+    assert f"{attention / 1e6:.3g} ±" in line
+
+
+def test_block_that_differs_is_not_folded_with_the_others() -> None:
+    lines = drawn(samples.resnet())
+    assert sum("0 Bottleneck" in line for line in lines) == 4
+    assert sum("1 … 5 Bottleneck" in line for line in lines) == 1
+
+
+def test_layers_of_one_class_but_other_size_are_not_folded() -> None:
+    parts = [
+        samples.layer(str(i), "Linear", samples.op("aten::linear"), parameter_bytes=size)
+        for i, size in enumerate((400, 400, 90_000))
+    ]
+    lines = drawn(samples.pipeline("predict", *parts))
+    assert any("0 … 1 Linear" in line for line in lines)
+    assert any("2 Linear" in line for line in lines)
+
+
+def test_backward_layers_say_so_and_stay_apart_from_forward_ones() -> None:
+    parts = [samples.layer("fc", "Linear", phase=phase) for phase in ("forward", "backward")]
+    lines = drawn(samples.pipeline("step", *parts))
+    assert any("fc Linear backward" in line for line in lines)
+    assert len(lines) == 4 or any("own time" in line for line in lines)
+
+
+def test_span_that_raised_says_what() -> None:
+    failed = samples.Node("pipeline", "load", 5_000, attributes={"error": "ValueError"})
+    assert any("load raised ValueError" in line for line in drawn(samples.pipeline("all", failed)))
+
+
+def test_chain_of_operators_is_one_row() -> None:
+    lines = drawn(samples.pipeline("predict", samples.conv("conv1", 900_000)))
+    assert any("aten::conv2d ⋯ mkldnn_convolution" in line for line in lines)
+    assert not any("aten::_convolution" in line for line in lines)
+
+
+def test_chain_goes_on_past_operators_too_small_to_show() -> None:
+    work = samples.op("aten::_slow_conv", own_ns=10**9)
+    tree = samples.op("aten::conv2d", samples.op("aten::_nnpack_available"), work)
+    others = [samples.op(f"aten::other{i}", own_ns=10**7) for i in range(70)]
+    lines = drawn(samples.pipeline("predict", tree, *others))
+    assert any("aten::conv2d → _slow_conv" in line for line in lines)
+    assert not any("nnpack" in line for line in lines)
+
+
+def test_hidden_spans_are_counted_and_summed() -> None:
+    trace = samples.trace(samples.resnet())
+    shown = [line for line in str(trace).splitlines() if "… 3 more layers, 1 more op" in line]
+    assert len(shown) == 1
+    hidden = trace.spans.filter(
+        pl.col("path").str.contains(r"^predict/ResNet/(bn1|relu|avgpool|aten::flatten)$")
+    )
+    assert f"{summed(hidden) / 1e3:.3g} ±" in shown[0]
+
+
+def test_thousands_of_small_operators_are_collected_by_name() -> None:
+    lines = drawn(samples.wide(5_000))
+    assert len(lines) == 6
+    assert sum("1,250 \u00d7" in line for line in lines) == 4
+
+
+def test_tree_that_fits_is_shown_whole() -> None:
+    tree = samples.pipeline(
+        "predict", samples.op("big", own_ns=10**9), samples.op("tiny", own_ns=1), own_ns=0
+    )
+    trace = samples.trace(tree)
+    assert any("tiny" in line for line in drawn(tree))
+    assert "spans in" not in str(trace)
+
+
+@pytest.mark.parametrize("rows", [5, 20, 60, 200])
+def test_rows_are_limited(rows: int) -> None:
+    lines = drawn(samples.resnet(), rows=rows)
+    assert len(lines) <= max(rows, 16)
+    assert len(lines) > rows // 3 or rows > 100
+
+
+def test_a_cut_tree_says_so_below() -> None:
+    printed = " ".join(str(samples.trace(samples.resnet())).split())
+    assert re.search(r"728 spans in \d+ rows: repeats are folded", printed)
+
+
+@pytest.mark.parametrize("width", [72, 80, 100, 140])
+@pytest.mark.parametrize(
+    "tree", [samples.resnet(), samples.transformer(), samples.wide(3_000), samples.hostile()]
+)
+def test_no_line_is_wider_than_asked(tree: samples.Node, width: int) -> None:
+    printed = samples.trace(tree).tree(width=width)
+    assert max(map(wide, printed.splitlines())) <= width
+
+
+def test_numbers_stand_in_columns() -> None:
+    lines = drawn(samples.resnet())
+    assert len({line.index("±") for line in lines if "±" in line}) == 1
+    assert len({line.rindex("%") for line in lines}) == 1
+
+
+def test_width_is_the_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = samples.trace(samples.hostile())
+    monkeypatch.setenv("COLUMNS", "120")
+    broad = max(map(wide, str(trace).splitlines()))
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(wide, str(trace).splitlines())) <= 80 < broad <= 120
+
+
+def test_names_move_no_cursor_and_break_no_line() -> None:
+    printed = str(samples.trace(samples.hostile(), name="evil\x1b[2J\nname"))
+    assert all(c.isprintable() or c == "\n" for c in printed)
+    assert "two\\nlines\\tand a tab" in printed
+    assert "\\x1b[31mred" in printed
+    assert "(no name)" in printed
+
+
+def test_very_deep_trees_keep_their_names_readable() -> None:
+    node = samples.layer("bottom", "Leaf", own_ns=10**6)
+    for depth in range(1_200):
+        node = samples.layer(f"level{depth}", "Wrapper", node, own_ns=0)
+    lines = drawn(samples.pipeline("predict", node), rows=None)
+    assert any("bottom Leaf" in line for line in lines)
+    assert max(map(len, lines)) <= 100
+
+
+def test_missing_latencies_are_a_dash_and_no_zero() -> None:
+    spans = samples.frame(samples.wide(2))
+    nothing = [pl.lit(None, dtype=pl.Float64).alias(n) for n in spans.columns if "latency" in n]
+    lines = text(spans.with_columns(nothing), {}).splitlines()
+    assert lines[0].startswith("trace  —")
+    assert any(re.search(r"Cell +—", line) for line in lines)
+
+
+def test_one_run_has_no_interval() -> None:
+    spans = samples.frame(samples.wide(2)).with_columns(
+        latency_low_ns=pl.lit(None, dtype=pl.Float64),
+        latency_high_ns=pl.lit(None, dtype=pl.Float64),
+    )
+    assert "±" not in text(spans, {})
+
+
+def test_trace_without_spans_still_has_its_first_line() -> None:
+    empty = Trace(samples.frame(samples.wide(1)).clear(), {"name": "Nothing"})
+    assert str(empty) == "Nothing  no spans"
+
+
+def test_orphaned_ids_are_shown_under_the_root() -> None:
+    spans = samples.frame(samples.wide(2)).with_columns(
+        parent_id=pl.when(pl.col("kind") == "op").then(99).otherwise("parent_id").cast(pl.UInt64)
+    )
+    assert "aten::mul" in text(spans, {})
+
+
+def test_users_attributes_of_our_names_but_other_types_do_no_harm() -> None:
+    spans = samples.frame(samples.wide(2)).with_columns(
+        attributes=pl.struct(
+            module_class=pl.lit(3), exact=pl.lit("yes"), phase=pl.lit([1]), error=pl.lit(True)
+        )
+    )
+    assert "Cell" in text(spans, {})
+
+
+BLOCKS = st.lists(st.integers(1, 4), min_size=1, max_size=6)
+
+
+@given(BLOCKS, st.integers(1, 80))
+@settings(max_examples=40, deadline=None)
+def test_shares_of_the_roots_children_add_up_whatever_is_folded(
+    blocks: list[int], rows: int
+) -> None:
+    parts = [
+        samples.layer(str(i), "Block", *(samples.op("aten::mm", own_ns=50_000),) * size, own_ns=0)
+        for i, size in enumerate(blocks)
+    ]
+    lines = drawn(samples.pipeline("predict", *parts, own_ns=0), rows=rows)
+    shares = [
+        float(re.search(r"([\d.]+) %", line)[1])  # type: ignore[index]
+        for line in lines
+        if re.match(r"[├└]", line)
+    ]
+    if shares:
+        assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))

@@ -1,0 +1,102 @@
+"""What `xsp doctor` says: which levels this machine has, and what disturbs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from xsp.level import Level
+from xsp.session import environment, registry
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def diagnosis() -> dict[str, Any]:
+    """Return levels, providers, environment and disturbances, as what JSON can hold.
+
+    `levels` maps each label to whether a provider of it can work here.
+    """
+    listed = registry.listing()
+    usable = {line.level for line in listed if line.reason is None}
+    return {
+        "levels": {level.label: level in usable for level in Level},
+        "providers": [_provider(line) for line in listed],
+        "environment": environment.describe(),
+        "disturbances": list(environment.disturbances()),
+    }
+
+
+def render(found: dict[str, Any], console: Console) -> None:
+    """Write a diagnosis for people to a rich console."""
+    console.print(_levels(found), _machine(found["environment"]), sep="\n")
+    if not found["disturbances"]:
+        console.print("Nothing was found that disturbs measurements here.", highlight=False)
+        return
+    console.print("[bold]What disturbs measurements here[/bold]")
+    for sentence in found["disturbances"]:
+        console.print(f"! {sentence}", markup=False, highlight=False)
+
+
+def _provider(line: registry.Listed) -> dict[str, Any]:
+    remark = {"remark": line.remark} if line.remark else {}
+    return {
+        "name": line.name,
+        "level": line.level.label if line.level is not None else None,
+        "kinds": [kind.value for kind in line.kinds],
+        "unavailable": line.reason,
+        **remark,
+    }
+
+
+def _levels(found: dict[str, Any]) -> Table:
+    from rich.markup import escape  # noqa: PLC0415  # rich is slow to import
+
+    table = _table("Levels", "", "level", "provider", "sees", "here")
+    for level in Level:
+        providers = [p for p in found["providers"] if p["level"] == level.label]
+        for provider in providers:
+            kinds = ", ".join(provider["kinds"])
+            state = escape(_state(provider))
+            table.add_row(str(int(level)), level.label, provider["name"], kinds, state)
+        if not providers:
+            nothing = "no: install a package that has a provider of it (entry points xsp.levels)"
+            table.add_row(str(int(level)), level.label, "-", "-", nothing)
+    for provider in found["providers"]:
+        if provider["level"] is None:
+            reason = escape(f"broken: {provider['unavailable']}")
+            table.add_row("?", "?", provider["name"], "-", reason)
+    return table
+
+
+def _state(provider: dict[str, Any]) -> str:
+    if provider["unavailable"]:
+        return str(provider["unavailable"])
+    return f"yes: {provider['remark']}" if provider.get("remark") else "yes"
+
+
+def _machine(facts: dict[str, Any]) -> Table:
+    table = _table("Machine and versions", "", "")
+    table.show_header = False
+    cores = f"{facts['cores'] or '?'} cores, {facts['logical_cores']} logical, "
+    table.add_row("processor", f"{facts['cpu']} ({cores}{facts['usable_cores']:g} usable)")
+    table.add_row("memory", f"{facts['memory_bytes'] / 1e9:.1f} GB")
+    table.add_row("system", facts["os"])
+    for gpu in facts["gpus"] or [{"name": "none found", "driver": "", "memory": ""}]:
+        driver = f"(driver {gpu['driver']}, {gpu['memory']})" if gpu["driver"] else ""
+        table.add_row("GPU", f"{gpu['name']} {driver}".strip())
+    table.add_row("Python", f"{facts['python']} ({facts['python_implementation']})")
+    for package, version in facts["versions"].items():
+        table.add_row(package, version)
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415  # rich is slow to import
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    for column in columns:
+        # Whole words of what cannot be shortened; reasons and names may wrap.
+        table.add_column(column, overflow="fold", no_wrap=column in ("level", "provider"))
+    return table

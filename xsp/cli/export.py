@@ -1,0 +1,305 @@
+"""The commands that take a trace, or its records, elsewhere: `xsp export`, `jaeger`, `record`."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast
+from urllib.parse import urlsplit
+
+import click
+
+from xsp.cli.option import (
+    TargetCommand,
+    complete_target,
+    model_options,
+    output_option,
+    span_options,
+    target_failures,
+    timeline_option,
+    usage,
+)
+
+if TYPE_CHECKING:
+    from xsp.export import Delivery
+    from xsp.trace import Trace
+
+NOT_EXPORTED = 4
+
+_PATIENCE_S = 2.0
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+T = TypeVar("T")
+
+DESTINATION = "DESTINATION"
+
+_EXPORT_HELP = """Take the trace in FILE to Jaeger, any OTLP endpoint, or a file of another format.
+
+\b
+DESTINATION is one of
+  otlp://HOST:4317         OTLP over gRPC; otlps:// with TLS
+  otlp+http://HOST:4318    OTLP over HTTP; otlp+https:// with TLS
+  NAME.jaeger.json         for the Jaeger UI's upload, Trace Compass
+  NAME.otlp.json           OTLP in JSON
+  NAME.perfetto.json       for ui.perfetto.dev and chrome://tracing
+  NAME.parquet             the spans as a table
+Without --to it is what the OTEL_EXPORTER_OTLP_* variables say, else a
+Jaeger on this machine. Headers, certificates, compression and timeout come
+from these variables in any case.
+
+What could not be delivered is kept in a spool file, which
+xsp export --spool sends later, under the same ids.
+"""
+
+_EXPORT_EPILOG = """\b
+Examples:
+  xsp export resnet50.xsp                                   to Jaeger on this machine
+  xsp export resnet50.xsp --to otlp+http://jaeger:4318 --runs
+  xsp export resnet50.xsp --to resnet50.perfetto.json
+  xsp export gpt2.xsp --max-spans 10000
+  xsp export --spool                                        what failed before, again
+"""
+
+_JAEGER_EPILOG = """\b
+Examples:
+  xsp jaeger                            then, in another terminal:
+  xsp export resnet50.xsp
+
+\b
+Variables:
+  XSP_JAEGER                  the program, if it is not on the PATH
+  XSP_JAEGER_DATA             folder for the traces
+  XSP_JAEGER_UI_PORT          its pages; xsp export goes by it too
+  XSP_JAEGER_OTLP_GRPC_PORT, XSP_JAEGER_OTLP_HTTP_PORT
+                              where it takes traces
+"""
+
+
+_RECORD_EPILOG = """\b
+Examples:
+  xsp record torchvision:resnet50 --levels 4 --device cuda
+  xsp record transformers:bert -o bert.xsprec
+"""
+
+
+@click.command(help=_EXPORT_HELP, epilog=_EXPORT_EPILOG)
+@click.argument("file", required=False, type=_FILE)
+@click.option("--to", "destinations", multiple=True, metavar=DESTINATION, help="May be repeated.")
+@span_options
+@click.option(
+    "--runs", is_flag=True, help="Also a typical run of every rung, as a trace that spans link to."
+)
+@timeline_option
+@click.option("--spool", is_flag=True, help="Send what is spooled; with FILE, only that.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
+def export(file: Path | None, *, spool: bool, **options: Any) -> None:
+    """Take a trace elsewhere."""
+    check_options(options, options["destinations"], runs=options["runs"])
+    if spool:
+        _send_spooled(file, options)
+        return
+    if file is None:
+        raise click.UsageError("which trace? Give the FILE that xsp profile saved, or --spool")
+    from xsp.trace import load  # noqa: PLC0415
+
+    trace = load(file)
+    if options["timeline"] == "measured":
+        trace = trace.as_measured()
+    to = options["destinations"] or (None,)
+    deliver(trace, to, options, runs=options["runs"], as_json=options["as_json"])
+
+
+@click.command(epilog=_JAEGER_EPILOG)
+def jaeger() -> NoReturn:
+    """Start a Jaeger on this machine that keeps what it is sent; Ctrl-C stops it.
+
+    It is the configuration that docker-compose.yml uses, for where there is no Docker.
+    """
+    from xsp.cli import jaeger as server  # noqa: PLC0415
+
+    server.run(click.echo)
+
+
+@click.command(cls=TargetCommand, epilog=_RECORD_EPILOG)
+@click.argument("target", shell_complete=complete_target)
+@click.option("--levels", default="3", show_default=True, metavar="LEVELS", help="As for profile.")
+@model_options
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Evaluations on each rung; the records of each are kept.",
+)
+@output_option("Where to save the records.  [default: NAME.xsprec]")
+def record(target: str, **options: Any) -> None:
+    """Measure TARGET in this process, and keep the raw records of all its levels.
+
+    A recording is no trace yet: xsp.testing.replay makes one of it, on any machine, with or
+    without the devices. TARGET is what it is for xsp profile, but no script.
+    """
+    from xsp.measurement import remarks  # noqa: PLC0415
+    from xsp.session import settings_of  # noqa: PLC0415
+    from xsp.target import Spec, record_target  # noqa: PLC0415
+
+    spec = Spec(target, (), options["batch"], options["device"], train=options["train"])
+    settings = usage(lambda: settings_of(options["levels"], runs=options["runs"]))
+    if usage(lambda: spec.kind) == "script":
+        raise click.UsageError(f"{target} is a script; give path.py:function to record a part")
+    with target_failures(target):
+        recording = record_target(spec, settings)
+    saved = recording.save(options["output"] or Path(f"{spec.name}.xsprec"))
+    for sentence in remarks(saved):
+        click.echo(sentence, err=True)
+    click.echo(
+        f"saved to {saved}; make its trace with: xsp.testing.replay({str(saved)!r})", err=True
+    )
+
+
+def check_options(
+    options: dict[str, Any], destinations: Sequence[str], *, runs: bool = False
+) -> None:
+    """Verify what can be told before there is a trace.
+
+    Raises:
+        click.UsageError: Options exclude each other, there is no such destination, or it does
+            not take runs.
+    """
+    if options["full"] and options["max_spans"]:
+        raise click.UsageError("--full and --max-spans exclude each other: give one of them")
+    if destinations:
+        from xsp.export import check  # noqa: PLC0415
+
+        for destination in destinations:
+            usage(partial(check, destination, runs=runs))
+
+
+def deliver(
+    trace: Trace,
+    destinations: Sequence[str | None],
+    options: dict[str, Any],
+    *,
+    runs: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Export a trace as the options say, to each destination, and say how it went.
+
+    Raises:
+        click.UsageError: There is no such destination.
+        ExportError: Not every span arrived everywhere.
+    """
+    most: int | Literal["auto"] | None = None if options["full"] else options["max_spans"] or "auto"
+
+    def export_to(destination: str | None) -> Delivery:
+        sent = destination is None or "://" in destination
+        with _patience() if sent else nullcontext():
+            done = trace.export(destination, max_spans=most, runs=runs)
+        if done.sent < trace.spans.height and not as_json:
+            cut = f"{done.sent:,} spans stand for the trace's {trace.spans.height:,}"
+            click.echo(f"{cut}; --full takes all of them to {done.destination}", err=True)
+        return done
+
+    _each(export_to, destinations, as_json=as_json)
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Say that it is still being tried, if the block takes long."""
+    note = "still sending: it is tried until OTEL_EXPORTER_OTLP_TIMEOUT, by default 10 s a request"
+    timer = threading.Timer(_PATIENCE_S, click.echo, [note], {"err": True})
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def _send_spooled(file: Path | None, options: dict[str, Any]) -> None:
+    from xsp.export import (  # noqa: PLC0415
+        endpoint,
+        send_spool,
+        spool_files,
+    )
+
+    given = [name for name in ("full", "max_spans", "runs") if options[name]]
+    if options["timeline"] == "measured":
+        given.append("timeline")
+    if given:
+        raise click.UsageError(
+            f"what is spooled is sent as it is: --{given[0].replace('_', '-')} is not for --spool"
+        )
+    if len(options["destinations"]) > 1:
+        raise click.UsageError("what is spooled is sent once: give --to at most once")
+    to = usage(lambda: [endpoint(one) for one in options["destinations"]])
+    files = (file,) if file else spool_files()
+    if not files:
+        click.echo("nothing is spooled", err=True)
+
+    def send(path: Path) -> Delivery:
+        with _patience():
+            return send_spool(path, *to)
+
+    _each(send, files, as_json=options["as_json"])
+
+
+def _each(work: Callable[[T], Delivery], items: Iterable[T], *, as_json: bool) -> None:
+    """Deliver all that can be, saying how it went; then raise what went wrong as one error."""
+    from xsp.errors import ExportError  # noqa: PLC0415
+
+    def failure(item: T) -> ExportError | ValueError | None:
+        try:
+            _say(work(item), as_json=as_json)
+        except ValueError as error:
+            return error
+        except ExportError as error:
+            if as_json and error.delivery is not None:
+                _say(cast("Delivery", error.delivery), as_json=True)
+            return error
+        return None
+
+    failures = [error for item in items if (error := failure(item)) is not None]
+    if not failures:
+        return
+    text = "\n".join(map(str, failures))
+    failed = [error for error in failures if isinstance(error, ExportError)]
+    if not failed:
+        raise click.UsageError(text) from failures[0]
+    counted = (error.delivery for error in failed if error.delivery is not None)
+    raise ExportError(text, next(counted, None)) from failed[0]
+
+
+def _say(done: Delivery, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(asdict(done), default=str))
+        return
+    click.echo(f"{done.accepted:,} of {done.sent:,} spans to {done.destination}", err=True)
+    if done.trace_id and "://" in done.destination:
+        click.echo(_page(done), err=True)
+
+
+def _page(done: Delivery) -> str:
+    """Return where Jaeger shows what was sent, or why that cannot be said."""
+    from xsp.cli.jaeger import OTLP_GRPC, OTLP_HTTP, UI  # noqa: PLC0415
+    from xsp.errors import XspError  # noqa: PLC0415
+    from xsp.export import is_loopback  # noqa: PLC0415
+
+    at = urlsplit(done.destination)
+    host = at.hostname or "localhost"
+    shown = f"[{host}]" if ":" in host else host
+    usual = UI.variable in os.environ or at.port in (None, OTLP_GRPC.default, OTLP_HTTP.default)
+    if not usual:  # then neither are its pages where they usually are
+        return f"the trace's id is {done.trace_id}"
+    where = "in Jaeger" if is_loopback(host) else "if that is Jaeger"
+    try:
+        return f"{where}: http://{shown}:{UI.number(os.environ)}/trace/{done.trace_id}"
+    except XspError as error:
+        return str(error)

@@ -1,0 +1,220 @@
+"""Gives the nodes of CUDA graphs the operators and layers that they were captured in.
+
+A graph is captured once and replayed often: when it is replayed no operator runs, and no
+layer is called. What captured a node is known from the evaluation in which it was
+captured, by the node's number. So a replay's launch gets spans for it, derived from the
+nodes inside: the same layers and operators, each as long as its nodes took on the device.
+
+Has not run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from xsp.evaluation import Run, depths
+from xsp.level import Kind
+from xsp.provider import ATTRIBUTE, ROW_SCHEMA, SpanRows, concat_rows
+
+Ints = NDArray[np.int64]
+
+_CREATED = f"{ATTRIBUTE}created_nodes"  # of a launch: the nodes that it captured
+_CAPTURED = f"{ATTRIBUTE}captured_node"  # of what runs on a device: what it was captured as
+_NODE = f"{ATTRIBUTE}graph_node"
+_REPLAYED = f"{ATTRIBUTE}replayed"
+_KEPT = ("kind", "name")
+# What happened on the host while the graph was captured, and does not when it is replayed.
+_OF_THE_HOST = {
+    _CREATED,
+    *(f"{ATTRIBUTE}{name}" for name in ("allocated_bytes", "freed_bytes", "peak_bytes", "error")),
+}
+_NOTHING: Ints = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """What nodes were captured in.
+
+    Attributes:
+        rows: Layers, operators, library calls and the user's spans, one capture after the
+            other, parents before children.
+        parent: Index of each one's parent, -1 for those that lie in an evaluation's root.
+        around: For each captured node the index of the innermost row around it, -1 where
+            that is the root.
+    """
+
+    rows: SpanRows
+    parent: Ints
+    around: dict[int, int]
+
+
+def any_captured(rows: SpanRows) -> bool:
+    """Tell whether nodes were captured among these rows."""
+    return _CREATED in rows.columns and rows[_CREATED].null_count() < rows.height
+
+
+def captures(frames: Iterable[pl.DataFrame]) -> Captures:
+    """Return what the nodes that were captured in some trees lie in."""
+    parts = [_capture(frame) for frame in frames if any_captured(frame)]
+    heights = np.cumsum([0, *(part.rows.height for part in parts)]).tolist()
+    moved = list(zip(parts, heights, strict=False))
+    return Captures(
+        concat_rows([part.rows for part in parts]),
+        np.concatenate([_NOTHING, *(_moved(part.parent, by) for part, by in moved)]),
+        {
+            node: row + by if row >= 0 else row
+            for part, by in moved
+            for node, row in part.around.items()
+        },
+    )
+
+
+def with_captured(runs: Iterable[Run], known: Captures) -> list[Run]:
+    """Return runs whose replayed graphs have the spans that they were captured in."""
+    return [
+        run if run.rows is None else replace(run, rows=replayed(run.rows, known)) for run in runs
+    ]
+
+
+def unseen(runs: Iterable[Run], known: Captures) -> int:
+    """Return how many nodes of graphs ran whose capture is not known."""
+    nodes: set[int] = set()
+    for run in runs:
+        if run.rows is not None and _CAPTURED in run.rows.columns:
+            ran = run.rows.select(_NODE, _CAPTURED).filter(pl.col(_NODE).is_not_null()).unique()
+            nodes |= {node for node, captured in ran.iter_rows() if captured not in known.around}
+    return len(nodes)
+
+
+def replayed(frame: pl.DataFrame, known: Captures) -> pl.DataFrame:
+    """Return a tree in which the nodes of graphs lie in what they were captured in.
+
+    Args:
+        frame: The tree, with the column `parent` (-1 for the root).
+        known: What nodes were captured in.
+    """
+    parent = frame["parent"].to_numpy().astype(np.int64)
+    nodes, around = _nodes(frame, parent, known)
+    if not len(nodes):
+        return frame
+    derived = _Derived(frame, parent, nodes, around, known)
+    rows = concat_rows([frame.drop("parent"), derived.rows])
+    above = np.append(parent, derived.parent)
+    above[nodes] = derived.innermost
+    sequence = np.lexsort(
+        (
+            np.append(np.zeros(len(parent), np.int64), derived.depth),
+            np.append(2 * np.arange(len(parent)), 2 * derived.first - 1),
+        )
+    )
+    place = np.empty_like(sequence)
+    place[sequence] = np.arange(len(sequence))
+    above = above[sequence]
+    return rows[sequence].with_columns(parent=np.where(above < 0, -1, place[above]))
+
+
+def _capture(frame: pl.DataFrame) -> Captures:
+    """Return what the nodes that were captured in one tree lie in."""
+    made = frame.with_row_index("row").filter(pl.col(_CREATED).is_not_null())
+    parent = frame["parent"].to_numpy().astype(np.int64)
+    is_launch = (frame["kind"] == Kind.LAUNCH.value).to_numpy()
+    around = made["row"].to_numpy().astype(np.int64)
+    while np.any(going := is_launch[around]):
+        around = np.where(going, parent[around], around)
+    kept = np.zeros(len(parent), np.bool_)
+    rows = around
+    while len(rows := rows[parent[rows] >= 0]):
+        kept[rows] = True
+        rows = np.unique(parent[rows])
+    place = np.where(kept, np.cumsum(kept) - 1, -1)
+    columns = [n for n in frame.columns if n in ROW_SCHEMA or n.startswith(ATTRIBUTE)]
+    columns = [name for name in columns if name not in _OF_THE_HOST]
+    lists = zip(made[_CREATED].to_list(), place[around].tolist(), strict=True)
+    return Captures(
+        frame.select(columns).filter(kept),
+        place[parent[kept]],
+        {node: row for created, row in lists for node in created},
+    )
+
+
+def _nodes(frame: pl.DataFrame, parent: Ints, known: Captures) -> tuple[Ints, Ints]:
+    """Return the rows whose capture is known, and the index of the innermost row around each."""
+    if _CAPTURED not in frame.columns or not known.around:
+        return _NOTHING, _NOTHING
+    rows = np.flatnonzero(frame[_CAPTURED].is_not_null().to_numpy())
+    numbers = frame[_CAPTURED].gather(rows).to_list()
+    around = np.array([known.around.get(number, -1) for number in numbers], np.int64)
+    rows, around = rows[around >= 0], around[around >= 0]
+    in_launch = (frame["kind"].gather(parent[rows]) == Kind.LAUNCH.value).to_numpy()
+    return rows[in_launch], around[in_launch]
+
+
+class _Derived:
+    """Spans derived for the replays in one tree: one per launch and captured row.
+
+    Attributes:
+        rows: The spans.
+        parent: Index of each one's parent: launches as in the tree, derived ones after it.
+        innermost: The index of the one that each node lies in.
+        first: Row of the first node in each.
+        depth: How deep each lies in its launch, from 1.
+    """
+
+    def __init__(
+        self, frame: pl.DataFrame, parent: Ints, nodes: Ints, around: Ints, known: Captures
+    ) -> None:
+        many = len(known.parent)
+        place, node = _lineage(known.parent, around)
+        codes, own = np.unique(parent[nodes[node]] * many + place, return_inverse=True)
+        launch, captured = codes // many, codes % many
+        self.first = np.full(len(codes), len(parent))
+        np.minimum.at(self.first, own, nodes[node])
+        self.depth = depths(known.parent)[captured] + 1
+        above = known.parent[captured]
+        inner = len(parent) + np.searchsorted(codes, launch * many + above)
+        self.parent = np.where(above < 0, launch, inner)
+        self.innermost = len(parent) + np.searchsorted(codes, parent[nodes] * many + around)
+        start, end = (_numbers(frame, name)[nodes[node]] for name in ("start_ns", "end_ns"))
+        begins, ends = np.full(len(codes), start.max()), np.full(len(codes), end.min())
+        np.minimum.at(begins, own, start)
+        np.maximum.at(ends, own, end)
+        self.rows = _as_rows(known.rows[captured], frame[launch], frame[self.first], begins, ends)
+
+
+def _moved(parent: Ints, by: int) -> Ints:
+    moved: Ints = np.where(parent < 0, -1, parent + by)
+    return moved
+
+
+def _lineage(parent: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Return each row with all of its ancestors, and the place in `rows` that each is for."""
+    places, owners = [rows], [np.arange(len(rows))]
+    while np.any(further := parent[places[-1]] >= 0):
+        owners.append(owners[-1][further])
+        places.append(parent[places[-1][further]])
+    return np.concatenate(places), np.concatenate(owners)
+
+
+def _as_rows(
+    captured: SpanRows, launch: pl.DataFrame, first: pl.DataFrame, start: Ints, end: Ints
+) -> SpanRows:
+    """Return captured rows as spans of a device."""
+    nothing = [pl.lit(None, t).alias(name) for name, t in ROW_SCHEMA.items() if name not in _KEPT]
+    return captured.with_columns(nothing).with_columns(
+        start_ns=start,
+        end_ns=end,
+        device=first["device"],
+        correlation_id=launch["correlation_id"],
+        rung=pl.lit(Kind.KERNEL.value, ROW_SCHEMA["rung"]),
+        **{_REPLAYED: pl.lit(value=True)},
+    )
+
+
+def _numbers(frame: pl.DataFrame, name: str) -> Ints:
+    numbers: Ints = frame[name].to_numpy()
+    return numbers

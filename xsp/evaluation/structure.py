@@ -1,0 +1,135 @@
+"""The structure of a merged trace: the spans of the most typical run of the deepest rung."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from xsp.evaluation.path import Keys, generations, path_names, subtree_sums
+from xsp.evaluation.run_table import Observations
+from xsp.level import Kind
+from xsp.provider import ENDED_BY_LAUNCH
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_LEVELS = {kind.value: kind.level.label for kind in Kind}
+_ORDERS = np.array([kind.order for kind in Kind])
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Spans in the order of the run they come from: root first, parents before children.
+
+    Attributes:
+        rows: The run's rows.
+        key: Hash of each span's path.
+        parent: Row of each span's parent, -1 for the root.
+        order: Order of the rung that each span's latency is taken from.
+        first: Order of the rung on which each span is recorded first.
+        paid: Whether recording the span cost time on a thread: it was recorded, and
+            is neither on a device nor the root, whose ends are read by the clock.
+        derived: Whether it was made from the spans inside it.
+        ended: Whether it was recorded without an end, and has that of its last launch.
+        host: Whether it ran on a thread, or else on a device.
+        start_ns: Measured, from the root's start.
+        end_ns: The same.
+    """
+
+    rows: pl.DataFrame
+    key: Keys
+    parent: Ints
+    order: Ints
+    first: Ints
+    paid: Bools
+    derived: Bools
+    ended: Bools
+    host: Bools
+    start_ns: Ints
+    end_ns: Ints
+
+    def pins(self, pinned: Bools) -> Ints:
+        """Return each span's nearest ancestor among those that are `pinned`."""
+        pin = np.full(len(self.parent), -1, dtype=np.int64)
+        for rows in list(generations(self.parent))[1:]:
+            above = self.parent[rows]
+            pin[rows] = np.where(pinned[above], above, pin[above])
+        return pin
+
+    def nested(self, values: Floats) -> Floats:
+        """Return for each span the sum of `values` over the spans inside it."""
+        return subtree_sums(values, self.parent)
+
+    def identity(self) -> dict[str, pl.Series]:
+        """Return `span_id`, `parent_id`, `level`, `kind`, `name` and `path` of each span."""
+        names, kind = self.rows["name"], self.rows["kind"].cast(pl.String)
+        columns: dict[str, Any] = {
+            "span_id": self.key,
+            "parent_id": self.key[np.maximum(self.parent, 0)],
+            "level": kind.replace_strict(_LEVELS),
+            "kind": kind,
+            "name": names,
+            "path": path_names(names.to_list(), self.parent.tolist()),
+        }
+        child = pl.Series(self.parent >= 0)
+        return (
+            pl.DataFrame(columns).with_columns(parent_id=pl.when(child).then("parent_id")).to_dict()
+        )
+
+    def place(self) -> dict[str, pl.Series]:
+        """Return `thread`, `device`, `stream` and `correlation_id` of each span."""
+        return self.rows.select("thread", "device", "stream", "correlation_id").to_dict()
+
+
+def typical_run(seen: Observations, members: Sequence[int]) -> int:
+    """Return the run with the most frequent structure and, of those, the middle latency."""
+    alike = _alike(seen, members)
+    return sorted(alike, key=lambda run: seen.runs[run].latency_ns)[(len(alike) - 1) // 2]
+
+
+def nearest_run(seen: Observations, members: Sequence[int], apart_ns: Floats) -> int:
+    """Return the run with the most frequent structure and, of those, the least `apart_ns`."""
+    apart = dict(zip(members, apart_ns.tolist(), strict=True))
+    return min(_alike(seen, members), key=apart.__getitem__)
+
+
+def _alike(seen: Observations, members: Sequence[int]) -> list[int]:
+    """Return the runs that have the most frequent structure."""
+    marks = signatures(seen, members)
+    common = Counter(marks).most_common(1)[0][0]
+    return [run for run, mark in zip(members, marks, strict=True) if mark == common]
+
+
+def signatures(seen: Observations, members: Sequence[int]) -> list[int]:
+    """Return a number for each run that is equal where the runs hold the same paths."""
+    return [int(np.bitwise_xor.reduce(seen.key[seen.of(run)])) for run in members]
+
+
+def structure_of(seen: Observations, run: int) -> Structure:
+    """Return the spans of one run."""
+    rows, frame = seen.of(run), seen.runs[run].rows
+    assert frame is not None
+    parent = seen.parent[rows] - rows.start
+    parent[0] = -1
+    paid = seen.recorded[rows] & seen.host[rows]
+    paid[0] = False
+    return Structure(
+        rows=frame,
+        key=seen.key[rows],
+        parent=parent,
+        order=seen.order[rows],
+        first=_ORDERS[frame["kind"].to_physical().to_numpy()],
+        paid=paid,
+        derived=~seen.recorded[rows],
+        ended=frame.select(ENDED_BY_LAUNCH).to_series().to_numpy(),
+        host=(frame["device"].is_null() | frame["thread"].is_not_null()).to_numpy(),
+        start_ns=seen.start_ns[rows],
+        end_ns=seen.end_ns[rows],
+    )

@@ -1,0 +1,302 @@
+"""Profiling what a program does by itself: a `with` block, or a decorated function."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from xsp.errors import MeasurementError
+from xsp.level import LevelSet
+from xsp.measurement.build import build_trace
+from xsp.measurement.callable import carry_out, collected_by, name_of
+from xsp.measurement.dispatcher import Dealer
+from xsp.measurement.progress import Progress, progress_bar
+from xsp.measurement.repeat import check_no_generator, looked_at, used_up
+from xsp.problem import Problem
+from xsp.provider import ModelCall
+from xsp.quantity import counted
+from xsp.session import Plan, Session, exclusively, if_alone, select, settings_of
+from xsp.trace import Trace
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class profile:  # noqa: N801  # reads as what it is in a with statement
+    """Profile what happens in a `with` block, or every call of a decorated function.
+
+    In a block the outermost call of a model is an evaluation (in training: the
+    step, up to and with the optimiser's), and the plan is dealt out over the
+    evaluations as they come. If the block ends before the plan is complete, the
+    last evaluation is repeated until it is, where that is safe.
+
+    Args:
+        levels: Levels to profile: a number or name (that and all above), or several.
+        runs: Evaluations on each rung; by default as many as it takes until the
+            model's latency is known to ±1 %.
+        budget: Seconds of evaluating after which it is enough; 20 by default.
+        statistic: How runs are summarised: "trimmed" (20 % trimmed mean), "median",
+            "mean" or "min".
+        replay: Whether the last evaluation may be repeated after the block; None
+            for "if the model is in eval mode, gradients are off, and it neither writes
+            to its input nor uses it up".
+        progress: Whether to show a progress bar while repeating, by default on a
+            terminal; or a function that is told the fraction done.
+
+    Raises:
+        ValueError: A level is unknown, or a number out of range.
+    """
+
+    def __init__(
+        self,
+        levels: LevelSet = 3,
+        *,
+        runs: int | None = None,
+        budget: float | None = None,
+        statistic: str = "trimmed",
+        replay: bool | None = None,
+        progress: bool | Progress | None = None,
+    ) -> None:
+        self._settings = settings_of(levels, runs=runs, budget=budget, statistic=statistic)
+        self._replay = replay
+        self._progress = progress
+        self._stack = ExitStack()
+        self._watching = ExitStack()
+        self._process = 0
+        self._watches = False
+        self._dealer: Dealer | None = None
+        self._trace: Trace | None = None
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of what has been evaluated so far.
+
+        Raises:
+            MeasurementError: Nothing has been evaluated.
+        """
+        if self._trace is not None:
+            return self._trace
+        trace = self._build()
+        if not self._watches:  # else more may come
+            self._trace = trace
+        return trace
+
+    def __enter__(self) -> profile:
+        """Begin to look out for evaluations.
+
+        Raises:
+            MeasurementError: Something is being measured in this process already.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(exclusively("a profile"))
+            self._begin()
+            self._watching = stack.enter_context(ExitStack())
+            self._dealing.session.watch(self._dealing, self._watching)
+            self._stack = stack.pop_all()
+        self._watches = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        stack, self._stack = self._stack, ExitStack()
+        self._watches = False
+        if os.getpid() != self._process:
+            stack.pop_all()  # the child of a fork: the measurement is its parent's
+            return
+        with stack:
+            stack.callback(self._dealing.forget)
+            if error is None:
+                self._dealing.end()
+                self._watching.close()
+                self._complete()  # before anybody else may begin to measure
+            else:
+                self._dealing.abandon()
+                self._cut_short(error)
+
+    @contextmanager
+    def evaluation(self, name: str = "evaluation") -> Iterator[None]:
+        """Mark one evaluation by hand: what happens in this `with` block is it.
+
+        Once evaluations are marked, calls of models are none by themselves.
+
+        Args:
+            name: Name of the root span.
+        """
+        dealer = self._dealing
+        self._watching.close()  # nobody need look out for evaluations any more
+        if not dealer.begin_named(name):
+            yield
+            return
+        with ExitStack() as cut_short:
+            cut_short.callback(dealer.abandon)
+            yield
+            cut_short.pop_all()
+        dealer.end_named()
+
+    def __call__(self, function: F) -> F:
+        """Return `function` so that each call of it is an evaluation.
+
+        What the calls gave is in this object's `trace`, which the returned
+        function carries as its attribute `profile`.
+
+        Raises:
+            TypeError: It is a generator function, whose call does nothing yet.
+        """
+        check_no_generator(function)
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def wrapped(*args: Any, **kwargs: Any) -> Any:
+                with if_alone("a profile") as alone:
+                    if not alone:
+                        return await function(*args, **kwargs)
+                    self._decide()
+                    with self.evaluation(name_of(function)):
+                        return await function(*args, **kwargs)
+        else:
+
+            @functools.wraps(function)
+            def wrapped(*args: Any, **kwargs: Any) -> Any:
+                with if_alone("a profile") as alone:
+                    if not alone:
+                        return function(*args, **kwargs)
+                    return self._evaluate(function, args, kwargs)
+
+        wrapped.profile = self  # type: ignore[attr-defined]
+        return wrapped  # type: ignore[return-value]
+
+    @property
+    def _dealing(self) -> Dealer:
+        if self._dealer is None:
+            raise MeasurementError(
+                "this profile has not begun: use it as `with xsp.profile() as prof:`, or to "
+                "decorate a function and call that"
+            )
+        return self._dealer
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._selection = select(self._settings.levels)
+        plan = Plan(self._selection.rungs, self._settings, repeatable=False)
+        session = Session(self._selection.providers, kinds=self._selection.kinds)
+        self._dealer = Dealer(plan, session)
+        self._trace = None
+
+    def _decide(self) -> None:
+        if self._dealer is None:
+            self._begin()
+        self._trace = None
+
+    def _evaluate(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        name = name_of(function)
+        self._decide()
+        call = ModelCall(function, args, kwargs, name=name, subject=name, whole_model=False)
+        try:
+            result = self._dealing.run(call)
+            if self._replay:
+                self._complete()
+            return result
+        finally:
+            self._dealing.forget()
+
+    def _complete(self) -> None:
+        """Repeat the last evaluation until the plan is complete, or say why not."""
+        dealer = self._dealing
+        if dealer.plan.done or not dealer.subjects:
+            return
+        reason = self._hazard()
+        if reason is not None or dealer.last is None:
+            dealer.session.problem(
+                "not-replayed",
+                f"the plan was not completed: {_shortage(dealer)}; and the last evaluation was "
+                f"not repeated: {reason}",
+            )
+            return
+        dealer.plan.repeatable = True
+        title = f"repeating {dealer.last.subject}"
+        with ExitStack() as stack:
+            tell = stack.enter_context(progress_bar(self._progress, title))
+            for watcher in dealer.session.watchers:
+                stack.enter_context(watcher.conditions(dealer.last))
+            try:
+                carry_out(dealer.plan, dealer.session, dealer.last, tell)
+            except Exception as error:  # noqa: BLE001  # the user's own call had succeeded
+                dealer.session.problem(
+                    "replay-failed",
+                    f"repeating {dealer.last.subject} raised {type(error).__name__}: {error}; the "
+                    "trace holds what there was until then. replay=False leaves it out",
+                )
+
+    def _hazard(self) -> str | None:
+        last = self._dealing.last
+        if last is None:
+            return "it is more than one call, which only the program itself can make again"
+        if self._replay is not None:
+            return None if self._replay else "replay=False"
+        danger, unread = looked_at(lambda: self._danger(last))
+        if unread := self._dealing.unread or unread:
+            return f"whether it may be cannot be told, as {unread}. Say replay=True if it may"
+        return danger
+
+    def _danger(self, last: ModelCall) -> str | None:
+        """Return why the last evaluation must not be repeated unasked, or None if it is safe."""
+        if self._dealing.writes:
+            return f"{last.subject} writes to its input. Say replay=True if it may go on doing so"
+        if used_up(last) is not None:
+            return f"{last.subject} was given an iterator, which is used up"
+        for watcher in self._dealing.session.watchers:
+            reason = watcher.hazard(last)
+            if reason is not None:
+                return f"{reason}. Say replay=True if it may be"
+        return None
+
+    def _cut_short(self, error: BaseException) -> None:
+        self._dealing.session.problem(
+            "cut-short",
+            f"the block was left by {type(error).__name__} before the plan was complete: "
+            "latencies rest on fewer evaluations",
+        )
+
+    def _build(self) -> Trace:
+        dealer = self._dealing
+        passed = tuple(
+            Problem(
+                "passed-over",
+                f"not evaluated: {counted(calls, 'call')} of {subject}; mark what belongs "
+                "together with prof.evaluation()",
+            )
+            for subject, calls in dealer.passed.items()
+        )
+        if dealer.subjects and not dealer.session.visits:
+            raise MeasurementError(
+                f"no evaluation came to its end: each call of {', '.join(dealer.subjects)} raised, "
+                "or was cut short. Mend that, or profile more of what the program does"
+            )
+        if not dealer.session.visits:
+            failed = "".join(f" ({problem.message})" for problem in dealer.session.problems)
+            raise MeasurementError(
+                "nothing was evaluated: no model was called in the block. Call one in it, mark "
+                "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)"
+                + failed
+            )
+        subject = dealer.subjects.most_common(1)[0][0]
+        collected = collected_by(dealer.session, self._selection, subject)
+        return build_trace([collected], self._settings, problems=passed)
+
+
+def _shortage(dealer: Dealer) -> str:
+    """Return why a plan that only the program can carry on was not completed."""
+    seen, fewest = dealer.subjects.total(), dealer.plan.fewest_evaluations
+    if seen < fewest:
+        return f"it takes about {fewest} evaluations or more, and there were {seen}"
+    return f"after {counted(seen, 'evaluation')} the model is not known as well as asked for yet"

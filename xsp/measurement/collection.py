@@ -1,0 +1,109 @@
+"""What one process collected: its runs and problems, saved to a folder and loaded from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from xsp.errors import TraceFormatError
+from xsp.evaluation import Run, Rung
+from xsp.level import Kind
+from xsp.problem import Problem, ProblemCount
+from xsp.trace_context import Origin
+
+_ROWS, _FACTS = "rows.parquet", "runs.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The runs of one process.
+
+    Attributes:
+        runs: Every evaluation that counts.
+        problems: What went wrong on the way.
+        counts: How many rows were lost, found no parent, or are ambiguous.
+        subject: What was measured, for people.
+        levels: For every level asked for, "measured" or why it is left out.
+        environment: The machine, and the process at the end of the measurement.
+        origin: When the measurement began, and inside whose span; None if nobody noted it.
+    """
+
+    runs: tuple[Run, ...]
+    problems: tuple[Problem, ...]
+    subject: str
+    levels: Mapping[str, str]
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    origin: Origin | None = None
+    counts: tuple[ProblemCount, ...] = ()
+
+    def save(self, directory: str | Path) -> None:
+        """Write it into a directory, which is made if it is not there."""
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        frames = [
+            run.rows.with_columns(run=pl.lit(at, dtype=pl.Int64))
+            for at, run in enumerate(self.runs)
+            if run.rows is not None
+        ]
+        if frames:
+            pl.concat(frames, how="diagonal_relaxed").write_parquet(folder / _ROWS)
+        facts = {
+            "runs": [_run_facts(run) for run in self.runs],
+            "problems": [asdict(problem) for problem in self.problems],
+            "counts": [asdict(count) for count in self.counts],
+            "subject": self.subject,
+            "levels": dict(self.levels),
+            "environment": dict(self.environment),
+            "origin": asdict(self.origin) if self.origin else None,
+        }
+        (folder / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Collected:
+        """Read what `save` wrote.
+
+        Raises:
+            TraceFormatError: It is not there, or not whole.
+        """
+        folder = Path(directory)
+        try:
+            facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+            frames = _frames(folder / _ROWS)
+        except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+            raise TraceFormatError(f"{folder} holds no complete runs: {error}") from error
+        return cls(
+            tuple(_run(fact, frames.get(at)) for at, fact in enumerate(facts["runs"])),
+            tuple(Problem(**problem) for problem in facts["problems"]),
+            facts["subject"],
+            facts["levels"],
+            facts["environment"],
+            Origin(**facts["origin"]) if facts["origin"] else None,
+            tuple(ProblemCount(**count) for count in facts["counts"]),
+        )
+
+
+def _run_facts(run: Run) -> dict[str, Any]:
+    return {
+        "kinds": sorted(kind.value for kind in run.rung.kinds),
+        "detail": run.rung.detail,
+        "latency_ns": run.latency_ns,
+        "round": run.round,
+        "host_ns": run.host_ns,
+    }
+
+
+def _run(fact: Mapping[str, Any], rows: pl.DataFrame | None) -> Run:
+    rung = Rung(frozenset(Kind(kind) for kind in fact["kinds"]), fact["detail"])
+    return Run(rung, fact["latency_ns"], rows, round=fact["round"], host_ns=fact["host_ns"])
+
+
+def _frames(path: Path) -> dict[int, pl.DataFrame]:
+    if not path.exists():
+        return {}
+    parts = pl.read_parquet(path).partition_by("run", as_dict=True, include_key=False)
+    return {int(key[0]): frame for key, frame in parts.items()}

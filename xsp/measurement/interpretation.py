@@ -1,0 +1,210 @@
+"""Interpretation: visits of a session in, runs with correlated rows and their problems out.
+
+Pure: providers turn the records that they kept into rows (`Provider.spans`), correlation
+makes a tree of each evaluation. Nothing here arms a provider or reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from xsp.correlation import (
+    Correlated,
+    any_captured,
+    captures,
+    correlate,
+    place_by_order,
+    unseen,
+    with_captured,
+)
+from xsp.evaluation import Run, Rung
+from xsp.level import Kind, Level
+from xsp.problem import Problem, ProblemCount
+from xsp.provider import Provider, Records, SpanRows, concat_rows, span_rows
+from xsp.quantity import counted
+from xsp.session import Visit, counting, worth_keeping
+
+_BATCH = 256  # evaluations that are correlated at once: enough to make it quick
+
+
+@dataclass(frozen=True, slots=True)
+class Interpretation:
+    """What the visits of one process say.
+
+    Attributes:
+        runs: Every evaluation that counts, as a run.
+        problems: What providers could not record or interpret, each sentence once.
+        counts: How many rows were lost, found no parent, or are ambiguous, by rung.
+    """
+
+    runs: tuple[Run, ...]
+    problems: tuple[Problem, ...]
+    counts: tuple[ProblemCount, ...]
+
+
+def interpret(
+    visits: Sequence[Visit], providers: Sequence[Provider], *, serial: bool = False
+) -> Interpretation:
+    """Return the runs that visits hold.
+
+    Args:
+        visits: In the order in which they were made.
+        providers: All that took part, in their order; ids of their rows are kept apart by it.
+        serial: Whether the host waited for each kernel; see `xsp.correlation.parent`.
+    """
+    return _Interpreter(tuple(providers), serial).interpret(visits)
+
+
+class _Interpreter:
+    """Holds what every step of one interpretation reads, and the problems that it notes."""
+
+    def __init__(self, providers: tuple[Provider, ...], serial: bool) -> None:
+        self._providers = providers
+        self._serial = serial
+        self._problems: dict[Problem, None] = {}
+        self._counts: list[ProblemCount] = []
+
+    def interpret(self, visits: Sequence[Visit]) -> Interpretation:
+        chosen = counting(visits)
+        self._note_cold_start(chosen)
+        warm = self._warm_captures(visits)
+        runs = [run for batch in _batches(chosen) for run in self._runs(batch)]
+        known = captures([*warm, *(run.rows for run in runs if run.rows is not None)])
+        self._note_unseen_captures(unseen(runs, known))
+        return Interpretation(
+            tuple(with_captured(runs, known)), tuple(self._problems), tuple(self._counts)
+        )
+
+    def _runs(self, visits: Sequence[Visit]) -> Iterator[Run]:
+        """Yield the runs of visits of one rung, correlated all at once."""
+        windows = [
+            (visit, *window, waited)
+            for visit in visits
+            for window, waited in zip(visit.windows, visit.waited_ns, strict=True)
+        ]
+        rung = visits[0].step.rung
+        frames: Sequence[SpanRows | None] = [None] * len(windows)
+        if rung.kinds:
+            trees = self._trees(visits)
+            self._note(visits, trees)
+            frames = trees.frames
+        for (visit, begin, end, waited), frame in zip(windows, frames, strict=True):
+            took = end - begin
+            yield Run(rung, took, frame, round=visit.step.round, host_ns=took - waited)
+
+    def _warm_captures(self, visits: Sequence[Visit]) -> list[pl.DataFrame]:
+        """Return the trees of warm-up evaluations in which CUDA graphs were captured."""
+        chosen = {id(visit) for visit in counting(visits)}
+        frames: list[pl.DataFrame] = []
+        for visit in worth_keeping(visits):
+            if id(visit) not in chosen:
+                self._note_lost(visit, level=Level.KERNEL)
+                rows = self._rows(visit)
+                if any_captured(rows):
+                    frames += correlate(_roots(visit), rows, serial=self._serial).frames
+        return frames
+
+    def _trees(self, visits: Sequence[Visit]) -> Correlated:
+        rows = concat_rows([self._rows(visit) for visit in visits])
+        return correlate(concat_rows([_roots(v) for v in visits]), rows, serial=self._serial)
+
+    def _rows(self, visit: Visit) -> SpanRows:
+        """Return the rows of all providers."""
+        return place_by_order(
+            concat_rows([self._rows_of(visit.step.rung, *kept) for kept in visit.records])
+        )
+
+    def _rows_of(self, rung: Rung, provider: Provider, records: Records) -> SpanRows:
+        try:
+            rows = provider.spans(records)
+        except Exception as error:  # noqa: BLE001  a provider's failure costs its level only
+            self._note_failure(provider, rung, error)
+            return concat_rows([])
+        return self._with_own_ids(rows, provider)
+
+    def _with_own_ids(self, rows: SpanRows, provider: Provider) -> SpanRows:
+        """Return rows whose ids differ from those of all other providers; 0 stays the root's."""
+        if rows["id"].null_count() == rows.height:
+            return rows
+        place, many = self._providers.index(provider), len(self._providers)
+        own = [
+            pl.when(pl.col(name) > 0).then(pl.col(name) * many + place).otherwise(name).alias(name)
+            for name in ("id", "parent_id")
+        ]
+        return rows.with_columns(own)
+
+    def _note(self, visits: Sequence[Visit], trees: Correlated) -> None:
+        """Note what is missing from visits of one rung, or ambiguous."""
+        rung = visits[0].step.rung
+        for visit in visits:
+            self._note_lost(visit)
+        self._count("orphans", rung, trees.orphans - trees.unlaunched)
+        self._count("no-launch", rung, trees.unlaunched)
+        self._count("ambiguous", rung, trees.contested)
+        self._count("ambiguous-thread", rung, trees.ambiguous)
+
+    def _note_lost(self, visit: Visit, level: Level | None = None) -> None:
+        """Note what the providers of one level, or of all, could not record."""
+        for provider, records in visit.records:
+            if level in (None, provider.level):
+                for sentence in records.problems:
+                    self._problems[Problem("provider", sentence)] = None
+                self._count("dropped", visit.step.rung, records.dropped, provider.name)
+
+    def _count(self, code: str, rung: Rung, count: int, provider: str = "") -> None:
+        if count:
+            self._counts.append(ProblemCount(code, rung.name, count, provider))
+
+    def _note_failure(self, provider: Provider, rung: Rung, error: Exception) -> None:
+        sentence = (
+            f"the records of {provider.name} on the {rung.name} rung could not be interpreted, so "
+            f"what it saw there is missing: {type(error).__name__}: {error}"
+        )
+        self._problems[Problem("provider-failed", sentence)] = None
+
+    def _note_unseen_captures(self, nodes: int) -> None:
+        if nodes:
+            sentence = (
+                f"{counted(nodes, 'node')} of CUDA graphs were captured where xsp did not see it, "
+                "before the measurement began mostly, so the operators and layers that they stand "
+                "for are not known; measure a function whose first call captures the graph"
+            )
+            self._problems[Problem("graph-unseen", sentence)] = None
+
+    def _note_cold_start(self, visits: Sequence[Visit]) -> None:
+        """Note the rungs that were seen in the first evaluation alone, where others came later."""
+        cold = dict.fromkeys(visit.step.rung.name for visit in visits if not visit.step.counts)
+        if cold and any(visit.step.counts for visit in visits):
+            sentence = (
+                f"the {', '.join(cold)} rung was seen in the first evaluation alone, in which "
+                "libraries set themselves up: what it shows are the latencies of a cold start, "
+                "beside a model's that is warm; more evaluations would change that"
+            )
+            self._problems[Problem("cold-start", sentence)] = None
+
+
+def _roots(visit: Visit) -> SpanRows:
+    begins, ends = zip(*visit.windows, strict=True)
+    return span_rows(
+        {
+            "kind": Kind.PIPELINE.value,
+            "name": visit.name,
+            "start_ns": list(begins),
+            "end_ns": list(ends),
+            "thread": visit.thread,
+        }
+    )
+
+
+def _batches(visits: Iterable[Visit]) -> Iterator[list[Visit]]:
+    """Yield visits of one rung together, as many as make about `_BATCH` evaluations."""
+    waiting: dict[Rung, list[Visit]] = {}
+    for visit in visits:
+        batch = waiting.setdefault(visit.step.rung, [])
+        batch.append(visit)
+        if sum(len(one.windows) for one in batch) >= _BATCH:
+            yield waiting.pop(visit.step.rung)
+    yield from waiting.values()

@@ -1,0 +1,269 @@
+"""Recordings: the raw records of a measurement in one file, to be interpreted anywhere.
+
+A recording is what a session holds before anything is made of it. It is a zip file:
+`manifest.json`, and for every visit what each provider packed.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from xsp import __version__
+from xsp.atomic_file import replacing
+from xsp.errors import ProviderError, TraceFormatError
+from xsp.evaluation import Rung
+from xsp.level import MEASURED, Kind
+from xsp.measurement.build import build_trace
+from xsp.measurement.callable import visit_all
+from xsp.measurement.collection import Collected
+from xsp.measurement.interpretation import interpret
+from xsp.measurement.progress import Progress
+from xsp.problem import Problem
+from xsp.provider import Keeping, Provider, Records
+from xsp.session import Session, Settings, Step, Visit, describe, registry, worth_keeping
+from xsp.trace import Trace
+from xsp.trace_context import Origin
+
+FORMAT = 3
+_MANIFEST = "manifest.json"
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError)  # of a zip file
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What was recorded, uninterpreted.
+
+    Attributes:
+        visits: Visits that count, and those that say what graphs hold (`worth_keeping`).
+        providers: All that took part, in their order.
+        problems: What went wrong while it was recorded.
+        subject: What was measured, for people.
+        levels: For every level asked for, "measured" or why it is left out.
+        settings: How it was measured.
+        environment: The machine, and the process.
+        origin: When the measurement began, and inside whose span.
+    """
+
+    visits: tuple[Visit, ...]
+    providers: tuple[Provider, ...]
+    problems: tuple[Problem, ...]
+    subject: str
+    levels: Mapping[str, str]
+    settings: Settings
+    environment: Mapping[str, Any]
+    origin: Origin
+
+    def trace(self) -> Trace:
+        """Interpret the records, as after every measurement, and return the trace."""
+        found = interpret(self.visits, self.providers)
+        collected = Collected(
+            runs=found.runs,
+            problems=tuple(dict.fromkeys((*self.problems, *found.problems))),
+            subject=self.subject,
+            levels=self.levels,
+            environment=self.environment,
+            origin=self.origin,
+            counts=found.counts,
+        )
+        return build_trace([collected], self.settings)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to a file.
+
+        Raises:
+            ExportError: It could not be written; nothing is left behind.
+        """
+        said = dict.fromkeys(self.problems)
+        with replacing(Path(path)) as file, _zip(file) as archive:
+            visits = [
+                _facts(visit) | {"records": _write(archive, number, visit, said)}
+                for number, visit in enumerate(self.visits)
+            ]
+            archive.writestr(_MANIFEST, json.dumps(self._manifest(visits, said), indent=1))
+        return Path(path)
+
+    def _manifest(self, visits: list[Any], problems: Iterable[Problem]) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "xsp_version": __version__,
+            "subject": self.subject,
+            "levels": dict(self.levels),
+            "settings": self.settings.to_json(),
+            "origin": asdict(self.origin),
+            "problems": [asdict(problem) for problem in problems],
+            "providers": [provider.name for provider in self.providers],
+            "visits": visits,
+            "environment": dict(self.environment),
+        }
+
+
+def record(
+    function: Callable[..., Any],
+    *args: Any,
+    settings: Settings,
+    progress: bool | Progress | None = None,
+) -> Recording:
+    """Measure `function(*args)` in this process, and return what was recorded.
+
+    Raises:
+        TypeError: A call of `function` only makes a coroutine or a generator.
+        MeasurementError: Another profile is running in this process.
+    """
+    session, selection, subject = visit_all(function, args, settings=settings, progress=progress)
+    return recording_of(session, levels=selection.levels, subject=subject, settings=settings)
+
+
+def recording_of(
+    session: Session, *, levels: Mapping[str, str], subject: str, settings: Settings
+) -> Recording:
+    """Return what a session has recorded so far."""
+    return Recording(
+        visits=tuple(worth_keeping(session.visits)),
+        providers=session.providers,
+        problems=session.problems,
+        subject=subject,
+        levels=levels,
+        settings=settings,
+        environment=describe(),
+        origin=session.origin,
+    )
+
+
+def load(path: str | Path, providers: Iterable[Provider] | None = None) -> Recording:
+    """Read a recording.
+
+    Args:
+        path: The file.
+        providers: Those that interpret the records; by default all that are installed.
+
+    Raises:
+        TraceFormatError: It is no recording, is damaged, or a provider is missing here.
+    """
+    known = registry.providers() if providers is None else providers
+    try:
+        with zipfile.ZipFile(path) as archive:
+            manifest = json.loads(archive.read(_MANIFEST))
+            return _read(archive, manifest, {provider.name: provider for provider in known})
+    except TraceFormatError as error:
+        raise TraceFormatError(f"{path}: {error}") from error
+    except FileNotFoundError as error:
+        raise TraceFormatError(f"there is no file {path}; xsp record makes one") from error
+    except (*_DAMAGE, OSError, ValueError, KeyError, TypeError) as error:
+        raise TraceFormatError(
+            f"{path} is no recording of this version of xsp ({error}); xsp record makes one"
+        ) from error
+
+
+def remarks(path: Path) -> list[str]:
+    """Return what a saved recording lacks, and what went wrong meanwhile, a sentence each."""
+    with zipfile.ZipFile(path) as archive:
+        manifest = json.loads(archive.read(_MANIFEST))
+    left_out = (
+        f"the {label} level is left out: {state}"
+        for label, state in manifest["levels"].items()
+        if state != MEASURED
+    )
+    problems = (problem["message"] for problem in manifest["problems"])
+    kept = (each for visit in manifest["visits"] for each in visit["records"])
+    told = (sentence for each in kept for sentence in each["problems"])
+    return list(dict.fromkeys((*left_out, *problems, *told)))
+
+
+def _zip(file: Any) -> zipfile.ZipFile:
+    return zipfile.ZipFile(file, "w", compression=zipfile.ZIP_DEFLATED)
+
+
+def _write(
+    archive: zipfile.ZipFile, number: int, visit: Visit, said: dict[Problem, None]
+) -> list[dict[str, Any]]:
+    """Write what providers kept in a visit; say where it is, and what cannot be written."""
+    written = []
+    for provider, records in visit.records:
+        name = f"visits/{number:04}/{provider.name}"
+        try:
+            archive.writestr(name, _packed(provider, records))
+        except ProviderError as error:
+            said[_not_kept(provider, error)] = None
+            continue
+        about = {"dropped": records.dropped, "problems": list(records.problems)}
+        written.append({"provider": provider.name, "file": name, **about})
+    return written
+
+
+def _packed(provider: Provider, records: Records) -> bytes:
+    if not isinstance(provider, Keeping):
+        raise ProviderError("it has no way to pack them")
+    return provider.pack(records)
+
+
+def _not_kept(provider: Provider, error: ProviderError) -> Problem:
+    return Problem(
+        "not-kept",
+        f"what {provider.name} saw is missing from the recording, for its records cannot be "
+        f"kept in a file: {error}",
+    )
+
+
+def _facts(visit: Visit) -> dict[str, Any]:
+    step, rung = visit.step, visit.step.rung
+    return {
+        "kinds": sorted(kind.value for kind in rung.kinds),
+        "detail": rung.detail,
+        "evaluations": step.evaluations,
+        "settle": step.settle,
+        "round": step.round,
+        "name": visit.name,
+        "thread": visit.thread,
+        "windows": visit.windows,
+        "waited_ns": visit.waited_ns,
+    }
+
+
+def _read(
+    archive: zipfile.ZipFile, manifest: Mapping[str, Any], providers: Mapping[str, Provider]
+) -> Recording:
+    if manifest["format"] != FORMAT:
+        raise ValueError(f"its format is {manifest['format']}, not {FORMAT}")
+    missing = sorted(set(manifest["providers"]) - providers.keys())
+    if missing:
+        raise TraceFormatError(
+            f"it holds records of {', '.join(missing)}, which is not installed here; install the "
+            "package that it comes from"
+        )
+    return Recording(
+        visits=tuple(_visit(archive, facts, providers) for facts in manifest["visits"]),
+        providers=tuple(providers[name] for name in manifest["providers"]),
+        problems=tuple(Problem(**problem) for problem in manifest["problems"]),
+        subject=manifest["subject"],
+        levels=manifest["levels"],
+        settings=Settings.from_json(manifest["settings"]),
+        environment=manifest["environment"],
+        origin=Origin(**manifest["origin"]),
+    )
+
+
+def _visit(
+    archive: zipfile.ZipFile, facts: Mapping[str, Any], providers: Mapping[str, Provider]
+) -> Visit:
+    kinds = frozenset(Kind(kind) for kind in facts["kinds"])
+    rung = Rung(kinds, facts["detail"])
+    records: list[tuple[Provider, Records]] = []
+    for kept in facts["records"]:
+        provider = providers[kept["provider"]]
+        if not isinstance(provider, Keeping):
+            raise TypeError(f"{provider.name} cannot unpack its records")
+        records.append((provider, provider.unpack(archive.read(kept["file"]))))
+    return Visit(
+        step=Step(rung, facts["evaluations"], facts["settle"], facts["round"]),
+        name=facts["name"],
+        thread=facts["thread"],
+        windows=tuple((begin, end) for begin, end in facts["windows"]),
+        records=tuple(records),
+        waited_ns=tuple(facts["waited_ns"]),
+    )

@@ -1,0 +1,123 @@
+"""The timeline of devices without overhead: behind their launches, in the order of their streams.
+
+The host's part is rebuilt first (`xsp.merge.host_timeline`); overhead made it longer, and what a
+device does is moved along with its launches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xsp.evaluation import generations
+from xsp.merge.host_timeline import Timeline
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Executions:
+    """What ran on devices; n entries each.
+
+    Attributes:
+        rows: Row of each.
+        anchor: Row of the host that it follows: its launch, or else its parent.
+        launched: Whether that is its launch.
+        stream: Number of what runs one after the other; -1 for what does not queue.
+        length_ns: How long each is drawn.
+    """
+
+    rows: Ints
+    anchor: Ints
+    launched: Bools
+    stream: Ints
+    length_ns: Ints
+
+
+def place_executions(host: Timeline, done: Executions, *, start_ns: Ints, end_ns: Ints) -> Timeline:
+    """Return the timeline with what ran on devices in it.
+
+    Each begins as long after its launch as was measured, but not before the one ahead of
+    it in its stream has ended; one that began before that had ended, when it was
+    measured, begins as long after that one's start. It may outlast its parent. One
+    without a launch keeps its place in its parent, in proportion.
+
+    Args:
+        host: The timeline, right where rows are the host's.
+        done: What ran on devices.
+        start_ns: Measured start of every row.
+        end_ns: Measured end of every row.
+
+    >>> host = Timeline(np.array([0, 10, 0, 0]), np.array([20, 12, 0, 0]), np.full(4, np.nan))
+    >>> done = Executions(np.array([2, 3]), np.array([1, 1]), np.array([True, True]),
+    ...                   np.array([0, 0]), np.array([9, 5]))
+    >>> line = place_executions(host, done, start_ns=np.array([0, 30, 34, 45]),
+    ...                         end_ns=np.array([60, 32, 43, 50]))
+    >>> line.start_ns[2:], line.end_ns[2:]
+    (array([14, 25]), array([23, 30]))
+    """
+    wanted = _wanted(host, done, start_ns, end_ns)
+    begin = _queued(wanted, done, start_ns[done.rows], end_ns[done.rows])
+    start, end = host.start_ns.copy(), host.end_ns.copy()
+    start[done.rows], end[done.rows] = begin, begin + done.length_ns
+    return Timeline(start, end, host.scaled_ns)
+
+
+def around_executions(line: Timeline, parent: Ints, derived: Bools) -> Timeline:
+    """Return the timeline with what was made of executions drawn around them.
+
+    Args:
+        line: The timeline, right where rows are not derived.
+        parent: Row of each row's parent, -1 for the root; parents come before.
+        derived: Rows on devices that were made of those in them.
+
+    >>> line = Timeline(np.array([0, 0, 4, 8]), np.array([9, 0, 6, 9]), np.full(4, np.nan))
+    >>> drawn = around_executions(
+    ...     line, np.array([-1, 0, 1, 1]), np.array([False, True, False, False]))
+    >>> int(drawn.start_ns[1]), int(drawn.end_ns[1])
+    (4, 9)
+    """
+    if not derived.any():
+        return line
+    start, end = line.start_ns.copy(), line.end_ns.copy()
+    holds = np.zeros(len(parent), np.bool_)
+    holds[parent[1:]] = True
+    start[derived & holds], end[derived & holds] = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    for rows in reversed(list(generations(parent))[1:]):
+        inside = rows[derived[parent[rows]]]
+        np.minimum.at(start, parent[inside], start[inside])
+        np.maximum.at(end, parent[inside], end[inside])
+    return Timeline(start, end, line.scaled_ns)
+
+
+def _wanted(host: Timeline, done: Executions, start_ns: Ints, end_ns: Ints) -> Ints:
+    """Return when each would begin if nothing was ahead of it."""
+    anchor = done.anchor
+    after = np.maximum(start_ns[done.rows] - start_ns[anchor], 0)
+    measured = np.maximum((end_ns - start_ns)[anchor], 1)
+    shrunk = np.minimum((host.end_ns - host.start_ns)[anchor] / measured, 1.0)
+    after = np.where(done.launched, after, np.rint(after * shrunk)).astype(np.int64)
+    wanted: Ints = host.start_ns[anchor] + after
+    return wanted
+
+
+def _queued(wanted: Ints, done: Executions, start: Ints, end: Ints) -> Ints:
+    """Return when each begins: the latest that is wanted up to it, each with what lies between."""
+    order = np.lexsort((done.rows, end, start, done.stream))
+    stream, began = done.stream[order], start[order]
+    apart = np.minimum(done.length_ns[order][:-1], np.diff(began))
+    apart = np.where(end[order][:-1] <= began[1:], done.length_ns[order][:-1], apart)
+    head = np.append(True, np.diff(stream) != 0) | (stream < 0)
+    ahead = np.cumsum(np.append(0, np.where(head[1:], 0, apart)))
+    group = np.cumsum(head)
+    relative = wanted[order] - ahead
+    low = int(relative.min(initial=0))
+    span = int(relative.max(initial=0)) - low + 1
+    latest = np.maximum.accumulate(relative - low + group * span) - group * span + low
+    begin = np.empty_like(wanted)
+    begin[order] = latest + ahead
+    return begin

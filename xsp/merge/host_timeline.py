@@ -1,0 +1,154 @@
+"""The timeline without overhead: every span as long as its latency, inside its parent.
+
+Rebuilt from the root down, a generation at a time. Spans side by side keep their
+measured order; the gaps between them shrink or grow in proportion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xsp.evaluation import generations
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """When each span is drawn.
+
+    Attributes:
+        start_ns: From 0 at the root's start.
+        end_ns: The same.
+        scaled_ns: By how much the children of a span, one after the other, are
+            longer than the span: they, and all below them, were scaled down to fit.
+            NaN where they fit.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    scaled_ns: Floats
+
+    def spread(self, rows: Ints, count: int) -> Timeline:
+        """Return a timeline of `count` spans with these as the given rows, the others at 0."""
+        start, end = np.zeros((2, count), dtype=np.int64)
+        scaled = np.full(count, np.nan)
+        start[rows], end[rows], scaled[rows] = self.start_ns, self.end_ns, self.scaled_ns
+        return Timeline(start, end, scaled)
+
+
+def rebuild(
+    parent: Ints, lane: Ints, *, start_ns: Ints, end_ns: Ints, latency_ns: Floats
+) -> Timeline:
+    """Return the timeline that the latencies make.
+
+    Args:
+        parent: Row index of each span's parent, -1 for the root, which is row 0.
+        lane: What runs one after the other: a number for each thread or stream.
+        start_ns: Measured start.
+        end_ns: Measured end.
+        latency_ns: Latency without overhead; NaN stands for the measured one.
+
+    >>> line = rebuild(np.array([-1, 0, 0]), np.zeros(3, int), start_ns=np.array([0, 2, 6]),
+    ...                end_ns=np.array([12, 4, 10]), latency_ns=np.array([9.0, 2.0, 4.0]))
+    >>> line.start_ns, line.end_ns
+    (array([0, 1, 4]), array([9, 3, 8]))
+    """
+    lengths = np.where(np.isnan(latency_ns), end_ns - start_ns, latency_ns)
+    lengths = np.maximum(np.rint(lengths), 0).astype(np.int64)
+    start, end = np.zeros(len(parent), dtype=np.int64), lengths.copy()
+    scaled = np.full(len(parent), np.nan)
+    for generation in list(generations(parent))[1:]:
+        rows, group = _lanes(generation, parent, lane, (start_ns, end_ns))
+        above = parent[rows]
+        head = np.flatnonzero(np.diff(group, prepend=-1))
+        room = (end - start)[above[head]]
+        gaps = _gaps(rows, above, head, (start_ns, end_ns))
+        begin, finish, excess = _place(lengths[rows], gaps, head, room)
+        start[rows], end[rows] = start[above] + begin, start[above] + finish
+        excess += room - lengths[above[head]]  # over the latency, not over what is drawn of it
+        np.fmax.at(scaled, above[head], np.where(excess > 0, excess, np.nan))
+    return Timeline(start, end, scaled)
+
+
+def _lanes(rows: Ints, parent: Ints, lane: Ints, measured: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """Return the rows by group and start, and the group number of each.
+
+    A group is what is placed end to end in one parent: its children of one lane,
+    split further where they overlap.
+    """
+    start_ns, end_ns = measured
+    rows = rows[np.lexsort((rows, end_ns[rows], start_ns[rows], lane[rows], parent[rows]))]
+    first = np.ones(len(rows), dtype=bool)
+    first[1:] = (np.diff(parent[rows]) != 0) | (np.diff(lane[rows]) != 0)
+    group = first.cumsum() - 1
+    overlap = np.zeros(len(rows), dtype=bool)
+    overlap[1:] = (start_ns[rows][1:] < end_ns[rows][:-1]) & ~first[1:]
+    if not overlap.any():
+        return rows, group
+    sublane = np.zeros(len(rows), dtype=np.int64)
+    crowded = np.flatnonzero(np.isin(group, group[overlap]))
+    sublane[crowded] = _sublanes(group[crowded], start_ns[rows[crowded]], end_ns[rows[crowded]])
+    order = np.lexsort((np.arange(len(rows)), sublane, group))
+    pairs = group[order] * (sublane.max() + 1) + sublane[order]
+    return rows[order], np.unique(pairs, return_inverse=True)[1]
+
+
+def _sublanes(group: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
+    """Return for each span, sorted by group and start, the first free of its group's lanes."""
+    result = np.zeros(len(group), dtype=np.int64)
+    current, used = -1, 0
+    busy: list[tuple[int, int]] = []
+    free: list[int] = []
+    columns = zip(group.tolist(), start_ns.tolist(), end_ns.tolist(), strict=True)
+    for i, (number, start, end) in enumerate(columns):
+        if number != current:
+            current, used, busy, free = number, 0, [], []
+        while busy and busy[0][0] <= start:
+            heappush(free, heappop(busy)[1])
+        if free:
+            result[i] = heappop(free)
+        else:
+            result[i], used = used, used + 1
+        heappush(busy, (end, int(result[i])))
+    return result
+
+
+def _gaps(rows: Ints, above: Ints, head: Ints, measured: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """Return the measured gap before each row, and the sum of each group's, with the last."""
+    start_ns, end_ns = measured
+    previous = np.roll(end_ns[rows], 1)
+    previous[head] = start_ns[above[head]]
+    before = np.maximum(start_ns[rows] - previous, 0)
+    tail = np.append(head[1:], len(rows)) - 1
+    last = np.maximum(end_ns[above[tail]] - end_ns[rows[tail]], 0)
+    return before, np.add.reduceat(before, head) + last
+
+
+def _place(
+    lengths: Ints, gaps: tuple[Ints, Ints], head: Ints, room: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Return start and end of each row within its parent, and what each group lacks in room."""
+    size = np.diff(head, append=len(lengths))
+    before, total = gaps
+    filled = np.add.reduceat(lengths, head)
+    excess = filled - room
+    shrink = np.repeat(np.where(excess > 0, room / np.maximum(filled, 1), 1.0), size)
+    stretch = np.repeat(np.maximum(-excess, 0) / np.maximum(total, 1), size)
+    after = _running(lengths, head)
+    shift = np.rint(_running(before, head) * stretch).astype(np.int64)
+    begin = np.rint((after - lengths) * shrink).astype(np.int64) + shift
+    finish = np.rint(after * shrink).astype(np.int64) + shift
+    return begin, finish, excess
+
+
+def _running(values: Ints, head: Ints) -> Ints:
+    """Return running sums that begin anew at each position in `head`."""
+    total = values.cumsum()
+    counts = np.diff(head, append=len(values))
+    return total - np.repeat(total[head] - values[head], counts)

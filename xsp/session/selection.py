@@ -1,0 +1,58 @@
+"""The selection: which providers serve the levels asked for, on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from xsp.evaluation import Rung, ladder
+from xsp.level import MEASURED, Kind, Level
+from xsp.provider import Provider, Watcher
+from xsp.session import registry
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What can be measured here, of what was asked for.
+
+    Attributes:
+        providers: Those that take part.
+        kinds: Kinds of span that they will record.
+        levels: For every level asked for, `MEASURED` or why it is left out.
+    """
+
+    providers: tuple[Provider, ...]
+    kinds: frozenset[Kind]
+    levels: dict[str, str]
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """The ladder, bare rung first, and a rung for attributes that cost time."""
+        steps = ladder(self.kinds)
+        deeper = self.kinds - {Kind.PIPELINE}
+        return (*steps, Rung(self.kinds, detail=True)) if deeper else steps
+
+
+def select(levels: Iterable[Level]) -> Selection:
+    """Return the providers that can work here and serve one of `levels`."""
+    levels = frozenset(levels)
+    reasons = {provider.name: registry.unavailable(provider) for provider in registry.providers()}
+    usable = [p for p in registry.providers() if reasons[p.name] is None]
+    kinds = {kind for p in usable for kind in p.kinds if kind.level in levels} | {Kind.PIPELINE}
+    return Selection(
+        tuple(p for p in usable if p.kinds & kinds or isinstance(p, Watcher)),
+        frozenset(kinds),
+        {level.label: _state(level, kinds, reasons) for level in sorted(levels)},
+    )
+
+
+def _state(level: Level, kinds: set[Kind], reasons: dict[str, str | None]) -> str:
+    if any(kind.level is level for kind in kinds):
+        return MEASURED
+    said = [
+        reason
+        for provider in registry.providers()
+        if provider.level is level and (reason := reasons[provider.name])
+    ]
+    said += [f"{entry.name}: {entry.reason}" for entry in registry.broken()]
+    return "; ".join(said) or "no provider of this level is installed"

@@ -1,0 +1,7 @@
+"""The process of a `Worker`: `python -m xsp.target JOB FOLDER`."""
+
+import sys
+
+from xsp.target.worker import main
+
+raise SystemExit(main(*sys.argv[1:]))

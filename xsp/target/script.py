@@ -1,0 +1,154 @@
+"""Runs a script in this process as `python script.py` would, so that it can be observed."""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+from typing import Any, NoReturn
+
+from xsp.errors import UnknownTargetError
+from xsp.target.spec import hint
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a script ended.
+
+    Attributes:
+        code: Its exit code.
+        error: The exception that ended it, already shown to the user; None if it
+            ran to its end or left by `sys.exit`.
+        forked: Whether this process is a child that the script forked.
+    """
+
+    code: int
+    error: BaseException | None = None
+    forked: bool = False
+
+    def reraise(self) -> None:
+        """Raise the exception that ended the script, if one did."""
+        if self.error is not None:
+            raise self.error
+
+
+def execute(path: str, arguments: Sequence[str]) -> Ending:
+    """Run a script as the main program, up to the end of its threads.
+
+    It finds its own `sys.argv`, `__main__` and `sys.path[0]`, which stay in place
+    afterwards for what it registered to run at exit. An exception is shown the
+    way the script would show it, without frames of xsp.
+
+    Args:
+        path: The script.
+        arguments: What follows the script's name in its `sys.argv`.
+
+    Raises:
+        UnknownTargetError: The file cannot be read.
+    """
+    source = _read(path)
+    process = os.getpid()
+    _become_main(path, arguments)
+    ending = _run(path, source)
+    if os.getpid() != process:
+        return Ending(ending.code, ending.error, forked=True)
+    _join_threads()
+    return ending
+
+
+def without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of xsp, its providers and the import machinery."""
+    frames = []
+    while traceback is not None:
+        frames.append(traceback)
+        traceback = traceback.tb_next
+    # From the innermost outwards, and not by recursion: that may be what went wrong.
+    for frame in reversed(frames):
+        if not _is_own(frame.tb_frame.f_code):
+            traceback = TracebackType(traceback, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return traceback
+
+
+def end_by_interrupt() -> NoReturn:
+    """End this process the way Python ends one on Ctrl-C: by the signal, exit hooks first."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    raise SystemExit(128 + signal.SIGINT)  # where the signal is blocked
+
+
+def _read(path: str) -> bytes:
+    try:
+        with io.open_code(str(Path(path).absolute())) as file:
+            return file.read()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UnknownTargetError(f"cannot read the script {path}: {reason}{hint(path)}") from error
+
+
+def _become_main(path: str, arguments: Sequence[str]) -> None:
+    main = ModuleType("__main__")
+    file = str(Path(path).absolute())  # as Python does it; sys.argv keeps what was written
+    loader = SourceFileLoader("__main__", file)
+    facts: dict[str, Any] = {
+        "__file__": file,
+        "__builtins__": builtins,
+        "__loader__": loader,
+        "__cached__": None,
+    }
+    if sys.version_info < (3, 14):  # later ones make it when it is asked for
+        facts["__annotations__"] = {}
+    main.__dict__.update(facts)
+    sys.modules["__main__"] = main
+    sys.argv = [path, *arguments]
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = str(Path(path).resolve().parent)
+
+
+def _run(path: str, source: bytes) -> Ending:
+    try:
+        code = compile(source, str(Path(path).absolute()), "exec", dont_inherit=True)
+        exec(code, sys.modules["__main__"].__dict__)
+    except SystemExit as ended:
+        return Ending(_exit_code(ended))
+    except BaseException as error:  # noqa: BLE001  shown, and handed on
+        error.__traceback__ = without_own_frames(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
+        interrupted = isinstance(error, KeyboardInterrupt)
+        return Ending(128 + signal.SIGINT if interrupted else 1, error)
+    return Ending(0)
+
+
+def _exit_code(ended: SystemExit) -> int:
+    if ended.code is None:
+        return 0
+    if isinstance(ended.code, int):
+        return ended.code
+    sys.stderr.write(f"{ended.code}\n")
+    return 1
+
+
+def _join_threads() -> None:
+    """Wait for the script's threads, as the interpreter does at the end of `__main__`."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+
+
+# What imports a module is left out by Python itself, but not where xsp imports it.
+_OWN = (str(Path(__file__).parents[1]) + os.sep, "<frozen importlib")
+
+
+def _is_own(code: CodeType) -> bool:
+    return code.co_filename.startswith(_OWN) or f"{os.sep}xsp_levels{os.sep}" in code.co_filename

@@ -1,0 +1,318 @@
+"""The merged trace: what a measurement hands back, and the file it is kept in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from xsp.errors import TraceFormatError
+from xsp.problem import Problem
+from xsp.quantity import counted
+from xsp.trace import heading, html, integrity, parquet
+from xsp.trace import text as tree
+from xsp.trace import typical_runs as exemplar
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from xsp.export import Delivery
+
+__all__ = ["FORMAT", "SPAN_SCHEMA", "Span", "Trace", "load"]
+
+# The number that a reader checks: it rises when a file's columns or metadata change meaning.
+FORMAT = 1
+
+SPAN_SCHEMA = integrity.SPAN_SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One row of `trace.spans`; every field is the column of that name, see docs/trace.md."""
+
+    span_id: int
+    parent_id: int | None
+    level: str
+    kind: str
+    name: str
+    path: str
+    start_ns: int
+    end_ns: int
+    latency_ns: float | None
+    latency_low_ns: float | None
+    latency_high_ns: float | None
+    self_ns: float | None
+    overhead_ns: float | None
+    device_ns: float | None
+    measured_start_ns: int | None
+    measured_end_ns: int | None
+    runs: int
+    thread: int | None
+    device: int | None
+    stream: int | None
+    correlation_id: int | None
+    attributes: Mapping[str, Any]
+
+
+class Trace:
+    """One measurement as one hierarchy of spans, without the profiler in the numbers.
+
+    It cannot be changed: `spans` and `metadata` are copies or read-only.
+
+    Args:
+        spans: Columns of `SPAN_SCHEMA` in that order, then `attributes`; root
+            first, parents before children.
+        metadata: What JSON can hold: `name`, `problems`, `levels`, `rungs`,
+            `plan`, `environment`, `created` and `xsp_version`.
+        runs: Columns of `xsp.trace.typical_runs.RUN_SCHEMA`: one typical run of each rung; or
+            the text that a file holds them as, which is read when they are asked for.
+
+    Raises:
+        TraceFormatError: A column is missing or of the wrong type.
+        TypeError: `metadata` holds what JSON cannot.
+    """
+
+    __slots__ = ("_json", "_metadata", "_runs", "_spans")
+
+    _json: str
+    _metadata: Mapping[str, Any]
+    _runs: pl.DataFrame | str
+    _spans: pl.DataFrame
+
+    def __init__(
+        self,
+        spans: pl.DataFrame,
+        metadata: Mapping[str, Any],
+        runs: pl.DataFrame | str | None = None,
+    ) -> None:
+        integrity.check_columns(spans)
+        if isinstance(runs, pl.DataFrame):
+            exemplar.check_columns(runs)
+            runs = runs.clone()
+        text = json.dumps({"format": FORMAT, **metadata}, default=_plain)
+        put = super().__setattr__
+        put("_json", text)
+        put("_metadata", _frozen(json.loads(text, parse_constant=lambda _: None)))
+        put("_spans", spans.clone())
+        put("_runs", runs if runs is not None else "")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a trace cannot be changed; make another instead of setting {name!r}")
+
+    @property
+    def spans(self) -> pl.DataFrame:
+        """One row per span, root first; docs/trace.md tells what the columns mean."""
+        return self._spans.clone()
+
+    @property
+    def runs(self) -> pl.DataFrame:
+        """A typical run of each rung as it was measured, one row per span.
+
+        docs/trace.md tells what the columns mean. No rows where none were kept.
+
+        Raises:
+            TraceFormatError: The part of the file that holds them is damaged.
+        """
+        if isinstance(self._runs, str):
+            super().__setattr__("_runs", exemplar.unpack(self._runs))
+        assert isinstance(self._runs, pl.DataFrame)
+        return self._runs.clone()
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """How the trace came to be; read-only, lists are tuples."""
+        return self._metadata
+
+    @property
+    def name(self) -> str:
+        """What was measured, for people: the model's class, as a rule."""
+        return str(self._metadata.get("name") or "trace")
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What a reader should know before trusting the numbers."""
+        found = self._metadata.get("problems", ())
+        return tuple(Problem(str(problem["code"]), str(problem["message"])) for problem in found)
+
+    @property
+    def root(self) -> Span:
+        """The span around everything: one evaluation of the model."""
+        return self._span(self._spans.head(1))
+
+    def span(self, path: str) -> Span:
+        """Return the span with this path.
+
+        Raises:
+            KeyError: There is none.
+        """
+        found = self._spans.filter(pl.col("path") == path)
+        if not found.height:
+            raise KeyError(f"no span has the path {path!r}; trace.spans['path'] has them all")
+        return self._span(found)
+
+    def children(self, span: Span) -> tuple[Span, ...]:
+        """Return the spans right below `span`, in the order they began."""
+        rows = self._spans.filter(pl.col("parent_id") == span.span_id)
+        return tuple(Span(**row) for row in rows.iter_rows(named=True))
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the trace to one Parquet file, whole or not at all, and return its path.
+
+        pandas, polars and DuckDB read the file without xsp; an older file of that
+        name is replaced.
+
+        Raises:
+            ExportError: It could not be written: the disk is full, the folder is
+                missing or closed to us. No part of it is left behind.
+        """
+        runs = self._runs if isinstance(self._runs, str) else exemplar.pack(self._runs)
+        return parquet.write(self._spans, self._json, Path(path), runs=runs)
+
+    def export(
+        self,
+        destination: str | PathLike[str] | object | None = None,
+        *,
+        max_spans: int | Literal["auto"] | None = "auto",
+        runs: bool = False,
+        parent: str | None = None,
+    ) -> Delivery:
+        """Take the trace to Jaeger, any OTLP endpoint, an exporter, or a file of another format.
+
+        Args:
+            destination: `otlp://host:4317` (gRPC), `otlp+http://host:4318`, `otlps://` and
+                `otlp+https://` with TLS; None for what the `OTEL_EXPORTER_OTLP_*` variables
+                say, else a Jaeger on this machine; a file that ends in `.otlp.json`,
+                `.jaeger.json`, `.perfetto.json` or `.parquet`; or an OpenTelemetry
+                `SpanExporter`. Headers, certificates, compression and timeout come from
+                the variables.
+            max_spans: Most spans; over it deeper levels are cut, and repeated small spans
+                rolled up into one that holds their sum. None: no limit. `"auto"`: 2,000,
+                what Jaeger's UI bears, and no limit for Perfetto and Parquet.
+            runs: Whether to export a typical run of every rung as well, as a trace of its
+                own that the spans link to.
+            parent: W3C `traceparent` of the span to hang the root under, instead of
+                the one that the trace was measured inside of.
+
+        Returns:
+            What was sent, and what of it was accepted.
+
+        Raises:
+            ExportError: Not every span arrived, or a file could not be written. The
+                message counts what did, and names the spool file that keeps the rest.
+            ValueError: There is no such destination, or a number is out of range.
+            TypeError: `destination` is none of these things.
+        """
+        from xsp.export import export  # noqa: PLC0415  # the wire, only when used
+
+        return export(self, destination, max_spans=max_spans, runs=runs, parent=parent)
+
+    def as_measured(self) -> Trace:
+        """Return the same trace drawn with the times that the deepest run measured."""
+        measured = [pl.col(f"measured_{end}").alias(end) for end in ("start_ns", "end_ns")]
+        return Trace(self._spans.with_columns(measured), self._metadata, self._runs)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `spans` as a pandas frame, attributes as one dictionary per span.
+
+        Raises:
+            ModuleNotFoundError: pandas or pyarrow is not installed.
+        """
+        try:
+            return self._spans.to_pandas()
+        except ModuleNotFoundError as error:
+            error.msg = f"{error.msg}; `pip install 'xsp[pandas]'` brings what it needs"
+            raise
+
+    def check(self) -> None:
+        """Verify that the spans are one well-formed tree, drawn as it should be.
+
+        Raises:
+            TraceFormatError: They are not; it names the first breach and the span.
+        """
+        integrity.check(self._spans)
+
+    def tree(
+        self, *, width: int | None = None, rows: int | None = 60, smallest: float = 0.01
+    ) -> str:
+        """Return the tree that `print(trace)` shows.
+
+        Args:
+            width: Columns to fill; None for those of the terminal, or 100 without one.
+            rows: About how many rows at most; None for every span.
+            smallest: Fraction of the model's latency below which a span is only counted.
+        """
+        return tree.text(self._spans, self._metadata, width=width, rows=rows, smallest=smallest)
+
+    def __str__(self) -> str:
+        return self.tree()
+
+    def __repr__(self) -> str:
+        latency = heading.model_latency(self._spans)
+        found = f", {counted(len(self.problems), 'problem')}" if self.problems else ""
+        spans = counted(len(self), "span")
+        return f"<Trace {heading.title(self._metadata)}: {latency}, {spans}{found}>"
+
+    def _repr_html_(self) -> str:
+        return html.page_part(self._spans, self._metadata)
+
+    def __len__(self) -> int:
+        return self._spans.height
+
+    def __bool__(self) -> bool:
+        return True
+
+    @staticmethod
+    def _span(row: pl.DataFrame) -> Span:
+        return Span(**row.row(0, named=True))
+
+
+def load(path: str | PathLike[str]) -> Trace:
+    """Return the trace that a file holds; nothing in the file is ever executed.
+
+    Raises:
+        TraceFormatError: The file is damaged, is no trace, or is newer than this xsp.
+        OSError: The file cannot be opened; as Python raises it.
+    """
+    spans, text, runs = parquet.read(Path(path))
+    try:
+        metadata = json.loads(text)
+        version = metadata["format"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise TraceFormatError(
+            f"{path} is damaged: its metadata cannot be read; {_AGAIN}"
+        ) from error
+    if not isinstance(version, int) or version > FORMAT:
+        raise TraceFormatError(
+            f"{path} is a trace of format {version}, this xsp reads up to {FORMAT}: "
+            "upgrade xsp to open it"
+        )
+    try:
+        return Trace(spans, metadata, runs)
+    except TraceFormatError as error:
+        raise TraceFormatError(f"{path}: {error}") from error
+
+
+_AGAIN = "save it anew or measure again"
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold for a numpy number, a mapping or a set."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"a trace's metadata must be JSON; {type(value).__name__} is not: {value!r}")
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return MappingProxyType({key: _frozen(item) for key, item in value.items()})
+    if isinstance(value, list):
+        return tuple(_frozen(item) for item in value)
+    return value

@@ -1,0 +1,84 @@
+"""The file of a trace: one Parquet table with its metadata inside, written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import polars as pl
+
+from xsp.atomic_file import replacing
+from xsp.errors import TraceFormatError
+
+_KEY = "xsp"
+_RUNS = "xsp.runs"
+_MAGIC = b"PAR1"
+_ZIP = b"PK\3\4"
+# Magic at both ends, and the length of the footer.
+_SMALLEST = 12
+
+
+def write(spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = "") -> Path:
+    """Write spans and metadata (JSON) to `path`, whole or not at all.
+
+    Args:
+        spans: The table.
+        metadata: Kept under the key `xsp`.
+        path: The file.
+        runs: Kept under the key `xsp.runs`, which readers of the table do not look at.
+
+    Raises:
+        ExportError: It could not be written; nothing is left behind.
+    """
+    buffer = io.BytesIO()
+    spans.write_parquet(buffer, metadata={_KEY: metadata} | ({_RUNS: runs} if runs else {}))
+    with replacing(path) as file:
+        file.write(buffer.getbuffer())
+    return path
+
+
+def read(path: Path) -> tuple[pl.DataFrame, str, str]:
+    """Return the spans of a file, its metadata as JSON text, and the text of its runs.
+
+    Raises:
+        TraceFormatError: The file is damaged or not a trace.
+        OSError: The file cannot be opened.
+    """
+    with path.open("rb") as file:
+        _check_ends(path, file)
+        # By content, not by name: polars takes `[` and `*` in a name for a pattern.
+        buffer = io.BytesIO(file.read())
+    try:
+        texts = pl.read_parquet_metadata(buffer)
+        metadata = texts.get(_KEY)
+        buffer.seek(0)
+        # A Parquet file of someone else's may be huge: its columns are not read at all.
+        spans = pl.read_parquet(buffer) if metadata is not None else pl.DataFrame()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        raise TraceFormatError(
+            f"{path} is damaged and cannot be read: copy it anew or measure again ({error})"
+        ) from error
+    if metadata is None:
+        raise TraceFormatError(
+            f"{path} is a Parquet file but not a trace: open files that trace.save() wrote"
+        )
+    return spans, metadata, texts.get(_RUNS, "")
+
+
+def _check_ends(path: Path, file: io.BufferedReader) -> None:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    if size == 0:
+        raise TraceFormatError(f"{path} is empty, not a trace: measure again and save it")
+    begin = file.read(4)
+    if begin == _ZIP:
+        raise TraceFormatError(f"{path} is a recording: xsp.testing.replay makes its trace")
+    if begin != _MAGIC:
+        raise TraceFormatError(f"{path} is not a trace: open files that trace.save() wrote")
+    file.seek(-min(size, 4), os.SEEK_END)
+    if size < _SMALLEST or file.read(4) != _MAGIC:
+        raise TraceFormatError(
+            f"{path} ends too early, a part of it is missing: copy it anew or measure again"
+        )
+    file.seek(0)

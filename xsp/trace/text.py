@@ -1,0 +1,123 @@
+"""The tree of a trace as plain text: what `print(trace)` shows."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from xsp.quantity import NOTHING, counted, duration, estimate, percent, removed, shorten
+from xsp.trace.heading import headline, remarks
+from xsp.trace.outline import Outline, Row, outline
+
+_GAP = "  "
+_NARROWEST, _WIDEST = 72, 140
+
+Cells = tuple[str, ...]
+
+
+def text(
+    spans: pl.DataFrame,
+    metadata: Mapping[str, Any],
+    *,
+    width: int | None = None,
+    rows: int | None = 60,
+    smallest: float = 0.01,
+) -> str:
+    """Return the tree of a trace, with what a reader must know above it.
+
+    Args:
+        spans: Frame with the columns of `trace.spans`.
+        metadata: What `trace.metadata` holds; `name`, `problems` and `levels` are used.
+        width: Columns to fill; None for those of the terminal, or 100 without one.
+        rows: About how many rows the tree has at most; None for all.
+        smallest: Fraction of the model's latency below which a span is only counted.
+    """
+    width = max(_NARROWEST, width or min(shutil.get_terminal_size((100, 24)).columns, _WIDEST))
+    drawn = outline(spans, rows=rows, smallest=smallest)
+    lines = [*_wrapped(headline(spans, metadata), width)]
+    for remark in remarks(metadata):
+        lines += _wrapped(remark, width, bullet="! ")
+    if drawn.rows:
+        lines += ["", *_table(drawn, width)]
+    if drawn.cut:
+        lines += ["", *_wrapped(_footer(drawn), width)]
+    return "\n".join(lines)
+
+
+def _wrapped(line: str, width: int, bullet: str = "") -> list[str]:
+    return textwrap.wrap(
+        line,
+        width,
+        initial_indent=bullet,
+        subsequent_indent="  ",
+        drop_whitespace=True,
+        break_on_hyphens=False,
+    )
+
+
+def _footer(drawn: Outline) -> str:
+    return (
+        f"{counted(drawn.spans, 'span')} in {counted(len(drawn.rows), 'row')}: repeats are folded, "
+        "small ones summed up; trace.tree(rows=200) or xsp show --rows 200 shows more"
+    )
+
+
+def _table(drawn: Outline, width: int) -> Iterator[str]:
+    """Yield the lines of the tree: names on the left, numbers in columns on the right."""
+    rows = [_cells(row) for row in drawn.rows]
+    head = ("", "latency", "share", "device", "overhead", "each")
+    columns = [c for c in range(1, len(head)) if c == 1 or any(row[c] for row in rows)]
+    widths = {c: max(_cells_wide(row[c]) for row in (head, *rows)) for c in columns}
+    room = width - sum(widths.values()) - len(_GAP) * len(columns)
+    names = [
+        _name(row, branch, room)
+        for row, branch in zip(drawn.rows, _branches(drawn.rows), strict=True)
+    ]
+    wide = min(room, max(_cells_wide(name) for name in names))
+    for name, row in zip(("", *names), (head, *rows), strict=True):
+        numbers = (row[c].rjust(widths[c]) for c in columns)
+        padded = name + " " * (wide - _cells_wide(name))
+        yield _GAP.join((padded, *numbers)).rstrip()
+
+
+def _cells(row: Row) -> Cells:
+    value, margin, unit = estimate(row.latency_ns, row.margin_ns)
+    latency = f"{value} {f'± {margin}' if margin else '':<7} {unit:>2}" if unit else NOTHING
+    overhead = removed(row.overhead_ns, row.margin_ns)
+    share = "" if row.share is None else percent(row.share)
+    device = "" if row.device_ns is None else duration(row.device_ns)
+    return "", latency, share, device, overhead, row.each(7)
+
+
+def _branches(rows: tuple[Row, ...]) -> Iterator[str]:
+    """Yield the lines of the tree that lead to each row."""
+    trail: list[str] = []
+    for row in rows:
+        del trail[max(row.depth - 1, 0) :]
+        yield "".join(trail) + (("└─ " if row.last else "├─ ") if row.depth else "")
+        if row.depth:
+            trail.append("   " if row.last else "│  ")
+
+
+def _name(row: Row, branch: str, room: int) -> str:
+    # Deep down the branches make way: half of the room belongs to the name.
+    if len(branch) > room // 2:
+        branch = "… " + branch[len(branch) - room // 2 + 2 :]
+    label = f"{row.name} {row.detail}" if row.detail else row.name
+    name = branch + shorten(label, room - len(branch))
+    while _cells_wide(name) > room:
+        label = label[:-2] + "…"
+        name = branch + shorten(label, room - len(branch))
+    return name
+
+
+def _cells_wide(line: str) -> int:
+    if line.isascii():
+        return len(line)
+    from rich.cells import cell_len  # noqa: PLC0415 - not on the way of `import xsp`
+
+    return cell_len(line)
