@@ -120,7 +120,7 @@ def test_waste_of_100_us_per_span_is_taken_out_on_a_busy_machine(wasteful: str) 
     found = errors(merged, truth)[of_kind(tree, Kind.LAYER)]
     assert np.median(found) < 0.01
     assert np.quantile(found, 0.95) < 0.02
-    share = merged.rungs.filter(pl.col("rung") == wasteful)["share_ns"][0]
+    share = merged.rungs.filter(pl.col("rung") == wasteful)["cost_per_span_ns"][0]
     assert share == pytest.approx(100_000, rel=0.03)
 
 
@@ -190,8 +190,8 @@ def test_rungs_tell_overhead_and_shares() -> None:
     layers = sum(of_kind(tree, Kind.LAYER))
     assert rungs["overhead_ns"].to_list()[:3] == pytest.approx([0, 0, layers * 300], abs=2)
     assert rungs["spans"].to_list() == [0, 1, 1 + layers, len(tree.name)]
-    assert rungs["share_ns"].to_list()[2:] == pytest.approx([300, 1000], rel=1e-3)
-    assert rungs["share_ns"].to_list()[:2] == [None, None]
+    assert rungs["cost_per_span_ns"].to_list()[2:] == pytest.approx([300, 1000], rel=1e-3)
+    assert rungs["cost_per_span_ns"].to_list()[:2] == [None, None]
 
 
 def test_the_users_own_pipeline_spans_cost_too() -> None:
@@ -204,7 +204,7 @@ def test_the_users_own_pipeline_spans_cost_too() -> None:
     runs, truth = Machine(tree).measure(3)
     merged = merge(runs)
     assert errors(merged, truth).max() < 1e-4
-    assert merged.rungs["share_ns"][1] == pytest.approx(5_000, rel=1e-3)
+    assert merged.rungs["cost_per_span_ns"][1] == pytest.approx(5_000, rel=1e-3)
 
 
 def test_processes_of_different_speed_are_brought_to_one_scale() -> None:

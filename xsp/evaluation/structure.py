@@ -1,4 +1,4 @@
-"""The structure of a merged trace: the spans of the most typical run of the deepest rung."""
+"""The spans of one run: from the rows of all runs to the tree of a run that is like most others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ORDERS = np.array([kind.order for kind in Kind])
 
 
 @dataclass(frozen=True, slots=True)
-class Structure:
+class RunSpans:
     """Spans in the order of the run they come from: root first, parents before children.
 
     Attributes:
@@ -55,13 +55,13 @@ class Structure:
     start_ns: Ints
     end_ns: Ints
 
-    def pins(self, pinned: Bools) -> Ints:
-        """Return each span's nearest ancestor among those that are `pinned`."""
-        pin = np.full(len(self.parent), -1, dtype=np.int64)
+    def anchors(self, measured: Bools) -> Ints:
+        """Return each span's nearest ancestor among those that are `measured`."""
+        anchor = np.full(len(self.parent), -1, dtype=np.int64)
         for rows in list(generations(self.parent))[1:]:
             above = self.parent[rows]
-            pin[rows] = np.where(pinned[above], above, pin[above])
-        return pin
+            anchor[rows] = np.where(measured[above], above, anchor[above])
+        return anchor
 
     def nested(self, values: Floats) -> Floats:
         """Return for each span the sum of `values` over the spans inside it."""
@@ -109,10 +109,11 @@ def _alike(seen: Observations, members: Sequence[int]) -> list[int]:
 
 def signatures(seen: Observations, members: Sequence[int]) -> list[int]:
     """Return a number for each run that is equal where the runs hold the same paths."""
-    return [int(np.bitwise_xor.reduce(seen.key[seen.of(run)])) for run in members]
+    marks = np.bitwise_xor.reduceat(seen.key, seen.first[:-1])
+    return [int(marks[run]) for run in members]
 
 
-def structure_of(seen: Observations, run: int) -> Structure:
+def run_spans(seen: Observations, run: int) -> RunSpans:
     """Return the spans of one run."""
     rows, frame = seen.of(run), seen.runs[run].rows
     assert frame is not None
@@ -120,7 +121,7 @@ def structure_of(seen: Observations, run: int) -> Structure:
     parent[0] = -1
     paid = seen.recorded[rows] & seen.host[rows]
     paid[0] = False
-    return Structure(
+    return RunSpans(
         rows=frame,
         key=seen.key[rows],
         parent=parent,

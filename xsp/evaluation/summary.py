@@ -1,7 +1,8 @@
-"""Summaries of repeated measurements: what merging makes of many runs of one span.
+"""Summaries: from repeated measurements of spans to one number for each, with its interval.
 
-Every statistic here is the mean of the sorted values between two ranks: the trimmed
-mean leaves a fifth out at either end, the median and the minimum leave out more.
+Values come as matrices `[runs, spans]`. Every statistic is the mean of the sorted values
+between two ranks: the trimmed mean leaves a fifth out at either end, the median and the
+minimum leave out more.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def trimmed_mean(values: Floats) -> Floats:
     >>> trimmed_mean(np.array([[1.0], [2.0], [3.0], [4.0], [500.0]]))
     array([3.])
     """
-    return mean_between(values, trimmed_ranks)
+    return _mean_between(values, _trimmed_ranks)
 
 
 def summarise(values: Floats, statistic: str = "trimmed") -> Floats:
@@ -42,7 +43,7 @@ def summarise(values: Floats, statistic: str = "trimmed") -> Floats:
     Raises:
         ValueError: `statistic` is not one of `STATISTICS`.
     """
-    return mean_between(values, ranks_of(statistic))
+    return _mean_between(values, ranks_of(statistic))
 
 
 def bootstrap_interval(
@@ -88,7 +89,7 @@ def bootstrap_interval(
     return low, high
 
 
-def mean_between(values: Floats, ranks: Ranks) -> Floats:
+def _mean_between(values: Floats, ranks: Ranks) -> Floats:
     """Return the mean of each column's sorted values between two ranks."""
     result = np.full(values.shape[1], np.nan)
     for n, columns, ordered in _by_count(values):
@@ -97,13 +98,13 @@ def mean_between(values: Floats, ranks: Ranks) -> Floats:
     return result
 
 
-def trimmed_ranks(n: int) -> tuple[int, int]:
+def _trimmed_ranks(n: int) -> tuple[int, int]:
     """Return the ranks between which the 20 % trimmed mean of `n` values is taken."""
     return int(TRIM * n), n - int(TRIM * n)
 
 
 _RANKS: dict[str, Ranks] = {
-    "trimmed": trimmed_ranks,
+    "trimmed": _trimmed_ranks,
     "median": lambda n: ((n - 1) // 2, n // 2 + 1),
     "mean": lambda n: (0, n),
     "min": lambda n: (0, 1),
@@ -122,22 +123,19 @@ def ranks_of(statistic: str) -> Ranks:
     return _RANKS[statistic]
 
 
-def standard_error(
-    values: Floats, ranks: Ranks = trimmed_ranks, rounds: Ints | None = None
-) -> Floats:
-    """Return the standard error of `mean_between`, NaN for fewer than two values.
+def standard_error(values: Floats, rounds: Ints | None = None) -> Floats:
+    """Return the standard error of the trimmed mean, NaN for fewer than two values.
 
     After Tukey and McLaughlin (1963), widened by Student's factor. Runs of one round
     are near in time and so may be alike: they then count as fewer (cluster-robust).
 
     Args:
         values: `[runs, spans]`; NaN where a span is missing in a run.
-        ranks: Which of `n` sorted values count.
         rounds: Round of each run; None if every run stands alone.
     """
     result = np.full(values.shape[1], np.nan)
     for n, columns, ordered in _by_count(values):
-        first, last = ranks(n)
+        first, last = _trimmed_ranks(n)
         if n < 2 or last - first < 2:
             continue
         winsorised = np.clip(values[:, columns], ordered[first], ordered[last - 1])

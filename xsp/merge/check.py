@@ -1,4 +1,7 @@
-"""Findings: what the runs of a measurement say against its result."""
+"""Checks: from the runs of a measurement, and what was made of them, to its problems.
+
+Each check compares two things that ought to agree, and says in words what does not.
+"""
 
 from __future__ import annotations
 
@@ -10,86 +13,97 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import (
-    Observations,
-    Run,
-    Structure,
-    bootstrap_interval,
-    columns_of,
-    signatures,
-    trimmed_mean,
-)
-from xsp.level import Kind
-from xsp.merge.difference import difference
-from xsp.merge.ladder import Cost, Latencies, Step
-from xsp.merge.tally import execution_counts, idle_launches
+from xsp.evaluation import ROOT, RunSpans, bootstrap_interval, signatures, trimmed_mean
+from xsp.level import EXECUTIONS, Kind
+from xsp.merge.difference import Sample, difference
+from xsp.merge.ladder import Ladder, RungRuns
+from xsp.merge.latency import Latencies, side_by_side
+from xsp.merge.recording_cost import RungCost
 from xsp.problem import Problem
+from xsp.provider import ATTRIBUTE
 from xsp.quantity import counted, duration
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _NAMED = 5  # examples that a message gives
 _CHANGE = 0.01  # of the latency: below that a difference is not worth a word
 _WIDE = 0.05
+_APART = 0.02  # of the latency: by how much processes may differ
+_OTHERS = 0.05  # of the runs: how many may differ from most
+_WORK = [kind.value for kind in EXECUTIONS]
+_CREATED = f"{ATTRIBUTE}created_nodes"  # of a launch that was captured: nothing is to start yet
+_ALWAYS = "LaunchKernel"  # in the names of calls that a kernel always comes of
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Everything that a measurement is judged by."""
 
-    runs: Sequence[Run]
-    seen: Observations
-    steps: Sequence[Step]
-    costs: Sequence[Cost]
-    structure: Structure
+    ladder: Ladder
+    costs: Sequence[RungCost]
     found: Latencies
 
+    @property
+    def spans(self) -> RunSpans:
+        """The spans that are shown."""
+        return self.ladder.spans
 
-def problems(evidence: Evidence, apart: float) -> tuple[Problem, ...]:
+    def names(self, rows: Ints) -> list[str]:
+        """Return the names of some of the spans."""
+        return self.spans.rows["name"].gather(rows).to_list()
+
+
+def find_problems(
+    ladder: Ladder, costs: Sequence[RungCost], found: Latencies
+) -> tuple[Problem, ...]:
     """Return what a reader should know before trusting a number.
 
     Args:
-        evidence: The runs, and what was made of them.
-        apart: Largest relative difference between the bare latencies of processes.
+        ladder: What was measured.
+        costs: What recording cost on each rung.
+        found: The latencies without that.
     """
+    evidence = Evidence(ladder, costs, found)
     checks = (
-        _carries_overhead(evidence),
-        _wide_interval(evidence),
-        _structure_varies(evidence),
-        _idle_launches(evidence),
-        _executions_vary(evidence),
-        _unmatched(evidence),
-        _unseen(evidence),
-        _endless(evidence),
-        _processes_differ(apart),
-        _residual(evidence),
-        _prediction(evidence),
-        _share_outlier(evidence),
-        _scaled(evidence),
+        _carries_overhead,
+        _wide_interval,
+        _structure_varies,
+        _idle_launches,
+        _activities_vary,
+        _not_shown,
+        _unseen,
+        _endless,
+        _processes_differ,
+        _residual,
+        _prediction,
+        _cost_outlier,
+        _scaled,
     )
-    return tuple(problem for problem in checks if problem)
+    problems = [check(evidence) for check in checks]
+    return tuple(problem for problem in problems if problem)
 
 
 def _carries_overhead(evidence: Evidence) -> Problem | None:
-    spans, found = evidence.structure, evidence.found
-    missing = ~found.exact & ~_lost(evidence) & ~_unended(evidence)
+    missing = ~evidence.found.exact & ~_lost(evidence) & ~_unended(evidence)
     if not missing.any():
         return None
-    kinds = _kinds(spans, np.flatnonzero(missing))
+    kinds = _kinds(evidence.spans, np.flatnonzero(missing))
+    outermost = evidence.ladder.rungs[0].name
     return Problem(
         "carries-overhead",
         f"the latencies of {kinds} still carry overhead: there are no runs in which nothing "
-        f"deeper was recorded (the outermost rung measured is {evidence.steps[0].name}); let "
-        "the plan finish, with more evaluations or a larger budget",
+        f"deeper was recorded (the outermost rung measured is {outermost}); let the plan finish, "
+        "with more evaluations or a larger budget",
     )
 
 
 def _unseen(evidence: Evidence) -> Problem | None:
-    spans = evidence.structure
     lost = _lost(evidence)
     if not lost.any():
         return None
-    names = _examples([str(spans.rows["name"][int(i)]) for i in np.flatnonzero(lost)])
+    names = _examples(evidence.names(np.flatnonzero(lost)))
     return Problem(
         "unmatched",
         f"{counted(int(lost.sum()), 'span')} not seen in any run of the rung that is to measure "
@@ -101,8 +115,8 @@ def _endless(evidence: Evidence) -> Problem | None:
     endless = _unended(evidence)
     if not endless.any():
         return None
-    names = _examples([str(evidence.structure.rows["name"][int(i)]) for i in endless.nonzero()[0]])
-    if evidence.steps[-1].order < Kind.LAUNCH.order:
+    names = _examples(evidence.names(np.flatnonzero(endless)))
+    if evidence.ladder.deepest.order < Kind.LAUNCH.order:
         why = "they end with their last launch, and launches were not recorded; levels=4 does that"
     else:
         why = "they end with their last launch, and no launch was seen in them"
@@ -113,59 +127,56 @@ def _endless(evidence: Evidence) -> Problem | None:
     )
 
 
-def _unended(evidence: Evidence) -> NDArray[np.bool_]:
+def _unended(evidence: Evidence) -> Bools:
     """Tell which spans were recorded without an end, and found none."""
-    unended: NDArray[np.bool_] = evidence.structure.ended & np.isnan(evidence.found.value_ns)
+    unended: Bools = evidence.spans.ended & np.isnan(evidence.found.value_ns)
     return unended
 
 
-def _lost(evidence: Evidence) -> NDArray[np.bool_]:
+def _lost(evidence: Evidence) -> Bools:
     """Tell which spans are missing in the runs of their own rung, which there are."""
-    rungs = [step.order for step in evidence.steps]
-    own = evidence.structure.order
-    lost: NDArray[np.bool_] = (evidence.found.order > own) & np.isin(own, rungs)
+    rungs = [rung.order for rung in evidence.ladder.rungs]
+    own = evidence.spans.order
+    lost: Bools = (evidence.found.order > own) & np.isin(own, rungs)
     return lost
 
 
-def _unmatched(evidence: Evidence) -> Problem | None:
-    seen, spans = evidence.seen, evidence.structure
-    members = np.concatenate([step.members for step in evidence.steps]).astype(int)
-    known = np.sort(spans.key)
-    names: dict[int, str] = {}
-    for run in members.tolist():
-        rows = seen.of(run)
-        new = np.flatnonzero(~columns_of(seen.key[rows], known)[1])
-        frame = seen.runs[run].rows
-        if len(new) and frame is not None:
-            found = frame["name"].gather(new.tolist()).to_list()
-            names.update(zip(seen.key[rows][new].tolist(), found, strict=True))
-    if not names:
+def _not_shown(evidence: Evidence) -> Problem | None:
+    ladder, seen = evidence.ladder, evidence.ladder.seen
+    members = np.concatenate([rung.members for rung in ladder.rungs])
+    rows = np.flatnonzero((ladder.columns[seen.path] < 0) & np.isin(seen.run, members))
+    if not len(rows):
         return None
+    first = rows[np.unique(seen.path[rows], return_index=True)[1]]
+    names = seen.rows["name"].gather(first).to_list()
     return Problem(
         "unmatched",
         f"{counted(len(names), 'span')} of other runs not in the run that is shown "
-        f"({_examples(list(names.values()))}): the model does not always take the same path",
+        f"({_examples(names)}): the model does not always take the same path",
     )
 
 
 def _structure_varies(evidence: Evidence) -> Problem | None:
-    for step in evidence.steps:
-        marks = signatures(evidence.seen, step.members.tolist())
-        if not marks:
-            continue
-        others = len(marks) - Counter(marks).most_common(1)[0][1]
-        if others > 0.05 * len(marks):
+    for rung in evidence.ladder.rungs:
+        marks = signatures(evidence.ladder.seen, rung.members.tolist())
+        others = _unlike_most(marks)
+        if others > _OTHERS * len(marks):
             return Problem(
                 "structure-varies",
-                f"{others} of {len(marks)} runs of rung {step.name} took another path than the "
+                f"{others} of {len(marks)} runs of rung {rung.name} took another path than the "
                 "most frequent one; each latency rests on the runs that have the span",
             )
     return None
 
 
+def _unlike_most(marks: Sequence[int]) -> int:
+    """Return how many of the marks are not the most frequent one."""
+    return len(marks) - max(Counter(marks).values(), default=0)
+
+
 def _idle_launches(evidence: Evidence) -> Problem | None:
-    """Compare launches seen with kernels, copies and sets seen, in all runs that saw any."""
-    idle = idle_launches(_deepest(evidence))
+    """Compare launches with the kernels, copies and sets that have their correlation ids."""
+    idle = idle_launches(_deepest_rows(evidence.ladder))
     if not idle.height:
         return None
     said = [
@@ -179,10 +190,61 @@ def _idle_launches(evidence: Evidence) -> Problem | None:
     )
 
 
-def _executions_vary(evidence: Evidence) -> Problem | None:
-    counts = execution_counts(_deepest(evidence))
-    others = len(counts) - Counter(counts).most_common(1)[0][1] if counts else 0
-    if others <= 0.05 * len(counts):
+def idle_launches(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return launches after which no device did anything, by name.
+
+    Not every call is to start something. All calls of a name are, where one call of that name
+    did, or where the name says so.
+
+    Args:
+        rows: Columns `run`, `kind`, `name`, `correlation_id` and `attr.created_nodes`.
+
+    Returns:
+        A row per name with idle launches: `name`, `launches` and `idle`, the most idle first.
+
+    >>> frame = pl.DataFrame({
+    ...     "run": 0, "kind": ["launch", "launch", "launch", "memset"],
+    ...     "name": ["set", "set", "wait", "Memset"], "correlation_id": [1, 2, 3, 1],
+    ...     "attr.created_nodes": None})
+    >>> idle_launches(frame).rows()
+    [('set', 2, 1)]
+    """
+    known = rows.filter(pl.col("correlation_id").is_not_null() & pl.col(_CREATED).is_null())
+    both = ["run", "correlation_id"]
+    worked = known.filter(pl.col("kind").is_in(_WORK)).select(*both, idle=0).unique()
+    launches = known.filter(pl.col("kind") == Kind.LAUNCH.value).join(worked, on=both, how="left")
+    idle = pl.col("idle").is_null().sum().cast(pl.Int64)
+    sums = launches.group_by("name").agg(pl.len().cast(pl.Int64).alias("launches"), idle=idle)
+    due = (pl.col("idle") < pl.col("launches")) | pl.col("name").str.contains(_ALWAYS, literal=True)
+    return sums.filter(due & (pl.col("idle") > 0)).sort("idle", "name", descending=[True, False])
+
+
+def _deepest_rows(ladder: Ladder) -> pl.DataFrame:
+    """Return the rows that `idle_launches` asks for, of the runs in which all was recorded."""
+    rows = ladder.seen.rows
+    members = ladder.deepest.members
+    chosen = np.isin(ladder.seen.run, members)
+    rows = rows.filter(chosen).select("run", "kind", "name", "correlation_id")
+    if not (rows["kind"] == Kind.LAUNCH.value).any():
+        return rows.clear().with_columns(pl.lit(None).alias(_CREATED))
+    created = [_created_nodes(ladder.seen.runs[int(run)].rows) for run in np.sort(members)]
+    return rows.with_columns(pl.concat(created).alias(_CREATED))
+
+
+def _created_nodes(rows: pl.DataFrame | None) -> pl.Series:
+    """Return whether each row's launch was captured, for it created nodes of a graph."""
+    assert rows is not None
+    if _CREATED not in rows.columns:
+        return pl.Series([None], dtype=pl.Boolean).new_from_index(0, rows.height)
+    return rows[_CREATED].is_not_null().replace({False: None})
+
+
+def _activities_vary(evidence: Evidence) -> Problem | None:
+    seen, members = evidence.ladder.seen, evidence.ladder.deepest.members
+    work = seen.rows["kind"].is_in(_WORK).to_numpy()
+    counts = np.bincount(seen.run[work], minlength=len(seen.runs))[members].tolist()
+    others = _unlike_most(counts)
+    if others <= _OTHERS * len(counts):
         return None
     return Problem(
         "executions-vary",
@@ -192,14 +254,9 @@ def _executions_vary(evidence: Evidence) -> Problem | None:
     )
 
 
-def _deepest(evidence: Evidence) -> list[pl.DataFrame]:
-    """Return the rows of the runs in which everything was recorded."""
-    runs = evidence.steps[-1].runs
-    return [run.rows for run in runs if run.rows is not None]
-
-
-def _processes_differ(apart: float) -> Problem | None:
-    if apart <= 0.02:
+def _processes_differ(evidence: Evidence) -> Problem | None:
+    apart = evidence.ladder.apart
+    if apart <= _APART:
         return None
     return Problem(
         "processes-differ",
@@ -211,19 +268,10 @@ def _processes_differ(apart: float) -> Problem | None:
 
 def _residual(evidence: Evidence) -> Problem | None:
     """Compare the bare runs of the last quarter with those of the first, process by process."""
-    bare = [step for step in evidence.steps if step.order < 0]
-    for process in np.unique(bare[0].processes) if bare else ():
-        chosen = bare[0].processes == process
-        times = bare[0].root_ns[chosen][:, None]
-        quarter = len(times) // 4
-        if quarter < 5:
-            continue
-        order = np.argsort(bare[0].rounds[chosen], kind="stable")
-        first, last = times[order[:quarter]], times[order[-quarter:]]
-        change = float(trimmed_mean(last)[0] / max(trimmed_mean(first)[0], 1.0) - 1)
-        apart = bootstrap_interval(last)[0] > bootstrap_interval(first)[1]
-        apart |= bootstrap_interval(last)[1] < bootstrap_interval(first)[0]
-        if abs(change) > _CHANGE and apart[0]:
+    bare = evidence.ladder.rungs[0]
+    for process in np.unique(bare.processes) if bare.order < 0 else ():
+        change = _lasting_change(bare, bare.processes == process)
+        if abs(change) > _CHANGE:
             return Problem(
                 "residual",
                 f"without a profiler the model was {abs(change):.1%} "
@@ -234,43 +282,57 @@ def _residual(evidence: Evidence) -> Problem | None:
     return None
 
 
+def _lasting_change(rung: RungRuns, chosen: Bools) -> float:
+    """Return by how much some runs of a rung are longer in the end; 0 where it may be noise.
+
+    The change is relative to the first quarter of these runs.
+    """
+    times = rung.root_ns[chosen][np.argsort(rung.rounds[chosen], kind="stable")][:, None]
+    quarter = len(times) // 4
+    if quarter < 5:
+        return 0.0
+    first, last = times[:quarter], times[-quarter:]
+    early, late = bootstrap_interval(first), bootstrap_interval(last)
+    if late[0][0] <= early[1][0] and late[1][0] >= early[0][0]:
+        return 0.0
+    return float(trimmed_mean(last)[0] / max(trimmed_mean(first)[0], 1.0) - 1)
+
+
 def _prediction(evidence: Evidence) -> Problem | None:
     """Compare the bare latency with the deepest rung's less everything that was removed."""
-    bare, deepest = evidence.steps[0], evidence.steps[-1]
+    bare, deepest = evidence.ladder.rungs[0], evidence.ladder.deepest
     if bare.order >= 0 or deepest.order < 1:
         return None
-    removed = float(sum(cost.nested_ns[0] for cost in evidence.costs))
-    error = float(sum(cost.error_ns[0] for cost in evidence.costs))
-    gap, noise = difference(
-        deepest.sample(deepest.host_ns[:, None]), bare.sample(bare.host_ns[:, None])
-    )
+    removed = float(sum(cost.nested_ns[ROOT] for cost in evidence.costs))
+    error = float(sum(cost.error_ns[ROOT] for cost in evidence.costs))
+    samples = [Sample(rung.host_ns[:, None], rung.rounds) for rung in (deepest, bare)]
+    gap, noise = (float(value[0]) for value in difference(*samples))
     gap -= removed
     measured = max(float(trimmed_mean(bare.host_ns[:, None])[0]), 1.0)
-    if abs(gap[0]) <= 3 * np.hypot(noise[0], error) + _CHANGE * measured:
+    if abs(gap) <= 3 * np.hypot(noise, error) + _CHANGE * measured:
         return None
     return Problem(
         "prediction",
-        f"the {deepest.name} runs, less what recording cost them, are {gap[0] / measured:+.1%} off "
+        f"the {deepest.name} runs, less what recording cost them, are {gap / measured:+.1%} off "
         f"what the model takes without a profiler ({duration(measured)}): the overhead of that "
         "rung is not fully understood; more runs, or a quieter machine, would change that",
     )
 
 
-def _share_outlier(evidence: Evidence) -> Problem | None:
-    spans = evidence.structure
-    for step, cost in zip(evidence.steps, evidence.costs, strict=True):
-        if cost.shares is None or not len(cost.shares.outliers):
+def _cost_outlier(evidence: Evidence) -> Problem | None:
+    """Name spans inside which recording costs far more than in the others of the rung."""
+    for rung, cost in zip(evidence.ladder.rungs, evidence.costs, strict=True):
+        if cost.per_span is None or not len(cost.per_span.outliers):
             continue
-        rows = cost.parents[cost.shares.outliers]
-        share = cost.shares.value_ns[cost.shares.outliers]
-        worst = int(np.argmax(share))
-        excess = share * cost.count[cost.shares.outliers]
-        if not (excess > _WIDE * evidence.found.value_ns[rows]).any():
+        outliers = cost.per_span.outliers
+        rows, value = cost.anchors[outliers], cost.per_span.value_ns[outliers]
+        if not (value * cost.count[outliers] > _WIDE * evidence.found.value_ns[rows]).any():
             continue
+        worst = int(np.argmax(value))
         return Problem(
             "share-outlier",
-            f"recording one {step.name} span costs {duration(float(share[worst]))} inside "
-            f"{spans.rows['name'][int(rows[worst])]}, but {duration(cost.shares.pooled_ns)} "
+            f"recording one {rung.name} span costs {duration(float(value[worst]))} inside "
+            f"{evidence.names(rows)[worst]}, but {duration(cost.per_span.pooled_ns)} "
             f"elsewhere: the latencies inside {counted(len(rows), 'such span')} are less certain",
         )
     return None
@@ -278,34 +340,33 @@ def _share_outlier(evidence: Evidence) -> Problem | None:
 
 def _wide_interval(evidence: Evidence) -> Problem | None:
     found = evidence.found
-    half = (found.high_ns[0] - found.low_ns[0]) / 2
+    half = (found.high_ns[ROOT] - found.low_ns[ROOT]) / 2
     if np.isnan(half):
         return Problem(
             "wide-interval",
             "the model's latency rests on a single run, so that nothing is known of its error",
         )
-    if half <= _WIDE * found.value_ns[0]:
+    if half <= _WIDE * found.value_ns[ROOT]:
         return None
     return Problem(
         "wide-interval",
-        f"the model's latency is only known to ±{half / max(found.value_ns[0], 1.0):.0%} "
-        f"({found.runs[0]} runs): more runs, or a quieter machine, would change that; "
+        f"the model's latency is only known to ±{half / max(found.value_ns[ROOT], 1.0):.0%} "
+        f"({found.runs[ROOT]} runs): more runs, or a quieter machine, would change that; "
         "`xsp doctor` says what disturbs this one",
     )
 
 
 def _scaled(evidence: Evidence) -> Problem | None:
     """Name parents whose children are longer than they are, beyond all their intervals."""
-    spans, found = evidence.structure, evidence.found
-    thread = spans.rows["thread"].fill_null(-1).to_numpy()
-    child = np.flatnonzero((spans.parent >= 0) & spans.host & (thread == thread[spans.parent]))
+    spans, found = evidence.spans, evidence.found
+    child = side_by_side(spans)
     above = spans.parent[child]
-    sums = np.bincount(above, weights=found.low_ns[child], minlength=len(thread))
+    sums = np.bincount(above, weights=found.low_ns[child], minlength=len(spans.parent))
     over = np.flatnonzero(sums > found.high_ns * (1 + _CHANGE))
     excess = float((sums - found.high_ns)[over].sum())
-    if excess <= _CHANGE * found.value_ns[0]:
+    if excess <= _CHANGE * found.value_ns[ROOT]:
         return None
-    names = _examples([str(spans.rows["name"][int(i)]) for i in over])
+    names = _examples(evidence.names(over))
     return Problem(
         "scaled",
         f"the children of {counted(len(over), 'span')} sum to more than the span itself ({names}); "
@@ -313,8 +374,8 @@ def _scaled(evidence: Evidence) -> Problem | None:
     )
 
 
-def _kinds(spans: Structure, rows: NDArray[np.int64]) -> str:
-    present = set(spans.rows["kind"].gather(rows.tolist()).to_list())
+def _kinds(spans: RunSpans, rows: Ints) -> str:
+    present = set(spans.rows["kind"].gather(rows).to_list())
     return ", ".join(f"{kind.value} spans" for kind in Kind if kind.value in present)
 
 

@@ -1,7 +1,7 @@
-"""The timeline of devices without overhead: behind their launches, in the order of their streams.
+"""The timeline of devices: from that of the host to one with what ran on devices in it.
 
-The host's part is rebuilt first (`xsp.merge.host_timeline`); overhead made it longer, and what a
-device does is moved along with its launches.
+The host's part is rebuilt first (`host_timeline`), shorter by the overhead. What a device did
+is moved along with its launch, and waits for what is ahead of it in its stream.
 """
 
 from __future__ import annotations
@@ -20,42 +20,43 @@ Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Executions:
-    """What ran on devices; n entries each.
+class Activities:
+    """Device activities: kernels, copies, sets and synchronisations; n entries each.
 
     Attributes:
-        rows: Row of each.
-        anchor: Row of the host that it follows: its launch, or else its parent.
-        launched: Whether that is its launch.
-        stream: Number of what runs one after the other; -1 for what does not queue.
-        length_ns: How long each is drawn.
+        rows: Row of each activity.
+        cause: Row of the host's span that the activity follows: its launch where that is
+            known, or else its parent.
+        launched: Whether the cause is a launch.
+        stream: Number of the queue that the activity stands in; -1 for what does not queue.
+        length_ns: How long each activity is drawn.
     """
 
     rows: Ints
-    anchor: Ints
+    cause: Ints
     launched: Bools
     stream: Ints
     length_ns: Ints
 
 
-def place_executions(host: Timeline, done: Executions, *, start_ns: Ints, end_ns: Ints) -> Timeline:
-    """Return the timeline with what ran on devices in it.
+def place_activities(host: Timeline, done: Activities, *, start_ns: Ints, end_ns: Ints) -> Timeline:
+    """Return the timeline with the activities of devices in it.
 
-    Each begins as long after its launch as was measured, but not before the one ahead of
-    it in its stream has ended; one that began before that had ended, when it was
-    measured, begins as long after that one's start. It may outlast its parent. One
-    without a launch keeps its place in its parent, in proportion.
+    An activity begins as long after its launch as was measured, but not before the activity
+    ahead of it in its stream has ended. If it began before that one had ended when both were
+    measured, it begins as long after that one's start as it did then. It may outlast its
+    parent. An activity without a launch keeps its place in its parent, in proportion.
 
     Args:
         host: The timeline, right where rows are the host's.
-        done: What ran on devices.
+        done: What devices did.
         start_ns: Measured start of every row.
         end_ns: Measured end of every row.
 
     >>> host = Timeline(np.array([0, 10, 0, 0]), np.array([20, 12, 0, 0]), np.full(4, np.nan))
-    >>> done = Executions(np.array([2, 3]), np.array([1, 1]), np.array([True, True]),
+    >>> done = Activities(np.array([2, 3]), np.array([1, 1]), np.array([True, True]),
     ...                   np.array([0, 0]), np.array([9, 5]))
-    >>> line = place_executions(host, done, start_ns=np.array([0, 30, 34, 45]),
+    >>> line = place_activities(host, done, start_ns=np.array([0, 30, 34, 45]),
     ...                         end_ns=np.array([60, 32, 43, 50]))
     >>> line.start_ns[2:], line.end_ns[2:]
     (array([14, 25]), array([23, 30]))
@@ -67,8 +68,8 @@ def place_executions(host: Timeline, done: Executions, *, start_ns: Ints, end_ns
     return Timeline(start, end, host.scaled_ns)
 
 
-def around_executions(line: Timeline, parent: Ints, derived: Bools) -> Timeline:
-    """Return the timeline with what was made of executions drawn around them.
+def around_activities(line: Timeline, parent: Ints, derived: Bools) -> Timeline:
+    """Return the timeline with each derived span on a device drawn around the activities in it.
 
     Args:
         line: The timeline, right where rows are not derived.
@@ -76,7 +77,7 @@ def around_executions(line: Timeline, parent: Ints, derived: Bools) -> Timeline:
         derived: Rows on devices that were made of those in them.
 
     >>> line = Timeline(np.array([0, 0, 4, 8]), np.array([9, 0, 6, 9]), np.full(4, np.nan))
-    >>> drawn = around_executions(
+    >>> drawn = around_activities(
     ...     line, np.array([-1, 0, 1, 1]), np.array([False, True, False, False]))
     >>> int(drawn.start_ns[1]), int(drawn.end_ns[1])
     (4, 9)
@@ -94,19 +95,24 @@ def around_executions(line: Timeline, parent: Ints, derived: Bools) -> Timeline:
     return Timeline(start, end, line.scaled_ns)
 
 
-def _wanted(host: Timeline, done: Executions, start_ns: Ints, end_ns: Ints) -> Ints:
-    """Return when each would begin if nothing was ahead of it."""
-    anchor = done.anchor
-    after = np.maximum(start_ns[done.rows] - start_ns[anchor], 0)
-    measured = np.maximum((end_ns - start_ns)[anchor], 1)
-    shrunk = np.minimum((host.end_ns - host.start_ns)[anchor] / measured, 1.0)
+def _wanted(host: Timeline, done: Activities, start_ns: Ints, end_ns: Ints) -> Ints:
+    """Return when each activity would begin if its stream were empty."""
+    cause = done.cause
+    after = np.maximum(start_ns[done.rows] - start_ns[cause], 0)
+    measured = np.maximum((end_ns - start_ns)[cause], 1)
+    shrunk = np.minimum((host.end_ns - host.start_ns)[cause] / measured, 1.0)
     after = np.where(done.launched, after, np.rint(after * shrunk)).astype(np.int64)
-    wanted: Ints = host.start_ns[anchor] + after
+    wanted: Ints = host.start_ns[cause] + after
     return wanted
 
 
-def _queued(wanted: Ints, done: Executions, start: Ints, end: Ints) -> Ints:
-    """Return when each begins: the latest that is wanted up to it, each with what lies between."""
+def _queued(wanted: Ints, done: Activities, start: Ints, end: Ints) -> Ints:
+    """Return when each activity begins, its stream being a queue.
+
+    Taken one by one, an activity begins when it is wanted or, if that is later, `apart` after
+    the activity ahead of it began. So it begins at the latest of all wanted times up to its
+    own in the queue, each with every `apart` from there on added: a running maximum.
+    """
     order = np.lexsort((done.rows, end, start, done.stream))
     stream, began = done.stream[order], start[order]
     apart = np.minimum(done.length_ns[order][:-1], np.diff(began))

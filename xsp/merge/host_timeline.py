@@ -1,7 +1,8 @@
-"""The timeline without overhead: every span as long as its latency, inside its parent.
+"""The timeline of the host: from measured times and latencies to when each span is drawn.
 
-Rebuilt from the root down, a generation at a time. Spans side by side keep their
-measured order; the gaps between them shrink or grow in proportion.
+Every span is drawn as long as its latency, inside its parent. The timeline is rebuilt from
+the root down, a generation at a time. Spans side by side keep their measured order; the gaps
+between them shrink or grow in proportion. Devices are drawn afterwards (`xsp.stream`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Timeline:
     scaled_ns: Floats
 
     def spread(self, rows: Ints, count: int) -> Timeline:
-        """Return a timeline of `count` spans with these as the given rows, the others at 0."""
+        """Return a timeline of `count` spans: these at the rows given, all others at time 0."""
         start, end = np.zeros((2, count), dtype=np.int64)
         scaled = np.full(count, np.nan)
         start[rows], end[rows], scaled[rows] = self.start_ns, self.end_ns, self.scaled_ns
@@ -49,7 +50,7 @@ def rebuild(
 
     Args:
         parent: Row index of each span's parent, -1 for the root, which is row 0.
-        lane: What runs one after the other: a number for each thread or stream.
+        lane: Number of each span's thread or stream, on which one runs after the other.
         start_ns: Measured start.
         end_ns: Measured end.
         latency_ns: Latency without overhead; NaN stands for the measured one.
@@ -77,10 +78,10 @@ def rebuild(
 
 
 def _lanes(rows: Ints, parent: Ints, lane: Ints, measured: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """Return the rows by group and start, and the group number of each.
+    """Return the rows sorted by group and start, and the group number of each.
 
-    A group is what is placed end to end in one parent: its children of one lane,
-    split further where they overlap.
+    The spans of a group are placed end to end in their parent: they are its children on one
+    lane, split into several groups where they overlap.
     """
     start_ns, end_ns = measured
     rows = rows[np.lexsort((rows, end_ns[rows], start_ns[rows], lane[rows], parent[rows]))]
@@ -100,7 +101,10 @@ def _lanes(rows: Ints, parent: Ints, lane: Ints, measured: tuple[Ints, Ints]) ->
 
 
 def _sublanes(group: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
-    """Return for each span, sorted by group and start, the first free of its group's lanes."""
+    """Return a sublane for each span, the first of its group in which no earlier span still runs.
+
+    The spans are sorted by group and start.
+    """
     result = np.zeros(len(group), dtype=np.int64)
     current, used = -1, 0
     busy: list[tuple[int, int]] = []
@@ -120,7 +124,10 @@ def _sublanes(group: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
 
 
 def _gaps(rows: Ints, above: Ints, head: Ints, measured: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """Return the measured gap before each row, and the sum of each group's, with the last."""
+    """Return the measured gap before each row, and the sum of all gaps of each group.
+
+    The sum includes the gap from the last row of the group to the end of the parent.
+    """
     start_ns, end_ns = measured
     previous = np.roll(end_ns[rows], 1)
     previous[head] = start_ns[above[head]]
@@ -133,7 +140,14 @@ def _gaps(rows: Ints, above: Ints, head: Ints, measured: tuple[Ints, Ints]) -> t
 def _place(
     lengths: Ints, gaps: tuple[Ints, Ints], head: Ints, room: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Return start and end of each row within its parent, and what each group lacks in room."""
+    """Return start and end of each row within its parent, and by how much each group is too long.
+
+    Args:
+        lengths: Length of each row.
+        gaps: Measured gap before each row, and the sum of the gaps of each group.
+        head: First row of each group.
+        room: Length of the parent of each group.
+    """
     size = np.diff(head, append=len(lengths))
     before, total = gaps
     filled = np.add.reduceat(lengths, head)

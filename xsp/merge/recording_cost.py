@@ -1,8 +1,8 @@
-"""Shares: what recording one span costs the spans around it.
+"""Recording cost: from the matrices of the ladder to what recording one span costs.
 
-A rung records the spans that the rung above it records, and its own kinds beside
-them. What the spans of the rung above (here: parents) grew by, each without the
-parents inside it, is what recording the own kinds in it cost.
+A rung records the spans that the rung above it records, and its own kinds beside them.
+The spans that both rungs record are anchors here: what an anchor grew by from one rung to
+the other, without the anchors inside it, is what recording the own kinds in it cost.
 """
 
 from __future__ import annotations
@@ -12,25 +12,33 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xsp.evaluation import ROOT, RunSpans, trimmed_mean
+from xsp.merge.difference import Sample, difference
+from xsp.merge.ladder import Ladder, RungRuns, same_process
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _Z95 = 1.96
+_FEW = 3  # runs of the same process from which on they are preferred to all others
+_LEAST_ROOM_NS = 10.0
+_NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class CostPerSpan:
     """What recording one span of a rung's own kinds costs.
 
     Attributes:
-        value_ns: Share of each parent; where it holds no such span, the rung's.
+        value_ns: Cost per span inside each anchor; where that holds no such span, the rung's.
         error_ns: Standard error of each.
         spread_ns: By how much single spans differ in cost (standard deviation), as far
-            as the parents' shares tell.
-        pooled_ns: Share of the whole rung.
+            as the anchors' costs tell.
+        pooled_ns: Cost per span of the whole rung.
         low_ns: Lower end of its 95 % interval.
         high_ns: Upper end.
-        outliers: Parents whose share is far from that of the rung.
+        outliers: Anchors whose cost per span is far from that of the rung.
     """
 
     value_ns: Floats
@@ -42,31 +50,138 @@ class Shares:
     outliers: Ints
 
 
-def estimate_shares(excess: Floats, error: Floats, *, count: Floats, room_ns: float) -> Shares:
-    """Return the share of each parent.
+@dataclass(frozen=True, slots=True)
+class RungCost:
+    """What recording cost on one rung.
 
-    The parents' own estimates are drawn towards the rung's as far as their noise,
-    compared with how much the parents differ, asks for it (empirical Bayes): a
-    parent of 20 ms does not know a cost of 1 us, one of 50 us does. The rung's share
+    Attributes:
+        per_span: Cost per span; None where no rung above says what a run takes without.
+        anchors: Rows of the spans that `per_span` speaks of.
+        count: Recorded spans whose nearest anchor each of them is.
+        charge_ns: What each span's own recording cost; 0 for spans of rungs above.
+        nested_ns: What recording the rung's own kinds inside each span cost.
+        error_ns: Standard error of that.
+    """
+
+    per_span: CostPerSpan | None
+    anchors: Ints
+    count: Floats
+    charge_ns: Floats
+    nested_ns: Floats
+    error_ns: Floats
+
+
+def recording_costs(ladder: Ladder) -> list[RungCost]:
+    """Return what recording cost on each rung of the ladder."""
+    before = (None, *ladder.rungs[:-1])
+    return [_cost(ladder, *pair) for pair in zip(ladder.rungs, before, strict=True)]
+
+
+def _cost(ladder: Ladder, rung: RungRuns, above: RungRuns | None) -> RungCost:
+    spans = ladder.spans
+    nothing = np.zeros(len(spans.key))
+    if above is None:
+        unknown = (spans.first <= rung.order) & spans.paid
+        charge = np.where(unknown, np.nan, 0.0)
+        return RungCost(None, _NOBODY, nothing[:0], charge, nothing, nothing)
+    on_both = spans.order <= above.order
+    on_both[ROOT] = True
+    own = ~on_both & (spans.first > above.order) & (spans.first <= rung.order) & spans.paid
+    anchor = np.maximum(spans.anchors(on_both), ROOT)
+    count = np.bincount(anchor[own], minlength=len(own)).astype(float)
+    anchors = np.flatnonzero(on_both & (count > 0))
+    excess, error = _excess(ladder, rung, above, anchors)
+    room = _room(ladder, rung, own)
+    per_span = estimate_cost(excess, error, count=count[anchors], room_ns=room)
+    value, value_error = np.zeros((2, len(own)))
+    value[anchors], value_error[anchors] = per_span.value_ns, per_span.error_ns
+    charge, charge_error = np.where(own, (value[anchor], value_error[anchor]), 0.0)
+    unequal = _unequal(spans, own, count[anchor], per_span.spread_ns) * ~on_both
+    nested_error = np.hypot(spans.nested(charge_error), unequal)
+    return RungCost(per_span, anchors, count[anchors], charge, spans.nested(charge), nested_error)
+
+
+def _unequal(spans: RunSpans, own: Bools, count: Floats, spread_ns: float) -> Floats:
+    """Return by how much the cost inside each span is off because single spans cost differently.
+
+    The cost inside an anchor is known as a whole; that inside a part of it is not.
+
+    Args:
+        spans: The spans.
+        own: Those whose recording costs.
+        count: How many of these the nearest anchor of each span holds.
+        spread_ns: By how much they differ in cost.
+    """
+    inside = spans.nested(own.astype(float))
+    left = np.clip(1 - inside / np.maximum(count, 1), 0, 1)
+    unequal: Floats = spread_ns * np.sqrt(inside * left)
+    return unequal
+
+
+def _excess(
+    ladder: Ladder, rung: RungRuns, above: RungRuns, anchors: Ints
+) -> tuple[Floats, Floats]:
+    """Return by how much the own time of each anchor grew from the rung above, and its error.
+
+    Where there are runs of the rung above in the same process, only these are compared with.
+    """
+    times = ladder.own_times(rung, above.order)[:, anchors]
+    reference = Sample(ladder.own_times(above, above.order)[:, anchors], above.rounds)
+    bare = ladder.rungs[0]
+    if anchors.tolist() == [ROOT] and above.order >= 0 > bare.order and _only_root(ladder, above):
+        reference = reference.joined(Sample(bare.host_ns[:, None], bare.rounds))
+    near = same_process(reference.rounds, rung.processes)
+    if near.sum() >= _FEW:
+        reference = reference.of(near)
+    return difference(Sample(times, rung.rounds), reference)
+
+
+def _only_root(ladder: Ladder, rung: RungRuns) -> bool:
+    """Tell whether a rung records no span but the root, as little as the bare rung."""
+    return int((ladder.spans.order <= rung.order).sum()) == 1
+
+
+def _room(ladder: Ladder, rung: RungRuns, own: Bools) -> float:
+    """Return what usually lies between the recorded spans `own`, per span, in ns.
+
+    The lower quartile over these spans: in some of their parents much else lies between.
+    """
+    parent = ladder.spans.parent
+    children = np.bincount(parent[own], minlength=len(parent))
+    holders = np.flatnonzero(children)
+    if not len(holders):
+        return _LEAST_ROOM_NS
+    gaps = trimmed_mean(ladder.own_times(rung, rung.order)[:, holders]) / children[holders]
+    gaps = np.repeat(gaps, children[holders])
+    gaps = gaps[np.isfinite(gaps)]
+    return max(float(np.quantile(gaps, 0.25)) if len(gaps) else 0.0, _LEAST_ROOM_NS)
+
+
+def estimate_cost(excess: Floats, error: Floats, *, count: Floats, room_ns: float) -> CostPerSpan:
+    """Return the cost per span inside each anchor.
+
+    The anchors' own estimates are drawn towards the rung's as far as their noise,
+    compared with how much the anchors differ, asks for it (empirical Bayes): an
+    anchor of 20 ms does not know a cost of 1 us, one of 50 us does. The rung's cost
     is not negative, and much more than `room_ns` only where the data say so clearly.
 
     Args:
-        excess: What each parent grew by, in ns, without the parents inside it.
+        excess: What each anchor grew by, in ns, without the anchors inside it.
         error: Standard error of each.
-        count: Recorded spans that the growth pays for, for each parent.
+        count: Recorded spans that the growth pays for, for each anchor.
         room_ns: What usually lies between recorded spans, which recording is a part
             of: the scale of costs that are plausible before anything is measured.
 
-    >>> shares = estimate_shares(
+    >>> cost = estimate_cost(
     ...     np.array([3000.0]), np.array([1.0]), count=np.array([10.0]), room_ns=500.0
     ... )
-    >>> shares.value_ns.round(1), round(shares.pooled_ns, 1)
+    >>> cost.value_ns.round(1), round(cost.pooled_ns, 1)
     (array([300.]), 300.0)
     """
     known = (count > 0) & np.isfinite(excess) & np.isfinite(error)
     if not known.any():
         nothing, unknown = np.zeros(len(excess)), float("nan")
-        return Shares(nothing, nothing, 0.0, unknown, unknown, unknown, _NOBODY)
+        return CostPerSpan(nothing, nothing, 0.0, unknown, unknown, unknown, _NOBODY)
     raw, raw_error = excess[known] / count[known], error[known] / count[known]
     centre, centre_error, spread = _random_effects(raw, raw_error)
     mean, deviation, low, high = _posterior(centre, centre_error, room_ns)
@@ -75,12 +190,9 @@ def estimate_shares(excess: Floats, error: Floats, *, count: Floats, room_ns: fl
     trust = spread**2 / (spread**2 + raw_error**2)
     value[known] = np.maximum(trust * raw + (1 - trust) * mean, 0.0)
     value_error[known] = np.hypot(np.sqrt(trust) * raw_error, (1 - trust) * deviation)
-    far = _far(raw, raw_error, mean)
+    outliers = np.flatnonzero(known)[_far(raw, raw_error, mean)]
     single = spread * float(np.median(count[known])) ** 0.5
-    return Shares(value, value_error, single, mean, low, high, np.flatnonzero(known)[far])
-
-
-_NOBODY: Ints = np.zeros(0, dtype=np.int64)
+    return CostPerSpan(value, value_error, single, mean, low, high, outliers)
 
 
 def _random_effects(values: Floats, errors: Floats) -> tuple[float, float, float]:
@@ -119,7 +231,7 @@ def _posterior(value: float, error: float, scale: float) -> tuple[float, float, 
 
 
 def _far(raw: Floats, error: Floats, mean: float) -> NDArray[np.bool_]:
-    """Tell which shares are far from the rung's: beyond noise, and several times as large."""
+    """Tell which costs are far from the rung's: beyond noise, and several times as large."""
     distance = np.abs(raw - mean)
     spread = 1.4826 * np.median(np.abs(raw - np.median(raw)))
     far: NDArray[np.bool_] = (distance > 4 * np.hypot(error * _Z95, spread)) & (distance > 4 * mean)

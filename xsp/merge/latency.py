@@ -1,0 +1,124 @@
+"""Latencies: from the matrices of the ladder, and what recording cost, to how long spans take.
+
+A span's latency is its summary over the runs of its own rung, less what recording the
+spans inside it cost there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xsp.evaluation import RunSpans, bootstrap_interval, summarise
+from xsp.merge.ladder import Ladder, RungRuns
+from xsp.merge.recording_cost import RungCost
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_Z95 = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Latency of each span without overhead.
+
+    Attributes:
+        value_ns: The latency.
+        low_ns: Lower end of its 95 % interval, NaN where a single run says nothing of it.
+        high_ns: Upper end.
+        runs: Evaluations that it rests on.
+        order: Order of the rung that it was taken from.
+        exact: Whether that is the span's own rung and its overhead is known.
+    """
+
+    value_ns: Floats
+    low_ns: Floats
+    high_ns: Floats
+    runs: Ints
+    order: Ints
+    exact: Bools
+
+
+def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Latencies:
+    """Return each span's latency, from its own rung or the next deeper one that saw it.
+
+    Args:
+        ladder: What was measured.
+        costs: What recording cost on each rung.
+        statistic: How runs are summarised: one of `xsp.evaluation.summary.STATISTICS`.
+    """
+    spans = ladder.spans
+    count = len(spans.key)
+    value, low, high = np.full((3, count), np.nan)
+    runs, order = np.zeros((2, count), dtype=np.int64)
+    exact = np.zeros(count, dtype=bool)
+    overhead, error = np.zeros((2, count))
+    known = np.ones(count, dtype=bool)
+    for rung, cost in sorted(zip(ladder.rungs, costs, strict=True), key=_turn):
+        matrix = ladder.durations(rung)
+        overhead, error = overhead + cost.nested_ns, error + cost.error_ns
+        known &= np.isfinite(spans.nested(cost.charge_ns))
+        seen = np.count_nonzero(~np.isnan(matrix), axis=0)
+        new = np.isnan(value) & (seen > 0) & (spans.order <= max(rung.order, 0))
+        part = _part_inside(spans, cost)
+        removed = (overhead * part)[new], (error * part)[new]
+        value[new], low[new], high[new] = _without(
+            removed, matrix[:, new], rounds=rung.rounds, statistic=statistic
+        )
+        runs[new], order[new] = seen[new], rung.order
+        exact[new] = known[new] & (spans.order[new] >= rung.order)
+    return Latencies(value, low, high, runs, order, exact)
+
+
+def side_by_side(spans: RunSpans) -> Ints:
+    """Return the rows of spans that ran on the thread of their parent, and so after one another."""
+    thread = spans.rows["thread"].fill_null(-1).to_numpy()
+    child: Ints = np.flatnonzero(
+        (spans.parent >= 0) & spans.host & (thread == thread[spans.parent])
+    )
+    return child
+
+
+def _without(
+    removed: tuple[Floats, Floats], matrix: Floats, *, rounds: Ints, statistic: str
+) -> tuple[Floats, Floats, Floats]:
+    """Return latencies and both ends of their intervals, without what recording added to them.
+
+    Args:
+        removed: What recording added to each span, and the standard error of that.
+        matrix: `[runs, spans]`, measured.
+        rounds: Round of each run.
+        statistic: How runs are summarised.
+    """
+    summary = summarise(matrix, statistic)
+    low, high = bootstrap_interval(matrix, statistic, rounds=rounds)
+    value = np.maximum(summary - removed[0], 0.0)
+    wide = _Z95 * removed[1]
+    below, above = np.hypot(summary - low, wide), np.hypot(high - summary, wide)
+    return value, np.maximum(value - below, 0.0), value + above
+
+
+def _turn(pair: tuple[RungRuns, RungCost]) -> tuple[bool, int]:
+    """Order rungs from outside in, the pipeline rung before the bare rung.
+
+    The bare rung gives the root's latency only where there is no pipeline rung.
+    """
+    order = pair[0].order
+    return order != 0, order
+
+
+def _part_inside(spans: RunSpans, cost: RungCost) -> Floats:
+    """Return which part of the cost of the spans inside each span lies between its two ends.
+
+    A derived span begins with its first operator and ends with its last one: of the cost of
+    all of them, that of one operator lies outside. Where a span is ended by a launch, half
+    the cost of that launch does.
+    """
+    inside = spans.nested((cost.charge_ns > 0).astype(float))
+    outside = spans.derived + spans.ended / 2
+    return np.where(inside > 0, (inside - outside) / np.maximum(inside, 1), 1.0)

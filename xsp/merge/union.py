@@ -1,0 +1,92 @@
+"""The union of intervals: from spans of a tree to the time in which at least one of them runs.
+
+What overlaps counts once. Merging asks for two unions: what the children of a span cover of it,
+and how long devices worked below a span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xsp.evaluation import depths
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def covered(group: Ints, start: Ints, end: Ints, count: int) -> Floats:
+    """Return for each of `count` groups how much time its intervals cover together.
+
+    Args:
+        group: Number of each interval's group, from 0.
+        start: Start of each interval.
+        end: End of each interval.
+        count: Number of groups.
+
+    >>> covered(np.array([0, 0, 1]), np.array([0, 2, 5]), np.array([4, 6, 7]), 3)
+    array([6., 2., 0.])
+    """
+    if not len(group):
+        return np.zeros(count)
+    order = np.lexsort((start, group))
+    group, start, end = group[order], start[order], end[order]
+    added = _added(group, start, end)
+    return np.bincount(group, weights=added, minlength=count).astype(np.float64)
+
+
+def covered_below(parent: Ints, rows: Ints, times: tuple[Ints, Ints]) -> Floats:
+    """Return how much time some rows of a forest cover, taken together, below every row.
+
+    A row that is one of them counts as long as it is. Goes depth by depth from the innermost:
+    sorted by start once, the rows stay so within every row above.
+
+    Args:
+        parent: Index of each row's parent, -1 for roots.
+        rows: The rows whose time is taken.
+        times: Start and end of every row of the forest.
+
+    >>> covered_below(np.array([-1, 0, 1, 1]), np.array([2, 3]),
+    ...               (np.array([0, 0, 2, 3]), np.array([9, 8, 4, 6])))
+    array([4., 4., 2., 3.])
+    """
+    start, end = times
+    result = np.zeros(len(parent))
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    result[rows] = (end - start)[rows]
+    for place, above in _ancestors(parent, rows):
+        order = np.argsort(above, kind="stable")
+        inside = rows[place[order]]
+        added = _added(above[order], start[inside], end[inside])
+        result += np.bincount(above[order], weights=added, minlength=len(parent))
+    return result
+
+
+def _ancestors(parent: Ints, rows: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Yield for each depth which of the rows have an ancestor there, and that ancestor."""
+    depth = depths(parent)
+    current = rows.copy()
+    for level in range(int(depth[rows].max(initial=0)) - 1, -1, -1):
+        deeper = depth[current] > level
+        current[deeper] = parent[current[deeper]]
+        place = np.flatnonzero((depth[current] == level) & (current != rows))
+        if len(place):
+            yield place, current[place]
+
+
+def _added(group: Ints, start: Ints, end: Ints) -> Ints:
+    """Return what each interval adds to what the intervals before it in its group cover.
+
+    The intervals are sorted by group and start.
+    """
+    number = np.cumsum(np.diff(group, prepend=-1) != 0)
+    first = int(start.min())
+    span = int(end.max()) - first + 1
+    reached = np.maximum.accumulate(end - first + number * span) - number * span + first
+    before = np.roll(reached, 1)
+    head = np.diff(number, prepend=0) != 0
+    before[head] = start[head]
+    added: Ints = np.maximum(end - np.maximum(start, before), 0)
+    return added
