@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 from hypothesis import strategies as st
 
-from xsp.correlation.parent import Correlated, correlate
+from xsp.correlation.parent import Trees, correlate
 from xsp.evaluation.run import Run, Rung, ladder
-from xsp.level import EXECUTIONS, Kind
+from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.provider.row import SpanRows, span_rows
 
 MAIN, WORKER = 100, 200
 HOST = (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL, Kind.LAUNCH)
-EVERYTHING = frozenset({*HOST, *EXECUTIONS, Kind.SYNC})
+EVERYTHING = frozenset({*HOST, *DEVICE_ACTIVITIES, Kind.SYNC})
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Played:
     roots: SpanRows
     rows: SpanRows
 
-    def correlate(self, seed: int = 0, *, serial: bool = False) -> Correlated:
+    def correlate(self, seed: int = 0, *, serial: bool = False) -> Trees:
         shuffled = np.random.default_rng(seed).permutation(self.rows.height)
         return correlate(self.roots, self.rows[shuffled], serial=serial)
 
@@ -236,7 +236,7 @@ def works() -> st.SearchStrategy[Work]:
         Work,
         name=st.sampled_from(["gemm", "add", "copy"]),
         length_ns=st.integers(1, 400),
-        kind=st.sampled_from([*EXECUTIONS, Kind.SYNC]),
+        kind=st.sampled_from([*DEVICE_ACTIVITIES, Kind.SYNC]),
         device=st.integers(0, 1),
         stream=st.sampled_from([7, 9]),
         delay_ns=st.integers(1, 900),

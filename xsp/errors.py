@@ -50,7 +50,7 @@ class ExportError(XspError):
     """Spans could not be handed over to where they were sent.
 
     Attributes:
-        delivery: The `xsp.export.delivery.Delivery` that counts them; None where
+        delivery: The `xsp.export.Delivery` that counts them; None where
             nothing was sent.
     """
 

@@ -58,7 +58,7 @@ _LEVELS = {kind: level for level, kinds in _RUNGS for kind in kinds}
 _ORDERS = {kind: order for order, (_, kinds) in enumerate(_RUNGS) for kind in kinds}
 
 # What keeps a device busy; a synchronisation only waits for it.
-EXECUTIONS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+DEVICE_ACTIVITIES = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 
 MEASURED = "measured"  # what a trace says of a level that it holds; of another, why not
 

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import unhurried
 
-from xsp.correlation.ambiguity import Settled, settle
+from xsp.correlation.ambiguity import Resolution, resolve
 from xsp.correlation.parent import correlate
 from xsp.evaluation.run import Run, Rung, ladder
-from xsp.level import EXECUTIONS, Kind
+from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.assembly import Merged, merge
-from xsp.provider.row import DOUBTFUL, SpanRows, is_doubtful, span_rows
+from xsp.provider.row import SpanRows, is_doubtful, span_rows
 from xsp.trace import integrity
 
-WORKING = [kind.value for kind in EXECUTIONS]
+WORKING = [kind.value for kind in DEVICE_ACTIVITIES]
 DEEPEST = ladder(EVERYTHING)[-1]
 
 
@@ -29,7 +29,7 @@ def run_of(frame: pl.DataFrame, rung: Rung = DEEPEST, latency_ns: int = 100) -> 
     return Run(rung, latency_ns, frame)
 
 
-def frame_of(settled: Settled, number: int = 0) -> pl.DataFrame:
+def frame_of(settled: Resolution, number: int = 0) -> pl.DataFrame:
     frame = settled.runs[number].rows
     assert frame is not None
     return frame
@@ -76,7 +76,7 @@ def test_a_kernel_without_launch_gets_the_parent_it_has_where_the_host_waits(
     there = Gpu(model, blocking=True).play()
     there = there.without(*everything["attr.made"]) if lost_there_too else there
 
-    settled = settle([run_of(here)], [run_of(there.correlate(serial=True).frames[0])])
+    settled = resolve([run_of(here)], [run_of(there.correlate(serial=True).frames[0])])
 
     frame = frame_of(settled)
     assert_in_order(frame)
@@ -86,9 +86,9 @@ def test_a_kernel_without_launch_gets_the_parent_it_has_where_the_host_waits(
     assert {made: homes(frame)[made] for made in known} == {
         made: right_homes(frame)[made] for made in known
     }
-    assert settled.left == {}
+    assert settled.remaining == {}
     orphans = int(is_doubtful(here).sum())
-    assert settled.done == ({"no-launch": orphans} if orphans else {})
+    assert settled.resolved == ({"no-launch": orphans} if orphans else {})
 
 
 def test_without_a_serialised_run_it_hangs_under_the_root() -> None:
@@ -97,14 +97,14 @@ def test_without_a_serialised_run_it_hangs_under_the_root() -> None:
     here = played.without(*launch_rows(played)).correlate().frames[0]
     assert names(here)["gemm"] == "predict"
     assert here.filter(is_doubtful(here))["name"].to_list() == ["gemm"]
-    alone = settle([run_of(here)], [])
-    assert (alone.runs[0].rows is here, alone.done) == (True, {})
-    assert alone.left == {"no-launch": {DEEPEST.name: 1}}
+    alone = resolve([run_of(here)], [])
+    assert (alone.runs[0].rows is here, alone.resolved) == (True, {})
+    assert alone.remaining == {"no-launch": {DEEPEST.name: 1}}
     # Time says nothing where the host does not wait.
-    asynchronous = settle([run_of(here)], [run_of(here)])
+    asynchronous = resolve([run_of(here)], [run_of(here)])
     assert names(frame_of(asynchronous))["gemm"] == "predict"
     blocking = Gpu(model, blocking=True).play().correlate(serial=True).frames[0]
-    assert names(frame_of(settle([run_of(here)], [run_of(blocking)])))["gemm"] == "mm"
+    assert names(frame_of(resolve([run_of(here)], [run_of(blocking)])))["gemm"] == "mm"
 
 
 def test_a_kernel_that_the_user_launches_outside_of_everything_is_settled_where_it_is() -> None:
@@ -112,9 +112,9 @@ def test_a_kernel_that_the_user_launches_outside_of_everything_is_settled_where_
     here = played.without(*launch_rows(played)).correlate().frames[0]
     there = Gpu([launch(Work()), Step(Kind.LAYER, "fc")], blocking=True).play()
     serial = there.without(*launch_rows(there)).correlate(serial=True)
-    settled = settle([run_of(here)], [run_of(serial.frames[0])])
+    settled = resolve([run_of(here)], [run_of(serial.frames[0])])
     assert names(frame_of(settled))["gemm"] == "predict"
-    assert (settled.done, settled.left) == ({"no-launch": 1}, {})
+    assert (settled.resolved, settled.remaining) == ({"no-launch": 1}, {})
 
 
 TWO = [
@@ -128,9 +128,9 @@ def test_where_the_counts_differ_nothing_moves_and_doubt_remains() -> None:
     here = played.without(*launch_rows(played)[:1]).correlate().frames[0]
     longer = [*TWO, Step(Kind.OP, "c", (launch(Work("gemm")),))]
     there = Gpu(longer, blocking=True).play().correlate(serial=True).frames[0]
-    settled = settle([run_of(here)], [run_of(there)])
+    settled = resolve([run_of(here)], [run_of(there)])
     assert homes(frame_of(settled)) == homes(here)
-    assert (settled.done, settled.left) == ({}, {"no-launch": {DEEPEST.name: 1}})
+    assert (settled.resolved, settled.remaining) == ({}, {"no-launch": {DEEPEST.name: 1}})
 
 
 def test_what_is_in_doubt_in_the_serialised_run_settles_nothing() -> None:
@@ -138,9 +138,9 @@ def test_what_is_in_doubt_in_the_serialised_run_settles_nothing() -> None:
     lost = launch_rows(played)[:1]
     here = played.without(*lost).correlate().frames[0]
     there = Gpu(TWO, blocking=True).play().without(*lost).correlate()  # by time, as ever
-    settled = settle([run_of(here)], [run_of(there.frames[0])])
+    settled = resolve([run_of(here)], [run_of(there.frames[0])])
     assert homes(frame_of(settled)) == homes(here)
-    assert settled.left == {"no-launch": {DEEPEST.name: 1}}
+    assert settled.remaining == {"no-launch": {DEEPEST.name: 1}}
 
 
 def test_a_parent_that_this_run_does_not_have_moves_nothing() -> None:
@@ -148,9 +148,9 @@ def test_a_parent_that_this_run_does_not_have_moves_nothing() -> None:
     here = played.without(*launch_rows(played)[:1]).correlate().frames[0]
     other = [replace(step, name=f"other {step.name}") for step in TWO]
     there = Gpu(other, blocking=True).play().correlate(serial=True).frames[0]
-    settled = settle([run_of(here)], [run_of(there)])
+    settled = resolve([run_of(here)], [run_of(there)])
     assert homes(frame_of(settled)) == homes(here)
-    assert settled.left == {"no-launch": {DEEPEST.name: 1}}
+    assert settled.remaining == {"no-launch": {DEEPEST.name: 1}}
 
 
 def on_two_threads(*lost: int, other_first: bool = False) -> pl.DataFrame:
@@ -173,9 +173,9 @@ def on_two_threads(*lost: int, other_first: bool = False) -> pl.DataFrame:
 @pytest.mark.parametrize("lost", [(1,), (2,), (1, 2)])
 def test_threads_that_share_a_stream_are_not_told_apart_by_order(lost: tuple[int, ...]) -> None:
     run, there = run_of(on_two_threads(*lost)), run_of(on_two_threads(other_first=True))
-    found = settle([run], [there])
-    assert found.done == {}
-    assert found.left == {"no-launch": {"kernel": len(lost)}}
+    found = resolve([run], [there])
+    assert found.resolved == {}
+    assert found.remaining == {"no-launch": {"kernel": len(lost)}}
     kernels = frame_of(found).filter(pl.col("kind") == "kernel")
     parents = frame_of(found)["name"].gather(kernels["parent"])
     homes = {1: "mine", 2: "other"} | dict.fromkeys(lost, "predict")
@@ -187,7 +187,7 @@ def test_settled_kernels_stand_in_the_order_of_their_launches() -> None:
     lost = launch_rows(played)[1]  # the first of b, whose kernel starts when both are launched
     here = played.without(lost).correlate().frames[0]
     there = Gpu(TWO, blocking=True).play().correlate(serial=True).frames[0]
-    frame = frame_of(settle([run_of(here)], [run_of(there)]))
+    frame = frame_of(resolve([run_of(here)], [run_of(there)]))
     ours = frame.filter(pl.col("kind") == "kernel")
     took = (ours["end_ns"] - ours["start_ns"]).to_list()
     assert took == [700, 300, 100]
@@ -200,9 +200,9 @@ def test_the_nodes_of_a_graph_whose_launch_was_lost_do_not_go_to_another_launch(
     first = played.rows.filter(pl.col("kind") == "launch")["attr.made"][0]
     here = played.without(first).correlate().frames[0]
     there = Gpu(model, blocking=True).play().correlate(serial=True).frames[0]
-    settled = settle([run_of(here)], [run_of(there)])
+    settled = resolve([run_of(here)], [run_of(there)])
     assert names(frame_of(settled))["n1"] == "predict"
-    assert settled.left == {"no-launch": {DEEPEST.name: 1}}
+    assert settled.remaining == {"no-launch": {DEEPEST.name: 1}}
 
 
 # Launches in spans that cross.
@@ -227,7 +227,7 @@ def crossing(*, crossed: bool, op: str | None = None) -> pl.DataFrame:
             rows[name].append(MAIN if name == "thread" else None)
     root = {"kind": ["pipeline"], "name": "predict", "start_ns": 0, "end_ns": 100, "thread": MAIN}
     correlated = correlate(span_rows(root), span_rows(rows), serial=not crossed)
-    assert correlated.contested == (2 if crossed else 0)  # the driver's call is one of them
+    assert correlated.doubtful_parents == (2 if crossed else 0)  # the driver's call is one of them
     return correlated.frames[0]
 
 
@@ -236,26 +236,26 @@ def test_a_launch_moves_to_the_span_it_lies_in_where_no_other_crosses_with_what_
 ):
     here = crossing(crossed=True)
     assert {names(here)["go"], names(here)["gemm"]} == {"second"}
-    settled = settle([run_of(here)], [run_of(crossing(crossed=False))])
+    settled = resolve([run_of(here)], [run_of(crossing(crossed=False))])
     frame = frame_of(settled)
     assert_in_order(frame)
     expected = {"first": "predict", "second": "predict", "go": "first", "cugo": "go"}
     assert names(frame) == {**expected, "predict": None, "gemm": "first"}
-    assert (settled.done, settled.left) == ({"ambiguous": 2}, {})
+    assert (settled.resolved, settled.remaining) == ({"ambiguous": 2}, {})
     assert not is_doubtful(frame).any()
 
 
 def test_a_launch_does_not_move_to_a_span_that_does_not_enclose_it() -> None:
     here = crossing(crossed=True)
     away = pl.when(pl.col("name") == "first").then(38).otherwise("end_ns").alias("end_ns")
-    settled = settle([run_of(here.with_columns(away))], [run_of(crossing(crossed=False))])
+    settled = resolve([run_of(here.with_columns(away))], [run_of(crossing(crossed=False))])
     assert names(frame_of(settled))["go"] == "second"
-    assert settled.left == {"ambiguous": {DEEPEST.name: 2}}
+    assert settled.remaining == {"ambiguous": {DEEPEST.name: 2}}
 
 
 def test_a_launch_inside_of_an_operator_stays_in_it() -> None:
     here = crossing(crossed=True, op="mm")
-    settled = settle([run_of(here)], [run_of(crossing(crossed=False, op="mm"))])
+    settled = resolve([run_of(here)], [run_of(crossing(crossed=False, op="mm"))])
     assert names(frame_of(settled)) == names(here)
     assert names(here)["go"] == "mm"
 
@@ -264,13 +264,13 @@ def test_an_id_of_two_launches_is_settled_where_ids_differ() -> None:
     played = Gpu(TWO).play()
     ids = pl.when(pl.col("correlation_id").is_not_null()).then(1).alias("correlation_id")
     here = Played(played.roots, played.rows.with_columns(ids)).correlate()
-    assert here.contested == 3
+    assert here.doubtful_parents == 3
     there = Gpu(TWO, blocking=True).play().correlate(serial=True).frames[0]
-    settled = settle([run_of(here.frames[0])], [run_of(there)])
+    settled = resolve([run_of(here.frames[0])], [run_of(there)])
     frame = frame_of(settled)
     kernels = frame.filter(pl.col("kind") == "kernel")["attr.made"]
     assert [homes(frame)[made] for made in kernels] == [right_homes(frame)[m] for m in kernels]
-    assert settled.done == {"ambiguous": 3}
+    assert settled.resolved == {"ambiguous": 3}
 
 
 # Library calls without a thread.
@@ -291,48 +291,48 @@ def calls(*, parallel: bool, nested: bool = False) -> pl.DataFrame:
     )
     root = {"kind": ["pipeline"], "name": "predict", "start_ns": 0, "end_ns": 100, "thread": MAIN}
     correlated = correlate(span_rows(root), rows if nested else rows[:3])
-    assert correlated.ambiguous == parallel * (1 + nested)
+    assert correlated.doubtful_threads == parallel * (1 + nested)
     return correlated.frames[0]
 
 
 def test_a_call_of_an_unknown_thread_moves_to_the_operator_that_makes_it_alone() -> None:
     here = calls(parallel=True)
     assert names(here)["sgemm"] == "mine"
-    settled = settle([run_of(here)], [run_of(calls(parallel=False))])
+    settled = resolve([run_of(here)], [run_of(calls(parallel=False))])
     frame = frame_of(settled)
     assert_in_order(frame)
     assert names(frame)["sgemm"] == "other"
     assert frame.filter(pl.col("name") == "sgemm")["thread"].to_list() == [WORKER]
-    assert (settled.done, settled.left) == ({"ambiguous-thread": 1}, {})
+    assert (settled.resolved, settled.remaining) == ({"ambiguous-thread": 1}, {})
 
 
 def test_a_call_is_cut_to_the_operator_that_it_moves_to() -> None:
     late = pl.when(pl.col("name") == "other").then(41).otherwise("end_ns").alias("end_ns")
     here = calls(parallel=True).with_columns(late)
-    frame = frame_of(settle([run_of(here)], [run_of(calls(parallel=False))]))
+    frame = frame_of(resolve([run_of(here)], [run_of(calls(parallel=False))]))
     assert names(frame)["sgemm"] == "other"
     assert frame.filter(pl.col("name") == "sgemm").select("start_ns", "end_ns").row(0) == (30, 41)
 
 
 def test_a_call_inside_of_another_moves_along_with_it() -> None:
     here = calls(parallel=True, nested=True)
-    settled = settle([run_of(here)], [run_of(calls(parallel=False, nested=True))])
+    settled = resolve([run_of(here)], [run_of(calls(parallel=False, nested=True))])
     found = names(frame_of(settled))
     assert (found["sgemm"], found["part"]) == ("other", "sgemm")
-    assert (settled.done, settled.left) == ({"ambiguous-thread": 2}, {})
+    assert (settled.resolved, settled.remaining) == ({"ambiguous-thread": 2}, {})
     # Where the outer one stays, so does the doubt about both.
     early = pl.when(pl.col("name") == "other").then(39).otherwise("end_ns").alias("end_ns")
     there = run_of(calls(parallel=False, nested=True))
-    assert settle([run_of(here.with_columns(early))], [there]).done == {}
+    assert resolve([run_of(here.with_columns(early))], [there]).resolved == {}
 
 
 def test_a_call_does_not_move_where_its_time_was_never() -> None:
     early = pl.when(pl.col("name") == "other").then(35).otherwise("end_ns").alias("end_ns")
-    settled = settle(
+    settled = resolve(
         [run_of(calls(parallel=True).with_columns(early))], [run_of(calls(parallel=False))]
     )
     assert names(frame_of(settled))["sgemm"] == "mine"
-    assert settled.left == {"ambiguous-thread": {DEEPEST.name: 1}}
+    assert settled.remaining == {"ambiguous-thread": {DEEPEST.name: 1}}
 
 
 # Runs.
@@ -342,11 +342,10 @@ def test_runs_in_no_doubt_are_the_same_objects() -> None:
     plain = run_of(Gpu(TWO).play().correlate().frames[0])
     bare = Run(ladder(EVERYTHING)[0], 90)
     doubtful = run_of(crossing(crossed=True))
-    settled = settle([bare, plain, doubtful], [run_of(crossing(crossed=False))])
+    settled = resolve([bare, plain, doubtful], [run_of(crossing(crossed=False))])
     assert settled.runs[0] is bare
     assert settled.runs[1] is plain
     assert settled.runs[2] is not doubtful
-    assert DOUBTFUL not in frame_of(settled, 1).columns
 
 
 def test_the_typical_run_of_the_deepest_rung_is_the_one_that_settles() -> None:
@@ -357,7 +356,7 @@ def test_the_typical_run_of_the_deepest_rung_is_the_one_that_settles() -> None:
     shallow = [Run(ladder(EVERYTHING)[1], 5, strange[:1])] * 3
     detail = [run_of(strange, replace(DEEPEST, detail=True))] * 3
     runs = [*shallow, *detail, *(run_of(frame) for frame in (strange, there, there))]
-    assert settle([run_of(here)], runs).done == {"no-launch": 1}
+    assert resolve([run_of(here)], runs).resolved == {"no-launch": 1}
 
 
 def lossy(model: Sequence[Step], rounds: int, lost: Iterator[int]) -> list[Run]:
@@ -388,7 +387,7 @@ def test_after_settling_kernels_are_found_in_all_runs_and_count_for_their_layers
     runs = lossy(model, 6, chain(range(0, 100, 3)))
     serial = Gpu(model, blocking=True).play().correlate(serial=True).frames[0]
     whole = merged(Gpu(model).measure(6)).spans
-    before, after = merged(runs).spans, merged(settle(runs, [run_of(serial)]).runs).spans
+    before, after = merged(runs).spans, merged(resolve(runs, [run_of(serial)]).runs).spans
     facts = ["path", "latency_ns", "device_ns", "runs"]
     expected = whole.filter(pl.col("kind").is_in(WORKING)).select(facts).sort("path")
     assert after.filter(pl.col("kind").is_in(WORKING)).select(facts).sort("path").equals(expected)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import unhurried
 
-from xsp.correlation.parent import Correlated, correlate
+from xsp.correlation.parent import Trees, correlate
 from xsp.provider.row import SpanRows, span_rows
 
 MAIN, WORKER, ENGINE = 1, 2, 3
@@ -65,7 +65,7 @@ class Step:
             self.close(row)
         return self
 
-    def correlated(self) -> Correlated:
+    def correlated(self) -> Trees:
         root = {"kind": "pipeline", "name": "step", "start_ns": [0], "end_ns": [self.now]}
         return correlate(span_rows({**root, "thread": [MAIN]}), self.as_rows())
 
@@ -115,7 +115,7 @@ def test_a_derived_layer_says_what_it_is() -> None:
     conv = derived.row(by_predicate=pl.col("name") == "conv2", named=True)
     op = frame.row(by_predicate=pl.col("name") == "c2 backward", named=True)
     assert derived.height == 5
-    assert (conv["kind"], conv["rung"], conv["thread"]) == ("layer", "op", ENGINE)
+    assert (conv["kind"], conv["provenance"], conv["thread"]) == ("layer", "derived", ENGINE)
     assert (conv["attr.module_path"], conv["attr.module_class"]) == ("model.block.conv2", "Conv2d")
     assert (conv["start_ns"], conv["end_ns"]) == (op["start_ns"], op["end_ns"])
     assert conv["sequence"] is None
@@ -369,6 +369,6 @@ def test_derived_layers_enclose_what_lies_in_them(nested: Nested, data: st.DataO
     above = frame[frame["parent"].to_numpy()[1:]]
     assert (above["start_ns"] <= frame["start_ns"][1:]).all()
     assert (above["end_ns"] >= frame["end_ns"][1:]).all()
-    derived = (frame["rung"] == "op") & (frame["kind"] == "layer")
+    derived = frame["provenance"] == "derived"
     assert frame.height == 1 + rows.height + derived.sum()
     assert frame["start_ns"].is_sorted()

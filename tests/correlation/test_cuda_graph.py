@@ -11,7 +11,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xsp.correlation.ambiguity import settle
+from xsp.correlation.ambiguity import resolve
 from xsp.correlation.cuda_graph import captures, replayed, unseen, with_captured
 from xsp.correlation.parent import correlate
 from xsp.evaluation.run import Run, ladder
@@ -241,7 +241,7 @@ def test_a_settled_run_keeps_nodes_in_the_layers_of_their_own_replay() -> None:
         seen = flat.filter((pl.col("kind") != "launch") | (pl.col("correlation_id") != lost))
         deepest = ladder(EVERYTHING)[-1]
         here = Run(deepest, 1000, replayed(tree(seen, 900), known))
-        found = settle([here], [Run(deepest, 1000, replayed(tree(flat, 900), known))])
+        found = resolve([here], [Run(deepest, 1000, replayed(tree(flat, 900), known))])
         rows = found.runs[0].rows
         assert rows is not None
         merge(found.runs)

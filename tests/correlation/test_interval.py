@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from strategies import unhurried
 
-from xsp.correlation.interval import enclosing, sort_outside_in
+from xsp.correlation.interval import (
+    begun,
+    enclosing,
+    enclosing_sorted,
+    sort_outside_in,
+)
 
 Interval = tuple[int, int, int, int]  # lane, start, length, order
 
@@ -46,6 +51,19 @@ def test_the_parent_is_the_row_that_starts_last_of_all_that_enclose(
 
 
 @unhurried
+@given(
+    st.lists(st.tuples(st.integers(-1, 1), st.integers(0, 9), st.integers(0, 9), st.integers(0, 2)))
+)
+def test_rows_may_come_in_any_sequence(intervals: list[Interval]) -> None:
+    lane, start, length, order = np.array(intervals, np.int64).reshape(-1, 4).T
+    rows = sort_outside_in(start, start + length, order)
+    found = enclosing(lane, start, start + length, order)
+    expected = enclosing_sorted(*(c[rows] for c in (lane, start, start + length, order)))
+    for at, parent in zip(rows.tolist(), expected.tolist(), strict=True):
+        assert found[at] == (rows[parent] if parent >= 0 else -1)
+
+
+@unhurried
 @given(st.lists(st.integers(0, 200_000), min_size=1, max_size=30))
 def test_any_number_of_lanes_is_kept_apart(lanes: list[int]) -> None:
     numbers = np.array(lanes, np.int64)
@@ -72,3 +90,22 @@ def test_wall_clock_times_do_not_overflow() -> None:
         -1,
         0,
     ]
+
+
+moments = st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 30)), max_size=20)
+
+
+@unhurried
+@given(moments, moments)
+def test_the_row_that_began_last_is_found_on_its_own_lane(
+    rows: list[tuple[int, int]], asked: list[tuple[int, int]]
+) -> None:
+    lane, start = np.array(rows, np.int64).reshape(-1, 2).T
+    ask_lane, ask_time = np.array(asked, np.int64).reshape(-1, 2).T
+    last = begun(lane, start, (ask_lane, ask_time))
+    following = begun(lane, start, (ask_lane, ask_time), strategy="forward")
+    for at, (where, when) in enumerate(asked):
+        before = [(s, i) for i, (own, s) in enumerate(rows) if own == where and s <= when]
+        after = [(s, i) for i, (own, s) in enumerate(rows) if own == where and s >= when]
+        assert last[at] == (max(before)[1] if before else -1)
+        assert following[at] == (min(after)[1] if after else -1)

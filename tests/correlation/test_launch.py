@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import unhurried
 
-from xsp.correlation.parent import Correlated, correlate
-from xsp.level import EXECUTIONS, Kind
+from xsp.correlation.parent import Trees, correlate
+from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.provider.row import SpanRows, span_rows
 
-DEVICE = [*(kind.value for kind in EXECUTIONS), "sync"]
+DEVICE = [*(kind.value for kind in DEVICE_ACTIVITIES), "sync"]
 
 
-def found(correlated: Correlated) -> dict[int, int]:
+def found(correlated: Trees) -> dict[int, int]:
     return {made: home for frame in correlated.frames for made, home in homes(frame).items()}
 
 
@@ -43,7 +43,7 @@ def test_every_kernel_finds_its_way_back(
     played = Gpu(model, drain=drain).play(evaluations)
     correlated = played.correlate(seed)
     assert found(correlated) == expected(played)
-    assert (correlated.outside, correlated.unlaunched, correlated.contested) == (0, 0, 0)
+    assert (correlated.outside, correlated.unlaunched, correlated.doubtful_parents) == (0, 0, 0)
 
 
 @unhurried
@@ -165,7 +165,7 @@ def test_an_id_that_is_given_again_belongs_to_the_launch_before() -> None:
     )
     correlated = again.correlate()
     assert found(correlated) == expected(played)
-    assert correlated.contested == 0
+    assert correlated.doubtful_parents == 0
 
 
 def test_an_id_of_two_launches_in_one_evaluation_is_contested() -> None:
@@ -173,10 +173,10 @@ def test_an_id_of_two_launches_in_one_evaluation_is_contested() -> None:
     played = Gpu(model).play()
     ids = pl.when(pl.col("correlation_id").is_not_null()).then(1)
     correlated = Played(played.roots, played.rows.with_columns(correlation_id=ids)).correlate()
-    assert correlated.contested == 2
+    assert correlated.doubtful_parents == 2
 
 
-def coroutines(*, overlap: bool) -> Correlated:
+def coroutines(*, overlap: bool) -> Trees:
     """Return a launch in the second of two layers on one thread, which may overlap."""
     rows = span_rows(
         {
@@ -195,9 +195,9 @@ def coroutines(*, overlap: bool) -> Correlated:
 
 
 def test_a_launch_in_two_spans_that_overlap_is_contested() -> None:
-    assert coroutines(overlap=False).contested == 0
+    assert coroutines(overlap=False).doubtful_parents == 0
     correlated = coroutines(overlap=True)
-    assert correlated.contested == 1
+    assert correlated.doubtful_parents == 1
     assert dict(names(correlated.frames[0]))["gemm"] == "mm"
 
 

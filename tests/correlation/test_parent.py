@@ -10,11 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import Forest, forests, scattered_rows, unhurried
 
-from xsp.correlation.parent import Correlated, correlate
+from xsp.correlation.parent import Trees, correlate
+from xsp.evaluation.run import Run, Rung
 from xsp.level import Kind
-from xsp.provider.row import ROW_SCHEMA, SpanRows, no_rows, span_rows
+from xsp.merge.assembly import merge
+from xsp.provider.row import TREE_SCHEMA, SpanRows, concat_rows, no_rows, span_rows
 
 Row = tuple[str, str, int, int]
+
+PIPELINE = Rung(frozenset({Kind.PIPELINE}))
+LAYER = Rung(frozenset({Kind.PIPELINE, Kind.LAYER}))
 
 
 def rows_of(*rows: Row, **columns: Any) -> SpanRows:
@@ -70,7 +75,7 @@ def parents_one_by_one(root: SpanRows, rows: SpanRows) -> dict[str, str | None]:
     return found
 
 
-def assert_sound(correlated: Correlated, rows: SpanRows) -> None:
+def assert_sound(correlated: Trees, rows: SpanRows) -> None:
     for frame in correlated.frames:
         parent = frame["parent"].to_numpy()
         assert parent[0] == -1
@@ -418,9 +423,8 @@ def test_every_column_is_kept() -> None:
     rows = rows_of(("op", "op", 3, 4), **{"sequence": [5], "attr.input_shapes": [[[1, 2]]]})
     failed: dict[str, Any] = {"attr.error": ["ValueError"]}
     frame = correlate(root_of(**failed), rows).frames[0]
-    assert set(frame.columns) == {*ROW_SCHEMA, "attr.input_shapes", "attr.error", "parent"}
-    assert frame.schema["parent"] == pl.Int64
-    assert {name: frame.schema[name] for name in ROW_SCHEMA} == ROW_SCHEMA
+    assert set(frame.columns) == {*TREE_SCHEMA, "attr.input_shapes", "attr.error"}
+    assert {name: frame.schema[name] for name in TREE_SCHEMA} == TREE_SCHEMA
     assert frame["attr.input_shapes"].to_list() == [None, [[1, 2]]]
     assert frame["attr.error"].to_list() == ["ValueError", None]
 
@@ -432,7 +436,7 @@ def test_no_rows_leave_the_roots_alone() -> None:
 
 
 def test_without_roots_everything_is_outside() -> None:
-    assert correlate(no_rows(), rows_of(("op", "op", 3, 4))) == Correlated((), 0, 1)
+    assert correlate(no_rows(), rows_of(("op", "op", 3, 4))) == Trees((), 0, 1)
 
 
 def test_an_evaluation_in_which_nothing_happened_has_its_frame() -> None:
@@ -466,3 +470,37 @@ def test_a_very_deep_recursion_takes_no_longer_than_a_broad_tree() -> None:
     frame = correlate(root_of(0, 4 * depth), rows).frames[0]
     assert time.perf_counter() - begin < 5
     assert (frame["parent"].to_numpy() == np.arange(-1, depth)).all()
+
+
+def test_rows_without_thread_or_device_get_the_thread_of_their_root() -> None:
+    roots = concat_rows([root_of(0, 50), root_of(50, 90).with_columns(thread=pl.lit(9))])
+    rows = rows_of(("layer", "a", 1, 4), ("op", "b", 2, 3), ("layer", "c", 60, 70))
+    found = correlate(roots, rows.with_columns(thread=pl.lit(None, pl.Int64)))
+    assert [frame["thread"].to_list() for frame in found.frames] == [[1, 1, 1], [9, 9]]
+
+
+def test_rows_of_a_device_get_no_thread() -> None:
+    kernel = rows_of(("kernel", "gemm", 3, 5), device=0).with_columns(thread=pl.lit(None, pl.Int64))
+    assert correlate(root_of(), kernel).frames[0]["thread"].to_list() == [1, None]
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_layers_are_freed_of_what_recording_cost_whether_they_state_a_thread_or_not(
+    stated: bool,
+) -> None:
+    runs = [Run(Rung(frozenset()), 20_000, None, round=i) for i in range(3)]
+    runs += [Run(PIPELINE, 20_000, correlate(root_of(0, 20_000), no_rows()).frames[0])] * 3
+    inside = rows_of(("layer", "outer", 500, 11_500), ("layer", "inner", 1_500, 6_500))
+    if not stated:
+        inside = inside.with_columns(thread=pl.lit(None, pl.Int64))
+    frame = correlate(root_of(0, 22_000), inside).frames[0]
+    runs += [Run(LAYER, 22_000, frame, round=i) for i in range(3)]
+    spans = merge(runs).spans
+    assert spans["name"].to_list() == ["root", "outer", "inner"]
+    assert spans["latency_ns"].to_list() == pytest.approx([20_000, 10_000, 5_000])
+    assert spans["attributes"].struct.field("exact").all()
+
+
+def test_a_row_with_a_thread_and_a_device_is_on_its_thread() -> None:
+    found = correlate(root_of(), rows_of(("op", "copy", 3, 5), device=0, stream=7)).frames[0]
+    assert found.select("thread", "device", "stream").row(1) == (1, None, None)

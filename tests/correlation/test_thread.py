@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import unhurried
 
 from xsp.correlation.parent import correlate
-from xsp.correlation.thread import settle_places
+from xsp.correlation.thread import locate
 from xsp.provider.row import SpanRows, concat_rows, span_rows
 
 Row = tuple[str, str, int, int, int | None]
@@ -29,7 +29,7 @@ def call(start: int, end: int, uncertainty: int | None = None) -> SpanRows:
 
 
 def settled(call: SpanRows, *others: Row, roots: SpanRows = ROOT) -> tuple[Any, ...]:
-    rows, ambiguous = settle_places(roots, concat_rows([rows_of(*others), call]))
+    rows, ambiguous = locate(roots, concat_rows([rows_of(*others), call]))
     return (*rows.select("start_ns", "end_ns", "thread").row(-1), ambiguous)
 
 
@@ -58,7 +58,7 @@ def test_correlation_puts_the_call_under_that_operator() -> None:
     found = correlate(ROOT, rows)
     frame = found.frames[0]
     assert frame["name"].gather(frame["parent"].filter(frame["name"] == "gemm")).to_list() == ["b"]
-    assert (found.orphans, found.ambiguous) == (1, 0)  # b is on a thread of its own
+    assert (found.orphans, found.doubtful_threads) == (1, 0)  # b is on a thread of its own
 
 
 def test_uncertain_times_are_cut_to_the_operator_around_them() -> None:
@@ -79,9 +79,9 @@ def test_the_innermost_operator_is_the_one_it_is_cut_to() -> None:
 def test_certain_rows_are_never_moved() -> None:
     ops: tuple[Row, ...] = (("op", "a", 100, 200, 1), ("op", "b", 99, 150, 1))
     rows = concat_rows([rows_of(*ops), call(99, 300, 2)])
-    assert settle_places(ROOT, rows)[0].head(2).equals(rows.head(2))
+    assert locate(ROOT, rows)[0].select(rows.columns).head(2).equals(rows.head(2))
     plain = rows_of(*ops, ("call", "gemm", 99, 300, 1))
-    assert settle_places(ROOT, plain)[0] is plain
+    assert locate(ROOT, plain)[0] is plain
 
 
 def test_a_call_that_sticks_out_of_its_evaluation_is_not_lost() -> None:
@@ -94,27 +94,27 @@ def test_calls_inside_calls_all_find_the_operator() -> None:
     rows = concat_rows(
         [rows_of(("op", "a", 100, 200, 1)), call(99, 190, 3), call(101, 110, 3), call(120, 130, 3)]
     )
-    assert settle_places(ROOT, rows)[0]["start_ns"].to_list() == [100, 100, 101, 120]
+    assert locate(ROOT, rows)[0]["start_ns"].to_list() == [100, 100, 101, 120]
 
 
 def test_each_evaluation_has_its_own_thread() -> None:
     roots = rows_of(("pipeline", "r", 0, 100, 1), ("pipeline", "r", 200, 300, 2))
     rows = concat_rows([call(10, 20), call(199, 250, 3)])
-    found, _ = settle_places(roots, rows)
+    found, _ = locate(roots, rows)
     assert found.select("start_ns", "thread").rows() == [(10, 1), (200, 2)]
 
 
 def test_device_rows_and_rows_of_unknown_threads_stay_as_they_are() -> None:
     kernel = rows_of(("kernel", "k", 5, 9, None), device=0, stream=7)
-    assert settle_places(ROOT, kernel)[0].equals(kernel)
+    assert locate(ROOT, kernel)[0].equals(kernel)
     nobody = rows_of(("pipeline", "root", 0, 1000, None))
-    assert settle_places(nobody, call(5, 9))[0]["thread"].to_list() == [None]
-    assert settle_places(ROOT, call(5, 9).clear())[1] == 0
+    assert locate(nobody, call(5, 9))[0]["thread"].to_list() == [None]
+    assert locate(ROOT, call(5, 9).clear())[1] == 0
 
 
 def test_calls_under_operators_that_know_no_thread_either_are_fitted() -> None:
     rows = concat_rows([rows_of(("op", "a", 100, 200, None)), call(99, 150, 2)])
-    assert settle_places(ROOT, rows)[0].select("start_ns", "thread").rows() == [
+    assert locate(ROOT, rows)[0].select("start_ns", "thread").rows() == [
         (100, None),
         (100, 1),
     ]
@@ -153,7 +153,7 @@ def test_every_call_ends_up_inside_the_operator_it_came_from(
         assert names[parent[at]] == f"op{i}"
         assert frame["thread"][at] == thread
         assert start[parent[at]] <= start[at] <= end[at] <= end[parent[at]]
-    assert found.ambiguous == 0
+    assert found.doubtful_threads == 0
 
 
 def test_many_rows_are_quick() -> None:
@@ -172,6 +172,6 @@ def test_many_rows_are_quick() -> None:
         }
     )
     root = rows_of(("pipeline", "root", 0, count * 10, 1))
-    found, ambiguous = settle_places(root, concat_rows([ops, calls]))
+    found, ambiguous = locate(root, concat_rows([ops, calls]))
     assert ambiguous == 0
     assert (found["thread"].tail(count).to_numpy() == start % 4).all()

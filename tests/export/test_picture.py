@@ -286,6 +286,7 @@ def test_kernel_links_to_its_innermost_launch() -> None:
         "kind": "kernel",
         "name": "gemm",
         "path": "step/gemm",
+        "thread": None,
         "device": 0,
     }
     row = pl.DataFrame([kernel], schema=spans.schema)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.evaluation.path import generations
+from xsp.evaluation.ancestry import generations
 from xsp.export.placement import Drawn, place
 
 

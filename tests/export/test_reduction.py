@@ -272,6 +272,7 @@ def test_kernels_that_outlive_their_call_are_rolled_up_whole() -> None:
     spans = samples.frame(pipeline("predict", *calls, own_ns=10**7))
     kernel = pl.col("kind") == "kernel"
     spans = spans.with_columns(
+        thread=pl.when(~kernel).then("thread"),
         device=pl.when(kernel).then(0).cast(pl.Int32),
         start_ns=pl.col("start_ns") + pl.when(kernel).then(900).otherwise(0),
         end_ns=pl.col("end_ns") + pl.when(kernel).then(4_000).otherwise(0),

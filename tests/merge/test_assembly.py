@@ -15,7 +15,7 @@ from xsp.evaluation.summary import trimmed_mean
 from xsp.level import Kind
 from xsp.merge import assembly as merging
 from xsp.merge.assembly import Merged
-from xsp.provider.row import KIND, span_rows
+from xsp.provider.row import span_rows
 from xsp.trace import integrity
 
 BUSY = Noise(
@@ -355,9 +355,8 @@ def backward(rung: Rung, cost: int) -> Run:
     ends = first, first + 2 * step + 10_000
     spans.append(("layer", "fc", *ends, 0))
     spans += [("op", f"grad{i}", first + i * step, first + i * step + 10_000, 2) for i in range(3)]
-    kinds = pl.Series([kind for kind, *_ in spans], dtype=KIND)
-    kinds[2] = "op"
-    return hand_run(rung, spans, rung=kinds)
+    ways = ["recorded", "recorded", "derived", *["recorded"] * 3]
+    return hand_run(rung, spans, provenance=ways)
 
 
 @pytest.mark.parametrize("cost", [0, 1000, 100_000])

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from strategies import unhurried
 
 from xsp.evaluation.run import Run, Rung, ladder
-from xsp.level import EXECUTIONS, Kind
+from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.assembly import Merged, merge
 from xsp.trace import integrity
 from xsp.trace.outline import outline
 
 NO_DEVICE = frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP})
-WORKING = [kind.value for kind in EXECUTIONS]
+WORKING = [kind.value for kind in DEVICE_ACTIVITIES]
 
 
 def merged(device: Gpu, rounds: int = 1) -> Merged:

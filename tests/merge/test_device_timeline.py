@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import unhurried
 
-from xsp.level import EXECUTIONS, Kind
+from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.assembly import merge
 from xsp.trace import integrity
 
-WORKING = [kind.value for kind in EXECUTIONS]
+WORKING = [kind.value for kind in DEVICE_ACTIVITIES]
 
 
 def drawn(device: Gpu, rounds: int = 2) -> pl.DataFrame:

@@ -4,7 +4,18 @@ import polars as pl
 import pytest
 
 from xsp.errors import ProviderError
-from xsp.provider.row import ROW_SCHEMA, concat_rows, no_rows, span_rows
+from xsp.level import Kind
+from xsp.provider.row import (
+    PROVENANCE,
+    ROW_SCHEMA,
+    Provenance,
+    concat_rows,
+    has_provenance,
+    no_rows,
+    on_device,
+    rung_orders,
+    span_rows,
+)
 
 
 def test_columns_that_were_not_given_are_null_and_scalars_are_spread() -> None:
@@ -20,7 +31,7 @@ def test_columns_that_were_not_given_are_null_and_scalars_are_spread() -> None:
     assert frame.columns == list(ROW_SCHEMA)
     assert frame["thread"].to_list() == [7, 7]
     assert frame["device"].to_list() == [None, None]
-    assert frame["rung"].to_list() == ["op", "op"]
+    assert frame["provenance"].to_list() == ["recorded", "recorded"]
 
 
 def test_attributes_are_kept_beside_the_schema() -> None:
@@ -51,3 +62,33 @@ def test_frames_with_different_attributes_are_joined() -> None:
     joined = concat_rows([span_rows(base), no_rows(), span_rows(base | {"attr.bytes": [5]})])
     assert joined["attr.bytes"].to_list() == [None, 5]
     assert concat_rows([]).schema == pl.Schema(ROW_SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("provenance", "rung"),
+    [
+        (Provenance.RECORDED, Kind.LAYER),
+        (None, Kind.LAYER),
+        (Provenance.MARKER, Kind.KERNEL),
+        (Provenance.ENDED_BY_LAUNCH, Kind.LAUNCH),
+        (Provenance.DERIVED, Kind.OP),
+        (Provenance.REPLAYED, Kind.KERNEL),
+    ],
+)
+def test_the_provenance_of_a_row_decides_the_rung_of_its_latency(
+    provenance: Provenance | None, rung: Kind
+) -> None:
+    row = span_rows({"kind": ["layer"], "name": "fc", "start_ns": 0, "end_ns": 1})
+    row = row.with_columns(provenance=pl.lit(provenance, dtype=PROVENANCE))
+    assert rung_orders(row).tolist() == [rung.order]
+    assert has_provenance(row, provenance or Provenance.RECORDED).all()
+
+
+@pytest.mark.parametrize(
+    ("thread", "device", "expected"), [(1, None, False), (None, 0, True), (1, 0, False)]
+)
+def test_a_row_is_on_a_device_where_it_names_one_and_no_thread(
+    thread: int | None, device: int | None, expected: bool
+) -> None:
+    row = span_rows({"kind": ["op"], "name": "a", "start_ns": 0, "end_ns": 1, "device": device})
+    assert on_device(row.with_columns(thread=pl.lit(thread, pl.Int64))).tolist() == [expected]

@@ -1,4 +1,4 @@
-"""The command line: `xsp profile`, `xsp show`, `xsp doctor`, and what stands in `xsp.cli.export`.
+"""The command line: `xsp profile`, `xsp show`, `xsp doctor`, and what stands in `export`.
 
 Only click is imported at the top, so that help and completion come at once.
 """

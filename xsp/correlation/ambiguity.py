@@ -1,7 +1,14 @@
-"""Settles whose child a row is, where that was in doubt, by a run in which less is.
+"""Resolves doubtful parents by a serialised run: runs of all rungs in, the same runs out.
 
-Before merging. In a serialised run the host waits for each kernel, and libraries use one
-thread: what ran side by side runs one after the other there. Has not run on a GPU yet.
+In a serialised run the host waits for each kernel, and libraries use one thread: rows that
+overlap in a plain run come one after the other there, so that fewer parents are doubtful.
+
+    plain run        ops "mm" and "add" overlap; launch "go", in both of them, is doubtful,
+                     and hangs under "add", which began last
+    serialised run   launch "go" lies in "mm"
+    result           the plain run, with "go" under "mm", no longer doubtful
+
+Throughout, `plain` is a tree in which rows are doubtful, and `serial` the serialised one.
 """
 
 from __future__ import annotations
@@ -15,30 +22,30 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.evaluation import Keys, Run, observe, typical_run
-from xsp.level import EXECUTIONS, Kind
-from xsp.provider import DOUBTFUL, is_doubtful
+from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.provider import ON_DEVICE, is_doubtful, on_device
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_EXECUTION = pl.col("kind").is_in([kind.value for kind in EXECUTIONS])
+_ACTIVITY = pl.col("kind").is_in([kind.value for kind in DEVICE_ACTIVITIES])
 _LABEL = ("kind", "name", "device", "stream")
 _FAMILY = ("parent", "kind", "name")
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """Runs of which less is in doubt.
+class Resolution:
+    """Runs with fewer doubtful rows, and how many rows there were and are.
 
     Attributes:
         runs: All runs, in their order.
-        done: How many rows were settled, by the code of the problem that they were.
-        left: How many are still in doubt, by that code and the name of the rung.
+        resolved: How many rows are no longer doubtful, by the code of their problem.
+        remaining: How many rows still are, by the code of their problem and the rung's name.
     """
 
     runs: tuple[Run, ...]
-    done: Mapping[str, int]
-    left: Mapping[str, Mapping[str, int]]
+    resolved: Mapping[str, int]
+    remaining: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +72,7 @@ class _Tree:
     @property
     def on_device(self) -> Bools:
         """Which rows are on a device."""
-        on_device: Bools = self.rows["device"].is_not_null().to_numpy()
-        return on_device
+        return on_device(self.rows)
 
     def numbers(self, column: str) -> Ints:
         """Return a column of numbers."""
@@ -74,39 +80,42 @@ class _Tree:
         return numbers
 
 
-def settle(runs: Sequence[Run], serialised: Sequence[Run]) -> Settled:
-    """Return the runs with what was in doubt under the parents of a serialised run.
+def resolve(runs: Sequence[Run], serialised: Sequence[Run]) -> Resolution:
+    """Return the runs with doubtful rows moved under the parents of a serialised run.
 
-    A doubtful row is that row of the typical serialised run which is the k-th of its kind
-    and name, in the order of their start, as it is here; on a device also of its stream.
-    Only where both runs have equally many of those, made on one thread, none of which is
-    known to be another's, and it is in no doubt there. It moves
-    under the row with the path that its parent has there; what it launched moves along.
-    It stays, in doubt, where there is no such row, or one that cannot be: the parent of a
-    row of the host encloses that in time.
+    A doubtful row corresponds to a row of the typical serialised run: the k-th row of a kind
+    and name (on a device also of a stream), in the order of their start, to the k-th. Rows of
+    one kind and name correspond only where both runs have equally many of them, one thread
+    made them all, and those that are not doubtful have corresponding parents.
+
+    A doubtful row moves under the row with the path of the corresponding row's parent; device
+    activities that it launched move along. It stays where it is, and doubtful, where the
+    corresponding row is doubtful too, where no row has that path, or where that row does not
+    enclose it in time, as the parent of a row of the host must.
 
     Args:
-        runs: Of all rungs; `Run.rows` as `xsp.correlation.parent` returns them.
-        serialised: Those of the serialised measurement.
+        runs: Runs of all rungs; `Run.rows` as `parent` returns them.
+        serialised: Runs of the serialised measurement.
     """
-    there, doubts = _typical(serialised), _doubts(runs)
-    if there is None or not doubts:
-        return Settled(tuple(runs), {}, doubts)
-    moved = tuple(_settled(run, there) if _in_doubt(run) else run for run in runs)
-    left = _doubts(moved)
-    done = {
-        code: sum(counts.values()) - sum(left.get(code, {}).values())
-        for code, counts in doubts.items()
+    serial, before = _typical(serialised), _doubts(runs)
+    if serial is None or not before:
+        return Resolution(tuple(runs), {}, before)
+    moved = tuple(_resolved(run, serial) if _has_doubts(run) else run for run in runs)
+    remaining = _doubts(moved)
+    resolved = {
+        code: sum(counts.values()) - sum(remaining.get(code, {}).values())
+        for code, counts in before.items()
     }
-    return Settled(moved, {code: many for code, many in done.items() if many}, left)
+    resolved = {code: many for code, many in resolved.items() if many}
+    return Resolution(moved, resolved, remaining)
 
 
-def _in_doubt(run: Run) -> bool:
+def _has_doubts(run: Run) -> bool:
     return run.rows is not None and bool(is_doubtful(run.rows).any())
 
 
 def _doubts(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
-    """Return how many rows are in doubt, by code and rung."""
+    """Return how many rows are doubtful, by code of the problem and rung."""
     counts: dict[str, Counter[str]] = {}
     for run in runs:
         if run.rows is not None:
@@ -116,11 +125,11 @@ def _doubts(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
 
 
 def _codes(rows: pl.DataFrame, chosen: Bools) -> list[str]:
-    """Return the code of the problem that each of the chosen rows is."""
+    """Return the code of the problem under which each of the chosen rows is counted."""
     if not chosen.any():
         return []
     launched = rows.filter(pl.col("kind") == Kind.LAUNCH.value)["correlation_id"].drop_nulls()
-    lost = _EXECUTION & ~pl.col("correlation_id").is_in(launched.implode()).fill_null(value=False)
+    lost = _ACTIVITY & ~pl.col("correlation_id").is_in(launched.implode()).fill_null(value=False)
     code = (
         pl.when(pl.col("kind") == Kind.CALL.value)
         .then(pl.lit("ambiguous-thread"))
@@ -148,60 +157,63 @@ def _tree(run: Run) -> _Tree:
     return _Tree(rows, seen.parent, seen.key, is_doubtful(rows))
 
 
-def _settled(run: Run, there: _Tree) -> Run:
-    """Return the run with those of its doubtful rows moved that can be."""
-    here = _tree(run)
-    match = _trusted(here, there, _counterparts(here, there))
-    asking = np.flatnonzero(here.doubtful & (match >= 0))
-    asking = asking[~there.doubtful[match[asking]]]
-    home = _homes(here, there, match, asking)
-    able = _can_be(here, asking, home)
-    left = _left(here, asking[able])
-    while np.any(stuck := able & left[home]):  # what it would lie in stays in doubt
+def _resolved(run: Run, serial: _Tree) -> Run:
+    """Return the run with those of its doubtful rows moved whose parent the serial tree tells."""
+    plain = _tree(run)
+    match = _trusted(plain, serial, _corresponding(plain, serial))
+    asking = np.flatnonzero(plain.doubtful & (match >= 0))
+    asking = asking[~serial.doubtful[match[asking]]]
+    home = _homes(plain, serial, match, asking)
+    able = _can_hold(plain, asking, home)
+    doubtful = _still_doubtful(plain, asking[able])
+    while np.any(stuck := able & doubtful[home]):  # in a doubtful parent a row is doubtful
         able &= ~stuck
-        left = _left(here, asking[able])
+        doubtful = _still_doubtful(plain, asking[able])
     asking, home = asking[able], home[able]
-    parent = _moved(here, asking, home)
-    new = (parent != here.parent) | (here.doubtful & ~left)
-    rows = _fitted(here.rows, asking, parent).with_columns(pl.Series(DOUBTFUL, left))
+    parent = _moved(plain, asking, home)
+    new = (parent != plain.parent) | (plain.doubtful & ~doubtful)
+    rows = _fitted(plain.rows, asking, parent).with_columns(pl.Series("doubtful", doubtful))
     return replace(run, rows=_reordered(rows, parent, match, new))
 
 
-def _left(here: _Tree, settled: Ints) -> Bools:
-    """Return which rows are still in doubt when these no longer are."""
-    left: Bools = here.doubtful.copy()
-    left[settled] = False
-    return left
+def _still_doubtful(plain: _Tree, resolved: Ints) -> Bools:
+    """Return which rows remain doubtful when the `resolved` rows no longer are."""
+    doubtful: Bools = plain.doubtful.copy()
+    doubtful[resolved] = False
+    return doubtful
 
 
-def _counterparts(here: _Tree, there: _Tree) -> Ints:
-    """Return which row there each row is, -1 where there are more or fewer of its label."""
+def _corresponding(plain: _Tree, serial: _Tree) -> Ints:
+    """Return the serial row that each plain row corresponds to, by label and number.
+
+    It is -1 where the serial tree has more or fewer rows of the label (`_LABEL`).
+    """
     both = [*_LABEL, "number", "many"]
-    found = _numbered(here.rows).join(
-        _numbered(there.rows).select(*both, there="row"),
+    found = _numbered(plain.rows).join(
+        _numbered(serial.rows).select(*both, serial="row"),
         on=both,
         how="left",
         nulls_equal=True,
         maintain_order="left",
     )
-    match: Ints = found["there"].fill_null(-1).to_numpy()
+    match: Ints = found["serial"].fill_null(-1).to_numpy()
     return match
 
 
-def _trusted(here: _Tree, there: _Tree, match: Ints) -> Ints:
-    """Return matches without those of labels whose rows may have come in another order there.
+def _trusted(plain: _Tree, serial: _Tree, match: Ints) -> Ints:
+    """Return the matches of labels whose rows surely come in the same order in both trees.
 
-    So it is where a row that is in no doubt has another parent there, and may be where
-    several threads made them.
+    The order differs where a row that is doubtful in neither tree has parents that do not
+    correspond, and it may differ where several threads made the rows of a label.
     """
-    asked = here.kinds(Kind.LAUNCH, Kind.CALL, *EXECUTIONS) & (match >= 0)
-    rows = np.flatnonzero(asked & ~here.doubtful & ~there.doubtful[match])
-    home = _homes(here, there, match, rows)
+    asked = plain.kinds(Kind.LAUNCH, Kind.CALL, *DEVICE_ACTIVITIES) & (match >= 0)
+    rows = np.flatnonzero(asked & ~plain.doubtful & ~serial.doubtful[match])
+    home = _homes(plain, serial, match, rows)
     contradicts = np.zeros(len(match), np.bool_)
-    contradicts[rows] = (home >= 0) & (home != here.parent[rows])
-    makers = there.rows["thread"].gather(there.parent[match])
+    contradicts[rows] = (home >= 0) & (home != plain.parent[rows])
+    makers = serial.rows["thread"].gather(serial.parent[match])
     rightly = (
-        _numbered(here.rows)
+        _numbered(plain.rows)
         .with_columns(
             asked=pl.Series(asked),
             contradicts=pl.Series(contradicts),
@@ -219,9 +231,8 @@ def _trusted(here: _Tree, there: _Tree, match: Ints) -> Ints:
 
 
 def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the label of each row, its number among those of it, and how many there are."""
-    on_device = pl.col("device").is_not_null() & pl.col("thread").is_null()
-    place = [pl.when(on_device).then(name).alias(name) for name in ("device", "stream")]
+    """Return the label of each row, its number among the rows of that label, and their count."""
+    place = [pl.when(ON_DEVICE).then(name).alias(name) for name in ("device", "stream")]
     return rows.select("kind", "name", "start_ns", *place).select(
         *_LABEL,
         row=pl.int_range(pl.len(), dtype=pl.Int64),
@@ -230,51 +241,56 @@ def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _homes(here: _Tree, there: _Tree, match: Ints, asking: Ints) -> Ints:
-    """Return the row here that each row's parent there is, -1 where there is none.
+def _homes(plain: _Tree, serial: _Tree, match: Ints, asking: Ints) -> Ints:
+    """Return for each asking row the plain row that is its parent in the serial tree, or -1.
 
-    It has the same path, unless that is in doubt itself, or is a launch or what a graph
-    replays in one: the path of those depends on which others were seen, and they are known
-    by their number.
+    The plain row is the one with the path of the serial parent; or it is the one that
+    corresponds to the serial parent by number, where the path may differ: the plain row is
+    doubtful, or the parent is a launch or a row of a device, whose paths depend on which
+    others were seen.
     """
-    above = there.parent[match[asking]]
-    back = np.full(len(there.key), -1, np.int64)
+    above = serial.parent[match[asking]]
+    back = np.full(len(serial.key), -1, np.int64)
     back[match[match >= 0]] = np.flatnonzero(match >= 0)
     by_number = back[above]
-    order = np.argsort(here.key)
-    place = np.minimum(np.searchsorted(here.key[order], there.key[above]), len(order) - 1)
-    same = here.key[order[place]] == there.key[above]
+    order = np.argsort(plain.key)
+    place = np.minimum(np.searchsorted(plain.key[order], serial.key[above]), len(order) - 1)
+    same = plain.key[order[place]] == serial.key[above]
     by_path = np.where(same, order[place], -1)
-    numbered = (there.kinds(Kind.LAUNCH) | there.on_device)[above]
-    numbered |= (by_number >= 0) & here.doubtful[by_number]
+    numbered = (serial.kinds(Kind.LAUNCH) | serial.on_device)[above]
+    numbered |= (by_number >= 0) & plain.doubtful[by_number]
     home: Ints = np.where(numbered, by_number, by_path)
     return home
 
 
-def _can_be(here: _Tree, rows: Ints, home: Ints) -> Bools:
-    """Return which of the rows can lie in their new home; it comes before them in any case."""
-    start, end = here.numbers("start_ns"), here.numbers("end_ns")
-    thread = here.rows["thread"].fill_null(here.rows["thread"][0]).to_numpy()
-    slack = here.rows["uncertainty_ns"].fill_null(0).to_numpy()[rows]
+def _can_hold(plain: _Tree, rows: Ints, home: Ints) -> Bools:
+    """Return which of the rows can lie in their new parent, `home`, which must stand before them.
+
+    A row of the host lies in it in time, and save for library calls on its thread. A device
+    activity may lie anywhere, unless it lies in the layers that a graph replays.
+    """
+    start, end = plain.numbers("start_ns"), plain.numbers("end_ns")
+    thread = plain.rows["thread"].fill_null(plain.rows["thread"][0]).to_numpy()
+    slack = plain.rows["uncertainty_ns"].fill_null(0).to_numpy()[rows]
     inside = (start[home] <= start[rows] + slack) & (end[rows] - slack <= end[home])
-    inside &= (thread[home] == thread[rows]) | here.kinds(Kind.CALL)[rows]
-    anywhere = here.kinds(*EXECUTIONS)[rows]
-    replayed = here.on_device[here.parent[rows]]  # it belongs to its graph's layers
+    inside &= (thread[home] == thread[rows]) | plain.kinds(Kind.CALL)[rows]
+    anywhere = plain.kinds(*DEVICE_ACTIVITIES)[rows]
+    replayed = plain.on_device[plain.parent[rows]]
     able: Bools = (home >= 0) & (home < rows) & (inside | anywhere) & ~replayed
     return able
 
 
-def _moved(here: _Tree, rows: Ints, home: Ints) -> Ints:
-    """Return all parents; what a moved launch launched has its new one."""
-    parent: Ints = here.parent.copy()
+def _moved(plain: _Tree, rows: Ints, home: Ints) -> Ints:
+    """Return all parents, the rows and the device activities that they launched in new ones."""
+    parent: Ints = plain.parent.copy()
     parent[rows] = home
-    launches = rows[here.kinds(Kind.LAUNCH)[rows]]
-    ids = here.rows["correlation_id"]
+    launches = rows[plain.kinds(Kind.LAUNCH)[rows]]
+    ids = plain.rows["correlation_id"]
     gone = pl.DataFrame(
-        {"id": ids.gather(launches), "old": here.parent[launches], "new": parent[launches]}
+        {"id": ids.gather(launches), "old": plain.parent[launches], "new": parent[launches]}
     ).unique(["id", "old"], keep="first")
-    free = here.rows["thread"].is_null().to_numpy() & ~here.doubtful
-    asking = pl.DataFrame({"id": ids, "old": here.parent}).with_row_index("row")
+    free = plain.on_device & ~plain.doubtful
+    asking = pl.DataFrame({"id": ids, "old": plain.parent}).with_row_index("row")
     along = asking.filter(pl.Series(free)).join(gone, on=["id", "old"])
     parent[along["row"].to_numpy()] = along["new"].to_numpy()
     return parent
@@ -297,16 +313,16 @@ def _fitted(rows: pl.DataFrame, moved: Ints, parent: Ints) -> pl.DataFrame:
 
 
 def _reordered(rows: pl.DataFrame, parent: Ints, match: Ints, new: Bools) -> pl.DataFrame:
-    """Return rows with their parents, and new executions in the order of their launches.
+    """Return rows with their parents, and moved device activities in the order of their launches.
 
-    Those of a name under one parent stand in the order that they have in the serialised
-    run, where all of them are known there. They hold nothing, so that no other row moves.
+    Device activities of one name under one parent are put into the order of the serial tree,
+    where all of them correspond to rows of that. They hold no other row, so none else moves.
     """
     columns = {"row": np.arange(rows.height), "match": match, "new": new, "parent": parent}
     numbered = rows.select("kind", "name").with_columns(
         pl.Series(name, values) for name, values in columns.items()
     )
-    chosen = numbered.filter(_EXECUTION).filter(
+    chosen = numbered.filter(_ACTIVITY).filter(
         pl.col("new").any().over(_FAMILY), (pl.col("match") >= 0).all().over(_FAMILY)
     )
     sequence = np.arange(rows.height)

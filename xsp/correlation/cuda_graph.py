@@ -1,11 +1,13 @@
-"""Gives the nodes of CUDA graphs the operators and layers that they were captured in.
+"""Gives the nodes of CUDA graphs the operators and layers that captured them: trees in and out.
 
 A graph is captured once and replayed often: when it is replayed no operator runs, and no
-layer is called. What captured a node is known from the evaluation in which it was
-captured, by the node's number. So a replay's launch gets spans for it, derived from the
-nodes inside: the same layers and operators, each as long as its nodes took on the device.
+layer is called. Which operator captured a node is known, by the node's number, from the
+evaluation in which the graph was captured. So the launch of a replay gets rows derived from
+the nodes in it: the same layers and operators, each as long as its nodes took on the device.
 
-Has not run on a GPU yet.
+    captured   layer "fc" > op "mm" > launch, which creates node 7
+    replayed   graph launch > kernel "gemm" of node 7
+    result     graph launch > layer "fc" > op "mm" > kernel "gemm"
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import Run, depths
+from xsp.evaluation import Run, depths, lineage, nearest, rearranged
 from xsp.level import Kind
-from xsp.provider import ATTRIBUTE, ROW_SCHEMA, SpanRows, concat_rows
+from xsp.provider import ATTRIBUTE, PROVENANCE, ROW_SCHEMA, Provenance, SpanRows, concat_rows
 
 Ints = NDArray[np.int64]
 
@@ -38,14 +40,14 @@ _NOTHING: Ints = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """What nodes were captured in.
+    """The rows that nodes of CUDA graphs were captured in.
 
     Attributes:
         rows: Layers, operators, library calls and the user's spans, one capture after the
             other, parents before children.
-        parent: Index of each one's parent, -1 for those that lie in an evaluation's root.
-        around: For each captured node the index of the innermost row around it, -1 where
-            that is the root.
+        parent: Index of each row's parent, -1 for those that lie in an evaluation's root.
+        around: For the number of each captured node the index of the innermost row around it,
+            -1 where that is the root.
     """
 
     rows: SpanRows
@@ -59,7 +61,7 @@ def any_captured(rows: SpanRows) -> bool:
 
 
 def captures(frames: Iterable[pl.DataFrame]) -> Captures:
-    """Return what the nodes that were captured in some trees lie in."""
+    """Return the rows that hold the nodes which were captured in some trees."""
     parts = [_capture(frame) for frame in frames if any_captured(frame)]
     heights = np.cumsum([0, *(part.rows.height for part in parts)]).tolist()
     moved = list(zip(parts, heights, strict=False))
@@ -75,7 +77,7 @@ def captures(frames: Iterable[pl.DataFrame]) -> Captures:
 
 
 def with_captured(runs: Iterable[Run], known: Captures) -> list[Run]:
-    """Return runs whose replayed graphs have the spans that they were captured in."""
+    """Return the runs with derived rows in the launches of graphs (`replayed`)."""
     return [
         run if run.rows is None else replace(run, rows=replayed(run.rows, known)) for run in runs
     ]
@@ -92,11 +94,11 @@ def unseen(runs: Iterable[Run], known: Captures) -> int:
 
 
 def replayed(frame: pl.DataFrame, known: Captures) -> pl.DataFrame:
-    """Return a tree in which the nodes of graphs lie in what they were captured in.
+    """Return a tree in which nodes of graphs lie in copies of the rows that captured them.
 
     Args:
-        frame: The tree, with the column `parent` (-1 for the root).
-        known: What nodes were captured in.
+        frame: The tree (`xsp.provider.TREE_SCHEMA`).
+        known: The rows that nodes were captured in.
     """
     parent = frame["parent"].to_numpy().astype(np.int64)
     nodes, around = _nodes(frame, parent, known)
@@ -112,25 +114,18 @@ def replayed(frame: pl.DataFrame, known: Captures) -> pl.DataFrame:
             np.append(2 * np.arange(len(parent)), 2 * derived.first - 1),
         )
     )
-    place = np.empty_like(sequence)
-    place[sequence] = np.arange(len(sequence))
-    above = above[sequence]
-    return rows[sequence].with_columns(parent=np.where(above < 0, -1, place[above]))
+    return rows[sequence].with_columns(parent=rearranged(above, sequence))
 
 
 def _capture(frame: pl.DataFrame) -> Captures:
-    """Return what the nodes that were captured in one tree lie in."""
+    """Return the rows that hold the nodes which were captured in one tree."""
     made = frame.with_row_index("row").filter(pl.col(_CREATED).is_not_null())
     parent = frame["parent"].to_numpy().astype(np.int64)
-    is_launch = (frame["kind"] == Kind.LAUNCH.value).to_numpy()
-    around = made["row"].to_numpy().astype(np.int64)
-    while np.any(going := is_launch[around]):
-        around = np.where(going, parent[around], around)
+    no_launch = (frame["kind"] != Kind.LAUNCH.value).to_numpy()
+    around = nearest(parent, made["row"].to_numpy().astype(np.int64), no_launch)
     kept = np.zeros(len(parent), np.bool_)
-    rows = around
-    while len(rows := rows[parent[rows] >= 0]):
-        kept[rows] = True
-        rows = np.unique(parent[rows])
+    kept[lineage(parent, np.unique(around))[0]] = True
+    kept &= parent >= 0
     place = np.where(kept, np.cumsum(kept) - 1, -1)
     columns = [n for n in frame.columns if n in ROW_SCHEMA or n.startswith(ATTRIBUTE)]
     columns = [name for name in columns if name not in _OF_THE_HOST]
@@ -143,7 +138,7 @@ def _capture(frame: pl.DataFrame) -> Captures:
 
 
 def _nodes(frame: pl.DataFrame, parent: Ints, known: Captures) -> tuple[Ints, Ints]:
-    """Return the rows whose capture is known, and the index of the innermost row around each."""
+    """Return the nodes whose capture is known, and which captured row lay around each of them."""
     if _CAPTURED not in frame.columns or not known.around:
         return _NOTHING, _NOTHING
     rows = np.flatnonzero(frame[_CAPTURED].is_not_null().to_numpy())
@@ -155,21 +150,22 @@ def _nodes(frame: pl.DataFrame, parent: Ints, known: Captures) -> tuple[Ints, In
 
 
 class _Derived:
-    """Spans derived for the replays in one tree: one per launch and captured row.
+    """Rows derived for the replays in one tree: one per launch and captured row.
 
     Attributes:
-        rows: The spans.
-        parent: Index of each one's parent: launches as in the tree, derived ones after it.
-        innermost: The index of the one that each node lies in.
-        first: Row of the first node in each.
-        depth: How deep each lies in its launch, from 1.
+        rows: The derived rows.
+        parent: Index of each derived row's parent: below the height of the tree that of a
+            launch, from there on that of a derived row.
+        innermost: Index of the derived row that each node lies in, counted likewise.
+        first: Row of the first node in each derived row.
+        depth: How deep each derived row lies in its launch, from 1.
     """
 
     def __init__(
         self, frame: pl.DataFrame, parent: Ints, nodes: Ints, around: Ints, known: Captures
     ) -> None:
         many = len(known.parent)
-        place, node = _lineage(known.parent, around)
+        place, node = lineage(known.parent, around)
         codes, own = np.unique(parent[nodes[node]] * many + place, return_inverse=True)
         launch, captured = codes // many, codes % many
         self.first = np.full(len(codes), len(parent))
@@ -191,26 +187,17 @@ def _moved(parent: Ints, by: int) -> Ints:
     return moved
 
 
-def _lineage(parent: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Return each row with all of its ancestors, and the place in `rows` that each is for."""
-    places, owners = [rows], [np.arange(len(rows))]
-    while np.any(further := parent[places[-1]] >= 0):
-        owners.append(owners[-1][further])
-        places.append(parent[places[-1][further]])
-    return np.concatenate(places), np.concatenate(owners)
-
-
 def _as_rows(
     captured: SpanRows, launch: pl.DataFrame, first: pl.DataFrame, start: Ints, end: Ints
 ) -> SpanRows:
-    """Return captured rows as spans of a device."""
+    """Return captured rows as rows of a device."""
     nothing = [pl.lit(None, t).alias(name) for name, t in ROW_SCHEMA.items() if name not in _KEPT]
     return captured.with_columns(nothing).with_columns(
         start_ns=start,
         end_ns=end,
         device=first["device"],
         correlation_id=launch["correlation_id"],
-        rung=pl.lit(Kind.KERNEL.value, ROW_SCHEMA["rung"]),
+        provenance=pl.lit(Provenance.REPLAYED.value, PROVENANCE),
         **{_REPLAYED: pl.lit(value=True)},
     )
 

@@ -1,9 +1,18 @@
-"""Finds what encloses what among intervals in time; the sweep below `xsp.correlation.parent`.
+"""Intervals in time: which lies in which, which began last.
 
-The rule, for rows of one lane (one thread, or one stream of a device). A row
-lies in another if that one begins no later, ends no earlier, and is of its own
-kind or an outer one; of all that enclose it the one that starts last is its
-parent. Ties are settled so that every row has one place:
+In go arrays with one entry per row: number of the row's lane (one thread, or one stream of a
+device), start, end, and position of its kind from outside in. Out comes for each row the index
+of another row, or -1:
+
+    lane  start  end  kind     `enclosing`
+      0     0     9   layer        -1
+      0     2     6   op            0
+      0     3     5   op            1
+      1     3     5   op           -1
+
+The rule, for rows of one lane. A row lies in another if that one begins no later, ends no
+earlier, and is of its own kind or an outer one; of all that enclose it the one that starts
+last is its parent. Ties are decided so that every row has one place:
 
 * Equal intervals: the outer kind encloses the inner one; of one kind, the row
   that was given first encloses the later one.
@@ -17,42 +26,15 @@ parent. Ties are settled so that every row has one place:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.provider import SpanRows
-
 Integers = NDArray[Any]
 
 _NEVER = np.iinfo(np.int64).min
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Rows, and where each of them can have its parent; n entries each, by index.
-
-    Attributes:
-        rows: The rows (`xsp.provider.row.ROW_SCHEMA` and attributes).
-        root: Index of the row's root; a root's own index for itself.
-        lane: Number of the row's lane; no two roots share one.
-        start: Nanoseconds.
-        end: Nanoseconds.
-        order: Position of the kind from outside in (`Kind.order`).
-    """
-
-    rows: SpanRows
-    root: Integers
-    lane: Integers
-    start: Integers
-    end: Integers
-    order: Integers
-
-    def __len__(self) -> int:
-        return self.rows.height
 
 
 def sort_outside_in(start: Integers, end: Integers, order: Integers) -> Integers:
@@ -74,16 +56,24 @@ def enclosing(lane: Integers, start: Integers, end: Integers, order: Integers) -
     disturb others.
 
     Args:
-        lane: Which lane each of n rows is on; only rows of one lane enclose each
-            other. Non-negative integers.
-        start: Nanoseconds; the rows are in the order of `sort_outside_in`.
+        lane: Which lane each of n rows is on; only rows of one lane enclose each other.
+        start: Nanoseconds.
         end: Nanoseconds, not before `start`.
         order: Position of the kind from outside in (`Kind.order`).
 
-    >>> lane, order = np.zeros(3, np.int64), np.array([0, 1, 1])
-    >>> enclosing(lane, np.array([0, 2, 3]), np.array([9, 6, 5]), order)
-    array([-1,  0,  1])
+    >>> lane, order = np.zeros(3, np.int64), np.array([1, 0, 1])
+    >>> enclosing(lane, np.array([3, 0, 2]), np.array([5, 9, 6]), order)
+    array([ 2, -1,  1])
     """
+    by_time = sort_outside_in(start, end, order)
+    found = enclosing_sorted(lane[by_time], start[by_time], end[by_time], order[by_time])
+    parent = np.empty_like(found)
+    parent[by_time] = np.where(found < 0, -1, by_time[found])
+    return parent
+
+
+def enclosing_sorted(lane: Integers, start: Integers, end: Integers, order: Integers) -> Integers:
+    """Return what `enclosing` does, of rows that are in the sequence of `sort_outside_in`."""
     parent = np.full(len(start), -1, np.int64)
     by_lane = np.argsort(_narrow(lane), kind="stable")
     lane, start, end, order = lane[by_lane], start[by_lane], end[by_lane], order[by_lane]
@@ -94,6 +84,40 @@ def enclosing(lane: Integers, start: Integers, end: Integers, order: Integers) -
         rows = by_lane[members]
         parent[rows[own]] = np.where(found >= 0, rows[found], -1)
     return parent
+
+
+def begun(
+    lane: Integers,
+    start: Integers,
+    moments: tuple[Integers, Integers],
+    *,
+    strategy: Literal["backward", "forward"] = "backward",
+) -> Integers:
+    """Return the index of the row that began last on a lane up to each moment, or -1.
+
+    Args:
+        lane: Which lane each of n rows is on.
+        start: When each row began, in nanoseconds. Of several at one time the last one counts.
+        moments: Lane and time of each of m moments.
+        strategy: `forward` gives the row that begins next instead, at or after the moment; of
+            several at one time the first.
+
+    >>> begun(np.array([7, 7, 8]), np.array([1, 4, 2]), (np.array([7, 8]), np.array([5, 1])))
+    array([ 1, -1])
+    """
+    schema = {"lane": pl.Int64, "time": pl.Int64}
+    rows = pl.DataFrame([lane, start], schema=schema).with_row_index("row")
+    asking = pl.DataFrame(list(moments), schema=schema).with_row_index("at")
+    found = asking.sort("time").join_asof(
+        rows.sort("time", maintain_order=True),
+        on="time",
+        by="lane",
+        strategy=strategy,
+        check_sortedness=False,
+    )
+    row = np.full(len(asking), -1, np.int64)
+    row[found["at"].to_numpy()] = found["row"].fill_null(-1).to_numpy()
+    return row
 
 
 def _place(lane: Integers, start: Integers, end: Integers, own: Integers) -> Integers:
@@ -149,6 +173,6 @@ def _tree_of_maxima(values: Integers) -> tuple[Integers, int]:
 
 def _narrow(numbers: Integers) -> Integers:
     """Return the same numbers in 16 bits if they fit: numpy sorts those in linear time."""
-    if len(numbers) and numbers.max() < 1 << 16:
+    if len(numbers) and numbers.min() >= 0 and numbers.max() < 1 << 16:
         return numbers.astype(np.uint16)
     return numbers

@@ -1,9 +1,11 @@
-"""Gives what ran on a device to the launch that asked for it.
+"""Gives device activities to the launches that asked for them: forest and rows in, a forest out.
 
 A device works when it gets to it: a kernel may start after its operator has ended, or in
 the time of the next evaluation. So its launch decides, by correlation id, to which
-evaluation and under which parent it belongs; for `xsp.correlation.parent`, after the host's rows
-have their places.
+evaluation and under which parent the kernel belongs; the host's rows have their places before.
+
+    op "mm" 10-50 holds launch 20-22 (correlation id 3)
+    kernel "gemm" 60-90 on stream 7 (correlation id 3) lies in "mm" as well
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from xsp.correlation.interval import Integers, Placed
-from xsp.evaluation import generations
+from xsp.correlation.forest import Forest
+from xsp.correlation.interval import Integers, begun
+from xsp.evaluation import highest, nearest
 from xsp.level import Kind
-from xsp.provider import ATTRIBUTE, SpanRows, concat_rows, orders
+from xsp.provider import ATTRIBUTE, ON_DEVICE, SpanRows
 
 _ORDER = Kind.LAUNCH.order
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value
@@ -26,26 +29,26 @@ _NEVER = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
-    """Host rows with what they launched behind them.
+class Launches:
+    """Host rows and the device activities that they launched.
 
     Attributes:
-        placed: The rows. For those of a device, start and end are those of their launch:
-            they stand behind it, in the order in which they were launched.
-        parent: Index of each row's parent, -1 for roots.
-        outside: How many rows were launched outside of every evaluation; they are left out.
-        contested: Launches that lie in two spans that overlap on one thread, and rows of
-            devices that bear an id which launches in two places bear.
+        forest: The host rows, and behind them the device activities. Start and end of a
+            device activity are those of its launch here, so that activities stand behind
+            their launches, in the order in which they were launched.
+        outside: How many device activities were launched outside of every evaluation; they
+            are left out.
+        doubtful: Launches that lie in two spans that overlap on one thread, and device
+            activities that bear an id which launches in two places bear.
     """
 
-    placed: Placed
-    parent: Integers
+    forest: Forest
     outside: int
-    contested: Integers
+    doubtful: Integers
 
 
 def part_launched(rows: SpanRows) -> tuple[SpanRows, SpanRows]:
-    """Return all rows but those of devices whose launch is among them, and those.
+    """Return two parts: the device activities whose launch is among the rows come second.
 
     >>> from xsp.provider.row import span_rows
     >>> rows = span_rows({"kind": ["launch", "kernel", "kernel"], "name": ["go", "mm", "lost"],
@@ -55,8 +58,7 @@ def part_launched(rows: SpanRows) -> tuple[SpanRows, SpanRows]:
     [['go', 'lost'], ['mm']]
     """
     made = rows.filter(_LAUNCH)["correlation_id"].drop_nulls().to_numpy()
-    on_device = pl.col("device").is_not_null() & pl.col("thread").is_null() & ~_LAUNCH
-    asked = rows.select(on_device & pl.col("correlation_id").is_not_null()).to_series()
+    asked = rows.select(ON_DEVICE & ~_LAUNCH & pl.col("correlation_id").is_not_null()).to_series()
     if not len(made) or not asked.any():
         return rows, rows.clear()
     ids = rows["correlation_id"].fill_null(0).to_numpy()
@@ -64,169 +66,128 @@ def part_launched(rows: SpanRows) -> tuple[SpanRows, SpanRows]:
     return rows.filter(~launched), rows.filter(launched)
 
 
-def attach(placed: Placed, parent: Integers, by_time: Integers, executions: SpanRows) -> Launched:
-    """Return the host's rows with what they launched.
+def attach(forest: Forest, by_time: Integers, activities: SpanRows) -> Launches:
+    """Return the host's rows with the device activities that they launched.
 
-    An execution's parent is the one that it states, if that is among the rows of its
+    A device activity's parent is the one that it states, if that is among the rows of its
     launch's evaluation; else that of its launch (the paper's rule), or for the node of a
     graph the launch itself.
 
     Args:
-        placed: Host rows, n of them.
-        parent: Index of each one's parent, -1 for roots.
+        forest: Host rows.
         by_time: Index of the row that encloses each of the first of them on its lane, or -1.
-        executions: What ran on devices, with the ids of launches.
+        activities: Rows of devices, with the ids of launches.
     """
-    launches = _launches(placed)
+    launches = _launches(forest)
     if not len(launches):
-        return Launched(placed, parent, executions.height, launches)
-    contested = _crossed(placed, by_time, launches[launches < len(by_time)])
-    if not executions.height:
-        return Launched(placed, parent, 0, contested)
-    outermost, home = _homes(placed, parent, launches)
-    launch = _launch_of(placed, launches, executions)
+        return Launches(forest, activities.height, launches)
+    doubtful = _crossed(forest, by_time, launches[launches < len(by_time)])
+    if not activities.height:
+        return Launches(forest, 0, doubtful)
+    outermost, home = _homes(forest, launches)
+    launch = _launch_of(forest, launches, activities)
     kept = np.flatnonzero(launch >= 0)
-    is_node, node = _nodes(executions)
-    start = executions["start_ns"].to_numpy()
+    is_node, node = _nodes(activities)
+    start = activities["start_ns"].to_numpy()
     kept = kept[np.lexsort((start[kept], node[kept], launch[kept]))]
-    rows, launch = executions[kept], launch[kept]
-    shared = _shared(placed, launches, home[launches], launch)
-    contested = np.append(contested, len(placed) + shared)
+    rows, launch = activities[kept], launch[kept]
+    shared = _shared(forest, launches, home[launches], launch)
     above = np.where(is_node[kept], outermost[launch], home[launch])
-    widened = _append(placed, rows, outermost[launch])
-    stated = _stated(placed, rows, placed.root[launch])
-    above = np.where(stated >= 0, stated, above)
-    return Launched(widened, np.append(parent, above), executions.height - len(kept), contested)
+    stated = forest.stated_parents(rows, forest.root[launch])
+    above = np.where((stated >= 0) & (forest.order[stated] <= _ORDER), stated, above)
+    return Launches(
+        forest.with_rows(rows, outermost[launch], parent=above),
+        activities.height - len(kept),
+        np.append(doubtful, len(forest) + shared),
+    )
 
 
-def _launches(placed: Placed) -> Integers:
+def _launches(forest: Forest) -> Integers:
     """Return the launches that have an id."""
-    known = placed.rows.select(_LAUNCH & pl.col("correlation_id").is_not_null()).to_series()
+    known = forest.rows.select(_LAUNCH & pl.col("correlation_id").is_not_null()).to_series()
     return np.flatnonzero(known.to_numpy())
 
 
-def _homes(placed: Placed, parent: Integers, launches: Integers) -> tuple[Integers, Integers]:
-    """Return for each launch the outermost of its id around it, and what that one lies in.
+def _homes(forest: Forest, launches: Integers) -> tuple[Integers, Integers]:
+    """Return for each launch the outermost launch of its id around it, and that one's parent.
 
-    A call of the runtime makes one of the driver, with the same id. What a launch lies
-    in is never another launch.
+    A call of the runtime makes one of the driver, with the same id. The parent is the nearest
+    ancestor that is not a launch itself.
     """
-    is_launch = np.zeros(len(placed), bool)
-    is_launch[placed.rows.select(_LAUNCH).to_series().to_numpy()] = True
-    ids = placed.rows["correlation_id"].fill_null(_NEVER).to_numpy()
-    outermost, home = np.arange(len(placed)), parent.copy()
+    is_launch = np.zeros(len(forest), bool)
+    is_launch[forest.rows.select(_LAUNCH).to_series().to_numpy()] = True
+    ids = forest.rows["correlation_id"].fill_null(_NEVER).to_numpy()
+    parent = forest.parent
+    outermost, home = np.arange(len(forest)), parent.copy()
     asking = launches
     while len(asking):
         above = parent[outermost[asking]]
         same = (above >= 0) & is_launch[above] & (ids[above] == ids[asking])
         asking = asking[same]
         outermost[asking] = above[same]
-    home[launches] = parent[outermost[launches]]
-    asking = launches
-    while len(asking := asking[is_launch[home[asking]]]):
-        home[asking] = parent[home[asking]]
+    home[launches] = nearest(parent, parent[outermost[launches]], ~is_launch)
     return outermost, home
 
 
-def _launch_of(placed: Placed, launches: Integers, executions: SpanRows) -> Integers:
-    """Return the last launch with its id that began before each execution, or -1.
+def _launch_of(forest: Forest, launches: Integers, activities: SpanRows) -> Integers:
+    """Return the last launch with its id that began before each device activity, or -1.
 
-    Clocks are converted: one that seems to have begun before its only launch has that.
+    Clocks are converted: an activity that seems to have begun before its only launch has that.
     """
-    ids = np.append(
-        placed.rows["correlation_id"].gather(launches).to_numpy(),
-        executions["correlation_id"].to_numpy(),
-    )
-    start = np.append(placed.start[launches], executions["start_ns"].to_numpy())
-    asking = np.arange(len(ids)) >= len(launches)
-    order = np.lexsort((asking, start, ids))
-    ids, asking, place = ids[order], asking[order], np.arange(len(order))
-    before = np.maximum.accumulate(np.where(asking, -1, place))
-    after = np.minimum.accumulate(np.where(asking, len(place), place)[::-1])[::-1]
-    after = np.where(after < len(place), after, -1)
-    at = np.where((before >= 0) & (ids[before] == ids), before, after)
-    found = np.where((at >= 0) & (ids[at] == ids), launches[order[at] % len(launches)], -1)
-    result = np.empty_like(found)
-    result[order] = found
-    return result[len(launches) :]
+    ids = forest.rows["correlation_id"].gather(launches).to_numpy()
+    start = forest.start[launches]
+    moments = activities["correlation_id"].to_numpy(), activities["start_ns"].to_numpy()
+    found = begun(ids, start, moments)
+    found = np.where(found < 0, begun(ids, start, moments, strategy="forward"), found)
+    return np.where(found < 0, -1, launches[found])
 
 
-def _nodes(executions: SpanRows) -> tuple[Integers, Integers]:
-    """Return which executions are the node of a graph, and its number."""
-    if _NODE not in executions.columns:
-        return np.zeros(executions.height, bool), np.zeros(executions.height, np.int64)
-    node = executions[_NODE]
-    if _CAPTURED in executions.columns:  # the order in which they were captured
-        node = pl.select(pl.coalesce(executions[_CAPTURED], node)).to_series()
+def _nodes(activities: SpanRows) -> tuple[Integers, Integers]:
+    """Return which device activities are the node of a graph, and the node's number."""
+    if _NODE not in activities.columns:
+        return np.zeros(activities.height, bool), np.zeros(activities.height, np.int64)
+    node = activities[_NODE]
+    if _CAPTURED in activities.columns:  # the order in which they were captured
+        node = pl.select(pl.coalesce(activities[_CAPTURED], node)).to_series()
     return node.is_not_null().to_numpy(), node.fill_null(0).to_numpy()
 
 
-def _stated(placed: Placed, rows: SpanRows, root: Integers) -> Integers:
-    """Return the parent that each execution states, -1 where it is none or not there."""
-    if rows["parent_id"].null_count() == rows.height:
-        return np.full(rows.height, -1, np.int64)
-    owners = placed.rows.select("id", root=placed.root, owner=np.arange(len(placed))).filter(
-        pl.col("id").is_not_null() & pl.Series(placed.order <= _ORDER)
-    )
-    asking = rows.select("parent_id", root=root).join(
-        owners.unique(["root", "id"], keep="first"),
-        left_on=["root", "parent_id"],
-        right_on=["root", "id"],
-        how="left",
-        maintain_order="left",
-    )
-    to_root = pl.when(pl.col("parent_id") == 0).then("root").otherwise("owner")
-    return asking.select(to_root.fill_null(-1)).to_series().to_numpy()
-
-
-def _append(placed: Placed, rows: SpanRows, launch: Integers) -> Placed:
-    return Placed(
-        rows=concat_rows([placed.rows, rows]),
-        root=np.append(placed.root, placed.root[launch]),
-        lane=np.append(placed.lane, placed.lane[launch]),
-        start=np.append(placed.start, placed.start[launch]),
-        end=np.append(placed.end, placed.end[launch]),
-        order=np.append(placed.order, orders(rows)),
-    )
-
-
-def _shared(placed: Placed, launches: Integers, home: Integers, launch: Integers) -> Integers:
-    """Return executions whose id is that of launches in several places of one evaluation."""
-    ids = placed.rows["correlation_id"].gather(launches)
+def _shared(forest: Forest, launches: Integers, home: Integers, launch: Integers) -> Integers:
+    """Return device activities whose id is that of launches in several places of one evaluation."""
+    ids = forest.rows["correlation_id"].gather(launches)
     if ids.n_unique() == len(launches):
         return launch[:0]
-    known = pl.DataFrame({"id": ids, "root": placed.root[launches], "home": home})
+    known = pl.DataFrame({"id": ids, "root": forest.root[launches], "home": home})
     several = known.select(pl.col("home").n_unique().over("id", "root") > 1).to_series()
     return np.flatnonzero(np.isin(launch, launches[several.to_numpy()]))
 
 
-def _crossed(placed: Placed, by_time: Integers, launches: Integers) -> Integers:
+def _crossed(forest: Forest, by_time: Integers, launches: Integers) -> Integers:
     """Return launches that lie in two spans of which neither encloses the other.
 
     Spans of one thread overlap so where coroutines take turns on it.
     """
-    reach = _crossing_ends(placed, by_time)
+    reach = _crossing_ends(forest, by_time)
     if not np.any(reach > _NEVER):
         return launches[:0]
-    for rows in list(generations(by_time))[1:]:
-        reach[rows] = np.maximum(reach[rows], reach[by_time[rows]])
+    reach = highest(by_time, reach)
     around = by_time[launches]
-    return launches[(around >= 0) & (reach[around] >= placed.end[launches])]
+    return launches[(around >= 0) & (reach[around] >= forest.end[launches])]
 
 
-def _crossing_ends(placed: Placed, by_time: Integers) -> Integers:
+def _crossing_ends(forest: Forest, by_time: Integers) -> Integers:
     """Return up to where an elder sibling of its own kind overlaps each row, or never.
 
     Siblings of a kind do not enclose each other: who began later ends later.
     """
     count = len(by_time)
     reach = np.full(count, _NEVER)
-    outer = np.flatnonzero(placed.order[:count] < _ORDER)
-    place = np.where(by_time < 0, count + placed.lane[:count], by_time) * _ORDER
-    group = (place + placed.order[:count])[outer]
+    outer = np.flatnonzero(forest.order[:count] < _ORDER)
+    place = np.where(by_time < 0, count + forest.lane[:count], by_time) * _ORDER
+    group = (place + forest.order[:count])[outer]
     by_group = np.argsort(group, kind="stable")
     rows, group = outer[by_group], group[by_group]
-    end = placed.end[rows[:-1]]
-    crossing = (group[1:] == group[:-1]) & (end > placed.start[rows[1:]])
+    end = forest.end[rows[:-1]]
+    crossing = (group[1:] == group[:-1]) & (end > forest.start[rows[1:]])
     reach[rows[1:][crossing]] = end[crossing]
     return reach

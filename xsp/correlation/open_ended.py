@@ -1,9 +1,12 @@
-"""Ends calls of which only the start is known; before `xsp.correlation.parent` sweeps.
+"""Ends calls of which only the start is known: rows without an end in, with an end out.
 
 Some libraries tell when a call begins, but not when it ends. What such a call does is
-to launch work on a device: it lasts until the last launch that its thread makes after
-its start, before it begins anything else that is no launch, and within what encloses
-the call. A call that launches nothing stays an instant: how long it takes is not known.
+to launch work on a device: the call lasts until the last launch that its thread makes after
+its start, before the thread begins anything else that is no launch, and within the row that
+encloses the call. A call that launches nothing stays an instant: its duration is not known.
+
+    thread 1:  op "mm" 10-50, call "gemm" from 12, launches 20-30 and 70-80
+               "gemm" ends at 30; the second launch is outside of "mm"
 """
 
 from __future__ import annotations
@@ -12,9 +15,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.correlation.interval import Integers, enclosing, sort_outside_in
+from xsp.correlation.interval import Integers, begun, enclosing
 from xsp.level import Kind
-from xsp.provider import KIND, SpanRows, concat_rows, orders
+from xsp.provider import PROVENANCE, Provenance, SpanRows, concat_rows, orders
 
 Bools = NDArray[np.bool_]
 
@@ -22,7 +25,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def end_with_launches(roots: SpanRows, rows: SpanRows) -> SpanRows:
-    """Return rows that all have an end; those that had none bear the rung of launches.
+    """Return rows that all have an end; of those that had none, `provenance` says so.
 
     Args:
         roots: Evaluations, sorted by time, none within another.
@@ -35,16 +38,17 @@ def end_with_launches(roots: SpanRows, rows: SpanRows) -> SpanRows:
     >>> rows = span_rows({"kind": ["op", "call", "launch", "launch"],
     ...                   "name": ["mm", "gemm", "go", "later"], "start_ns": [10, 12, 20, 70],
     ...                   "end_ns": [50, None, 30, 80], "thread": 1})
-    >>> end_with_launches(roots, rows).select("end_ns", "rung").row(1)
-    (30, 'launch')
+    >>> end_with_launches(roots, rows).select("end_ns", "provenance").row(1)
+    (30, 'ended_by_launch')
     """
     endless = rows["end_ns"].is_null() & rows["start_ns"].is_not_null()
     endless &= pl.Series(orders(rows) < Kind.LAUNCH.order)
     if not endless.any():
         return rows
+    ended = pl.lit(Provenance.ENDED_BY_LAUNCH.value, dtype=PROVENANCE)
     marked = rows.with_columns(
         end_ns=pl.coalesce("end_ns", "start_ns"),
-        rung=pl.when(endless).then(pl.lit(Kind.LAUNCH.value, dtype=KIND)).otherwise("rung"),
+        provenance=pl.when(endless).then(ended).otherwise("provenance"),
     )
     return marked.with_columns(end_ns=pl.Series(_ends(roots, marked, endless.to_numpy())))
 
@@ -66,31 +70,25 @@ def _ends(roots: SpanRows, rows: SpanRows, endless: Bools) -> Integers:
 
 
 def _limits(everything: SpanRows, outer: Integers, open_row: Bools, roots: SpanRows) -> Integers:
-    """Return up to when each row can last: the end of its evaluation, and what it lies in."""
-    order = orders(everything)
+    """Return up to when each row can last: its evaluation's end, or its enclosing row's."""
     start = everything["start_ns"].to_numpy()
-    # An instant would lie in what ends as it begins.
+    # An instant would lie in a row that ends as the instant begins.
     end = everything["end_ns"].to_numpy() + open_row
     at = np.searchsorted(roots["start_ns"].to_numpy(), start, side="right") - 1
     limit = np.where(at < 0, _NEVER, roots["end_ns"].to_numpy()[np.maximum(at, 0)])
-    lane = np.unique(everything["thread"].gather(outer).to_numpy(), return_inverse=True)[1]
-    by_time = sort_outside_in(start[outer], end[outer], order[outer])
-    rows = outer[by_time]
-    around = enclosing(lane[by_time], start[rows], end[rows], order[rows])
-    lies = around >= 0
-    limit[rows[lies]] = np.minimum(limit[rows[lies]], end[rows[around[lies]]])
+    thread = everything["thread"].gather(outer).to_numpy()
+    around = enclosing(thread, start[outer], end[outer], orders(everything)[outer])
+    enclosed = around >= 0
+    rows = outer[enclosed]
+    limit[rows] = np.minimum(limit[rows], end[outer[around[enclosed]]])
     return limit
 
 
 def _last_begun(everything: SpanRows, outer: Integers, launches: Integers) -> Integers:
     """Return for each launch which of the `outer` rows its thread began last, or -1."""
-    index = np.append(outer, launches)
-    asking = np.arange(len(index)) >= len(outer)
-    thread = everything["thread"].gather(index).to_numpy()
-    start = everything["start_ns"].gather(index).to_numpy()
-    order = np.lexsort((asking, start, thread))
-    last = np.maximum.accumulate(np.where(asking[order], -1, np.arange(len(order))))
-    same = (last >= 0) & (thread[order][last] == thread[order])
-    found = np.empty_like(index)
-    found[order] = np.where(same, index[order[last]], -1)
-    return found[len(outer) :]
+    (lane, start), moments = (
+        [everything[name].gather(rows).to_numpy() for name in ("thread", "start_ns")]
+        for rows in (outer, launches)
+    )
+    found = begun(lane, start, (moments[0], moments[1]))
+    return np.where(found < 0, -1, outer[found])

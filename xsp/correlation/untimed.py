@@ -1,9 +1,11 @@
-"""Gives a place in time to rows of which only their order and duration are known.
+"""Gives rows of which only order and duration are known a place in time: rows in, rows out.
 
-Such a row has no `start_ns` and no `end_ns`, but a `duration_ns` and in `inside` a
-pattern of the names of the operators that can enclose it. It is put into the first of
-these operators, in the order of time, that still has room for it: where there are as
-many of both, one into each.
+Such a row has no `start_ns` and no `end_ns`, but a `duration_ns`, and in `inside` a
+pattern of the names of the operators that can enclose it. The row is put into the first of
+these operators, in the order of time, that has enough time left. Where there are as many rows
+as operators, each operator gets one row.
+
+    op "relu" 0-8, op "mm" 10-20, call "SGEMM" of 6 ns inside "^mm$": the call is put at 13-19
 """
 
 from __future__ import annotations
@@ -16,17 +18,17 @@ import polars as pl
 
 from xsp.provider import SpanRows
 
-_NOWHERE = -(1 << 61)  # a thread that no row is on: what lies there finds no parent, and is counted
+_NOWHERE = -(1 << 61)  # a thread without operators: rows on it become orphans, and are counted
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Slot:
     """An operator that can enclose rows without a time.
 
     Attributes:
-        start_ns: Its start.
-        end_ns: Its end.
-        thread: Its thread.
+        start_ns: The operator's start.
+        end_ns: The operator's end.
+        thread: The operator's thread.
     """
 
     start_ns: int
@@ -53,14 +55,14 @@ def place_by_order(rows: SpanRows) -> SpanRows:
         return rows
     known, unknown = rows.filter(~timeless), rows.filter(timeless)
     parts = [
-        _placed(part, _rooms(known, str(pattern)))
+        _put(part, _slots(known, str(pattern)))
         for (pattern,), part in unknown.group_by("inside", maintain_order=True)
     ]
     return pl.concat([known, *parts])
 
 
-def _rooms(known: SpanRows, pattern: str) -> list[Room]:
-    """Return the rows that a pattern fits and that hold no other such, by time."""
+def _slots(known: SpanRows, pattern: str) -> list[Slot]:
+    """Return the operators whose names fit a pattern and that hold no other such, by time."""
     fitting = known.filter(
         pl.col("name").str.contains(pattern) & pl.col("thread").is_not_null()
     ).sort(["start_ns", "end_ns"], descending=[False, True], maintain_order=True)
@@ -68,34 +70,34 @@ def _rooms(known: SpanRows, pattern: str) -> list[Room]:
         "end_ns"
     )
     found = fitting.filter(innermost).select("start_ns", "end_ns", "thread")
-    return [Room(*row) for row in found.iter_rows()]
+    return [Slot(*row) for row in found.iter_rows()]
 
 
-def _placed(part: SpanRows, rooms: Sequence[Room]) -> SpanRows:
+def _put(part: SpanRows, slots: Sequence[Slot]) -> SpanRows:
     duration = part["duration_ns"].fill_null(0).to_numpy()
-    start = np.full(part.height, rooms[-1].end_ns if rooms else 0, np.int64)
+    start = np.full(part.height, slots[-1].end_ns if slots else 0, np.int64)
     thread = np.full(part.height, _NOWHERE, np.int64)
-    for room, first, last in _guests(duration.tolist(), rooms):
+    for slot, first, last in _filled(duration.tolist(), slots):
         before = np.cumsum(duration[first:last]) - duration[first:last]
-        # At its end: before that, operators prepare their arguments, by other operators.
-        start[first:last] = room.end_ns - 1 - int(duration[first:last].sum()) + before
-        thread[first:last] = room.thread
+        # At the end of the operator: it prepares its arguments first, by other operators.
+        start[first:last] = slot.end_ns - 1 - int(duration[first:last].sum()) + before
+        thread[first:last] = slot.thread
     return part.with_columns(
         start_ns=pl.Series(start), end_ns=pl.Series(start + duration), thread=pl.Series(thread)
     )
 
 
-def _guests(durations: Sequence[int], rooms: Sequence[Room]) -> Iterator[tuple[Room, int, int]]:
-    """Yield each room that gets rows, with the first of them and the one after the last."""
+def _filled(durations: Sequence[int], slots: Sequence[Slot]) -> Iterator[tuple[Slot, int, int]]:
+    """Yield each slot that gets rows, with the first of these rows and the one after the last."""
     at = 0
-    one_each = len(durations) == len(rooms) and all(
-        duration < room.end_ns - room.start_ns
-        for duration, room in zip(durations, rooms, strict=True)
+    one_each = len(durations) == len(slots) and all(
+        duration < slot.end_ns - slot.start_ns
+        for duration, slot in zip(durations, slots, strict=True)
     )
-    for room in rooms:
-        first, free = at, room.end_ns - room.start_ns - 1
+    for slot in slots:
+        first, free = at, slot.end_ns - slot.start_ns - 1
         while at < len(durations) and durations[at] <= free and not (one_each and at > first):
             free -= durations[at]
             at += 1
         if at > first:
-            yield room, first, at
+            yield slot, first, at

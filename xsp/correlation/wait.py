@@ -1,8 +1,11 @@
-"""Finds which row of the host waited for what ran on a device; for `xsp.correlation.parent`.
+"""Finds which row of the host waited for a device activity: device activities in, host rows out.
 
 In a serialised run the host waits for each kernel, so that the kernel's time lies inside of
-what caused it. Only there does time say so, and only of kernels whose launch is not known. Has
-not run on a GPU yet.
+the row that caused it. Only in such a run does time say so, and only of device activities
+whose launch is not known.
+
+    thread 1:  op "mm" 10-50      stream 7: kernel "gemm" 20-45, without a launch
+               "gemm" lies in "mm"
 """
 
 from __future__ import annotations
@@ -10,60 +13,58 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from xsp.correlation.interval import Integers, Placed, enclosing, sort_outside_in
+from xsp.correlation.forest import Forest
+from xsp.correlation.interval import Integers, enclosing
+from xsp.evaluation import nearest
 from xsp.level import Kind
+from xsp.provider import on_device
 
 
-def waiting_rows(placed: Placed, executions: Integers) -> Integers:
-    """Return the innermost row of the host that encloses each execution in time, or -1.
+def waiting_rows(forest: Forest, activities: Integers) -> Integers:
+    """Return the innermost row of the host that encloses each device activity in time, or -1.
 
-    It is on the evaluation's thread. Where another one has a layer, or something deeper,
-    open around the execution, either may have waited: -1. Launches are passed over, for
-    an execution lies in what its launch lies in.
+    That row is on the evaluation's thread. Where another thread has a layer, or something
+    deeper, open around the activity, either thread may have waited: -1. Launches are passed
+    over, for a device activity lies in the row that its launch lies in.
 
     Args:
-        placed: All rows.
-        executions: Index of each of n executions.
+        forest: All rows.
+        activities: Index of each of n device activities.
     """
-    if not len(executions):
-        return executions
-    question, lane = _questions(placed, executions)
-    around = _around(placed, executions[question], lane)
-    deep = (around >= 0) & (placed.order[around] > Kind.PIPELINE.order)
-    own = lane == placed.lane[placed.root[executions[question]]]
-    others = np.bincount(question[deep & ~own], minlength=len(executions))
+    if not len(activities):
+        return activities
+    question, lane = _questions(forest, activities)
+    around = _around(forest, activities[question], lane)
+    deep = (around >= 0) & (forest.order[around] > Kind.PIPELINE.order)
+    own = lane == forest.lane[forest.root[activities[question]]]
+    others = np.bincount(question[deep & ~own], minlength=len(activities))
     chosen = own & (others[question] == 0)
-    found = np.full(len(executions), -1, np.int64)
+    found = np.full(len(activities), -1, np.int64)
     found[question[chosen]] = around[chosen]
     return found
 
 
-def _hosts(placed: Placed) -> Integers:
+def _hosts(forest: Forest) -> Integers:
     """Return the rows of the host that may have launched something."""
-    on_host = placed.rows.select(pl.col("thread").is_not_null() | pl.col("device").is_null())
-    return np.flatnonzero(on_host.to_series().to_numpy() & (placed.order < Kind.LAUNCH.order))
+    return np.flatnonzero(~on_device(forest.rows) & (forest.order < Kind.LAUNCH.order))
 
 
-def _questions(placed: Placed, executions: Integers) -> tuple[Integers, Integers]:
-    """Return numbers of executions, each with every lane of the host in its evaluation."""
-    hosts = _hosts(placed)
-    lanes = pl.DataFrame({"root": placed.root[hosts], "lane": placed.lane[hosts]}).unique()
-    asking = pl.DataFrame({"root": placed.root[executions]}).with_row_index("question")
+def _questions(forest: Forest, activities: Integers) -> tuple[Integers, Integers]:
+    """Return positions in `activities`, each with every lane of the host in its evaluation."""
+    hosts = _hosts(forest)
+    lanes = pl.DataFrame({"root": forest.root[hosts], "lane": forest.lane[hosts]}).unique()
+    asking = pl.DataFrame({"root": forest.root[activities]}).with_row_index("question")
     pairs = asking.join(lanes, on="root")
     return pairs["question"].to_numpy().astype(np.int64), pairs["lane"].to_numpy()
 
 
-def _around(placed: Placed, rows: Integers, lane: Integers) -> Integers:
-    """Return the innermost row of the host around each row, as if that was on the lane."""
-    hosts = _hosts(placed)
+def _around(forest: Forest, rows: Integers, lane: Integers) -> Integers:
+    """Return the innermost row of the host around each row, were the row on that lane."""
+    hosts = _hosts(forest)
     index = np.append(hosts, rows)
-    lanes = np.append(placed.lane[hosts], lane)
-    start, end, order = placed.start[index], placed.end[index], placed.order[index]
-    by_time = sort_outside_in(start, end, order)
-    found = enclosing(lanes[by_time], start[by_time], end[by_time], order[by_time])
-    parent = np.full(len(index), -1, np.int64)
-    parent[by_time] = np.where(found < 0, -1, by_time[found])
-    while np.any(asking := parent >= len(hosts)):  # executions that overlap
-        parent = np.where(asking, parent[parent], parent)
-    above = parent[len(hosts) :]
-    return np.where(above < 0, -1, index[above])
+    lanes = np.append(forest.lane[hosts], lane)
+    around = enclosing(lanes, forest.start[index], forest.end[index], forest.order[index])
+    # Device activities that overlap enclose each other.
+    is_host = np.arange(len(index)) < len(hosts)
+    found = nearest(around, around[len(hosts) :], is_host)
+    return np.where(found < 0, -1, index[found])

@@ -1,6 +1,18 @@
 """Evaluations: one run, its paths and ancestry, and the same span in all runs."""
 
-from xsp.evaluation.path import Keys, depths, generations
+from xsp.evaluation.ancestry import (
+    depths,
+    generations,
+    highest,
+    inverse,
+    is_forward,
+    lineage,
+    nearest,
+    nearest_outer,
+    rearranged,
+    roots_of,
+)
+from xsp.evaluation.path import Keys
 from xsp.evaluation.run import Run, Rung, ladder
 from xsp.evaluation.run_table import ROOT, Observations, observe
 from xsp.evaluation.structure import RunSpans, nearest_run, run_spans, signatures, typical_run
@@ -22,10 +34,18 @@ __all__ = [
     "bootstrap_interval",
     "depths",
     "generations",
+    "highest",
+    "inverse",
+    "is_forward",
     "ladder",
+    "lineage",
+    "nearest",
+    "nearest_outer",
     "nearest_run",
     "observe",
     "ranks_of",
+    "rearranged",
+    "roots_of",
     "run_spans",
     "signatures",
     "standard_error",

@@ -1,80 +1,44 @@
-"""Paths: what makes a span of one run the same span in another run.
+"""Paths: rows with their parents in, a key and a readable name for the path of each row out.
 
-A path is (kind, name, ordinal among equal siblings) from the root down. Paths are
-compared as 64-bit hashes, which also serve as span ids: at a million spans the
-chance that two collide is 3 in 100 million.
+A path is (kind, name, ordinal among equal siblings) from the root down; spans of two runs with
+one path are the same span. Paths are compared as 64-bit hashes, which also serve as span ids:
+at a million spans the chance that two collide is 3 in 100 million.
+
+    predict > block > conv, the second of its name     path name "predict/block/conv#2"
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.level import Kind
+from xsp.evaluation.ancestry import generations, nearest_outer
+from xsp.provider import RUNG, rung_orders
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 
-_ORDERS = np.array([kind.order for kind in Kind])
 _ROOT = np.uint64(0x9E3779B97F4A7C15)
-
-
-def depths(parent: Ints) -> Ints:
-    """Return how many ancestors each row has.
-
-    Args:
-        parent: Index of each row's parent, -1 for roots.
-
-    >>> depths(np.array([-1, 0, 1, 0]))
-    array([0, 1, 2, 1])
-    """
-    depth = (parent >= 0).astype(np.int64)
-    ancestor = parent.copy()
-    active = np.flatnonzero(ancestor >= 0)
-    while len(active):
-        above = ancestor[active]
-        depth[active], ancestor[active] = depth[active] + depth[above], ancestor[above]
-        active = active[ancestor[active] >= 0]
-    return depth
-
-
-def generations(parent: Ints) -> Iterator[Ints]:
-    """Yield the rows of depth 0, of depth 1, and so on, each in their given order."""
-    depth = depths(parent)
-    order = np.argsort(depth, kind="stable")
-    yield from np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)
-
-
-def subtree_sums(values: Floats, parent: Ints) -> Floats:
-    """Return for each row the sum of `values` over the rows nested in it, itself excluded.
-
-    >>> subtree_sums(np.array([1.0, 2.0, 4.0, 8.0]), np.array([-1, 0, 1, 0]))
-    array([14.,  4.,  0.,  0.])
-    """
-    below = np.zeros(len(values))
-    for rows in reversed(list(generations(parent))[1:]):
-        np.add.at(below, parent[rows], values[rows] + below[rows])
-    return below
 
 
 def path_keys(rows: pl.DataFrame) -> Keys:
     """Return the hash of each row's path; the same in every run and every process.
 
-    The rung is a part of the path, so that a layer derived from backward operators
-    is not taken for another call of the forward layer it is named after. Ancestors
-    of a deeper rung are no part of it: the span's own rung does not see them.
+    The rung that a row's latency is taken from (`xsp.provider.RUNG`) is a part of the path, so
+    that a layer derived from backward operators is not taken for another call of the forward
+    layer it is named after. Ancestors of a deeper rung are no part of it: the span's own rung
+    does not see them.
 
     Args:
-        rows: Columns `kind`, `rung`, `name`, and `parent` (row index, -1 for roots);
+        rows: Columns `kind`, `provenance`, `name`, and `parent` (row index, -1 for roots);
             siblings in their order. Several runs may follow one another.
     """
-    visible = pl.Series("parent", _visible_parents(rows), dtype=pl.Int64)
-    labelled = rows.select("kind", "rung", "name", visible).with_columns(
+    parent = rows["parent"].to_numpy()
+    visible = pl.Series("parent", nearest_outer(parent, rung_orders(rows)), dtype=pl.Int64)
+    labelled = rows.select("kind", RUNG.alias("rung"), "name", visible).with_columns(
         pl.int_range(pl.len(), dtype=pl.UInt64)
         .over("parent", "kind", "rung", "name")
         .alias("ordinal")
@@ -88,18 +52,6 @@ def path_keys(rows: pl.DataFrame) -> Keys:
         keys[members] = _mix(own[members] ^ keys[parent[members]]) if depth else _ROOT
     keys[keys == 0] = 1  # as a span id, 0 means none
     return keys
-
-
-def _visible_parents(rows: pl.DataFrame) -> Ints:
-    """Return each row's innermost ancestor that is of no deeper rung than the row."""
-    parent = rows["parent"].to_numpy()
-    order = _ORDERS[rows["rung"].to_physical().to_numpy()]
-    visible: Ints = parent.copy()
-    hidden = np.flatnonzero((parent >= 0) & (order[parent] > order))
-    while len(hidden):
-        visible[hidden] = parent[visible[hidden]]
-        hidden = hidden[order[visible[hidden]] > order[hidden]]
-    return visible
 
 
 def path_names(names: Sequence[str], parent: Sequence[int]) -> list[str]:

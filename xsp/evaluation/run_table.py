@@ -1,6 +1,13 @@
-"""Observations: from the runs of a measurement to one frame of all their rows.
+"""Observations: the rows of all runs in, one frame of them all with equal spans numbered alike out.
 
-Merging works on it: rows that are the same span in several runs bear the same number.
+A span is the same in two runs if its path is (`path`). Merging works on the numbers:
+
+                name   path
+    run 0    predict      0
+             fc           1
+    run 1    predict      0
+             fc           1
+             addmm        2      this path is missing in run 0
 """
 
 from __future__ import annotations
@@ -14,17 +21,15 @@ from numpy.typing import NDArray
 
 from xsp.evaluation.path import Keys, path_keys
 from xsp.evaluation.run import Run
-from xsp.level import Kind
-from xsp.provider import ENDED_BY_LAUNCH
+from xsp.provider import Provenance, has_provenance, on_device, rung_orders
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_ORDERS = np.array([kind.order for kind in Kind])
 _CORE = [
     "kind",
     "name",
-    "rung",
+    "provenance",
     "start_ns",
     "end_ns",
     "thread",
@@ -44,18 +49,18 @@ class Observations:
 
     Attributes:
         runs: The runs; all have rows.
-        rows: What was recorded: columns of `xsp.provider.row.ROW_SCHEMA`, and `run`.
+        rows: What was recorded: columns of `xsp.provider.ROW_SCHEMA`, and `run`.
         run: Index of each row's run, as in `runs`.
         first: Row of each run's root, and the number of rows at the end.
         parent: Row of each row's parent, -1 for roots.
         key: Hash of each row's path.
         path: Number of each row's path, from 0: the same span has the same in every run.
         order: Order of the rung that each row's latency is taken from.
-        recorded: Whether a row was recorded, or derived from what was.
-        endless: Whether its library did not tell when it ended, and no launch did.
-        host: Whether it ran on a thread, or else on a device.
-        start_ns: From the root's start.
-        end_ns: The same.
+        recorded: Whether a provider recorded the row, or else it was derived from other rows.
+        endless: Whether the row's end is not known: its library did not tell, nor did a launch.
+        host: Whether the row ran on a thread, or else on a device.
+        start_ns: Start of each row, from the start of its root.
+        end_ns: End of each row, from the start of its root.
     """
 
     runs: tuple[Run, ...]
@@ -78,18 +83,17 @@ class Observations:
 
 
 def observe(runs: Sequence[Run]) -> Observations:
-    """Return the rows of those runs that have any."""
+    """Return the rows of all runs; runs without rows are left out."""
     runs = tuple(run for run in runs if run.rows is not None and run.rows.height)
     frames = [run.rows[_CORE] for run in runs if run.rows is not None]
     heights = np.array([frame.height for frame in frames], dtype=np.int64)
     first = np.concatenate([[0], heights.cumsum()])
     of_run = np.repeat(np.arange(len(runs)), heights)
-    rows = pl.concat(frames).with_columns(pl.col("rung").fill_null(pl.col("kind")), run=of_run)
+    rows = pl.concat(frames).with_columns(run=of_run)
     origin = np.repeat(first[:-1], heights)
     parent = rows["parent"].to_numpy().astype(np.int64)
     parent = np.where(parent < 0, -1, parent + origin)
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    by_launch = rows.select(ENDED_BY_LAUNCH).to_series().to_numpy()
     key = path_keys(rows.with_columns(parent=parent))
     return Observations(
         runs=runs,
@@ -99,10 +103,10 @@ def observe(runs: Sequence[Run]) -> Observations:
         parent=parent,
         key=key,
         path=_numbered(key),
-        order=_ORDERS[rows["rung"].to_physical().to_numpy()],
-        recorded=(rows["kind"] == rows["rung"]).to_numpy() | by_launch,
-        endless=by_launch & (start == end),
-        host=rows["thread"].is_not_null().to_numpy(),
+        order=rung_orders(rows),
+        recorded=~has_provenance(rows, Provenance.DERIVED, Provenance.REPLAYED),
+        endless=has_provenance(rows, Provenance.ENDED_BY_LAUNCH) & (start == end),
+        host=~on_device(rows),
         start_ns=start - start[origin],
         end_ns=end - start[origin],
     )

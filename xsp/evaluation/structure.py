@@ -1,4 +1,8 @@
-"""The spans of one run: from the rows of all runs to the tree of a run that is like most others."""
+"""The structure of a trace: observations of all runs in, the spans of one typical run out.
+
+A run is typical if most runs of its rung hold the same paths. The spans of a typical run of
+the deepest rung are the spans of the merged trace; those of the other rungs' are kept beside it.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation.path import Keys, generations, path_names, subtree_sums
+from xsp.evaluation.ancestry import nearest, subtree_sums
+from xsp.evaluation.path import Keys, path_names
 from xsp.evaluation.run_table import Observations
 from xsp.level import Kind
-from xsp.provider import ENDED_BY_LAUNCH
+from xsp.provider import Provenance, has_provenance, orders
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _LEVELS = {kind.value: kind.level.label for kind in Kind}
-_ORDERS = np.array([kind.order for kind in Kind])
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +40,11 @@ class RunSpans:
         first: Order of the rung on which each span is recorded first.
         paid: Whether recording the span cost time on a thread: it was recorded, and
             is neither on a device nor the root, whose ends are read by the clock.
-        derived: Whether it was made from the spans inside it.
-        ended: Whether it was recorded without an end, and has that of its last launch.
-        host: Whether it ran on a thread, or else on a device.
-        start_ns: Measured, from the root's start.
-        end_ns: The same.
+        derived: Whether the span was made from the spans inside it.
+        ended: Whether the span was recorded without an end, and ends with its last launch.
+        host: Whether the span ran on a thread, or else on a device.
+        start_ns: Measured start of each span, from the root's start.
+        end_ns: Measured end of each span, from the root's start.
     """
 
     rows: pl.DataFrame
@@ -57,11 +61,7 @@ class RunSpans:
 
     def anchors(self, measured: Bools) -> Ints:
         """Return each span's nearest ancestor among those that are `measured`."""
-        anchor = np.full(len(self.parent), -1, dtype=np.int64)
-        for rows in list(generations(self.parent))[1:]:
-            above = self.parent[rows]
-            anchor[rows] = np.where(measured[above], above, anchor[above])
-        return anchor
+        return nearest(self.parent, self.parent, measured)
 
     def nested(self, values: Floats) -> Floats:
         """Return for each span the sum of `values` over the spans inside it."""
@@ -126,11 +126,11 @@ def run_spans(seen: Observations, run: int) -> RunSpans:
         key=seen.key[rows],
         parent=parent,
         order=seen.order[rows],
-        first=_ORDERS[frame["kind"].to_physical().to_numpy()],
+        first=np.where(has_provenance(frame, Provenance.MARKER), seen.order[rows], orders(frame)),
         paid=paid,
         derived=~seen.recorded[rows],
-        ended=frame.select(ENDED_BY_LAUNCH).to_series().to_numpy(),
-        host=(frame["device"].is_null() | frame["thread"].is_not_null()).to_numpy(),
+        ended=has_provenance(frame, Provenance.ENDED_BY_LAUNCH),
+        host=seen.host[rows],
         start_ns=seen.start_ns[rows],
         end_ns=seen.end_ns[rows],
     )

@@ -1,6 +1,6 @@
 """Grouping: which kinds of span are left of a trace, and which spans become one, to fit a budget.
 
-The first half of `xsp.export.reduction`: it chooses, and sums nothing.
+The first half of `reduction`: it chooses, and sums nothing.
 """
 
 from __future__ import annotations

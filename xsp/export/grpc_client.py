@@ -58,7 +58,7 @@ class GrpcClient:
         self._call = self._channel.unary_unary(_METHOD)
 
     def send(self, body: bytes, timeout_s: float) -> Answer:
-        """Send a request, once; see `xsp.export.client.Client`."""
+        """Send a request, once; see `Client`."""
         try:
             response = self._call(
                 body, timeout=timeout_s, metadata=self._metadata, compression=self._compression

@@ -55,7 +55,7 @@ class HttpClient:
         self._connection: HTTPConnection | None = None
 
     def send(self, body: bytes, timeout_s: float) -> Answer:
-        """Send a request, once; see `xsp.export.client.Client`."""
+        """Send a request, once; see `Client`."""
         try:
             reply = self._post(body, time.monotonic() + timeout_s)
         except (OSError, HTTPException) as error:

@@ -51,7 +51,7 @@ def column(number: int, key: str, values: pl.Series) -> list[bytes]:
     Args:
         number: Field number of `attributes` in the message that bears it.
         key: Name of the attribute.
-        values: Of a type that `xsp.export.text.plain` gives.
+        values: Of a type that `plain` gives.
     """
     if values.null_count() == 0:
         return _encoder(values.dtype)(number, _key(key), values)

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from xsp.level import EXECUTIONS, Kind
+from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.provider import ON_DEVICE
 
 # What a launch starts; what a graph replays of layers is on a device as well, and lies in it.
-_STARTED = [kind.value for kind in (*EXECUTIONS, Kind.SYNC)]
+_STARTED = [kind.value for kind in (*DEVICE_ACTIVITIES, Kind.SYNC)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def tracks(spans: pl.DataFrame) -> tuple[list[Track], list[int]]:
     Args:
         spans: Columns of `trace.spans`, parents before children.
     """
-    numbers = pl.when(pl.col("device").is_null()).then("thread").otherwise("stream")
+    numbers = pl.when(ON_DEVICE).then("stream").otherwise("thread")
     keys = spans.select("device", numbers.alias("number")).rows()
     return _Sorter(spans, keys).sort()
 
@@ -58,11 +59,11 @@ def launches(spans: pl.DataFrame) -> pl.DataFrame:
 
     Where calls within calls bear the same id, the innermost is the launch.
     """
-    rows = spans.select("kind", "device", "correlation_id").with_row_index("row")
+    rows = spans.select("kind", "thread", "device", "correlation_id").with_row_index("row")
     rows = rows.filter(pl.col("correlation_id").is_not_null())
     made = rows.filter(pl.col("kind") == Kind.LAUNCH.value)
     made = made.unique("correlation_id", keep="last", maintain_order=True)
-    done = rows.filter(pl.col("device").is_not_null() & pl.col("kind").is_in(_STARTED))
+    done = rows.filter(ON_DEVICE & pl.col("kind").is_in(_STARTED))
     pairs = done.join(made, on="correlation_id", suffix="_of_launch", maintain_order="left")
     return pairs.select(launch="row_of_launch", execution="row")
 

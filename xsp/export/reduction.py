@@ -17,6 +17,7 @@ import polars as pl
 from xsp.export.grouping import CLASS, LANE, Groups, Part, fitting, tree_of
 from xsp.export.placement import Drawn, place
 from xsp.level import Kind
+from xsp.provider import on_device
 from xsp.quantity import counted
 from xsp.trace import similarity as shape
 
@@ -205,7 +206,7 @@ def _drawn(spans: pl.DataFrame, part: Part) -> Drawn:
         parent=part.parent,
         generations=part.generations,
         lane=lane.to_numpy()[part.rows],
-        host=spans["device"].is_null().to_numpy()[part.rows],
+        host=~on_device(spans)[part.rows],
         start_ns=spans["start_ns"].to_numpy()[part.rows],
         end_ns=spans["end_ns"].to_numpy()[part.rows],
     )

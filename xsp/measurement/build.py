@@ -10,12 +10,13 @@ from typing import Any
 import polars as pl
 
 from xsp import __version__
-from xsp.correlation import Settled, settle
+from xsp.correlation import Resolution, resolve
 from xsp.errors import MeasurementError
 from xsp.level import MEASURED, Kind
 from xsp.measurement.collection import Collected
 from xsp.merge import Merged, merge
 from xsp.problem import AMBIGUITIES, Problem, ProblemCount, problems_of, resolved
+from xsp.provider import ON_DEVICE
 from xsp.session import Settings
 from xsp.trace import FORMAT, Trace
 from xsp.trace_context import Origin
@@ -59,9 +60,9 @@ def build_trace(
         merged = merge(runs, statistic=settings.statistic)
         told = [*problems, *problems_of(counts), *merged.problems]
         return _trace(collected, settings, merged, told)
-    found = settle(runs, serialised.runs)
+    found = resolve(runs, serialised.runs)
     merged = merge(found.runs, statistic=settings.statistic)
-    done = [resolved(found.done)] if found.done else []
+    done = [resolved(found.resolved)] if found.resolved else []
     told = [*problems, *done, *_counted_anew(counts, found), *merged.problems]
     there = merge(serialised.runs, statistic=settings.statistic)
     told += _own_problems(serialised, there, told)
@@ -74,13 +75,13 @@ def _trace(
     return Trace(merged.spans, _metadata(collected, merged, settings, problems), merged.runs)
 
 
-def _counted_anew(counts: Sequence[ProblemCount], found: Settled) -> tuple[Problem, ...]:
+def _counted_anew(counts: Sequence[ProblemCount], found: Resolution) -> tuple[Problem, ...]:
     """Return the problems that were counted, ambiguities as they are after a serialised run."""
-    anew = found.done.keys() | found.left.keys()
+    anew = found.resolved.keys() | found.remaining.keys()
     kept = [count for count in counts if count.code not in anew]
     left = [
         ProblemCount(code, rung, count)
-        for code, rungs in found.left.items()
+        for code, rungs in found.remaining.items()
         for rung, count in rungs.items()
     ]
     return (*problems_of(kept), *problems_of(left, serialised=True))
@@ -98,7 +99,7 @@ def _own_problems(serialised: Collected, merged: Merged, known: Sequence[Problem
 
 def _with_serialised(merged: Merged, there: Merged) -> Merged:
     """Return the merged runs with the latencies that spans have in a serialised measurement."""
-    exact = pl.col("attributes").struct.field("exact") & pl.col("device").is_null()
+    exact = pl.col("attributes").struct.field("exact") & ~ON_DEVICE
     latencies = there.spans.filter(exact & pl.col("kind").is_in(_SERIALISED)).select(
         "span_id", serialised_ns="latency_ns"
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from xsp.correlation import (
-    Correlated,
+    Trees,
     any_captured,
     captures,
     correlate,
@@ -53,7 +53,7 @@ def interpret(
     Args:
         visits: In the order in which they were made.
         providers: All that took part, in their order; ids of their rows are kept apart by it.
-        serial: Whether the host waited for each kernel; see `xsp.correlation.parent`.
+        serial: Whether the host waited for each kernel; see `xsp.correlation`.
     """
     return _Interpreter(tuple(providers), serial).interpret(visits)
 
@@ -107,7 +107,7 @@ class _Interpreter:
                     frames += correlate(_roots(visit), rows, serial=self._serial).frames
         return frames
 
-    def _trees(self, visits: Sequence[Visit]) -> Correlated:
+    def _trees(self, visits: Sequence[Visit]) -> Trees:
         rows = concat_rows([self._rows(visit) for visit in visits])
         return correlate(concat_rows([_roots(v) for v in visits]), rows, serial=self._serial)
 
@@ -136,15 +136,15 @@ class _Interpreter:
         ]
         return rows.with_columns(own)
 
-    def _note(self, visits: Sequence[Visit], trees: Correlated) -> None:
+    def _note(self, visits: Sequence[Visit], trees: Trees) -> None:
         """Note what is missing from visits of one rung, or ambiguous."""
         rung = visits[0].step.rung
         for visit in visits:
             self._note_lost(visit)
         self._count("orphans", rung, trees.orphans - trees.unlaunched)
         self._count("no-launch", rung, trees.unlaunched)
-        self._count("ambiguous", rung, trees.contested)
-        self._count("ambiguous-thread", rung, trees.ambiguous)
+        self._count("ambiguous", rung, trees.doubtful_parents)
+        self._count("ambiguous-thread", rung, trees.doubtful_threads)
 
     def _note_lost(self, visit: Visit, level: Level | None = None) -> None:
         """Note what the providers of one level, or of all, could not record."""

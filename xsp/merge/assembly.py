@@ -1,9 +1,9 @@
 """Merging: from the runs of all rungs to one tree of latencies without overhead.
 
-The ladder (`xsp.merge.ladder`) says how long each span took on each rung; recording costs
-(`xsp.share`) are estimated and taken out of the latencies (`xsp.latency`); the timelines of the
-host and of devices are drawn anew (`xsp.merge.host_timeline`, `xsp.stream`), and everything is checked
-(`xsp.merge.check`). Here the results are put together as tables.
+The ladder (`ladder`) says how long each span took on each rung; recording costs
+(`recording_cost`) are estimated and taken out of the latencies (`latency`); the timelines of the
+host and of devices are drawn anew (`host_timeline`, `device_timeline`), and everything is checked
+(`check`). Here the results are put together as tables.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from xsp.evaluation import (
     Keys,
     Run,
     bootstrap_interval,
+    nearest,
     nearest_run,
     ranks_of,
     run_spans,
@@ -69,7 +70,7 @@ def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
 
     Args:
         runs: In the order in which they were made.
-        statistic: How runs are summarised: one of `xsp.evaluation.summary.STATISTICS`.
+        statistic: How runs are summarised: one of `xsp.evaluation.STATISTICS`.
 
     Raises:
         MeasurementError: No run recorded any span.
@@ -146,8 +147,7 @@ def _activities(ladder: Ladder, lane: Ints, latency: Floats) -> Activities:
     rows = np.flatnonzero(~spans.host)
     launch = launch_rows(ladder.seen.rows[ladder.seen.of(ladder.shown)])[rows]
     cause = np.where(launch < 0, spans.parent[rows], launch)
-    while np.any(on_device := ~spans.host[cause]):
-        cause = np.where(on_device, spans.parent[cause], cause)
+    cause = nearest(spans.parent, cause, spans.host)
     unqueued = (spans.rows["kind"].gather(rows) == Kind.SYNC.value).to_numpy()
     unqueued |= spans.derived[rows]  # what a graph replays is on no stream of its own
     measured = (spans.end_ns - spans.start_ns)[rows]

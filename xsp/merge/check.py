@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.evaluation import ROOT, RunSpans, bootstrap_interval, signatures, trimmed_mean
-from xsp.level import EXECUTIONS, Kind
+from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.difference import Sample, difference
 from xsp.merge.ladder import Ladder, RungRuns
 from xsp.merge.latency import Latencies, side_by_side
@@ -32,7 +32,7 @@ _CHANGE = 0.01  # of the latency: below that a difference is not worth a word
 _WIDE = 0.05
 _APART = 0.02  # of the latency: by how much processes may differ
 _OTHERS = 0.05  # of the runs: how many may differ from most
-_WORK = [kind.value for kind in EXECUTIONS]
+_WORK = [kind.value for kind in DEVICE_ACTIVITIES]
 _CREATED = f"{ATTRIBUTE}created_nodes"  # of a launch that was captured: nothing is to start yet
 _ALWAYS = "LaunchKernel"  # in the names of calls that a kernel always comes of
 

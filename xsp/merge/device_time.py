@@ -13,15 +13,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.evaluation import Observations
-from xsp.level import EXECUTIONS, Kind
+from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.union import covered_below
+from xsp.provider import ON_DEVICE
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value
-_ON_DEVICE = pl.col("device").is_not_null() & pl.col("thread").is_null()
-_WORK = _ON_DEVICE & pl.col("kind").is_in([kind.value for kind in EXECUTIONS])
+_WORK = ON_DEVICE & pl.col("kind").is_in([kind.value for kind in DEVICE_ACTIVITIES])
 
 
 def device_times(seen: Observations, members: Sequence[int]) -> Floats | None:
@@ -58,7 +58,7 @@ def launch_rows(rows: pl.DataFrame) -> Ints:
     numbered = rows.select(*both, "kind", "thread", "device").with_row_index("row")
     made = numbered.filter(_LAUNCH & pl.col("correlation_id").is_not_null())
     made = made.select(*both, launch="row").unique(both, keep="last")
-    asking = numbered.filter(_ON_DEVICE & ~_LAUNCH).join(made, on=both)
+    asking = numbered.filter(ON_DEVICE & ~_LAUNCH).join(made, on=both)
     found = np.full(rows.height, -1, dtype=np.int64)
     found[asking["row"].to_numpy()] = asking["launch"].to_numpy()
     return found

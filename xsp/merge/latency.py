@@ -50,7 +50,7 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
     Args:
         ladder: What was measured.
         costs: What recording cost on each rung.
-        statistic: How runs are summarised: one of `xsp.evaluation.summary.STATISTICS`.
+        statistic: How runs are summarised: one of `xsp.evaluation.STATISTICS`.
     """
     spans = ladder.spans
     count = len(spans.key)

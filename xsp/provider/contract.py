@@ -78,7 +78,7 @@ class Provider(Protocol):
         ...
 
     def spans(self, records: Records) -> SpanRows:
-        """Turn records into rows (`xsp.provider.row.ROW_SCHEMA`). Pure."""
+        """Turn records into rows (`ROW_SCHEMA`). Pure."""
         ...
 
 
@@ -98,7 +98,7 @@ class Remarking(Protocol):
 class Keeping(Protocol):
     """A provider whose records can be kept in a file, to be interpreted elsewhere.
 
-    What is unpacked makes the same rows as what was packed. `xsp.provider.packing` packs
+    What is unpacked makes the same rows as what was packed. `packing` packs
     whatever consists of numbers, texts, bytes, arrays and plain dataclasses.
     """
 

@@ -1,8 +1,13 @@
-"""Rows: spans as columns. What providers return, and correlation and merging work on."""
+"""Rows: spans as columns of a polars frame, one row per span.
+
+Providers return rows (`ROW_SCHEMA`), `xsp.correlation` makes trees of them (`TREE_SCHEMA`), and
+`xsp.merge` one trace of all trees.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -14,12 +19,27 @@ from xsp.level import Kind
 
 KIND = pl.Enum([kind.value for kind in Kind])
 
+
+class Provenance(StrEnum):
+    """How a row came to be. It decides which rung the row's latency is taken from (`RUNG`)."""
+
+    RECORDED = "recorded"  # a provider saw it begin and end
+    MARKER = "marker"  # likewise, but as a range that a library announces to the kernel level
+    ENDED_BY_LAUNCH = (
+        "ended_by_launch"  # seen to begin; ends with its last launch: `xsp.correlation`
+    )
+    DERIVED = "derived"  # made of the backward operators in it: `xsp.correlation`
+    REPLAYED = "replayed"  # made of the nodes of a CUDA graph in it: `xsp.correlation`
+
+
+PROVENANCE = pl.Enum([provenance.value for provenance in Provenance])
+
 # One row per span. `ATTRIBUTE`-prefixed columns may follow, of any type.
 ROW_SCHEMA: dict[str, Any] = {
     "kind": KIND,
     "name": pl.String,
     "start_ns": pl.Int64,  # CLOCK_MONOTONIC
-    "end_ns": pl.Int64,  # null: with the last launch inside, see `xsp.correlation.open_ended`
+    "end_ns": pl.Int64,  # null: with the last launch inside, see `xsp.correlation`
     "thread": pl.Int64,  # threading.get_ident(); null on a device
     "device": pl.Int32,
     "stream": pl.Int64,
@@ -31,19 +51,39 @@ ROW_SCHEMA: dict[str, Any] = {
     "uncertainty_ns": pl.Int64,  # by how much start and end may be wrong; null: they are right
     "duration_ns": pl.Int64,  # of rows without start and end, which are placed by order
     "inside": pl.String,  # pattern of the operators that such a row can lie in
-    "rung": KIND,  # the rung that its latency is taken from, normally its kind's
+    "provenance": PROVENANCE,  # how the row came to be; providers need not say that they recorded
+}
+
+# What `xsp.correlation` returns: one frame per evaluation, its root first, parents before their
+# children. Every row has a start and an end, and either a thread or a device.
+TREE_SCHEMA: dict[str, Any] = {
+    **ROW_SCHEMA,
+    "parent": pl.Int64,  # index of the parent's row in the frame, -1 for the root
+    "doubtful": pl.Boolean,  # whether the row may as well have another parent; null: it may not
 }
 
 ATTRIBUTE = "attr."
 
-# Boolean, in the frames of correlation: whether a row may as well have another parent. Null or
-# not there: it may not.
-DOUBTFUL = "doubtful"
+# Whether a row ran on a device; the others ran on a thread of the host. Some rows of the host
+# name a device as well, and until `xsp.correlation` has placed them some name no thread.
+ON_DEVICE = pl.col("device").is_not_null() & pl.col("thread").is_null()
 
-# Rows that were recorded without an end: their launches end them, see `xsp.correlation.open_ended`.
-ENDED_BY_LAUNCH = (
-    (pl.col("rung") == Kind.LAUNCH.value) & (pl.col("kind") != Kind.LAUNCH.value)
-).fill_null(value=False)
+_OTHER_RUNGS = {
+    Provenance.MARKER: Kind.KERNEL,
+    Provenance.ENDED_BY_LAUNCH: Kind.LAUNCH,
+    Provenance.DERIVED: Kind.OP,
+    Provenance.REPLAYED: Kind.KERNEL,
+}
+
+# The rung that a row's latency is taken from, as a kind: the row's own kind, unless its times
+# are known only where something deeper was recorded.
+RUNG = pl.col("kind")
+for _provenance, _kind in _OTHER_RUNGS.items():
+    RUNG = (
+        pl.when(pl.col("provenance") == _provenance.value)
+        .then(pl.lit(_kind.value, dtype=KIND))
+        .otherwise(RUNG)
+    )
 
 SpanRows = pl.DataFrame
 
@@ -86,19 +126,32 @@ def concat_rows(frames: list[SpanRows]) -> SpanRows:
 
 
 def mark_doubtful(rows: SpanRows, at: npt.NDArray[Any]) -> SpanRows:
-    """Return the rows with `DOUBTFUL` true at these indices, beside where it was already."""
-    if not len(at):
-        return rows
+    """Return the rows with `doubtful` true at these indices, beside where it was already."""
     marked = is_doubtful(rows)
     marked[at] = True
-    return rows.with_columns(pl.Series(DOUBTFUL, marked))
+    return rows.with_columns(doubtful=pl.Series(marked))
 
 
 def is_doubtful(rows: SpanRows) -> npt.NDArray[np.bool_]:
-    """Return which rows may as well have another parent."""
-    if DOUBTFUL not in rows.columns:
+    """Return which rows may as well have another parent; none, where nothing says so."""
+    if "doubtful" not in rows.columns:
         return np.zeros(rows.height, np.bool_)
-    return rows[DOUBTFUL].fill_null(value=False).to_numpy(writable=True)
+    return rows["doubtful"].fill_null(value=False).to_numpy(writable=True)
+
+
+def on_device(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
+    """Return which rows ran on a device (`ON_DEVICE`), and not on a thread of the host."""
+    chosen: npt.NDArray[np.bool_] = rows.select(ON_DEVICE).to_series().to_numpy()
+    return chosen
+
+
+def has_provenance(rows: pl.DataFrame, *provenances: Provenance) -> npt.NDArray[np.bool_]:
+    """Return which rows came to be in one of these ways."""
+    chosen: npt.NDArray[np.bool_] = np.isin(
+        rows["provenance"].fill_null(Provenance.RECORDED.value).to_physical().to_numpy(),
+        [list(Provenance).index(provenance) for provenance in provenances],
+    )
+    return chosen
 
 
 def orders(rows: SpanRows) -> npt.NDArray[np.int64]:
@@ -107,9 +160,14 @@ def orders(rows: SpanRows) -> npt.NDArray[np.int64]:
     return order
 
 
+def rung_orders(rows: SpanRows) -> npt.NDArray[np.int64]:
+    """Return the position of the rung that each row's latency is taken from (`RUNG`)."""
+    return orders(rows.select(RUNG.alias("kind")))
+
+
 def _conform(frame: pl.DataFrame) -> SpanRows:
-    if "rung" not in frame.columns:
-        frame = frame.with_columns(rung=pl.col("kind"))
+    if "provenance" not in frame.columns:
+        frame = frame.with_columns(provenance=pl.lit(Provenance.RECORDED.value))
     known = [
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)
         for name, dtype in ROW_SCHEMA.items()

@@ -1,6 +1,6 @@
 """The session: arms providers, times evaluations, and keeps what was recorded as visits.
 
-Nothing is interpreted while the model runs; `xsp.measurement.interpretation` does so afterwards.
+Nothing is interpreted while the model runs; `xsp.measurement` does so afterwards.
 """
 
 from __future__ import annotations

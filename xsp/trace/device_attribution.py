@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.level import EXECUTIONS, Kind
+from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.trace import similarity as shape
 
 Bools = NDArray[np.bool_]
 
-_EXECUTIONS = [kind.value for kind in EXECUTIONS]
+_ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
 _CAUSES = [kind.value for kind in (Kind.LAYER, Kind.OP, Kind.CALL)]
 
 
@@ -39,7 +39,7 @@ def attribution(spans: pl.DataFrame) -> Attribution | None:
         spans: Columns of `trace.spans`.
     """
     kinds = spans["kind"]
-    rows = np.flatnonzero(kinds.is_in(_EXECUTIONS).to_numpy())
+    rows = np.flatnonzero(kinds.is_in(_ACTIVITIES).to_numpy())
     time = spans["latency_ns"].gather(rows).fill_null(0.0).to_numpy()
     if not time.sum():
         return None

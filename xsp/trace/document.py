@@ -70,7 +70,7 @@ class Trace:
             first, parents before children.
         metadata: What JSON can hold: `name`, `problems`, `levels`, `rungs`,
             `plan`, `environment`, `created` and `xsp_version`.
-        runs: Columns of `xsp.trace.typical_runs.RUN_SCHEMA`: one typical run of each rung; or
+        runs: Columns of `RUN_SCHEMA`: one typical run of each rung; or
             the text that a file holds them as, which is read when they are asked for.
 
     Raises:

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from xsp.level import MEASURED
+from xsp.provider import ON_DEVICE
 from xsp.quantity import counted, duration, estimate, percent, printable
 from xsp.trace import similarity as shape
 from xsp.trace.call_coverage import Coverage, coverage, unexplained
@@ -70,7 +71,7 @@ def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     ]
     if inexact:
         yield f"still with overhead: {', '.join(inexact)}"
-    host = spans.filter(pl.col("device").is_null())  # not the operators that a graph replays
+    host = spans.filter(~ON_DEVICE)  # not the operators that a graph replays
     if found := coverage(host):
         yield f"library calls: {_explained(host, found)}{_astray(found)}"
     if said := _devices(spans):

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from xsp.errors import TraceFormatError
-from xsp.level import EXECUTIONS, Kind
+from xsp.level import DEVICE_ACTIVITIES, Kind
 
 # Columns of `trace.spans`; the struct `attributes` follows them.
 SPAN_SCHEMA: dict[str, Any] = {
@@ -36,7 +36,7 @@ SPAN_SCHEMA: dict[str, Any] = {
 }
 
 _NUMBERS = [name for name, dtype in SPAN_SCHEMA.items() if dtype == pl.Float64]
-_EXECUTIONS = [kind.value for kind in EXECUTIONS]
+_ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
 _NEVER_NULL = ("span_id", "level", "kind", "name", "path", "start_ns", "end_ns", "runs")
 # Sums and differences of float nanoseconds: a millionth, or a nanosecond, is rounding.
 _SLACK = 1e-6
@@ -181,7 +181,7 @@ def _streams(spans: pl.DataFrame) -> pl.DataFrame:
     lane = ["device", "stream"]
     began, ended = pl.col("measured_start_ns"), pl.col("measured_end_ns")
     return (
-        spans.filter(pl.col("device").is_not_null() & pl.col("kind").is_in(_EXECUTIONS))
+        spans.filter(pl.col("device").is_not_null() & pl.col("kind").is_in(_ACTIVITIES))
         .sort("measured_start_ns", "measured_end_ns", maintain_order=True)
         .with_columns(
             elder_end=pl.col("end_ns").shift(1).over(lane),

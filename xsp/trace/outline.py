@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from xsp.provider import on_device
 from xsp.quantity import counted, duration, printable
 from xsp.trace import similarity as shape
 
@@ -150,7 +151,7 @@ class _Builder:
         self._weights = np.fmax(
             np.nan_to_num(self._numbers["latency_ns"]), self._numbers["device_ns"]
         )
-        self._on_host = spans["device"].is_null().to_numpy()
+        self._on_host = ~on_device(spans)
         self._classes = shape.field(spans, "module_class")
         self._phases = shape.field(spans, "phase")
         self._errors = shape.field(spans, "error")

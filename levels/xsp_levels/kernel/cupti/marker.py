@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from xsp.level import Kind
-from xsp.provider import SpanRows, no_rows, span_rows
+from xsp.provider import Provenance, SpanRows, no_rows, span_rows
 from xsp_levels.kernel.cupti.clock import Alignment
 from xsp_levels.kernel.cupti.table import Table
 from xsp_levels.native import thread
@@ -56,7 +56,7 @@ def range_rows(
             "start_ns": times[begun],
             "end_ns": times[ended],
             "thread": thread.named(table["object_id"][begun].astype(np.int64), threads),
-            "rung": Kind.KERNEL.value,
+            "provenance": Provenance.MARKER.value,
             "attr.library": pl.Series(
                 [texts[int(table["domain"][at])] for at in begun], dtype=pl.String
             ),

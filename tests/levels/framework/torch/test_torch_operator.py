@@ -59,7 +59,7 @@ def test_operators_become_rows_of_the_right_form() -> None:
     rows = operator_rows(records)
     assert rows["name"].to_list() == ["aten::ones", "aten::empty", "aten::fill_", "aten::add"]
     assert {name: rows.schema[name] for name in ROW_SCHEMA} == ROW_SCHEMA
-    assert rows["kind"].unique().to_list() == rows["rung"].unique().to_list() == ["op"]
+    assert rows["kind"].unique().to_list() == ["op"]
     assert rows["thread"].unique().to_list() == [IDENT()]
     assert (rows["end_ns"] >= rows["start_ns"]).all()
     assert records.problems == ()

@@ -195,8 +195,8 @@ def test_ranges_of_libraries_become_calls_where_calls_are_asked_for() -> None:
         record(K.MARKER, id=3, flags_=2, timestamp=7, name=4, domain=3, object_id=7),  # not ended
     ]
     found = converted(*made, kinds=ALL | {Kind.CALL})
-    assert found.select("kind", "name", "start_ns", "end_ns", "thread", "rung").rows() == [
-        ("call", "ncclAllReduce", 5, 9, -7, "kernel")
+    assert found.select("kind", "name", "start_ns", "end_ns", "thread", "provenance").rows() == [
+        ("call", "ncclAllReduce", 5, 9, -7, "marker")
     ]
     assert found["attr.library"].to_list() == ["NCCL"]
     assert converted(*made).height == 0

@@ -151,9 +151,9 @@ def test_operations_are_counted_for_real_products_only() -> None:
 def test_rows_of_calls_that_do_not_tell_their_end_have_none() -> None:
     made = calls([*cublas(GEMM, at=100), cudnn(CONVOLUTION, 50, thread=2)])
     rows = call_rows(made, {1: 140_000_000_000_001})
-    assert rows.select("name", "start_ns", "end_ns", "thread", "rung").rows() == [
-        ("cudnnConvolutionForward", 50, None, -2, "call"),
-        ("cublasGemmEx", 100, None, 140_000_000_000_001, "call"),
+    assert rows.select("name", "start_ns", "end_ns", "thread", "provenance").rows() == [
+        ("cudnnConvolutionForward", 50, None, -2, "recorded"),
+        ("cublasGemmEx", 100, None, 140_000_000_000_001, "recorded"),
     ]
     assert rows["attr.placement"].to_list() == ["start", "start"]
     assert rows["attr.flops"].to_list() == [None, 12000]

@@ -1,0 +1,82 @@
+"""The forest: the rows of several evaluations in a row, and the parent of each.
+
+`parent` makes a forest of rows and hands it from rule to rule; each rule returns another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from xsp.correlation.interval import Integers
+from xsp.provider import SpanRows, concat_rows, orders
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Rows, when and where each of them was, and their parents; n entries each, by index.
+
+    Attributes:
+        rows: The rows (`xsp.provider.ROW_SCHEMA`, `doubtful`, and attributes).
+        root: Index of the row's root, that is of its evaluation; a root's own index for itself.
+        lane: Number of the row's lane; no two roots share one.
+        start: Nanoseconds.
+        end: Nanoseconds.
+        order: Position of the kind from outside in (`Kind.order`).
+        parent: Index of the row's parent, -1 for roots.
+    """
+
+    rows: SpanRows
+    root: Integers
+    lane: Integers
+    start: Integers
+    end: Integers
+    order: Integers
+    parent: Integers
+
+    def __len__(self) -> int:
+        return self.rows.height
+
+    def with_rows(
+        self, rows: SpanRows, like: Integers, *, parent: Integers, end: Integers | None = None
+    ) -> Forest:
+        """Return the forest with more rows behind its own.
+
+        Args:
+            rows: The m new rows.
+            like: Index of the row with whose root, lane and start each of them is put.
+            parent: Index of each one's parent.
+            end: When each of them ends, in nanoseconds; None: with the row that it is like.
+        """
+        return Forest(
+            rows=concat_rows([self.rows, rows]),
+            root=np.append(self.root, self.root[like]),
+            lane=np.append(self.lane, self.lane[like]),
+            start=np.append(self.start, self.start[like]),
+            end=np.append(self.end, self.end[like] if end is None else end),
+            order=np.append(self.order, orders(rows)),
+            parent=np.append(self.parent, parent),
+        )
+
+    def stated_parents(self, rows: SpanRows, root: Integers) -> Integers:
+        """Return the index of the parent that each row states, -1 where it is none or not there.
+
+        Args:
+            rows: Columns `parent_id` (id of the parent, 0 for the root, null for none), m rows.
+            root: Index of each one's root; parents are sought among the rows of that root.
+        """
+        if rows["parent_id"].null_count() == rows.height:
+            return np.full(rows.height, -1, np.int64)
+        known = self.rows.select("id", root=self.root, owner=np.arange(len(self)))
+        known = known.filter(pl.col("id").is_not_null()).unique(["root", "id"], keep="first")
+        asking = rows.select("parent_id", root=root).with_row_index("row")
+        asking = asking.filter(pl.col("parent_id").is_not_null()).join(
+            known, left_on=["root", "parent_id"], right_on=["root", "id"], how="left"
+        )
+        owner = pl.when(pl.col("parent_id") == 0).then("root").otherwise("owner")
+        found = asking.select("row", owner=owner.cast(pl.Int64).fill_null(-1))
+        stated = np.full(rows.height, -1, np.int64)
+        stated[found["row"].to_numpy()] = found["owner"].to_numpy()
+        return stated
