@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from xsp.level import Kind
@@ -35,20 +35,27 @@ class Toy(FakeProvider):
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> ModelCall | None:
         if isinstance(function, ToyModel):
-            return ModelCall(function.forward, args, kwargs, subject="ToyModel")
+            return ToyCall(function.forward, args, kwargs, subject="ToyModel", toy=self)
         return None
 
-    def hazard(self, call: ModelCall) -> str | None:
+    def hazard(self) -> str | None:
         return self.unsafe
-
-    def conditions(self, call: ModelCall) -> AbstractContextManager[None]:
-        return nullcontext()
 
     def versions(self, call: ModelCall) -> tuple[int, ...]:
         return (self.written,)
 
     def synchronize(self) -> None:
         pass
+
+
+@dataclass(frozen=True, slots=True)
+class ToyCall(ModelCall):
+    """A call of a `ToyModel`, as safe as its toy says."""
+
+    toy: Toy | None = None
+
+    def hazard(self) -> str | None:
+        return self.toy.hazard() if self.toy is not None else None
 
 
 class ToyModel:
@@ -64,7 +71,7 @@ class ToyModel:
             return self.forward(x)
         self.toy.evaluations = None
         try:
-            call = ModelCall(self.forward, (x,), subject="ToyModel")
+            call = ToyCall(self.forward, (x,), subject="ToyModel", toy=self.toy)
             result: int = evaluations.run(call)
             return result
         finally:

@@ -1,1 +1,1 @@
-"""The levels that come with xsp; each module holds the providers of one library."""
+"""The levels that come with xsp: providers, which record what a library does, as rows."""

@@ -1,4 +1,4 @@
-"""Arming: what a provider has armed comes off again where the rest cannot be armed."""
+"""Undoing a half-done arming: a function in, a context that calls it on failure out."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 
 class undone_on_failure:  # noqa: N801  # reads as what it is in a with statement
-    """Undo what a block did if it raises anything, an interrupt too, and let that pass.
+    """Call a function if the block raises anything, an interrupt too; the exception passes on.
 
     Args:
-        undo: Takes back what there is of it.
+        undo: Disarms whatever the block has armed by then.
 
     >>> from contextlib import suppress
     >>> with suppress(IndexError), undone_on_failure(lambda: print("taken back")):
@@ -26,6 +26,6 @@ class undone_on_failure:  # noqa: N801  # reads as what it is in a with statemen
         """Do nothing yet."""
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Undo it, if there is an exception."""
+        """Call the function if there is an exception."""
         if kind is not None:
             self._undo()

@@ -1,26 +1,54 @@
-"""The model level: the user's own spans (`xsp.span`)."""
+"""The model level: what the user marked with `xsp.span` in, one row per span out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xsp import tracer
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider import ATTRIBUTE, Records, Request, SpanRows, no_rows, pack, span_rows, unpack
+from xsp.provider import ATTRIBUTE, Records, Request, SpanRows, no_rows, span_rows
 
 # The user's attributes keep out of the way of those that xsp documents.
 USER_ATTRIBUTE = f"{ATTRIBUTE}user."
 
-_KEPT = (Records, Kind)
+Value = bool | int | float | str | None
 _TYPES = {bool, int, float, str}
+_LARGEST = 1 << 63  # what a column of integers holds is smaller
 
 _MISSED = (
     "spans marked with xsp.span at the {} level are not in the trace: nothing else is measured at "
     "that level here; mark them at another level, or ask for that one if it was left out"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecords:
+    """The spans that ended during one visit, as columns: the fields of `tracer.FIELDS`.
+
+    Attributes:
+        name: As given to `xsp.span`.
+        kind: What spans of that level are.
+        start_ns: Begin.
+        end_ns: End.
+        thread: `threading.get_ident()`.
+        id: Number of the span.
+        parent_id: Number of the marked span around it; None: none of them is.
+        error: Class of the exception that it was left by.
+        attributes: What else was given to `xsp.span`: any values until `Model.plain`.
+    """
+
+    name: list[str] = field(default_factory=list)
+    kind: list[Kind] = field(default_factory=list)
+    start_ns: list[int] = field(default_factory=list)
+    end_ns: list[int] = field(default_factory=list)
+    thread: list[int] = field(default_factory=list)
+    id: list[int] = field(default_factory=list)
+    parent_id: list[int | None] = field(default_factory=list)
+    error: list[str | None] = field(default_factory=list)
+    attributes: Sequence[Mapping[str, Value]] = field(default_factory=list)
 
 
 class Model:
@@ -29,6 +57,7 @@ class Model:
     name = "model"
     level = Level.MODEL
     kinds = frozenset({Kind.PIPELINE})
+    record_type = ModelRecords
 
     def __init__(self) -> None:
         self._request = Request(frozenset())
@@ -49,37 +78,48 @@ class Model:
         problems = (
             _MISSED.format(kind.level.label) for kind in sorted(missed, key=list(Kind).index)
         )
-        return Records(recorded.records, dropped=recorded.unfinished, problems=tuple(problems))
+        width = len(tracer.FIELDS)
+        columns = {name: recorded.records[at::width] for at, name in enumerate(tracer.FIELDS)}
+        return Records(
+            ModelRecords(**columns), dropped=recorded.unfinished, problems=tuple(problems)
+        )
 
     def spans(self, records: Records) -> SpanRows:
         """Return one row per span that ended while recording."""
-        if not records.data:
+        data: ModelRecords = records.data
+        if not data.name:
             return no_rows()
-        width = len(tracer.FIELDS)
-        columns = {name: records.data[at::width] for at, name in enumerate(tracer.FIELDS)}
-        columns["kind"] = [kind.value for kind in columns["kind"]]
-        attributes = columns.pop("attributes")
-        errors = columns.pop("error")
-        if any(errors):
-            columns[f"{ATTRIBUTE}error"] = errors
-        return span_rows(columns | _attribute_columns(attributes))
+        columns: dict[str, Any] = {
+            "kind": [kind.value for kind in data.kind],
+            "name": data.name,
+            "start_ns": data.start_ns,
+            "end_ns": data.end_ns,
+            "thread": data.thread,
+            "id": data.id,
+            "parent_id": data.parent_id,
+        }
+        if any(data.error):
+            columns[f"{ATTRIBUTE}error"] = data.error
+        return span_rows(columns | _attribute_columns(data.attributes))
 
-    def pack(self, records: Records) -> bytes:
-        """Return records as bytes; what a span's row shows as text, as that text. Pure."""
-        plain = [_plain(value) if isinstance(value, Mapping) else value for value in records.data]
-        return pack(replace(records, data=plain), _KEPT)
-
-    def unpack(self, content: bytes) -> Records:
-        """Return the records that `pack` made bytes of. Pure."""
-        records: Records = unpack(content, _KEPT)
-        return records
+    def plain(self, records: Records) -> Records:
+        """Return records whose attributes are texts where a row shows them as text. Pure."""
+        data: ModelRecords = records.data
+        attributes = [_plain(each) for each in data.attributes]
+        return replace(records, data=replace(data, attributes=attributes))
 
 
-def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(attributes: Mapping[str, Any]) -> dict[str, Value]:
     return {
-        name: value if value is None or type(value) in _TYPES else str(value)
+        name: value if value is None or _fits(value) else str(value)
         for name, value in attributes.items()
     }
+
+
+def _fits(value: Any) -> bool:
+    if type(value) is int:
+        return -_LARGEST <= value < _LARGEST
+    return type(value) in _TYPES
 
 
 def _attribute_columns(attributes: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

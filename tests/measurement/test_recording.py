@@ -19,7 +19,7 @@ from xsp.measurement.build import build_trace
 from xsp.measurement.callable import carry_out, collected_by
 from xsp.measurement.recording import Recording, record
 from xsp.problem import Problem
-from xsp.provider.contract import Keeping, ModelCall
+from xsp.provider.contract import ModelCall, Packable
 from xsp.session import registry
 from xsp.session.plan import Plan, Settings, settings_of
 from xsp.session.recorder import Session
@@ -125,7 +125,7 @@ def toy_recording() -> Recording:
 
 def test_a_provider_that_cannot_pack_is_named_and_left_out(tmp_path: Path) -> None:
     kept = toy_recording()
-    assert not isinstance(kept.providers[0], Keeping)
+    assert not isinstance(kept.providers[0], Packable)
     loaded = recording.load(kept.save(tmp_path / "toy.xsprec"), kept.providers)
     assert not any(visit.records for visit in loaded.visits)
     said = [problem for problem in loaded.problems if problem.code == "not-kept"]

@@ -226,8 +226,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         title = f"repeating {dealer.last.subject}"
         with ExitStack() as stack:
             tell = stack.enter_context(progress_bar(self._progress, title))
-            for watcher in dealer.session.watchers:
-                stack.enter_context(watcher.conditions(dealer.last))
+            stack.enter_context(dealer.last.conditions())
             try:
                 carry_out(dealer.plan, dealer.session, dealer.last, tell)
             except Exception as error:  # noqa: BLE001  # the user's own call had succeeded
@@ -254,11 +253,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             return f"{last.subject} writes to its input. Say replay=True if it may go on doing so"
         if used_up(last) is not None:
             return f"{last.subject} was given an iterator, which is used up"
-        for watcher in self._dealing.session.watchers:
-            reason = watcher.hazard(last)
-            if reason is not None:
-                return f"{reason}. Say replay=True if it may be"
-        return None
+        reason = last.hazard()
+        return None if reason is None else f"{reason}. Say replay=True if it may be"
 
     def _cut_short(self, error: BaseException) -> None:
         self._dealing.session.problem(

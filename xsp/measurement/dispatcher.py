@@ -83,7 +83,7 @@ class Dealer:
         it on another thread, is not opened.
         """
         if not self._named:
-            self._abandon()
+            self.abandon()
             self.session.visits.clear()
             self._named = True
         if self._open is not None:
@@ -107,7 +107,10 @@ class Dealer:
 
     def abandon(self) -> None:
         """Drop the open evaluation: it was cut short."""
-        self._abandon()
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.drop()
+            self._lock.release()
 
     def _evaluate(self, step: Step, call: ModelCall) -> Any:
         before = self.session.clock.now()
@@ -140,12 +143,6 @@ class Dealer:
                 opened.close()
             finally:
                 self._lock.release()
-
-    def _abandon(self) -> None:
-        opened, self._open = self._open, None
-        if opened is not None:
-            opened.drop()
-            self._lock.release()
 
 
 class _Opened:

@@ -25,7 +25,7 @@ from xsp.measurement.collection import Collected
 from xsp.measurement.interpretation import interpret
 from xsp.measurement.progress import Progress
 from xsp.problem import Problem
-from xsp.provider import Keeping, Provider, Records
+from xsp.provider import Provider, Records, pack, unpack
 from xsp.session import Session, Settings, Step, Visit, describe, registry, worth_keeping
 from xsp.trace import Trace
 from xsp.trace_context import Origin
@@ -187,19 +187,13 @@ def _write(
     for provider, records in visit.records:
         name = f"visits/{number:04}/{provider.name}"
         try:
-            archive.writestr(name, _packed(provider, records))
+            archive.writestr(name, pack(provider, records))
         except ProviderError as error:
             said[_not_kept(provider, error)] = None
             continue
         about = {"dropped": records.dropped, "problems": list(records.problems)}
         written.append({"provider": provider.name, "file": name, **about})
     return written
-
-
-def _packed(provider: Provider, records: Records) -> bytes:
-    if not isinstance(provider, Keeping):
-        raise ProviderError("it has no way to pack them")
-    return provider.pack(records)
 
 
 def _not_kept(provider: Provider, error: ProviderError) -> Problem:
@@ -256,9 +250,7 @@ def _visit(
     records: list[tuple[Provider, Records]] = []
     for kept in facts["records"]:
         provider = providers[kept["provider"]]
-        if not isinstance(provider, Keeping):
-            raise TypeError(f"{provider.name} cannot unpack its records")
-        records.append((provider, provider.unpack(archive.read(kept["file"]))))
+        records.append((provider, unpack(provider, archive.read(kept["file"]))))
     return Visit(
         step=Step(rung, facts["evaluations"], facts["settle"], facts["round"]),
         name=facts["name"],

@@ -5,12 +5,11 @@ from xsp.errors import ProviderError, TraceFormatError
 from xsp.level import Kind, Level
 from xsp.provider.contract import (
     Evaluations,
-    Keeping,
     ModelCall,
     Provider,
     Records,
-    Remarking,
     Request,
+    SelfDiagnosing,
     Watcher,
 )
 from xsp.provider.packing import pack, unpack
@@ -41,7 +40,6 @@ __all__ = [
     "RUNG",
     "Clock",
     "Evaluations",
-    "Keeping",
     "Kind",
     "Level",
     "ModelCall",
@@ -49,8 +47,8 @@ __all__ = [
     "Provider",
     "ProviderError",
     "Records",
-    "Remarking",
     "Request",
+    "SelfDiagnosing",
     "SpanRows",
     "TraceFormatError",
     "Watcher",

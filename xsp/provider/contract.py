@@ -7,7 +7,7 @@ disarmed by `stop`, and turns records into rows in `spans`, later and purely.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -83,7 +83,7 @@ class Provider(Protocol):
 
 
 @runtime_checkable
-class Remarking(Protocol):
+class SelfDiagnosing(Protocol):
     """A provider that works better on some machines than on others, and says how well here."""
 
     def remark(self) -> str | None:
@@ -95,29 +95,27 @@ class Remarking(Protocol):
 
 
 @runtime_checkable
-class Keeping(Protocol):
+class Packable(Protocol):
     """A provider whose records can be kept in a file, to be interpreted elsewhere.
 
-    What is unpacked makes the same rows as what was packed. `packing` packs
-    whatever consists of numbers, texts, bytes, arrays and plain dataclasses.
+    What was read from the file makes the same rows as what was recorded. A provider whose
+    records hold more than its `record_type` may hold (objects of its library, say) has a
+    method `plain(records)` besides, which returns records that do not. Pure.
+
+    Attributes:
+        record_type: The type of `Records.data`: a dataclass, or what can be annotated in
+            one: numbers, texts, bytes, `NDArray`s of numbers, enumerations, dataclasses,
+            and tuples, lists, sets and mappings of these (see `packing`).
     """
 
-    def pack(self, records: Records) -> bytes:
-        """Return records as bytes. Pure."""
-        ...
-
-    def unpack(self, content: bytes) -> Records:
-        """Return the records that `pack` made bytes of. Pure.
-
-        Raises:
-            TraceFormatError: They are not that.
-        """
-        ...
+    record_type: Any
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
     """One call that is an evaluation, as a watcher found it or the user gave it.
+
+    A watcher's calls are of a class of its own, which knows what its framework's models do.
 
     Attributes:
         function: What is called.
@@ -138,6 +136,14 @@ class ModelCall:
     def __call__(self) -> Any:
         """Make the call."""
         return self.function(*self.args, **self.kwargs)
+
+    def hazard(self) -> str | None:
+        """Return why the call must not be repeated unasked, or None if it is safe."""
+        return "what it does besides returning a result is not known"
+
+    def conditions(self) -> AbstractContextManager[None]:
+        """Return a context in which repeating the call is what the call was."""
+        return nullcontext()
 
 
 class Evaluations(Protocol):
@@ -186,16 +192,8 @@ class Watcher(Protocol):
         """Return the call if `function` is a model of this framework, else None."""
         ...
 
-    def hazard(self, call: ModelCall) -> str | None:
-        """Return why the call must not be repeated unasked, or None if it is safe."""
-        ...
-
-    def conditions(self, call: ModelCall) -> AbstractContextManager[None]:
-        """Return a context in which repeating the call is what the call was."""
-        ...
-
     def versions(self, call: ModelCall) -> tuple[int, ...]:
-        """Return numbers that change when the call's arguments are written to."""
+        """Return numbers that change when the arguments of a call, anybody's, are written to."""
         ...
 
     def synchronize(self) -> None:

@@ -1,155 +1,123 @@
-"""Packs what providers keep: plain values in, bytes out, and back. Nothing in them is run.
+"""Packs what providers kept: records in, msgpack bytes out, and back. Nothing in them is run.
 
-A file of records says what they consist of, and reading it makes nothing but that:
-numbers, texts, bytes, arrays, collections of these, and the dataclasses and
-enumerations that the reader names.
+A provider says of what type the data of its records is (`record_type`). Reading makes
+values of that type and no others, and says where bytes do not hold what it asks for.
 """
 
 from __future__ import annotations
 
-import json
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from enum import Enum
-from typing import Any
+from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin
 
+import msgspec
 import numpy as np
 
 from xsp.errors import ProviderError, TraceFormatError
+from xsp.provider.contract import Packable, Provider, Records
 
-_LENGTH = struct.Struct("<Q")  # of the JSON; arrays and bytes follow it
-_COLLECTIONS: dict[str, Any] = {"tuple": tuple, "list": list, "frozenset": frozenset}
-
-
-def pack(value: Any, types: Sequence[type]) -> bytes:
-    """Return a value as bytes; a frozenset's are the same in every process.
-
-    Args:
-        value: None, a truth value, number, text, bytes, numpy array of numbers, tuple, list,
-            frozenset, dict, or one of `types`, which hold such values themselves.
-        types: Dataclasses and enumerations, known by their names.
-
-    >>> unpack(pack((1, b"two", {"three": [3.0]}), ()), ())
-    (1, b'two', {'three': [3.0]})
-
-    Raises:
-        ProviderError: It holds anything else.
-    """
-    packer = _Packer(types)
-    said = json.dumps(packer.described(value), separators=(",", ":")).encode()
-    return b"".join([_LENGTH.pack(len(said)), said, *packer.blobs])
+T = TypeVar("T")
+_DAMAGE = (msgspec.MsgspecError, ValueError, TypeError, KeyError, RecursionError)
 
 
-def unpack(content: bytes, types: Sequence[type]) -> Any:
-    """Return the value that `pack` made bytes of.
+class _Packed(msgspec.Struct, Generic[T]):
+    """Records, with the type of their data."""
+
+    data: T
+    dropped: int
+    problems: tuple[str, ...]
+
+
+class _Array(msgspec.Struct, array_like=True):
+    """An array of numbers: element type as in `numpy.dtype.str`, sizes, content."""
+
+    dtype: str
+    shape: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
+    content: bytes
+
+
+def pack(provider: Provider, records: Records) -> bytes:
+    """Return records as bytes; equal ones make equal bytes in every process.
 
     Args:
-        content: The bytes.
-        types: Those that it was packed with; more do no harm.
+        provider: What recorded them; see `Packable`.
+        records: Its records.
 
     Raises:
-        TraceFormatError: They are damaged, or hold types that are not among `types`.
+        ProviderError: The provider does not say of what type they are, or they are not of it.
     """
+    if not isinstance(provider, Packable):
+        raise ProviderError("it does not say of what type they are (record_type)")
+    plain = getattr(provider, "plain", None)
+    kept = records if plain is None else plain(records)
     try:
-        (length,) = _LENGTH.unpack_from(content)
-        at = _LENGTH.size
-        reader = _Reader(
-            {kind.__name__: kind for kind in types}, memoryview(content)[at + length :]
-        )
-        return reader.value(json.loads(content[at : at + length]))
-    except (ValueError, TypeError, KeyError, IndexError, struct.error) as error:
+        packed = _Packed(_in_order(kept.data), kept.dropped, kept.problems)
+        content = msgspec.msgpack.encode(packed, enc_hook=_described)
+        _read(content, provider.record_type)  # what could not be read is not worth keeping
+    except (*_DAMAGE, OverflowError) as error:
+        raise ProviderError(f"they are not what its record_type says: {error}") from error
+    return content
+
+
+def unpack(provider: Provider, content: bytes) -> Records:
+    """Return the records that `pack` made bytes of.
+
+    Raises:
+        TraceFormatError: They are damaged, or not of the type that the provider names.
+    """
+    if not isinstance(provider, Packable):
+        raise TraceFormatError(f"{provider.name} does not say of what type its records are")
+    try:
+        return _read(content, provider.record_type)
+    except _DAMAGE as error:
         raise TraceFormatError(
             f"these records cannot be read ({type(error).__name__}: {error}): they are damaged, or "
             "of another version of xsp; record again"
         ) from error
 
 
-class _Packer:
-    """Describes values for JSON, and gathers what JSON cannot hold."""
-
-    def __init__(self, types: Sequence[type]) -> None:
-        self.blobs: list[bytes] = []
-        self._types = tuple(types)
-        self._at = 0
-
-    def described(self, value: Any) -> Any:
-        """Return a value as what JSON can hold: objects in it say what they stand for."""
-        if type(value) in self._types:
-            return self._of_type(value)
-        if value is None or type(value) in (bool, int, float, str):
-            return value
-        if isinstance(value, np.generic):
-            return value.item()
-        if isinstance(value, bytes):
-            return {"bytes": self._kept(value)}
-        if isinstance(value, np.ndarray):
-            return self._array(value)
-        return self._collection(value)
-
-    def _of_type(self, value: Any) -> Any:
-        name = type(value).__name__
-        if isinstance(value, Enum):
-            return {name: value.value}
-        held = {field.name: self.described(getattr(value, field.name)) for field in fields(value)}
-        return {name: held}
-
-    def _collection(self, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            pairs = [[self.described(key), self.described(held)] for key, held in value.items()]
-            return {"dict": pairs}
-        for name, kind in _COLLECTIONS.items():
-            if isinstance(value, kind):
-                ordered = sorted(value, key=repr) if kind is frozenset else value
-                return {name: [self.described(held) for held in ordered]}
-        raise ProviderError(
-            f"records that hold a {type(value).__module__}.{type(value).__name__} cannot be kept: "
-            "a provider's pack must make plain values of them first"
-        )
-
-    def _array(self, value: Any) -> Any:
-        if value.dtype.hasobject or value.dtype.names:
-            raise ProviderError(f"an array of {value.dtype} cannot be kept: numbers alone can")
-        content = np.ascontiguousarray(value).tobytes()
-        return {"array": [value.dtype.str, list(value.shape), self._kept(content)]}
-
-    def _kept(self, content: bytes) -> list[int]:
-        place = [self._at, len(content)]
-        self.blobs.append(content)
-        self._at += len(content)
-        return place
+def _read(content: bytes, record_type: Any) -> Records:
+    kind: Any = _Packed[record_type]
+    packed = msgspec.msgpack.decode(content, type=kind, dec_hook=_made)
+    return Records(packed.data, packed.dropped, packed.problems)
 
 
-class _Reader:
-    """Makes values of what JSON held, and of the bytes behind it."""
+def _in_order(value: Any) -> Any:
+    """Return a value with the members of sets sorted: as they stand they differ by process."""
+    if isinstance(value, (set, frozenset)):
+        return sorted((_in_order(each) for each in value), key=repr)
+    if isinstance(value, (tuple, list)):
+        return [_in_order(each) for each in value]
+    if isinstance(value, Mapping):
+        return {key: _in_order(each) for key, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _in_order(getattr(value, field.name)) for field in fields(value)}
+    return value
 
-    def __init__(self, types: Mapping[str, type], blobs: memoryview) -> None:
-        self._types = types
-        self._blobs = blobs
 
-    def value(self, said: Any) -> Any:
-        """Return the value that was described so."""
-        if not isinstance(said, dict):
-            return said
-        ((name, held),) = said.items()
-        if name in _COLLECTIONS:
-            return _COLLECTIONS[name](self.value(each) for each in held)
-        if name == "dict":
-            return {self.value(key): self.value(each) for key, each in held}
-        if name == "bytes":
-            return bytes(self._kept(held))
-        if name == "array":
-            dtype, shape, place = held
-            return np.frombuffer(self._kept(place), np.dtype(dtype)).reshape(shape)
-        return self._of_type(self._types[name], held)
+def _described(value: Any) -> Any:
+    """Return what msgpack can hold in the place of a value of NumPy's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"a {type(value).__module__}.{type(value).__name__} cannot be kept")
+    _check_numbers(value.dtype)
+    return _Array(value.dtype.str, value.shape, value.tobytes())
 
-    def _of_type(self, kind: type, held: Any) -> Any:
-        if is_dataclass(kind):
-            return kind(**{field: self.value(each) for field, each in held.items()})
-        return kind(held)
 
-    def _kept(self, place: Sequence[int]) -> memoryview:
-        at, length = place
-        if at < 0 or length < 0 or at + length > len(self._blobs):
-            raise ValueError("they end early")
-        return self._blobs[at : at + length]
+def _made(kind: Any, said: Any) -> Any:
+    """Return the array that was described so, for a type such as `NDArray[np.int64]`."""
+    if get_origin(kind) is not np.ndarray:
+        raise TypeError(f"{kind} is no type that records can be of")
+    array = msgspec.convert(said, _Array)
+    dtype = np.dtype(array.dtype)
+    _check_numbers(dtype)
+    (wanted,) = get_args(get_args(kind)[1])
+    if wanted is not Any and not issubclass(dtype.type, wanted):
+        raise ValueError(f"expected an array of {wanted.__name__}, got {dtype}")
+    return np.frombuffer(array.content, dtype).reshape(array.shape)
+
+
+def _check_numbers(dtype: Any) -> None:
+    if dtype.kind not in "biufc":
+        raise ValueError(f"an array of {dtype} cannot be kept: numbers alone can")

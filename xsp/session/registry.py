@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from xsp.errors import ProviderError
 from xsp.level import Kind, Level
-from xsp.provider import Provider, Remarking
+from xsp.provider import Provider, SelfDiagnosing
 
 GROUP = "xsp.levels"
 
@@ -86,11 +86,11 @@ def unavailable(provider: Provider) -> str | None:
 def _listed(provider: Provider) -> Listed:
     reason = unavailable(provider)
     kinds = tuple(kind for kind in Kind if kind in provider.kinds)
-    remark = _remark(provider) if reason is None and isinstance(provider, Remarking) else None
+    remark = _remark(provider) if reason is None and isinstance(provider, SelfDiagnosing) else None
     return Listed(provider.name, provider.level, kinds, reason, remark)
 
 
-def _remark(provider: Remarking) -> str | None:
+def _remark(provider: SelfDiagnosing) -> str | None:
     try:
         return provider.remark()
     except Exception as error:  # noqa: BLE001  a provider's failure costs its level only

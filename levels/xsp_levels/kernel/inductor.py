@@ -4,8 +4,6 @@ Inductor writes above the definition of a Triton kernel, and above each of its c
 nodes of the traced graph it stands for and which operators these were. It does so without
 being asked, and the modules that it wrote stay loaded. (Its own mapping of kernels to
 nodes, `trace.provenance_tracking_level`, has to be switched on before compiling.)
-
-Has not run on a GPU yet.
 """
 
 from __future__ import annotations

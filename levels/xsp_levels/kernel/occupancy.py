@@ -1,4 +1,4 @@
-"""Theoretical occupancy of kernels, from what a launch takes and what a device has. Pure.
+"""What launches take and what a device has in, theoretical occupancy in percent out. Pure.
 
 The formula is that of `cudaOccMaxActiveBlocksPerMultiprocessor` in NVIDIA's
 `cuda_occupancy.h` (CUDA 13.2), which the CUDA Occupancy Calculator uses as well,

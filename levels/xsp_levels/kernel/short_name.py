@@ -1,7 +1,7 @@
-"""Names of kernels: demangled, and short enough to be a span's name. Pure but for libstdc++.
+"""Mangled names of kernels in; demangled ones, and names short enough for a span, out.
 
-C++ kernels bear mangled names; the C++ runtime, which every framework has loaded, knows
-how to read them. Without it they stay as they are.
+The C++ runtime, which every framework has loaded, demangles. Where there is none, names
+stay mangled.
 """
 
 from __future__ import annotations

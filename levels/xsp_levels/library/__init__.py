@@ -1,1 +1,1 @@
-"""Library level: calls into oneDNN and the like."""
+"""Library level: calls of oneDNN, MKL, OpenBLAS, cuBLAS and cuDNN."""

@@ -1,4 +1,4 @@
-"""What a BLAS or LAPACK call computes, from its routine and arguments. Pure.
+"""Routine and arguments of a BLAS or LAPACK call in, its problem and operations out. Pure.
 
 Arguments are those of the Fortran interface, in its order, as MKL writes them. The
 counts of multiplications and additions are those of LAPACK Working Note 41

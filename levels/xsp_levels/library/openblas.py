@@ -1,8 +1,8 @@
-"""The OpenBLAS provider: calls of the BLAS that NumPy and SciPy bring, seen by uprobes.
+"""The OpenBLAS provider: calls seen by uprobes in; rows of NumPy's and SciPy's BLAS calls out.
 
 OpenBLAS tells nothing of what it does, so the kernel watches its exported functions.
-To put the probes in and take them out takes a moment for every visit, and NumPy is in
-every process that xsp measures; so this is off until XSP_OPENBLAS=1 asks for it.
+Putting the probes in and taking them out takes up to seconds for every visit, and NumPy is
+in every process that xsp measures; so the level is off until XSP_OPENBLAS=1 asks for it.
 """
 
 from __future__ import annotations
@@ -10,27 +10,28 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import polars as pl
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider import Records, Request, SpanRows, no_rows, pack, span_rows, unpack
+from xsp.provider import Records, Request, SpanRows, concat_rows, no_rows, span_rows
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.blas_flop import Work, work
 from xsp_levels.native import thread
+from xsp_levels.native.mapping import libraries, mappings
 from xsp_levels.native.perf_event import explain, native_threads
-from xsp_levels.native.symbol import Place, exported, libraries, mappings
-from xsp_levels.native.uprobe import Probes, Seen, tare_ns, weighed
+from xsp_levels.native.symbol import Place, exported
+from xsp_levels.native.uprobe import Probes, Tare, TimedCall, weigh, weighed
 
 _OPT_IN = "XSP_OPENBLAS"
 _NAME = re.compile(r"openblas", re.IGNORECASE)
 _ROUTINES = ("gemm", "gemv", "syrk", "symm", "trsm", "trmm", "dot", "axpy")
 _EXPORTS = ("{}", "{}64_", "scipy_{}", "scipy_{}64_")  # as built by OpenBLAS, and by SciPy
-_IDLE = "openblas_get_num_threads"  # does next to nothing
+_HEAD = 4  # bytes of a function by which functions are told that begin alike
 
 # CBLAS's names for what Fortran's letters say (cblas.h).
 _LETTER = {111: "N", 112: "T", 113: "C", 121: "U", 122: "L", 131: "N", 132: "U"}
@@ -44,6 +45,35 @@ _ARGUMENTS = {
     "dot": "size",
     "axpy": "size",
 }
+# Arguments with which a routine returns at once, having read nothing (BLAS: "quick return if
+# possible"): sizes are 0, strides 1, all matrices column-major.
+_NOTHING: dict[str, tuple[float | None, ...]] = {
+    "gemm": (102, 111, 111, 0, 0, 0, 1.0, None, 1, None, 1, 1.0, None, 1),
+    "gemv": (102, 111, 0, 0, 1.0, None, 1, None, 1, 1.0, None, 1),
+    "syrk": (102, 121, 111, 0, 0, 1.0, None, 1, 1.0, None, 1),
+    "symm": (102, 141, 121, 0, 0, 1.0, None, 1, None, 1, 1.0, None, 1),
+    "trsm": (102, 141, 121, 111, 131, 0, 0, 1.0, None, 1, None, 1),
+    "trmm": (102, 141, 121, 111, 131, 0, 0, 1.0, None, 1, None, 1),
+    "dot": (0, None, 1, None, 1),
+    "axpy": (0, 1.0, None, 1, None, 1),
+}
+_UNTOLD = (
+    "how long {count} of OpenBLAS's calls took is not known: they ended so soon that they cannot "
+    "be told from calls that do nothing, for which the probes take {ns} ns here"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryRecords:
+    """What one visit kept of one OpenBLAS.
+
+    Attributes:
+        calls: In the order of their ends.
+        tares: What each function seems to take when it does nothing.
+    """
+
+    calls: tuple[TimedCall, ...] = ()
+    tares: dict[str, Tare] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +81,12 @@ class OpenBlasRecords:
     """What one visit kept.
 
     Attributes:
-        calls: In the order of their ends.
-        tare_ns: What a call that does nothing seems to take.
+        libraries: One for each OpenBLAS.
         threads: Identifiers of Python's threads, by the kernel's numbers.
     """
 
-    calls: tuple[Seen, ...] = ()
-    tare_ns: int = 0
+    libraries: tuple[LibraryRecords, ...] = ()
     threads: dict[int, int] = field(default_factory=dict)
-
-
-_KEPT = (Records, OpenBlasRecords, Seen)
 
 
 class OpenBlas:
@@ -70,10 +95,11 @@ class OpenBlas:
     name = "openblas"
     level = Level.LIBRARY
     kinds = frozenset({Kind.CALL})
+    record_type = OpenBlasRecords
 
     def __init__(self) -> None:
-        self._probes: list[Probes] = []
-        self._tare: int | None = None
+        self._probes: list[tuple[str, Probes]] = []  # with the path of the library
+        self._tares: dict[str, dict[str, Tare]] = {}  # by path and function
 
     def unavailable(self) -> str | None:
         """Return why OpenBLAS cannot be observed here, or None if it can."""
@@ -82,11 +108,11 @@ class OpenBlas:
                 "off, for its probes take up to seconds for every visit; set XSP_OPENBLAS=1 "
                 "to see the calls that NumPy and SciPy make"
             )
-        found = [(path, exports(path)) for path in libraries(mappings()) if _NAME.search(path)]
-        if not any(functions for _, functions in found):
+        found = _loaded()
+        if not found:
             return "no OpenBLAS with exported functions is loaded; NumPy and SciPy bring one"
         try:
-            self._weigh(*next(one for one in found if one[1]))
+            self._weigh(found)
         except OSError as error:
             return explain(error)
         return None
@@ -100,74 +126,114 @@ class OpenBlas:
         self.stop()
         if Kind.CALL not in request.kinds:
             return
+        found = _loaded()
         pythons = thread.names()
         # The calling one comes first, for which there is most room: it runs the model.
         threads = [number for number in native_threads() if number in pythons]
         with undone_on_failure(self.stop):
             try:
-                for path in libraries(mappings()):
-                    if _NAME.search(path) and (functions := exports(path)):
-                        self._probes.append(Probes(functions, threads))
+                self._weigh(found)
+                for path, functions in found.items():
+                    self._probes.append((path, Probes(functions, threads)))
             except OSError as error:
                 raise OSError(explain(error)) from error
 
     def stop(self) -> Records:
         """Take the probes out, and hand over what was recorded."""
         probes, self._probes = self._probes, []
-        seen = [each.close() for each in probes]
-        calls = tuple(call for found, _ in seen for call in found)
+        seen = [(path, *each.close()) for path, each in probes]
+        libraries = tuple(
+            LibraryRecords(tuple(calls), self._tares.get(path, {})) for path, calls, _ in seen
+        )
         return Records(
-            OpenBlasRecords(calls, self._tare or 0, thread.names()),
-            dropped=sum(lost for _, lost in seen),
+            OpenBlasRecords(libraries, thread.names()),
+            dropped=sum(lost for *_, lost in seen),
+            problems=tuple(filter(None, map(_untold, libraries))),
         )
 
     def spans(self, records: Records) -> SpanRows:
         """Turn records into rows, one per call. Pure."""
         data: OpenBlasRecords = records.data
-        if not data.calls:
-            return no_rows()
-        ends = [weighed(call, data.tare_ns) for call in data.calls]
-        works = [work_of(call.function, call.arguments) for call in data.calls]
-        return span_rows(
-            {
-                "kind": Kind.CALL.value,
-                "name": [call.function.upper() for call in data.calls],
-                "start_ns": [start for start, _ in ends],
-                "end_ns": [end for _, end in ends],
-                "thread": pl.Series(
-                    [data.threads.get(call.thread) for call in data.calls], dtype=pl.Int64
-                ),
-                "attr.library": "OpenBLAS",
-                "attr.problem": pl.Series([w and w.problem for w in works], dtype=pl.String),
-                "attr.flops": pl.Series([w and w.flops for w in works], dtype=pl.Int64),
-                "attr.placement": "ends",
-            }
-        )
+        return concat_rows([_rows(each, data.threads) for each in data.libraries])
 
-    def pack(self, records: Records) -> bytes:
-        """Return records as bytes. Pure."""
-        return pack(records, _KEPT)
-
-    def unpack(self, content: bytes) -> Records:
-        """Return the records that `pack` made bytes of. Pure."""
-        records: Records = unpack(content, _KEPT)
-        return records
-
-    def _weigh(self, path: str, functions: dict[str, Place]) -> None:
-        """Find out what the probes themselves take, once.
+    def _weigh(self, found: Mapping[str, Mapping[str, Place]]) -> None:
+        """Find out what the probes themselves take, once for each library.
 
         Raises:
             OSError: The kernel does not let us.
         """
-        if self._tare is not None:
-            return
-        for form in _EXPORTS:
-            name = form.format(_IDLE)
-            if place := exported(path, [name]).get(name):
-                library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-                self._tare = tare_ns(place, getattr(library, name), threading.get_native_id())
-                return
-        self._tare = 0
+        for path, functions in found.items():
+            if path not in self._tares:
+                self._tares[path] = _tares(functions)
+
+
+def _loaded() -> dict[str, dict[str, Place]]:
+    """Return the functions of every OpenBLAS that is loaded, by its path."""
+    found = {path: exports(path) for path in libraries(mappings()) if _NAME.search(path)}
+    return {path: functions for path, functions in found.items() if functions}
+
+
+def _tares(functions: Mapping[str, Place]) -> dict[str, Tare]:
+    """Weigh one of the functions that begin alike, for all of them.
+
+    Raises:
+        OSError: The kernel does not let us.
+    """
+    alike: dict[bytes, list[str]] = {}
+    for name, place in functions.items():
+        alike.setdefault(ctypes.string_at(place.address, _HEAD), []).append(name)
+    idle = {names[0]: _idle(names[0], functions[names[0]].address) for names in alike.values()}
+    found = weigh({name: functions[name] for name in idle}, lambda name: idle[name]())
+    return {name: found[names[0]] for names in alike.values() for name in names}
+
+
+def _idle(function: str, address: int) -> Callable[[], object]:
+    """Return what calls a function so that it does nothing."""
+    number = ctypes.c_float if function[0] == "s" else ctypes.c_double
+    given = _NOTHING[function[1:]]
+    # Sizes are of 4 or of 8 bytes, as OpenBLAS was built; these are right for either.
+    types = [
+        number if isinstance(each, float) else ctypes.c_void_p if each is None else ctypes.c_int64
+        for each in given
+    ]
+    call = ctypes.CFUNCTYPE(None, *types)(address)
+    return lambda: call(*given)
+
+
+def _rows(data: LibraryRecords, threads: Mapping[int, int]) -> SpanRows:
+    if not data.calls:
+        return no_rows()
+    works = [work_of(call.function, call.arguments) for call in data.calls]
+    ends = weighed(data.calls, data.tares, _alike)
+    return span_rows(
+        {
+            "kind": Kind.CALL.value,
+            "name": [call.function.upper() for call in data.calls],
+            "start_ns": [start for start, _ in ends],
+            "end_ns": pl.Series([end for _, end in ends], dtype=pl.Int64),
+            "thread": pl.Series([threads.get(call.thread) for call in data.calls], dtype=pl.Int64),
+            "attr.library": "OpenBLAS",
+            "attr.problem": pl.Series([w and w.problem for w in works], dtype=pl.String),
+            "attr.flops": pl.Series([w and w.flops for w in works], dtype=pl.Int64),
+            "attr.placement": ["start" if end is None else "ends" for _, end in ends],
+        }
+    )
+
+
+def _alike(call: TimedCall) -> tuple[str, str | None]:
+    found = work_of(call.function, call.arguments)
+    return call.function, found.problem if found else None
+
+
+def _untold(data: LibraryRecords) -> str | None:
+    """Return a sentence about calls whose length is not known, None if there are none."""
+    ends = weighed(data.calls, data.tares, _alike)
+    untold = [call for call, (_, end) in zip(data.calls, ends, strict=True) if end is None]
+    if not untold:
+        return None
+    tares = [data.tares.get(call.function, Tare()) for call in untold]
+    ns = max(tare.median_ns + tare.spread_ns for tare in tares)
+    return _UNTOLD.format(count=len(untold), ns=ns)
 
 
 def exports(path: str) -> dict[str, Place]:
@@ -181,7 +247,8 @@ def exports(path: str) -> dict[str, Place]:
     return {names[name]: place for name, place in exported(path, names).items()}
 
 
-def work_of(function: str, arguments: Sequence[int]) -> Work | None:
+@lru_cache(maxsize=1024)
+def work_of(function: str, arguments: tuple[int, ...]) -> Work | None:
     """Return what a call computes, by its first six integer arguments; None if that is not known.
 
     >>> work_of("sgemm", (101, 111, 112, 8, 4, 2))

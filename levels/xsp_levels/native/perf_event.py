@@ -1,4 +1,4 @@
-"""Moments at which threads of this process reach an address, as the kernel saw them.
+"""An address in; the moments at which threads of this process reached it, from the kernel, out.
 
 `perf_event_open(2)` through ctypes, in two forms. A hardware breakpoint (one of the
 processor's debug registers) needs no privilege where kernel.perf_event_paranoid is 2
@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xsp_levels.arming import undone_on_failure
-from xsp_levels.native.symbol import Place, mappings, place_of
+from xsp_levels.native.mapping import mappings
+from xsp_levels.native.symbol import Place, place_of
 
 _SYSCALL = {"x86_64": 298, "aarch64": 241}
 _CLOSE_ON_EXEC = 8
@@ -110,9 +111,9 @@ class Event:
         return hits, max(0, count - len(hits))
 
     def abandon(self) -> None:
-        """Let go of it in a process that was forked; it goes on in the one it belongs to.
+        """Close the descriptor in a forked process; the event goes on in its own process.
 
-        The kernel has not copied the ring's mapping: what lies there now is another's.
+        The kernel does not copy the ring's mapping: that address may hold something else now.
         """
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:

@@ -1,4 +1,4 @@
-"""Address space for callbacks to write to: it costs memory only where something was written."""
+"""Address space for callbacks to write to: a size in, zeroed memory out that costs what is used."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _NO_RESERVE = 0x4000  # MAP_NORESERVE, which Python names from 3.13 on
 
 
 class Reserved:
-    """So many bytes, all zero at first; they stay where they are while this object lives.
+    """Bytes that are zero at first, and stay where they are while this object lives.
 
     Args:
-        size: How many.
+        size: How many bytes.
 
     Attributes:
         memory: The bytes.
         start: Their address.
 
     Raises:
-        OSError: The system does not reserve so many.
+        OSError: The system does not reserve that many bytes.
     """
 
     def __init__(self, size: int) -> None:
@@ -29,7 +29,7 @@ class Reserved:
         self.start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
 
     def clear(self, used: int) -> None:
-        """Give the memory of the first bytes back; they are zero again."""
+        """Give the memory of the first `used` bytes back; they are zero again."""
         if used:
             with contextlib.suppress(OSError):  # then its pages are merely not given back
                 self.memory.madvise(mmap.MADV_DONTNEED, 0, used)

@@ -1,8 +1,8 @@
-"""Keep what PyTorch's profiler prints on standard error away from the user.
+"""Standard error in, the same without the lines that PyTorch's profiler prints out.
 
-The vendor prints from C++, so file descriptor 2 itself is caught while the
-profiler is switched on or off, a fraction of a millisecond each time. What
-anybody else writes there meanwhile is passed on unchanged right afterwards.
+The profiler prints from C++, so file descriptor 2 itself is caught while the profiler
+is switched on or off, a fraction of a millisecond each time. All other lines that are
+written there meanwhile are passed on unchanged right afterwards.
 """
 
 from __future__ import annotations

@@ -1,22 +1,24 @@
-r"""Take a library's lines out of standard output and let everything else through.
+r"""Standard output in; the lines of a library out, and everything else where it was meant to go.
 
 Some libraries (oneDNN, MKL) tell what they do on the process's standard output and
 nowhere else. While a tap is open, descriptor 1 is a file in memory, which costs no more
 than printing into any file. Afterwards the lines that a tap asked for are handed over;
-all the rest goes on to where it was meant to go, unchanged and in order.
+all the rest goes on, unchanged and in order.
 
     tap = open_tap(re.compile(rb"MKL_VERBOSE [^\n]*\n"))
     ...
     taken = tap.close()  # taken.lines, taken.problems
 
 Several taps may be open at once; each gets its own lines, and the descriptor is put back
-when the last one is closed. A process that dies meanwhile loses nothing: see
-`stdout_guardian`. What is printed appears when a tap is opened or closed, or the process
-forks, not before.
+when the last one is closed. What is printed appears when a tap is opened or closed, or the
+process forks, not before: a process that is killed while a tap is open takes with it what it
+printed since. A program that was started meanwhile and outlives the tap is still heard: see
+`stdout_follower`.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import fcntl
@@ -25,13 +27,16 @@ import re
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from xsp_levels.native.stdout_guardian import Guardian, pass_on, remains, summon
+from xsp_levels.native.stdout_follower import follow, nobody_writes, pass_on
 
 _STDOUT = 1
 _LINE_BUFFERED = 1  # _IOLBF
+_PATIENCE_MS = 20  # with a thread that is in the midst of printing
 _libc = ctypes.CDLL(None)
 
 
@@ -73,6 +78,21 @@ class Tap:
         return Taken(lines, problems)
 
 
+def remains(claimed: Iterable[tuple[int, int]], length: int) -> Iterator[tuple[int, int]]:
+    """Yield what lies between ranges that were claimed.
+
+    >>> list(remains([(5, 7), (2, 5)], 9))
+    [(0, 2), (7, 9)]
+    """
+    at = 0
+    for start, stop in sorted(claimed):
+        if start > at:
+            yield at, start
+        at = max(at, stop)
+    if length > at:
+        yield at, length
+
+
 def open_tap(pattern: re.Pattern[bytes], *, share: bool = False) -> Tap:
     """Return a tap for the lines that match; see `Tap`.
 
@@ -89,8 +109,8 @@ class _Capture:
     """The file that stands in for descriptor 1.
 
     Its `reader` is a description of its own, whose position is how much has been passed
-    on; the guardian, which has it too, goes on from there if this process dies. Its
-    `sink` is locked (flock): the lock is free once nobody is left who could write.
+    on; a follower goes on from there. Its `sink` is locked (flock): the lock is free once
+    nobody is left who could write.
     """
 
     def __init__(self) -> None:
@@ -104,12 +124,6 @@ class _Capture:
             fcntl.flock(self.sink, fcntl.LOCK_EX)
             os.dup2(self.sink, _STDOUT)
             undo.pop_all()
-
-    def entrust(self, guardian: Guardian | None) -> None:
-        """Let the guardian know what to do if this process dies."""
-        if guardian is not None and self.user is not None:
-            patterns = [tap.pattern.pattern for tap in self.taps if not tap.share]
-            guardian.keep(self.user, self.reader, patterns)
 
     def drain(self) -> None:
         """Hand every tap its lines out of what was written, and pass on the rest."""
@@ -143,35 +157,24 @@ class _Capture:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def outlived(self) -> bool:
-        """Return whether somebody can still write: a program started in the meantime."""
-        try:
-            fcntl.flock(self.reader, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        return False
-
 
 _LOST = "part of what the program printed could not be written to standard output: {}"
 
 _lock = threading.RLock()
 _capture: _Capture | None = None
-_guardian: Guardian | None = None
 _waiting: list[_Capture] = []  # not all was passed on: we were interrupted, or others still write
 
 
 def _open(tap: Tap) -> None:
-    global _capture, _guardian  # noqa: PLW0603  a process has one descriptor 1
+    global _capture  # noqa: PLW0603  a process has one descriptor 1
     _flush()
     if _capture is None:
-        _settle()  # before the guardian is told to see to another
-        _guardian = _guardian or summon()
+        _settle()
         _keep_line_buffering()
         _capture = _Capture()
     else:
         _capture.drain()
     _capture.taps.append(tap)
-    _capture.entrust(_guardian)
 
 
 def _close(tap: Tap) -> tuple[str, ...]:
@@ -188,8 +191,6 @@ def _close(tap: Tap) -> tuple[str, ...]:
     _capture = None
     capture.put_back()
     _settle()
-    if _guardian is not None:
-        _guardian.release()
     return tuple(capture.problems)
 
 
@@ -198,17 +199,20 @@ def _settle() -> None:
     for each in tuple(_waiting):
         each.drain()
         each.taps = []
-        alone = each.user is None or not each.outlived()
+        alone = each.user is None or _soon_alone(each.reader)
         each.drain()
-        if alone or _taken_over(each):
+        if alone or (each.user is not None and follow(each.user, each.reader)):
             _waiting.remove(each)
             each.forget()
 
 
-def _taken_over(capture: _Capture) -> bool:
-    if _guardian is None or capture.user is None:
-        return False
-    return _guardian.take_over(capture.user, capture.reader)
+def _soon_alone(reader: int) -> bool:
+    """Return whether no other program can write; threads of ours may be about to finish."""
+    for _ in range(_PATIENCE_MS):
+        if nobody_writes(reader):
+            return True
+        time.sleep(0.001)
+    return False
 
 
 def _is_open(descriptor: int) -> bool:
@@ -297,7 +301,7 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     """Give a forked process the user's own descriptor."""
-    global _lock, _capture, _guardian  # noqa: PLW0603  the child begins anew
+    global _lock, _capture  # noqa: PLW0603  the child begins anew
     _lock = threading.RLock()
     capture, _capture = _capture, None
     if capture is not None:
@@ -308,11 +312,15 @@ def _after_fork_in_child() -> None:
     for each in _waiting:
         each.forget()
     _waiting.clear()
-    guardian, _guardian = _guardian, None
-    if guardian is not None:
-        guardian.dismiss()
 
 
+def _at_exit() -> None:
+    """Pass on what an interrupt kept from being passed on."""
+    with _lock:
+        _settle()
+
+
+atexit.register(_at_exit)
 os.register_at_fork(
     before=_before_fork,
     after_in_parent=_after_fork_in_parent,

@@ -1,11 +1,12 @@
-"""Machine code for callbacks in which no Python may run.
+"""Machine code for callbacks in which no Python may run: listings in, addresses out.
 
 Some vendor libraries call back while they hold a lock of their own. A callback in
-Python would wait there for the interpreter's lock, while a thread that has that one
-waits for the library's: both wait for ever (pytorch/pytorch#186295 tells of it for
+Python would wait there for the interpreter's lock, while the thread that holds the
+interpreter's lock waits for the library's: a deadlock (pytorch/pytorch#186295, with
 CUPTI). So these callbacks are a few instructions that only write to memory. They are
 kept as listings, so that no compiler is needed; x86-64 with the System V calling
-convention is the only processor so far.
+convention is the only processor so far. A test assembles the instructions of every
+listing, and compares the bytes.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import mmap
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-_LINE = re.compile(r"^ *((?:[0-9a-f]{2} )*(?:<\w+> ?|[0-9a-f]{2})) {2,}\S", re.ASCII)
+_LINE = re.compile(
+    r"^ *((?:[0-9a-f]{2} )*(?:<\w+>|[0-9a-f]{2})) {2,}(?:(\w+): )?(\S+(?: \S+)*)", re.ASCII
+)
 _LABEL = re.compile(r"^(\w+):$", re.ASCII)
 _NEEDED = (
     "its callbacks are written in x86-64 machine code for Linux, and this is {system} on {machine}"
@@ -28,12 +31,29 @@ _kept: list[mmap.mmap] = []  # a library may call once more, however late
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a listing: a label, or an instruction, which may have a label too.
+
+    Attributes:
+        label: Name of this place, empty without one.
+        code: Bytes in hexadecimal, and `<name>` for 8 bytes that are filled in later.
+        instruction: The same for GNU's assembler, in Intel's syntax.
+        callback: Whether the label is the name of a function.
+    """
+
+    label: str
+    code: tuple[str, ...] = ()
+    instruction: str = ""
+    callback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """Assembled code.
 
     Attributes:
         code: Its bytes.
-        labels: Offset of each label.
+        labels: Offset of each function, by its label.
     """
 
     code: bytes
@@ -48,26 +68,39 @@ def unsupported() -> str | None:
     return _NEEDED.format(system=system, machine=machine)
 
 
+def lines(text: str) -> Iterator[Line]:
+    """Yield the lines of a listing.
+
+    A line is the name of a function and a colon, or bytes, two spaces, and the instruction;
+    what follows that after two spaces more is a comment, and so is any other line.
+
+    >>> [line.instruction for line in lines("  48 b8 <state>  mov rax, state  where it is")]
+    ['mov rax, state']
+    """
+    for line in text.splitlines():
+        if label := _LABEL.match(line.strip()):
+            yield Line(label[1], callback=True)
+        elif match := _LINE.match(line):
+            yield Line(match[2] or "", tuple(match[1].split()), match[3])
+
+
 def read(text: str, **addresses: int) -> Listing:
-    r"""Return the code of a listing: bytes, two spaces, the instruction; or a label.
+    r"""Return the code of a listing (see `lines`).
 
     Args:
-        text: The listing; what does not look like either is a comment.
+        text: The listing.
         addresses: What `<name>` among the bytes stands for, in 8 bytes.
 
     >>> read("go:\n  48 b8 <state>  mov rax, state\n  c3  ret", state=1).code.hex()
     '48b80100000000000000c3'
     """
     code, labels = bytearray(), {}
-    for line in text.splitlines():
-        if label := _LABEL.match(line.strip()):
-            labels[label[1]] = len(code)
-        elif match := _LINE.match(line):
-            for word in match[1].split():
-                name = word.strip("<>")
-                code += (
-                    addresses[name].to_bytes(8, "little") if name != word else bytes.fromhex(word)
-                )
+    for line in lines(text):
+        if line.callback:
+            labels[line.label] = len(code)
+        for word in line.code:
+            name = word.strip("<>")
+            code += addresses[name].to_bytes(8, "little") if name != word else bytes.fromhex(word)
     return Listing(bytes(code), labels)
 
 

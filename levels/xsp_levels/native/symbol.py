@@ -1,24 +1,13 @@
-"""Finds exported functions: in the libraries of this process, and in files on disk."""
+"""Exported functions: names in, where the libraries of this process or files on disk have them."""
 
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
-import re
-import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-_MAPPING = re.compile(
-    r"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) \S+ (?!0 )\d+ +(/\S.*?)(?: \(deleted\))?$",
-    re.MULTILINE,
-)
-_LIBRARY = re.compile(r"\.so(\.|$)")
-_ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_STRINGS, _DYNAMIC_SYMBOLS = 3, 11  # SHT_STRTAB, SHT_DYNSYM
+from xsp_levels.native.mapping import Mapping, mappings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,53 +23,6 @@ class Place:
     address: int
     path: str
     offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mapping:
-    """A part of a file that is mapped into this process.
-
-    Attributes:
-        start: First address.
-        end: First address after it.
-        offset: Of the first byte in the file.
-        path: The file.
-        executable: Whether it holds code.
-    """
-
-    start: int
-    end: int
-    offset: int
-    path: str
-    executable: bool
-
-
-def mappings() -> list[Mapping]:
-    """Return the files mapped into this process, by address; none where there is no /proc."""
-    try:
-        content = Path("/proc/self/maps").read_bytes()
-    except OSError:
-        return []
-    return read_mappings(os.fsdecode(content))
-
-
-def read_mappings(text: str) -> list[Mapping]:
-    """Return the files in the text of a `/proc/…/maps`. Pure."""
-    return [
-        Mapping(int(start, 16), int(end, 16), int(offset, 16), path, "x" in rights)
-        for start, end, rights, offset, path in _MAPPING.findall(text)
-    ]
-
-
-def libraries(found: Iterable[Mapping]) -> list[str]:
-    """Return the paths of the shared libraries among mappings, each once, in their order."""
-    return list(
-        dict.fromkeys(
-            each.path
-            for each in found
-            if each.executable and _LIBRARY.search(os.path.basename(each.path))
-        )
-    )
 
 
 def exported(path: str, names: Iterable[str]) -> dict[str, Place]:
@@ -116,26 +58,15 @@ def mentions(path: str, name: str) -> bool:
 
     Linkers store a name that ends another one only once, as that one's end.
     """
+    from elftools.common.exceptions import ELFError  # noqa: PLC0415  takes 40 ms
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415
+
     try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
-            wanted = name.encode() + b"\0"
-            return any(data.find(wanted, start, end) >= 0 for start, end in _names_in(data))
-    except (OSError, ValueError, struct.error):
+        with open(path, "rb") as file:
+            names = ELFFile(file).get_section_by_name(".dynstr")
+            return names is not None and name.encode() + b"\0" in names.data()
+    except (OSError, ELFError, ValueError):  # damaged, or no such file
         return False
-
-
-def _names_in(data: mmap.mmap) -> Iterator[tuple[int, int]]:
-    """Yield where in a 64-bit little-endian ELF file the names of dynamic symbols lie."""
-    header = _ELF_HEADER.unpack_from(data, 0)
-    table, size, count = header[6], header[11], header[12]
-    if header[0][:6] != b"\x7fELF\x02\x01" or size != _SECTION.size:
-        return
-    sections = [_SECTION.unpack_from(data, table + i * size) for i in range(count)]
-    for section in sections:
-        if section[1] == _DYNAMIC_SYMBOLS and section[6] < count:
-            strings = sections[section[6]]
-            if strings[1] == _STRINGS:
-                yield strings[4], strings[4] + strings[5]
 
 
 def _address(library: ctypes.CDLL, name: str) -> int | None:

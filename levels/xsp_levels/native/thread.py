@@ -1,8 +1,8 @@
-"""Names of threads: whichever library saw one, its rows on all levels bear the same name.
+"""Numbers of threads: a vendor's in, the number that the rows of all levels bear out.
 
-Vendors tell threads by the kernel's number, Python by its own. A row bears Python's
-wherever that is known; else the kernel's, negative. PyTorch's backward pass on a GPU runs
-on such a thread: not one of `threading`'s, and no frame of Python's is on it.
+Vendors know threads by the kernel's number (`gettid`), Python by `threading.get_ident()`.
+A row bears Python's number wherever that is known, else the kernel's, negated: PyTorch's
+backward pass on a GPU, for example, runs on a thread that Python knows nothing of.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 
-_met: dict[int, int] = {}  # threads that may have ended by now, or are none of `threading`'s
+_met: dict[int, int] = {}  # threads that may have ended since, or that Python does not know
 
 
 def meet() -> None:
-    """Note that the calling thread is called by Python's name in some rows."""
+    """Remember both numbers of the calling thread, some rows of which bear Python's."""
     _met[threading.get_native_id()] = threading.get_ident()
 
 
@@ -31,7 +31,7 @@ def names() -> dict[int, int]:
 
 
 def named(numbers: Integers, known: Mapping[int, int]) -> Integers:
-    """Return what rows call threads.
+    """Return the numbers that rows bear for threads.
 
     Args:
         numbers: The kernel's numbers.

@@ -1,8 +1,11 @@
-"""Calls of exported functions with both their ends, by uprobes.
+"""Calls of exported functions: places of functions in, calls with both their ends out, by uprobes.
 
-The kernel puts a trap where a function begins and, while it runs, where it returns
-to. Each end costs the time of a trap, part of which lies between the two moments: what
-a function that does nothing seems to take (`tare_ns`) is taken off again.
+The kernel puts a trap where a function begins and, while the function runs, where it
+returns to. Part of what the two traps take lies between the two moments. What that part
+is depends on the function's first instruction: the kernel emulates some (a push), and
+steps the processor through all others, which takes several times as long in a virtual
+machine. So a function is weighed (`Tare`) by calls of one that begins alike, with nothing
+to do, and that is taken off again.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from __future__ import annotations
 import ctypes
 import os
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -23,7 +27,7 @@ _AT_ONCE = 32  # probes that are put in or taken out side by side: each waits fo
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TimedCall:
     """One call.
 
     Attributes:
@@ -70,7 +74,7 @@ class Probes:
         for *_, event in self._events:
             event.enable()
 
-    def close(self) -> tuple[list[Seen], int]:
+    def close(self) -> tuple[list[TimedCall], int]:
         """Take the probes out, and return the calls and how many hits were lost."""
         events, self._events = self._events, []
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -83,52 +87,119 @@ class Probes:
         return pair(moments), sum(lost for _, lost in results)
 
 
-def pair(moments: Iterable[tuple[Hit, str, bool]]) -> list[Seen]:
+@dataclass(frozen=True, slots=True)
+class Tare:
+    """What a call that does nothing seems to take.
+
+    Attributes:
+        median_ns: The median over several such calls.
+        spread_ns: A call that takes less than this longer cannot be told from one that
+            does nothing: three times the median absolute deviation.
+    """
+
+    median_ns: int = 0
+    spread_ns: int = 0
+
+
+def pair(moments: Iterable[tuple[Hit, str, bool]]) -> list[TimedCall]:
     """Return the calls that beginnings and returns make, by their end. Pure.
 
-    A beginning without a return, or a return without its beginning, is no call.
+    A beginning without a return, or a return without its beginning, is no call. Where a
+    return and a beginning bear the same time, the return belongs to the call that was
+    open before, if there is one.
 
     Args:
         moments: Each with the name of the function and whether it returned there.
     """
     opened: dict[int, list[tuple[str, Hit]]] = {}
-    calls: list[Seen] = []
-    for hit, name, returning in sorted(moments, key=lambda moment: moment[0].time_ns):
+    early: dict[tuple[int, str], int] = {}  # time of the last return that closed no call
+    calls: list[TimedCall] = []
+    for hit, name, returning in sorted(moments, key=lambda each: (each[0].time_ns, not each[2])):
         stack = opened.setdefault(hit.thread, [])
         if not returning:
-            stack.append((name, hit))
+            if early.pop((hit.thread, name), None) == hit.time_ns:
+                calls.append(TimedCall(name, hit.time_ns, hit.time_ns, hit.thread, hit.arguments))
+            else:
+                stack.append((name, hit))
             continue
         at = next((i for i in reversed(range(len(stack))) if stack[i][0] == name), None)
         if at is None:
+            early[hit.thread, name] = hit.time_ns
             continue
         begin = stack[at][1]
         del stack[at:]  # what was left by an exception or a jump never returns
-        calls.append(Seen(name, begin.time_ns, hit.time_ns, hit.thread, begin.arguments))
+        calls.append(TimedCall(name, begin.time_ns, hit.time_ns, hit.thread, begin.arguments))
     return calls
 
 
-def tare_ns(place: Place, function: Callable[[], object], thread: int) -> int:
-    """Return what a function that does nothing seems to take.
+def weigh(places: Mapping[str, Place], idle: Callable[[str], object]) -> dict[str, Tare]:
+    """Return what each function seems to take when it does nothing; nobody else may call them.
 
     Args:
-        place: Where it begins.
-        function: Calls it.
-        thread: The kernel's number of the calling thread.
+        places: Functions by name.
+        idle: Calls the function of that name, on this thread, so that it does nothing.
 
     Raises:
         OSError: The kernel does not let us.
     """
-    probes = Probes({"tare": place}, [thread])
-    for _ in range(_TARES):
-        function()
-    calls, _ = probes.close()
-    return round(statistics.median(call.end_ns - call.start_ns for call in calls)) if calls else 0
+    probes = Probes(places, [threading.get_native_id()])
+    try:
+        for name in places:
+            for _ in range(_TARES):
+                idle(name)
+    finally:
+        calls, _ = probes.close()
+    taken: dict[str, list[int]] = {name: [] for name in places}
+    for call in calls:
+        taken[call.function].append(call.end_ns - call.start_ns)
+    return {name: tare_of(each) for name, each in taken.items()}
 
 
-def weighed(call: Seen, tare: int) -> tuple[int, int]:
-    """Return start and end of a call without the traps; it never ends before it starts."""
-    excess = min(tare, call.end_ns - call.start_ns)
-    return call.start_ns + excess // 2, call.end_ns - (excess - excess // 2)
+def tare_of(taken_ns: Sequence[int]) -> Tare:
+    """Return what calls that do nothing took. Pure.
+
+    >>> tare_of([100, 110, 120, 900])
+    Tare(median_ns=115, spread_ns=30)
+    """
+    if not taken_ns:
+        return Tare()
+    median = statistics.median(taken_ns)
+    spread = statistics.median(abs(each - median) for each in taken_ns)
+    return Tare(round(median), round(3 * spread))
+
+
+def weighed(
+    calls: Sequence[TimedCall], tares: Mapping[str, Tare], alike: Callable[[TimedCall], Hashable]
+) -> list[tuple[int, int | None]]:
+    """Return start and end of each call without the traps. Pure.
+
+    The end is None where calls alike, taken together, cannot be told from calls that do
+    nothing: how long they take is then not known, which is not zero.
+
+    Args:
+        calls: In any order.
+        tares: By function; one that is missing is taken to be nothing.
+        alike: Returns what is equal for calls that do the same: function and sizes.
+    """
+    kinds = [alike(call) for call in calls]
+    excess: dict[Hashable, list[int]] = {kind: [] for kind in kinds}
+    for call, kind in zip(calls, kinds, strict=True):
+        tare = tares.get(call.function, Tare())
+        excess[kind].append(call.end_ns - call.start_ns - tare.median_ns - tare.spread_ns)
+    known = {kind: statistics.median(each) > 0 for kind, each in excess.items()}
+    return [
+        _without_traps(call, tares.get(call.function, Tare()), known[kind])
+        for call, kind in zip(calls, kinds, strict=True)
+    ]
+
+
+def _without_traps(call: TimedCall, tare: Tare, known: bool) -> tuple[int, int | None]:
+    lasted = call.end_ns - call.start_ns
+    traps = min(tare.median_ns, lasted)
+    start = call.start_ns + traps // 2
+    if not known or lasted <= tare.median_ns:
+        return start, None
+    return start, call.end_ns - (traps - traps // 2)
 
 
 def _open(place: Place, threads: Sequence[int], returning: bool) -> list[Event]:

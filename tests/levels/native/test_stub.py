@@ -1,9 +1,17 @@
 from __future__ import annotations
 
 import ctypes
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
+from xsp_levels.kernel.cupti import buffer as cupti_buffer
+from xsp_levels.kernel.cupti import node as cupti_node
+from xsp_levels.library.cuda import log as cuda_log
 from xsp_levels.native import stub
 
 RETURN_ARGUMENT = """
@@ -32,6 +40,46 @@ def test_listing_has_bytes_addresses_and_labels_and_nothing_of_the_text() -> Non
 def test_address_that_is_not_given_is_an_error() -> None:
     with pytest.raises(KeyError):
         stub.read(RETURN_ARGUMENT)
+
+
+# Every listing that there is, with the names of what is filled in.
+LISTINGS = {
+    "cuda_log": (cuda_log._LISTING, ("state",)),
+    "cupti_buffer": (cupti_buffer._LISTING, ("state",)),
+    "cupti_node": (cupti_node._LISTING, ("state",)),
+    "this test": (RETURN_ARGUMENT, ("value",)),
+}
+FILLED_IN = 0x1122334455667788  # no assembler can make it shorter than 8 bytes
+
+
+def assembled(text: str, names: tuple[str, ...], folder: Path) -> bytes:
+    """Return the bytes that GNU's assembler makes of a listing's instructions."""
+    source = [".intel_syntax noprefix"]
+    for line in stub.lines(text):
+        source += [f"{line.label}:"] * bool(line.label)
+        source.append(re.sub(rf"\b({'|'.join(names)})\b", str(FILLED_IN), line.instruction))
+    made, code = folder / "made.o", folder / "code"
+    command = ["as", "--64", "-o", str(made), "-"]
+    subprocess.run(command, input="\n".join(source) + "\n", text=True, check=True)
+    subprocess.run(["objcopy", "-O", "binary", "-j", ".text", str(made), str(code)], check=True)
+    return code.read_bytes()
+
+
+@pytest.mark.parametrize("which", LISTINGS)
+def test_bytes_of_a_listing_are_those_of_its_instructions(which: str, tmp_path: Path) -> None:
+    if not shutil.which("as") or not shutil.which("objcopy"):
+        pytest.skip("needs GNU's assembler: apt install binutils")
+    if platform.machine() != "x86_64":
+        pytest.skip(f"the assembler here is one for {platform.machine()}")
+    text, names = LISTINGS[which]
+    listing = stub.read(text, **dict.fromkeys(names, FILLED_IN))
+    assert listing.code.hex(" ") == assembled(text, names, tmp_path).hex(" ")
+
+
+def test_every_listing_is_assembled() -> None:
+    folder = Path(stub.__file__).parent
+    users = {path.stem for path in folder.rglob("*.py") if "stub.read(" in path.read_text()}
+    assert users == LISTINGS.keys() - {"this test"}
 
 
 @pytest.mark.usefixtures("supported")

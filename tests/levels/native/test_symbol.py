@@ -10,14 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_levels.native.symbol import (
-    exported,
-    libraries,
-    mappings,
-    mentions,
-    place_of,
-    read_mappings,
-)
+from xsp_levels.native.mapping import libraries, mappings, read_mappings
+from xsp_levels.native.symbol import exported, mentions, place_of
 
 MAPS = """\
 7f00-8f00 r--p 00001000 fe:00 42                         /usr/lib/lib one.so.6

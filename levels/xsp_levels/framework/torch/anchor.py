@@ -1,4 +1,4 @@
-"""Anchors: what ties the clock and the thread numbers of PyTorch's profiler to ours.
+"""Anchors: marks in PyTorch's profile in, how its clock and thread numbers become ours out.
 
 An anchor is an empty annotation that the profiler records while our clock is
 read before, inside and after it. Its name says on which Python thread it was
@@ -23,7 +23,7 @@ REPEATS = 8  # the first is slow, and any may be interrupted: the tightest count
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class AnchorReading:
     """Our clock around one anchor, in nanoseconds.
 
     Attributes:
@@ -40,7 +40,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AnchorEvents:
     """The same anchors as the profiler saw them, in the order of their times.
 
     Attributes:
@@ -87,7 +87,7 @@ class Alignment:
         return converted
 
 
-def make_anchors(now: Callable[[], int], *, repeats: int = REPEATS) -> list[Reading]:
+def make_anchors(now: Callable[[], int], *, repeats: int = REPEATS) -> list[AnchorReading]:
     """Make anchors on the calling thread while a profiler records."""
     from torch._C._profiler import _RecordFunctionFast  # noqa: PLC0415
 
@@ -98,11 +98,11 @@ def make_anchors(now: Callable[[], int], *, repeats: int = REPEATS) -> list[Read
         before = now()
         with anchor:
             inside = now()
-        readings.append(Reading(thread, before, inside, now()))
+        readings.append(AnchorReading(thread, before, inside, now()))
     return readings
 
 
-def find_anchors(names: Sequence[str], events: Sequence[Any]) -> Seen:
+def find_anchors(names: Sequence[str], events: Sequence[Any]) -> AnchorEvents:
     """Pick the anchors out of the profiler's events.
 
     Args:
@@ -115,10 +115,10 @@ def find_anchors(names: Sequence[str], events: Sequence[Any]) -> Seen:
         if name.startswith(PREFIX)
     )
     start, duration, number, thread = np.array(found, np.int64).reshape(-1, 4).T
-    return Seen(thread=thread, number=number, start=start, end=start + duration)
+    return AnchorEvents(thread=thread, number=number, start=start, end=start + duration)
 
 
-def align(readings: Sequence[Reading], seen: Seen) -> Alignment | None:
+def align(readings: Sequence[AnchorReading], seen: AnchorEvents) -> Alignment | None:
     """Return how to convert the profiler's time, or None if it saw no anchor.
 
     Each anchor must begin between `before` and `inside` and end between `inside`
@@ -138,7 +138,9 @@ def align(readings: Sequence[Reading], seen: Seen) -> Alignment | None:
     return Alignment(times, (first, last), max(first_error, last_error))
 
 
-def _bounds(readings: Sequence[Reading], seen: Seen) -> tuple[Integers, Integers, Integers]:
+def _bounds(
+    readings: Sequence[AnchorReading], seen: AnchorEvents
+) -> tuple[Integers, Integers, Integers]:
     """Return the smallest and the largest offset of each anchor, and its start."""
     table = np.array([(r.thread, r.before, r.inside, r.after) for r in readings], np.int64)
     table = table.reshape(-1, 4)

@@ -1,4 +1,4 @@
-"""Calls of PyTorch models: under which modes they were made, and whether they can be repeated."""
+"""Calls of PyTorch models: a call in; its modes, and whether it can be repeated, out."""
 
 from __future__ import annotations
 
@@ -61,9 +61,29 @@ class Modes:
 
 @dataclass(frozen=True, slots=True)
 class TorchCall(ModelCall):
-    """A call of a module, with the modes that it was made under."""
+    """A call of a module, with the modes that it was made under; None: the thread's own modes."""
 
     modes: Modes | None = None
+
+    def hazard(self) -> str | None:
+        """Return why the call must not be repeated unasked, or None if it is safe."""
+        module: Any = self.function
+        if any(part.training for part in module.modules()):
+            return (
+                f"{subject(module)} is in training mode, where a call may change its state "
+                "(`model.eval()` ends that)"
+            )
+        modes = self.modes or Modes.current()
+        if modes.grad and not modes.inference and _needs_gradients(module, self):
+            return (
+                f"{subject(module)} was called with gradients on (`with torch.no_grad():` turns "
+                "them off)"
+            )
+        return None
+
+    def conditions(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context with these modes; calls inside need not set them one by one."""
+        return contextlib.nullcontext() if self.modes is None else self.modes.entered()
 
 
 def module_call(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TorchCall:
@@ -81,25 +101,6 @@ def is_module(function: Any) -> bool:
 def subject(module: Any) -> str:
     """Return what a model is called for people: the class of what was compiled."""
     return class_name(getattr(module, "_orig_mod", module))
-
-
-def hazard(call: ModelCall) -> str | None:
-    """Return why a call must not be repeated unasked, or None if it is safe."""
-    module: Any = call.function
-    if not is_module(module):
-        return "what it does besides returning a result is not known"
-    if any(part.training for part in module.modules()):
-        return (
-            f"{subject(module)} is in training mode, where a call may change its state "
-            "(`model.eval()` ends that)"
-        )
-    modes = getattr(call, "modes", None) or Modes.current()
-    if modes.grad and not modes.inference and _needs_gradients(module, call):
-        return (
-            f"{subject(module)} was called with gradients on (`with torch.no_grad():` turns "
-            "them off)"
-        )
-    return None
 
 
 def versions(call: ModelCall) -> tuple[int, ...]:

@@ -1,4 +1,7 @@
-"""Where PyTorch is entered, and what stands there while something is observed.
+"""Entry points of PyTorch: a recorder's or a watcher's function in, put in place and taken out.
+
+The entry points are the functions by which a program enters PyTorch: a module's call, the
+backward pass, an optimizer's step.
 
 `torch.nn.Module.__call__` keeps its identity and gets other code: changing the
 class would empty the method caches of every module class, and Dynamo, which
@@ -22,13 +25,13 @@ from xsp.errors import ProviderError
 _abandon: list[Callable[[], None]] = []
 
 
-class CallSeam:
+class CallEntryPoint:
     """The code of `torch.nn.Module.__call__`.
 
-    Two may want it: a watcher, who is handed outermost calls only, and a
-    recorder, who sees what lies inside. While a watched call is under way
-    (`inside`), and whenever nobody watches, the recorder's code stands there,
-    unless it is paused. Any thread may call the methods; a recorded call does not.
+    Code of a watcher, which is handed outermost calls only, and code of a recorder, which
+    sees the calls inside as well, can take its place. While a watched call is under way
+    (`inside`), and while there is no watcher, the recorder's code is in place, unless it is
+    paused. Any thread may call the methods; a recorded call does not.
 
     Attributes:
         call: Twin of the original function; it runs a call unobserved.
@@ -77,14 +80,14 @@ class CallSeam:
             self._apply()
 
     def inside(self, code: CodeType, inside: bool) -> None:
-        """Say whether a call watched by `code` is under way; in vain once it was taken out."""
+        """Say whether a call watched by `code` is under way; without effect once it is out."""
         with self._lock:
             if code is self._watching:
                 self._inside = inside
                 self._apply()
 
     def pause(self, code: CodeType, paused: bool) -> None:
-        """Say whether `code` lets calls run unrecorded; in vain once it was taken out."""
+        """Say whether `code` lets calls run unrecorded; without effect once it is out."""
         with self._lock:
             if code is self._recording:
                 self._paused = paused
@@ -125,8 +128,8 @@ class CallSeam:
             self._function.__code__ = code
 
 
-class BackwardSeam:
-    """The function `torch.autograd.backward`, wrapped while somebody wants to know."""
+class BackwardEntryPoint:
+    """The function `torch.autograd.backward`, wrapped while there is a recorder or a watcher."""
 
     def __init__(self, autograd: Any) -> None:
         self._autograd = autograd
@@ -135,12 +138,12 @@ class BackwardSeam:
         self._after: Callable[[], None] | None = None
 
     def record(self, around: Callable[..., Any] | None) -> None:
-        """Have `around(backward, args, kwargs)` make the call, or nobody."""
+        """Have `around(backward, args, kwargs)` make the call; None: the call is made as ever."""
         self._around = around
         self._apply()
 
     def watch(self, after: Callable[[], None] | None) -> None:
-        """Have `after()` called when a backward pass has returned, or nobody."""
+        """Have `after()` called when a backward pass has returned; None: nothing."""
         self._after = after
         self._apply()
 
@@ -172,8 +175,8 @@ class BackwardSeam:
         return backward
 
 
-class OptimizerSeam:
-    """The hooks before and after the step of any optimizer, there while somebody wants to know."""
+class OptimizerEntryPoint:
+    """Hooks around the step of any optimizer, there while there is a recorder or a watcher."""
 
     def __init__(self, optimizer: Any, is_compiling: Callable[[], bool]) -> None:
         self._optimizer = optimizer
@@ -191,7 +194,7 @@ class OptimizerSeam:
         self._apply()
 
     def watch(self, after: Callable[[], None] | None) -> None:
-        """Have `after()` called when a step has been made and recorded, or nobody."""
+        """Have `after()` called when a step has been made and recorded; None: nothing."""
         self._after = after
         self._apply()
 
@@ -228,8 +231,8 @@ class OptimizerSeam:
 
 
 @functools.cache
-def call_seam() -> CallSeam:
-    """Return the seam of `torch.nn.Module.__call__`; imports torch.
+def call_entry_point() -> CallEntryPoint:
+    """Return the entry point `torch.nn.Module.__call__`; imports torch.
 
     Raises:
         ProviderError: Another tool has replaced the function by one with a closure.
@@ -242,24 +245,24 @@ def call_seam() -> CallSeam:
             "torch: another tool has replaced torch.nn.Module's call function, so layers cannot "
             f"be recorded (it is {function!r}); stop that tool first"
         )
-    return CallSeam(function)
+    return CallEntryPoint(function)
 
 
 @functools.cache
-def backward_seam() -> BackwardSeam:
-    """Return the seam of `torch.autograd.backward`; imports torch."""
+def backward_entry_point() -> BackwardEntryPoint:
+    """Return the entry point `torch.autograd.backward`; imports torch."""
     import torch  # noqa: PLC0415
 
-    return BackwardSeam(torch.autograd)
+    return BackwardEntryPoint(torch.autograd)
 
 
 @functools.cache
-def optimizer_seam() -> OptimizerSeam:
-    """Return the seam of all optimizers' steps; imports torch."""
+def optimizer_entry_point() -> OptimizerEntryPoint:
+    """Return the entry points of all optimizers' steps; imports torch."""
     import torch  # noqa: PLC0415
     from torch.optim import optimizer  # noqa: PLC0415
 
-    return OptimizerSeam(optimizer, torch.compiler.is_compiling)
+    return OptimizerEntryPoint(optimizer, torch.compiler.is_compiling)
 
 
 @functools.cache
@@ -297,8 +300,8 @@ def _register_fork() -> None:
 
 
 def _restore_child() -> None:
-    if call_seam.cache_info().currsize:
-        call_seam().free_child()
+    if call_entry_point.cache_info().currsize:
+        call_entry_point().free_child()
     while _abandon:
         _abandon.pop()()
 

@@ -1,4 +1,4 @@
-"""Events of PyTorch's profiler as plain columns, so that records can be kept in a file."""
+"""Events of PyTorch's profiler in, columns of numbers and texts out, which a file can keep."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _NUMBERS = (
     *("start_ns", "duration_ns", "start_thread_id", "sequence_nr", "fwd_thread_id", "nbytes"),
     "device_resource_id",
 )
-_Inputs = tuple[tuple[tuple[Any, ...], ...], tuple[str, ...]]
+_Inputs = tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]
 
 
-class Event:
-    """One event, asked like one of Kineto's."""
+class PlainEvent:
+    """One event, with the methods of Kineto's events."""
 
     __slots__ = ("_activity", "_inputs", "_name", "_numbers")
 
@@ -64,7 +64,7 @@ class Event:
         """Return the kernel's number of its thread."""
         return self._numbers[6]
 
-    def shapes(self) -> tuple[tuple[Any, ...], ...]:
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of its inputs, empty where they were not recorded."""
         return self._inputs[0]
 
@@ -74,7 +74,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
+class PlainEvents:
     """Kineto's results as columns: n events.
 
     Attributes:
@@ -92,30 +92,30 @@ class Events:
     indices: Integers
     numbers: Integers
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[PlainEvent]:
         """Return the events, as Kineto's results do."""
         rows = zip(self.indices.tolist(), self.numbers.tolist(), strict=True)
         return [
-            Event(self.names[name], self.activities[activity], numbers, self.inputs[given])
+            PlainEvent(self.names[name], self.activities[activity], numbers, self.inputs[given])
             for (name, activity, given), numbers in rows
         ]
 
 
-def plain_events(results: Any, *, detail: bool) -> Events:
+def plain_events(results: Any, *, detail: bool) -> PlainEvents:
     """Return Kineto's results as columns.
 
     Args:
-        results: Them, or events that are columns already.
+        results: Kineto's results, or columns already.
         detail: Whether shapes were recorded.
     """
-    if isinstance(results, Events):
+    if isinstance(results, PlainEvents):
         return results
     events = results.events()
     names, name = _distinct(event.name() for event in events)
     activities, activity = _distinct(event.activity_type() for event in events)
     inputs, given = _distinct(_inputs(event) if detail else ((), ()) for event in events)
     numbers = [[getattr(event, which)() for which in _NUMBERS] for event in events]
-    return Events(
+    return PlainEvents(
         names=names,
         activities=activities,
         inputs=inputs,

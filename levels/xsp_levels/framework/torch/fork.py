@@ -1,4 +1,4 @@
-"""Forked children of a process in which PyTorch's profiler has been used.
+"""Forked children of a process that used PyTorch's profiler: made to end without hanging.
 
 Kineto keeps a thread that no child has. Its destructor waits for that thread for
 ever when such a child ends by `exit` (PyTorch 2.15; with or without xsp). Programs

@@ -1,4 +1,4 @@
-"""Recordings of Kineto, PyTorch's profiler: begun, ended, and kept out of everybody's way."""
+"""Recordings of Kineto, PyTorch's profiler: settings in, its events out."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _TAKEN = (
 )
 _MISSING = "this PyTorch was built without Kineto, its profiler"
 
-_running: list[Recording] = []  # one at most
+_running: list[KinetoRecording] = []  # one at most
 _stranded: set[int] = set()  # threads on which one could not be ended
 
 
-class Recording:
+class KinetoRecording:
     """One session of Kineto, of all threads where that can be, from its making to `end`.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Layer recording: three entries of a list per module call, made into arrays at the end."""
+"""Recording of module calls: in each call module, start and end are noted; records come out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from xsp.clock import Clock
 from xsp_levels.framework.torch.entry_point import (
-    CallSeam,
+    CallEntryPoint,
     abandon_in_child,
-    call_seam,
+    call_entry_point,
     hide_from_compiler,
     keep_in_child,
 )
@@ -50,7 +50,7 @@ class Buffers(threading.local):
 
 
 def _record(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stand in for `Module.__call__`; the strings are exchanged by `CallSeam.code`.
+    """Stand in for `Module.__call__`; the strings are exchanged by `CallEntryPoint.code`.
 
     Between the clock reads stands one call of a Python function with the same
     arguments: the way from a caller to `Module.__call__` costs the same.
@@ -72,7 +72,7 @@ def _record(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _record_detail(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Do the same and keep the shapes of what goes in and out."""
+    """Stand in for `Module.__call__`, and keep the shapes of inputs and outputs as well."""
     buffers: Any = "xsp:buffers"
     now: Any = "xsp:now"
     call: Any = "xsp:call"
@@ -122,20 +122,20 @@ class LayerRecorder:
             detail: Whether shapes are kept, which costs time.
             outermost: Whether calls inside a call run unobserved.
         """
-        self._seam = call_seam()
-        hide_from_compiler(__name__, CallSeam.__module__, shapes.__module__)
+        self._entry = call_entry_point()
+        hide_from_compiler(__name__, CallEntryPoint.__module__, shapes.__module__)
         self._now = clock.now
         self._starter = threading.get_ident()
         self._buffers = Buffers(self._threads, self._greet)
         self._code = self._choose(detail, outermost)
         abandon_in_child(self.abandon)
-        self._seam.record(self._code)
+        self._entry.record(self._code)
 
     def disarm(self) -> None:
         """Record no more; calls still under way are counted as dropped."""
         code, self._code = self._code, None
         if code is not None:
-            self._seam.record(None)
+            self._entry.record(None)
             keep_in_child(self.abandon)
             self._dropped += _under_way(code)
 
@@ -152,18 +152,18 @@ class LayerRecorder:
     def abandon(self) -> None:
         """Leave without records: in a forked child."""
         self._code = None
-        self._seam.restore()
+        self._entry.restore()
 
     def _choose(self, detail: bool, outermost: bool) -> CodeType:
         if outermost:
-            return self._seam.code(divert, {"xsp:handler": self._record_outermost})
+            return self._entry.code(divert, {"xsp:handler": self._record_outermost})
         constants = {
             "xsp:buffers": self._buffers,
             "xsp:now": self._now,
-            "xsp:call": self._seam.call,
+            "xsp:call": self._entry.call,
             "xsp:shapes": self._shapes,
         }
-        return self._seam.code(_record_detail if detail else _record, constants)
+        return self._entry.code(_record_detail if detail else _record, constants)
 
     def _shapes(self, value: Any) -> Shapes | None:
         """Return the shapes of what goes in or out, None where they cannot be had."""
@@ -179,12 +179,12 @@ class LayerRecorder:
 
     def _record_outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record one call with the code inside it left as PyTorch made it."""
-        seam, now, call = self._seam, self._now, self._seam.call
+        entry, now, call = self._entry, self._now, self._entry.call
         buffers, code = self._buffers, self._code
         if (
             buffers is None
             or code is None
-            or seam.is_nested(sys._getframe(2), watched=False)
+            or entry.is_nested(sys._getframe(2), watched=False)
             or not self._outermost.acquire(False)
         ):
             return call(module, *args, **kwargs)
@@ -192,7 +192,7 @@ class LayerRecorder:
         parts = module.__dict__.get("_modules", True)
         try:
             if parts:
-                seam.pause(code, True)
+                entry.pause(code, True)
             start = now()
             try:
                 result = call(module, *args, **kwargs)
@@ -205,7 +205,7 @@ class LayerRecorder:
             return result
         finally:
             if parts:
-                seam.pause(code, False)
+                entry.pause(code, False)
             self._outermost.release()
 
 

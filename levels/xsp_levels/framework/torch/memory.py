@@ -1,4 +1,4 @@
-"""Memory of spans: allocations bound to them by thread and time."""
+"""Memory of spans: allocations and intervals in, bytes allocated within each interval out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which module was called: paths, classes and sizes, read when recording has stopped.
+"""Module calls as they were recorded in; records with the modules' paths, classes and sizes out.
 
 What is kept holds numbers and strings only, so that rows can be made from it
 later, and the model is not kept alive.
@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from xsp_levels.framework.torch.shape import Shapes
 
 Ints = npt.NDArray[np.int64]
 
@@ -58,7 +60,7 @@ class ThreadCalls:
     start_ns: Ints
     end_ns: Ints
     errors: dict[int, str]
-    notes: tuple[tuple[Any, Any], ...]
+    notes: tuple[tuple[Shapes | None, Shapes | None], ...]
 
 
 @dataclass(frozen=True, slots=True)

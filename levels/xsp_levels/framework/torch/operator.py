@@ -1,4 +1,4 @@
-"""Operators of PyTorch: recorded by its own CPU profiler, made rows afterwards."""
+"""Operators of PyTorch: recorded by PyTorch's own CPU profiler; its events in, rows out."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from xsp.provider import SpanRows, no_rows, span_rows
 from xsp_levels.framework.torch.anchor import (
     PREFIX,
     Alignment,
+    AnchorEvents,
+    AnchorReading,
     Integers,
-    Reading,
-    Seen,
     align,
     find_anchors,
     make_anchors,
 )
-from xsp_levels.framework.torch.event import plain_events
-from xsp_levels.framework.torch.kineto import Recording
+from xsp_levels.framework.torch.event import PlainEvents, plain_events
+from xsp_levels.framework.torch.kineto import KinetoRecording
 from xsp_levels.framework.torch.memory import (
     Allocations,
     memory_columns,
@@ -82,8 +82,8 @@ class OperatorRecords:
     """What the profiler kept, uninterpreted.
 
     Attributes:
-        handle: Kineto's results, or the same as columns (`torch_event.Events`); None if
-            there are none.
+        handle: The profiler's events: Kineto's results, until `plain_records` makes columns
+            of them; None if there are none.
         readings: Our clock around the anchors among them.
         detail: Whether shapes and memory were recorded.
         dropped: How many records were lost.
@@ -91,8 +91,8 @@ class OperatorRecords:
         threads: Identifiers of Python's threads, by the kernel's numbers.
     """
 
-    handle: Any
-    readings: tuple[Reading, ...] = ()
+    handle: PlainEvents | None
+    readings: tuple[AnchorReading, ...] = ()
     detail: bool = False
     dropped: int = 0
     problems: tuple[str, ...] = ()
@@ -108,9 +108,9 @@ class OperatorRecorder:
     """
 
     def __init__(self) -> None:
-        self._recording: Recording | None = None
+        self._recording: KinetoRecording | None = None
         self._now: Callable[[], int] = SystemClock.now
-        self._readings: list[Reading] = []
+        self._readings: list[AnchorReading] = []
         self._problems: dict[str, None] = {}  # an ordered set
         self._detail = False
         self._early: OperatorRecords | None = None
@@ -120,7 +120,7 @@ class OperatorRecorder:
         self._readings, self._problems, self._early = [], {}, None
         self._now, self._detail = clock.now, detail
         try:
-            self._recording = Recording(detail, self._give_way, self._give_up)
+            self._recording = KinetoRecording(detail, self._give_way, self._give_up)
         except RuntimeError as error:
             self._problems[f"operators were not recorded: {error}"] = None
             return
@@ -228,14 +228,14 @@ def allocations(records: OperatorRecords) -> Allocations:
     return _allocations(events, alignment=_placed(records, seen), threads=threads)
 
 
-def _placed(records: OperatorRecords, seen: Seen) -> Alignment:
+def _placed(records: OperatorRecords, seen: AnchorEvents) -> Alignment:
     alignment = align(records.readings, seen)
     if alignment is None:
         raise ProviderError(_LOST)
     return alignment
 
 
-def _threads(records: OperatorRecords, events: Sequence[Any], seen: Seen) -> dict[int, int]:
+def _threads(records: OperatorRecords, events: Sequence[Any], seen: AnchorEvents) -> dict[int, int]:
     """Return what rows call the threads, by the profiler's numbers."""
     threads = seen.threads()
     for event in events:

@@ -1,4 +1,4 @@
-"""The PyTorch provider: layers and operators, and where a model's evaluations begin and end.
+"""The PyTorch provider: calls of modules and operators in, rows out; and a model's evaluations.
 
 Layers come from the code of `torch.nn.Module.__call__`, operators from
 PyTorch's CPU profiler; both become rows in `spans`, later.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,24 +18,25 @@ import polars as pl
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider import (
-    Evaluations,
-    ModelCall,
-    Records,
-    Request,
-    SpanRows,
-    concat_rows,
-    pack,
-    unpack,
-)
+from xsp.provider import Evaluations, ModelCall, Records, Request, SpanRows, concat_rows
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework.torch import call as torch_call
 from xsp_levels.framework.torch.call import is_module, module_call
 from xsp_levels.framework.torch.layer import LayerRecorder
-from xsp_levels.framework.torch.module_path import LayerRecords, ModuleFacts, ThreadCalls
+from xsp_levels.framework.torch.memory import memory_columns
+from xsp_levels.framework.torch.module_path import LayerRecords
+from xsp_levels.framework.torch.operator import (
+    OperatorRecorder,
+    OperatorRecords,
+    allocations,
+    operator_rows,
+    plain_records,
+)
 from xsp_levels.framework.torch.row import layer_rows, predict_rows
 from xsp_levels.framework.torch.step import BACKWARD, Interval, StepRecorder, step_rows
 from xsp_levels.framework.torch.watcher import Watch
+
+_Recorders = tuple[LayerRecorder | None, StepRecorder | None, OperatorRecorder | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class TorchRecords:
     request: Request
     layers: LayerRecords
     steps: tuple[Interval, ...] = ()
-    operators: Any = None
+    operators: OperatorRecords | None = None
 
 
 class Torch:
@@ -61,12 +62,13 @@ class Torch:
     name = "torch"
     level = Level.FRAMEWORK
     kinds = frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP})
+    record_type = TorchRecords
 
     def __init__(self) -> None:
         self._request: Request | None = None
         self._layers: LayerRecorder | None = None
         self._steps: StepRecorder | None = None
-        self._operators: Any = None
+        self._operators: OperatorRecorder | None = None
         self._watch: Watch | None = None
 
     def unavailable(self) -> str | None:
@@ -114,19 +116,12 @@ class Torch:
             frames += [_operator_rows(data.operators, stepped=bool(data.steps))]
         return concat_rows(frames)
 
-    def pack(self, records: Records) -> bytes:
-        """Return records as bytes, with the profiler's events as columns. Pure."""
-        from xsp_levels.framework.torch.operator import plain_records  # noqa: PLC0415
-
+    def plain(self, records: Records) -> Records:
+        """Return records with the profiler's events as columns. Pure."""
         data: TorchRecords = records.data
-        if data.operators is not None:
-            data = replace(data, operators=plain_records(data.operators))
-        return pack(replace(records, data=data), _kept())
-
-    def unpack(self, content: bytes) -> Records:
-        """Return the records that `pack` made bytes of. Pure."""
-        records: Records = unpack(content, _kept())
-        return records
+        if data.operators is None:
+            return records
+        return replace(records, data=replace(data, operators=plain_records(data.operators)))
 
     def watch(self, evaluations: Evaluations) -> None:
         """Hand the outermost calls of the model to `evaluations` from now on."""
@@ -145,21 +140,9 @@ class Torch:
         """Return the call if `function` is a module, else None; PyTorch is not imported."""
         return module_call(function, args, kwargs) if is_module(function) else None
 
-    def hazard(self, call: ModelCall) -> str | None:
-        """Return why the call must not be repeated unasked, or None if it is safe."""
-        return torch_call.hazard(call)
-
     def versions(self, call: ModelCall) -> tuple[int, ...]:
         """Return numbers that change when the call's tensors are written to."""
         return torch_call.versions(call)
-
-    def conditions(self, call: ModelCall) -> AbstractContextManager[None]:
-        """Return a context with the grad, inference and autocast modes of the call.
-
-        Calls repeated inside it need not set them one by one.
-        """
-        modes = getattr(call, "modes", None)
-        return nullcontext() if modes is None else modes.entered()
 
     def synchronize(self) -> None:
         """Wait for every CUDA device that this process uses; nothing without one."""
@@ -173,8 +156,6 @@ class Torch:
     def _start_operators(self, clock: Clock, request: Request) -> None:
         """Start the operator recorder; layers need it in detail runs, for memory."""
         if Kind.OP in request.kinds or (request.detail and Kind.LAYER in request.kinds):
-            from xsp_levels.framework.torch.operator import OperatorRecorder  # noqa: PLC0415
-
             self._operators = OperatorRecorder()
             self._operators.start(clock, request.detail)
 
@@ -184,7 +165,7 @@ class Torch:
         self._layers = LayerRecorder(arrived)
         self._layers.start(clock, detail=request.detail, outermost=Kind.LAYER not in request.kinds)
 
-    def _disarm(self) -> tuple[LayerRecorder | None, StepRecorder | None, Any]:
+    def _disarm(self) -> _Recorders:
         """Disarm and let go of all recorders, whatever one of them raises, and return them."""
         layers, steps, operators = self._layers, self._steps, self._operators
         with ExitStack() as last_first:  # what disturbs most was armed first
@@ -195,20 +176,8 @@ class Torch:
         return layers, steps, operators
 
 
-def _kept() -> tuple[type, ...]:
-    """Return what records consist of."""
-    from xsp_levels.framework.torch.anchor import Reading  # noqa: PLC0415
-    from xsp_levels.framework.torch.event import Events  # noqa: PLC0415
-    from xsp_levels.framework.torch.operator import OperatorRecords  # noqa: PLC0415
-
-    own = (Records, TorchRecords, Request, Kind, Interval)
-    return (*own, LayerRecords, ThreadCalls, ModuleFacts, OperatorRecords, Reading, Events)
-
-
-def _operator_rows(operators: Any, *, stepped: bool) -> SpanRows:
-    from xsp_levels.framework.torch.operator import operator_rows  # noqa: PLC0415
-
-    rows: SpanRows = operator_rows(operators)
+def _operator_rows(operators: OperatorRecords, *, stepped: bool) -> SpanRows:
+    rows = operator_rows(operators)
     if stepped:
         # PyTorch's own mark of what is recorded as a pipeline span already, around its hooks.
         rows = rows.filter(~pl.col("name").str.starts_with("Optimizer.step#"))
@@ -218,7 +187,4 @@ def _operator_rows(operators: Any, *, stepped: bool) -> SpanRows:
 def _memory(data: TorchRecords) -> Any:
     if not data.request.detail or data.operators is None:
         return None
-    from xsp_levels.framework.torch.memory import memory_columns  # noqa: PLC0415
-    from xsp_levels.framework.torch.operator import allocations  # noqa: PLC0415
-
     return partial(memory_columns, allocations(data.operators))

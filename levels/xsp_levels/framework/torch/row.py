@@ -1,4 +1,4 @@
-"""Rows of module calls: layers, and the `predict` spans around them. Pure."""
+"""Records of module calls in; rows of layers, and of the `predict` spans around them, out. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes and types of the tensors that go into a module and come out of it."""
+"""Arguments or results of a module in, the shapes and types of the tensors among them out."""
 
 from __future__ import annotations
 

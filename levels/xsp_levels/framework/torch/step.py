@@ -1,4 +1,4 @@
-"""Pipeline spans of training: the backward pass and the optimizer's step."""
+"""Backward passes and optimizer steps in, a row of kind pipeline for each out."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp_levels.framework.torch.entry_point import (
     abandon_in_child,
-    backward_seam,
+    backward_entry_point,
     keep_in_child,
-    optimizer_seam,
+    optimizer_entry_point,
 )
 
 BACKWARD = "backward"
@@ -48,8 +48,8 @@ class StepRecorder:
         """Arm."""
         self._now = clock.now
         abandon_in_child(self.abandon)
-        backward_seam().record(self._record_backward)
-        optimizer_seam().record(self._begin_step, self._end_step)
+        backward_entry_point().record(self._record_backward)
+        optimizer_entry_point().record(self._begin_step, self._end_step)
 
     def disarm(self) -> None:
         """Record no more."""
@@ -63,8 +63,8 @@ class StepRecorder:
 
     def abandon(self) -> None:
         """Take the hooks out."""
-        backward_seam().record(None)
-        optimizer_seam().record(None, None)
+        backward_entry_point().record(None)
+        optimizer_entry_point().record(None, None)
 
     def _record_backward(
         self, backward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Watching for evaluations: the outermost calls of a model, and whole training steps."""
+"""Watching for evaluations: calls of modules in, a model's own calls and training steps out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from xsp.provider import Evaluations
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework.torch.call import Modes, TorchCall, module_call, subject
 from xsp_levels.framework.torch.entry_point import (
-    CallSeam,
+    CallEntryPoint,
     abandon_in_child,
-    backward_seam,
-    call_seam,
+    backward_entry_point,
+    call_entry_point,
     hide_from_compiler,
     keep_in_child,
-    optimizer_seam,
+    optimizer_entry_point,
 )
 from xsp_levels.framework.torch.layer import divert
 
@@ -30,9 +30,9 @@ class Watch:
 
     The model is the first module with parameters that is called outermost. Called
     in training mode with gradients on, its evaluation is a training step: it
-    lasts until an optimizer has stepped or, where none ever does, until a backward
-    pass has returned or, without any, the call. That it has ended is told when the
-    next call comes, as a second optimizer may step.
+    lasts until an optimizer has stepped; where none ever does, until a backward pass has
+    returned; without a backward pass, until the call has. The end of a step is told when
+    the next call comes, as a second optimizer may step.
 
     Args:
         evaluations: What is told of the evaluations.
@@ -40,8 +40,8 @@ class Watch:
 
     def __init__(self, evaluations: Evaluations) -> None:
         self._evaluations: Evaluations | None = evaluations
-        self._seam = call_seam()
-        hide_from_compiler(__name__, CallSeam.__module__, Modes.__module__)
+        self._entry = call_entry_point()
+        hide_from_compiler(__name__, CallEntryPoint.__module__, Modes.__module__)
         self._claim = threading.Lock()
         self._model: weakref.ref[Any] | None = None
         self._trains = False  # whether the model's evaluations are training steps
@@ -50,11 +50,11 @@ class Watch:
         self._had_step = False
         self._backwards = 0  # all since watching began
         self._steps = 0
-        self._code = self._seam.code(divert, {"xsp:handler": self._outermost})
-        backward_seam().watch(self._after_backward)
-        optimizer_seam().watch(self._after_step)
+        self._code = self._entry.code(divert, {"xsp:handler": self._outermost})
+        backward_entry_point().watch(self._after_backward)
+        optimizer_entry_point().watch(self._after_step)
         abandon_in_child(self.abandon)
-        self._seam.watch(self._code)
+        self._entry.watch(self._code)
 
     def close(self) -> None:
         """Stop watching; an open training step ends where it was last extended."""
@@ -63,24 +63,24 @@ class Watch:
         keep_in_child(self.abandon)
 
     def abandon(self) -> None:
-        """Take everything out, telling nobody."""
+        """Take the watcher's code and hooks out, without telling `evaluations`."""
         self._evaluations = None
         self._open = False
-        self._seam.watch(None)
-        backward_seam().watch(None)
-        optimizer_seam().watch(None)
+        self._entry.watch(None)
+        backward_entry_point().watch(None)
+        optimizer_entry_point().watch(None)
 
     def _outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call that came from outside of any module call."""
-        seam = self._seam
-        if seam.is_nested(sys._getframe(2), watched=True) or not self._claim.acquire(False):
-            return seam.call(module, *args, **kwargs)
+        entry = self._entry
+        if entry.is_nested(sys._getframe(2), watched=True) or not self._claim.acquire(False):
+            return entry.call(module, *args, **kwargs)
         try:
-            seam.inside(self._code, True)
+            entry.inside(self._code, True)
             return self._evaluate(module, args, kwargs)
         finally:
             if self._evaluations is not None and not self._steps_aside():
-                seam.inside(self._code, False)
+                entry.inside(self._code, False)
             self._claim.release()
 
     def _steps_aside(self) -> bool:
@@ -141,7 +141,7 @@ class Watch:
         self._had_backward = self._open
         self._extend()
         if self._evaluations is not None and not self._claim.locked():
-            self._seam.inside(self._code, False)
+            self._entry.inside(self._code, False)
 
     def _after_step(self) -> None:
         self._steps += 1

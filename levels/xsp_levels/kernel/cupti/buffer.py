@@ -1,4 +1,4 @@
-"""Buffers that CUPTI fills with records: handed out and taken back without any Python.
+"""Buffers that CUPTI fills: memory in, filled buffers out, handed over without any Python.
 
 CUPTI asks for an empty buffer when a thread makes its first record and whenever one
 is full, in the middle of the CUDA call that made the record, and gives buffers back
@@ -6,8 +6,6 @@ from a thread of its own or inside `cuptiActivityFlushAll`. Both callbacks are t
 machine code below (see `xsp_levels.native.stub` for why): an atomic counter numbers the
 buffers of one large reserved region, and those given back are noted in a table. The
 region costs what is written to it; its pages are zero, so CUPTI need not clear them.
-
-Has not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -29,16 +27,16 @@ requested:
   49 b8 <state>               mov r8, state
   b8 01 00 00 00              mov eax, 1
   f0 49 0f c1 00              lock xadd [r8], rax      number = handed out++
-  48 c7 02 00 00 00 00        mov qword [rdx], 0       as many records as fit
+  48 c7 02 00 00 00 00        mov qword ptr [rdx], 0       as many records as fit
   49 3b 40 08                 cmp rax, [r8+8]
-  73 13                       jae none
+  73 13                       jae empty
   49 8b 48 18                 mov rcx, [r8+24]
   48 89 0e                    mov [rsi], rcx           size
   48 0f af c1                 imul rax, rcx
   49 03 40 10                 add rax, [r8+16]
   48 89 07                    mov [rdi], rax           region + number * size
   c3                          ret
-  31 c0                       none: xor eax, eax
+  31 c0                       empty: xor eax, eax      there is none left
   48 89 06                    mov [rsi], rax
   48 89 07                    mov [rdi], rax
   c3                          ret
@@ -49,12 +47,12 @@ completed:
   b8 01 00 00 00              mov eax, 1
   f0 49 0f c1 41 20           lock xadd [r9+32], rax   number = given back++
   49 3b 41 08                 cmp rax, [r9+8]
-  73 0f                       jae none
+  73 0f                       jae full
   48 c1 e0 04                 shl rax, 4
   49 03 41 28                 add rax, [r9+40]
   48 89 10                    mov [rax], rdx           table[number] = buffer, valid
   4c 89 40 08                 mov [rax+8], r8
-  c3                          none: ret
+  c3                          full: ret
 """
 
 _kept: list[Buffers] = []  # CUPTI may call once more, however late

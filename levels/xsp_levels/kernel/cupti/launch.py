@@ -1,4 +1,4 @@
-"""What CUPTI knows of launches beyond their names and times: memory, ids, captured nodes. Pure."""
+"""Rows of launches in; the same with device memory, ids, cost and captured nodes out. Pure."""
 
 from __future__ import annotations
 

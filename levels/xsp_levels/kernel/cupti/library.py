@@ -1,9 +1,7 @@
-"""Finds cupti-python, CUPTI and the CUDA driver, and says what is wrong with them.
+"""The machine in; libcupti, or why CUPTI cannot be used here, out.
 
 Nothing here initializes CUDA. No function of libcupti may be called where the driver
 is missing: version 13.2 crashes there.
-
-Has not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -14,12 +12,13 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from xsp_levels.native import stub
+from xsp_levels.native.mapping import Mapping, mappings
 
 # Without what it depends on: that is a libcupti of its own, for which pip would change that of
 # the framework, and with it the framework.
@@ -61,23 +60,23 @@ class Loaded:
     cudart: int | None
 
 
-def loaded(maps: str | None = None) -> Loaded:
-    """Return which CUPTI and which CUDA runtime this process has mapped.
+def loaded(found: Iterable[Mapping] | None = None) -> Loaded:
+    """Return which CUPTI and which CUDA runtime a process has mapped.
 
     Args:
-        maps: Text of a `/proc/…/maps`; None: this process's.
+        found: The files mapped into it; None: those of this process.
 
-    >>> loaded("10-20 r-xp 00000000 08:01 12   /my lib/libcupti.so.13")
+    >>> loaded([Mapping(16, 32, 0, "/my lib/libcupti.so.13", executable=True)])
     Loaded(cupti={'/my lib/libcupti.so.13': [range(16, 32)]}, cudart=None)
     """
     cupti: dict[str, list[range]] = {}
     cudart = None
-    for path, part in _mapped(_own_maps() if maps is None else maps):
-        name = os.path.basename(path)
+    for part in mappings() if found is None else found:
+        name = os.path.basename(part.path)
         if name.startswith("libcupti.so"):
-            cupti.setdefault(path, []).append(part)
-        elif found := re.match(r"libcudart\.so\.(\d+)", name):
-            cudart = cudart or int(found[1])
+            cupti.setdefault(part.path, []).append(range(part.start, part.end))
+        elif runtime := re.match(r"libcudart\.so\.(\d+)", name):
+            cudart = cudart or int(runtime[1])
     return Loaded(cupti, cudart)
 
 
@@ -218,19 +217,3 @@ def _called() -> int:
         return int(cupti._inspect_function_pointers()["__cuptiActivityRegisterCallbacks"])
     except (ImportError, AttributeError, KeyError):
         return 0
-
-
-def _mapped(maps: str) -> Iterator[tuple[str, range]]:
-    """Yield each file in the text of a `/proc/…/maps`, and the addresses of each part."""
-    for line in maps.splitlines():
-        fields = line.split(maxsplit=5)
-        if len(fields) == 6 and fields[5].startswith("/"):
-            start, end = (int(address, 16) for address in fields[0].split("-"))
-            yield fields[5], range(start, end)
-
-
-def _own_maps() -> str:
-    try:
-        return os.fsdecode(Path("/proc/self/maps").read_bytes())
-    except OSError:
-        return ""

@@ -1,6 +1,6 @@
-"""Makes rows of NVTX ranges: calls of libraries that announce them, such as NCCL. Pure.
+"""NVTX markers in; one row per range, a call of a library such as NCCL, out. Pure.
 
-CUPTI sees ranges only where NVTX was told of it before its first use, by the
+CUPTI sees ranges only where NVTX was told of CUPTI before its first use, by the
 environment variable NVTX_INJECTION64_PATH. Ranges without a domain are the user's own
 and left out.
 """

@@ -1,11 +1,9 @@
-"""Nodes of CUDA graphs: when each was captured, and which node that runs is which captured one.
+"""Nodes of CUDA graphs: CUPTI's notes of nodes in, the captured node of each that ran out.
 
-CUPTI calls back while a node is made: when a stream is captured, and when the graph is
-made executable, which clones it. Kernels that run bear the clones' numbers. The callback
+CUPTI calls back when a node is made: while a stream is captured, and while the graph is
+made executable, which clones its nodes. Kernels that run bear the clones' numbers. The callback
 is the machine code below (see `xsp_levels.native.stub` for why), which notes the moment, the
 thread and the numbers. Where no graph is made it is never called.
-
-Has not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -44,8 +42,8 @@ node:
   4c 8b 69 10                   mov r13, [rcx+16]         data->resourceDescriptor
   4d 85 ed                      test r13, r13
   0f 84 8e 00 00 00             je done
-  48 c7 44 24 10 00 00 00 00    mov qword [rsp+16], 0
-  48 c7 44 24 18 00 00 00 00    mov qword [rsp+24], 0
+  48 c7 44 24 10 00 00 00 00    mov qword ptr [rsp+16], 0
+  48 c7 44 24 18 00 00 00 00    mov qword ptr [rsp+24], 0
   49 8b 7d 10                   mov rdi, [r13+16]         its node
   48 8d 74 24 10                lea rsi, [rsp+16]
   ff 53 28                      call [rbx+40]             cuptiGetGraphNodeId
@@ -76,7 +74,7 @@ node:
   41 89 46 18                   mov [r14+24], eax         thread
   45 89 66 1c                   mov [r14+28], r12d        what
   eb 05                         jmp done
-  f0 48 ff 43 18                lost: lock inc [rbx+24]
+  f0 48 ff 43 18                lost: lock inc qword ptr [rbx+24]
   48 83 c4 28                   done: add rsp, 40
   41 5e                         pop r14
   41 5d                         pop r13

@@ -1,9 +1,9 @@
-"""The CUPTI provider: launches, kernels, copies, sets and waits of NVIDIA devices.
+"""The CUPTI provider: CUPTI's records in; rows of launches, kernels, copies, sets and waits out.
 
-It serves every framework alike: CUPTI sees what the process asks of CUDA, whoever
-asks. Correlation ids tie what ran on a device to the call that put it there.
+CUPTI sees what the process asks of CUDA, whichever framework asks. Correlation ids tie what
+ran on a device to the call that put it there.
 
-Has not run on a GPU yet.
+None of the code for GPUs, here and in `xsp_levels.library`, has run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from xsp.clock import Clock
 from xsp.errors import ProviderError
 from xsp.level import Kind, Level
-from xsp.provider import Records, Request, SpanRows, pack, unpack
+from xsp.provider import Records, Request, SpanRows
 from xsp_levels.kernel import inductor
 from xsp_levels.kernel.cupti import library as cupti_library
 from xsp_levels.kernel.cupti.buffer import COUNT, Buffers
@@ -27,7 +27,7 @@ from xsp_levels.kernel.cupti.clock import Alignment, Reading, align, read
 from xsp_levels.kernel.cupti.error import explain
 from xsp_levels.kernel.cupti.node import Lineage, NodeLog
 from xsp_levels.kernel.cupti.record import CuptiRecords, nodes_that_ran, rows, untimed
-from xsp_levels.kernel.cupti.session import Recorded, Session
+from xsp_levels.kernel.cupti.session import CuptiSession, RawRecords
 from xsp_levels.native import stub, thread
 
 _UNTIMED = (
@@ -48,15 +48,13 @@ _VAGUE = "CUPTI's clock was set while it recorded: kernels are misplaced by up t
 _VAGUE_NS = 10_000
 
 
-_KEPT = (Records, CuptiRecords, Alignment, Kind)
-
-
 class Cupti:
     """Observes what CUDA devices do for this process."""
 
     name = "cupti"
     level = Level.KERNEL
     kinds = frozenset({Kind.LAUNCH, Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.SYNC})
+    record_type = CuptiRecords
 
     def __init__(self) -> None:
         self._cupti: Any = None
@@ -64,7 +62,7 @@ class Cupti:
         self._buffers: Buffers | None = None
         self._nodes: NodeLog | None = None
         self._lineage = Lineage()
-        self._session: Session | None = None
+        self._session: CuptiSession | None = None
         self._clock: Clock | None = None
         self._kinds: frozenset[Kind] = frozenset()
         self._first: list[Reading] = []
@@ -124,16 +122,7 @@ class Cupti:
         data: CuptiRecords = records.data
         return rows(data)
 
-    def pack(self, records: Records) -> bytes:
-        """Return records as bytes. Pure."""
-        return pack(records, _KEPT)
-
-    def unpack(self, content: bytes) -> Records:
-        """Return the records that `pack` made bytes of. Pure."""
-        records: Records = unpack(content, _KEPT)
-        return records
-
-    def _records(self, recorded: Recorded, alignment: Alignment, ended_ns: int) -> Records:
+    def _records(self, recorded: RawRecords, alignment: Alignment, ended_ns: int) -> Records:
         tables = recorded.tables
         lost = untimed(tables)
         astray = _astray_ns(tables, alignment, self._begun_ns, ended_ns)
@@ -173,7 +162,7 @@ class Cupti:
             self._buffers = _room()
         if self._nodes is None:
             self._nodes = NodeLog(stub.address_of(self._library.cuptiGetGraphNodeId))
-        self._session = Session(
+        self._session = CuptiSession(
             self._cupti, self._library, self._buffers, self._nodes, detail=detail
         )
 

@@ -1,9 +1,7 @@
-"""One recording of CUPTI: subscribed and enabled from its making until `stop`.
+"""One recording of CUPTI: buffers in, tables of CUPTI's records out.
 
-While it lasts, nothing of Python runs on CUPTI's behalf. `stop` flushes, and reads what
-was recorded.
-
-Has not run on a GPU yet.
+CUPTI is subscribed to and enabled from the making of a `CuptiSession` until its `stop`,
+which flushes and reads. In between no Python runs on CUPTI's behalf.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ _NO_QUEUE_TIMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RawRecords:
     """What CUPTI recorded.
 
     Attributes:
@@ -72,14 +70,14 @@ class Recorded:
     problems: tuple[str, ...] = ()
 
 
-class Session:
+class CuptiSession:
     """A recording, from now until `stop`.
 
     Args:
         cupti: The module `cupti.cupti`.
         library: libcupti.
         buffers: Where records go.
-        nodes: Where goes what is told of the nodes of graphs.
+        nodes: Where CUPTI's notes of the nodes of graphs go.
         detail: Whether what costs time is recorded as well.
 
     Raises:
@@ -138,14 +136,14 @@ class Session:
             self._enabled.callback(self._cupti.enable_callback, 0, subscriber, RESOURCE, event)
 
     def end(self) -> None:
-        """Disable everything, and forget what was recorded, whatever one step of it raises."""
+        """Disable everything, and forget what was recorded; a step that fails stops no other."""
         try:
             self._disable()
         finally:
             self._buffers.recycle()
             self._nodes.take()
 
-    def stop(self) -> Recorded:
+    def stop(self) -> RawRecords:
         """Flush, disable, and read what was recorded."""
         try:
             self._cupti.activity_flush_all(_FORCED)
@@ -156,7 +154,7 @@ class Session:
             tables, texts, unread = self._read()
             nodes, unnoted = self._nodes.take()
             problems = tuple(self._problems(tables, unread, unnoted))
-            return Recorded(tables, texts, nodes, dropped, problems)
+            return RawRecords(tables, texts, nodes, dropped, problems)
         finally:
             self.end()
 

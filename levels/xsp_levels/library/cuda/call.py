@@ -1,4 +1,4 @@
-"""Reads what cuBLAS, cuBLASLt and cuDNN say of calls: messages in, calls out. Pure.
+"""Messages of the loggers of cuBLAS, cuBLASLt and cuDNN in, calls out. Pure.
 
 Forms are those of cuBLAS 13.4 and cuDNN 9.26:
 
@@ -39,7 +39,7 @@ _LIBRARIES = {"cuBLAS": "cuBLAS", "CuDNN": "cuDNN"}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CudaCall:
     """One call that a library told of.
 
     Attributes:
@@ -61,7 +61,7 @@ class Call:
     stream: int | None = None
 
 
-def calls(messages: Iterable[Message]) -> list[Call]:
+def calls(messages: Iterable[Message]) -> list[CudaCall]:
     """Return the calls that messages tell of and that compute something, by their start."""
     return sorted(
         (call for call in _all_calls(messages) if _COMPUTES.fullmatch(call.function)),
@@ -69,9 +69,9 @@ def calls(messages: Iterable[Message]) -> list[Call]:
     )
 
 
-def _all_calls(messages: Iterable[Message]) -> Iterator[Call]:
+def _all_calls(messages: Iterable[Message]) -> Iterator[CudaCall]:
     """Yield calls as their last message is read; messages of each thread are in order."""
-    open_calls: dict[tuple[int, int], Call] = {}
+    open_calls: dict[tuple[int, int], CudaCall] = {}
     functions: dict[int, str] = {}
     for message in messages:
         key = (message.thread, message.origin)
@@ -92,18 +92,18 @@ def _all_calls(messages: Iterable[Message]) -> Iterator[Call]:
     yield from open_calls.values()
 
 
-def _begun(message: Message) -> Call | None:
+def _begun(message: Message) -> CudaCall | None:
     pattern = {CUBLAS: _CUBLAS, CUDNN: _CUDNN}.get(message.origin)
     match = pattern.match(message.text) if pattern else None
     if match is None:
         return None
     library = f"{_LIBRARIES[match[1]]} {_version(match[2])}"
     known = message.number if message.origin == CUDNN else None
-    call = Call(library, match[3], message.time_ns, message.thread, stream=known)
+    call = CudaCall(library, match[3], message.time_ns, message.thread, stream=known)
     return _with_line(call, message.text.replace("\0", "\n"))
 
 
-def _ends(before: Call, begun: Call, message: Message) -> bool:
+def _ends(before: CudaCall, begun: CudaCall, message: Message) -> bool:
     """Tell whether a message is the end of the call that the one before it began."""
     return (
         message.origin == CUDNN
@@ -112,7 +112,7 @@ def _ends(before: Call, begun: Call, message: Message) -> bool:
     )
 
 
-def _with_line(call: Call, text: str) -> Call:
+def _with_line(call: CudaCall, text: str) -> CudaCall:
     found = dict(_values(text))
     stream = _STREAM.search(text)
     if not found and not stream:
@@ -134,11 +134,13 @@ def _values(text: str) -> Iterator[tuple[str, str]]:
                 yield scope + match[2], _NUMBERED.sub("", match[3].strip())
 
 
-def _lt_call(message: Message, function: str) -> Call:
+def _lt_call(message: Message, function: str) -> CudaCall:
     pairs: dict[str, str] = dict(_PAIR.findall(message.text))
     values = {name: value for name, value in pairs.items() if not _POINTER.search(value)}
     stream = _address(pairs["stream"]) if "stream" in pairs else None
-    return Call("cuBLASLt", function, message.time_ns, message.thread, values=values, stream=stream)
+    return CudaCall(
+        "cuBLASLt", function, message.time_ns, message.thread, values=values, stream=stream
+    )
 
 
 def _address(text: str) -> int:

@@ -1,4 +1,4 @@
-"""Keeps the messages of CUDA libraries' loggers, each with its moment and its thread.
+"""Messages of CUDA libraries' loggers in; the same with time and thread out.
 
 cuBLAS, cuBLASLt and cuDNN tell what is called by calling back, on the calling thread,
 before the call does its work. No Python runs there (see `xsp_levels.native.stub` for why):
@@ -41,11 +41,11 @@ keep:
   31 c9                         xor ecx, ecx              length = 0
   4d 85 ed                      test r13, r13
   74 21                         je measured               no text at all
-  41 80 7c 0d 00 00             next: cmp byte [r13+rcx], 0
+  41 80 7c 0d 00 00             next: cmp byte ptr [r13+rcx], 0
   75 0d                         jne longer
   45 85 ff                      test r15d, r15d
   74 14                         je measured
-  41 80 7c 0d 01 00             cmp byte [r13+rcx+1], 0
+  41 80 7c 0d 01 00             cmp byte ptr [r13+rcx+1], 0
   74 0c                         je measured
   48 ff c1                      longer: inc rcx
   48 81 f9 00 00 01 00          cmp rcx, 65536
@@ -75,7 +75,7 @@ keep:
   4c 89 ee                      mov rsi, r13
   f3 a4                         rep movsb
   eb 05                         jmp done
-  f0 48 ff 43 18                lost: lock inc [rbx+24]
+  f0 48 ff 43 18                lost: lock inc qword ptr [rbx+24]
   48 83 c4 10                   done: add rsp, 16
   41 5f                         pop r15
   41 5e                         pop r14
@@ -120,7 +120,7 @@ cudnn:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a logger said.
+    """One message of a logger.
 
     Attributes:
         origin: `CUBLAS`, `LT_FUNCTION` and after it `LT_MESSAGE`, or `CUDNN`.

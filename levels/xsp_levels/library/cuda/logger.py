@@ -1,9 +1,7 @@
-"""The loggers of cuBLAS, cuBLASLt and cuDNN: pointed at a log, and put back as they were.
+"""The loggers of cuBLAS, cuBLASLt and cuDNN: a log in; a function that puts them back out.
 
-But for cuBLASLt's, which cannot be asked what they were set to: a program that set one in
-code has to do so again. That by environment we leave alone.
-
-Has not run on a GPU yet; what needs none is tested against the real libraries.
+cuBLASLt cannot be asked what its logger was set to: a program that set it in code has to do
+so again. Loggers that the environment turned on are left alone.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xsp_levels.library.cuda.log import Log
-from xsp_levels.native.symbol import libraries, mappings
+from xsp_levels.native.mapping import libraries, mappings
 
 # Variables by which a user turns these loggers on; then they are the user's.
 CUBLAS_VARIABLES = (
@@ -36,7 +34,7 @@ Undo = Callable[[], None]
 
 
 class TakenError(Exception):
-    """A logger serves somebody else; the message is a sentence."""
+    """A logger serves another tool; the message is a sentence."""
 
 
 def find(name: str) -> ctypes.CDLL | None:

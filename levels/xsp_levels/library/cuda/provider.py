@@ -1,10 +1,8 @@
-"""The providers for cuBLAS (with cuBLASLt) and cuDNN: calls, as the libraries' loggers tell.
+"""The providers for cuBLAS (with cuBLASLt) and cuDNN: messages of their loggers in, rows out.
 
-A logger says what is called and with what, as the call begins; on our clock, and with
-its thread, for that is read where it calls back. When the call ends it mostly does not
-say: that is bounded by the CUDA calls made inside of it.
-
-Has not run on a GPU yet; what needs none is tested against the real libraries.
+A logger calls back as a call begins, with the function and its arguments; the callback adds
+the time of our clock and the thread. Most messages do not tell when the call ends: it ends
+with the last CUDA call inside of it.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Any
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider import Records, Request, SpanRows, pack, unpack
+from xsp.provider import Records, Request, SpanRows
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.cuda.call import calls
 from xsp_levels.library.cuda.log import Log, messages
@@ -60,15 +58,13 @@ class CudaRecords:
     threads: Mapping[int, int] = field(default_factory=dict)
 
 
-_KEPT = (Records, CudaRecords)
-
-
 class _Observed:
-    """What both providers do; they differ in libraries."""
+    """What the providers have in common; each names its libraries."""
 
     name = ""
     level = Level.LIBRARY
     kinds = frozenset({Kind.CALL})
+    record_type = CudaRecords
     library = ""
     variables: tuple[str, ...] = ()
     points: tuple[tuple[str, Point], ...] = ()
@@ -121,15 +117,6 @@ class _Observed:
         """Turn records into rows, one per call that computes something. Pure."""
         data: CudaRecords = records.data
         return call_rows(calls(messages(data.content)), data.threads)
-
-    def pack(self, records: Records) -> bytes:
-        """Return records as bytes. Pure."""
-        return pack(records, _KEPT)
-
-    def unpack(self, content: bytes) -> Records:
-        """Return the records that `pack` made bytes of. Pure."""
-        records: Records = unpack(content, _KEPT)
-        return records
 
     def abandon(self) -> None:
         """Put the loggers back in a process that was forked."""

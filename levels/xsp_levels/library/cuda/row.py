@@ -1,4 +1,4 @@
-"""Makes rows of the calls of cuBLAS, cuBLASLt and cuDNN. Pure."""
+"""Calls of cuBLAS, cuBLASLt and cuDNN in, one row per call out. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
-from xsp_levels.library.cuda.call import Call
+from xsp_levels.library.cuda.call import CudaCall
 from xsp_levels.native import thread
 
 BY_START, BY_ENDS = "start", "ends"
@@ -21,11 +21,11 @@ _COMPLEX = re.compile(r"cublas[CZ]|\w+ CUDA_C_")
 _VERSION = re.compile(r"_v2(_64)?$|_64$")
 
 
-def call_rows(calls: Sequence[Call], threads: Mapping[int, int]) -> SpanRows:
+def call_rows(calls: Sequence[CudaCall], threads: Mapping[int, int]) -> SpanRows:
     """Return one row per call; most are known by their start alone, and have no end.
 
     Args:
-        calls: Them.
+        calls: The calls.
         threads: Identifiers of Python's threads, by the kernel's numbers.
     """
     if not calls:
@@ -48,10 +48,10 @@ def call_rows(calls: Sequence[Call], threads: Mapping[int, int]) -> SpanRows:
     )
 
 
-def problem(call: Call) -> str | None:
+def problem(call: CudaCall) -> str | None:
     """Return the sizes of a call in the library's own notation, None if it told none.
 
-    >>> problem(Call("cuBLAS 13", "cublasSgemm_v2", 0, 1, values={
+    >>> problem(CudaCall("cuBLAS 13", "cublasSgemm_v2", 0, 1, values={
     ...     "transa": "CUBLAS_OP_N", "transb": "CUBLAS_OP_T", "m": "8", "n": "4", "k": "2"}))
     'm8 n4 k2 NT'
     """
@@ -64,7 +64,7 @@ def problem(call: Call) -> str | None:
     return " ".join([*parts, "".join(turned)]).strip() or None
 
 
-def formats(call: Call) -> str | None:
+def formats(call: CudaCall) -> str | None:
     """Return what the call says of data types, as `name:type` each; None if it says nothing."""
     found = [
         f"{name}:{value}"
@@ -74,7 +74,7 @@ def formats(call: Call) -> str | None:
     return " ".join(found) or None
 
 
-def flops(call: Call) -> int | None:
+def flops(call: CudaCall) -> int | None:
     """Return the operations of a matrix product: 2 m n k, for each of a batch.
 
     Complex ones, whose operations are more, are left out, as is what is not a product.

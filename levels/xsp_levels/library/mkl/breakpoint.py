@@ -1,4 +1,4 @@
-"""Records one MKL: its lines, and the moment at which each is written."""
+"""Recording of one MKL: the library in; its lines, and the moment each was written at, out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import weakref
 from dataclasses import dataclass
 
 from xsp_levels.arming import undone_on_failure
-from xsp_levels.library.mkl.verbose import Library, Recorder
+from xsp_levels.library.mkl.verbose import MklLibrary, MklRecorder
 from xsp_levels.native import perf_event
 from xsp_levels.native.perf_event import Event, Hit
 
@@ -28,7 +28,7 @@ class Output:
     hits: tuple[Hit, ...] | None = None
 
 
-class Watch:
+class MklWatch:
     """One MKL from now until `stop`.
 
     Args:
@@ -41,9 +41,9 @@ class Watch:
         OSError: MKL cannot write to memory.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: MklLibrary) -> None:
         self.refusal: str | None = None
-        self._recorder = Recorder(library)
+        self._recorder = MklRecorder(library)
         self._events: list[Event] = []
         _watching.add(self)
         try:
@@ -76,7 +76,7 @@ class Watch:
         return hits, sum(lost for _, lost in results)
 
 
-_watching: weakref.WeakSet[Watch] = weakref.WeakSet()
+_watching: weakref.WeakSet[MklWatch] = weakref.WeakSet()
 
 
 def _free_child() -> None:

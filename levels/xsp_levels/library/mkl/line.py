@@ -1,4 +1,4 @@
-"""Reads the lines that MKL writes in its verbose mode. Pure.
+"""Lines of MKL's verbose mode in, calls out. Pure.
 
 A call is `MKL_VERBOSE SGEMM(T,N,10,4,65536,0x…,…) 307.66us CNR:OFF Dyn:1 FastMM:1 TID:0
 NThr:2`; the first line of a process names the build. MKL's guide says that fields may
@@ -32,8 +32,8 @@ _NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call as MKL tells of it.
+class MklCall:
+    """One call of MKL.
 
     Attributes:
         routine: Name, in capitals for BLAS and LAPACK: `SGEMM`.
@@ -48,7 +48,7 @@ class Call:
     work: Work | None
 
 
-def parse(text: str) -> tuple[Call, ...]:
+def parse(text: str) -> tuple[MklCall, ...]:
     """Return the calls that lines tell of, in their order; other lines are passed over.
 
     >>> parse("MKL_VERBOSE DDOT(8,0x1,1,0x2,1) 1.50us CNR:OFF NThr:2")[0].duration_ns
@@ -57,7 +57,7 @@ def parse(text: str) -> tuple[Call, ...]:
     return tuple(call for call in lines(text) if call is not None)
 
 
-def lines(text: str) -> tuple[Call | None, ...]:
+def lines(text: str) -> tuple[MklCall | None, ...]:
     """Return the calls that lines tell of, and None for each line that cannot be read."""
     return tuple(
         _call(*found.groups()) if found[1] else None
@@ -84,8 +84,8 @@ def version(text: str) -> str | None:
     return f"{match[1]} Update {match[2]}" if match[2] else match[1]
 
 
-def _call(routine: str, arguments: str, value: str, unit: str, rest: str) -> Call:
-    return Call(
+def _call(routine: str, arguments: str, value: str, unit: str, rest: str) -> MklCall:
+    return MklCall(
         routine=routine,
         duration_ns=round(float(value) * _NS[unit]),
         threads=_threads(rest),

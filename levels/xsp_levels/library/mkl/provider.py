@@ -1,8 +1,8 @@
-"""The MKL provider: BLAS, LAPACK and vector-maths calls, as MKL tells of them.
+"""The MKL provider: lines of MKL's verbose mode in; rows of BLAS, LAPACK and FFT calls out.
 
 MKL's verbose mode says what was called and how long it took, but neither when nor on
-which thread. The kernel says that: it records when a thread reaches the function that
-MKL writes a line with, right after the call. Where the kernel does not let this
+which thread. The kernel does: it records when a thread reaches the function with which
+MKL writes a line, right after the call. Where the kernel does not let this
 process do so, calls are known by their order only, and are placed by it.
 """
 
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider import Records, Request, SpanRows, concat_rows, pack, unpack
+from xsp.provider import Records, Request, SpanRows, concat_rows
 from xsp_levels.arming import undone_on_failure
-from xsp_levels.library.mkl.breakpoint import Output, Watch
+from xsp_levels.library.mkl.breakpoint import MklWatch, Output
 from xsp_levels.library.mkl.line import lines, unread, version
 from xsp_levels.library.mkl.row import call_rows, crowded
 from xsp_levels.library.mkl.verbose import PRINTER, loaded
@@ -66,18 +66,16 @@ class MklRecords:
     version: str | None = None
 
 
-_KEPT = (Records, MklRecords, Output, perf_event.Hit)
-
-
 class Mkl:
     """Observes every MKL that is loaded."""
 
     name = "mkl"
     level = Level.LIBRARY
     kinds = frozenset({Kind.CALL})
+    record_type = MklRecords
 
     def __init__(self) -> None:
-        self._watches: list[Watch] = []
+        self._watches: list[MklWatch] = []
         self._version: str | None = None
 
     def unavailable(self) -> str | None:
@@ -100,7 +98,7 @@ class Mkl:
         with undone_on_failure(self._disarm):
             for library in loaded() if Kind.CALL in request.kinds else ():
                 if library.complete:
-                    self._watches.append(Watch(library))
+                    self._watches.append(MklWatch(library))
 
     def stop(self) -> Records:
         """Switch it off, and hand over what was recorded."""
@@ -129,15 +127,6 @@ class Mkl:
             ]
         )
 
-    def pack(self, records: Records) -> bytes:
-        """Return records as bytes. Pure."""
-        return pack(records, _KEPT)
-
-    def unpack(self, content: bytes) -> Records:
-        """Return the records that `pack` made bytes of. Pure."""
-        records: Records = unpack(content, _KEPT)
-        return records
-
     def _disarm(self) -> list[tuple[Output, int]]:
         """Stop all of them, whatever one of them raises."""
         watches, self._watches = self._watches, []
@@ -148,7 +137,7 @@ class Mkl:
         return stopped
 
 
-def _stop_into(stopped: list[tuple[Output, int]], watch: Watch) -> None:
+def _stop_into(stopped: list[tuple[Output, int]], watch: MklWatch) -> None:
     stopped.append(watch.stop())
 
 

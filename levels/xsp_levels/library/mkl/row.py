@@ -1,4 +1,4 @@
-"""Makes rows of what MKL told: lines and moments in, one row per call out. Pure."""
+"""Calls of MKL, and the moments of their lines, in; one row per call out. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
-from xsp_levels.library.mkl.line import Call
+from xsp_levels.library.mkl.line import MklCall
 from xsp_levels.native.perf_event import Hit
 
 # Operators of frameworks that call BLAS or LAPACK, by which calls are placed whose
@@ -29,7 +29,7 @@ BY_END, BY_ORDER = "end", "order"
 
 
 def call_rows(
-    lines: Sequence[Call | None],
+    lines: Sequence[MklCall | None],
     hits: Sequence[Hit] | None,
     threads: Mapping[int, int],
     version: str | None,
@@ -69,7 +69,7 @@ def crowded(hits: Sequence[Hit]) -> bool:
     )
 
 
-def _described(calls: Sequence[Call], library: str) -> dict[str, Any]:
+def _described(calls: Sequence[MklCall], library: str) -> dict[str, Any]:
     works = [call.work for call in calls]
     return {
         "kind": Kind.CALL.value,
@@ -84,7 +84,7 @@ def _described(calls: Sequence[Call], library: str) -> dict[str, Any]:
 
 
 def _placed(
-    calls: Sequence[Call], hits: Sequence[Hit], threads: Mapping[int, int]
+    calls: Sequence[MklCall], hits: Sequence[Hit], threads: Mapping[int, int]
 ) -> dict[str, Any]:
     end = np.array([hit.time_ns for hit in hits], np.int64)
     duration = np.array([call.duration_ns for call in calls], np.int64)
@@ -97,7 +97,7 @@ def _placed(
     }
 
 
-def _ordered(calls: Sequence[Call]) -> dict[str, Any]:
+def _ordered(calls: Sequence[MklCall]) -> dict[str, Any]:
     return {
         "start_ns": pl.Series([None] * len(calls), dtype=pl.Int64),
         "end_ns": pl.Series([None] * len(calls), dtype=pl.Int64),

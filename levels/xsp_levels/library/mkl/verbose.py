@@ -1,4 +1,4 @@
-"""Switches MKL's verbose mode on and off, with its lines going into memory.
+"""MKL's verbose mode: switched on and off; the library in, its lines out.
 
 MKL opens its output file for every line anew, to append; so the lines never touch the
 standard output. What the user had set is put back.
@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xsp_levels.native.symbol import Place, exported, libraries, mappings
+from xsp_levels.native.mapping import libraries, mappings
+from xsp_levels.native.symbol import Place, exported
 
 # What MKL writes a line with: it is called once per call, right after its time is taken.
 PRINTER = "mkl_serv_print_verbose_info"
@@ -28,7 +29,7 @@ _LONGEST = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class MklLibrary:
     """One MKL in this process.
 
     Attributes:
@@ -42,30 +43,30 @@ class Library:
     complete: bool
 
 
-def loaded() -> tuple[Library, ...]:
+def loaded() -> tuple[MklLibrary, ...]:
     """Return every MKL in this process."""
     return _among(tuple(libraries(mappings())))
 
 
 @lru_cache(maxsize=1)
-def _among(paths: tuple[str, ...]) -> tuple[Library, ...]:
+def _among(paths: tuple[str, ...]) -> tuple[MklLibrary, ...]:
     found = []
     for path in paths:
         # One question for the hundreds of libraries that are no MKL.
         if PRINTER in exported(path, [PRINTER]):
             places = exported(path, _FUNCTIONS)
-            found.append(Library(path, places[PRINTER], set(_FUNCTIONS) == set(places)))
+            found.append(MklLibrary(path, places[PRINTER], set(_FUNCTIONS) == set(places)))
     return tuple(found)
 
 
-class Recorder:
+class MklRecorder:
     """Has one MKL write to memory from `start` until `stop`.
 
     Args:
         library: The MKL.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: MklLibrary) -> None:
         self._library = ctypes.CDLL(library.path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
         getattr(self._library, _MODE).restype = ctypes.POINTER(ctypes.c_int)
         getattr(self._library, _FILE).restype = ctypes.c_void_p

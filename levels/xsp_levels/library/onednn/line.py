@@ -1,4 +1,4 @@
-"""Parses the lines of oneDNN's verbose mode; pure, all lines at once.
+"""Lines of oneDNN's verbose mode in, a table with a row per primitive out. Pure.
 
 A line is a list between commas. Version 2 and 3 of the library differ in what comes
 first (a marker, from 3.5 on a version of the format, a timestamp if it is asked for, the

@@ -1,4 +1,4 @@
-"""The oneDNN provider: every primitive that the library creates and executes.
+"""The oneDNN provider: lines of its verbose mode in, a row per primitive made or executed out.
 
 What the library says of itself (its verbose mode) becomes rows; `stdout_tap` takes the
 lines, `onednn_line` parses them.
@@ -15,10 +15,10 @@ import polars as pl
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider import Records, Request, SpanRows, no_rows, pack, span_rows, unpack
+from xsp.provider import Records, Request, SpanRows, no_rows, span_rows
 from xsp_levels.library.onednn import switch as onednn_switch
 from xsp_levels.library.onednn.line import LINE, Header, parse_header, parse_lines
-from xsp_levels.library.onednn.switch import OFF, PROFILE, Library
+from xsp_levels.library.onednn.switch import OFF, PROFILE, OneDnnLibrary
 from xsp_levels.library.onednn.work import formats, work
 from xsp_levels.native.stdout_tap import Tap, open_tap
 
@@ -56,7 +56,7 @@ _CLOCK_SET = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """The wall clock against ours at one moment.
 
     Attributes:
@@ -82,10 +82,7 @@ class OneDnnRecords:
     lines: bytes
     header: Header
     threads: int | None
-    readings: tuple[Reading, Reading]
-
-
-_KEPT = (Records, OneDnnRecords, Header, Reading)
+    readings: tuple[ClockReading, ClockReading]
 
 
 class OneDnn:
@@ -94,15 +91,16 @@ class OneDnn:
     name = "onednn"
     level = Level.LIBRARY
     kinds = frozenset({Kind.CALL})
+    record_type = OneDnnRecords | None
 
     def __init__(self) -> None:
         self._header = Header()
         self._tried = False
         self._useless: str | None = None  # why nothing can be recorded, once that is known
-        self._libraries: tuple[Library, ...] = ()
+        self._libraries: tuple[OneDnnLibrary, ...] = ()
         self._clock: Clock | None = None
         self._tap: Tap | None = None
-        self._begin = Reading(0, 0)
+        self._begin = ClockReading(0, 0)
         self._setting = ""
         self._shared = False  # whether the user sees what it prints: nothing is switched then
 
@@ -157,15 +155,6 @@ class OneDnn:
         )
         return _rows(calls, data) if calls.height else no_rows()
 
-    def pack(self, records: Records) -> bytes:
-        """Return records as bytes. Pure."""
-        return pack(records, _KEPT)
-
-    def unpack(self, content: bytes) -> Records:
-        """Return the records that `pack` made bytes of. Pure."""
-        records: Records = unpack(content, _KEPT)
-        return records
-
     def _set(self, level: int) -> None:
         for library in self._libraries:
             library.set_verbose(level)
@@ -199,7 +188,7 @@ class OneDnn:
             self._judge(lines, library)
         return on
 
-    def _judge(self, lines: bytes, library: Library) -> None:
+    def _judge(self, lines: bytes, library: OneDnnLibrary) -> None:
         self._header = parse_header(lines, replace(self._header, version=library.version))
         said, _ = parse_lines(lines, self._header.fields)
         if not said.height:
@@ -225,7 +214,7 @@ class OneDnn:
         return tuple(remarks)
 
 
-def _said(library: Library, *, share: bool) -> bytes:
+def _said(library: OneDnnLibrary, *, share: bool) -> bytes:
     """Return what a library says of a tiny primitive, with the verbose mode as it is."""
     with onednn_switch.timestamps_asked_for():
         tap = open_tap(LINE, share=share)
@@ -237,8 +226,8 @@ def _said(library: Library, *, share: bool) -> bytes:
     return taken.lines
 
 
-def _reading(clock: Clock) -> Reading:
-    return Reading(clock.now(), clock.wall_offset())
+def _reading(clock: Clock) -> ClockReading:
+    return ClockReading(clock.now(), clock.wall_offset())
 
 
 def _threads() -> int | None:
@@ -283,7 +272,9 @@ def _rows(calls: pl.DataFrame, data: OneDnnRecords) -> SpanRows:
     )
 
 
-def _monotonic(wall_ns: pl.Series, readings: tuple[Reading, Reading]) -> tuple[pl.Series, int]:
+def _monotonic(
+    wall_ns: pl.Series, readings: tuple[ClockReading, ClockReading]
+) -> tuple[pl.Series, int]:
     """Return times on our clock, and by how much they may be wrong in ns.
 
     The offset between the clocks changes while the wall clock is being corrected; it is

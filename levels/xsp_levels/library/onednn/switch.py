@@ -1,4 +1,4 @@
-"""Switches the verbose mode of whatever oneDNN is in this process, and puts it back.
+"""The oneDNN libraries of this process out, each with a function that sets its verbose mode.
 
 oneDNN is mostly linked into a framework. Where it exports its C interface,
 `dnnl_set_verbose` is called in the loaded library; PyTorch hides it and has a function of
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from xsp_levels.native import symbol
+from xsp_levels.native import mapping
 
 OFF, PROFILE = 0, 2  # 2: creation and execution of primitives
 TIMESTAMP = "ONEDNN_VERBOSE_TIMESTAMP"
@@ -28,7 +28,7 @@ _BUILT_WITH = re.compile(r"MKL-DNN v(\d+\.\d+\.\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class OneDnnLibrary:
     """One copy of oneDNN.
 
     Attributes:
@@ -44,9 +44,9 @@ class Library:
     version: str | None = None
 
 
-def libraries() -> tuple[Library, ...]:
+def libraries() -> tuple[OneDnnLibrary, ...]:
     """Return every copy of oneDNN that is loaded and can be switched."""
-    return (*_of_torch(), *_exported(tuple(symbol.libraries(symbol.mappings()))))
+    return (*_of_torch(), *_exported(tuple(mapping.libraries(mapping.mappings()))))
 
 
 def user_setting() -> str:
@@ -79,13 +79,13 @@ def timestamps_asked_for() -> Iterator[None]:
             os.environ[TIMESTAMP] = before
 
 
-def _of_torch() -> Iterator[Library]:
+def _of_torch() -> Iterator[OneDnnLibrary]:
     torch = sys.modules.get("torch")
     switch = getattr(getattr(torch, "_C", None), "_verbose", None)
     if torch is None or switch is None or not torch.backends.mkldnn.is_available():
         return
     built = _BUILT_WITH.search(torch.__config__.show())
-    yield Library(
+    yield OneDnnLibrary(
         "PyTorch",
         lambda level: bool(switch.mkldnn_set_verbose(level)),
         # Not what the user has made the default.
@@ -95,16 +95,16 @@ def _of_torch() -> Iterator[Library]:
 
 
 @functools.lru_cache(maxsize=1)
-def _exported(paths: tuple[str, ...]) -> tuple[Library, ...]:
+def _exported(paths: tuple[str, ...]) -> tuple[OneDnnLibrary, ...]:
     """Return the copies whose C interface these shared objects export, each once."""
-    known: dict[int | None, Library] = {}
+    known: dict[int | None, OneDnnLibrary] = {}
     for path in paths:
         with contextlib.suppress(OSError):
             library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
             function = next((f for n in _SYMBOLS if (f := getattr(library, n, None))), None)
             address = ctypes.cast(function, ctypes.c_void_p).value if function else None
             if function is not None and address not in known:
-                known[address] = Library(os.path.basename(path), _switch(function))
+                known[address] = OneDnnLibrary(os.path.basename(path), _switch(function))
     return tuple(known.values())
 
 

@@ -1,10 +1,10 @@
-"""How much work a oneDNN primitive is: operations and bytes, from its line alone.
+"""Fields of a oneDNN primitive's line in, its operations and bytes out. Pure.
 
 Operations are counted as PyTorch's `torch.utils.flop_counter` does: a multiplication and an
 addition are two, also where the kernel lies over padding (oneDNN's own benchdnn leaves
 those out: tests/benchdnn/*/*.hpp, `count_ops`); biases and what is fused behind (post-ops)
-are not counted. Bytes are those of the tensors, each read or written once, without padding: what
-has to be moved at least.
+are not counted. Bytes are those of the tensors, each read or written once, without padding: the
+least that has to be moved.
 """
 
 from __future__ import annotations

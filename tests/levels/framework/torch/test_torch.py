@@ -15,9 +15,10 @@ from torch import nn
 from xsp.clock import SystemClock
 from xsp.level import Kind, Level
 from xsp.provider.contract import Provider, Records, Request, Watcher
+from xsp.provider.packing import pack, unpack
 from xsp.provider.row import ROW_SCHEMA
 from xsp_levels.framework.torch import kineto as torch_kineto
-from xsp_levels.framework.torch.event import Events
+from xsp_levels.framework.torch.event import PlainEvents
 from xsp_levels.framework.torch.provider import Torch
 
 PIPELINE = frozenset({Kind.PIPELINE})
@@ -292,13 +293,13 @@ def test_records_are_kept_as_bytes_and_make_the_same_rows(
     net: nn.Module, x: torch.Tensor, *, detail: bool
 ) -> None:
     kept, rows = visit(train(net, x), OP, detail=detail)
-    content = Torch().pack(kept)
-    unpacked = Torch().unpack(content)
-    assert isinstance(unpacked.data.operators.handle, Events)
+    content = pack(Torch(), kept)
+    unpacked = unpack(Torch(), content)
+    assert isinstance(unpacked.data.operators.handle, PlainEvents)
     assert Torch().spans(unpacked).equals(rows)
-    assert Torch().pack(unpacked) == content  # what was unpacked can be packed again
+    assert pack(Torch(), unpacked) == content  # what was unpacked can be packed again
 
 
 def test_records_without_operators_are_kept_as_well(net: nn.Module, x: torch.Tensor) -> None:
     kept, rows = visit(lambda: net(x), LAYER)
-    assert Torch().spans(Torch().unpack(Torch().pack(kept))).equals(rows)
+    assert Torch().spans(unpack(Torch(), pack(Torch(), kept))).equals(rows)

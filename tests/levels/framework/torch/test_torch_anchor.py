@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_levels.framework.torch.anchor import PREFIX, Reading, align, find_anchors
+from xsp_levels.framework.torch.anchor import PREFIX, AnchorReading, align, find_anchors
 
 EPOCH = 1_795_213_250_310_402_999  # nanoseconds since 1970: more than a float can tell apart
 
@@ -29,12 +29,12 @@ class Event:
 
 def anchored(
     times: list[tuple[int, int, int, int, int]], shift: int
-) -> tuple[list[Reading], list[Event]]:
+) -> tuple[list[AnchorReading], list[Event]]:
     """`before`, start, `inside`, end, `after` as gaps of one anchor each, 10 us apart."""
     readings, events = [], []
     for index, gaps in enumerate(times):
         before, start, inside, end, after = (10_000 * index + int(t) for t in np.cumsum(gaps))
-        readings.append(Reading(7, before, inside, after))
+        readings.append(AnchorReading(7, before, inside, after))
         events.append(Event(start + shift, end - start))
     return readings, events
 
@@ -87,7 +87,7 @@ def test_anchors_name_the_threads() -> None:
 
 def test_thread_that_lost_an_anchor_is_left_out() -> None:
     readings, events = anchored([(1, 50, 50, 50, 50)] * 3, EPOCH)
-    lost = [Reading(8, 0, 1, 2), Reading(8, 3, 4, 5)]
+    lost = [AnchorReading(8, 0, 1, 2), AnchorReading(8, 3, 4, 5)]
     seen = find_anchors([PREFIX + "7"] * 3 + [PREFIX + "8"], [*events, Event(EPOCH, 1, 2)])
     assert align([*readings, *lost], seen) == align(
         readings, find_anchors([PREFIX + "7"] * 3, events)

@@ -89,6 +89,7 @@ def test_rows_nest_as_the_operators_ran() -> None:
 @pytest.mark.parametrize("pause", [0.0, 0.05])
 def test_alignment_is_known_to_a_fifth_of_a_microsecond(pause: float) -> None:
     records = record(lambda: time.sleep(pause))
+    assert records.handle is not None
     events = records.handle.events()
     alignment = align(records.readings, find_anchors([e.name() for e in events], events))
     assert alignment is not None

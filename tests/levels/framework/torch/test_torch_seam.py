@@ -12,7 +12,7 @@ import pytest
 from torch import nn
 
 from xsp.clock import SystemClock
-from xsp_levels.framework.torch.entry_point import CallSeam, call_seam
+from xsp_levels.framework.torch.entry_point import CallEntryPoint, call_entry_point
 from xsp_levels.framework.torch.layer import LayerRecorder
 
 
@@ -53,56 +53,56 @@ class Function:
         self.code = code
 
 
-def seam_of(function: Any) -> CallSeam:
-    return CallSeam(function)
+def entry_point_of(function: Any) -> CallEntryPoint:
+    return CallEntryPoint(function)
 
 
 def test_a_code_taken_out_by_another_thread_meanwhile_stays_out() -> None:
     function = Function()
-    seam = seam_of(function)
-    others = [threading.Thread(target=seam.record, args=(None,))]
+    entry = entry_point_of(function)
+    others = [threading.Thread(target=entry.record, args=(None,))]
 
     def take_out() -> None:
         others[0].start()
         others[0].join(timeout=0.2)  # it comes through only if nothing holds it up
 
     function.before = take_out
-    seam.record(TWO)
+    entry.record(TWO)
     others[0].join()
     assert function.code is ONE
 
 
 def test_a_recorder_that_was_taken_out_is_not_put_back() -> None:
     function = Function()
-    seam = seam_of(function)
-    seam.record(TWO)
-    seam.pause(TWO, True)
+    entry = entry_point_of(function)
+    entry.record(TWO)
+    entry.pause(TWO, True)
     assert function.code is ONE
-    seam.pause(TWO, False)
+    entry.pause(TWO, False)
     assert function.code is TWO
-    seam.pause(TWO, True)
-    seam.record(None)
-    seam.pause(TWO, False)
+    entry.pause(TWO, True)
+    entry.record(None)
+    entry.pause(TWO, False)
     assert function.code is ONE
 
 
 def test_a_recorder_that_was_replaced_does_not_silence_the_next() -> None:
     function = Function()
-    seam = seam_of(function)
-    seam.record(TWO)
-    seam.record(THREE)
-    seam.pause(TWO, True)
+    entry = entry_point_of(function)
+    entry.record(TWO)
+    entry.record(THREE)
+    entry.pause(TWO, True)
     assert function.code is THREE
 
 
 def test_a_watcher_that_was_replaced_does_not_blind_the_next() -> None:
     function = Function()
-    seam = seam_of(function)
-    seam.watch(TWO)
-    seam.watch(THREE)
-    seam.inside(TWO, True)
+    entry = entry_point_of(function)
+    entry.watch(TWO)
+    entry.watch(THREE)
+    entry.inside(TWO, True)
     assert function.code is THREE
-    seam.inside(THREE, True)
+    entry.inside(THREE, True)
     assert function.code is ONE
 
 
@@ -110,8 +110,8 @@ def test_a_recorder_stopped_by_another_thread_while_a_call_returns_stays_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     original = nn.Module.__call__.__code__
-    seam, recorder = call_seam(), LayerRecorder()
-    pause = seam.pause
+    entry, recorder = call_entry_point(), LayerRecorder()
+    pause = entry.pause
 
     def stop_first(code: CodeType, paused: bool) -> None:
         if not paused:
@@ -120,7 +120,7 @@ def test_a_recorder_stopped_by_another_thread_while_a_call_returns_stays_out(
             other.join()
         pause(code, paused)
 
-    monkeypatch.setattr(seam, "pause", stop_first)
+    monkeypatch.setattr(entry, "pause", stop_first)
     recorder.start(SystemClock(), outermost=True)
     nn.Sequential(nn.Identity())(1)
     assert nn.Module.__call__.__code__ is original
@@ -129,11 +129,11 @@ def test_a_recorder_stopped_by_another_thread_while_a_call_returns_stays_out(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # this test is about forking so
 def test_a_child_forked_while_another_thread_changes_the_code_is_free() -> None:
-    original, seam, recorder = nn.Module.__call__.__code__, call_seam(), LayerRecorder()
+    original, entry, recorder = nn.Module.__call__.__code__, call_entry_point(), LayerRecorder()
     held, proceed = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with seam._lock:
+        with entry._lock:
             held.set()
             proceed.wait(30)
 

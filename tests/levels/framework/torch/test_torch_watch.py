@@ -228,10 +228,10 @@ def test_conditions_set_the_modes_of_a_call(model: nn.Module, x: torch.Tensor) -
     with torch.inference_mode():
         call = provider.model_call(model, (x,), {})
     assert call is not None
-    with provider.conditions(call):
+    with call.conditions():
         assert torch.is_inference_mode_enabled()
     assert not torch.is_inference_mode_enabled()
-    with provider.conditions(ModelCall(len)):
+    with ModelCall(len).conditions():
         assert not torch.is_inference_mode_enabled()
 
 
@@ -252,22 +252,21 @@ def test_repeating_is_safe_in_eval_mode_without_gradients(
     def hazard() -> str | None:
         call = provider.model_call(model, (x,), {})
         assert call is not None
-        return provider.hazard(call)
+        return call.hazard()
 
     assert "gradients on" in str(hazard())
     with torch.no_grad():
         assert hazard() is None
         model[1].train()
         assert "training mode" in str(hazard())
-    assert "not known" in str(provider.hazard(ModelCall(len)))
+    assert "not known" in str(ModelCall(len).hazard())
 
 
 def test_the_hazard_is_judged_by_the_modes_of_the_call(model: nn.Module, x: torch.Tensor) -> None:
-    provider = Torch()
     with watching() as log, torch.no_grad():
         model(x)
     assert torch.is_grad_enabled()
-    assert provider.hazard(log.calls[0]) is None
+    assert log.calls[0].hazard() is None
 
 
 def test_versions_tell_of_tensors_written_to(x: torch.Tensor) -> None:

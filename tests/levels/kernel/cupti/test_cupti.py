@@ -14,6 +14,7 @@ from xsp.clock import SystemClock
 from xsp.errors import ProviderError
 from xsp.level import Kind
 from xsp.provider.contract import Provider, Records, Request
+from xsp.provider.packing import pack, unpack
 from xsp.session import registry
 from xsp_levels.kernel.cupti import library as cupti_library
 from xsp_levels.kernel.cupti import provider as cupti
@@ -395,7 +396,7 @@ def test_the_real_binding_says_what_is_missing_and_has_every_name() -> None:
 def test_records_are_kept_as_bytes_and_make_the_same_rows(fake: FakeCupti) -> None:
     provider = Cupti()
     kept = recorded(provider, fake, work(fake, 1), work(fake, 2))
-    unpacked = provider.unpack(provider.pack(kept))
+    unpacked = unpack(provider, pack(provider, kept))
     assert (unpacked.dropped, unpacked.problems) == (kept.dropped, kept.problems)
     rows = provider.spans(kept)
     assert rows.height

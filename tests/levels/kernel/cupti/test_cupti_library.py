@@ -11,6 +11,7 @@ import pytest
 from xsp_levels.kernel.cupti import library as cupti_library
 from xsp_levels.kernel.cupti.library import Loaded, loaded, unavailable, used
 from xsp_levels.native import stub
+from xsp_levels.native.mapping import read_mappings
 
 MAPS = """\
 7f00-7f01 r-xp 00000000 08:01 12 /site/nvidia/cu13/lib/libcudart.so.13
@@ -49,13 +50,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_loaded_versions_are_read_from_the_maps() -> None:
-    assert loaded(MAPS) == Loaded({PATH: [range(0x7F02, 0x7F03)]}, 13)
-    assert loaded("") == Loaded({}, None)
+    assert loaded(read_mappings(MAPS)) == Loaded({PATH: [range(0x7F02, 0x7F03)]}, 13)
+    assert loaded([]) == Loaded({}, None)
 
 
 def test_a_path_with_spaces_is_read_whole() -> None:
     maps = MAPS.replace("/site", "/home/a b/my env")
-    assert list(loaded(maps).cupti) == [PATH.replace("/site", "/home/a b/my env")]
+    assert list(loaded(read_mappings(maps)).cupti) == [PATH.replace("/site", "/home/a b/my env")]
 
 
 def test_of_several_libraries_the_one_that_is_called_is_used(

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from xsp.level import Kind
 from xsp.provider.contract import Records
+from xsp.provider.packing import pack, unpack
 from xsp.provider.row import ROW_SCHEMA
 from xsp_levels.kernel.cupti.clock import Alignment
 from xsp_levels.kernel.cupti.provider import Cupti
@@ -100,7 +101,7 @@ def test_queue_delay_is_told_where_cupti_was_asked_for_it() -> None:
 def test_operators_of_generated_kernels_are_kept_with_the_records() -> None:
     sources = {"triton_poi_0": ("aten.add, aten.relu", "")}
     data = CuptiRecords(ALL, tables(kernel(1), kernel(2, name=2)), TEXTS, sources=sources)
-    kept = Cupti().unpack(Cupti().pack(Records(data)))
+    kept = unpack(Cupti(), pack(Cupti(), Records(data)))
     found = Cupti().spans(kept).sort("correlation_id")
     assert found["attr.source_ops"].to_list() == ["aten.add, aten.relu", None]
     assert found["attr.source_nodes"].to_list() == [None, None]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from xsp_levels.library.cuda.call import Call, calls
+from xsp_levels.library.cuda.call import CudaCall, calls
 from xsp_levels.library.cuda.log import CUBLAS, CUDNN, LT_FUNCTION, LT_MESSAGE, Message
 from xsp_levels.library.cuda.row import call_rows, flops, formats, problem
 
@@ -136,8 +136,10 @@ def test_cublaslt_says_layouts_and_algorithm() -> None:
 
 
 def test_operations_are_counted_for_real_products_only() -> None:
-    def gemm(function: str, **values: str) -> Call:
-        return Call("cuBLAS 13", function, 0, 1, values={"m": "2", "n": "3", "k": "4", **values})
+    def gemm(function: str, **values: str) -> CudaCall:
+        return CudaCall(
+            "cuBLAS 13", function, 0, 1, values={"m": "2", "n": "3", "k": "4", **values}
+        )
 
     assert flops(gemm("cublasSgemm_v2")) == 48
     assert flops(gemm("cublasGemmStridedBatchedEx", batchCount="5")) == 240

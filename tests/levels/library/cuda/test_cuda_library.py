@@ -11,7 +11,8 @@ import pytest
 
 from xsp.clock import SystemClock
 from xsp.level import Kind
-from xsp.provider.contract import Provider, Remarking, Request
+from xsp.provider.contract import Provider, Request, SelfDiagnosing
+from xsp.provider.packing import pack, unpack
 from xsp.session import registry
 from xsp_levels.library.cuda import logger as cuda_logger
 from xsp_levels.library.cuda import provider as cuda_library
@@ -74,7 +75,7 @@ def lt_matmul(lt: Any) -> None:
 def test_they_are_providers(kind: type[Cublas | Cudnn]) -> None:
     provider = kind()
     assert isinstance(provider, Provider)
-    assert isinstance(provider, Remarking)
+    assert isinstance(provider, SelfDiagnosing)
     assert registry.validate(provider).kinds == {Kind.CALL}
 
 
@@ -233,7 +234,7 @@ def test_records_are_kept_as_bytes_and_make_the_same_rows(cublas: Any) -> None:
     provider.start(SystemClock(), CALLS)
     multiply(cublas)
     kept = provider.stop()
-    unpacked = provider.unpack(provider.pack(kept))
+    unpacked = unpack(provider, pack(provider, kept))
     assert (unpacked.dropped, unpacked.problems) == (kept.dropped, kept.problems)
     rows = provider.spans(kept)
     assert rows.height

@@ -17,13 +17,14 @@ from xsp import measure  # noqa: E402
 from xsp.clock import SystemClock  # noqa: E402
 from xsp.level import Kind  # noqa: E402
 from xsp.provider.contract import Records, Request  # noqa: E402
+from xsp.provider.packing import pack, unpack  # noqa: E402
 from xsp.provider.row import SpanRows  # noqa: E402
 from xsp.session import registry  # noqa: E402
 from xsp_levels.framework.torch.provider import Torch  # noqa: E402
 from xsp_levels.library.mkl import provider as mkl  # noqa: E402
 from xsp_levels.library.mkl.breakpoint import Output  # noqa: E402
 from xsp_levels.library.mkl.provider import Mkl, MklRecords  # noqa: E402
-from xsp_levels.library.mkl.verbose import Library  # noqa: E402
+from xsp_levels.library.mkl.verbose import MklLibrary  # noqa: E402
 from xsp_levels.native import perf_event  # noqa: E402
 from xsp_levels.native.perf_event import Hit  # noqa: E402
 from xsp_levels.native.symbol import Place  # noqa: E402
@@ -74,7 +75,7 @@ def test_records_are_interpreted_without_mkl() -> None:
 
 
 def test_mkl_that_cannot_write_to_memory_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    old = Library("/opt/libtorch_cpu.so", Place(1, "/opt/libtorch_cpu.so", 1), complete=False)
+    old = MklLibrary("/opt/libtorch_cpu.so", Place(1, "/opt/libtorch_cpu.so", 1), complete=False)
     monkeypatch.setattr(mkl, "loaded", lambda: (old,))
     assert "since 2023.1" in str(Mkl().unavailable())
     provider = Mkl()
@@ -244,9 +245,9 @@ def test_file_that_the_user_named_is_named_again(tmp_path: Path) -> None:
     path = tmp_path / "mkl.txt"
     script = """
         import torch
-        from xsp_levels.library.mkl.verbose import Recorder, loaded
+        from xsp_levels.library.mkl.verbose import MklRecorder, loaded
         torch.ones(8, 8) @ torch.ones(8, 8)
-        recorder = Recorder(loaded()[0])
+        recorder = MklRecorder(loaded()[0])
         recorder.start()
         torch.ones(4, 4) @ torch.ones(4, 4)
         assert recorder.stop().count("SGEMM") == 1
@@ -262,8 +263,8 @@ def test_file_that_the_user_named_is_named_again(tmp_path: Path) -> None:
 def test_lines_that_the_user_asked_for_still_come() -> None:
     script = """
         import torch
-        from xsp_levels.library.mkl.verbose import Recorder, loaded
-        recorder = Recorder(loaded()[0])
+        from xsp_levels.library.mkl.verbose import MklRecorder, loaded
+        recorder = MklRecorder(loaded()[0])
         recorder.start()
         torch.ones(4, 4) @ torch.ones(4, 4)
         recorder.stop()
@@ -279,10 +280,10 @@ def test_lines_that_the_user_asked_for_still_come() -> None:
 def test_child_of_a_fork_is_not_recorded_and_its_parent_still_is() -> None:
     script = """
         import os, torch
-        from xsp_levels.library.mkl.breakpoint import Watch
+        from xsp_levels.library.mkl.breakpoint import MklWatch
         from xsp_levels.library.mkl.verbose import loaded
         torch.set_num_threads(1)
-        watch = Watch(loaded()[0])
+        watch = MklWatch(loaded()[0])
         torch.ones(4, 4) @ torch.ones(4, 4)
         child = os.fork()
         if child == 0:
@@ -302,9 +303,9 @@ def test_child_of_a_fork_is_not_recorded_and_its_parent_still_is() -> None:
 def test_process_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     script = """
         import os, signal, torch
-        from xsp_levels.library.mkl.breakpoint import Watch
+        from xsp_levels.library.mkl.breakpoint import MklWatch
         from xsp_levels.library.mkl.verbose import loaded
-        watch = Watch(loaded()[0])
+        watch = MklWatch(loaded()[0])
         print("said", flush=True)
         torch.ones(4, 4) @ torch.ones(4, 4)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -326,7 +327,7 @@ def test_records_are_kept_as_bytes_and_make_the_same_rows() -> None:
     text = "MKL_VERBOSE SGEMM(N,N,2,3,4) 10us NThr:2\n"
     outputs = (Output(text, (Hit(50_000, 1),)), Output(text))
     kept = Records(MklRecords(outputs, {1: 9}, "2024.2"), 3, ("a problem",))
-    unpacked = provider.unpack(provider.pack(kept))
+    unpacked = unpack(provider, pack(provider, kept))
     assert (unpacked.dropped, unpacked.problems) == (kept.dropped, kept.problems)
     rows = provider.spans(kept)
     assert rows.height

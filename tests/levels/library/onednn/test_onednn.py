@@ -15,13 +15,14 @@ import xsp
 from xsp.clock import SystemClock
 from xsp.level import Kind, Level
 from xsp.provider.contract import Records, Request
+from xsp.provider.packing import pack, unpack
 from xsp.provider.row import ROW_SCHEMA
 from xsp.session import registry
 from xsp.session.registry import validate
 from xsp_levels.framework.torch.provider import Torch
 from xsp_levels.library.onednn import switch as onednn_switch
 from xsp_levels.library.onednn.line import Header, parse_header
-from xsp_levels.library.onednn.provider import OneDnn, OneDnnRecords, Reading
+from xsp_levels.library.onednn.provider import ClockReading, OneDnn, OneDnnRecords
 from xsp_levels.model import Model
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
@@ -39,7 +40,7 @@ def recorded(**changes: Any) -> Records:
         lines=RECORDED,
         header=parse_header(RECORDED),
         threads=2,
-        readings=(Reading(900_000_000, OFFSET), Reading(1_900_000_000, OFFSET)),
+        readings=(ClockReading(900_000_000, OFFSET), ClockReading(1_900_000_000, OFFSET)),
     )
     return Records(dataclasses.replace(data, **changes))
 
@@ -124,7 +125,7 @@ def test_times_are_on_our_clock_with_their_uncertainty() -> None:
 
 
 def test_a_clock_that_drifts_is_followed_from_end_to_end() -> None:
-    readings = (Reading(949_884_000, OFFSET), Reading(1_049_884_000, OFFSET + 10_000))
+    readings = (ClockReading(949_884_000, OFFSET), ClockReading(1_049_884_000, OFFSET + 10_000))
     rows = rows_of(readings=readings)
     assert rows["start_ns"][0] == 949_884_500
     later = rows_of()["start_ns"] - rows["start_ns"]
@@ -325,7 +326,7 @@ def test_timestamps_that_the_user_turned_on_are_used() -> None:
 
 
 def test_a_build_without_verbose_mode_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = onednn_switch.Library("Quiet", lambda level: True, lambda: None)
+    silent = onednn_switch.OneDnnLibrary("Quiet", lambda level: True, lambda: None)
     monkeypatch.setattr(onednn_switch, "libraries", lambda: (silent,))
     provider = OneDnn()
     provider.start(SystemClock(), CALLS)
@@ -369,7 +370,7 @@ def test_a_library_that_exports_its_interface_is_found(tmp_path: Path) -> None:
 
 def test_records_are_kept_as_bytes_and_make_the_same_rows() -> None:
     provider, kept = OneDnn(), recorded()
-    unpacked = provider.unpack(provider.pack(kept))
+    unpacked = unpack(provider, pack(provider, kept))
     assert (unpacked.dropped, unpacked.problems) == (kept.dropped, kept.problems)
     rows = provider.spans(kept)
     assert rows.height
