@@ -36,8 +36,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, TraceFlags
 from table import print_header, print_row
 
+from xsp.export.otlp import chunks
 from xsp.export.picture import Picture, Service, Slice
-from xsp.export.protobuf import chunks
 from xsp.export.reduction import reduce
 from xsp.trace.integrity import SPAN_SCHEMA
 

@@ -27,7 +27,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from xsp.export.protobuf import Chunk
+from xsp.export.otlp import Chunk
 
 T = TypeVar("T")
 SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
@@ -189,6 +189,11 @@ class HttpServer(Server):
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,))
         self._thread.start()
 
+    @property
+    def connections(self) -> int:
+        """How many were made."""
+        return self._http.connections
+
     def stop(self) -> None:
         self.stopping.set()
         self._http.shutdown()
@@ -203,9 +208,11 @@ class _Listener(ThreadingHTTPServer):
 
     def __init__(self, *args: Any) -> None:
         self._connections: set[socket.socket] = set()
+        self.connections = 0
         super().__init__(*args)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections += 1
         self._connections.add(request)
         super().process_request(request, client_address)
 
@@ -257,10 +264,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _trickle(self) -> None:
-        # A header that never ends, a byte at a time.
+        # A body that never ends, a byte at a time.
+        self.send_response(200)
+        self.send_header("content-length", "1000000")
+        self.end_headers()
         while not self.server.otlp.stopping.wait(0.05):
-            self.wfile.write(b"H" if self.close_connection else b"HTTP/1.1 200 OK\r\nx: ")
-            self.close_connection = True
+            self.wfile.write(b"x")
 
     def log_message(self, *args: object) -> None:
         """Say nothing."""
@@ -289,6 +298,30 @@ def silent_port() -> Iterator[int]:
     """Listen without ever saying a word."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
+
+
+@contextmanager
+def tunnel() -> Iterator[tuple[int, list[bytes]]]:
+    """Be a proxy that makes tunnels to nowhere; yield its port and what it was told."""
+    told: list[bytes] = []
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection = listener.accept()[0]
+                with connection:
+                    told.append(connection.recv(65536))
+                    connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                    told.append(connection.recv(65536))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        try:
+            yield listener.getsockname()[1], told
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def free_port() -> int:

@@ -40,7 +40,7 @@ def test_the_examples_run_one_after_the_other(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with serving("grpc") as jaeger:
+    with serving("http") as jaeger:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{jaeger.port}")
         for number, example in enumerate(EXAMPLES):
             exec(compile(example, f"README.md, example {number + 1}", "exec"), namespace)

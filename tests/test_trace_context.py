@@ -90,7 +90,7 @@ def test_the_machines_clock_gives_the_time_of_day() -> None:
         (f"00-{TRACE}-{SPAN}-1", None),
         (f"00-{TRACE}-{SPAN}", None),
         (f"00_{TRACE}_{SPAN}_01", None),
-        (f"{CALLER}\n", None),
+        (f"{CALLER}\nx", None),
         ("", None),
         ("\u0660\u0660-" + CALLER[3:], None),  # digits, but not ASCII ones
     ],

@@ -7,7 +7,6 @@ exported. Baggage is the caller's own and is left alone.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,15 +14,8 @@ from typing import Any
 
 from xsp.clock import Clock
 
-# The formats of https://www.w3.org/TR/trace-context-2: lower case only.
-_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-_KEY = r"[a-z0-9][a-z0-9_\-*/@]{0,255}"
-_VALUE = r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
-_MEMBER = re.compile(f"({_KEY})={_VALUE}")
-_MOST_MEMBERS = 32
 # Sampled and random: the flags that the format knows. All others are to be 0.
 _FLAGS = 0x03
-_BLANK = " \t"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +64,11 @@ def _active() -> tuple[str, str] | None:
 
 def _inherited(variables: Mapping[str, str]) -> tuple[str, str] | None:
     """Return the span that the process was started in, None if none or none that is valid."""
-    found = parse(variables.get("TRACEPARENT", "").strip(_BLANK))
-    if found is None:
+    context = _read(variables.get("TRACEPARENT", ""), variables.get("TRACESTATE", ""))
+    if context is None:
         return None
-    return _traceparent(*found), _tracestate(variables.get("TRACESTATE", ""))
+    found = _traceparent(context.trace_id, context.span_id, context.trace_flags)
+    return found, context.trace_state.to_header()
 
 
 def parse(traceparent: str) -> tuple[int, int, int] | None:
@@ -84,23 +77,25 @@ def parse(traceparent: str) -> tuple[int, int, int] | None:
     >>> parse(f"00-{10:032x}-{11:016x}-01"), parse(f"00-{0:032x}-{11:016x}-01")
     ((10, 11, 1), None)
     """
-    found = _TRACEPARENT.fullmatch(traceparent)
-    # A later version may append fields; ff is none, and 00 has no more than these.
-    if found is None or found[1] == "ff" or (found[1] == "00" and found[5] is not None):
+    context = _read(traceparent, "")
+    return None if context is None else (context.trace_id, context.span_id, context.trace_flags)
+
+
+def _read(traceparent: str, tracestate: str) -> Any:
+    """Return OpenTelemetry's span context of two headers; None where the first is not valid."""
+    if not traceparent:
         return None
-    trace_id, span_id, flags = (int(found[part], 16) for part in (2, 3, 4))
-    return (trace_id, span_id, flags) if trace_id and span_id else None
+    # Only where there is something to read: it takes longer to import than xsp itself.
+    from opentelemetry.trace import get_current_span  # noqa: PLC0415
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
+        TraceContextTextMapPropagator,
+    )
+
+    headers = {"traceparent": traceparent, "tracestate": tracestate}
+    span = get_current_span(TraceContextTextMapPropagator().extract(headers))
+    context = span.get_span_context()
+    return context if context.is_valid else None
 
 
 def _traceparent(trace_id: int, span_id: int, flags: int) -> str:
     return f"00-{trace_id:032x}-{span_id:016x}-{flags & _FLAGS:02x}"
-
-
-def _tracestate(text: str) -> str:
-    """Return a valid `tracestate` as it is passed on; one that is not is dropped whole."""
-    members = [member for part in text.split(",") if (member := part.strip(_BLANK))]
-    found = [_MEMBER.fullmatch(member) for member in members]
-    keys = {match[1] for match in found if match is not None}
-    if len(keys) < len(members) or len(members) > _MOST_MEMBERS:  # one is malformed, or twice
-        return ""
-    return ",".join(members)

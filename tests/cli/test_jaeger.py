@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -68,19 +68,6 @@ def test_a_named_program_that_is_none_is_refused(
         jaeger.find()
 
 
-@pytest.mark.parametrize("port", jaeger.PORTS, ids=lambda port: port.variable)
-def test_a_port_that_is_taken_is_named_with_its_variable(
-    port: jaeger.Port, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        number = taken.getsockname()[1]
-        free = {other.variable: "0" for other in jaeger.PORTS}
-        with pytest.raises(XspError, match=f"port {number} for {port.purpose}") as refusal:
-            jaeger.check_ports({**free, port.variable: str(number)})
-    assert port.variable in str(refusal.value)
-    jaeger.check_ports({**free, port.variable: str(number)})
-
-
 @pytest.mark.parametrize("text", ["http", "-1", "65536", "1e3", "٣"])
 def test_what_is_no_port_is_refused(text: str) -> None:
     with pytest.raises(XspError, match=r"XSP_JAEGER_UI_PORT .* not a port"):
@@ -111,9 +98,10 @@ def test_the_command_becomes_jaeger_with_the_shipped_configuration(
     )
     assert done.returncode == 7, done.stderr
     greeting, ran = done.stdout.split("ran with ")
-    assert "xsp export FILE --to otlp://127.0.0.1:" in greeting
+    assert "xsp export FILE --to otlp+http://127.0.0.1:" in greeting
     assert ran.splitlines()[0] == f"--config {jaeger.CONFIGURATION}"
-    assert (tmp_path / "share" / "xsp" / "jaeger").is_dir()
+    data = tmp_path / "share" / "xsp" / "jaeger"
+    assert stat.S_IMODE(data.stat().st_mode) == 0o700
 
 
 def test_a_program_that_the_system_cannot_start_is_named(
@@ -145,5 +133,25 @@ def test_a_folder_that_cannot_be_made_is_named(
 def test_the_greeting_names_an_address_that_a_browser_can_open(host: str) -> None:
     said = "\n".join(jaeger.greeting({"JAEGER_LISTEN_HOST": host, "XSP_JAEGER_DATA": "/here"}))
     assert "http://127.0.0.1:16686" in said
-    assert "otlp://127.0.0.1:4317" in said
+    assert "otlp+http://127.0.0.1:4318" in said
     assert "/here" in said
+
+
+@pytest.mark.parametrize(
+    ("host", "open_to_all"),
+    [("", False), ("localhost", False), ("[::1]", False), ("0.0.0.0", True), ("[::]", True)],
+)
+def test_the_greeting_warns_where_others_can_read_and_write(
+    host: str, *, open_to_all: bool
+) -> None:
+    said = "\n".join(jaeger.greeting({"JAEGER_LISTEN_HOST": host, "XSP_JAEGER_DATA": "/here"}))
+    assert (f"JAEGER_LISTEN_HOST is {host}: everybody" in said) == open_to_all
+
+
+def test_a_port_that_is_none_is_said_before_jaeger_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_program: MakeProgram
+) -> None:
+    make_program(tmp_path / "bin" / "jaeger", "")
+    monkeypatch.setenv("XSP_JAEGER_HEALTH_PORT", "often")
+    with pytest.raises(XspError, match="XSP_JAEGER_HEALTH_PORT is 'often'"):
+        jaeger.run(print)

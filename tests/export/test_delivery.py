@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import resource
 import signal
 import threading
 import time
@@ -10,15 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from deliveries import ALL, TRACE_ID, both, delivered, failing, isolate, spooled, to_server
-from otlp_server import Reply, Server, first, free_port, make_chunk, make_chunks, refusing, serving
+from deliveries import ALL, TRACE_ID, both, delivered, failing, isolate, to_server
+from otlp_server import Reply, Server, first, free_port, make_chunk, make_chunks, serving
 
-from xsp.export import spool_file
-from xsp.export.client import Client
-from xsp.export.delivery import Delivery, why
-from xsp.export.protobuf import Chunk
-from xsp.export.sender import Sender
-from xsp.export.spool import spool_files
+from xsp.export.otlp import Chunk, Delivery
+from xsp.export.otlp.delivery import Client, Sender, _why
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +28,6 @@ def test_all_accepted_is_all_there(protocol: str) -> None:
     assert result.spool is None
     assert result.trace_id == TRACE_ID.hex()
     assert dict(server.accepted) == dict.fromkeys(range(1, 51), 1)
-    assert spool_files() == ()
 
 
 @both
@@ -49,9 +42,7 @@ def test_a_third_rejected_is_counted_and_kept(protocol: str) -> None:
         result = failing([make_chunk(1, 9), make_chunk(10, 9)], to_server(protocol, server.port))
     assert (result.sent, result.accepted, result.rejected, result.undelivered) == (18, 15, 3, 0)
     assert "no service.name" in result.message
-    assert "not known" in result.message
     assert len(server.requests) == 2  # never repeated
-    assert spooled(result) == list(range(1, 10))
 
 
 def _restarted(protocol: str, server: Server, chunks: list[Chunk]) -> Iterator[Chunk]:
@@ -96,69 +87,29 @@ def test_killed_within_a_request_the_rest_is_kept(protocol: str) -> None:
         result = failing(make_chunks(6), to_server(protocol, server.port))
         timer.join()
     assert (result.accepted, result.undelivered) == (20, 40)
-    assert spooled(result) == list(range(21, 61))
     assert dict(server.accepted) == dict.fromkeys(range(1, 21), 1)
 
 
-def test_one_chunk_at_a_time_is_held() -> None:
-    alive = []
+def test_what_nobody_will_take_is_not_made() -> None:
+    made = []
 
     def lazily() -> Iterator[Chunk]:
         for number in range(50):
-            alive.append(number)
+            made.append(number)
             yield make_chunk(1 + number, 1)
 
     result = failing(lazily(), to_server("http", free_port()), total=50)
-    assert len(alive) == 50
-    assert spooled(result) == list(range(1, 51))
+    assert made == [0]
+    assert (result.sent, result.undelivered) == (50, 50)
 
 
-def test_a_full_disk_under_the_spool_is_said() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    try:
-        result = failing(make_chunks(20, padding=100), to_server("http", free_port()))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert result.spool is None
-    assert (result.sent, result.undelivered) == (200, 200)
-    assert "not kept" in result.message
-    assert "xsp export FILE --to otlp+http://127.0.0.1" in result.message
-    assert list(spool_file.folder().iterdir()) == []
-
-
-def test_a_full_disk_does_not_stop_what_can_be_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with serving("http", first(1, refusing("", 400))) as server:
-        result = failing(make_chunks(3), to_server("http", server.port))
-    assert (result.accepted, result.rejected, result.spool) == (20, 10, None)
-    assert "No space left on device" in result.message
-    assert list(spool_file.folder().iterdir()) == []
-
-
-def test_spans_are_kept_where_a_folder_cannot_be_synchronised(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refused(path: Path) -> None:
-        raise OSError(22, "Invalid argument")
-
-    monkeypatch.setattr(spool_file, "_sync_folder", refused)
-    result = failing(make_chunks(2), to_server("http", free_port()))
-    assert "Kept in" in result.message
-    assert len(spooled(result)) == 20
-
-
-def test_ctrl_c_passes_and_leaves_nothing() -> None:
+def test_ctrl_c_passes() -> None:
     def interrupted() -> Iterator[Chunk]:
         yield make_chunk(1, 5)
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        delivered(interrupted(), to_server("http", free_port()), total=10)
-    assert list(spool_file.folder().iterdir()) == []
+    with serving("http") as server, pytest.raises(KeyboardInterrupt):
+        delivered(interrupted(), to_server("http", server.port), total=10)
 
 
 @both
@@ -177,7 +128,6 @@ def test_ctrl_c_while_the_server_keeps_us_waiting(
             delivered(make_chunks(3), to)
         assert time.monotonic() - began < 5
         timer.join()
-    assert spool_files() == ()
 
 
 def test_spans_that_never_came_are_not_counted_as_delivered() -> None:
@@ -189,5 +139,5 @@ def test_spans_that_never_came_are_not_counted_as_delivered() -> None:
 def test_without_a_remedy_there_is_no_word_of_one() -> None:
     sender = Sender(cast(Client, None), to_server("http", 4318))
     sender.note("says: all is lost", "")
-    told = why(Delivery(10, 0, 0, "otlp://host:4317", ""), sender)
+    told = _why(Delivery(10, 0, 0, "otlp://host:4317", ""), sender)
     assert told.endswith("otlp://host:4317 says: all is lost.")

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.export.endpoint import Endpoint, endpoint, without_credentials
+from xsp.export.otlp import Endpoint, endpoint, without_credentials
+from xsp.export.otlp.variable import _headers
 
 TRACES = "OTEL_EXPORTER_OTLP_TRACES_"
 ALL = "OTEL_EXPORTER_OTLP_"
@@ -43,16 +44,17 @@ def test_destination_says_where_and_how(destination: str, url: str, secure: bool
 @pytest.mark.parametrize(
     ("variables", "url"),
     [
-        ({}, "otlp://localhost:4317"),
-        ({"PROTOCOL": "http/protobuf"}, "otlp+http://localhost:4318/v1/traces"),
-        ({"ENDPOINT": "http://a:4317"}, "otlp://a:4317"),
-        ({"ENDPOINT": "https://a:4317"}, "otlps://a:4317"),
-        ({"ENDPOINT": "https://a"}, "otlps://a:443"),
-        ({"ENDPOINT": "http://a:4317/ignored"}, "otlp://a:4317"),
+        ({}, "otlp+http://localhost:4318/v1/traces"),
+        ({"ENDPOINT": "http://a:4318"}, "otlp+http://a:4318/v1/traces"),
+        ({"PROTOCOL": "grpc"}, "otlp://localhost:4317"),
+        ({"PROTOCOL": "grpc", "ENDPOINT": "http://a:4317"}, "otlp://a:4317"),
+        ({"PROTOCOL": "grpc", "ENDPOINT": "https://a:4317"}, "otlps://a:4317"),
+        ({"PROTOCOL": "grpc", "ENDPOINT": "https://a"}, "otlps://a:443"),
+        ({"PROTOCOL": "grpc", "ENDPOINT": "http://a:4317/ignored"}, "otlp://a:4317"),
         # The specification: secure unless said otherwise; a scheme decides by itself.
-        ({"ENDPOINT": "a:4317"}, "otlps://a:4317"),
-        ({"ENDPOINT": "a", "INSECURE": "true"}, "otlp://a:4317"),
-        ({"ENDPOINT": "https://a:1", "INSECURE": "true"}, "otlps://a:1"),
+        ({"PROTOCOL": "grpc", "ENDPOINT": "a:4317"}, "otlps://a:4317"),
+        ({"PROTOCOL": "grpc", "ENDPOINT": "a", "INSECURE": "true"}, "otlp://a:4317"),
+        ({"PROTOCOL": "grpc", "ENDPOINT": "https://a:1", "INSECURE": "true"}, "otlps://a:1"),
         ({"ENDPOINT": "http://a:1", "PROTOCOL": "http/protobuf"}, "otlp+http://a:1/v1/traces"),
         (
             {"ENDPOINT": "https://a/b/", "PROTOCOL": "http/protobuf"},
@@ -94,7 +96,7 @@ def test_an_empty_variable_is_as_one_not_set(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(TRACES + name, "")
     monkeypatch.setenv(ALL + "TIMEOUT", "500")
     found = endpoint(None)
-    assert (found.url, found.timeout_s) == ("otlp://localhost:4317", 0.5)
+    assert (found.url, found.timeout_s) == ("otlp+http://localhost:4318/v1/traces", 0.5)
     assert (found.compression, found.headers) == ("none", ())
 
 
@@ -161,9 +163,6 @@ def test_grpc_takes_no_path() -> None:
         ("TIMEOUT", "0", "milliseconds"),
         ("TIMEOUT", "-1", "milliseconds"),
         ("TIMEOUT", "9" * 400, "milliseconds"),
-        ("HEADERS", "no-value", "key1=value1"),
-        ("HEADERS", "a=b%0Ac", "key1=value1"),
-        ("HEADERS", "ä=b", "key1=value1"),
         ("ENDPOINT", "unix:///socket", "http://host:port"),
         ("ENDPOINT", "ftp://host", "http://host:port"),
     ],
@@ -177,6 +176,7 @@ def test_variable_that_makes_no_sense_is_named_with_what_is_possible(
 
 
 def test_insecure_is_true_or_false(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ALL + "PROTOCOL", "grpc")
     monkeypatch.setenv(ALL + "ENDPOINT", "host:4317")
     monkeypatch.setenv(ALL + "INSECURE", "yes")
     with pytest.raises(ValueError, match="there are true and false"):
@@ -252,10 +252,23 @@ def test_credentials_in_variables_are_not_shown(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ValueError, match="ENDPOINT") as caught:
         endpoint(None)
     assert SECRET not in str(caught.value)
-    monkeypatch.setenv(ALL + "HEADERS", f"authorization:{SECRET}")
-    with pytest.raises(ValueError, match="HEADERS") as caught:
-        endpoint("otlp://host")
-    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["no-value", "=value", "a=b%0Ac", "a=%C3%A4", "ä=b", "a b=c", f"authorization:{SECRET}"],
+)
+def test_what_is_no_header_is_left_out_with_a_warning(
+    entry: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _headers.cache_clear()
+    monkeypatch.setenv(ALL + "HEADERS", f"x=1,{entry}, ,y=2%20, z = a b=c ")
+    for _ in range(2):
+        assert endpoint("otlp://host").headers == (("x", "1"), ("y", "2"), ("z", "a b=c"))
+    (record,) = caplog.records  # once, and without the entry, which may be a credential
+    assert f"{ALL}HEADERS: entry 2 is not a header" in record.getMessage()
+    assert "key1=value1" in record.getMessage()
+    assert SECRET not in caplog.text
 
 
 def test_what_a_server_repeats_of_our_credentials_is_starred(

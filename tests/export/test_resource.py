@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xsp
-from xsp.export.resource import resource, service_name
+from xsp.export.resource import _pairs, resource, service_name
 from xsp.session.environment import describe
 
 MEASURED: dict[str, Any] = {
@@ -142,11 +142,19 @@ def test_the_host_stays_known_even_if_the_user_empties_it() -> None:
 @pytest.mark.parametrize(
     "pair", ["team", "=red", "  =red", "team=50%", "te%am=red", "team=%ff", "team=\udcff"]
 )
-def test_a_malformed_pair_is_named_with_what_to_write(pair: str) -> None:
-    with pytest.raises(ValueError, match="OTEL_RESOURCE_ATTRIBUTES") as caught:
-        resource(MEASURED, {"OTEL_RESOURCE_ATTRIBUTES": f"a=b,{pair},c=d"})
-    assert repr(pair.strip()) in str(caught.value)
-    assert "%25" in str(caught.value)
+def test_a_malformed_pair_is_left_out_with_a_warning(
+    pair: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    _pairs.cache_clear()
+    variables = {"OTEL_RESOURCE_ATTRIBUTES": f"a=b,{pair},c=d"}
+    for _ in range(2):
+        found = resource({}, variables)
+    assert found == {**resource({}, {}), "a": "b", "c": "d"}
+    assert service_name({**variables, "x": ""}) == "xsp"
+    said = {record.getMessage() for record in caplog.records}
+    assert len(said) == 1
+    assert repr(pair.strip()) in said.pop()
+    assert "%25" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from sketch import (
 
 import xsp
 from xsp import ExportError
-from xsp.export.delivery import Delivery
+from xsp.export.otlp import Delivery
 from xsp.export.picture import Picture
 from xsp.export.sdk import hand_over
 from xsp.trace.attribute import SCHEMA_URL

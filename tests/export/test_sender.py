@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deliveries import ALL, TIMEOUT_S, both, delivered, failing, isolate, spooled, to_server
+from deliveries import ALL, TIMEOUT_S, both, delivered, failing, isolate, to_server, tried
 from otlp_server import (
     Reply,
     Script,
@@ -18,6 +19,8 @@ from otlp_server import (
     silent_port,
     timed,
 )
+
+from xsp.export.otlp import Chunk, deliver
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +68,6 @@ def test_a_closed_door_is_knocked_at_once(protocol: str, script: Script, remedy:
     assert remedy in result.message
     assert "pw@" not in result.message
     assert "k=v" not in result.message
-    assert len(spooled(result)) == 40
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_what_will_not_pass_is_not_tried_again_and_stops_no_other(
         result = failing(make_chunks(3), to_server(protocol, server.port))
     assert len(server.requests) == 3
     assert result.accepted == 20
-    assert spooled(result) == list(range(1, 11))
+    assert dict(server.accepted) == dict.fromkeys(range(11, 31), 1)
 
 
 @pytest.mark.parametrize(
@@ -179,12 +181,27 @@ def test_a_server_that_rejects_more_than_it_got_rejects_all(protocol: str) -> No
     assert (result.accepted, result.rejected) == (0, 10)
 
 
+def _in_bodies_of(most_bytes: int) -> list[Chunk]:
+    """Return 64 spans of about a kilobyte, in requests of at most so many bytes."""
+    spans = min(max(1, most_bytes // 1100), 64)
+    return [make_chunk(first, min(spans, 65 - first), 1000) for first in range(1, 65, spans)]
+
+
 @both
-def test_what_is_too_large_is_sent_in_parts(protocol: str) -> None:
-    chunk = make_chunk(1, 16, padding=1000)
-    with serving(protocol, most_bytes=5000) as server:
-        assert delivered([chunk], to_server(protocol, server.port)).accepted == 16
-    assert dict(server.accepted) == dict.fromkeys(range(1, 17), 1)
+def test_what_is_too_large_is_made_anew_with_half_the_size(protocol: str) -> None:
+    with serving(protocol, most_bytes=20_000) as server:
+        to = to_server(protocol, server.port)
+        result = deliver(_in_bodies_of, to, trace_id="", total=64)
+    assert (result.sent, result.accepted, result.rejected) == (64, 64, 0)
+    assert dict(server.accepted) == dict.fromkeys(range(1, 65), 1)
+
+
+@both
+def test_requests_do_not_become_smaller_without_end(protocol: str) -> None:
+    with serving(protocol, most_bytes=100) as server:
+        result = deliver(_in_bodies_of, to_server(protocol, server.port), trace_id="", total=64)
+    assert (result.sent, result.accepted, result.rejected) == (64, 0, 64)
+    assert "raise the server's limit" in result.message
 
 
 @both
@@ -194,4 +211,57 @@ def test_a_span_that_is_too_large_by_itself_is_rejected_and_the_rest_is_not(prot
         result = failing(chunks, to_server(protocol, server.port))
     assert (result.accepted, result.rejected) == (6, 1)
     assert "limit" in result.message
-    assert spooled(result) == [4]
+    assert sorted(server.accepted) == [1, 2, 3, 5, 6, 7]
+
+
+NESTED = Reply(body=b"[" * 100_000, headers={"content-type": "application/json"})
+IN_NESTED = replace(NESTED, body=b'{"x":' + b"[" * 100_000)
+HUGE = replace(NESTED, body=b'{"partialSuccess":{"rejectedSpans":1e999}}')
+LONG = replace(NESTED, body=b'{"partialSuccess":{"rejectedSpans":"%s"}}' % (b"9" * 5000))
+FAR = {"retry-after": "Mon, 01 Jan 2020 00:00:00 +99999999999999999"}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        NESTED,
+        IN_NESTED,
+        HUGE,
+        LONG,
+        Reply(http_status=503, headers=FAR),
+        Reply(http_status=503, headers={"retry-after": "9" * 5000}),
+        Reply(http_status=503, headers={"retry-after": "nan"}),
+        Reply(http_status=200, headers={"content-length": "-7"}),
+        Reply(http_status=999),
+        Reply(body=b"\xff" * 2_000_000),
+        Reply(body=b"x", headers={"content-type": "\x1b]0;title\x07"}),
+    ],
+)
+def test_a_hostile_answer_is_an_answer(reply: Reply) -> None:
+    with serving("http", lambda number, body: reply) as server:
+        result = tried(make_chunks(3), to_server("http", server.port))
+    assert result.sent == 30
+    assert result.accepted < 30
+    assert result.message.isprintable()
+
+
+def test_whatever_throws_while_an_answer_is_read_the_spans_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def torn(*args: object) -> None:
+        raise RuntimeError("unforeseen \x1b[2J")
+
+    monkeypatch.setattr("xsp.export.otlp.http._judged", torn)
+    with serving("http") as server:
+        result = failing(make_chunks(3), to_server("http", server.port))
+    assert (result.sent, result.accepted, result.undelivered) == (30, 0, 30)
+    assert len(server.requests) == 3
+    assert "RuntimeError: unforeseen \\x1b[2J" in result.message
+
+
+def test_what_a_server_says_moves_no_cursor() -> None:
+    place = {"location": "https://there/\x1b]0;title\x07"}
+    with serving("http", refusing("", 302, "\x1b[2J", headers=place)) as server:
+        result = failing(make_chunks(1), to_server("http", server.port))
+    assert "\\x1b]0;title" in result.message
+    assert result.message.isprintable()

@@ -1,35 +1,23 @@
 from __future__ import annotations
 
-import fcntl
-import multiprocessing
+import json
 import os
+import resource
 import stat
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from deliveries import ALL, TRACE_ID, isolate
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from otlp_server import (
-    Reply,
-    first,
-    free_port,
-    make_chunk,
-    make_chunks,
-    refusing,
-    serving,
-    span_ids,
-)
+import samples
+from deliveries import ALL, isolate
+from otlp_server import Reply, first, free_port, refusing, serving, span_ids
 
+import xsp
 from xsp.errors import ExportError
-from xsp.export import spool_file
-from xsp.export.delivery import Delivery, deliver
-from xsp.export.endpoint import endpoint
-from xsp.export.protobuf import Chunk
-from xsp.export.spool import send_spool, spool_files
+from xsp.export import Delivery, send_spool, spool, spool_files
+from xsp.export.otlp import endpoint
+from xsp.trace.document import Trace, load
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 @pytest.fixture(autouse=True)
@@ -37,356 +25,342 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     isolate(monkeypatch, tmp_path)
 
 
-@contextmanager
-def _spool_folder() -> Iterator[Path]:
-    """A folder of its own for each example of hypothesis."""
-    before = os.environ["XSP_SPOOL_DIR"]
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XSP_SPOOL_DIR"] = folder
-        try:
-            yield Path(folder)
-        finally:
-            os.environ["XSP_SPOOL_DIR"] = before
+def net() -> Trace:
+    return samples.trace(samples.resnet(), began_unix_ns=1_750_000_000_000_000_577)
 
 
-def _write(chunks: list[Chunk], url: str = "otlp://host:1", name: str = "resnet50") -> Path:
-    with spool_file.Writer(endpoint(url), name=name, trace_id=TRACE_ID) as writer:
-        for chunk in chunks:
-            writer.add(chunk)
-        path = writer.finish()
+def failed(trace: Trace, to: str | None, **options: object) -> Delivery:
+    """Export to where not all is accepted."""
+    with pytest.raises(ExportError) as caught:
+        trace.export(to, **options)  # type: ignore[arg-type]
+    return _counted(caught.value)
+
+
+def kept(trace: Trace | None = None, to: str = "", **options: object) -> Path:
+    """Return the file of a trace that nobody took."""
+    to = to or f"otlp+http://127.0.0.1:{free_port()}"
+    path = failed(trace or net(), to, **options).spool
     assert path is not None
     return path
 
 
-def _read(path: Path) -> list[Chunk]:
-    with spool_file.opened(path) as stored:
-        return [frame.chunk for frame in stored.frames()]
-
-
-def _failed(path: Path, url: str | None = None) -> Delivery:
+def still_failing(path: Path, to: str | None = None) -> Delivery:
     with pytest.raises(ExportError) as caught:
-        send_spool(path, None if url is None else endpoint(url))
-    result = caught.value.delivery
+        send_spool(path, None if to is None else endpoint(to))
+    return _counted(caught.value)
+
+
+def _counted(error: ExportError) -> Delivery:
+    result = error.delivery
     assert isinstance(result, Delivery)
     assert result.sent == result.accepted + result.rejected + result.undelivered
+    assert result.message == str(error)
     return result
 
 
-chunks_of_anything = st.lists(
-    st.builds(Chunk, st.binary(max_size=300), st.integers(0, 2**32 - 1)), min_size=1, max_size=5
-)
+def at(port: int) -> str:
+    return f"otlp+http://127.0.0.1:{port}"
 
 
-@given(chunks_of_anything)
-@settings(max_examples=30, deadline=None)
-def test_what_is_written_is_read_again(chunks: list[Chunk]) -> None:
-    with _spool_folder():
-        assert _read(_write(chunks)) == chunks
+def note_of(path: Path) -> Path:
+    return path.with_suffix(".json")
 
 
-# The mark of a frame, which a body may hold as well.
-chunks_with_marks = st.lists(
-    st.builds(
-        Chunk, st.lists(st.sampled_from([b"\xf5XSP", b"P", b"\0", b"ab"])).map(b"".join), st.just(1)
-    ),
-    min_size=1,
-    max_size=5,
-)
+# What is kept
 
 
-@given(chunks_with_marks, st.data())
-@settings(max_examples=100, deadline=None)
-def test_a_file_cut_anywhere_keeps_what_is_before_the_cut(
-    chunks: list[Chunk], data: st.DataObject
-) -> None:
-    with _spool_folder():
-        path = _write(chunks)
-        whole = path.read_bytes()
-        size = data.draw(st.integers(0, len(whole) - 1))
-        path.write_bytes(whole[:size])
-        frames = sum(17 + len(chunk.body) for chunk in chunks)
-        if size < len(whole) - frames:
-            with pytest.raises(ExportError, match="damaged"):
-                _read(path)
-            return
-        left = _read(path)
-        assert left == chunks[: len(left)]
-        assert len(left) < len(chunks)
-        end = len(whole) - frames + sum(17 + len(chunk.body) for chunk in chunks[: len(left) + 1])
-        assert size < end  # the first that is missing was indeed cut
+@pytest.mark.parametrize(("protocol", "scheme"), [("grpc", "otlp"), ("http", "otlp+http")])
+def test_a_failed_export_is_sent_later_the_same_to_the_byte(protocol: str, scheme: str) -> None:
+    with serving(protocol, refusing("UNAUTHENTICATED", 401)) as server:
+        result = failed(net(), f"{scheme}://127.0.0.1:{server.port}", parent=PARENT)
+    assert (result.spool,) == spool_files()
+    assert str(result.spool) in result.message
+    with serving(protocol, port=server.port) as again:
+        done = send_spool(spool_files()[0])
+    assert (done.accepted, done.spool) == (len(net()), None)
+    assert done.trace_id == result.trace_id == PARENT[3:35]
+    assert [one.body for one in again.requests] == [one.body for one in server.requests]
+    assert list(spool.folder().iterdir()) == []
 
 
-@given(chunks_with_marks, st.data())
-@settings(max_examples=100, deadline=None)
-def test_a_damaged_byte_costs_one_frame_at_most(chunks: list[Chunk], data: st.DataObject) -> None:
-    with _spool_folder():
-        path = _write(chunks)
-        whole = bytearray(path.read_bytes())
-        at = data.draw(st.integers(0, len(whole) - 1))
-        whole[at] ^= data.draw(st.integers(1, 255))
-        path.write_bytes(whole)
-        if at < len(whole) - sum(17 + len(chunk.body) for chunk in chunks):
-            with pytest.raises(ExportError, match="damaged"):
-                _read(path)
-            return
-        left = _read(path)
-        assert len(left) >= len(chunks) - 1
-        assert all(chunk in chunks for chunk in left)
+def test_what_is_kept_is_the_trace() -> None:
+    trace = net()
+    found = load(kept(trace, max_spans=3))
+    assert found.spans.equals(trace.spans)
+    assert found.metadata == trace.metadata
 
 
-def test_a_file_is_for_its_owner_only_and_nothing_lies_beside_it() -> None:
-    path = _write(make_chunks(2))
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+def test_what_was_asked_for_is_asked_for_again() -> None:
+    trace = xsp.measure(lambda: sum(range(1000)), levels="model", runs=3)
+    path = kept(trace, max_spans=3, runs=True)
+    with serving("http") as whole, serving("http") as later:
+        trace.export(at(whole.port), max_spans=3, runs=True)
+        send_spool(path, endpoint(at(later.port)))
+    assert [one.body for one in later.requests] == [one.body for one in whole.requests]
+
+
+def test_a_trace_drawn_as_measured_is_kept_like_this() -> None:
+    trace = net().as_measured()
+    assert load(kept(trace)).spans.equals(trace.spans)
+
+
+def test_the_note_says_where_to_without_credentials() -> None:
+    to = f"otlp+http://me:pw@127.0.0.1:{free_port()}/path?key=pw"
+    path = kept(to=to, max_spans=None)
+    assert json.loads(note_of(path).read_text()) == {
+        "endpoint": f"otlp+http://127.0.0.1:{to.partition('@')[2].partition('?')[0][10:]}",
+        "path": "/path",
+        "max_spans": None,
+        "runs": False,
+        "parent": None,
+        "xsp": "0.1.0",
+    }
+    assert all(b"pw" not in file.read_bytes() for file in path.parent.iterdir())
+
+
+def test_files_are_for_their_owner_only_and_nothing_lies_beside_them() -> None:
+    before = os.umask(0)
+    try:
+        path = kept()
+    finally:
+        os.umask(before)
+    assert sorted(path.parent.iterdir()) == [note_of(path), path]
+    assert [stat.S_IMODE(one.stat().st_mode) for one in path.parent.iterdir()] == [0o600] * 2
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert list(path.parent.iterdir()) == [path]
 
 
-def test_until_it_is_complete_there_is_no_file() -> None:
-    with spool_file.Writer(endpoint("otlp://host"), name="a", trace_id=TRACE_ID) as writer:
-        writer.add(make_chunk(1, 1))
-        assert spool_files() == ()
-    assert list(spool_file.folder().iterdir()) == []
+def test_a_trace_that_was_taken_in_part_is_kept_whole() -> None:
+    with serving("http", lambda number, body: Reply(rejected=1, message="no name")) as server:
+        result = failed(net(), at(server.port))
+    assert (result.accepted, result.rejected) == (len(net()) - 1, 1)
+    assert result.spool is not None
+    assert "no name" in result.message
+    with serving("http") as later:
+        send_spool(result.spool, endpoint(at(later.port)))
+    assert len(later.accepted) == len(net())
 
 
-def test_what_a_killed_process_left_goes_after_a_day() -> None:
-    folder = _write(make_chunks(1)).parent
-    stale, recent, other = (folder / f".{name}.part" for name in ("a.spool", "b.spool", "c"))
-    for path in (stale, recent, other):
-        path.write_bytes(b"XSP")
-    for path in (stale, other):
-        os.utime(path, (0, 0))
-    _write(make_chunks(1))
-    assert [path.exists() for path in (stale, recent, other)] == [False, True, True]
+def test_a_full_disk_under_the_spool_is_said() -> None:
+    trace, to = net(), at(free_port())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        result = failed(trace, to)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (result.spool, result.undelivered) == (None, len(trace))
+    assert "not kept" in result.message
+    assert f"xsp export FILE --to {to}" in result.message
+    assert list(spool.folder().iterdir()) == []
 
 
-def test_without_a_chunk_there_is_no_file() -> None:
-    with spool_file.Writer(endpoint("otlp://host"), name="a", trace_id=TRACE_ID) as writer:
-        assert writer.finish() is None
+def test_a_folder_that_cannot_be_made_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XSP_SPOOL_DIR", str(tmp_path / "file" / "spool"))
+    result = failed(net(), at(free_port()))
+    assert (result.spool, result.undelivered) == (None, len(net()))
+    assert "XSP_SPOOL_DIR" in result.message
+
+
+def test_ctrl_c_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object, **more: object) -> Delivery:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(spool, "deliver", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        net().export(at(free_port()))
     assert spool_files() == ()
-
-
-def test_the_header_says_what_it_is() -> None:
-    path = _write(make_chunks(2), "otlp+http://me:pw@host/path?key=pw", name='a "b"\n/../ü')
-    with spool_file.opened(path) as stored:
-        header = stored.header
-    assert header["endpoint"] == "otlp+http://host:4318/path"
-    assert header["name"] == 'a "b"\n/../ü'
-    assert header["trace_id"] == TRACE_ID.hex()
-    assert header["spans"] == 20
-    assert header["created"].endswith("+00:00")
-    assert b"pw" not in path.read_bytes()
-    assert path.parent == spool_file.folder()
 
 
 def test_files_are_told_the_oldest_first() -> None:
     assert spool_files() == ()
-    paths = tuple(_write(make_chunks(1), name=name) for name in ("z", "a", "m"))
+    paths = tuple(kept() for _ in range(3))
     assert spool_files() == paths
 
 
 def test_the_folder_is_where_the_user_keeps_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
-    assert spool_file.folder() == Path(os.environ["XSP_SPOOL_DIR"])
+    assert spool.folder() == Path(os.environ["XSP_SPOOL_DIR"])
     monkeypatch.delenv("XSP_SPOOL_DIR")
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
-    assert spool_file.folder() == Path("/state/xsp/spool")
-    monkeypatch.setenv("XDG_STATE_HOME", "relative")
-    assert spool_file.folder() == Path("/home/me/.local/state/xsp/spool")
+    assert spool.folder() == Path("/state/xsp/spool")
 
 
-@pytest.mark.parametrize(("protocol", "scheme"), [("grpc", "otlp"), ("http", "otlp+http")])
-def test_a_failed_export_is_sent_later_once_under_the_same_ids(protocol: str, scheme: str) -> None:
-    to = endpoint(f"{scheme}://127.0.0.1:{free_port()}")
-    with pytest.raises(ExportError):
-        deliver(make_chunks(4), to, name="net", trace_id=TRACE_ID, total=40)
-    (path,) = spool_files()
-    with serving(protocol, port=to.port) as server:
-        result = send_spool(path)
-        assert (result.sent, result.accepted, result.spool) == (40, 40, None)
-        assert result.trace_id == TRACE_ID.hex()
-        assert dict(server.accepted) == dict.fromkeys(range(1, 41), 1)
-        assert spool_files() == ()
+# Sending it again
+
+
+def test_another_endpoint_can_be_named() -> None:
+    path = kept()
+    with serving("http") as server:
+        done = send_spool(path, endpoint(at(server.port)))
+    assert done.accepted == len(server.accepted) == len(net())
+    assert spool_files() == ()
+
+
+def test_the_root_path_of_the_variable_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setenv(ALL + "TRACES_ENDPOINT", f"http://127.0.0.1:{port}")
+    failed(net(), None)
+    monkeypatch.delenv(ALL + "TRACES_ENDPOINT")
+    with serving("http", port=port) as server:
+        send_spool(spool_files()[0])
+    assert server.requests[0].path == "/"
+
+
+def test_still_nobody_there_and_the_trace_stays() -> None:
+    path = kept()
+    result = still_failing(path)
+    assert (result.accepted, result.undelivered, result.spool) == (0, len(net()), path)
+    assert str(path) in result.message
+    assert "delete" not in result.message
+    assert sorted(path.parent.iterdir()) == [note_of(path), path]
+
+
+def test_what_a_server_rejects_is_said_to_be_deleted() -> None:
+    path = kept()
+    with serving("http", refusing("", 400)) as server:
+        result = still_failing(path, at(server.port))
+    assert result.rejected == len(net())
+    assert "delete it if the server will never take it" in result.message
+    assert spool_files() == (path,)
+
+
+def test_what_was_sent_is_not_there_a_second_time() -> None:
+    path = kept()
+    with serving("http") as server:
+        send_spool(path, endpoint(at(server.port)))
         with pytest.raises(ExportError, match="sent already"):
             send_spool(path)
 
 
-def test_another_endpoint_can_be_named() -> None:
-    path = _write(make_chunks(2), "otlp://nowhere.invalid:1")
-    with serving("http") as server:
-        result = send_spool(path, endpoint(f"otlp+http://127.0.0.1:{server.port}"))
-    assert result.accepted == 20
+def test_a_file_that_vanishes_while_it_is_sent_was_sent_by_another() -> None:
+    path = kept()
 
-
-def test_headers_come_from_the_variables_when_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving("http") as server:
-        path = _write(make_chunks(1), f"otlp+http://me:pw@127.0.0.1:{server.port}/a")
-        monkeypatch.setenv(ALL + "HEADERS", "x-key=abc")
-        send_spool(path)
-    (request,) = server.requests
-    assert (request.path, request.headers["x-key"]) == ("/a", "abc")
-    assert "authorization" not in request.headers
-
-
-def test_the_root_path_of_the_variable_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving("http") as server:
-        monkeypatch.setenv(ALL + "PROTOCOL", "http/protobuf")
-        monkeypatch.setenv(ALL + "TRACES_ENDPOINT", f"http://127.0.0.1:{server.port}")
-        with spool_file.Writer(endpoint(None), name="a", trace_id=TRACE_ID) as writer:
-            writer.add(make_chunk(1, 1))
-            path = writer.finish()
-        assert path is not None
-        send_spool(path)
-    assert server.requests[0].path == "/"
-
-
-def test_still_nobody_there_and_the_file_stays() -> None:
-    path = _write(make_chunks(3), f"otlp+http://127.0.0.1:{free_port()}")
-    before = path.read_bytes()
-    result = _failed(path)
-    assert (result.sent, result.accepted, result.undelivered) == (30, 0, 30)
-    assert result.spool == path
-    assert path.read_bytes() == before
-    assert str(path) in result.message
-    assert "nothing listens" in result.message
-
-
-def test_what_was_accepted_before_it_broke_off_is_not_sent_again() -> None:
-    path = _write(make_chunks(5))
-    closing = refusing("", 401)
-    with serving("http", lambda number, body: closing(0, body) if number == 2 else Reply()) as one:
-        result = _failed(path, f"otlp+http://127.0.0.1:{one.port}")
-    assert (result.sent, result.accepted, result.undelivered) == (50, 20, 30)
-    with serving("http") as two:
-        assert send_spool(path, endpoint(f"otlp+http://127.0.0.1:{two.port}")).sent == 30
-    assert one.accepted + two.accepted == dict.fromkeys(range(1, 51), 1)
-
-
-def test_each_is_noted_before_the_next_is_sent() -> None:
-    path = _write(make_chunks(3))
-    pending = []
-
-    def look(number: int, body: bytes) -> Reply:
-        content = path.read_bytes()
-        pending.append((content.count(b"\xf5XSPP"), content.count(b"\xf5XSPA")))
+    def vanish(number: int, body: bytes) -> Reply:
+        path.unlink()
         return Reply()
 
-    with serving("http", look) as server:
-        send_spool(path, endpoint(f"otlp+http://127.0.0.1:{server.port}"))
-    assert pending == [(3, 0), (2, 1), (1, 2)]
+    with serving("http", first(1, vanish)) as server:
+        assert send_spool(path, endpoint(at(server.port))).accepted == len(net())
 
 
-def test_rejected_spans_stay_in_the_file() -> None:
-    path = _write(make_chunks(3))
-    with serving("http", first(1, lambda number, body: Reply(rejected=4))) as server:
-        result = _failed(path, f"otlp+http://127.0.0.1:{server.port}")
-    assert (result.sent, result.accepted, result.rejected) == (30, 26, 4)
-    assert result.spool == path
+# Credentials
+
+
+SECRET = "authorization=Bearer%20TOP-SECRET"
+
+
+def test_a_file_does_not_decide_who_gets_the_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = kept()
+    monkeypatch.setenv(ALL + "HEADERS", SECRET)
+    monkeypatch.setenv(ALL + "ENDPOINT", "https://collector.invalid")
     with serving("http") as server:
-        send_spool(path, endpoint(f"otlp+http://127.0.0.1:{server.port}"))
-    assert dict(server.accepted) == dict.fromkeys(range(1, 11), 1)
+        written = json.loads(note_of(path).read_text())
+        note_of(path).write_text(
+            json.dumps(written | {"endpoint": f"{at(server.port)}/v1/traces", "path": "/v1/traces"})
+        )
+        send_spool(path)
+    assert "authorization" not in server.requests[0].headers
 
 
-def test_file_of_which_all_is_rejected_is_said_to_be_deleted() -> None:
-    path = _write(make_chunks(2))
-    for script, said in ((refusing("", 400), True), (first(1, refusing("", 500)), False)):
-        with serving("http", script) as server:
-            result = _failed(path, f"otlp+http://127.0.0.1:{server.port}")
-        assert ("delete the file if the server will never take them" in result.message) == said
+def test_headers_that_were_withheld_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ALL + "HEADERS", SECRET)
+    with serving("http", refusing("", 401)) as server:
+        path = kept(to=at(server.port))
+        result = still_failing(path)
+        given = still_failing(path, at(server.port))
+    assert [one.headers.get("authorization") for one in server.requests] == [
+        "Bearer TOP-SECRET",
+        None,
+        "Bearer TOP-SECRET",
+    ]
+    assert "headers of OTEL_EXPORTER_OTLP_HEADERS were not sent" in result.message
+    assert "were not sent" not in given.message
 
 
-def test_what_is_too_large_is_sent_in_parts() -> None:
-    path = _write([make_chunk(1, 8, padding=1000)])
-    with serving("http", most_bytes=3000) as server:
-        send_spool(path, endpoint(f"otlp+http://127.0.0.1:{server.port}"))
-    assert dict(server.accepted) == dict.fromkeys(range(1, 9), 1)
+def test_the_endpoint_of_the_variables_gets_their_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setenv(ALL + "ENDPOINT", f"http://127.0.0.1:{port}/a?key=b")
+    failed(net(), None)
+    monkeypatch.setenv(ALL + "HEADERS", SECRET)
+    with serving("http", port=port) as server:
+        send_spool(spool_files()[0])
+    (request,) = server.requests
+    assert request.headers["authorization"] == "Bearer TOP-SECRET"
+    assert request.path == "/a/v1/traces?key=b"
 
 
-def test_a_file_cut_short_is_sent_as_far_as_it_goes_and_set_aside() -> None:
-    path = _write(make_chunks(4))
-    path.write_bytes(path.read_bytes()[:-5])
+# Damaged, and not ours
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b"[" * 100_000,
+        b'{"endpoint": "otlp+http://127.0.0.1:1"}',
+        b'{"endpoint":7,"path":"","max_spans":null,"runs":false,"parent":null,"xsp":""}',
+        b'{"endpoint":"\\u001b[2J","path":"","max_spans":null,"runs":false,"parent":null,"xsp":""}',
+        b'{"endpoint":"otlp+http://a","path":"/","max_spans":1e99,"runs":false,"parent":null,"xsp":""}',
+    ],
+)
+def test_a_damaged_note_is_said_and_the_trace_can_be_exported(content: bytes) -> None:
+    path = kept()
+    note_of(path).write_bytes(content)
+    with pytest.raises(ExportError, match="is damaged, and nothing was sent") as told:
+        send_spool(path)
+    assert f"xsp export {path} --to" in str(told.value)
+    assert str(told.value).isprintable()
     with serving("http") as server:
-        result = _failed(path, f"otlp+http://127.0.0.1:{server.port}")
-    assert (result.sent, result.accepted, result.undelivered) == (40, 30, 10)
-    assert dict(server.accepted) == dict.fromkeys(range(1, 31), 1)
-    assert "10 spans are missing" in result.message
-    assert "xsp export FILE" in result.message
-    assert result.spool is not None
-    assert result.spool.exists()
-    assert not path.exists()
-    assert str(result.spool) in result.message
-    assert spool_files() == ()
-
-
-def test_a_damaged_file_that_nobody_took_keeps_its_name() -> None:
-    path = _write(make_chunks(4), f"otlp+http://127.0.0.1:{free_port()}")
-    path.write_bytes(path.read_bytes()[:-5])
-    result = _failed(path)
-    assert (result.sent, result.accepted, result.undelivered) == (40, 0, 40)
-    assert "10 spans are missing" in result.message
-    assert spool_files() == (path,)
+        assert load(path).export(at(server.port)).accepted == len(net())
 
 
 @pytest.mark.parametrize("content", [b"", b"XSP", b"PAR1" * 50])
-def test_what_is_no_spool_file_is_left_alone(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "other.spool"
+def test_a_damaged_trace_is_said(content: bytes) -> None:
+    path = kept()
     path.write_bytes(content)
-    with pytest.raises(ExportError, match="no spool file"):
+    with pytest.raises(ExportError, match="damaged"):
         send_spool(path)
     assert path.read_bytes() == content
 
 
-def test_a_trace_given_for_a_spool_file_is_not_to_be_deleted(tmp_path: Path) -> None:
-    path = tmp_path / "net.xsp"
-    path.write_bytes(b"PAR1" * 50)
-    with pytest.raises(ExportError, match="without --spool") as told:
-        send_spool(path)
-    assert "delete" not in str(told.value)
-
-
-def test_two_do_not_send_the_same_file() -> None:
-    path = _write(make_chunks(2))
-    with path.open("rb") as other:
-        fcntl.flock(other.fileno(), fcntl.LOCK_EX)
-        with pytest.raises(ExportError, match="another process"):
-            send_spool(path)
-    assert spool_files() == (path,)
-
-
-def _send_in_a_process(path: Path, port: int) -> str:
-    try:
-        send_spool(path, endpoint(f"otlp+http://127.0.0.1:{port}"))
-    except ExportError:
-        return "failed"
-    return "sent"
-
-
-def test_of_two_processes_one_sends() -> None:
-    path = _write(make_chunks(20))
-    with serving("http") as server:
-        with multiprocessing.get_context("spawn").Pool(2) as pool:
-            work = [(path, server.port)] * 2
-            outcomes = pool.starmap(_send_in_a_process, work, chunksize=1)
-            pool.close()
-            pool.join()
-        assert sorted(outcomes) in (["failed", "sent"],)
-    assert dict(server.accepted) == dict.fromkeys(range(1, 201), 1)
-
-
-def test_a_file_that_another_has_just_sent_is_not_sent_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    path = _write(make_chunks(1))
-    lock = fcntl.flock
-
-    def too_late(descriptor: int, operation: int) -> None:
-        path.unlink()
-        lock(descriptor, operation)
-
-    monkeypatch.setattr(fcntl, "flock", too_late)
-    with pytest.raises(ExportError, match="just been sent"):
+def test_a_trace_that_does_not_wait_is_to_be_exported(tmp_path: Path) -> None:
+    path = net().save(tmp_path / "net.xsp")
+    with pytest.raises(ExportError, match="without --spool"):
         send_spool(path)
 
 
-def test_the_body_is_what_was_to_be_sent() -> None:
-    (chunk,) = _read(_write([make_chunk(7, 3)]))
-    assert span_ids(chunk.body) == [7, 8, 9]
+@pytest.mark.parametrize("suffix", [".xsp", ".json"])
+def test_files_of_others_are_refused(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = kept()
+    look = Path.lstat
+
+    def someone_elses(file: Path) -> os.stat_result:
+        found = list(look(file))
+        found[4] += (file.suffix == suffix) * 1
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "lstat", someone_elses)
+    with serving("http") as server, pytest.raises(ExportError, match="no file of yours"):
+        send_spool(path, endpoint(at(server.port)))
+    assert not server.requests
+
+
+@pytest.mark.parametrize("suffix", [".xsp", ".json"])
+def test_links_are_refused(tmp_path: Path, suffix: str) -> None:
+    path = kept()
+    file = path.with_suffix(suffix)
+    file.symlink_to(file.rename(tmp_path / file.name))
+    with pytest.raises(ExportError, match="no file of yours"):
+        send_spool(path)
+
+
+def test_the_ids_of_a_request_are_those_of_the_kept_trace() -> None:
+    path = kept()
+    with serving("http") as one, serving("http") as other:
+        send_spool(path, endpoint(at(one.port)))
+        net().export(at(other.port))
+    assert span_ids(one.requests[0].body) == span_ids(other.requests[0].body)

@@ -133,7 +133,7 @@ def test_it_runs_in_the_foreground_until_it_is_interrupted(own_jaeger: JaegerSer
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 0, said
-    assert own_jaeger.grpc in said
+    assert own_jaeger.http in said
     assert str(own_jaeger.folder) in said
 
 

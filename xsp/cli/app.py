@@ -161,7 +161,7 @@ Examples:
     "exports",
     multiple=True,
     metavar=command.DESTINATION,
-    help="Where to take the trace: otlp://localhost:4317, NAME.perfetto.json; may be repeated.",
+    help="Where to take it: otlp+http://localhost:4318, NAME.perfetto.json; may be repeated.",
 )
 @span_options
 def profile(target: str, arguments: tuple[str, ...], **options: Any) -> int:

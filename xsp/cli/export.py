@@ -44,8 +44,8 @@ _EXPORT_HELP = """Take the trace in FILE to Jaeger, any OTLP endpoint, or a file
 
 \b
 DESTINATION is one of
-  otlp://HOST:4317         OTLP over gRPC; otlps:// with TLS
   otlp+http://HOST:4318    OTLP over HTTP; otlp+https:// with TLS
+  otlp://HOST:4317         OTLP over gRPC (xsp[grpc]); otlps:// with TLS
   NAME.jaeger.json         for the Jaeger UI's upload, Trace Compass
   NAME.otlp.json           OTLP in JSON
   NAME.perfetto.json       for ui.perfetto.dev and chrome://tracing
@@ -54,8 +54,8 @@ Without --to it is what the OTEL_EXPORTER_OTLP_* variables say, else a
 Jaeger on this machine. Headers, certificates, compression and timeout come
 from these variables in any case.
 
-What could not be delivered is kept in a spool file, which
-xsp export --spool sends later, under the same ids.
+A trace that was not taken whole is kept, and xsp export --spool sends it
+again, under the same ids.
 """
 
 _EXPORT_EPILOG = """\b
@@ -79,6 +79,8 @@ Variables:
   XSP_JAEGER_UI_PORT          its pages; xsp export goes by it too
   XSP_JAEGER_OTLP_GRPC_PORT, XSP_JAEGER_OTLP_HTTP_PORT
                               where it takes traces
+  XSP_JAEGER_HEALTH_PORT, XSP_JAEGER_QUERY_PORT
+                              where it tells its health, and answers over gRPC
 """
 
 
@@ -97,7 +99,7 @@ Examples:
     "--runs", is_flag=True, help="Also a typical run of every rung, as a trace that spans link to."
 )
 @timeline_option
-@click.option("--spool", is_flag=True, help="Send what is spooled; with FILE, only that.")
+@click.option("--spool", is_flag=True, help="Send what was kept; with FILE, only that.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
 def export(file: Path | None, *, spool: bool, **options: Any) -> None:
     """Take a trace elsewhere."""
@@ -290,7 +292,7 @@ def _page(done: Delivery) -> str:
     """Return where Jaeger shows what was sent, or why that cannot be said."""
     from xsp.cli.jaeger import OTLP_GRPC, OTLP_HTTP, UI  # noqa: PLC0415
     from xsp.errors import XspError  # noqa: PLC0415
-    from xsp.export import is_loopback  # noqa: PLC0415
+    from xsp.machine import is_loopback  # noqa: PLC0415
 
     at = urlsplit(done.destination)
     host = at.hostname or "localhost"

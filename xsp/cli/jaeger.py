@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from xsp.errors import XspError
+from xsp.machine import cache_folder, data_folder, is_loopback
 
 RELEASE = "2.13.0"  # as in docker-compose.yml and scripts/build-jaeger
 
@@ -90,8 +90,7 @@ def environment(data: Path, inherited: Mapping[str, str] = os.environ) -> dict[s
 
 def folder() -> Path:
     """Return where traces are kept unless XSP_JAEGER_DATA says otherwise."""
-    home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(home).expanduser() / "xsp" / "jaeger"
+    return data_folder() / "jaeger"
 
 
 def run(say: Callable[[str], None]) -> NoReturn:
@@ -101,14 +100,15 @@ def run(say: Callable[[str], None]) -> NoReturn:
         say: Takes one line for the user.
 
     Raises:
-        XspError: There is no such program or it cannot be started, a port is taken, or the
-            folder cannot be made.
+        XspError: There is no such program or it cannot be started, a variable is not a port,
+            or the folder cannot be made. That a port is taken Jaeger says itself, at once.
     """
     program = find()
     if program is None:
         raise XspError(absence())
     variables = environment(folder())
-    check_ports(variables)
+    for port in PORTS:
+        port.number(variables)
     _make(Path(variables["XSP_JAEGER_DATA"]))
     for line in greeting(variables):
         say(line)
@@ -125,10 +125,19 @@ def run(say: Callable[[str], None]) -> NoReturn:
 
 def greeting(variables: Mapping[str, str]) -> Iterator[str]:
     """Yield what a user needs to know while Jaeger starts."""
-    host = _host(variables)
+    host, listening = _host(variables), variables.get("JAEGER_LISTEN_HOST") or "127.0.0.1"
     yield f"Jaeger's pages: http://{host}:{UI.number(variables)}"
-    yield f"send a trace:   xsp export FILE --to otlp://{host}:{OTLP_GRPC.number(variables)}"
+    yield f"send a trace:   xsp export FILE --to otlp+http://{host}:{OTLP_HTTP.number(variables)}"
     yield f"traces are kept in {variables['XSP_JAEGER_DATA']}; Ctrl-C stops it"
+    yield (
+        "if an address is already in use, one may run already; XSP_JAEGER_UI_PORT, "
+        "XSP_JAEGER_OTLP_HTTP_PORT and others (xsp jaeger --help) name other ports"
+    )
+    if not is_loopback(listening.strip("[]")):
+        yield (
+            f"JAEGER_LISTEN_HOST is {listening}: everybody who reaches this machine there can read "
+            "and write traces; without it Jaeger is for this machine only"
+        )
 
 
 def absence() -> str:
@@ -141,48 +150,18 @@ def absence() -> str:
     )
 
 
-def check_ports(variables: Mapping[str, str]) -> None:
-    """Verify that every port is free.
-
-    Raises:
-        XspError: One is not; it says which, and what to do.
-    """
-    for port in PORTS:
-        number = port.number(variables)
-        reason = _unusable(variables.get("JAEGER_LISTEN_HOST") or "127.0.0.1", number)
-        if reason:
-            raise XspError(
-                f"Jaeger cannot have port {number} for {port.purpose}: {reason}. Perhaps one runs "
-                f"already, then look at http://{_host(variables)}:{UI.number(variables)}; "
-                f"otherwise set {port.variable} to another port"
-            )
-
-
-def _unusable(host: str, number: int) -> str | None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As Jaeger does it: connections that have just ended do not hold the port.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host.strip("[]"), number))
-        except OSError as error:
-            return str(error.strerror or error)
-    return None
-
-
 def _host(variables: Mapping[str, str]) -> str:
     host = variables.get("JAEGER_LISTEN_HOST") or "127.0.0.1"
     return "127.0.0.1" if host in ("0.0.0.0", "[::]", "::") else host
 
 
 def _built() -> str:
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return str(Path(home).expanduser() / "xsp" / f"jaeger-{RELEASE}" / "jaeger")
+    return str(cache_folder() / f"jaeger-{RELEASE}" / "jaeger")
 
 
 def _make(data: Path) -> None:
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise XspError(
             f"{data} cannot be made for the traces: {error.strerror or error}; "

@@ -4,9 +4,8 @@
 could not be delivered.
 """
 
-from xsp.export.delivery import Delivery
 from xsp.export.destination import check, export
-from xsp.export.endpoint import endpoint, is_loopback
+from xsp.export.otlp import Delivery, endpoint
 from xsp.export.spool import send_spool, spool_files
 
 __all__ = [
@@ -14,7 +13,6 @@ __all__ = [
     "check",
     "endpoint",
     "export",
-    "is_loopback",
     "send_spool",
     "spool_files",
 ]

@@ -5,24 +5,22 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol
+from typing import IO, Literal
 
 import polars as pl
 
 from xsp.atomic_file import replacing
 from xsp.export import jaeger_json, otlp_json, perfetto
-from xsp.export.delivery import Delivery, deliver, failure
-from xsp.export.endpoint import FORMS, SCHEMES, endpoint, without_credentials
 from xsp.export.identity import check_parent
+from xsp.export.otlp import FORMS, SCHEMES, Delivery, endpoint, failure, without_credentials
+from xsp.export.parcel import Parcel, Source
 from xsp.export.picture import Picture
-from xsp.export.protobuf import chunks
 from xsp.export.reduction import reduce
-from xsp.export.run import run_pictures
 from xsp.export.sdk import hand_over
+from xsp.export.spool import send
 from xsp.quantity import counted
 
 # As many spans as Jaeger's UI shows without becoming slow (jaeger-ui#645).
@@ -32,25 +30,6 @@ MaxSpans = int | None | Literal["auto"]
 # Tools behind these files bear traces of any size, and know no ids of traces.
 _UNBOUNDED = (".perfetto.json", ".parquet")
 _SUFFIXES = (".otlp.json", ".jaeger.json", *_UNBOUNDED)
-
-
-class Source(Protocol):
-    """What is exported: a trace, as far as this module looks at it."""
-
-    @property
-    def spans(self) -> pl.DataFrame:
-        """One row per span."""
-        ...
-
-    @property
-    def runs(self) -> pl.DataFrame:
-        """Typical runs, span by span."""
-        ...
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """How the trace came to be."""
-        ...
 
 
 def export(
@@ -65,10 +44,10 @@ def export(
 
     Args:
         trace: What is exported.
-        destination: A URL (`otlp://host:4317`, `otlps://`, `otlp+http://host:4318`,
-            `otlp+https://`), None for what the `OTEL_EXPORTER_OTLP_*` variables say, a
-            file (`.otlp.json`, `.jaeger.json`, `.perfetto.json`, `.parquet`), or an
-            OpenTelemetry `SpanExporter`.
+        destination: A URL (`otlp+http://host:4318`, `otlp+https://`, and over gRPC
+            `otlp://host:4317`, `otlps://`), None for what the `OTEL_EXPORTER_OTLP_*`
+            variables say, a file (`.otlp.json`, `.jaeger.json`, `.perfetto.json`,
+            `.parquet`), or an OpenTelemetry `SpanExporter`.
         max_spans: Most spans; what is over it is cut. None: no limit. `"auto"`: 2,000,
             what Jaeger's UI bears, but no limit for Perfetto and Parquet.
         runs: Whether to export a typical run of every rung as well, as a trace of its
@@ -78,8 +57,8 @@ def export(
 
     Raises:
         ExportError: Not every span arrived; the message counts them.
-        ValueError: There is no such destination, it does not take what was asked for, or a
-            number is out of range.
+        ValueError: There is no such destination, it does not take what was asked for, gRPC
+            is not installed, or a number is out of range.
     """
     kind = _kind(destination)
     most = _most(kind, max_spans)
@@ -89,17 +68,11 @@ def export(
         return _to_file(trace, Path(os.fspath(destination)), kind, most, parent)  # type: ignore[call-overload]
     if runs and trace.runs.is_empty():
         raise ValueError("this trace holds no runs: export it without them, or measure anew")
-    pictures = _pictures(trace, most, parent=parent, runs=runs)
+    parcel = Parcel(trace, most, runs, parent)
     if kind == "exporter":
-        return _to_exporter(pictures, destination)
+        return _to_exporter(parcel.pictures(), destination)
     assert destination is None or isinstance(destination, str)
-    return deliver(
-        chain.from_iterable(map(chunks, pictures)),
-        endpoint(destination),
-        name=pictures[0].name,
-        trace_id=pictures[0].trace_id,
-        total=sum(picture.height for picture in pictures),
-    )
+    return send(parcel, endpoint(destination))
 
 
 def check(destination: str, *, runs: bool = False) -> None:
@@ -110,7 +83,8 @@ def check(destination: str, *, runs: bool = False) -> None:
         runs: Whether it is to take typical runs as well.
 
     Raises:
-        ValueError: There is not, it takes no runs, or a variable of `OTEL_*` makes no sense.
+        ValueError: There is not, it takes no runs, gRPC is not installed, or a variable of
+            `OTEL_*` makes no sense.
     """
     kind = _kind(destination)
     _check_kind(kind, runs=runs)
@@ -152,7 +126,7 @@ def _meant(shown: str) -> str:
     if shown.startswith(("http://", "https://")):
         meant = f"otlp+{shown}"
     elif re.fullmatch(r"[\w.-]+:\d+", shown):
-        meant = f"otlp://{shown}"
+        meant = f"{'otlp' if shown.endswith(':4317') else 'otlp+http'}://{shown}"
     elif dot and likely:
         meant = name + likely[0]
     else:
@@ -170,17 +144,6 @@ def _most(kind: str, max_spans: MaxSpans) -> int | None:
     if max_spans == "auto":
         return None if kind in _UNBOUNDED else MOST_SPANS
     return max_spans
-
-
-def _pictures(
-    trace: Source, most: int | None, *, parent: str | None, runs: bool = False
-) -> list[Picture]:
-    """Return the picture of a trace, then those of its typical runs."""
-    beside = run_pictures(trace.runs, trace.metadata, most) if runs else []
-    reduced = reduce(trace.spans, most)
-    linked = tuple(linked for _, linked in beside)
-    whole = Picture(reduced, trace.metadata, parent=parent, linked=linked)
-    return [whole, *(picture for picture, _ in beside)]
 
 
 def _to_exporter(pictures: Sequence[Picture], exporter: object) -> Delivery:

@@ -112,9 +112,6 @@ class Picture:
         metadata: The trace's metadata.
         parent: W3C `traceparent` to hang the root under; None for that of the trace.
         linked: Other pictures to link spans to.
-
-    Raises:
-        ValueError: A variable of `OTEL_*` is malformed; the message names it.
     """
 
     def __init__(

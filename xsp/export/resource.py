@@ -6,6 +6,8 @@ host that differed between two of them would have Jaeger move spans for clock sk
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -45,6 +47,8 @@ _PLAIN = {
 }
 _MALFORMED = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
+_log = logging.getLogger("xsp.export")
+
 
 def resource(
     environment: Mapping[str, Any], variables: Mapping[str, str] = os.environ
@@ -58,9 +62,6 @@ def resource(
     Args:
         environment: The entry `environment` of a trace's metadata.
         variables: Environment variables.
-
-    Raises:
-        ValueError: `OTEL_RESOURCE_ATTRIBUTES` is malformed.
     """
     found: dict[str, Any] = {
         **_host(environment),
@@ -82,9 +83,6 @@ def service_name(variables: Mapping[str, str] = os.environ) -> str:
     Args:
         variables: Environment variables; `OTEL_SERVICE_NAME` wins over
             `OTEL_RESOURCE_ATTRIBUTES`.
-
-    Raises:
-        ValueError: `OTEL_RESOURCE_ATTRIBUTES` is malformed.
     """
     name = variables.get("OTEL_SERVICE_NAME", "").strip()
     return name or _given(variables).get("service.name") or DEFAULT_SERVICE
@@ -139,19 +137,28 @@ def _devices(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 def _given(variables: Mapping[str, str]) -> dict[str, str]:
     """Return what `OTEL_RESOURCE_ATTRIBUTES` says: `key=value,…`, percent-encoded."""
-    parts = variables.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
-    return dict(_pair(part.strip()) for part in parts if part.strip())
+    return dict(_pairs(variables.get("OTEL_RESOURCE_ATTRIBUTES", "")))
 
 
-def _pair(text: str) -> tuple[str, str]:
+@functools.lru_cache(maxsize=1)  # so that what is malformed is warned of once
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    pairs = {part: _pair(part) for part in parts}
+    for part in (part for part, pair in pairs.items() if pair is None):
+        _log.warning(
+            "OTEL_RESOURCE_ATTRIBUTES holds %r, which is not key=value and is left out: write "
+            "key1=value1,key2=value2, with commas and per cent signs as %%2C and %%25",
+            part,
+        )
+    return tuple(pair for pair in pairs.values() if pair is not None)
+
+
+def _pair(text: str) -> tuple[str, str] | None:
     key, separator, value = (part.strip() for part in text.partition("="))
     if separator and key and not _MALFORMED.search(text):
         with suppress(UnicodeError):
             return _decoded(key), _decoded(value)
-    raise ValueError(
-        f"OTEL_RESOURCE_ATTRIBUTES holds {text!r}, which is not key=value: write "
-        "key1=value1,key2=value2, with commas and per cent signs as %2C and %25"
-    )
+    return None
 
 
 def _decoded(text: str) -> str:

@@ -8,9 +8,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from xsp import __version__
-from xsp.export.delivery import Delivery, failure
 from xsp.export.label import PREFIX
 from xsp.export.literal import COLUMNS
+from xsp.export.otlp import Delivery, failure
 from xsp.export.picture import Picture, Slice
 from xsp.quantity import counted
 from xsp.trace import SCHEMA_URL

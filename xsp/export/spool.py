@@ -1,111 +1,268 @@
-"""The spool: the files that wait, and how they are sent."""
+"""The spool: traces that an endpoint did not take whole, kept until it does.
+
+A trace that waits is the file that `trace.save` writes, and beside it, under the same
+name, a note in JSON: where it was to go, without credentials, and what was asked for. Its
+ids are made of what is in it, so sending it again is the same export again, and stores
+that know ids keep one copy.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import os
+import re
+import secrets
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from xsp.errors import ExportError
-from xsp.export import spool_file
-from xsp.export.client import connect
-from xsp.export.delivery import Delivery, failure, outcome, why
-from xsp.export.endpoint import Endpoint
-from xsp.export.endpoint import endpoint as endpoint_of
-from xsp.export.sender import Sender
-from xsp.quantity import counted
+import msgspec
+import polars as pl
+
+from xsp import __version__
+from xsp.errors import ExportError, TraceFormatError
+from xsp.export import otlp
+from xsp.export.otlp import Delivery, Endpoint, deliver, failure
+from xsp.export.parcel import Parcel
+from xsp.export.picture import Picture
+from xsp.machine import state_folder
+from xsp.quantity import printable
+from xsp.trace import integrity, parquet
+from xsp.trace import typical_runs as exemplar
+
+_TRACE, _NOTE = ".xsp", ".json"
+
+
+class _Note(msgspec.Struct, forbid_unknown_fields=True):
+    """What stands beside a trace.
+
+    Attributes:
+        endpoint: Destination that the trace was to go to, without credentials.
+        path: For HTTP, the path there.
+        max_spans: Most spans of a picture; None for no limit.
+        runs: Whether typical runs go with it.
+        parent: W3C `traceparent` to hang the root under.
+        xsp: Version that wrote it.
+    """
+
+    endpoint: str
+    path: str
+    max_spans: int | None
+    runs: bool
+    parent: str | None
+    xsp: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A trace as it was kept; see `Source`."""
+
+    spans: pl.DataFrame
+    metadata: Mapping[str, Any]
+    runs: pl.DataFrame
+    path: Path
+
+    def save(self, path: Path) -> Path:
+        """Keep it where it is."""
+        return self.path
+
+
+def folder() -> Path:
+    """Return where traces wait: `$XSP_SPOOL_DIR`, or `xsp/spool` among the user's state."""
+    chosen = os.environ.get("XSP_SPOOL_DIR")
+    return Path(chosen).expanduser() if chosen else state_folder() / "spool"
 
 
 def spool_files() -> tuple[Path, ...]:
-    """Return the files that wait to be sent, the oldest first."""
-    return tuple(sorted(spool_file.folder().glob(f"*{spool_file.SUFFIX}")))
+    """Return the traces that wait to be sent, the oldest first."""
+    return tuple(sorted(folder().glob(f"*{_TRACE}")))
+
+
+def send(parcel: Parcel, endpoint: Endpoint) -> Delivery:
+    """Send a trace to an endpoint; where that does not take all of it, keep the trace.
+
+    Ctrl-C ends it, and nothing is kept: the trace can be exported again.
+
+    Raises:
+        ExportError: Not all spans were accepted; its `delivery` has the numbers.
+        ValueError: A variable makes no sense.
+    """
+    pictures = parcel.pictures()
+    result = _deliver(pictures, endpoint)
+    if result.accepted == result.sent:
+        return result
+    try:
+        path = _keep(parcel, endpoint, pictures[0])
+    except (ExportError, OSError) as error:
+        lost = (
+            f"The trace is not kept: {error}. Once {folder()} can be written (or XSP_SPOOL_DIR "
+            f"names another folder), export the trace again: xsp export FILE --to {endpoint}."
+        )
+        raise failure(result, result.message, lost) from error
+    kept = (
+        f"The trace is kept in {path}: `xsp export --spool` sends it again, whole and under the "
+        "same ids, with --to to another place."
+    )
+    raise failure(replace(result, spool=path), result.message, kept)
 
 
 def send_spool(path: Path, endpoint: Endpoint | None = None) -> Delivery:
-    """Send what is pending in a spool file, and delete the file when all was accepted.
-
-    What has been accepted is noted in the file before the next is sent, so that each
-    request is sent once; only one under way when the machine stops is sent again, under
-    the same ids. Here `sent` counts the spans that were pending or are missing.
+    """Send a trace that waits again, and delete its files when all of it was accepted.
 
     Args:
-        path: The file.
-        endpoint: Where to; None: where it was to go at first, with the headers,
-            certificates and timeout of the `OTEL_*` variables.
+        path: The trace's file.
+        endpoint: Where to; None: where it was to go at first, with what the `OTEL_*`
+            variables say. Their headers are sent only if they name that endpoint
+            themselves: a file is not to decide who gets credentials.
 
     Raises:
-        ExportError: Not all spans were accepted, some are missing because the file is
-            damaged, or another process is sending it.
+        ExportError: Not all spans were accepted, or a file is damaged, somebody else's, or
+            not there.
+        ValueError: A variable makes no sense.
     """
-    with spool_file.opened(path) as stored:
-        target = _first_endpoint(stored.header) if endpoint is None else endpoint
-        with connect(target) as client:
-            sender = Sender(client, target)
-            intact, pending, left = _send_frames(stored, sender)
-        missing = max(0, stored.header["spans"] - intact)
-        remains = _conclude(stored, left=left, missing=missing)
-    result = outcome(
-        sender,
-        target,
-        sent=pending + missing,
-        trace_id=stored.header["trace_id"],
-        path=remains,
-    )
-    if not left and not missing:
+    note = _read_note(path)
+    target, withheld = _first_endpoint(note, path) if endpoint is None else (endpoint, False)
+    trace = _load(path)
+    parcel = Parcel(trace, note.max_spans, note.runs, note.parent)
+    result = _deliver(parcel.pictures(), target)
+    if result.accepted == result.sent:
+        _remove(path)
         return result
-    raise failure(
-        result,
-        why(result, sender) if left else "",
-        _missing(missing, remains) if missing else "",
-        _staying(remains, all_rejected=result.undelivered == missing) if left else "",
+    headers = (
+        f"The headers of OTEL_EXPORTER_OTLP_HEADERS were not sent, for the variables name another "
+        f"endpoint: --to {target} sends them."
+    )
+    staying = f"The trace stays in {path}: `xsp export --spool` sends it again"
+    staying += "; delete it if the server will never take it." if result.rejected else "."
+    raise failure(replace(result, spool=path), result.message, headers * withheld, staying)
+
+
+def _deliver(pictures: list[Picture], endpoint: Endpoint) -> Delivery:
+    return deliver(
+        lambda most_bytes: chain.from_iterable(otlp.chunks(p, most_bytes) for p in pictures),
+        endpoint,
+        trace_id=pictures[0].trace_id.hex(),
+        total=sum(picture.height for picture in pictures),
     )
 
 
-def _send_frames(stored: spool_file.Spool, sender: Sender) -> tuple[int, int, int]:
-    """Return how many spans are intact, were pending, and are pending still."""
-    intact = pending = left = 0
-    for frame in stored.frames():
-        spans = frame.chunk.spans
-        intact += spans
-        if not frame.pending:
-            continue
-        pending += spans
-        if sender.send(frame.chunk):
-            left += spans
-        else:
-            stored.accept(frame)
-    return intact, pending, left
+def _keep(parcel: Parcel, endpoint: Endpoint, picture: Picture) -> Path:
+    """Write a trace and its note, both or none, for nobody else to read; return the trace's file.
+
+    Raises:
+        ExportError: The trace cannot be written.
+        OSError: The note or the folder cannot be.
+    """
+    note = _Note(
+        endpoint.url, endpoint.path, parcel.most, parcel.runs, parcel.parent, xsp=__version__
+    )
+    home = folder()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = home / _file_name(picture)
+    with TemporaryDirectory(prefix=".", dir=home) as room:  # nobody else can look into it
+        trace = parcel.trace.save(Path(room, path.name))
+        beside = Path(room, path.with_suffix(_NOTE).name)
+        beside.write_bytes(msgspec.json.format(msgspec.json.encode(note)))
+        # The note first: a trace that is there is whole.
+        for file in (beside, trace):
+            file.chmod(0o600)
+            os.replace(file, home / file.name)
+    return path
 
 
-def _first_endpoint(header: dict[str, Any]) -> Endpoint:
-    # The path by itself: a URL with none would get that of OTLP.
-    return replace(endpoint_of(header["endpoint"]), path=header["path"])
+def _file_name(picture: Picture) -> str:
+    """Return a name that sorts by time and says what it is."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    speaking = re.sub(r"[^A-Za-z0-9_-]+", "-", picture.name)[:40].strip("-") or "trace"
+    return f"{stamp}-{speaking}-{picture.trace_id.hex()[:8]}-{secrets.token_hex(2)}{_TRACE}"
 
 
-def _conclude(stored: spool_file.Spool, *, left: int, missing: int) -> Path | None:
-    """Return where the file is now, if it still is."""
+def _read_note(path: Path) -> _Note:
+    """Return what stands beside a trace.
+
+    Raises:
+        ExportError: It is not there, somebody else's, or damaged.
+    """
+    _check_owner(path)
+    beside = path.with_suffix(_NOTE)
+    if not beside.exists():
+        raise ExportError(
+            f"{path} does not wait in the spool, for there is no {beside.name} beside it: "
+            f"export it without --spool (xsp export {path} --to ...)"
+        )
+    _check_owner(beside)
     try:
-        if left:
-            return stored.path
-        if missing:
-            return stored.set_aside()
-        stored.remove()
+        return msgspec.json.decode(beside.read_bytes(), type=_Note)
+    except (msgspec.MsgspecError, RecursionError, OSError) as error:
+        raise _damaged(beside, error, path) from error
+
+
+def _check_owner(path: Path) -> None:
+    try:
+        found = path.lstat()
     except OSError as error:
         raise ExportError(
-            f"all that is in {stored.path} was accepted, but it cannot be removed: "
-            f"{error.strerror}; remove it"
+            f"{path} cannot be opened: {error.strerror}; perhaps it has been sent already"
         ) from error
-    return None
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+        raise ExportError(
+            f"{path} is no file of yours and is not sent: whoever put it there could have your "
+            "spans, or theirs, go anywhere; delete it, or copy it if you trust it"
+        )
 
 
-def _staying(remains: Path | None, *, all_rejected: bool) -> str:
-    text = f"What is pending stays in {remains}: `xsp export --spool` sends it again"
-    return text + ("; delete the file if the server will never take them." if all_rejected else ".")
+def _first_endpoint(note: _Note, path: Path) -> tuple[Endpoint, bool]:
+    """Return where a trace was to go, and whether headers of the variables are kept from it.
+
+    Raises:
+        ExportError: The note names no destination.
+        ValueError: A variable makes no sense.
+    """
+    own = otlp.endpoint(None)
+    if (own.url, own.path) == (note.endpoint, note.path):
+        return own, False
+    try:
+        # The path by itself: a URL with none would get that of OTLP.
+        first = replace(otlp.endpoint(note.endpoint), path=note.path)
+    except ValueError as error:
+        raise _damaged(path.with_suffix(_NOTE), error, path) from error
+    return replace(first, headers=()), bool(first.headers)
 
 
-def _missing(missing: int, remains: Path | None) -> str:
-    return (
-        f"{counted(missing, 'span')} are missing, for the spool file {remains} is damaged or was "
-        "cut short; all that is intact was read. Remedy: export the saved trace again "
-        "(xsp export FILE --to ...)."
+def _load(path: Path) -> _Stored:
+    """Return the trace in a file.
+
+    Raises:
+        ExportError: The file is damaged.
+    """
+    try:
+        spans, text, runs = parquet.read(path)
+        integrity.check_columns(spans)
+        return _Stored(spans, json.loads(text), exemplar.unpack(runs), path)
+    except (TraceFormatError, ValueError, RecursionError) as error:
+        raise ExportError(f"{path} was kept and is damaged since: {error}") from error
+
+
+def _damaged(beside: Path, error: Exception, path: Path) -> ExportError:
+    return ExportError(
+        f"{beside} is damaged, and nothing was sent: {printable(str(error))}; the trace beside it "
+        f"is not: export it (xsp export {path} --to ...), then delete both"
     )
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)  # somebody may have sent it at the same time
+    except OSError as error:
+        raise ExportError(
+            f"all that is in {path} was accepted, but it cannot be removed: {error.strerror}; "
+            "remove it"
+        ) from error
+    with suppress(OSError):  # by itself it is nothing
+        path.with_suffix(_NOTE).unlink()

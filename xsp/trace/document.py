@@ -185,12 +185,12 @@ class Trace:
         """Take the trace to Jaeger, any OTLP endpoint, an exporter, or a file of another format.
 
         Args:
-            destination: `otlp://host:4317` (gRPC), `otlp+http://host:4318`, `otlps://` and
-                `otlp+https://` with TLS; None for what the `OTEL_EXPORTER_OTLP_*` variables
-                say, else a Jaeger on this machine; a file that ends in `.otlp.json`,
-                `.jaeger.json`, `.perfetto.json` or `.parquet`; or an OpenTelemetry
-                `SpanExporter`. Headers, certificates, compression and timeout come from
-                the variables.
+            destination: `otlp+http://host:4318`, `otlp://host:4317` (gRPC, which
+                `xsp[grpc]` brings), `otlp+https://` and `otlps://` with TLS; None for what
+                the `OTEL_EXPORTER_OTLP_*` variables say, else a Jaeger on this machine; a
+                file that ends in `.otlp.json`, `.jaeger.json`, `.perfetto.json` or
+                `.parquet`; or an OpenTelemetry `SpanExporter`. Headers, certificates,
+                compression and timeout come from the variables.
             max_spans: Most spans; over it deeper levels are cut, and repeated small spans
                 rolled up into one that holds their sum. None: no limit. `"auto"`: 2,000,
                 what Jaeger's UI bears, and no limit for Perfetto and Parquet.
@@ -204,7 +204,7 @@ class Trace:
 
         Raises:
             ExportError: Not every span arrived, or a file could not be written. The
-                message counts what did, and names the spool file that keeps the rest.
+                message counts what did, and names the file that keeps the trace.
             ValueError: There is no such destination, or a number is out of range.
             TypeError: `destination` is none of these things.
         """

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from xsp.export import answer
-from xsp.export.answer import Answer, Verdict
-from xsp.export.endpoint import Endpoint
-from xsp.export.proxy import proxy
-from xsp.export.status import parse
+from xsp import __version__
+from xsp.export.otlp import answer
+from xsp.export.otlp.answer import Answer, Verdict
+from xsp.export.otlp.endpoint import Endpoint, proxy
 
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 # As the specification's table has it; RESOURCE_EXHAUSTED only with a delay.
@@ -20,6 +19,7 @@ _RETRYABLE = (
     "UNAVAILABLE",
     "DATA_LOSS",
 )
+_SILENT = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
 _OTHERS = {
     "INVALID_ARGUMENT": (Verdict.REFUSED, answer.SEE_SERVER),
     "UNAUTHENTICATED": (Verdict.CLOSED, answer.CREDENTIALS),
@@ -35,6 +35,7 @@ _OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 500),
     # Repeating is ours, by OTLP's rules.
     ("grpc.enable_retries", 0),
+    ("grpc.primary_user_agent", f"xsp-OTLP-exporter-Python/{__version__}"),
 )
 
 
@@ -58,7 +59,7 @@ class GrpcClient:
         self._call = self._channel.unary_unary(_METHOD)
 
     def send(self, body: bytes, timeout_s: float) -> Answer:
-        """Send a request, once; see `Client`."""
+        """Send a request, once; see `xsp.export.otlp.delivery.Client`."""
         try:
             response = self._call(
                 body, timeout=timeout_s, metadata=self._metadata, compression=self._compression
@@ -76,7 +77,8 @@ class GrpcClient:
         # By this gRPC means how long making a connection may take, whatever the name says.
         limit = ("grpc.min_reconnect_backoff_ms", int(self._endpoint.timeout_s * 1000))
         # By itself gRPC would go through HTTPS_PROXY without TLS, and to this machine, too.
-        through = ("grpc.enable_http_proxy", int(proxy(self._endpoint) is not None))
+        between = proxy(self._endpoint)
+        through = ("grpc.enable_http_proxy", 0) if between is None else ("grpc.http_proxy", between)
         options = (*_OPTIONS, limit, through)
         if not self._endpoint.secure:
             return self._grpc.insecure_channel(target, options=options)
@@ -86,30 +88,22 @@ class GrpcClient:
     def _judged(self, error: Any) -> Answer:
         code = error.code().name
         said = error.details() or ""
-        words = answer.quoted(self._endpoint.censored(said))
-        message = f"answered {code}{words}"
+        message = f"answered {code}{answer.quoted(self._endpoint.censored(said))}"
         if "larger than max" in said:
             return Answer(Verdict.TOO_LARGE, message, "raise the server's limit for a message")
         wait_s = _wait_s(error)
         if code in _RETRYABLE or (code == "RESOURCE_EXHAUSTED" and wait_s is not None):
-            return self._retryable(code, message, words=words, wait_s=wait_s)
-        if "http2 header with status" in said:
-            return answer.not_otlp(f"speaks HTTP, not gRPC{words}")
+            # gRPC gives these codes as well where it has heard nothing from the server.
+            if code in _SILENT and wait_s is None:
+                return answer.unanswered(self._endpoint.censored(said))
+            return Answer(Verdict.RETRY, message, answer.LATER, wait_s=wait_s)
         verdict, remedy = _OTHERS.get(code, (Verdict.FAILED, answer.SEE_SERVER))
         return Answer(verdict, message, remedy)
-
-    @staticmethod
-    def _retryable(code: str, message: str, *, words: str, wait_s: float | None) -> Answer:
-        # gRPC gives these codes as well where it has heard nothing from the server.
-        silent = code in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED") and wait_s is None
-        if silent:
-            message = f"does not answer{words}"
-        return Answer(Verdict.RETRY, message, answer.LATER, wait_s=wait_s, answered=not silent)
 
 
 def _wait_s(error: Any) -> float | None:
     """Return the delay in seconds that the server asks for, if it does."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
-            return parse(value).retry_s
+            return answer.status(value).retry_s
     return None

@@ -94,18 +94,6 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         at += size
 
 
-def contents(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of each field of a message of fields with a length.
-
-    Raises:
-        ValueError: It is not such a message.
-    """
-    for number, value in fields(message):
-        if not isinstance(value, bytes):
-            raise ValueError(f"field {number} has no length")  # noqa: TRY004
-        yield number, value
-
-
 def content(found: Mapping[int, int | bytes], number: int) -> bytes:
     """Return what a field with a length holds; nothing where there is no such field."""
     value = found.get(number)

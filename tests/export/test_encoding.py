@@ -1,18 +1,25 @@
 from __future__ import annotations
 
+import math
 import tracemalloc
 from collections.abc import Sequence
+from typing import Any
 
+import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from pictures import (
     SERVICES,
+    TEXT,
     TEXTS,
+    TRACE_ID,
+    VALUES,
+    any_value,
     drawn,
     expected,
     key_values,
@@ -24,8 +31,8 @@ from pictures import (
 )
 
 import xsp
-from xsp.export.picture import Picture, Service, Slice
-from xsp.export.protobuf import MOST_BYTES, Chunk, chunks, split
+from xsp.export.otlp.encoding import MOST_BYTES, Chunk, attribute, chunks, column, encode_spans
+from xsp.export.picture import Service, Slice
 from xsp.trace.attribute import SCHEMA_URL
 
 
@@ -129,44 +136,9 @@ def test_picture_without_spans_gives_no_chunk(parts: tuple[Slice, ...]) -> None:
     assert list(chunks(drawn(*parts))) == []
 
 
-def test_single_span_is_one_chunk_that_cannot_be_split() -> None:
+def test_single_span_is_one_chunk() -> None:
     (chunk,) = chunks(plain(1))
     assert written(received(chunk)) == written(expected(plain(1)))
-    assert split(chunk) == (chunk,)
-
-
-@settings(deadline=None)
-@given(
-    st.lists(slices(), max_size=2).map(lambda parts: drawn(*parts)).filter(lambda p: p.height > 1)
-)
-def test_halves_hold_what_the_whole_held(picture: Picture) -> None:
-    (chunk,) = chunks(picture)
-    first, second = split(chunk)
-    assert (first.spans, second.spans) == ((chunk.spans + 1) // 2, chunk.spans // 2)
-    assert len(received(first)) == first.spans
-    assert written(received(first, second)) == written(received(chunk))
-
-
-def test_halves_keep_resource_scope_and_schema() -> None:
-    (chunk,) = chunks(plain(2, services=1))
-    for number, half in enumerate(split(chunk), 1):
-        assert half.spans == 1
-        row = span(number, **{"attr.text": ""})
-        assert half == next(chunks(drawn(slice_of([row], attributes=TEXTS))))
-
-
-def test_splitting_again_and_again_ends_at_single_spans() -> None:
-    (chunk,) = chunks(plain(11))
-    pieces = [chunk]
-    while any(piece.spans > 1 for piece in pieces):
-        pieces = [half for piece in pieces for half in split(piece)]
-    assert numbers(pieces) == [[number] for number in numbers([chunk])[0]]
-
-
-def test_body_cut_short_cannot_be_split() -> None:
-    (chunk,) = chunks(plain(4))
-    with pytest.raises(ValueError, match="ends"):
-        split(Chunk(chunk.body[:-1], chunk.spans))
 
 
 @settings(deadline=None)
@@ -220,3 +192,52 @@ def test_long_texts_are_encoded_a_few_spans_at_a_time() -> None:
         assert one.events[0].attributes[0].value.string_value == str(number - 1)
         assert one.links[0].span_id == one.span_id
     assert peak < 64 * 2**20
+
+
+@settings(deadline=None)
+@given(slices().filter(lambda part: part.spans.height > 0))
+def test_bytes_of_a_span_are_those_that_protobuf_writes(part: Slice) -> None:
+    theirs = [one for _, one in written(expected(drawn(part)))]
+    assert encode_spans(part, TRACE_ID) == theirs
+
+
+# Attributes
+
+
+def attribute_field(key: str, value: Any) -> bytes:
+    """What protobuf itself writes for a message whose field 1 is this attribute."""
+    if value is None:
+        return b""
+    written: bytes = Resource(
+        attributes=[KeyValue(key=key, value=any_value(value))]
+    ).SerializeToString()
+    return written
+
+
+@pytest.mark.parametrize("dtype", VALUES, ids=str)
+@settings(deadline=None)
+@given(data=st.data(), key=TEXT.filter(bool) | st.just("k" * 200))
+def test_column_is_what_protobuf_writes(dtype: Any, data: st.DataObject, key: str) -> None:
+    values = data.draw(st.lists(st.none() | VALUES[dtype], min_size=1, max_size=12))
+    encoded = column(1, key, pl.Series(values, dtype=dtype))
+    assert encoded == [attribute_field(key, value) for value in values]
+
+
+@settings(deadline=None)
+@given(st.one_of(TEXT, st.booleans(), VALUES[pl.Int64], st.floats(), st.lists(TEXT)))
+@example(2**63 - 1)
+@example(-(2**63))
+def test_single_attribute_is_what_protobuf_writes(value: Any) -> None:
+    assert attribute(1, "key", value) == attribute_field("key", value)
+
+
+def test_values_that_are_equal_but_not_the_same_stay_apart() -> None:
+    numbers = [0.0, -0.0, math.nan, math.inf, -math.inf, 1.0]
+    encoded = column(1, "key", pl.Series(numbers))
+    assert encoded == [attribute_field("key", number) for number in numbers]
+    assert len(set(encoded)) == len(numbers)
+
+
+def test_megabyte_of_text_with_zero_bytes_arrives_whole() -> None:
+    text = "a\0é" * 300_000
+    assert column(1, "key", pl.Series([text])) == [attribute_field("key", text)]

@@ -9,11 +9,14 @@ import re
 from base64 import b64decode, b64encode
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-from xsp.export import variable
-from xsp.export.tls import Certificates
+from xsp.export.otlp import variable
+from xsp.export.otlp.variable import Certificates
+from xsp.machine import is_loopback
 
 Protocol = Literal["grpc", "http/protobuf"]
 GRPC: Protocol = "grpc"
@@ -32,8 +35,9 @@ FORMS = (
     "otlp+http://host:4318 or otlp+https://host:4318"
 )
 _URL_PORTS = {"http": 80, "https": 443}
-_LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1")
 _SHORTEST_SECRET = 4
+# Names of headers by whose value a server knows who asks.
+_CREDENTIAL = re.compile("auth|cookie|key|secret|token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,13 @@ class Endpoint:
         """The destination that leads here, without credentials."""
         return f"{self.scheme(self.protocol, secure=self.secure)}://{self.address}{self.path}"
 
+    @property
+    def exposed(self) -> tuple[str, ...]:
+        """Names of the headers with credentials that everybody on the way can read."""
+        if self.secure or is_loopback(self.host):
+            return ()
+        return tuple(name for name, _ in self.headers if _CREDENTIAL.search(name))
+
     @staticmethod
     def scheme(protocol: Protocol, *, secure: bool) -> str:
         """Return the scheme of destinations of a kind."""
@@ -111,16 +122,19 @@ def endpoint(destination: str | None = None) -> Endpoint:
             `otlp+http://host:4318[/path]` or `otlp+https://`; a user and password before
             the host become basic authorisation. Without a port: 4317 and 4318. None:
             what `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT`
-            and `…_PROTOCOL` say, else gRPC to localhost:4317. Headers, certificates,
+            and `…_PROTOCOL` say, else HTTP to localhost:4318. Headers, certificates,
             timeout and compression come from the variables in either case.
 
     Raises:
-        ValueError: There is no such destination, or a variable makes no sense.
+        ValueError: There is no such destination, a variable makes no sense, or gRPC is
+            asked for and not installed.
 
     >>> endpoint("otlp+http://jaeger").url
     'otlp+http://jaeger:4318/v1/traces'
     """
     found = _configured() if destination is None else _explicit(destination)
+    if found.protocol == GRPC:
+        _check_grpc(found)
     own = dict(found.headers)  # from the URL: nearer than the variables
     certificates = variable.certificates() if found.secure else Certificates()
     if found.secure:
@@ -132,6 +146,62 @@ def endpoint(destination: str | None = None) -> Endpoint:
         compression=variable.compression(),
         certificates=certificates,
     )
+
+
+def _check_grpc(found: Endpoint) -> None:
+    if find_spec("grpc") is None:
+        other = Endpoint.scheme(HTTP, secure=found.secure)
+        raise ValueError(
+            f"{found} is OTLP over gRPC, which needs grpcio, and that is not installed: "
+            "pip install 'xsp[grpc]', or use OTLP over HTTP, which servers take on another port "
+            f"({other}://host:4318, or OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf)"
+        )
+
+
+def proxy(endpoint: Endpoint) -> str | None:
+    """Return the URL of the proxy to reach an endpoint through, None for the direct way.
+
+    HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY say so, in capitals or not. There is
+    none on the way to this machine itself. The URL may hold credentials.
+
+    Raises:
+        ValueError: The variable holds no address, or one of a proxy that cannot be used.
+    """
+    named = getproxies()
+    # gRPC has a variable of its own.
+    names = (
+        *("grpc",) * (endpoint.protocol == GRPC),
+        "https" if endpoint.secure else "http",
+        "all",
+    )
+    address = next((named[name] for name in names if named.get(name)), None)
+    if address is None or is_loopback(endpoint.host) or proxy_bypass(endpoint.address):
+        return None
+    address = address if "://" in address else f"http://{address}"
+    _check_proxy(address, endpoint)
+    return address
+
+
+def _check_proxy(address: str, endpoint: Endpoint) -> None:
+    # What Python says of it may hold a password, and so may the address.
+    instead = (
+        f"HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or NO_PROXY={endpoint.host} for the direct way"
+    )
+    try:
+        parts = urlsplit(address)
+        sensible = parts.hostname and parts.port != 0
+        (parts.hostname or "").encode("idna")  # as making a connection does it
+    except ValueError:
+        sensible = False
+    if not sensible:
+        raise ValueError(f"the proxy's address makes no sense: set http://host:port in {instead}")
+    possible = ("http",) if endpoint.protocol == GRPC else ("http", "https")
+    if parts.scheme.lower() not in possible:
+        raise ValueError(
+            f"a proxy of the kind {parts.scheme}:// cannot be used"
+            f"{' for gRPC' if endpoint.protocol == GRPC else ''}: "
+            f"set one that speaks {' or '.join(f'{one}://' for one in possible)} in {instead}"
+        )
 
 
 def _explicit(destination: str) -> Endpoint:
@@ -210,15 +280,6 @@ def _authorisation(parts: SplitResult) -> tuple[tuple[str, str], ...]:
         return ()
     pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
     return (("authorization", f"Basic {b64encode(pair.encode()).decode()}"),)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine.
-
-    >>> [is_loopback(host) for host in ("localhost", "127.0.0.1", "::1", "jaeger")]
-    [True, True, True, False]
-    """
-    return _LOOPBACK.fullmatch(host) is not None
 
 
 def without_credentials(url: str) -> str:
