@@ -55,7 +55,7 @@ def names(server: Server) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("suffix", [".jaeger.json", ".otlp.json", ".perfetto.json"])
+@pytest.mark.parametrize("suffix", [".otlp.json", ".perfetto.json"])
 def test_export_writes_files_of_other_tools(saved: str, tmp_path: Path, suffix: str) -> None:
     to = tmp_path / f"net{suffix}"
     assert cli.run(["export", saved, "--to", str(to)]) == cli.OK

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from xsp.export import remark
+from xsp.export import label
 from xsp.export.picture import LINK_SCHEMA, SPAN_SCHEMA, Picture, Service, Slice
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -38,7 +38,7 @@ def any_value(value: Any) -> AnyValue:
 
 
 TRACE_ID = bytes(range(16))
-SPANS, EVENTS, LINKS = SPAN_SCHEMA, remark.SCHEMA, LINK_SCHEMA
+SPANS, EVENTS, LINKS = SPAN_SCHEMA, label.EVENT_SCHEMA, LINK_SCHEMA
 TEXTS = {"text": pl.String}
 SERVICES = tuple(
     Service(name, {"service.name": name, "host.id": "h", "cores": 2, "gpu": False, "load": 0.5})

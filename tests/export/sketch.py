@@ -10,7 +10,7 @@ import polars as pl
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from xsp.export import remark
+from xsp.export import label
 from xsp.export.picture import LINK_SCHEMA, SPAN_SCHEMA, Picture, Service, Slice
 
 TYPES: dict[str, Any] = {
@@ -80,7 +80,7 @@ class Sketch:
         links = [(row, *link) for row, s in enumerate(spans) for link in s.links]
         return Slice(
             pl.DataFrame(fixed, schema=SPAN_SCHEMA, orient="row").hstack(columns),
-            pl.DataFrame(events, schema=remark.SCHEMA, orient="row"),
+            pl.DataFrame(events, schema=label.EVENT_SCHEMA, orient="row"),
             pl.DataFrame(links, schema=LINK_SCHEMA, orient="row"),
         )
 

@@ -65,9 +65,7 @@ def test_every_attribute_that_there_is_can_be_exported() -> None:
     assert not {one.exported for one in ATTRIBUTES} & set(child.attributes or {})
 
 
-@pytest.mark.parametrize(
-    "name", ["all.jaeger.json", "all.otlp.json", "all.perfetto.json", "all.parquet"]
-)
+@pytest.mark.parametrize("name", ["all.otlp.json", "all.perfetto.json", "all.parquet"])
 def test_every_attribute_that_there_is_can_be_written(tmp_path: Path, name: str) -> None:
     done = everything().export(tmp_path / name)
     assert done.accepted == 2
@@ -108,6 +106,13 @@ def test_a_file_without_ids_takes_no_parent(tmp_path: Path, name: str) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["net.jaeger.json", "net.Jaeger.JSON"])
+def test_jaegers_own_json_is_refused_with_what_its_pages_take(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=r"\.otlp\.json, which Jaeger's pages take"):
+        samples.trace(samples.resnet()).export(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("destination", [3, b"net.parquet", ["otlp://localhost"]])
 def test_what_cannot_be_a_destination_is_of_the_wrong_type(destination: object) -> None:
     with pytest.raises(TypeError, match="OpenTelemetry span exporters"):
@@ -124,7 +129,6 @@ def test_a_budget_below_one_span_is_wrong(tmp_path: Path) -> None:
     ("name", "cut"),
     [
         ("n.OTLP.json", True),
-        ("n.jaeger.json", True),
         ("n.perfetto.json", False),
         ("n.parquet", False),
     ],

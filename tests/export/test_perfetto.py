@@ -4,7 +4,7 @@ import io
 import json
 from collections import defaultdict
 from decimal import Decimal
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 import gpu
@@ -15,7 +15,7 @@ from sketch import some
 from timelines import frame, frames, row
 
 from xsp.export import perfetto
-from xsp.export.perfetto import own_memory
+from xsp.export.perfetto import Track, own_memory, tracks
 from xsp.export.reduction import reduce
 from xsp.merge.assembly import merge
 
@@ -89,17 +89,17 @@ def test_spans_nest_on_every_track(spans: pl.DataFrame) -> None:
 @some
 @given(frames())
 def test_every_track_has_a_name_and_a_place(spans: pl.DataFrame) -> None:
-    tracks = {(event["pid"], event["tid"]) for event in events(spans, "X")}
+    placed = {(event["pid"], event["tid"]) for event in events(spans, "X")}
     named = names(spans, "thread_name")
-    assert named.keys() == tracks
-    assert len({(pid, named[pid, tid]) for pid, tid in tracks}) == len(tracks)
-    assert names(spans, "process_name").keys() >= {pid for pid, _ in tracks}
+    assert named.keys() == placed
+    assert len({(pid, named[pid, tid]) for pid, tid in placed}) == len(placed)
+    assert names(spans, "process_name").keys() >= {pid for pid, _ in placed}
     places = [
         (event["pid"], event["args"]["sort_index"])
         for event in events(spans, "M")
         if event["name"] == "thread_sort_index"
     ]
-    assert len(set(places)) == len(tracks)
+    assert len(set(places)) == len(placed)
 
 
 @some
@@ -254,6 +254,17 @@ def test_rolled_up_spans_change_memory_as_often_as_there_are() -> None:
     assert own_memory(reduced)["own_bytes"].to_list() == [0, 50]
 
 
+def test_spans_that_are_each_others_parents_are_written_all_the_same() -> None:
+    spans = frame(
+        row(1, None, 0, 50, **used(5, 0)),
+        row(2, 3, 0, 50, thread=2, **used(3, 0)),
+        row(3, 4, 0, 50, **used(2, 0)),
+        row(4, 3, 0, 50, **used(1, 0)),
+    )
+    assert len(events(spans, "X")) == 4
+    assert own_memory(reduce(spans, None).spans)["own_bytes"].sum() == 5 + 3
+
+
 def test_spans_that_end_together_change_memory_together() -> None:
     assert memory(
         row(1, None, 0, 50, **used(30, 0)),
@@ -277,3 +288,75 @@ def test_a_trace_of_a_gpu_has_a_flow_for_each_thing_that_a_launch_started() -> N
     for number, begun in starts.items():
         assert begun["pid"] == 1 < ends[number]["pid"]
         assert begun["ts"] <= ends[number]["ts"]
+
+
+def lanes(*rows: tuple[int, int | None, int, int]) -> list[int]:
+    found, of_row = tracks(frame(*(row(*each) for each in rows)))
+    return [found[index].lane for index in of_row]
+
+
+def ancestors(spans: pl.DataFrame) -> dict[int, set[int]]:
+    above: dict[int, set[int]] = {}
+    for span_id, parent in spans.select("span_id", "parent_id").iter_rows():
+        above[span_id] = set() if parent is None else above[parent] | {parent}
+    return above
+
+
+@some
+@given(frames())
+def test_on_a_track_only_a_span_and_one_below_it_share_time(spans: pl.DataFrame) -> None:
+    _, of_row = tracks(spans)
+    above = ancestors(spans)
+    times = spans.select("span_id", "start_ns", "end_ns").rows()
+    for (a, (one, begin, end)), (b, (other, start, stop)) in combinations(enumerate(times), 2):
+        if of_row[a] == of_row[b] and begin < stop and start < end:
+            assert one in above[other] or other in above[one]
+
+
+@some
+@given(frames())
+def test_a_track_holds_spans_of_one_thread_or_stream(spans: pl.DataFrame) -> None:
+    found, of_row = tracks(spans)
+    places = spans.select("device", "stream", "thread").rows()
+    for index, (device, stream, thread) in zip(of_row, places, strict=True):
+        number = thread if device is None else stream
+        assert (found[index].device, found[index].number) == (device, number)
+    assert sorted(set(of_row)) == list(range(len(found)))
+    assert len(set(found)) == len(found)
+
+
+def test_what_nests_is_on_one_track() -> None:
+    assert lanes((1, None, 0, 9), (2, 1, 0, 4), (3, 2, 1, 4), (4, 1, 4, 9), (5, 4, 9, 9)) == [0] * 5
+
+
+def test_a_coroutine_that_overlaps_has_a_track_with_all_below_it() -> None:
+    rows = (1, None, 0, 20), (2, 1, 0, 10), (3, 1, 5, 15), (4, 3, 6, 7), (5, 1, 16, 20)
+    assert lanes(*rows) == [0, 0, 1, 1, 0]
+
+
+def test_a_sibling_within_another_is_not_drawn_as_its_child() -> None:
+    assert lanes((1, None, 0, 20), (2, 1, 0, 10), (3, 1, 5, 6)) == [0, 0, 1]
+
+
+def test_a_track_that_is_free_again_is_used_again() -> None:
+    rows = (1, None, 0, 20), (2, 1, 0, 5), (3, 1, 2, 4), (4, 1, 6, 9), (5, 1, 7, 8)
+    assert lanes(*rows) == [0, 0, 1, 0, 1]
+
+
+def test_a_span_without_length_holds_what_is_below_it() -> None:
+    assert lanes((1, None, 0, 9), (2, 1, 5, 5), (3, 2, 5, 5)) == [0, 0, 0]
+
+
+def test_threads_and_streams_have_tracks_of_their_own() -> None:
+    found, of_row = tracks(
+        frame(
+            row(1, None, 0, 9),
+            row(2, 1, 1, 2, thread=5),
+            row(3, 1, 1, 12, kind="kernel", device=0, stream=5),
+        )
+    )
+    assert [found[index] for index in of_row] == [
+        Track(None, 1, 0),
+        Track(None, 5, 0),
+        Track(0, 5, 0),
+    ]

@@ -6,9 +6,9 @@ import pytest
 import samples
 from hypothesis import given
 from hypothesis import strategies as st
+from timelines import frame, row
 
-from xsp.export.identity import identity
-from xsp.export.picture import LINK_SCHEMA, Linked, Picture
+from xsp.export.picture import LINK_SCHEMA, Linked, Picture, identity, launches
 from xsp.export.reduction import reduce
 from xsp.trace.document import SPAN_SCHEMA, Trace
 
@@ -323,3 +323,16 @@ def test_large_trace_is_never_built_beside_itself() -> None:
     heights = np.array([piece.spans.height for piece in picture(many).slices(rows=1000)])
     assert heights.max() == 1000
     assert heights.sum() == count + 1
+
+
+def test_the_innermost_call_with_the_same_id_is_the_launch() -> None:
+    spans = frame(
+        row(1, None, 0, 9),
+        row(2, 1, 1, 4, kind="launch", correlation_id=7),
+        row(3, 2, 2, 3, kind="launch", correlation_id=7),
+        row(4, 1, 5, 8, kind="kernel", device=0, correlation_id=7),
+        row(5, 1, 8, 9, kind="memset", device=0, correlation_id=7),
+        row(6, 1, 8, 9, kind="kernel", device=0, correlation_id=8),
+        row(7, 3, 5, 9, kind="layer", device=0, correlation_id=7),  # replayed by a graph
+    )
+    assert launches(spans).rows() == [(2, 3), (2, 4)]

@@ -103,3 +103,52 @@ def test_a_list_of_any_length_is_cut_to_the_rows_allowed(
     drawn = outline(spans, rows=rows, smallest=0.0)
     assert len(drawn.rows) <= rows + 2
     assert len(drawn.rows) >= min(length, rows - 3)
+
+
+def calls(times: int, *between: str) -> samples.Node:
+    """Return a model called again and again, with operators after each call."""
+    prefill = samples.layer("GPT", "GPT", samples.op("aten::addmm", own_ns=90_000))
+    parts = [prefill, *map(samples.op, between)]
+    for _ in range(times):
+        block = samples.layer("attn", "Attention", samples.op("aten::mm", own_ns=9_000))
+        parts += [samples.layer("GPT", "GPT", block), *map(samples.op, between)]
+    return samples.pipeline("generate", *parts)
+
+
+def test_a_pattern_that_recurs_is_folded_though_others_stand_between() -> None:
+    drawn = outline(samples.frame(calls(19, "aten::argmax", "aten::cat")), smallest=0.0)
+    top = [(row.name, row.count) for row in drawn.rows if row.depth == 1]
+    assert top == [
+        ("GPT", 1),
+        ("aten::argmax", 20),
+        ("aten::cat", 20),
+        ("GPT", 19),
+    ]
+    assert sum(row.count for row in drawn.rows if row.name == "attn") == 19
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_a_pattern_that_hardly_recurs_is_shown_as_it_ran(times: int) -> None:
+    drawn = outline(samples.frame(calls(times, "aten::argmax")))
+    assert [row.count for row in drawn.rows if row.depth == 1][:4] == [1] * 4
+
+
+@given(
+    st.lists(st.sampled_from("abc"), max_size=4),
+    st.lists(st.sampled_from("abcd"), min_size=1, max_size=6),
+    st.integers(0, 12),
+    st.integers(1, 60),
+)
+@settings(max_examples=60, deadline=None)
+def test_patterns_lose_no_span(
+    before: list[str], pattern: list[str], times: int, rows: int
+) -> None:
+    names = [*before, *pattern * times]
+    spans = samples.frame(samples.pipeline("predict", *map(samples.op, names)))
+    for smallest in (0.0, 0.01):
+        drawn = outline(spans, rows=rows, smallest=smallest)
+        shown = [row for row in drawn.rows if row.depth and row.kind != "own"]
+        assert sum(row.count for row in shown) == (len(names) if shown else 0)
+        assert not shown or sum(row.latency_ns or 0 for row in shown) == 1_000 * len(names)
+        for row in shown:
+            assert row.kind != "op" or row.count <= names.count(row.name)

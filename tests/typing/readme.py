@@ -60,5 +60,5 @@ for image in images:
 print(profiler.trace)
 
 trace.export()  # Jaeger here, or what OTEL_EXPORTER_OTLP_ENDPOINT says
-trace.export("model.perfetto.json")  # ui.perfetto.dev; .jaeger.json, .otlp.json, .parquet alike
+trace.export("model.perfetto.json")  # ui.perfetto.dev; .otlp.json, .parquet alike
 trace.export(exporter)  # any OpenTelemetry SpanExporter

@@ -46,8 +46,7 @@ _EXPORT_HELP = """Take the trace in FILE to Jaeger, any OTLP endpoint, or a file
 DESTINATION is one of
   otlp+http://HOST:4318    OTLP over HTTP; otlp+https:// with TLS
   otlp://HOST:4317         OTLP over gRPC (xsp[grpc]); otlps:// with TLS
-  NAME.jaeger.json         for the Jaeger UI's upload, Trace Compass
-  NAME.otlp.json           OTLP in JSON
+  NAME.otlp.json           OTLP in JSON, for the Jaeger UI's upload
   NAME.perfetto.json       for ui.perfetto.dev and chrome://tracing
   NAME.parquet             the spans as a table
 Without --to it is what the OTEL_EXPORTER_OTLP_* variables say, else a

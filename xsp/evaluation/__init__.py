@@ -1,6 +1,7 @@
 """Evaluations: one run, its paths and ancestry, and the same span in all runs."""
 
 from xsp.evaluation.ancestry import (
+    Ints,
     depths,
     generations,
     highest,
@@ -12,7 +13,7 @@ from xsp.evaluation.ancestry import (
     rearranged,
     roots_of,
 )
-from xsp.evaluation.path import Keys
+from xsp.evaluation.path import Keys, lineage_keys, mix
 from xsp.evaluation.run import Run, Rung, ladder
 from xsp.evaluation.run_table import ROOT, Observations, observe
 from xsp.evaluation.structure import RunSpans, nearest_run, run_spans, signatures, typical_run
@@ -26,6 +27,7 @@ from xsp.evaluation.summary import (
 
 __all__ = [
     "ROOT",
+    "Ints",
     "Keys",
     "Observations",
     "Run",
@@ -39,6 +41,8 @@ __all__ = [
     "is_forward",
     "ladder",
     "lineage",
+    "lineage_keys",
+    "mix",
     "nearest",
     "nearest_outer",
     "nearest_run",

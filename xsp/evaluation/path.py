@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation.ancestry import generations, nearest_outer
+from xsp.evaluation.ancestry import Ints, generations, nearest_outer
 from xsp.provider import RUNG, rung_orders
 
 Keys = NDArray[np.uint64]
@@ -43,14 +43,25 @@ def path_keys(rows: pl.DataFrame) -> Keys:
         .over("parent", "kind", "rung", "name")
         .alias("ordinal")
     )
-    own = _label_hashes(labelled)
-    own = _mix(own + labelled["ordinal"].to_numpy())
+    own = mix(_label_hashes(labelled) + labelled["ordinal"].to_numpy())
     parent = labelled["parent"].to_numpy()
-    keys = np.zeros(len(own), dtype=np.uint64)
-    for depth, members in enumerate(generations(parent)):
-        # Roots are all the same span, however many runs there are.
-        keys[members] = _mix(own[members] ^ keys[parent[members]]) if depth else _ROOT
+    keys = lineage_keys(own, parent, list(generations(parent)))
     keys[keys == 0] = 1  # as a span id, 0 means none
+    return keys
+
+
+def lineage_keys(own: Keys, parent: Ints, levels: Sequence[Ints]) -> Keys:
+    """Return hashes that are equal where the keys from below the root down to the row are.
+
+    Args:
+        own: Key of each row; those of the roots are not looked at.
+        parent: Index of each row's parent, -1 for roots.
+        levels: What `generations` yields for them.
+    """
+    keys = np.zeros(len(own), dtype=np.uint64)
+    for depth, members in enumerate(levels):
+        # Roots are all the same span, however many runs there are.
+        keys[members] = mix(own[members] ^ keys[parent[members]]) if depth else _ROOT
     return keys
 
 
@@ -90,7 +101,7 @@ def _label_hashes(rows: pl.DataFrame) -> Keys:
     return joined["hash"].to_numpy()
 
 
-def _mix(values: Keys) -> Keys:
+def mix(values: Keys) -> Keys:
     """Return well-spread 64-bit numbers for 64-bit numbers (SplitMix64, Steele 2014)."""
     values = values + _ROOT
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

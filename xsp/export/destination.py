@@ -5,19 +5,18 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import polars as pl
 
 from xsp.atomic_file import replacing
-from xsp.export import jaeger_json, otlp_json, perfetto
-from xsp.export.identity import check_parent
+from xsp.export import otlp_json, perfetto
 from xsp.export.otlp import FORMS, SCHEMES, Delivery, endpoint, failure, without_credentials
 from xsp.export.parcel import Parcel, Source
-from xsp.export.picture import Picture
+from xsp.export.picture import Picture, check_parent
 from xsp.export.reduction import reduce
 from xsp.export.sdk import hand_over
 from xsp.export.spool import send
@@ -29,7 +28,7 @@ MOST_SPANS = 2_000
 MaxSpans = int | None | Literal["auto"]
 # Tools behind these files bear traces of any size, and know no ids of traces.
 _UNBOUNDED = (".perfetto.json", ".parquet")
-_SUFFIXES = (".otlp.json", ".jaeger.json", *_UNBOUNDED)
+_SUFFIXES = (".otlp.json", *_UNBOUNDED)
 
 
 def export(
@@ -46,8 +45,8 @@ def export(
         trace: What is exported.
         destination: A URL (`otlp+http://host:4318`, `otlp+https://`, and over gRPC
             `otlp://host:4317`, `otlps://`), None for what the `OTEL_EXPORTER_OTLP_*`
-            variables say, a file (`.otlp.json`, `.jaeger.json`, `.perfetto.json`,
-            `.parquet`), or an OpenTelemetry `SpanExporter`.
+            variables say, a file (`.otlp.json`, `.perfetto.json`, `.parquet`), or an
+            OpenTelemetry `SpanExporter`.
         max_spans: Most spans; what is over it is cut. None: no limit. `"auto"`: 2,000,
             what Jaeger's UI bears, but no limit for Perfetto and Parquet.
         runs: Whether to export a typical run of every rung as well, as a trace of its
@@ -116,6 +115,11 @@ def _kind(destination: object) -> str:
         if text.lower().endswith(suffix):
             return suffix
     shown = without_credentials(text)
+    if text.lower().endswith(".jaeger.json"):
+        raise ValueError(
+            f"a trace cannot be exported to {shown!r}: export it as .otlp.json, which Jaeger's "
+            "pages take as an upload"
+        )
     raise ValueError(f"a trace cannot be exported to {shown!r}{_meant(shown)}; {_CHOICES}")
 
 
@@ -178,7 +182,7 @@ def _to_file(
         else:
             picture = Picture(reduced, trace.metadata, parent=parent)
             trace_id = picture.trace_id.hex()
-            _WRITERS[kind](picture, file)
+            otlp_json.write(picture, file)
     height = reduced.spans.height
     return Delivery(height, height, 0, destination=str(path), trace_id=trace_id)
 
@@ -187,9 +191,3 @@ def _parquet(spans: pl.DataFrame) -> memoryview:
     buffer = io.BytesIO()  # polars has errors of its own for a full disk
     spans.write_parquet(buffer)
     return buffer.getbuffer()
-
-
-_WRITERS: dict[str, Callable[[Picture, IO[bytes]], None]] = {
-    ".otlp.json": otlp_json.write,
-    ".jaeger.json": jaeger_json.write,
-}

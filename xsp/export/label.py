@@ -1,15 +1,35 @@
-"""Labels: the names and attributes under which people find a span."""
+"""Labels: the spans of a trace in, the names, attributes and remarks that people find out."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import polars as pl
 
-from xsp.export import text
-from xsp.quantity import estimate, percent
+from xsp.quantity import duration, estimate, percent
 from xsp.trace import EXPORTED, USER, attribute
 from xsp.trace import similarity as shape
 
 PREFIX = "attr."
+
+# What is said of single spans.
+EVENT_SCHEMA: dict[str, Any] = {
+    "row": pl.Int64,
+    "unix_ns": pl.Int64,
+    "name": pl.String,
+    "message": pl.String,
+}
+# Jaeger's Badger storage refuses a span with a value of more than 65,000 bytes, and a
+# character takes four of them at most.
+MOST_CHARACTERS = 8_192
+
+# Children that sum to a little more than their parent are noise; more is worth a word.
+_EXCESS = 0.05
+_TEXT = pl.String()
+_TEXTS = pl.List(pl.String())
 
 
 def names(spans: pl.DataFrame, subject: str = "") -> pl.Series:
@@ -45,7 +65,7 @@ def names(spans: pl.DataFrame, subject: str = "") -> pl.Series:
     )
     shown = pl.when(pl.col("rolled_count").is_null()).then(single).otherwise(rolled)
     whole = pl.concat_str(shown.replace("", "(no name)"), whose.fill_null(""))
-    return text.shortened(known.select(shown=whole).to_series())
+    return shortened(known.select(shown=whole).to_series())
 
 
 def attributes(spans: pl.DataFrame, root_ns: float | None) -> pl.DataFrame:
@@ -72,6 +92,11 @@ def attributes(spans: pl.DataFrame, root_ns: float | None) -> pl.DataFrame:
     # Parts of a nanosecond are no more than digits in a list of tags.
     whole = [pl.col(name).round() for name in frame.columns if name.endswith("_ns")]
     return frame.with_columns(*whole, pl.col(pl.Int32).cast(pl.Int64)).hstack(more)
+
+
+def known(keys: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    """Return the attributes that a span has, by name; it lacks those that are None."""
+    return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
 
 def _readable(spans: pl.DataFrame, root_ns: float | None) -> pl.Series:
@@ -102,5 +127,146 @@ def _column(values: pl.Series, taken: set[str]) -> pl.Series:
         name += "'"
     taken.add(name)
     if known is not None and isinstance(values.dtype, pl.List):
-        values = text.joined(values)
-    return text.plain(values).alias(name)
+        values = joined(values)
+    return plain(values).alias(name)
+
+
+def errors(spans: pl.DataFrame) -> pl.Series:
+    """Return what went wrong in each span, null where nothing did."""
+    raised = shape.field(spans, "error")
+    return spans.select(
+        error=pl.when(raised.is_not_null())
+        .then(pl.lit("raised ") + raised)
+        .when(pl.col("latency_ns").is_null())
+        .then(pl.lit("its latency could not be measured"))
+    ).to_series()
+
+
+def events(spans: pl.DataFrame, start_unix_ns: pl.Series) -> pl.DataFrame:
+    """Return what a reader should know of single spans, in the columns of `EVENT_SCHEMA`."""
+    scaled = shape.field(spans, "scaled_ns", pl.Float64)
+    exact = shape.field(spans, "exact", pl.Boolean)
+    known = spans.select("latency_ns").with_columns(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
+        start_unix_ns.alias("unix_ns"),
+        scaled.alias("scaled_ns"),
+        exact.alias("exact"),
+    )
+    inexact = known.filter(~pl.col("exact"))
+    exceeded = known.filter(pl.col("scaled_ns") > _EXCESS * pl.col("latency_ns"))
+    said = [(row, at, "overhead-left", _OVERHEAD_LEFT) for row, at in _places(inexact)]
+    said += [
+        (row, at, "children-exceed", _CHILDREN_EXCEED.format(duration(excess)))
+        for (row, at), excess in zip(_places(exceeded), exceeded["scaled_ns"], strict=True)
+    ]
+    return pl.DataFrame(sorted(said), schema=EVENT_SCHEMA, orient="row")
+
+
+_OVERHEAD_LEFT = (
+    "something deeper was recorded in the runs that its latency is from, which holds that overhead"
+)
+_CHILDREN_EXCEED = (
+    "the latencies of the spans below sum to {} more than its own: they are drawn shorter"
+)
+
+
+def _places(spans: pl.DataFrame) -> list[tuple[int, int]]:
+    return spans.select("row", "unix_ns").rows()
+
+
+def problems(
+    metadata: Mapping[str, Any], unix_ns: int, *, left_out: str | None = None
+) -> pl.DataFrame:
+    """Return the problems of a trace as events of its root.
+
+    Args:
+        metadata: The trace's metadata.
+        unix_ns: When the root began.
+        left_out: What the span budget left out, if it did.
+    """
+    said = [(str(p["code"]), str(p["message"])) for p in metadata.get("problems", ())]
+    if left_out is not None:
+        said.append(("span-budget", left_out))
+    return pl.DataFrame([(0, unix_ns, *words) for words in said], schema=EVENT_SCHEMA, orient="row")
+
+
+def shortened(values: pl.Series) -> pl.Series:
+    """Return text of at most `MOST_CHARACTERS` characters, with a note where it was longer."""
+    length = values.str.len_chars()
+    if not (length > MOST_CHARACTERS).any():
+        return values
+    cut = pl.format("{}… (cut: {} characters)", values.str.head(MOST_CHARACTERS), length)
+    known = pl.when(length > MOST_CHARACTERS).then(cut).otherwise(values)
+    return pl.select(known.alias(values.name)).to_series()
+
+
+def joined(values: pl.Series) -> pl.Series:
+    """Return lists of texts, numbers or shapes as one text each: `1x3x224x224, -`."""
+    if values.dtype == pl.List(pl.List(pl.Int64())):
+        shape = pl.element().cast(_TEXTS).list.join("x")
+        values = values.list.eval(shape)
+    values = values.cast(_TEXTS)
+    return values.list.eval(pl.element().replace("", "-")).list.join(", ", ignore_nulls=True)
+
+
+def plain(values: pl.Series) -> pl.Series:
+    """Return values as one of the types that an attribute can have.
+
+    A column with a number that is not finite becomes text: Jaeger cannot show a
+    trace at all that holds a number which JSON has not.
+    """
+    dtype = values.dtype
+    if isinstance(dtype, pl.List):
+        return _plain_lists(values)
+    if dtype.is_nested() or dtype == pl.Binary:
+        return shortened(_written(values))
+    if dtype.is_integer() and dtype != pl.UInt64:
+        dtype = pl.Int64()
+    elif dtype.is_float():
+        finite = values.is_finite().fill_null(value=True).all()
+        dtype = pl.Float64() if finite else _TEXT
+    elif dtype != pl.Boolean:
+        dtype = _TEXT
+    known: pl.Series = values.cast(dtype)
+    return shortened(known) if dtype == _TEXT else known
+
+
+def _plain_lists(values: pl.Series) -> pl.Series:
+    written = [None if items is None else [str(item) for item in items] for items in values]
+    texts = pl.Series(written, dtype=_TEXTS)
+    whole = texts.list.join(", ")
+    return shortened(whole) if (whole.str.len_chars() > MOST_CHARACTERS).any() else texts
+
+
+def _written(values: pl.Series) -> pl.Series:
+    return pl.Series([_text(value) for value in values], dtype=_TEXT)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def json_of(document: Any) -> bytes:
+    r"""Return a document as JSON in UTF-8.
+
+    What comes from other JSON or the environment may hold half a surrogate pair, which
+    is no text: a question mark stands for it.
+
+    >>> json_of({"a": [1, "\ud800"]})
+    b'{"a":[1,"?"]}'
+    """
+    written = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return written.encode("utf-8", "replace")
+
+
+def finite(value: float) -> float | str:
+    """Return a number, or one of the strings that the proto3 JSON mapping has for others.
+
+    >>> finite(0.1), finite(float("-inf"))
+    (0.1, '-Infinity')
+    """
+    if math.isfinite(value):
+        return value
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"

@@ -7,18 +7,20 @@ as decimal strings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import IO
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
 
 from xsp import __version__
-from xsp.export import literal
-from xsp.export.literal import string
-from xsp.export.picture import Picture, Service, Slice, Value
+from xsp.export import label
+from xsp.export.picture import Picture, Slice, Value
 from xsp.trace import SCHEMA_URL
 
+# Spans that are dictionaries at the same time: some 20 KB each.
+_ROWS = 1024
 _KIND_INTERNAL = 1
 _STATUS_ERROR = 2
 _SAMPLED = 1
+_SCOPE = {"name": "xsp", "version": __version__}
 
 
 def write(picture: Picture, file: IO[bytes]) -> None:
@@ -32,93 +34,74 @@ def write(picture: Picture, file: IO[bytes]) -> None:
     """
     file.write(b'{"resourceSpans":[')
     separator = b""
-    for part in picture.slices():
+    for part in picture.slices(_ROWS):
         for group in _groups(picture, part):
-            file.write(separator + group.encode("ascii"))
+            file.write(separator + label.json_of(group))
             separator = b",\n"
     file.write(b"]}\n")
 
 
-def _groups(picture: Picture, part: Slice) -> Iterator[str]:
+def _groups(picture: Picture, part: Slice) -> Iterator[dict[str, Any]]:
     """Yield one `ResourceSpans` per service of a slice."""
-    spans: dict[int, list[str]] = {}
+    spans: dict[int, list[dict[str, Any]]] = {}
     for service, span in zip(part.spans["service"], _spans(picture, part), strict=True):
         spans.setdefault(service, []).append(span)
-    for service, written in spans.items():
-        yield (
-            f'{{"resource":{_resource(picture.services[service])},"scopeSpans":[{{{_SCOPE},'
-            f'"spans":[\n{",".join(written)}]}}]}}'
-        )
+    for service, members in spans.items():
+        scope = {"scope": _SCOPE, "schemaUrl": SCHEMA_URL, "spans": members}
+        resource = {"attributes": _attributes(picture.services[service].attributes)}
+        yield {"resource": resource, "scopeSpans": [scope]}
 
 
-def _resource(service: Service) -> str:
-    return f'{{"attributes":[{literal.listed(service.attributes, _attribute)}]}}'
-
-
-_SCOPE = (
-    f'"scope":{{"name":"xsp","version":{string(__version__)}}},"schemaUrl":{string(SCHEMA_URL)}'
-)
-
-
-def _spans(picture: Picture, part: Slice) -> Iterator[str]:
-    state = f'"traceState":{string(picture.trace_state)},' if picture.trace_state else ""
-    head = f'{{"traceId":"{picture.trace_id.hex()}",{state}"flags":{_SAMPLED},'
-    attributes = literal.attributes(part.spans, _attribute)
+def _spans(picture: Picture, part: Slice) -> Iterator[dict[str, Any]]:
     events, links = _events(part), _links(part)
-    for row, values in enumerate(part.spans.select(literal.COLUMNS).iter_rows()):
-        span_id, parent, _, name, start, end, error = values
-        yield (
-            f'{head}"spanId":"{span_id:016x}",'
-            + (f'"parentSpanId":"{parent:016x}",' if parent else "")
-            + f'"name":{string(name)},"kind":{_KIND_INTERNAL},"startTimeUnixNano":"{start}",'
-            f'"endTimeUnixNano":"{end}","attributes":[{attributes[row]}]'
-            + (f',"events":[{events[row]}]' if row in events else "")
-            + (f',"links":[{links[row]}]' if row in links else "")
-            + (f',"status":{_status(error)}}}\n' if error is not None else "}\n")
-        )
+    for row, (fixed, attributes) in enumerate(part.rows()):
+        span_id, parent, _, name, start, end, error = fixed
+        span = {
+            "traceId": picture.trace_id.hex(),
+            "traceState": picture.trace_state or None,
+            "flags": _SAMPLED,
+            "spanId": f"{span_id:016x}",
+            "parentSpanId": f"{parent:016x}" if parent else None,
+            "name": name,
+            "kind": _KIND_INTERNAL,
+            "startTimeUnixNano": str(start),
+            "endTimeUnixNano": str(end),
+            "attributes": _attributes(attributes),
+            "events": events.get(row),
+            "links": links.get(row),
+            "status": None if error is None else {"message": error, "code": _STATUS_ERROR},
+        }
+        yield {field: value for field, value in span.items() if value is not None}
 
 
-def _status(error: str) -> str:
-    return f'{{"message":{string(error)},"code":{_STATUS_ERROR}}}'
+def _events(part: Slice) -> dict[int, list[dict[str, Any]]]:
+    events: dict[int, list[dict[str, Any]]] = {}
+    for row, at, name, message in part.events.iter_rows():
+        event = {"timeUnixNano": str(at), "name": name}
+        events.setdefault(row, []).append(event | {"attributes": _attributes({"message": message})})
+    return events
 
 
-def _events(part: Slice) -> dict[int, str]:
-    return literal.by_row(
-        (
-            row,
-            f'{{"timeUnixNano":"{at}","name":{string(name)},'
-            f'"attributes":[{_said("message", message)}]}}',
-        )
-        for row, at, name, message in part.events.iter_rows()
-    )
+def _links(part: Slice) -> dict[int, list[dict[str, Any]]]:
+    links: dict[int, list[dict[str, Any]]] = {}
+    for row, trace_id, span_id, relation in part.links.iter_rows():
+        link = {"traceId": trace_id.hex(), "spanId": f"{span_id:016x}", "flags": _SAMPLED}
+        related = _attributes({"xsp.relation": relation})
+        links.setdefault(row, []).append(link | {"attributes": related})
+    return links
 
 
-def _links(part: Slice) -> dict[int, str]:
-    return literal.by_row(
-        (
-            row,
-            f'{{"traceId":"{trace_id.hex()}","spanId":"{span_id:016x}",'
-            f'"attributes":[{_said("xsp.relation", relation)}],"flags":{_SAMPLED}}}',
-        )
-        for row, trace_id, span_id, relation in part.links.iter_rows()
-    )
+def _attributes(pairs: Mapping[str, Value]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _any_value(value)} for key, value in pairs.items()]
 
 
-def _said(key: str, text: str) -> str:
-    return literal.listed({key: text}, _attribute)
-
-
-def _attribute(key: str, value: Value) -> str:
-    return f'{{"key":{key},"value":{_any_value(value)}}}'
-
-
-def _any_value(value: Value) -> str:
+def _any_value(value: Value) -> dict[str, Any]:
     if isinstance(value, str):
-        return f'{{"stringValue":{string(value)}}}'
+        return {"stringValue": value}
     if isinstance(value, bool):
-        return f'{{"boolValue":{literal.plain(value)}}}'
+        return {"boolValue": value}
     if isinstance(value, int):
-        return f'{{"intValue":"{value}"}}'
+        return {"intValue": str(value)}
     if isinstance(value, float):
-        return f'{{"doubleValue":{literal.number(value)}}}'
-    return f'{{"arrayValue":{{"values":[{",".join(map(_any_value, value))}]}}}}'
+        return {"doubleValue": label.finite(value)}
+    return {"arrayValue": {"values": [_any_value(item) for item in value]}}

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 import polars as pl
 
-from xsp.export.picture import Picture
+from xsp.export.picture import Picture, run_pictures
 from xsp.export.reduction import reduce
-from xsp.export.run import run_pictures
 
 
 class Source(Protocol):

@@ -3,6 +3,10 @@
 A process for the host and one for each device; in them a track per thread and per
 stream. Times are microseconds with the nanoseconds as decimals, from 0 at the root's
 start, on the timeline without overhead.
+
+A timeline draws what overlaps on a track as if one called the other. So a span lies
+on its parent's track or on a free one: coroutines that take turns on a thread get
+tracks of their own.
 """
 
 from __future__ import annotations
@@ -14,19 +18,19 @@ from typing import IO, Any
 
 import polars as pl
 
-from xsp.export import label, lane, literal
-from xsp.export.lane import Track
-from xsp.export.literal import plain, string
-from xsp.export.picture import Value
+from xsp.export import label
+from xsp.export.picture import launches
 from xsp.export.reduction import Reduced
-from xsp.trace import headline, remarks
+from xsp.provider import ON_DEVICE
+from xsp.trace import headline, parent_rows, remarks
 from xsp.trace import similarity as shape
 
 _ROWS = 8192
 _HOST = 1
 # Old readers took "ns" for the unit of the times themselves; new ones ignore it.
 _HEAD = b'{"displayTimeUnit":"ms","traceEvents":[\n'
-_FLOW = '"cat":"launch","name":"launch"'
+
+Event = dict[str, Any]
 
 
 def write(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes]) -> None:
@@ -42,17 +46,37 @@ def write(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes]) -> Non
     Args:
         reduced: The spans, cut to a budget or whole.
         metadata: The trace's metadata.
-        file: Where to; the text of some thousand spans is held at a time.
+        file: Where to; one event is written at a time.
 
     Raises:
         OSError: The file could not be written.
     """
     timeline = _Timeline.of(reduced.spans)
-    events = chain(_tracks(timeline, metadata.get("environment") or {}), _problems(metadata))
-    file.write(_HEAD + ",\n".join(events).encode("ascii"))
-    for chunk in chain(_spans(timeline, metadata), _memory(timeline.spans)):
-        file.write(b",\n" + chunk.encode("ascii"))
-    file.write(f'\n],"otherData":{_about(reduced, metadata)}}}\n'.encode("ascii"))
+    separator = _HEAD
+    for event in chain(
+        _tracks(timeline, metadata.get("environment") or {}),
+        _problems(metadata),
+        _spans(timeline, metadata),
+        _memory(timeline.spans),
+    ):
+        file.write(separator + label.json_of(event))
+        separator = b",\n"
+    file.write(b'\n],"otherData":%s}\n' % label.json_of(_about(reduced, metadata)))
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One row of a timeline.
+
+    Attributes:
+        device: Number of the device; None on the host.
+        number: The host's thread or the device's stream; None where it is not known.
+        lane: Counts the tracks of one thread or stream, from 0.
+    """
+
+    device: int | None
+    number: int | None
+    lane: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,62 +98,65 @@ class _Timeline:
     @classmethod
     def of(cls, spans: pl.DataFrame) -> _Timeline:
         """Return the timeline of spans."""
-        tracks, of_row = lane.tracks(spans)
-        devices = sorted({track.device for track in tracks if track.device is not None})
+        found, of_row = tracks(spans)
+        devices = sorted({track.device for track in found if track.device is not None})
         processes: dict[int | None, int] = {None: _HOST}
         processes.update((device, at) for at, device in enumerate(devices, _HOST + 1))
-        return cls(spans, tracks, of_row, processes)
+        return cls(spans, found, of_row, processes)
 
-    def place(self, row: int) -> str:
-        """Return process and thread of a span as fields of its event."""
-        index = self.of_row[row]
-        return f'"pid":{self.processes[self.tracks[index].device]},"tid":{index + 1}'
+    def place(self, index: int) -> Event:
+        """Return process and thread of a track as fields of an event."""
+        return {"pid": self.processes[self.tracks[index].device], "tid": index + 1}
 
 
-def _spans(timeline: _Timeline, metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the events of the spans with their flows, some thousand at a time."""
-    spans = timeline.spans
+def _spans(timeline: _Timeline, metadata: Mapping[str, Any]) -> Iterator[Event]:
+    """Yield the events of the spans with their flows."""
     subject = str(metadata.get("name") or "")
-    root_ns: float | None = spans["latency_ns"][0] if spans.height else None
-    flows = _flows(timeline)
-    for first in range(0, spans.height, _ROWS):
-        part = spans.slice(first, _ROWS)
-        columns = part.select("kind", "start_ns", "end_ns").with_columns(
-            name=label.names(part, subject)
-        )
-        arguments = literal.attributes(label.attributes(part, root_ns), _field)
-        chunk: list[str] = []
-        for row, (kind, start, end, name) in enumerate(columns.iter_rows(), first):
-            chunk.append(
-                f'{{"ph":"X","cat":{string(kind)},"name":{string(name)},{timeline.place(row)},'
-                f'"ts":{_microseconds(start)},"dur":{_microseconds(end - start)},'
-                f'"args":{{{arguments[row - first]}}}}}'
-            )
+    root_ns: float | None = timeline.spans["latency_ns"][0] if timeline.spans.height else None
+    flows, row = _flows(timeline), 0
+    for part in timeline.spans.iter_slices(_ROWS):
+        fixed = part.select("kind", "start_ns", "end_ns", name=label.names(part, subject))
+        columns = label.attributes(part, root_ns)
+        keys = [name.removeprefix(label.PREFIX) for name in columns.columns]
+        for (kind, start, end, name), values in zip(
+            fixed.iter_rows(), columns.iter_rows(), strict=True
+        ):
+            place = timeline.place(timeline.of_row[row])
+            times = {"ts": start / 1000, "dur": (end - start) / 1000}
+            args = {"args": _finite(label.known(keys, values))}
+            yield {"ph": "X", "cat": kind, "name": name} | place | times | args
             # Readers tie a flow to the span last opened on its track: it follows that.
-            chunk += flows.get(row, ())
-        yield ",\n".join(chunk)
+            yield from flows.get(row, ())
+            row += 1
 
 
-def _flows(timeline: _Timeline) -> dict[int, list[str]]:
+def _finite(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: label.finite(value) if isinstance(value, float) else value
+        for name, value in arguments.items()
+    }
+
+
+def _flows(timeline: _Timeline) -> dict[int, list[Event]]:
     """Return the flow events that follow the event of a row; the two of a flow share an id."""
-    flows: dict[int, list[str]] = {}
+    flows: dict[int, list[Event]] = {}
     starts = timeline.spans["start_ns"]
-    for number, rows in enumerate(lane.launches(timeline.spans).iter_rows(), 1):
-        for row, phase in zip(rows, ('"s"', '"f","bp":"e"'), strict=True):
-            flows.setdefault(row, []).append(
-                f'{{"ph":{phase},"id":{number},{_FLOW},{timeline.place(row)},'
-                f'"ts":{_microseconds(starts[row])}}}'
-            )
+    for number, rows in enumerate(launches(timeline.spans).iter_rows(), 1):
+        for row, phase in zip(rows, ({"ph": "s"}, {"ph": "f", "bp": "e"}), strict=True):
+            flow = {**phase, "id": number, "cat": "launch", "name": "launch"}
+            place = timeline.place(timeline.of_row[row])
+            flows.setdefault(row, []).append(flow | place | {"ts": starts[row] / 1000})
     return flows
 
 
-def _memory(spans: pl.DataFrame) -> Iterator[str]:
-    """Yield the counter of held memory, as one text; nothing where none was recorded."""
+def _memory(spans: pl.DataFrame) -> Iterator[Event]:
+    """Yield the counter of held memory; nothing where none was recorded."""
     changes = own_memory(spans).sort("end_ns", maintain_order=True)
     held = changes.select("end_ns", held=pl.col("own_bytes").cum_sum())
     steps = held.unique("end_ns", keep="last", maintain_order=True)
-    if steps.height:
-        yield ",\n".join(_counter(at, value) for at, value in [(0, 0), *steps.iter_rows()])
+    counter = {"ph": "C", "name": "memory", "pid": _HOST, "tid": 1}
+    for at, value in [(0, 0), *steps.iter_rows()] if steps.height else []:
+        yield counter | {"ts": at / 1000, "args": {"held bytes": value}}
 
 
 def own_memory(spans: pl.DataFrame) -> pl.DataFrame:
@@ -166,8 +193,7 @@ def own_memory(spans: pl.DataFrame) -> pl.DataFrame:
 
 def _charged(known: pl.DataFrame) -> pl.DataFrame:
     """Return the `net` of spans summed by the nearest one above that has such on their thread."""
-    place = {span_id: row for row, span_id in enumerate(known["span_id"])}
-    parents = [place.get(parent, -1) for parent in known["parent_id"]]
+    parents = parent_rows(known).tolist()
     threads, nets = known["thread"].to_list(), known["net"].to_list()
     sums: dict[int, int] = {}
     for row, net in enumerate(nets):
@@ -183,22 +209,14 @@ def _charged(known: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _counter(at_ns: int, held_bytes: int) -> str:
-    return (
-        f'{{"ph":"C","name":"memory","pid":{_HOST},"tid":1,"ts":{_microseconds(at_ns)},'
-        f'"args":{{"held bytes":{held_bytes}}}}}'
-    )
-
-
-def _tracks(timeline: _Timeline, environment: Mapping[str, Any]) -> Iterator[str]:
+def _tracks(timeline: _Timeline, environment: Mapping[str, Any]) -> Iterator[Event]:
     """Yield the names and the order of processes and tracks."""
     for device, process in timeline.processes.items():
         name = _host_name(environment) if device is None else _device_name(device, environment)
-        yield from _named("process", f'"pid":{process}', name, process)
+        yield from _named("process", {"pid": process}, name, process)
     for rank, index in enumerate(_order(timeline.tracks)):
-        track = timeline.tracks[index]
-        place = f'"pid":{timeline.processes[track.device]},"tid":{index + 1}'
-        yield from _named("thread", place, _track_name(track), rank)
+        name = _track_name(timeline.tracks[index])
+        yield from _named("thread", timeline.place(index), name, rank)
 
 
 def _order(tracks: Sequence[Track]) -> list[int]:
@@ -212,9 +230,9 @@ def _order(tracks: Sequence[Track]) -> list[int]:
     return sorted(range(len(tracks)), key=ranks.__getitem__)
 
 
-def _named(what: str, place: str, name: str, rank: int) -> Iterator[str]:
-    yield f'{{"ph":"M","name":"{what}_name",{place},"args":{{"name":{string(name)}}}}}'
-    yield f'{{"ph":"M","name":"{what}_sort_index",{place},"args":{{"sort_index":{rank}}}}}'
+def _named(what: str, place: Event, name: str, rank: int) -> Iterator[Event]:
+    yield {"ph": "M", "name": f"{what}_name", **place, "args": {"name": name}}
+    yield {"ph": "M", "name": f"{what}_sort_index", **place, "args": {"sort_index": rank}}
 
 
 def _host_name(environment: Mapping[str, Any]) -> str:
@@ -235,17 +253,14 @@ def _track_name(track: Track) -> str:
     return f"{name}, at the same time ({track.lane + 1})" if track.lane else name
 
 
-def _problems(metadata: Mapping[str, Any]) -> Iterator[str]:
+def _problems(metadata: Mapping[str, Any]) -> Iterator[Event]:
     if said := remarks(metadata):
-        name = string(f"problems: {len(said)}")
-        yield (
-            f'{{"ph":"i","s":"p","cat":"problem","name":{name},"pid":{_HOST},"tid":1,'
-            f'"ts":0.000,"args":{{"problems":{plain(said)}}}}}'
-        )
+        mark = {"ph": "i", "s": "p", "cat": "problem", "name": f"problems: {len(said)}"}
+        yield mark | {"pid": _HOST, "tid": 1, "ts": 0.0, "args": {"problems": said}}
 
 
-def _about(reduced: Reduced, metadata: Mapping[str, Any]) -> str:
-    told: dict[str, Value] = {
+def _about(reduced: Reduced, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {
         "trace": headline(reduced.spans, metadata),
         "problems": remarks(metadata),
     }
@@ -254,19 +269,73 @@ def _about(reduced: Reduced, metadata: Mapping[str, Any]) -> str:
     for name in ("name", "xsp_version", "created"):
         if metadata.get(name):
             told[name] = str(metadata[name])
-    return f"{{{literal.listed(told, _field)}}}"
+    return told
 
 
-def _field(key: str, value: Value) -> str:
-    return f"{key}:{plain(value)}"
+@dataclass(slots=True)
+class _Open:
+    """Spans that are open on one track, the innermost last, by row."""
+
+    track: int
+    rows: list[int]
 
 
-def _microseconds(nanoseconds: int) -> str:
-    """Return nanoseconds as microseconds, exactly.
+def tracks(spans: pl.DataFrame) -> tuple[list[Track], list[int]]:
+    """Return the tracks that spans need, and the index of the track of each row.
 
-    >>> _microseconds(1_234_567), _microseconds(-1)
-    ('1234.567', '-0.001')
+    On each track spans nest by time, and what lies in a span is below it in the tree.
+
+    Args:
+        spans: Columns of `trace.spans`, parents before children.
     """
-    sign = "-" if nanoseconds < 0 else ""
-    whole, rest = divmod(abs(nanoseconds), 1000)
-    return f"{sign}{whole}.{rest:03d}"
+    numbers = pl.when(ON_DEVICE).then("stream").otherwise("thread")
+    keys = spans.select("device", numbers.alias("number")).rows()
+    return _Sorter(spans, keys).sort()
+
+
+class _Sorter:
+    """Holds what every step of one distribution over tracks reads."""
+
+    def __init__(self, spans: pl.DataFrame, keys: list[tuple[int | None, int | None]]) -> None:
+        self._parents = parent_rows(spans).tolist()
+        self._starts = spans["start_ns"].to_list()
+        self._ends = spans["end_ns"].to_list()
+        self._keys = keys
+        self._tracks: list[Track] = []
+        self._open: dict[tuple[int | None, int | None], list[_Open]] = {}
+        self._of_row = [-1] * len(keys)
+
+    def sort(self) -> tuple[list[Track], list[int]]:
+        """Return the tracks and each row's; spans are taken in the order they begin."""
+        for row in sorted(range(len(self._keys)), key=self._starts.__getitem__):
+            lane = self._parents_lane(row) or self._free_lane(row)
+            lane.rows.append(row)
+            self._of_row[row] = lane.track
+        return self._tracks, self._of_row
+
+    def _parents_lane(self, row: int) -> _Open | None:
+        """Return the lane of the parent, if that is open there and the span fits into it."""
+        parent = self._parents[row]
+        if parent < 0 or self._keys[parent] != self._keys[row]:
+            return None
+        track = self._tracks[self._of_row[parent]]
+        lane = self._open[self._keys[row]][track.lane]
+        self._close(lane, self._starts[row], keep=parent)
+        inside = bool(lane.rows) and lane.rows[-1] == parent
+        return lane if inside and self._ends[row] <= self._ends[parent] else None
+
+    def _free_lane(self, row: int) -> _Open:
+        key = self._keys[row]
+        lanes = self._open.setdefault(key, [])
+        for lane in lanes:
+            self._close(lane, self._starts[row])
+            if not lane.rows:
+                return lane
+        lanes.append(_Open(len(self._tracks), []))
+        self._tracks.append(Track(*key, lane=len(lanes) - 1))
+        return lanes[-1]
+
+    def _close(self, lane: _Open, now: int, keep: int = -1) -> None:
+        """Take off what has ended; a parent without length still holds its children."""
+        while lane.rows and self._ends[lane.rows[-1]] <= now and lane.rows[-1] != keep:
+            lane.rows.pop()

@@ -1,11 +1,13 @@
 """The picture of a trace that is handed over: names, services, ids and wall-clock times.
 
-Stands between a trace's frame and whatever encodes it. Spans come in slices, so
-that nothing of the size of the trace is built beside it.
+Stands between the frames of a trace, that of its typical runs among them, and whatever
+encodes it. Spans come in slices, so that nothing of the size of the trace is built beside it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,13 +15,17 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from xsp.export import label, remark, text
-from xsp.export.identity import Identity, identity
-from xsp.export.lane import launches
-from xsp.export.reduction import Reduced
+from xsp.evaluation import Keys
+from xsp.export import label
+from xsp.export.reduction import Reduced, reduce
 from xsp.export.resource import resource, service_name
+from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.provider import ON_DEVICE
+from xsp.trace import SPAN_SCHEMA as TRACE_SCHEMA
+from xsp.trace_context import parse
 
 Value = str | bool | int | float | list[str]
 
@@ -52,7 +58,15 @@ _SERVICES = {
     "sync": "device",
     "syscall": "syscall",
 }
+# What a launch starts; what a graph replays of layers is on a device as well, and lies in it.
+_STARTED = [kind.value for kind in (*DEVICE_ACTIVITIES, Kind.SYNC)]
 _ROWS = 8192
+# Kinds that are linked to the run of a rung: those that it adds.
+_LINKED = {
+    kind.value: [other.value for other in Kind if other.order == kind.order] for kind in Kind
+}
+# Ids of one picture share their upper half; the lower one counts its spans.
+_UPPER = 0xFFFF_FFFF_0000_0000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +87,10 @@ class Slice:
     """Some spans as they are handed over.
 
     Attributes:
-        spans: One row per span: `span_id` and `parent_span_id` (`UInt64`, 0: none),
-            `service` (index of `Picture.services`), `name`, `start_unix_ns`,
-            `end_unix_ns`, `error` (null: nothing is wrong), and one column
-            `attr.NAME` per attribute, null where a span lacks it.
+        spans: One row per span, in the columns of `SPAN_SCHEMA`: `span_id` and
+            `parent_span_id` (0: none), `service` (index of `Picture.services`),
+            `name`, `start_unix_ns`, `end_unix_ns`, `error` (null: nothing is wrong);
+            then one column `attr.NAME` per attribute, null where a span lacks it.
         events: What is said of single spans: `row` (of `spans`), `unix_ns`, `name`
             and `message`, sorted by row.
         links: Ties to spans elsewhere: `row`, `trace_id` (16 bytes), `span_id` and
@@ -86,6 +100,46 @@ class Slice:
     spans: pl.DataFrame
     events: pl.DataFrame
     links: pl.DataFrame
+
+    def rows(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Value]]]:
+        """Yield what each span has in the columns of `SPAN_SCHEMA`, and its attributes."""
+        fixed = len(SPAN_SCHEMA)
+        keys = [name.removeprefix(label.PREFIX) for name in self.spans.columns[fixed:]]
+        for row in self.spans.iter_rows():
+            yield row[:fixed], label.known(keys, row[fixed:])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Identity:
+    """What the ids of a trace's spans are made of.
+
+    Attributes:
+        trace_id: 16 bytes; the caller's where the trace hangs under a span of theirs.
+        parent_span_id: The caller's span, 0 where there is none.
+        base: What the number of a span, from 1, is added to.
+        known: The trace's own span ids, sorted.
+        numbers: Number of each of them.
+    """
+
+    trace_id: bytes
+    parent_span_id: int
+    base: int
+    known: Keys
+    numbers: Keys
+
+    def span_ids(self, ids: pl.Series) -> pl.Series:
+        """Return what the trace's own span ids are outside of it; null for those it lacks.
+
+        They grow in the order of the spans, so that a store that keeps microseconds
+        and sorts by time, then id, gives siblings back in the order they ran.
+        """
+        if not self.known.size:
+            return pl.Series([None] * ids.len(), dtype=pl.UInt64)
+        wanted = ids.fill_null(0).to_numpy()
+        place = np.minimum(np.searchsorted(self.known, wanted), self.known.size - 1)
+        outside = pl.Series(self.numbers[place] + np.uint64(self.base))
+        there = pl.Series(self.known[place] == wanted) & ids.is_not_null()
+        return pl.select(pl.when(there).then(outside)).to_series()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +226,15 @@ class Picture:
                 "name": label.names(source, self._subject),
                 "start_unix_ns": start,
                 "end_unix_ns": _later(self._origin_ns + source["end_ns"], start),
-                "error": remark.errors(source),
+                "error": label.errors(source),
             }
         )
-        events = remark.events(source, start)
+        events = label.events(source, start)
         if first:
-            of_trace = remark.of_trace(self._metadata, start[0], left_out=self._reduced.left_out)
+            of_trace = label.problems(self._metadata, start[0], left_out=self._reduced.left_out)
             events = pl.concat([of_trace, events]).sort("row", maintain_order=True)
             spans = spans.with_columns(_on_the_root("xsp.subject", self._subject, spans.height))
-        events = events.with_columns(text.shortened(events["message"]))
+        events = events.with_columns(label.shortened(events["message"]))
         columns = label.attributes(source, self._root_ns)
         return Slice(spans.hstack(columns), events, self._links(source))
 
@@ -201,6 +255,20 @@ class Picture:
         pairs, ids = launches(self._reduced.spans), self._reduced.spans["span_id"]
         columns = {"span_id": pairs["execution"], "launch_id": pairs["launch"]}
         return pl.DataFrame({name: ids.gather(rows) for name, rows in columns.items()})
+
+
+def launches(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return the pairs `launch` and `execution` that share a correlation id, as rows of `spans`.
+
+    Where calls within calls bear the same id, the innermost is the launch.
+    """
+    rows = spans.select("kind", "thread", "device", "correlation_id").with_row_index("row")
+    rows = rows.filter(pl.col("correlation_id").is_not_null())
+    made = rows.filter(pl.col("kind") == Kind.LAUNCH.value)
+    made = made.unique("correlation_id", keep="last", maintain_order=True)
+    done = rows.filter(ON_DEVICE & pl.col("kind").is_in(_STARTED))
+    pairs = done.join(made, on="correlation_id", suffix="_of_launch", maintain_order="left")
+    return pairs.select(launch="row_of_launch", execution="row")
 
 
 def _linked(rows: pl.DataFrame, to: Linked) -> pl.DataFrame:
@@ -229,7 +297,7 @@ def _later(end: pl.Series, start: pl.Series) -> pl.Series:
 
 def _on_the_root(name: str, value: str, height: int) -> pl.Series:
     values = pl.Series([value] + [None] * (height - 1), dtype=pl.String)
-    return text.shortened(values).alias(label.PREFIX + name)
+    return label.shortened(values).alias(label.PREFIX + name)
 
 
 def _began_unix_ns(metadata: Mapping[str, Any]) -> int:
@@ -247,3 +315,81 @@ def _services(names: list[str], base: str, metadata: Mapping[str, Any]) -> tuple
     return tuple(
         Service(name, {"service.name": name, "service.namespace": base, **shared}) for name in names
     )
+
+
+def check_parent(traceparent: str | None) -> None:
+    """Verify that spans can hang under a span that is named like this.
+
+    Raises:
+        ValueError: It is not W3C trace context.
+    """
+    if traceparent is not None and parse(traceparent) is None:
+        raise ValueError(
+            f"parent={traceparent!r} is no W3C traceparent; one looks like "
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        )
+
+
+def identity(
+    spans: pl.DataFrame, metadata: Mapping[str, Any], traceparent: str | None = None
+) -> Identity:
+    """Return the identity that spans, times and metadata give; equal ones give the same.
+
+    Args:
+        spans: Frame with at least `span_id`, `start_ns` and `end_ns`.
+        metadata: The trace's metadata.
+        traceparent: W3C trace context of the span to hang the root under.
+    """
+    digest = hashlib.blake2b(digest_size=24)
+    digest.update(json.dumps(metadata, default=dict, sort_keys=True).encode())
+    for name in ("span_id", "start_ns", "end_ns"):
+        digest.update(spans[name].to_numpy().tobytes())
+    trace_id, seed = digest.digest()[:16], int.from_bytes(digest.digest()[16:], "big")
+    parent = 0
+    if found := parse(traceparent or ""):
+        trace_id, parent = found[0].to_bytes(16, "big"), found[1]
+    ids = spans["span_id"].to_numpy()
+    order = np.argsort(ids)
+    numbers = order.astype(np.uint64) + np.uint64(1)
+    return Identity(trace_id, parent, seed & _UPPER, ids[order], numbers)
+
+
+def run_pictures(
+    runs: pl.DataFrame, metadata: Mapping[str, Any], most: int | None
+) -> list[tuple[Picture, Linked]]:
+    """Return the picture of each rung's typical run, and how the merged spans link to it.
+
+    A merged span is linked to the run of the rung that its latency is from.
+
+    Args:
+        runs: The frame `trace.runs`.
+        metadata: The trace's metadata.
+        most: Span budget of each picture; None for no limit.
+    """
+    rungs = runs.partition_by("rung", maintain_order=True)
+    return [_run_picture(run, metadata, most) for run in rungs]
+
+
+def _run_picture(
+    run: pl.DataFrame, metadata: Mapping[str, Any], most: int | None
+) -> tuple[Picture, Linked]:
+    rung = run["rung"][0]
+    reduced = reduce(_as_trace(run), most)
+    told = {"name": f"{metadata.get('name') or 'trace'} ({rung} run)", "problems": ()}
+    # Runs are traces of their own: under the caller's span they would stand beside the result.
+    picture = Picture(reduced, {**metadata, **told, "traceparent": None, "tracestate": ""})
+    return picture, Linked(tuple(_LINKED[rung]), picture.identity)
+
+
+def _as_trace(run: pl.DataFrame) -> pl.DataFrame:
+    """Return a run in the columns of a trace; its latencies are those of this one run."""
+    measured = {"measured_start_ns": "start_ns", "measured_end_ns": "end_ns"}
+    known = run.with_columns(
+        latency_ns=(pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64),
+        runs=pl.lit(1, pl.Int64),
+        **{name: pl.col(source) for name, source in measured.items()},
+    )
+    lacking = TRACE_SCHEMA.keys() - set(known.columns)
+    nothing = {name: pl.lit(None, TRACE_SCHEMA[name]) for name in lacking}
+    exact = pl.struct(exact=pl.lit(None, pl.Boolean))
+    return known.with_columns(**nothing).select(*TRACE_SCHEMA, attributes=exact)

@@ -8,18 +8,21 @@ are rolled up into one span, with the spans below them, as in a flame graph.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from xsp.export.grouping import CLASS, LANE, Groups, Part, fitting, tree_of
-from xsp.export.placement import Drawn, place
+from xsp.errors import TraceFormatError
+from xsp.evaluation import Ints, Keys, generations, lineage_keys, mix
 from xsp.level import Kind
-from xsp.provider import on_device
+from xsp.provider import ON_DEVICE
 from xsp.quantity import counted
-from xsp.trace import similarity as shape
+from xsp.trace import Folding, agreed, alike, field, fold, parent_rows, sums, total
 
 # Columns that follow those of a trace; null on a span that stands for itself alone.
 EXTRA: dict[str, Any] = {
@@ -31,9 +34,15 @@ EXTRA: dict[str, Any] = {
 # Name of a span that stands for spans of several names.
 MORE = "… more"
 
-_SUMMED = ("latency_ns", "self_ns", "overhead_ns", "device_ns")
-_BOUNDS = ("latency_low_ns", "latency_high_ns")
+# While kinds can be left out instead, only spans up to this part of the model are rolled up.
+_SMALL = 0.01
+_ORDERS = {kind.value: kind.order for kind in Kind}
 _INNER = {kind.value: (-kind.order, place) for place, kind in enumerate(Kind)}
+# What must be the same for spans to be drawn as one slice of time.
+_LANE = ("thread", "device", "stream")
+_ROLLED = {"count": "rolled_count", "least_ns": "rolled_min_ns", "most_ns": "rolled_max_ns"}
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +104,141 @@ def reduce(spans: pl.DataFrame, most: int | None) -> Reduced:
     if most is None or spans.height <= most:
         nothing = [pl.lit(None, dtype).alias(name) for name, dtype in EXTRA.items()]
         return Reduced(spans.with_columns(nothing), spans.height, (), 0)
-    part, groups = fitting(tree_of(spans), most)
-    rolled = int(groups.size[groups.size > 1].sum())
-    return Reduced(_rolled(spans, part, groups), spans.height, _cut_kinds(spans, part), rolled)
+    part, folding = _fitting(spans, _parents(spans), most)
+    rolled = int(folding.count[folding.count > 1].sum())
+    return Reduced(_rolled(spans, part, folding), spans.height, _cut_kinds(spans, part), rolled)
 
 
-def _cut_kinds(spans: pl.DataFrame, part: Part) -> tuple[str, ...]:
+def _parents(spans: pl.DataFrame) -> Ints:
+    """Return the row of each span's parent, once it is sure that the spans are one tree."""
+    parent = parent_rows(spans)
+    stated = spans["span_id"].gather(pl.Series(parent).replace(-1, None))
+    if not spans["span_id"].is_unique().all() or not stated.equals(spans["parent_id"]):
+        raise TraceFormatError(
+            "the spans are not one tree, the root first and parents before children: "
+            "the trace is damaged or was put together wrongly"
+        )
+    return parent
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The tree of the kinds that are left, an entry per span in it.
+
+    Attributes:
+        rows: Row in the full tree.
+        parent: Index of the parent in this part, -1 for the root.
+        hidden: For how many spans that are cut it is the nearest ancestor left.
+        size: The least size from below the root down to the span: what lies in a
+            small span is small.
+        levels: The spans of depth 0, of depth 1, and so on.
+    """
+
+    rows: Ints
+    parent: Ints
+    hidden: Ints
+    size: Floats
+    levels: Sequence[Ints]
+
+    def keys(self, look: Keys, small: float) -> Keys:
+        """Return a key per span, the same for siblings that may become one.
+
+        Those of at most the size `small` may that look the same.
+        """
+        alone = mix(np.arange(len(self.rows), dtype=np.uint64))
+        return np.where(self.size <= small, look[self.rows], alone)
+
+
+def _fitting(spans: pl.DataFrame, parent: Ints, most: int) -> tuple[_Part, Folding]:
+    """Return which spans are left and which of them become one, at most so many in all.
+
+    As many kinds are left as fit when only small spans become one. The outermost are
+    left even where large spans must, and at last such as do not look alike; if
+    nothing helps, the root is left.
+    """
+    kinds = spans["kind"].replace_strict(_ORDERS, return_dtype=pl.Int64).to_numpy()
+    sizes = _sizes(spans)
+    look, beside = alike(spans, *_LANE), alike(spans, *_LANE, named=False)
+    orders = np.unique(kinds[1:]).tolist()
+    outermost = next((order for order in orders if order > kinds[0]), np.inf)
+    for deepest in reversed(orders):
+        part = _part(parent, kinds <= deepest, sizes)
+        last_resort = deepest <= outermost
+        limit = np.inf if last_resort else _SMALL * sizes[0]
+        for keys in (look, beside) if last_resort else (look,):
+            small = _smallest(part, keys, most=most, limit=limit)
+            if small is not None:
+                return part, fold(part.keys(keys, small), part.parent, part.levels)
+    part = _part(parent, kinds < 0, sizes)
+    return part, fold(part.keys(look, -1.0), part.parent, part.levels)
+
+
+def _sizes(spans: pl.DataFrame) -> Floats:
+    """Return latencies, or how long spans are drawn where those are not known."""
+    drawn = (pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64)
+    size = pl.coalesce(pl.col("latency_ns").fill_nan(None), drawn)
+    return spans.select(size).to_series().to_numpy()
+
+
+def _part(parent: Ints, left: NDArray[np.bool_], sizes: Floats) -> _Part:
+    """Return the root and the spans that are left, each below its nearest ancestor left."""
+    left = left.copy()
+    left[0] = True
+    above = parent.copy()
+    astray = np.flatnonzero((above >= 0) & ~left[above])
+    while len(astray):
+        above[astray] = above[above[astray]]
+        astray = astray[~left[above[astray]]]
+    rows, index = np.flatnonzero(left), np.cumsum(left) - 1
+    within = np.where(rows > 0, index[above[rows]], -1)
+    hidden = np.bincount(index[above[~left]], minlength=len(rows))
+    levels = tuple(generations(within))
+    size = sizes[rows]
+    size[0] = np.inf
+    for members in levels[1:]:
+        size[members] = np.minimum(size[members], size[within[members]])
+    return _Part(rows, within, hidden, size, levels)
+
+
+def _smallest(part: _Part, look: Keys, *, most: int, limit: float) -> float | None:
+    """Return the least size up to which spans must become one for at most `most` to be left.
+
+    None if it is above `limit`. The larger what passes for small, the fewer spans are
+    left, so the size is found by halving.
+    """
+    if len(part.rows) <= most:
+        return -1.0
+
+    def fits(small: float) -> bool:
+        keys = lineage_keys(part.keys(look, small), part.parent, part.levels)
+        return pl.Series(keys).n_unique() <= most
+
+    # Below this size, too many spans stand for themselves alone.
+    least = np.partition(part.size, -most)[-most]
+    sizes = part.size[1:]
+    sizes = np.unique(sizes[(sizes >= least) & (sizes <= limit)])
+    if not len(sizes) or not fits(sizes[-1]):
+        return None
+    return float(sizes[bisect_left(sizes.tolist(), True, key=fits)])
+
+
+def _cut_kinds(spans: pl.DataFrame, part: _Part) -> tuple[str, ...]:
     kinds = spans["kind"]
     cut = set(kinds[1:].unique()) - set(kinds.gather(part.rows[1:]).unique())
     return tuple(sorted(cut, key=_INNER.__getitem__))
 
 
-def _rolled(spans: pl.DataFrame, part: Part, groups: Groups) -> pl.DataFrame:
+def _rolled(spans: pl.DataFrame, part: _Part, folding: Folding) -> pl.DataFrame:
     """Return one row per group, in the columns of a trace and of `EXTRA`."""
-    heads = spans[part.rows[groups.first]]
-    agreement, sums = _Agreement(part, groups), _sums(spans, part, groups)
-    merged = sums.with_columns(_names(spans, agreement), agreement.on(spans["correlation_id"]))
-    start, end = place(_drawn(spans, part), groups.of)
-    above = heads["span_id"].gather(np.maximum(groups.of[part.parent[groups.first]], 0))
-    several = pl.Series(groups.size > 1)
-    hidden = merged["hidden_spans"]
+    heads = spans[part.rows[folding.first]]
+    merged = _merged(spans, part, folding)
+    start, end = place(_drawn(spans, part), part.parent, part.levels, folding.of)
+    above = heads["span_id"].gather(np.maximum(folding.parent, 0))
+    several, hidden = pl.Series(folding.count > 1), merged["hidden_spans"]
     return heads.with_columns(
         pl.when(pl.int_range(pl.len()) > 0).then(above).alias("parent_id"),
         pl.Series("start_ns", start),
         pl.Series("end_ns", end),
-        _attributes(spans, agreement, sums),
         *(
             pl.when(several).then(merged[name]).otherwise(pl.col(name)).alias(name)
             for name in merged.columns
@@ -129,84 +248,132 @@ def _rolled(spans: pl.DataFrame, part: Part, groups: Groups) -> pl.DataFrame:
     ).with_columns(pl.when(hidden > 0).then(hidden).alias("hidden_spans"))
 
 
-def _sums(spans: pl.DataFrame, part: Part, groups: Groups) -> pl.DataFrame:
-    """Return what the members of each group add up to, one row per group."""
-    numbers = (*_SUMMED, *_BOUNDS, "runs", "measured_start_ns", "measured_end_ns")
-    exact = shape.field(spans, "exact", pl.Boolean)
-    members = spans.select(*numbers, exact, shape.field(spans, "scaled_ns", pl.Float64))
-    known = pl.col("latency_ns").is_not_null()
-    return (
-        members[part.rows]
-        .with_columns(pl.Series("group", groups.of), pl.Series("hidden_spans", part.hidden))
-        .group_by("group", maintain_order=True)
-        .agg(
-            *(_sum(pl.col(name)).alias(name) for name in (*_SUMMED, "scaled_ns")),
-            *(_sum_of_all(pl.col(name).filter(known)).alias(name) for name in _BOUNDS),
-            pl.when(pl.col("exact").count() > 0).then(pl.col("exact").all()).alias("exact"),
-            pl.min("runs", "measured_start_ns"),
-            pl.max("measured_end_ns"),
-            pl.len().cast(pl.Int64).alias("rolled_count"),
-            pl.min("latency_ns").alias("rolled_min_ns"),
-            pl.max("latency_ns").alias("rolled_max_ns"),
-            pl.sum("hidden_spans"),
-        )
-        .drop("group")
+def _merged(spans: pl.DataFrame, part: _Part, folding: Folding) -> pl.DataFrame:
+    """Return what the members of each group add up to and share, one row per group."""
+    exact, scaled = field(spans, "exact", pl.Boolean), field(spans, "scaled_ns", pl.Float64)
+    members = spans.drop("attributes").with_columns(exact=exact, scaled_ns=scaled)[part.rows]
+    summed = sums(
+        members.with_columns(hidden_spans=pl.Series(part.hidden)),
+        folding.of,
+        total(pl.col("scaled_ns")).alias("scaled_ns"),
+        pl.when(pl.col("exact").count() > 0).then(pl.col("exact").all()).alias("exact"),
+        pl.min("runs", "measured_start_ns"),
+        pl.max("measured_end_ns"),
+        pl.sum("hidden_spans"),
+    ).rename(_ROLLED)
+
+    def shared(values: pl.Series) -> pl.Series:
+        return agreed(values, folding, part.rows)
+
+    # Members' name where it is one, else their class, else that they are several.
+    name = pl.coalesce(shared(spans["name"]), shared(field(spans, "module_class")), pl.lit(MORE))
+    fields = spans["attributes"].struct.unnest()
+    attributes = pl.DataFrame([shared(fields[name]) for name in fields.columns])
+    ours = [one for one in ("exact", "scaled_ns") if fields.schema.get(one) == summed.schema[one]]
+    return summed.with_columns(
+        name.alias("name"),
+        shared(spans["correlation_id"]),
+        attributes.with_columns(summed.select(ours)).to_struct("attributes"),
     )
 
 
-def _sum(values: pl.Expr) -> pl.Expr:
-    """Return the sum of what is known, null where nothing is."""
-    return pl.when(values.count() > 0).then(values.sum())
+def _drawn(spans: pl.DataFrame, part: _Part) -> pl.DataFrame:
+    lane = pl.struct(_LANE).rank("dense").alias("lane")
+    host = (~ON_DEVICE).alias("host")
+    return spans.select(lane, host, "start_ns", "end_ns")[part.rows]
 
 
-def _sum_of_all(values: pl.Expr) -> pl.Expr:
-    """Return the sum, null where some of it is not known."""
-    return pl.when(values.null_count() == 0).then(_sum(values))
+def place(
+    drawn: pl.DataFrame, parent: Ints, levels: Sequence[Ints], group: Ints
+) -> tuple[Ints, Ints]:
+    """Return start and end of each group of spans, in nanoseconds from the root's start.
+
+    Members are drawn end to end from where the first one began, or later if another
+    group of their parent and lane is drawn there, so that groups do not overlap, lie in
+    their parent, and are as long as their members together. Where spans of a host's lane
+    overlap already (coroutines take turns), they stay where they are, and a group reaches
+    from its first member to its last.
+
+    Args:
+        drawn: Spans as they are drawn before any is rolled up: `lane` (what runs one
+            after the other: a thread, a stream), `host` (whether it is drawn within its
+            parent; what runs on a device need not be), `start_ns` and `end_ns`.
+        parent: Index of each span's parent, -1 for the root, which is the first.
+        levels: The spans of depth 0, of depth 1, and so on.
+        group: Number of each span's group, from 0, the root's; a group's members are
+            on one lane, and their parents in one group.
+
+    >>> times = {"start_ns": [0, 1, 4, 6], "end_ns": [9, 3, 6, 8]}
+    >>> spans = pl.DataFrame({"lane": 1, "host": True, **times})
+    >>> parent, levels = np.array([-1, 0, 0, 0]), (np.array([0]), np.array([1, 2, 3]))
+    >>> place(spans, parent, levels, np.array([0, 1, 2, 1]))  # the third joins the first
+    (array([0, 1, 5]), array([9, 5, 7]))
+    """
+    start, end = np.zeros((2, int(group.max()) + 1), dtype=np.int64)
+    length = drawn.select(pl.col("end_ns") - pl.col("start_ns")).to_series().to_numpy().copy()
+    end[0] = length[0]
+    # A group's own time begins with its first member: where in it each member begins.
+    within = np.zeros(len(group), dtype=np.int64)
+    for rows in levels[1:]:
+        above = parent[rows]
+        begin, finish = _bounds(drawn, rows, above, length[above])
+        length[rows] = finish - begin
+        members = drawn.select("lane", "host")[rows].with_columns(
+            row=rows,
+            group=group[rows],
+            above=group[above],
+            begin=begin + within[above],
+            finish=finish + within[above],
+        )
+        members = _side_by_side(members)
+        within[members["row"]] = members["within"]
+        groups = _apart(members, (end - start)[members["above"].to_numpy()])
+        base = start[groups["above"]]
+        start[groups["group"]] = base + groups["start"].to_numpy()
+        end[groups["group"]] = base + groups["end"].to_numpy()
+    return start, end
 
 
-class _Agreement:
-    """Finds what all members of a group have in common."""
-
-    def __init__(self, part: Part, groups: Groups) -> None:
-        later = np.flatnonzero(groups.first[groups.of] != np.arange(len(groups.of)))
-        self._group = groups.of[later]
-        self._heads = part.rows[groups.first]
-        self._later = part.rows[later]
-
-    def on(self, values: pl.Series) -> pl.Series:
-        """Return the value of each group, null where members differ; a value per row goes in."""
-        first = values.gather(self._heads)
-        if values.null_count() == values.len():
-            return first
-        # Hashes stand for the values: some types (lists of lists) are slow to compare.
-        hashes = values.to_frame().hash_rows().to_numpy()
-        odd = hashes[self._later] != hashes[self._heads][self._group]
-        differ = np.bincount(self._group[odd], minlength=first.len()) > 0
-        agreed = pl.when(pl.Series(differ)).then(None).otherwise(first)
-        return pl.select(agreed.alias(values.name)).to_series()
+def _bounds(drawn: pl.DataFrame, rows: Ints, above: Ints, room: Ints) -> tuple[Ints, Ints]:
+    """Return where rows begin and end in their parents; what must lie inside is kept there."""
+    starts, ends = drawn["start_ns"].to_numpy(), drawn["end_ns"].to_numpy()
+    begin, finish = starts[rows] - starts[above], ends[rows] - starts[above]
+    host = drawn["host"].to_numpy()[rows]
+    begin = np.where(host, np.clip(begin, 0, room), begin)
+    return begin, np.where(host, np.clip(finish, begin, room), np.maximum(finish, begin))
 
 
-def _names(spans: pl.DataFrame, agreement: _Agreement) -> pl.Series:
-    """Return the members' name where it is one, else their class, else that they are several."""
-    name = agreement.on(spans["name"])
-    label = agreement.on(shape.field(spans, CLASS))
-    return pl.select(pl.coalesce(name, label, pl.lit(MORE)).alias("name")).to_series()
+def _side_by_side(members: pl.DataFrame) -> pl.DataFrame:
+    """Return members with their lanes in order, and where in its group's time each begins."""
+    lane, begin, finish = ("above", "lane"), pl.col("begin"), pl.col("finish")
+    overlaps = pl.col("host") & (begin < finish.shift(1).over(lane))
+    length = finish - begin
+    return (
+        members.sort(*lane, "begin", "finish")
+        .with_columns(length=length, crowded=overlaps.fill_null(value=False).any().over(lane))
+        .with_columns(
+            within=pl.when("crowded")
+            .then(begin - begin.min().over("group"))
+            .otherwise(length.cum_sum().over("group") - length)
+        )
+    )
 
 
-def _attributes(spans: pl.DataFrame, agreement: _Agreement, sums: pl.DataFrame) -> pl.Series:
-    fields = spans["attributes"].struct.unnest()
-    shared = pl.DataFrame([agreement.on(fields[name]) for name in fields.columns])
-    ours = [name for name in ("exact", "scaled_ns") if fields.schema.get(name) == sums.schema[name]]
-    return shared.with_columns(sums[name] for name in ours).to_struct("attributes")
+def _apart(members: pl.DataFrame, room: Ints) -> pl.DataFrame:
+    """Return start and end of each group in the time of the group above, which has so much room.
 
-
-def _drawn(spans: pl.DataFrame, part: Part) -> Drawn:
-    lane = spans.select(pl.struct(LANE).rank("dense").cast(pl.Int64)).to_series()
-    return Drawn(
-        parent=part.parent,
-        generations=part.generations,
-        lane=lane.to_numpy()[part.rows],
-        host=~on_device(spans)[part.rows],
-        start_ns=spans["start_ns"].to_numpy()[part.rows],
-        end_ns=spans["end_ns"].to_numpy()[part.rows],
+    What would begin before the group before it has ended is moved to the right, and what
+    sticks out at the end, with all before it, back to the left.
+    """
+    lane, begin, length = ("above", "lane"), pl.col("begin"), pl.col("length")
+    before = length.cum_sum().over(lane) - length
+    first = (begin - before).cum_max().over(lane) + before
+    last = pl.col("room") - length.sum().over(lane) + before
+    start = pl.when("host").then(pl.min_horizontal(first, last)).otherwise(first)
+    return (
+        members.with_columns(room=room)
+        .group_by("group", maintain_order=True)
+        .agg(pl.first(*lane, "host", "crowded", "room", "begin"), pl.max("finish"), length.sum())
+        .with_columns(start=pl.when("crowded").then(begin).otherwise(start))
+        .with_columns(end=pl.when("crowded").then("finish").otherwise(pl.col("start") + length))
     )

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from xsp import __version__
 from xsp.export.label import PREFIX
-from xsp.export.literal import COLUMNS
 from xsp.export.otlp import Delivery, failure
-from xsp.export.picture import Picture, Slice
+from xsp.export.picture import SPAN_SCHEMA, Picture, Slice
 from xsp.quantity import counted
 from xsp.trace import SCHEMA_URL
 
@@ -117,7 +116,7 @@ class _Builder:
         names = [name for name in part.spans.columns if name.startswith(PREFIX)]
         keys = [name.removeprefix(PREFIX) for name in names]
         values = part.spans.select(names).iter_rows() if names else iter([()] * part.spans.height)
-        for row, fields in enumerate(part.spans.select(COLUMNS).iter_rows()):
+        for row, fields in enumerate(part.spans.select(*SPAN_SCHEMA).iter_rows()):
             span_id, parent, service, name, start, end, error = fields
             remote = remote_parent and row == 0
             yield ReadableSpan(

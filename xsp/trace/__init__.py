@@ -2,7 +2,9 @@
 
 from xsp.trace.attribute import EXPORTED, SCHEMA_URL, USER, attribute
 from xsp.trace.document import FORMAT, SPAN_SCHEMA, Trace, load
+from xsp.trace.folding import Folding, agreed, alike, fold, parent_rows, sums, total
 from xsp.trace.heading import headline, remarks
+from xsp.trace.similarity import field
 from xsp.trace.typical_runs import RUN_SCHEMA
 
 __all__ = [
@@ -12,9 +14,17 @@ __all__ = [
     "SCHEMA_URL",
     "SPAN_SCHEMA",
     "USER",
+    "Folding",
     "Trace",
+    "agreed",
+    "alike",
     "attribute",
+    "field",
+    "fold",
     "headline",
     "load",
+    "parent_rows",
     "remarks",
+    "sums",
+    "total",
 ]

@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.evaluation import Ints
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.trace import similarity as shape
+from xsp.trace.folding import parent_rows
 
 Bools = NDArray[np.bool_]
 
@@ -55,9 +56,9 @@ def attribution(spans: pl.DataFrame) -> Attribution | None:
     )
 
 
-def _ancestors(spans: pl.DataFrame, rows: shape.Rows) -> dict[str, Bools]:
+def _ancestors(spans: pl.DataFrame, rows: Ints) -> dict[str, Bools]:
     """Return for each kind of cause which of the rows have such an ancestor."""
-    parents = shape.parent_rows(spans)
+    parents = parent_rows(spans)
     kinds = {kind: (spans["kind"] == kind).to_numpy() for kind in _CAUSES}
     found = {kind: np.zeros(len(rows), dtype=np.bool_) for kind in _CAUSES}
     current = parents[rows]

@@ -188,9 +188,9 @@ class Trace:
             destination: `otlp+http://host:4318`, `otlp://host:4317` (gRPC, which
                 `xsp[grpc]` brings), `otlp+https://` and `otlps://` with TLS; None for what
                 the `OTEL_EXPORTER_OTLP_*` variables say, else a Jaeger on this machine; a
-                file that ends in `.otlp.json`, `.jaeger.json`, `.perfetto.json` or
-                `.parquet`; or an OpenTelemetry `SpanExporter`. Headers, certificates,
-                compression and timeout come from the variables.
+                file that ends in `.otlp.json`, `.perfetto.json` or `.parquet`; or an
+                OpenTelemetry `SpanExporter`. Headers, certificates, compression and timeout
+                come from the variables.
             max_spans: Most spans; over it deeper levels are cut, and repeated small spans
                 rolled up into one that holds their sum. None: no limit. `"auto"`: 2,000,
                 what Jaeger's UI bears, and no limit for Perfetto and Parquet.

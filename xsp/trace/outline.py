@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
+from numpy.typing import NDArray
 
-from xsp.provider import on_device
+from xsp.evaluation import Ints, generations
+from xsp.provider import ON_DEVICE
 from xsp.quantity import counted, duration, printable
+from xsp.trace import folding
 from xsp.trace import similarity as shape
 
 # Opening a layer to show operators is worth less than opening one to show layers.
@@ -33,11 +35,7 @@ _NOUNS = {
     "sync": "synchronisation",
     "syscall": "system call",
 }
-_NUMBERS = (
-    *("latency_ns", "latency_low_ns", "latency_high_ns", "overhead_ns", "self_ns", "device_ns"),
-)
-
-Numbers = dict[str, npt.NDArray[np.float64]]
+_NUMBERS = (*folding.SUMMED, "latency_low_ns", "latency_high_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +101,14 @@ class Outline:
 
 @dataclass(slots=True)
 class _Node:
-    """Spans shown as one row; `tails` are the spans whose children hang below it."""
+    """One row to be: the groups that it sums up, and the one whose children hang below it."""
 
-    members: shape.Rows
-    tails: shape.Rows
-    names: tuple[str, ...]
-    totals: dict[str, float]
     kind: str
+    names: tuple[str, ...]
+    groups: Ints
+    tail: int
     count: int
+    totals: dict[str, float]
     children: list[_Node] = field(default_factory=list)
 
 
@@ -118,8 +116,8 @@ def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.0
     """Return the outline of a trace's tree.
 
     The largest spans are opened first, until there are so many rows. Siblings
-    next to each other that look alike are one row; so is a chain of operators
-    that only call one another.
+    next to each other that look alike are one row, and so are those of a pattern
+    that recurs; so is a chain of operators that only call one another.
 
     Args:
         spans: Frame with the columns of `trace.spans`.
@@ -137,36 +135,45 @@ def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.0
 
 
 class _Builder:
-    """Holds the arrays that every step of one outline reads."""
+    """Holds the groups of alike neighbours that every step of one outline reads.
+
+    Numbers in its arrays are those of groups; a group's children follow their order.
+    """
 
     def __init__(self, spans: pl.DataFrame, smallest: float) -> None:
-        self._spans = spans
-        self._tree = shape.structure(spans)
-        self._kinds = spans["kind"]
-        self._numbers: Numbers = {
-            name: spans[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+        parent = folding.parent_rows(spans)
+        levels = list(generations(parent))
+        shapes = folding.shapes(spans, parent, levels)
+        folded = folding.fold(folding.neighbours(shapes, parent), parent, levels)
+        heads = _heads(spans, folded.first)
+        # What is short on the host may keep a device busy for long.
+        weight = pl.max_horizontal("latency_ns", "device_ns").fill_nan(None)
+        sums = folding.sums(
+            spans, folded.of, weight.sum().alias("weight"), pl.last("name").alias("last_name")
+        )
+        self._table = heads.with_columns(sums["last_name"], sums["weight"], sums["count"])
+        self._kinds = heads["kind"]
+        self._weights = sums["weight"].to_numpy()
+        self._counts = folded.count
+        self._numbers = {
+            name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
             for name in _NUMBERS
         }
-        # What is short on the host may keep a device busy for long.
-        self._weights = np.fmax(
-            np.nan_to_num(self._numbers["latency_ns"]), self._numbers["device_ns"]
+        self._order = np.argsort(folded.parent, kind="stable")[1:]
+        self._starts = np.searchsorted(
+            folded.parent[self._order], np.arange(len(folded.parent) + 1)
         )
-        self._on_host = ~on_device(spans)
-        self._classes = shape.field(spans, "module_class")
-        self._phases = shape.field(spans, "phase")
-        self._errors = shape.field(spans, "error")
-        self._labels = spans.select("kind", label=pl.coalesce(self._classes, pl.col("name")))
-        self._model_ns = self._root_ns()
+        self._model_ns = self._root_ns(spans)
         self._wait_ns = shape.field(spans, "device_wait_ns", pl.Float64)[0] or 0.0
         self._least_ns = smallest * self._model_ns
         self._own_least_ns = max(smallest, 0.01) * self._model_ns
 
     def grow(self, rows: int) -> _Node:
         """Return the root with as many rows below it as fit, the largest spans opened first."""
-        root = self._node(np.zeros(1, dtype=np.int64))
+        root = self._node(0)
         left, ticket = rows - 1, count()
         fewest = max(3, min(_FEWEST, rows // 4))
-        heap = [(0.0, next(ticket), root)] if self._tree.order.size else []
+        heap = [(0.0, next(ticket), root)] if self._order.size else []
         while heap and left > 0:
             node = heapq.heappop(heap)[2]
             children = self._children(node, max(left, fewest))
@@ -192,139 +199,124 @@ class _Builder:
                 for place, child in reversed(list(enumerate(node.children)))
             )
 
-    def _root_ns(self) -> float:
+    def _root_ns(self, spans: pl.DataFrame) -> float:
         latency = self._numbers["latency_ns"][0]
         if np.isfinite(latency):
             return float(latency)
-        return float(self._spans["end_ns"][0] - self._spans["start_ns"][0])
+        return float(spans["end_ns"][0] - spans["start_ns"][0])
+
+    def _below(self, group: int) -> Ints:
+        below: Ints = self._order[self._starts[group] : self._starts[group + 1]]
+        return below
 
     def _score(self, node: _Node) -> float:
-        tails = node.tails
-        closed = self._tree.starts[tails[0]] == self._tree.starts[tails[0] + 1]
-        if closed or node.kind in _SUMS:
+        below = self._below(node.tail)
+        if not below.size or node.kind in _SUMS:
             return 0.0
-        weight = float(self._weights[node.members].sum())
+        weight = float(self._weights[node.groups].sum())
         if self._least_ns and weight < self._least_ns:
             return 0.0
-        first = self._kinds[int(self._tree.children(tails[:1])[0, 0])]
-        return max(weight, 1e-9) * (1.0 if first in _MODULES else _OPERATOR_WEIGHT)
+        modules = self._kinds[int(below[0])] in _MODULES
+        return max(weight, 1e-9) * (1.0 if modules else _OPERATOR_WEIGHT)
 
     def _children(self, node: _Node, most: int) -> list[_Node]:
         """Return what hangs below a node: large groups, then the rest, then its own time."""
-        kids = self._tree.children(node.tails)
-        edges = _edges(self._tree.shapes[kids[0]])
-        weights = self._group_sums(kids, edges)
+        below = self._below(node.tail)
+        weights = self._weights[below]
         shown = weights >= self._least_ns
         if (~shown).sum() == 1 and shown.any():
             shown[:] = True
         if shown.sum() > most:
             shown[np.argsort(-weights, kind="stable")[most - 2 :]] = False
-        bounds = [*edges.tolist(), kids.shape[1]]
-        children = [
-            self._node(kids[:, bounds[g] : bounds[g + 1]].ravel())
-            for g in np.flatnonzero(shown).tolist()
-        ]
-        hidden = np.repeat(~shown, np.diff(bounds))
-        children += self._summed(kids[:, hidden], most - len(children) - 1)
+        children = [self._node(group) for group in below[shown].tolist()]
+        children += self._summed(below[~shown], most - len(children) - 1)
         children += self._own(node)
         # Opened, it would say no more than it does closed.
         return [] if all(child.kind in ("rest", "own") for child in children) else children
 
-    def _group_sums(self, kids: shape.Rows, edges: shape.Rows) -> npt.NDArray[np.float64]:
-        return np.asarray(np.add.reduceat(self._weights[kids].sum(axis=0), edges))
+    def _node(self, group: int) -> _Node:
+        tail, names = group, [self._name(group)]
+        while self._kinds[tail] == "op" and (called := self._next_called(tail)) is not None:
+            tail = called
+            names.append(self._name(tail))
+        return self._sum(np.array([group]), self._kinds[group], tuple(names), tail)
 
-    def _node(self, members: shape.Rows) -> _Node:
-        tails, names = members, [self._group_name(members)]
-        kind = self._kinds[int(members[0])]
-        while kind == "op" and (below := self._next_called(tails)) is not None:
-            tails = below
-            names.append(self._group_name(tails))
-        return _Node(members, tails, tuple(names), self._totals(members), kind, len(members))
+    def _sum(self, groups: Ints, kind: str, names: tuple[str, ...], tail: int) -> _Node:
+        spans = int(self._counts[groups].sum())
+        return _Node(kind, names, groups, tail, spans, self._totals(groups))
 
-    def _next_called(self, rows: shape.Rows) -> shape.Rows | None:
+    def _next_called(self, group: int) -> int | None:
         """Return the one operator that does the work of these, None where there is no such."""
-        kids = self._tree.children(rows)
-        if not kids.shape[1]:
+        below = self._below(group)
+        if not below.size:
             return None
-        latencies = np.nan_to_num(self._numbers["latency_ns"])[kids].sum(axis=0)
+        latencies = np.nan_to_num(self._numbers["latency_ns"][below])
         largest = int(latencies.argmax())
+        called = int(below[largest])
         others = latencies.sum() - latencies[largest]
-        alone = kids.shape[1] == 1 or others < self._least_ns
-        enough = latencies[largest] >= _CHAIN_SHARE * self._totals(rows)["latency_ns"]
-        if not (alone and enough and self._kinds[int(kids[0, largest])] == "op"):
-            return None
-        called: shape.Rows = kids[:, largest]
-        return called
+        alone = len(below) == 1 or others < self._least_ns
+        once = self._counts[called] == self._counts[group]
+        whole = np.nan_to_num(self._numbers["latency_ns"][group])
+        enough = latencies[largest] >= _CHAIN_SHARE * whole
+        return called if alone and once and enough and self._kinds[called] == "op" else None
 
-    def _summed(self, kids: shape.Rows, most: int) -> list[_Node]:
+    def _summed(self, groups: Ints, most: int) -> list[_Node]:
         """Return hidden children summed up: by class or name where it is much, then the rest."""
-        rows = kids.ravel()
-        if not rows.size:
+        if not groups.size:
             return []
-        if self._weights[rows].sum() < _MUCH * self._least_ns:
-            return [self._rest(rows)]
-        alike = (
-            self._labels[rows]
-            .with_columns(row=rows, weight=self._weights[rows])
-            .group_by("kind", "label", maintain_order=True)
-            .agg(pl.col("weight").sum(), pl.col("row"))
+        if self._weights[groups].sum() < _MUCH * self._least_ns:
+            return [self._rest(groups)]
+        labelled = self._table[groups].with_columns(group=groups)
+        found = (
+            labelled.group_by("kind", "label", maintain_order=True)
+            .agg(pl.sum("weight", "count"), pl.col("group"))
+            .filter((pl.col("weight") >= self._least_ns) & (pl.col("count") > 1))
             .sort("weight", descending=True, maintain_order=True)
+            .head(max(most - 1, 0))
         )
-        large = (alike["weight"] >= self._least_ns) & (alike["row"].list.len() > 1)
-        groups = alike.filter(large).head(max(most - 1, 0))
         nodes = [
-            self._collected(label, np.asarray(members, dtype=np.int64))
-            for label, members in groups.select("label", "row").iter_rows()
+            self._sum(np.array(members), "some", (f"… {printable(label)}",), members[0])
+            for label, members in found.select("label", "group").iter_rows()
         ]
-        left = rows[~self._among(rows, nodes)]
+        left = np.setdiff1d(groups, found["group"].explode().to_numpy())
         return [*nodes, self._rest(left)] if left.size else nodes
 
-    def _among(self, rows: shape.Rows, nodes: list[_Node]) -> npt.NDArray[np.bool_]:
-        taken = np.zeros(self._spans.height, dtype=np.bool_)
-        for node in nodes:
-            taken[node.members] = True
-        among: npt.NDArray[np.bool_] = taken[rows]
-        return among
-
-    def _collected(self, label: str, members: shape.Rows) -> _Node:
-        name = f"… {printable(label)}"
-        return _Node(members, members, (name,), self._totals(members), "some", len(members))
-
-    def _rest(self, members: shape.Rows) -> _Node:
-        kinds = self._kinds.gather(members).value_counts(sort=True).rows()
+    def _rest(self, groups: Ints) -> _Node:
+        kinds = self._table[groups].group_by("kind", maintain_order=True).agg(pl.sum("count"))
         name = "… " + ", ".join(
             counted(number, _NOUNS.get(kind, kind)).replace(" ", " more ", 1)
-            for kind, number in kinds
+            for kind, number in kinds.sort("count", descending=True, maintain_order=True).rows()
         )
-        return _Node(members, members, (name,), self._totals(members), "rest", len(members))
+        return self._sum(groups, "rest", (name,), int(groups[0]))
 
     def _own(self, node: _Node) -> list[_Node]:
         """Return a span's own time, that of the whole chain, as far as it is worth a row.
 
         The root's is partly that of waiting for devices at its end.
         """
-        inside = self._tree.children(node.tails)
         own = node.totals["self_ns"]
-        if node.tails is not node.members:
-            inside = inside.ravel()[self._on_host[inside.ravel()]]
-            own = node.totals["latency_ns"] - self._totals(inside)["latency_ns"]
-        wait = min(self._wait_ns, own) if int(node.members[0]) == 0 else 0.0
+        if node.tail != node.groups[0]:
+            below = self._below(node.tail)
+            on_host = self._table["on_host"].to_numpy()[below]
+            inside = self._totals(below[on_host])["latency_ns"]
+            own = node.totals["latency_ns"] - inside
+        wait = min(self._wait_ns, own) if int(node.groups[0]) == 0 else 0.0
         parts = {"own time": own - wait, "waiting for devices": wait}
         return [
-            self._time_of(node, name, part)
+            _Node("own", (name,), node.groups, node.tail, node.count, _only_latency(part))
             for name, part in parts.items()
             if part > 0 and part >= self._own_least_ns
         ]
 
-    def _time_of(self, node: _Node, name: str, latency_ns: float) -> _Node:
-        totals = dict.fromkeys(_NUMBERS, float("nan")) | {"latency_ns": latency_ns}
-        return _Node(node.members, node.members, (name,), totals, "own", node.count)
+    def _totals(self, groups: Ints) -> dict[str, float]:
+        values = {name: numbers[groups] for name, numbers in self._numbers.items()}
+        totals = {name: _sum(numbers) for name, numbers in values.items()}
+        if np.any(np.isfinite(values["latency_ns"]) & np.isnan(values["latency_low_ns"])):
+            totals["latency_low_ns"] = float("nan")
+        return totals
 
-    def _totals(self, rows: shape.Rows) -> dict[str, float]:
-        return {name: _sum(values[rows]) for name, values in self._numbers.items()}
-
-    def _group_name(self, members: shape.Rows) -> str:
-        first, last = (printable(self._spans["name"][int(members[i])]) for i in (0, -1))
+    def _name(self, group: int) -> str:
+        first, last = (printable(self._table[name][group]) for name in ("name", "last_name"))
         return (first or "(no name)") if first == last else f"{first} … {last}"
 
     def _row(self, node: _Node, *, depth: int, last: bool) -> Row:
@@ -349,15 +341,20 @@ class _Builder:
     def _detail(self, node: _Node) -> str:
         if node.kind in _SUMS:
             return ""
-        row = int(node.members[0])
-        words = [self._classes[row] if node.kind == "layer" else None]
-        if words[0] == self._spans["name"][row]:
-            words = []
-        if node.kind == "layer" and self._phases[row] == "backward":
-            words.append("backward")
-        if self._errors[row] is not None:
-            words.append(f"raised {self._errors[row]}")
+        head = self._table.row(int(node.groups[0]), named=True)
+        words = []
+        if node.kind == "layer":
+            words.append(head["label"] if head["label"] != head["name"] else None)
+            words.append("backward" if head["phase"] == "backward" else None)
+        words.append(f"raised {head['error']}" if head["error"] is not None else None)
         return printable(" ".join(str(word) for word in words if word))
+
+
+def _heads(spans: pl.DataFrame, first: Ints) -> pl.DataFrame:
+    """Return what is told of groups, as their first members have it."""
+    label = pl.coalesce(shape.field(spans, "module_class"), "name")
+    phase, error = shape.field(spans, "phase"), shape.field(spans, "error")
+    return spans.select("kind", "name", phase, error, label=label, on_host=~ON_DEVICE)[first]
 
 
 def _chain_name(names: tuple[str, ...]) -> str:
@@ -368,16 +365,11 @@ def _chain_name(names: tuple[str, ...]) -> str:
     return f"{names[0]} {arrow} {names[-1].removeprefix(space + colons)}"
 
 
-def _edges(shapes: shape.Hashes) -> shape.Rows:
-    """Return where each run of equal shapes begins.
-
-    >>> _edges(np.array([7, 7, 5, 7], dtype=np.uint64)).tolist()
-    [0, 2, 3]
-    """
-    return np.flatnonzero(np.concatenate(([True], shapes[1:] != shapes[:-1]))).astype(np.int64)
+def _only_latency(latency_ns: float) -> dict[str, float]:
+    return dict.fromkeys(_NUMBERS, float("nan")) | {"latency_ns": latency_ns}
 
 
-def _sum(values: npt.NDArray[np.float64]) -> float:
+def _sum(values: NDArray[np.float64]) -> float:
     """Return the sum of what is known; NaN where nothing is: missing is not 0."""
     known = values[np.isfinite(values)]
     return float(known.sum()) if known.size else float("nan")
