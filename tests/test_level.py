@@ -24,6 +24,15 @@ def test_an_unknown_level_is_refused_with_the_list_of_those_there_are(wrong: obj
         parse_levels(wrong)  # type: ignore[arg-type]
 
 
+def test_a_misspelt_level_is_told_what_was_meant() -> None:
+    with pytest.raises(
+        ValueError, match=r"no level 'framwork'; did you mean framework\?; the levels"
+    ):
+        parse_levels("framwork")
+    with pytest.raises(ValueError, match=r"did you mean kernel\?"):
+        parse_levels(("model", "kernels"))
+
+
 @pytest.mark.parametrize("wrong", [None, 2.5, True, [None], object()])
 def test_what_is_no_level_at_all_is_a_type_error(wrong: object) -> None:
     with pytest.raises(TypeError, match="level"):

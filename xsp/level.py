@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum, StrEnum
 
+from xsp.suggestion import suggest
+
 
 class Level(IntEnum):
     """A layer of the stack, from the model down to the operating system."""
@@ -82,7 +84,8 @@ def parse_level(spec: int | str | Level) -> Level:
     else:
         raise TypeError(f"a level is a number or a name, not {spec!r}; {_choices()}")
     said = spec if str(spec).isdigit() else repr(spec)
-    raise ValueError(f"there is no level {said}; {_choices()}")
+    meant = suggest(str(spec), (level.label for level in Level))
+    raise ValueError(f"there is no level {said}{meant}; {_choices()}")
 
 
 def parse_levels(spec: LevelSet) -> frozenset[Level]:

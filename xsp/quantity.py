@@ -6,13 +6,14 @@ import math
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 NOTHING = "—"
+_ABSURD = 1e7  # such numbers come from damaged files only, and must not fill the line
 
 
 def duration(nanoseconds: float | None) -> str:
     """Return a duration with three significant digits in the unit that suits it.
 
-    >>> duration(41_234_567.0), duration(999.7), duration(None)
-    ('41.2 ms', '1.00 µs', '—')
+    >>> duration(41_234_567.0), duration(999.7), duration(None), duration(1e300)
+    ('41.2 ms', '1.00 µs', '—', '1.00e+291 s')
     """
     if nanoseconds is None or not math.isfinite(nanoseconds):
         return NOTHING
@@ -59,6 +60,8 @@ def percent(part: float | None) -> str:
         return NOTHING
     if 0 < part < 0.0005:
         return "<0.1 %"
+    if abs(part) >= _ABSURD:
+        return f"{part * 100:.1e} %"
     return f"{part * 100:.1f} %"
 
 
@@ -91,6 +94,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
+def printable_lines(text: str) -> str:
+    r"""Return text of several lines, each of them printable: what a terminal is given.
+
+    >>> printable_lines("one\ntwo\x1b[2J")
+    'one\ntwo\\x1b[2J'
+    """
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def shorten(text: str, width: int) -> str:
     """Return text of at most `width` characters; the middle makes way for an ellipsis.
 
@@ -121,6 +133,8 @@ def _digits(value: float) -> str:
     size = abs(value)
     if size == 0:
         return "0"
+    if size >= _ABSURD:
+        return f"{value:.2e}"
     if size >= 99.95:
         return f"{value:,.0f}"
     return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
@@ -133,6 +147,8 @@ def _decimals(digits: str) -> int:
 def _margin(value: float, most_decimals: int) -> str:
     if value <= 0:
         return "0"
+    if value >= _ABSURD:
+        return f"{value:.1e}"
     two_digits = 1 - math.floor(math.log10(value))
     decimals = min(max(two_digits, 0), most_decimals)
     # A margin that would round to nothing is stated as its upper bound.

@@ -440,3 +440,12 @@ def test_a_decorated_function_called_from_several_threads_just_runs(toy: Toy) ->
         thread.join()
     assert sorted(results) == sorted(list(range(1, 51)) * 8)
     assert prof.trace.root.name == "predict"
+
+
+def test_a_profile_says_what_it_is_and_how_far(toy: Toy) -> None:
+    prof = xsp.profile(levels=2)
+    assert repr(prof) == "<xsp.profile of model, framework: not begun>"
+    with prof:
+        assert repr(prof).endswith("watching>")
+        ToyModel(toy)(1)
+    assert repr(prof).endswith("ended>")

@@ -22,6 +22,18 @@ async def asynchronous_generator() -> AsyncIterator[int]:
     yield 1
 
 
+class Generating:
+    def __call__(self) -> Iterator[int]:
+        yield 1
+
+    def each(self) -> Iterator[int]:
+        yield 1
+
+
+class Awaited:
+    async def __call__(self) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -29,6 +41,11 @@ async def asynchronous_generator() -> AsyncIterator[int]:
         (functools.partial(coroutine), "coroutine function"),
         (generator, "generator function generator"),
         (asynchronous_generator, "generator function asynchronous_generator"),
+        (functools.partial(functools.partial(generator)), "generator function generator"),
+        (Generating(), "generator function Generating"),
+        (functools.partial(Generating()), "generator function Generating"),
+        (Generating().each, "generator function each"),
+        (Awaited(), "coroutine function Awaited"),
         (3, "3 cannot be called"),
     ],
 )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import platform
@@ -39,9 +40,13 @@ def test_the_description_names_the_process_but_not_its_command_line() -> None:
 
 
 @pytest.mark.parametrize("path", ["etc/machine-id", "var/lib/dbus/machine-id"])
-def test_a_machine_is_known_by_its_machine_id(tmp_path: Path, path: str) -> None:
-    put(tmp_path, path, "fdbf79e8af94cb7f9e8df36789187052")
-    assert environment.host_id(tmp_path) == "fdbf79e8af94cb7f9e8df36789187052"
+def test_a_machine_is_known_by_its_machine_id_which_is_not_told(tmp_path: Path, path: str) -> None:
+    secret = "fdbf79e8af94cb7f9e8df36789187052"
+    put(tmp_path, path, secret)
+    made = environment.host_id(tmp_path)
+    assert made == hmac.new(secret.encode(), b"xsp", "sha256").hexdigest()[:32]
+    put(tmp_path, path, secret.replace("f", "e"))
+    assert environment.host_id(tmp_path) != made
 
 
 @pytest.mark.parametrize("content", [None, "", "uninitialized"])
@@ -138,7 +143,7 @@ def test_a_fixed_frequency_is_none(tmp_path: Path) -> None:
 def test_more_threads_than_cores_are_a_disturbance() -> None:
     (sentence,) = environment._too_many_threads(8, 2.5)
     assert "8 threads" in sentence
-    assert "OMP_NUM_THREADS=2" in sentence
+    assert "xsp profile --threads 2, OMP_NUM_THREADS=2" in sentence
     assert list(environment._too_many_threads(2, 2.0)) == []
 
 
@@ -199,19 +204,27 @@ def _times(user: float, idle: float) -> Any:
     return psutil.cpu_times()._replace(**{**dict.fromkeys(fields, 0.0), "user": user, "idle": idle})
 
 
-def test_swapped_pages_of_this_process_are_a_disturbance(tmp_path: Path) -> None:
-    put(tmp_path, "proc/self/status", "VmSwap:\t   2048 kB")
-    (sentence,) = environment._swapped(tmp_path)
-    assert "2048 kB of this process" in sentence
+def memory(monkeypatch: pytest.MonkeyPatch, *, own: int, used: int, available: int) -> None:
+    """Have a machine of 16 GB look like this, in bytes."""
+    process = SimpleNamespace(memory_full_info=lambda: SimpleNamespace(swap=own))
+    monkeypatch.setattr(psutil, "Process", lambda: process)
+    monkeypatch.setattr(psutil, "swap_memory", lambda: SimpleNamespace(used=used))
+    whole = SimpleNamespace(available=available, total=16_000_000_000)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: whole)
 
 
-def test_a_machine_short_of_memory_is_a_disturbance(tmp_path: Path) -> None:
-    meminfo = "MemTotal: 16000000 kB\nMemAvailable: {} kB\nSwapTotal: 8000000 kB\nSwapFree: 1 kB"
-    put(tmp_path, "proc/meminfo", meminfo.format(200_000))
-    (sentence,) = environment._swapped(tmp_path)
+def test_swapped_pages_of_this_process_are_a_disturbance(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory(monkeypatch, own=2_048_000, used=2_048_000, available=9_000_000_000)
+    (sentence,) = environment._swapped()
+    assert "2.0 MB of this process" in sentence
+
+
+def test_a_machine_short_of_memory_is_a_disturbance(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory(monkeypatch, own=0, used=8_000_000_000, available=200_000_000)
+    (sentence,) = environment._swapped()
     assert "8.0 GB are swapped out" in sentence
-    put(tmp_path, "proc/meminfo", meminfo.format(9_000_000))
-    assert list(environment._swapped(tmp_path)) == []
+    memory(monkeypatch, own=0, used=8_000_000_000, available=9_000_000_000)
+    assert list(environment._swapped()) == []
 
 
 def test_every_disturbance_comes_with_its_remedy() -> None:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.target.source import require, suggest
+from xsp.suggestion import suggest
+from xsp.target.source import require
 from xsp.target.spec import Spec, resolve
 
 Write = Callable[[str], str]
@@ -171,3 +172,12 @@ def test_a_library_that_is_damaged_is_not_called_missing(
 def test_suggestions_ignore_case_and_keep_the_spelling() -> None:
     assert suggest("bertmodel", ["BertModel", "Zebra"]) == "; did you mean BertModel?"
     assert suggest("qqq", ["BertModel"]) == ""
+
+
+def test_what_xsp_wrote_is_no_target_and_is_told_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "net.xsp").write_bytes(b"PAR1 and more")
+    with pytest.raises(UnknownTargetError, match=r"net\.xsp is a saved trace: xsp show .*net\.xsp"):
+        _ = Spec(str(tmp_path / "net.xsp")).kind
+    (tmp_path / "net.xsprec").write_bytes(b"PK\3\4 and more")
+    with pytest.raises(UnknownTargetError, match=r"is a recording: xsp\.testing\.replay\('"):
+        _ = Spec(str(tmp_path / "net.xsprec")).kind

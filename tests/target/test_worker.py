@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
+import psutil
 import pytest
 
 from xsp.measurement.collection import Collected
@@ -108,3 +111,60 @@ def test_it_says_why_it_cannot(tmp_path: Path) -> None:
 )
 def test_how_a_process_ended_is_said_in_words(code: int, said: str) -> None:
     assert worker._ended(code) == said
+
+
+# Says which processes it started, and stays until it is ended: one ignores SIGTERM, another
+# has a session of its own.
+STUBBORN = """
+import os, pathlib, subprocess, sys, time
+ignoring = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+started = [subprocess.Popen([sys.executable, "-c", ignoring]) for _ in range(2)]
+if STAYING:  # of one that has ended, whoever left its session cannot be told
+    started.append(subprocess.Popen([sys.executable, "-c", ignoring], start_new_session=True))
+time.sleep(0.5)
+numbers = [process.pid for process in started]
+pathlib.Path("PLACE").write_text(" ".join(map(str, numbers)))
+"""
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_ending_a_worker_ends_every_process_that_it_started(tmp_path: Path, ended: bool) -> None:
+    told = tmp_path / "told"
+    last = "os._exit(3)" if ended else "time.sleep(60)"
+    begin = STUBBORN.replace("PLACE", str(told)).replace("STAYING", str(not ended))
+    (tmp_path / "job.py").write_text(f"{begin}{last}\n")
+    job = worker.Job(Spec(f"{tmp_path}/job.py:work"), settings_of(2), "layer")
+    working = worker.Worker(job, tmp_path / "work")
+    try:
+        deadline = time.monotonic() + 60
+        while not told.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if ended:
+            working.wait()
+    finally:
+        working.close()
+    started = told.read_text().split()
+    assert len(started) == (2 if ended else 3)
+    assert not [number for number in started if alive(int(number))]
+
+
+def alive(number: int) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(number).status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def test_a_worker_imports_nothing_from_the_current_folder(
+    tmp_path: Path, spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "psutil.py").write_text("raise SystemExit(77)\n")
+    monkeypatch.chdir(tmp_path / "here")
+    working = worker.Worker(worker.Job(spec, settings_of(1, runs=3), "pipeline"), tmp_path / "work")
+    try:
+        working.hear()
+        while working.turn():
+            pass
+        assert isinstance(working.outcome(), Collected)
+    finally:
+        working.close()

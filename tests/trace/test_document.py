@@ -125,6 +125,13 @@ def test_column_of_another_type_is_refused_by_name(resnet: Trace) -> None:
         Trace(resnet.spans.with_columns(attributes=pl.lit(1)), {})
 
 
+@pytest.mark.parametrize("column", ["kind", "level"])
+def test_unknown_kinds_and_levels_are_refused(resnet: Trace, column: str) -> None:
+    evil = pl.lit('op"><img src=x onerror="alert(1)">').alias(column)
+    with pytest.raises(TraceFormatError, match=f"^span 'predict' .* is of an unknown {column}"):
+        Trace(resnet.spans.with_columns(evil), {})
+
+
 # Size
 
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 import samples
 from hypothesis import given, settings
 
+from xsp.atomic_file import check_writable
 from xsp.errors import ExportError, TraceFormatError
 from xsp.trace.document import Trace, load
 
@@ -47,26 +51,65 @@ def test_odd_file_names_are_taken_literally(resnet: Trace, tmp_path: Path, name:
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
-def test_saved_file_honours_the_umask_and_replaces_an_older_one(
-    resnet: Trace, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.xsp"
-    path.write_text("older")
+def test_a_new_file_has_the_mode_of_the_umask(resnet: Trace, tmp_path: Path) -> None:
     mask = os.umask(0o027)
     try:
-        resnet.save(path)
+        path = resnet.save(tmp_path / "a.xsp")
     finally:
         os.umask(mask)
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_private_file_that_is_replaced_stays_private(resnet: Trace, tmp_path: Path) -> None:
+    path = tmp_path / "a.xsp"
+    path.write_text("older")
+    path.chmod(0o600)
+    resnet.save(path)
+    assert path.stat().st_mode & 0o777 == 0o600
     assert load(path).name == "ResNet"
 
 
-def test_saving_through_a_link_replaces_what_it_points_to(resnet: Trace, tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a file of another user's")
+def test_the_mode_of_another_users_file_is_not_taken_over(resnet: Trace, tmp_path: Path) -> None:
+    path = tmp_path / "a.xsp"
+    path.write_text("planted")
+    os.chown(path, 65_534, 65_534)
+    path.chmod(0o666)
+    resnet.save(path)
+    assert path.stat().st_mode & 0o022 == 0
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_left_alone(resnet: Trace, tmp_path: Path) -> None:
+    precious = tmp_path / "authorized_keys"
+    precious.write_text("mine")
+    precious.chmod(0o600)
     link = tmp_path / "link.xsp"
-    link.symlink_to(tmp_path / "real.xsp")
+    link.symlink_to(precious)
     resnet.save(link)
-    assert link.is_symlink()
-    assert load(tmp_path / "real.xsp").name == "ResNet"
+    assert not link.is_symlink()
+    assert load(link).name == "ResNet"
+    assert precious.read_text() == "mine"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["authorized_keys", "link.xsp"]
+
+
+def test_a_link_of_the_system_is_not_replaced() -> None:
+    with pytest.raises(ExportError, match="not a file that can be replaced"):
+        check_writable(Path("/dev/stdin"))
+    assert os.path.islink("/dev/stdin")
+
+
+def test_trying_whether_a_file_can_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    older = tmp_path / "a.xsp"
+    older.write_text("older")
+    check_writable(older)
+    check_writable(tmp_path / "b.xsp")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.xsp"]
+    assert older.read_text() == "older"
+
+
+def test_what_even_root_cannot_write_to_is_noticed() -> None:
+    with pytest.raises(ExportError, match=r"/sys/a\.xsp cannot be written: .*save elsewhere"):
+        check_writable(Path("/sys/a.xsp"))
 
 
 def test_polars_reads_the_file_without_xsp(resnet: Trace, tmp_path: Path) -> None:
@@ -197,6 +240,92 @@ def test_file_whose_columns_are_wrong_is_refused_by_name(resnet: Trace, tmp_path
     path = write_trace(tmp_path / "a.xsp", resnet.spans.drop("path"), '{"format": 1}')
     with pytest.raises(TraceFormatError, match=r"a\.xsp: .*missing: \['path'\]"):
         load(path)
+
+
+def test_any_flipped_bit_is_told_or_does_no_harm(
+    resnet: Trace, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = resnet.save(tmp_path / "a.xsp")
+    content = path.read_bytes()
+    chance = random.Random(7)
+    refused = 0
+    for _ in range(200):
+        place, bit = chance.randrange(len(content)), 1 << chance.randrange(8)
+        path.write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+        try:
+            assert load(path).spans.equals(resnet.spans)
+        except TraceFormatError:
+            refused += 1
+    assert refused > 190
+    assert capfd.readouterr().err == ""  # polars tells of its panics there
+
+
+def test_a_damaged_checksum_is_told(resnet: Trace, tmp_path: Path) -> None:
+    path = resnet.save(tmp_path / "a.xsp")
+    known = pl.read_parquet_metadata(path)["xsp.checksum"].encode()
+    path.write_bytes(path.read_bytes().replace(known, b"f" * 32))
+    with pytest.raises(TraceFormatError, match=r"a\.xsp is damaged, its checksum is another"):
+        load(path)
+
+
+def test_the_documented_checksum_is_that_of_the_file(resnet: Trace, tmp_path: Path) -> None:
+    path = resnet.save(tmp_path / "a.xsp")
+    known = pl.read_parquet_metadata(path)["xsp.checksum"].encode()
+    blank = path.read_bytes().replace(known, b"0" * 32)
+    assert hashlib.blake2b(blank, digest_size=16).hexdigest() == known.decode()
+
+
+def test_a_file_of_an_earlier_version_has_no_checksum(resnet: Trace, tmp_path: Path) -> None:
+    texts = pl.read_parquet_metadata(resnet.save(tmp_path / "a.xsp"))
+    path = write_trace(tmp_path / "b.xsp", resnet.spans, texts["xsp"])
+    assert load(path).spans.equals(resnet.spans)
+
+
+def test_spans_that_are_each_others_parents_are_refused(resnet: Trace, tmp_path: Path) -> None:
+    ids = resnet.spans["span_id"]
+    parents = resnet.spans["parent_id"].to_list()
+    parents[3], parents[4] = ids[4], ids[3]
+    path = resnet.save(tmp_path / "a.xsp")
+    spans = resnet.spans.with_columns(parent_id=pl.Series(parents, dtype=pl.UInt64))
+    with pytest.raises(TraceFormatError, match=r"a\.xsp: span .* comes before its parent"):
+        load(write_trace(path, spans, '{"format": 1}'))
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ('"problems": [1]', "problems"),
+        ('"problems": [{"code": "a"}]', "message"),
+        ('"levels": [1]', "levels"),
+        ('"rungs": 3', "rungs"),
+        ('"rungs": [{"rung": "serialised", "latency_ns": "x"}]', "latency_ns"),
+        ('"environment": [1]', "environment"),
+        ('"environment": {"gpus": [1]}', "gpus"),
+        ('"environment": {"versions": {"torch": 2}}', "versions"),
+        (f'"environment": {{"pid": {10**30}}}', "pid"),
+        (f'"began_unix_ns": {10**30}', "began_unix_ns"),
+        ('"began_unix_ns": -1', "began_unix_ns"),
+        ('"traceparent": 7', "traceparent"),
+        ('"created": "yesterday"', "yesterday"),
+        ('"name": ["a"]', "name"),
+        ('"other": ' + "[" * 600 + "]" * 600, "nested more than 64 deep"),
+    ],
+)
+def test_metadata_of_other_types_is_refused_by_name(
+    resnet: Trace, tmp_path: Path, entry: str, says: str
+) -> None:
+    path = write_trace(tmp_path / "a.xsp", resnet.spans, f'{{"format": 1, {entry}}}')
+    with pytest.raises(TraceFormatError, match=rf"a\.xsp: the metadata is .*{says}"):
+        load(path)
+
+
+def test_twenty_thousand_spans_load_quickly(tmp_path: Path) -> None:
+    path = samples.trace(samples.wide(19_999)).save(tmp_path / "a.xsp")
+    assert load(path).spans.height > 19_999
+    # Processor time of all threads: a busy neighbour must not fail the test.
+    start = time.process_time()
+    load(path)
+    assert time.process_time() - start < 0.2
 
 
 # Full disks

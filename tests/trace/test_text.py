@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xsp.trace.document import Trace
-from xsp.trace.text import text
+from xsp.trace.outline import Row
+from xsp.trace.text import _cells_wide, _name, text
 
 
 @pytest.fixture(autouse=True)
@@ -287,3 +288,21 @@ def test_shares_of_the_roots_children_add_up_whatever_is_folded(
     ]
     if shares:
         assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))
+
+
+@given(
+    st.text(max_size=40),
+    st.text("│├└─ ", max_size=60),
+    st.integers(-50, 60),
+)
+def test_a_name_ends_and_fits_into_any_room(label: str, branch: str, room: int) -> None:
+    row = Row(1, True, False, "op", label, "", 1, 1.0, None, None, None)
+    assert _cells_wide(_name(row, branch, room)) <= max(room, 3)
+
+
+@pytest.mark.parametrize("width", [1, 72, 140])
+def test_absurd_numbers_neither_hang_nor_fill_the_line(width: int) -> None:
+    spans = samples.frame(samples.transformer()).with_columns(
+        latency_ns=pl.lit(1e300), latency_high_ns=pl.lit(1e301), overhead_ns=pl.lit(-1e300)
+    )
+    assert max(map(wide, text(spans, {}, width=width).splitlines())) <= 140

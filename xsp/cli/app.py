@@ -5,6 +5,7 @@ Only click is imported at the top, so that help and completion come at once.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from xsp.cli import export as command
+from xsp.cli import terminal
 from xsp.cli.option import (
     TargetCommand,
     TargetFailed,
+    check_usage,
     complete_target,
     model_options,
     output_option,
@@ -61,7 +64,13 @@ Shell completion, for bash (zsh and fish alike), in ~/.bashrc:
 """
 
 
+class _Commands(click.Group):
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Leave them out: the text of the help lists them, each with what may follow it."""
+
+
 @click.group(
+    cls=_Commands,
     help=_HELP,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -166,11 +175,20 @@ Examples:
 @span_options
 def profile(target: str, arguments: tuple[str, ...], **options: Any) -> int:
     """Measure a target."""
+    from xsp.session import limited_threads  # noqa: PLC0415
+
+    with limited_threads(options["threads"]):  # before anything loads the libraries
+        return _profile(target, arguments, options)
+
+
+def _profile(target: str, arguments: tuple[str, ...], options: dict[str, Any]) -> int:
     from xsp.target import Spec  # noqa: PLC0415
 
     spec = Spec(target, arguments, options["batch"], options["device"], train=options["train"])
     settings = _settings(options)
-    _check_usage(spec, options)
+    command.check_options(options, options["exports"])
+    check_usage(spec, options)
+    _check_files(spec, options)
     if spec.kind == "script":
         return _profile_script(spec, settings, options)
     trace = _measure(spec, settings, options)
@@ -178,8 +196,9 @@ def profile(target: str, arguments: tuple[str, ...], **options: Any) -> int:
     try:
         saved = _save(trace, spec, options)
     finally:  # what cannot be saved is shown all the same
-        _print(_as_json(shown) if options["as_json"] else str(shown))
-    click.echo(saved, err=True, nl=bool(saved))
+        terminal.show(_as_json(shown) if options["as_json"] else str(shown))
+    if saved:
+        terminal.say(saved)
     command.deliver(shown, options["exports"], options)
     return INTERRUPTED if any(p.code == "interrupted" for p in trace.problems) else OK
 
@@ -201,11 +220,11 @@ def show(file: Path, rows: int, *, everything: bool, as_json: bool) -> None:
 
     trace = load(file)
     if as_json:
-        _print(_as_json(trace))
+        terminal.show(_as_json(trace))
     elif everything:
-        _print(trace.tree(rows=None, smallest=0.0))
+        terminal.show(trace.tree(rows=None, smallest=0.0))
     else:
-        _print(trace.tree(rows=rows))
+        terminal.show(trace.tree(rows=rows))
 
 
 @cli.command(epilog=_DOCTOR_EPILOG)
@@ -216,14 +235,14 @@ def doctor(*, as_json: bool) -> None:
 
     found = diagnosis()
     if as_json:
-        _print(json.dumps(found, indent=2))
+        terminal.show(json.dumps(found, indent=2))
         return
     from rich.console import Console  # noqa: PLC0415
 
     console = Console()
     with console.capture() as drawn:
         render(found, console)
-    _print(drawn.get().rstrip("\n"))
+    terminal.write(drawn.get().rstrip("\n"))
 
 
 cli.add_command(command.export)
@@ -238,7 +257,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         code = cli.main(arguments, prog_name="xsp", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(said)
+        terminal.say(said.getvalue().rstrip("\n"))
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", INTERRUPTED)
@@ -266,35 +287,18 @@ def _settings(options: dict[str, Any]) -> Settings:
     return usage(lambda: settings_of(options["levels"], **chosen))
 
 
-def _check_usage(spec: Spec, options: dict[str, Any]) -> None:
-    command.check_options(options, options["exports"])
-    if usage(lambda: spec.kind) != "script":
-        if spec.arguments:
-            raise click.UsageError(
-                f"{spec.target} takes no arguments of its own, and here are "
-                f"{' '.join(spec.arguments)!r}; only scripts do"
-            )
-        if options["serialised"] and options["isolate"] is False:
-            raise click.UsageError(
-                "--serialised takes a process that begins with CUDA_LAUNCH_BLOCKING=1, and with "
-                "--no-isolate there is none but this: leave one of the two out"
-            )
-        return
-    for option, why in _NOT_FOR_SCRIPTS.items():
-        if options[option]:
-            flag = option.removeprefix("as_")
-            raise click.UsageError(f"--{flag} is not for a script ({spec.target}): {why}")
+def _check_files(spec: Spec, options: dict[str, Any]) -> None:
+    """Verify that what is to be written can be, before anything is measured for it.
 
+    Raises:
+        ExportError: It cannot.
+    """
+    from xsp.atomic_file import check_writable  # noqa: PLC0415
 
-_NOT_FOR_SCRIPTS = {
-    "batch": "it chooses its batches itself",
-    "device": "it chooses its device itself",
-    "train": "it trains if it is written so, and its steps are found",
-    "isolate": "it runs once, as it is written; give path.py:function to measure a part of it",
-    "serialised": "it runs once, in one process, and a serialised run takes one of its own; give "
-    "path.py:function to measure a part of it",
-    "as_json": "its standard output is its own; use -o FILE, then xsp show --json FILE",
-}
+    exported = (Path(to) for to in options["exports"] if "://" not in to)
+    for path in (_output(spec, options), *exported):
+        if path is not None:
+            check_writable(path)
 
 
 def _measure(spec: Spec, settings: Settings, options: dict[str, Any]) -> Trace:
@@ -335,7 +339,7 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
         try:
             saved = _save(profiling.trace, spec, options)
         finally:
-            click.echo(f"{shown}\n{saved}".rstrip("\n"), err=True)
+            terminal.say(f"{shown}\n{saved}".rstrip("\n"))
         command.deliver(shown, options["exports"], options)
     except ExportError as error:
         code = _fail(str(error), code or _code_of(error))
@@ -357,7 +361,11 @@ def _misplaced(spec: Spec) -> str:
 
 def _as_json(trace: Trace) -> str:
     metadata = json.dumps(trace.metadata, default=dict)
-    return f'{{"metadata": {metadata}, "spans": {trace.spans.write_json()}}}'
+    text = f'{{"metadata": {metadata}, "spans": {trace.spans.write_json()}}}'
+    if text.isprintable():
+        return text
+    # JSON lets C1 control characters stand, and terminals obey them.
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def _shown(trace: Trace, options: dict[str, Any]) -> Trace:
@@ -365,28 +373,25 @@ def _shown(trace: Trace, options: dict[str, Any]) -> Trace:
     return trace.as_measured() if options["timeline"] == "measured" else trace
 
 
+def _output(spec: Spec, options: dict[str, Any]) -> Path | None:
+    """Return the file to save to; None where the spans are only printed."""
+    if options["output"] is None and options["as_json"]:
+        return None
+    return options["output"] or Path(f"{spec.name}.xsp")
+
+
 def _save(trace: Trace, spec: Spec, options: dict[str, Any]) -> str:
     """Save a trace before anything else can go wrong, and return what to say of it."""
-    path = options["output"]
-    if path is None and options["as_json"]:
+    path = _output(spec, options)
+    if path is None:
         return ""
-    path = path or Path(f"{spec.name}.xsp")
     said = "it took the place of an older" if path.exists() else "saved to"
     saved = trace.save(path)
     return f"{said} {saved}; print it again with: xsp show {saved}"
 
 
-def _print(text: str) -> None:
-    """Print on standard output as well as its encoding can, to whoever still reads."""
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    try:
-        click.echo(text.encode(encoding, "replace").decode(encoding))
-    except BrokenPipeError:  # as with `xsp show | head`
-        sys.stdout = None
-
-
 def _fail(message: str, code: int) -> int:
-    click.echo(f"xsp: {message}", err=True)
+    terminal.say(f"xsp: {message}")
     return code
 
 

@@ -148,14 +148,14 @@ def record(target: str, **options: Any) -> None:
     without the devices. TARGET is what it is for xsp profile, but no script.
     """
     from xsp.measurement import remarks  # noqa: PLC0415
-    from xsp.session import settings_of  # noqa: PLC0415
+    from xsp.session import limited_threads, settings_of  # noqa: PLC0415
     from xsp.target import Spec, record_target  # noqa: PLC0415
 
     spec = Spec(target, (), options["batch"], options["device"], train=options["train"])
     settings = usage(lambda: settings_of(options["levels"], runs=options["runs"]))
     if usage(lambda: spec.kind) == "script":
         raise click.UsageError(f"{target} is a script; give path.py:function to record a part")
-    with target_failures(target):
+    with limited_threads(options["threads"]), target_failures(target):
         recording = record_target(spec, settings)
     saved = recording.save(options["output"] or Path(f"{spec.name}.xsprec"))
     for sentence in remarks(saved):

@@ -13,6 +13,8 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from xsp.target import Spec
+
 
 T = TypeVar("T")
 Command = Callable[..., Any]
@@ -36,6 +38,12 @@ model_options = options(
     ),
     click.option("--device", help="Where a model runs: cpu, cuda, cuda:1.  [default: cpu]"),
     click.option("--train", is_flag=True, help="A training step: forward, loss, backward, SGD."),
+    click.option(
+        "--threads",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Threads of PyTorch, OpenMP, MKL and OpenBLAS.  [default: as they choose]",
+    ),
 )
 
 span_options = options(
@@ -120,6 +128,41 @@ class TargetCommand(click.Command):
         # What follows a script is the script's own; what follows a name can only be ours.
         ctx.allow_interspersed_args = not _looks_like_script(options.get("target"))
         return super().parse_args(ctx, args)
+
+
+def check_usage(spec: Spec, options: dict[str, Any]) -> None:
+    """Verify that the options of `xsp profile` fit its target.
+
+    Raises:
+        click.UsageError: They do not, or there is no such target.
+    """
+    if usage(lambda: spec.kind) != "script":
+        if spec.arguments:
+            raise click.UsageError(
+                f"{spec.target} takes no arguments of its own, and here are "
+                f"{' '.join(spec.arguments)!r}; only scripts do"
+            )
+        if options["serialised"] and options["isolate"] is False:
+            raise click.UsageError(
+                "--serialised takes a process that begins with CUDA_LAUNCH_BLOCKING=1, and with "
+                "--no-isolate there is none but this: leave one of the two out"
+            )
+        return
+    for option, why in _NOT_FOR_SCRIPTS.items():
+        if options[option]:
+            flag = option.removeprefix("as_")
+            raise click.UsageError(f"--{flag} is not for a script ({spec.target}): {why}")
+
+
+_NOT_FOR_SCRIPTS = {
+    "batch": "it chooses its batches itself",
+    "device": "it chooses its device itself",
+    "train": "it trains if it is written so, and its steps are found",
+    "isolate": "it runs once, as it is written; give path.py:function to measure a part of it",
+    "serialised": "it runs once, in one process, and a serialised run takes one of its own; give "
+    "path.py:function to measure a part of it",
+    "as_json": "its standard output is its own; use -o FILE, then xsp show --json FILE",
+}
 
 
 def _looks_like_script(target: object) -> bool:

@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from xsp import __version__
-from xsp.session import host_id_of
 
 DEFAULT_SERVICE = "xsp"
 
@@ -95,7 +94,7 @@ def _host(environment: Mapping[str, Any]) -> dict[str, Any]:
         # Jaeger's API for its pages tells machines apart by `ip` alone, and would take
         # spans without it for those of machines whose clocks differ.
         "ip": "127.0.0.1",
-        "host.id": environment.get("host_id") or host_id_of(str(name)),
+        "host.id": environment.get("host_id") or name,
         "host.name": name,
         "host.arch": _ARCHITECTURES.get(machine, machine),
     }

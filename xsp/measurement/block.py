@@ -71,6 +71,11 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         self._dealer: Dealer | None = None
         self._trace: Trace | None = None
 
+    def __repr__(self) -> str:
+        levels = ", ".join(level.label for level in sorted(self._settings.levels))
+        state = "watching" if self._watches else "not begun" if self._dealer is None else "ended"
+        return f"<xsp.profile of {levels}: {state}>"
+
     @property
     def trace(self) -> Trace:
         """The trace of what has been evaluated so far.

@@ -20,7 +20,7 @@ def check_function(function: Callable[..., Any]) -> None:
     """
     if not callable(function):
         raise TypeError(f"{function!r} cannot be called: give a model or a function")
-    if inspect.iscoroutinefunction(function):
+    if inspect.iscoroutinefunction(_called(function)):
         raise TypeError(
             f"a call of the coroutine function {_name(function)} does nothing until it is "
             "awaited: measure a function that runs it, such as lambda: asyncio.run(...)"
@@ -34,7 +34,8 @@ def check_no_generator(function: Callable[..., Any]) -> None:
     Raises:
         TypeError: A call of it only makes a generator.
     """
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    called = _called(function)
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise TypeError(
             f"a call of the generator function {_name(function)} does nothing until it is "
             "iterated over: use a function that does so, or mark what counts with "
@@ -102,5 +103,16 @@ def _iterators(value: Any) -> Iterator[Any]:
             yield from _iterators(item)
 
 
+def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what a call runs in the end: the function of a partial, the method of an object."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return function
+    return type(function).__call__
+
+
 def _name(function: Callable[..., Any]) -> str:
-    return str(getattr(function, "__name__", function))
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__name__", type(function).__name__))

@@ -1,6 +1,6 @@
 """Sessions: a plan and providers in, visits with raw records out; nothing is interpreted."""
 
-from xsp.session.environment import describe, host_id_of
+from xsp.session.environment import THREAD_NUMBERS, describe, limited_threads
 from xsp.session.exclusive import exclusively, if_alone
 from xsp.session.plan import Plan, Settings, Step, settings_of
 from xsp.session.recorder import Session
@@ -8,6 +8,7 @@ from xsp.session.selection import Selection, select
 from xsp.session.visit import Visit, Window, counting, worth_keeping
 
 __all__ = [
+    "THREAD_NUMBERS",
     "Plan",
     "Selection",
     "Session",
@@ -18,8 +19,8 @@ __all__ = [
     "counting",
     "describe",
     "exclusively",
-    "host_id_of",
     "if_alone",
+    "limited_threads",
     "select",
     "settings_of",
     "worth_keeping",

@@ -5,6 +5,7 @@ Stands beside the flow: its results go into a trace's metadata and into `xsp doc
 
 from __future__ import annotations
 
+import hmac
 import os
 import platform
 import shutil
@@ -12,8 +13,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
-from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ PACKAGES = (
     "rich",
     "psutil",
 )
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "KMP_AFFINITY", "OMP_PROC_BIND")
+# How many threads OpenMP, MKL and OpenBLAS use; they read it when they are loaded.
+THREAD_NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_THREAD_VARIABLES = (*THREAD_NUMBERS, "KMP_AFFINITY", "OMP_PROC_BIND")
 _ROOT = Path("/")
 
 
@@ -76,17 +79,21 @@ def versions() -> dict[str, str]:
 
 
 def host_id(root: Path = _ROOT) -> str:
-    """Return what tells this machine from all others: its machine id, or made of its name."""
+    """Return what tells this machine from all others, made of its machine id, or of its name.
+
+    The machine id itself is confidential (machine-id(5)), and traces are handed around: it
+    is the key of a keyed hash (HMAC-SHA-256 of "xsp", 32 hexadecimal digits), which gives
+    one value per machine and does not lead back to it.
+    """
     for path in ("etc/machine-id", "var/lib/dbus/machine-id"):
         found = _read(root / path)
         if found and found != "uninitialized":  # as systemd writes it into images
-            return found
-    return host_id_of(platform.node())
+            return _keyed(found)
+    return _keyed(platform.node())
 
 
-def host_id_of(name: str) -> str:
-    """Return a stable stand-in for the id of a machine of which only the name is known."""
-    return blake2b(name.encode(), digest_size=16).hexdigest()
+def _keyed(key: str) -> str:
+    return hmac.digest(key.encode(), b"xsp", "sha256").hex()[:32]
 
 
 def cpu_model(root: Path = _ROOT) -> str:
@@ -142,6 +149,35 @@ def thread_count() -> int | None:
         if first.isdigit():
             return int(first)
     return None
+
+
+@contextmanager
+def limited_threads(number: int | None) -> Iterator[None]:
+    """Have operators and libraries use so many threads, here and in processes started meanwhile.
+
+    Libraries that are loaded already keep theirs, but for PyTorch.
+
+    Args:
+        number: How many, at least 1; None: as it is.
+    """
+    if number is None:
+        yield
+        return
+    variables = {name: os.environ.get(name) for name in THREAD_NUMBERS}
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch is not None else None
+    os.environ.update(dict.fromkeys(THREAD_NUMBERS, str(number)))
+    if torch is not None:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        for name, value in variables.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+        if torch is not None:
+            torch.set_num_threads(before)
 
 
 def _version(package: str) -> str | None:
@@ -216,8 +252,8 @@ def _too_many_threads(threads: int | None, cores: float) -> Iterator[str]:
     if threads is not None and threads > cores:
         yield (
             f"Operators use {threads} threads and the process may use {cores:g} cores: threads "
-            f"wait for each other. Remedy: OMP_NUM_THREADS={max(1, int(cores))}, "
-            "or torch.set_num_threads."
+            f"wait for each other. Remedy: xsp profile --threads {max(1, int(cores))}, "
+            f"OMP_NUM_THREADS={max(1, int(cores))}, or torch.set_num_threads."
         )
 
 
@@ -275,27 +311,20 @@ def _neighbours(busy_cores: float, cores: int, steal: float) -> Iterator[str]:
         )
 
 
-def _swapped(root: Path = _ROOT) -> Iterator[str]:
-    for line in _read(root / "proc/self/status").splitlines():
-        key, _, value = line.partition(":")
-        if key == "VmSwap" and value.split()[0] != "0":
-            yield (
-                f"{value.strip()} of this process are swapped out, and come back when they are "
-                "touched. Remedy: free memory, then start again."
-            )
-    meminfo = _meminfo(root)
-    used = meminfo.get("SwapTotal", 0) - meminfo.get("SwapFree", 0)
-    # Old pages that nobody asks for do no harm: only a machine short of memory pages.
-    if used > 0 and meminfo.get("MemAvailable", 0) < 0.1 * meminfo.get("MemTotal", 0):
+def _swapped() -> Iterator[str]:
+    own = getattr(psutil.Process().memory_full_info(), "swap", 0)  # Linux alone tells it
+    if own:
         yield (
-            f"Memory is short and {used / 1e6:.1f} GB are swapped out: any page may have to be "
+            f"{own / 1e6:.1f} MB of this process are swapped out, and come back when they are "
+            "touched. Remedy: free memory, then start again."
+        )
+    used, memory = psutil.swap_memory().used, psutil.virtual_memory()
+    # Old pages that nobody asks for do no harm: only a machine short of memory pages.
+    if used > 0 and memory.available < 0.1 * memory.total:
+        yield (
+            f"Memory is short and {used / 1e9:.1f} GB are swapped out: any page may have to be "
             "read from disk. Remedy: free memory."
         )
-
-
-def _meminfo(root: Path) -> dict[str, int]:
-    pairs = (line.partition(":") for line in _read(root / "proc/meminfo").splitlines())
-    return {key: int(value.split()[0]) for key, _, value in pairs}
 
 
 def _cpu_groups(root: Path) -> list[Path]:

@@ -5,10 +5,9 @@ Nothing is downloaded: latencies do not depend on what the weights are.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import psutil
 
 from xsp.errors import MeasurementError, UnknownTargetError
+from xsp.suggestion import suggest
 
 SOURCES = ("torchvision", "timm", "transformers")
 
@@ -87,13 +87,6 @@ def build(scheme: str, name: str, *, batch: int) -> Built:
         MeasurementError: The library is not installed, or the model too large.
     """
     return _BUILDERS[scheme](name, batch)
-
-
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean …?` if a known name is close, else nothing."""
-    folded = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
-    return f"; did you mean {', '.join(folded[match] for match in close)}?" if close else ""
 
 
 def require(library: str, target: str) -> ModuleType:

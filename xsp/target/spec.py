@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 from xsp.errors import MeasurementError, UnknownTargetError
 from xsp.measurement import check_function
+from xsp.suggestion import suggest
 from xsp.target import source
-from xsp.target.source import SOURCES, require, suggest
+from xsp.target.source import SOURCES, require
 
 _FORMS = (
     "torchvision:NAME, timm:NAME, transformers:NAME, path.py:function, "
@@ -57,7 +58,8 @@ class Spec:
         """What kind of target it is.
 
         Raises:
-            UnknownTargetError: It has none of the forms that there are.
+            UnknownTargetError: It has none of the forms that there are, or is a file that
+                xsp itself wrote.
         """
         scheme, colon, name = self.target.partition(":")
         if colon and name and scheme in SOURCES:
@@ -66,6 +68,7 @@ class Spec:
         if path.endswith(".py") and function:
             return "function"
         if self.target.endswith(".py") or Path(self.target).is_file():
+            _check_source(Path(self.target))
             return "script"
         raise UnknownTargetError(
             f"{self.target!r} is no target{suggest(scheme, SOURCES)}; "
@@ -127,6 +130,25 @@ def hint(target: str) -> str:
     if path.suffix != ".py" or path.is_file() or not path.parent.is_dir():
         return ""
     return suggest(path.name, (neighbour.name for neighbour in path.parent.glob("*.py")))
+
+
+def _check_source(path: Path) -> None:
+    """Refuse what was measured already.
+
+    Raises:
+        UnknownTargetError: The file is a trace or a recording.
+    """
+    try:
+        with path.open("rb") as file:
+            begin = file.read(4)
+    except OSError:  # said where it is run
+        return
+    if begin == b"PAR1":
+        raise UnknownTargetError(f"{path} is a saved trace: xsp show {path}")
+    if begin == b"PK\3\4" and path.suffix == ".xsprec":
+        raise UnknownTargetError(
+            f"{path} is a recording: xsp.testing.replay({str(path)!r}) makes its trace"
+        )
 
 
 def _sourced(target: str) -> str:

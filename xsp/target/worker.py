@@ -30,7 +30,7 @@ from xsp.errors import (
     XspError,
 )
 from xsp.measurement import Collected, Enough, Progress, collected_by, visit_all
-from xsp.session import Settings
+from xsp.session import THREAD_NUMBERS, Settings
 from xsp.target.script import without_own_frames
 from xsp.target.spec import Spec, Subject, resolve
 
@@ -38,15 +38,15 @@ from xsp.target.spec import Spec, Subject, resolve
 SILENCE_S = 600.0
 
 _BLOCKING = "CUDA_LAUNCH_BLOCKING"
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 # In a process that has these the host waits for each kernel, and libraries use one thread.
-SERIALISED = dict.fromkeys((_BLOCKING, *_THREADS), "1")
+SERIALISED = dict.fromkeys((_BLOCKING, *THREAD_NUMBERS), "1")
 
 _JOB, _FAILURE, _OUTPUT, _RUNS = "job.json", "failure.json", "output.txt", "runs"
 _LAST_LINES = 8
 _GO, _STOP = b"g", b"s"
 _PATIENCE_S = 5.0  # for one that saves what it has
+_GRACE_S = 2.0  # for one that is told to end
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +194,17 @@ class Worker:
 
     def end(self) -> None:
         """End it, if it still runs, with every process that it started."""
+        helpers: set[psutil.Process] = set()
         for number in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
+            helpers |= _helpers(self._process.pid)
+            self._process.send_signal(number)
+            for helper in helpers:
+                with suppress(psutil.Error):
+                    helper.send_signal(number)
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(2.0)
-                return
+                self._process.wait(_GRACE_S)
+            _, left = psutil.wait_procs(helpers, _GRACE_S)
+            helpers = set(left)
 
     def close(self) -> None:
         """End it, and close the pipes to it."""
@@ -208,12 +213,26 @@ class Worker:
         os.close(self._ask)
 
 
+def _helpers(leader: int) -> set[psutil.Process]:
+    """Return what descends from a process, or is in the session that it began.
+
+    Of a process that has ended only the session remains: its children are others' by now.
+    """
+    found: set[psutil.Process] = set()
+    with suppress(psutil.Error):
+        found.update(psutil.Process(leader).children(recursive=True))
+    for number in psutil.pids():
+        with suppress(psutil.Error, ProcessLookupError, PermissionError):
+            if number != leader and os.getsid(number) == leader:
+                found.add(psutil.Process(number))
+    return found
+
+
 def _start(
     folder: Path, speak: int, wait: int, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     # -P: a torch.py that happens to lie in the working directory must not be imported.
-    safe = ["-P"] if sys.version_info >= (3, 11) else []
-    command = [sys.executable, *safe, "-m", "xsp.target", str(folder / _JOB), str(folder)]
+    command = [sys.executable, "-P", "-m", "xsp.target", str(folder / _JOB), str(folder)]
     with (folder / _OUTPUT).open("wb") as output:
         return subprocess.Popen(
             command,

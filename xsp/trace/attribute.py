@@ -18,12 +18,24 @@ SCHEMA_URL = "https://xsp.invalid/schema/1.0.0"
 USER = "user."
 
 _STANDARD = {"error": "error.type", "module_type": "code.function.name"}
+# Types, as polars writes them.
+_INT, _FLOAT, _TEXT, _FLAG = "Int64", "Float64", "String", "Boolean"
+_INTS, _SHAPES, _STRINGS = "List(Int64)", "List(List(Int64))", "List(String)"
+
 _LAYER = (Kind.LAYER,)
 _OP = (Kind.OP,)
 _FRAMEWORK = (Kind.LAYER, Kind.OP)
 _CALL = (Kind.CALL,)
 _ALLOCATING = (Kind.LAYER, Kind.OP, Kind.LAUNCH)
 _HOST = (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL)
+_LAUNCH = (Kind.LAUNCH,)
+_KERNEL = (Kind.KERNEL,)
+_EXECUTIONS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+_TRANSFER = (Kind.MEMCPY, Kind.MEMSET)
+_COPY = (Kind.MEMCPY,)
+_PIPELINE = (Kind.PIPELINE,)
+_MODULES = (Kind.PIPELINE, Kind.LAYER)
+_DEVICE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.SYNC)
 _ALL = tuple(Kind)
 
 
@@ -35,15 +47,15 @@ class Attribute:
         name: The field's name.
         kinds: Kinds of span that carry it.
         type: Polars data type, as polars writes it.
-        unit: Unit of the number, empty where it has none.
         meaning: One sentence.
+        unit: Unit of the number, empty where it has none.
     """
 
     name: str
     kinds: tuple[Kind, ...]
     type: str
-    unit: str
     meaning: str
+    unit: str = ""
 
     @property
     def exported(self) -> str:
@@ -59,332 +71,140 @@ class Exported:
         name: Its name outside.
         column: The column that it is, empty if it is made of several.
         type: Polars data type.
-        unit: Unit of the number, empty where it has none.
         meaning: One sentence.
+        unit: Unit of the number, empty where it has none.
     """
 
     name: str
     column: str
     type: str
-    unit: str
     meaning: str
+    unit: str = ""
 
 
-_SHAPES = "List(List(Int64))"
-_STRINGS = "List(String)"
-
+# Tables: at most two lines a row.
+# fmt: off
 ATTRIBUTES: tuple[Attribute, ...] = (
-    Attribute(
-        "exact",
-        _ALL,
-        "Boolean",
-        "",
-        "Whether the latency comes from runs in which nothing deeper was recorded.",
-    ),
-    Attribute(
-        "scaled_ns",
-        _ALL,
-        "Float64",
-        "ns",
+    Attribute("exact", _ALL, _FLAG,
+        "Whether the latency comes from runs in which nothing deeper was recorded."),
+    Attribute("scaled_ns", _ALL, _FLOAT,
         "By how much the children's latencies exceed the span's own, and were shrunk to be drawn.",
-    ),
-    Attribute(
-        "serialised_ns",
-        _HOST,
-        "Float64",
-        "ns",
-        "Latency where the host waits for each kernel, and libraries use one thread.",
-    ),
-    Attribute(
-        "device_wait_ns",
-        (Kind.PIPELINE,),
-        "Float64",
-        "ns",
+        "ns"),
+    Attribute("serialised_ns", _HOST, _FLOAT,
+        "Latency where the host waits for each kernel, and libraries use one thread.", "ns"),
+    Attribute("device_wait_ns", _PIPELINE, _FLOAT,
         "What of the latency was nothing but waiting for devices at its end; on the root only.",
+        "ns"),
+    Attribute("error", _MODULES, _TEXT, "Class of the exception that left the span."),
+    Attribute("module_path", _LAYER, _TEXT,
+        "Dotted path from the root module, empty for the root module itself."),
+    Attribute("module_class", _LAYER, _TEXT, "Class of the module, such as `Conv2d`."),
+    Attribute("module_type", _LAYER, _TEXT, "The class with the name of the module it is from."),
+    Attribute("call_index", _LAYER, _INT,
+        "Which call of the module it is within the evaluation, from 0."),
+    Attribute("phase", _FRAMEWORK, _TEXT, "`forward` or `backward`."),
+    Attribute("input_shapes", _FRAMEWORK, _SHAPES, "Shape of each tensor put in.", "elements"),
+    Attribute("input_dtypes", _FRAMEWORK, _STRINGS, "Data type of each tensor put in."),
+    Attribute("output_shapes", _LAYER, _SHAPES, "Shape of each tensor that came out.", "elements"),
+    Attribute("output_dtypes", _LAYER, _STRINGS, "Data type of each tensor that came out."),
+    Attribute("parameter_bytes", _LAYER, _INT,
+        "Size of the module's parameters, with those of the modules in it.", "bytes"),
+    Attribute("buffer_bytes", _LAYER, _INT,
+        "Size of the module's buffers, with those of the modules in it.", "bytes"),
+    Attribute("sequence", _OP, _INT, "Autograd sequence number, by which backward finds forward."),
+    Attribute("allocated_bytes", _ALLOCATING, _INT, "Memory allocated within the span.", "bytes"),
+    Attribute("freed_bytes", _ALLOCATING, _INT, "Memory freed within the span.", "bytes"),
+    Attribute("peak_bytes", _FRAMEWORK, _INT,
+        "Most memory held at one time within the span, above what was held at its start.", "bytes"),
+    Attribute("library", _CALL, _TEXT, "The library, with its version where it is known."),
+    Attribute("implementation", _CALL, _TEXT,
+        "Which of its implementations the library chose, such as `jit:avx512_core`."),
+    Attribute("propagation", _CALL, _TEXT, "What it computes, such as `forward_training`."),
+    Attribute("algorithm", _CALL, _TEXT, "The library's word for how it computes it."),
+    Attribute("problem", _CALL, _TEXT, "Sizes, in the library's own notation."),
+    Attribute("formats", _CALL, _TEXT, "Data type and memory format of each tensor by its name."),
+    Attribute("threads", _CALL, _INT, "How many threads the library may use."),
+    Attribute("flops", _CALL, _INT,
+        "Operations that the sizes imply: a multiplication and an addition are two."),
+    Attribute("tensor_bytes", _CALL, _INT,
+        "Size of all tensors read or written, each taken once.", "bytes"),
+    Attribute("placement", _CALL, _TEXT,
+        "How its place in time is known: by both `ends`, or by `start`, `end` or `order` alone."),
+    Attribute("transfer_bytes", _TRANSFER, _INT, "Size of what was copied or set.", "bytes"),
+    Attribute("direction", _COPY, _TEXT,
+        "Where from and where to: `HtoD` is from the host to a device, `PtoP` between devices."),
+    Attribute("source", _COPY, _TEXT, "Kind of memory that was copied from, such as `pinned`."),
+    Attribute("destination", _TRANSFER, _TEXT, "Kind of memory that was written to."),
+    Attribute("full_name", _KERNEL, _TEXT, "Name with template arguments and parameters."),
+    Attribute("grid", _KERNEL, _INTS, "Size of the grid in x, y and z.", "blocks"),
+    Attribute("block", _KERNEL, _INTS, "Size of a block in x, y and z.", "threads"),
+    Attribute("registers", _KERNEL, _INT, "Registers per thread."),
+    Attribute("static_shared_bytes", _KERNEL, _INT,
+        "Shared memory per block that the kernel declares.", "bytes"),
+    Attribute("dynamic_shared_bytes", _KERNEL, _INT,
+        "Shared memory per block that the launch asked for.", "bytes"),
+    Attribute("occupancy_pct", _KERNEL, _FLOAT,
+        "Theoretical: warps of it that fit on a multiprocessor, of those that could.", "%"),
+    Attribute("queue_delay_ns", _KERNEL, _INT,
+        "Time from when it was queued on the host until it began; from detail runs only.", "ns"),
+    Attribute("launched_by", _KERNEL, _TEXT, "The CUDA call that launched it."),
+    Attribute("source_ops", _KERNEL, _TEXT,
+        "Operators that torch.compile generated it for, such as `aten.add, aten.relu`."),
+    Attribute("source_nodes", _KERNEL, _TEXT,
+        "Nodes of the traced graph that these were; null if it is called for several sets of them."
     ),
-    Attribute(
-        "error",
-        (Kind.PIPELINE, Kind.LAYER),
-        "String",
-        "",
-        "Class of the exception that left the span.",
-    ),
-    Attribute(
-        "module_path",
-        _LAYER,
-        "String",
-        "",
-        "Dotted path from the root module, empty for the root module itself.",
-    ),
-    Attribute("module_class", _LAYER, "String", "", "Class of the module, such as `Conv2d`."),
-    Attribute(
-        "module_type", _LAYER, "String", "", "The class with the name of the module it is from."
-    ),
-    Attribute(
-        "call_index",
-        _LAYER,
-        "Int64",
-        "",
-        "Which call of the module it is within the evaluation, from 0.",
-    ),
-    Attribute("phase", _FRAMEWORK, "String", "", "`forward` or `backward`."),
-    Attribute("input_shapes", _FRAMEWORK, _SHAPES, "elements", "Shape of each tensor put in."),
-    Attribute("input_dtypes", _FRAMEWORK, _STRINGS, "", "Data type of each tensor put in."),
-    Attribute("output_shapes", _LAYER, _SHAPES, "elements", "Shape of each tensor that came out."),
-    Attribute("output_dtypes", _LAYER, _STRINGS, "", "Data type of each tensor that came out."),
-    Attribute(
-        "parameter_bytes",
-        _LAYER,
-        "Int64",
-        "bytes",
-        "Size of the module's parameters, with those of the modules in it.",
-    ),
-    Attribute(
-        "buffer_bytes",
-        _LAYER,
-        "Int64",
-        "bytes",
-        "Size of the module's buffers, with those of the modules in it.",
-    ),
-    Attribute(
-        "sequence", _OP, "Int64", "", "Autograd sequence number, by which backward finds forward."
-    ),
-    Attribute(
-        "allocated_bytes", _ALLOCATING, "Int64", "bytes", "Memory allocated within the span."
-    ),
-    Attribute("freed_bytes", _ALLOCATING, "Int64", "bytes", "Memory freed within the span."),
-    Attribute(
-        "peak_bytes",
-        _FRAMEWORK,
-        "Int64",
-        "bytes",
-        "Most memory held at one time within the span, above what was held at its start.",
-    ),
-    Attribute("library", _CALL, "String", "", "The library, with its version where it is known."),
-    Attribute(
-        "implementation",
-        _CALL,
-        "String",
-        "",
-        "Which of its implementations the library chose, such as `jit:avx512_core`.",
-    ),
-    Attribute("propagation", _CALL, "String", "", "What it computes, such as `forward_training`."),
-    Attribute("algorithm", _CALL, "String", "", "The library's word for how it computes it."),
-    Attribute("problem", _CALL, "String", "", "Sizes, in the library's own notation."),
-    Attribute(
-        "formats", _CALL, "String", "", "Data type and memory format of each tensor by its name."
-    ),
-    Attribute("threads", _CALL, "Int64", "", "How many threads the library may use."),
-    Attribute(
-        "flops",
-        _CALL,
-        "Int64",
-        "",
-        "Operations that the sizes imply: a multiplication and an addition are two.",
-    ),
-    Attribute(
-        "tensor_bytes",
-        _CALL,
-        "Int64",
-        "bytes",
-        "Size of all tensors read or written, each taken once.",
-    ),
-    Attribute(
-        "placement",
-        _CALL,
-        "String",
-        "",
-        "How its place in time is known: by both `ends`, or by `start`, `end` or `order` alone.",
-    ),
-    Attribute(
-        "transfer_bytes",
-        (Kind.MEMCPY, Kind.MEMSET),
-        "Int64",
-        "bytes",
-        "Size of what was copied or set.",
-    ),
-    Attribute(
-        "direction",
-        (Kind.MEMCPY,),
-        "String",
-        "",
-        "Where from and where to: `HtoD` is from the host to a device, `PtoP` between devices.",
-    ),
-    Attribute(
-        "source",
-        (Kind.MEMCPY,),
-        "String",
-        "",
-        "Kind of memory that was copied from, such as `pinned`.",
-    ),
-    Attribute(
-        "destination",
-        (Kind.MEMCPY, Kind.MEMSET),
-        "String",
-        "",
-        "Kind of memory that was written to.",
-    ),
-    Attribute(
-        "full_name", (Kind.KERNEL,), "String", "", "Name with template arguments and parameters."
-    ),
-    Attribute("grid", (Kind.KERNEL,), "List(Int64)", "blocks", "Size of the grid in x, y and z."),
-    Attribute("block", (Kind.KERNEL,), "List(Int64)", "threads", "Size of a block in x, y and z."),
-    Attribute("registers", (Kind.KERNEL,), "Int64", "", "Registers per thread."),
-    Attribute(
-        "static_shared_bytes",
-        (Kind.KERNEL,),
-        "Int64",
-        "bytes",
-        "Shared memory per block that the kernel declares.",
-    ),
-    Attribute(
-        "dynamic_shared_bytes",
-        (Kind.KERNEL,),
-        "Int64",
-        "bytes",
-        "Shared memory per block that the launch asked for.",
-    ),
-    Attribute(
-        "occupancy_pct",
-        (Kind.KERNEL,),
-        "Float64",
-        "%",
-        "Theoretical: warps of it that fit on a multiprocessor, of those that could.",
-    ),
-    Attribute(
-        "queue_delay_ns",
-        (Kind.KERNEL,),
-        "Int64",
-        "ns",
-        "Time from when it was queued on the host until it began; from detail runs only.",
-    ),
-    Attribute("launched_by", (Kind.KERNEL,), "String", "", "The CUDA call that launched it."),
-    Attribute(
-        "source_ops",
-        (Kind.KERNEL,),
-        "String",
-        "",
-        "Operators that torch.compile generated it for, such as `aten.add, aten.relu`.",
-    ),
-    Attribute(
-        "source_nodes",
-        (Kind.KERNEL,),
-        "String",
-        "",
-        "Nodes of the traced graph that these were; null if it is called for several sets of them.",
-    ),
-    Attribute(
-        "context",
-        (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.SYNC),
-        "Int64",
-        "",
-        "Number of the CUDA context.",
-    ),
-    Attribute(
-        "graph",
-        (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET),
-        "Int64",
-        "",
-        "Number of the CUDA graph that it is a node of.",
-    ),
-    Attribute(
-        "graph_node", (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET), "Int64", "", "Number of that node."
-    ),
-    Attribute(
-        "captured_node",
-        (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET),
-        "Int64",
-        "",
-        "Number that the node had when it was captured; null where nobody saw that.",
-    ),
-    Attribute(
-        "created_nodes",
-        (Kind.LAUNCH,),
-        "List(Int64)",
-        "",
-        "Numbers of the nodes that the call captured into a CUDA graph.",
-    ),
-    Attribute(
-        "replayed",
-        (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL),
-        "Boolean",
-        "",
-        "Whether it stands for what it was when a CUDA graph was captured, on the device.",
-    ),
-    Attribute(
-        "external_id",
-        (Kind.LAUNCH,),
-        "Int64",
-        "",
-        "Number that the framework or another tool gave CUPTI for the call.",
-    ),
-    Attribute(
-        "cupti_overhead_ns",
-        (Kind.LAUNCH,),
-        "Int64",
-        "ns",
-        "What CUPTI says that its own work took within the call.",
-    ),
-    Attribute(
-        "cuda_stream", _CALL, "String", "", "Address of the CUDA stream that the call works on."
-    ),
+    Attribute("context", _DEVICE, _INT, "Number of the CUDA context."),
+    Attribute("graph", _EXECUTIONS, _INT, "Number of the CUDA graph that it is a node of."),
+    Attribute("graph_node", _EXECUTIONS, _INT, "Number of that node."),
+    Attribute("captured_node", _EXECUTIONS, _INT,
+        "Number that the node had when it was captured; null where nobody saw that."),
+    Attribute("created_nodes", _LAUNCH, _INTS,
+        "Numbers of the nodes that the call captured into a CUDA graph."),
+    Attribute("replayed", _HOST, _FLAG,
+        "Whether it stands for what it was when a CUDA graph was captured, on the device."),
+    Attribute("external_id", _LAUNCH, _INT,
+        "Number that the framework or another tool gave CUPTI for the call."),
+    Attribute("cupti_overhead_ns", _LAUNCH, _INT,
+        "What CUPTI says that its own work took within the call.", "ns"),
+    Attribute("cuda_stream", _CALL, _TEXT, "Address of the CUDA stream that the call works on."),
 )
 
 
 EXPORTED: tuple[Exported, ...] = (
-    Exported("xsp.level", "level", "String", "", "Level of the stack: `model`, `framework`, …"),
-    Exported("xsp.kind", "kind", "String", "", "What the span is: `pipeline`, `layer`, `op`, …"),
-    Exported("xsp.subject", "", "String", "", "What was measured; on the root only."),
-    Exported("xsp.span_id", "", "String", "", "Its `span_id` in the saved trace."),
-    Exported("xsp.latency", "", "String", "", "Latency, interval and share, to be read."),
-    Exported("xsp.latency_ns", "latency_ns", "Float64", "ns", "Latency without the profiler."),
-    Exported(
-        "xsp.interval_low_ns", "latency_low_ns", "Float64", "ns", "Lower end of its 95 % interval."
-    ),
-    Exported(
-        "xsp.interval_high_ns", "latency_high_ns", "Float64", "ns", "Upper end of that interval."
-    ),
-    Exported("xsp.share_pct", "", "Float64", "%", "Latency as a share of the model's."),
-    Exported("xsp.self_ns", "self_ns", "Float64", "ns", "Latency less that of the spans below."),
-    Exported("xsp.overhead_ns", "overhead_ns", "Float64", "ns", "What was removed from it."),
-    Exported("xsp.device_ns", "device_ns", "Float64", "ns", "Device time of what ran below."),
-    Exported("xsp.runs", "runs", "Int64", "", "How many evaluations the latency rests on."),
-    Exported("xsp.start_ns", "start_ns", "Int64", "ns", "Start from the root's start, exactly."),
-    Exported("xsp.end_ns", "end_ns", "Int64", "ns", "End from the root's start, exactly."),
-    Exported(
-        "xsp.measured_start_ns",
-        "measured_start_ns",
-        "Int64",
-        "ns",
-        "Start as the deepest run saw it.",
-    ),
-    Exported(
-        "xsp.measured_end_ns", "measured_end_ns", "Int64", "ns", "End as the deepest run saw it."
-    ),
-    Exported("thread.id", "thread", "Int64", "", "Identifier of the thread."),
-    Exported("xsp.device", "device", "Int32", "", "Number of the device."),
-    Exported("xsp.stream", "stream", "Int64", "", "Number of the device's stream."),
-    Exported(
-        "xsp.correlation_id",
-        "correlation_id",
-        "Int64",
-        "",
-        "What ties a launch to what it launched.",
-    ),
-    Exported(
-        "xsp.hidden_spans",
-        "hidden_spans",
-        "Int64",
-        "",
-        "How many spans right below it, of kinds that were cut, are not shown.",
-    ),
-    Exported(
-        "xsp.rolled.count", "rolled_count", "Int64", "", "How many spans were rolled up into it."
-    ),
-    Exported("xsp.rolled.sum_ns", "", "Float64", "ns", "Sum of their latencies."),
-    Exported("xsp.rolled.min_ns", "rolled_min_ns", "Float64", "ns", "Shortest of their latencies."),
-    Exported("xsp.rolled.max_ns", "rolled_max_ns", "Float64", "ns", "Longest of their latencies."),
+    Exported("xsp.level", "level", _TEXT, "Level of the stack: `model`, `framework`, …"),
+    Exported("xsp.kind", "kind", _TEXT, "What the span is: `pipeline`, `layer`, `op`, …"),
+    Exported("xsp.subject", "", _TEXT, "What was measured; on the root only."),
+    Exported("xsp.span_id", "", _TEXT, "Its `span_id` in the saved trace."),
+    Exported("xsp.latency", "", _TEXT, "Latency, interval and share, to be read."),
+    Exported("xsp.latency_ns", "latency_ns", _FLOAT, "Latency without the profiler.", "ns"),
+    Exported("xsp.interval_low_ns", "latency_low_ns", _FLOAT,
+        "Lower end of its 95 % interval.", "ns"),
+    Exported("xsp.interval_high_ns", "latency_high_ns", _FLOAT,
+        "Upper end of that interval.", "ns"),
+    Exported("xsp.share_pct", "", _FLOAT, "Latency as a share of the model's.", "%"),
+    Exported("xsp.self_ns", "self_ns", _FLOAT, "Latency less that of the spans below.", "ns"),
+    Exported("xsp.overhead_ns", "overhead_ns", _FLOAT, "What was removed from it.", "ns"),
+    Exported("xsp.device_ns", "device_ns", _FLOAT, "Device time of what ran below.", "ns"),
+    Exported("xsp.runs", "runs", _INT, "How many evaluations the latency rests on."),
+    Exported("xsp.start_ns", "start_ns", _INT, "Start from the root's start, exactly.", "ns"),
+    Exported("xsp.end_ns", "end_ns", _INT, "End from the root's start, exactly.", "ns"),
+    Exported("xsp.measured_start_ns", "measured_start_ns", _INT,
+        "Start as the deepest run saw it.", "ns"),
+    Exported("xsp.measured_end_ns", "measured_end_ns", _INT,
+        "End as the deepest run saw it.", "ns"),
+    Exported("thread.id", "thread", _INT, "Identifier of the thread."),
+    Exported("xsp.device", "device", "Int32", "Number of the device."),
+    Exported("xsp.stream", "stream", _INT, "Number of the device's stream."),
+    Exported("xsp.correlation_id", "correlation_id", _INT,
+        "What ties a launch to what it launched."),
+    Exported("xsp.hidden_spans", "hidden_spans", _INT,
+        "How many spans right below it, of kinds that were cut, are not shown."),
+    Exported("xsp.rolled.count", "rolled_count", _INT, "How many spans were rolled up into it."),
+    Exported("xsp.rolled.sum_ns", "", _FLOAT, "Sum of their latencies.", "ns"),
+    Exported("xsp.rolled.min_ns", "rolled_min_ns", _FLOAT, "Shortest of their latencies.", "ns"),
+    Exported("xsp.rolled.max_ns", "rolled_max_ns", _FLOAT, "Longest of their latencies.", "ns"),
 )
+# fmt: on
 
 
 def attribute(name: str) -> Attribute | None:

@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
 from xsp.errors import TraceFormatError
 from xsp.problem import Problem
-from xsp.quantity import counted
+from xsp.quantity import counted, printable, shorten
 from xsp.trace import heading, html, integrity, parquet
 from xsp.trace import text as tree
 from xsp.trace import typical_runs as exemplar
+from xsp.trace.metadata import check as check_metadata
+from xsp.trace.metadata import frozen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +75,8 @@ class Trace:
             the text that a file holds them as, which is read when they are asked for.
 
     Raises:
-        TraceFormatError: A column is missing or of the wrong type.
+        TraceFormatError: A column is missing or of the wrong type, a kind or level is
+            unknown, or an entry of the metadata not of its documented type.
         TypeError: `metadata` holds what JSON cannot.
     """
 
@@ -92,13 +94,14 @@ class Trace:
         runs: pl.DataFrame | str | None = None,
     ) -> None:
         integrity.check_columns(spans)
+        integrity.check_words(spans)
         if isinstance(runs, pl.DataFrame):
             exemplar.check_columns(runs)
             runs = runs.clone()
         text = json.dumps({"format": FORMAT, **metadata}, default=_plain)
         put = super().__setattr__
         put("_json", text)
-        put("_metadata", _frozen(json.loads(text, parse_constant=lambda _: None)))
+        put("_metadata", _checked(text))
         put("_spans", spans.clone())
         put("_runs", runs if runs is not None else "")
 
@@ -275,30 +278,41 @@ class Trace:
 def load(path: str | PathLike[str]) -> Trace:
     """Return the trace that a file holds; nothing in the file is ever executed.
 
+    The file's checksum is verified, its metadata, and that its spans are one tree.
+
     Raises:
         TraceFormatError: The file is damaged, is no trace, or is newer than this xsp.
         OSError: The file cannot be opened; as Python raises it.
     """
     spans, text, runs = parquet.read(Path(path))
+    metadata = _read_metadata(path, text)
+    try:
+        trace = Trace(spans, frozen(metadata), runs)
+        integrity.check_tree(spans)
+    except TraceFormatError as error:
+        raise TraceFormatError(f"{path}: {error}") from error
+    return trace
+
+
+def _read_metadata(path: str | PathLike[str], text: str) -> Mapping[str, Any]:
+    """Return the metadata of a file whose format this version knows."""
     try:
         metadata = json.loads(text)
         version = metadata["format"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise TraceFormatError(
-            f"{path} is damaged: its metadata cannot be read; {_AGAIN}"
+            f"{path} is damaged: its metadata cannot be read; save it anew or measure again"
         ) from error
     if not isinstance(version, int) or version > FORMAT:
+        said = shorten(printable(str(version)), _LONGEST)
         raise TraceFormatError(
-            f"{path} is a trace of format {version}, this xsp reads up to {FORMAT}: "
+            f"{path} is a trace of format {said}, this xsp reads up to {FORMAT}: "
             "upgrade xsp to open it"
         )
-    try:
-        return Trace(spans, metadata, runs)
-    except TraceFormatError as error:
-        raise TraceFormatError(f"{path}: {error}") from error
+    return metadata  # type: ignore[no-any-return]  # a mapping: it has an entry
 
 
-_AGAIN = "save it anew or measure again"
+_LONGEST = 40  # characters of a damaged value that an error repeats
 
 
 def _plain(value: Any) -> Any:
@@ -310,9 +324,8 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a trace's metadata must be JSON; {type(value).__name__} is not: {value!r}")
 
 
-def _frozen(value: Any) -> Any:
-    if isinstance(value, dict):
-        return MappingProxyType({key: _frozen(item) for key, item in value.items()})
-    if isinstance(value, list):
-        return tuple(_frozen(item) for item in value)
-    return value
+def _checked(text: str) -> Mapping[str, Any]:
+    """Return metadata as JSON holds it, read-only; what JSON has no number for is null."""
+    parsed = json.loads(text, parse_constant=lambda _: None)
+    check_metadata(parsed)
+    return frozen(parsed)  # type: ignore[no-any-return]  # a mapping, as it was checked to be

@@ -120,7 +120,9 @@ def _devices(spans: pl.DataFrame) -> str:
 def _serialised(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return the model's latency in a serialised measurement, if there was one."""
     rungs = metadata.get("rungs", ())
-    latency = next((one["latency_ns"] for one in rungs if one.get("rung") == "serialised"), None)
+    latency = next(
+        (one.get("latency_ns") for one in rungs if one.get("rung") == "serialised"), None
+    )
     if latency is None or not spans.height:
         return ""
     what = "one thread" if spans["device_ns"][0] is None else "each kernel waited for"

@@ -1,12 +1,16 @@
-"""The tree of a trace as HTML: what Jupyter shows for it. No script, nothing from elsewhere."""
+"""The tree of a trace as HTML: what Jupyter shows for it. No script, nothing from elsewhere.
+
+Every value goes through `Markup.format`, which escapes whatever is not `Markup` itself: a
+trace's file may be a stranger's, and Jupyter carries out what it is shown.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from html import escape
 from typing import Any
 
 import polars as pl
+from markupsafe import Markup
 
 from xsp.quantity import NOTHING, counted, duration, estimate, percent, removed, shorten
 from xsp.trace.heading import headline, remarks
@@ -18,7 +22,7 @@ _LONGEST_NAME = 160
 # The model, its parts and theirs are open at first.
 _OPEN_DEPTH = 2
 
-_STYLE = """
+_STYLE = Markup("""
 .xsp{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;max-width:1100px}
 .xsp p{margin:0 0 .4em}
 .xsp .title{font-weight:600}
@@ -37,7 +41,23 @@ background:linear-gradient(90deg,rgba(59,130,246,.16) var(--share,0%),transparen
 .xsp summary .name::before{content:"\\25B8\\00A0"}
 .xsp details[open]>summary .name::before{content:"\\25BE\\00A0"}
 .xsp .leaf .name::before{content:"\\00A0\\00A0"}
-"""
+""")
+
+
+_PAGE = Markup('<div class="xsp"><style>{}</style><p class="title">{}</p>{}{}{}</div>')
+_REMARK = Markup('<p class="remark">{}</p>')
+_FOOTER = Markup('<p class="rest">{}; trace.spans has them all</p>')
+_CELL = Markup('<span class="n {}">{}</span>')
+_HEAD = Markup('<div class="row head leaf"><span class="name"></span>{}</div>')
+_ROW = Markup(
+    '<div class="row {kind}{leaf}" style="--share:{width:.1%}" title="{title}">'
+    '<span class="name">{name}{detail}</span>{cells}</div>'
+)
+_DETAIL = Markup(' <span class="detail">{}</span>')
+_BRANCH = Markup('<details{}><summary>{}</summary><div class="below">')
+_OPEN, _LEAF = Markup(" open"), Markup(" leaf")
+_END = Markup("</div></details>")
+_NOTHING = Markup("")
 
 
 def page_part(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
@@ -48,18 +68,13 @@ def page_part(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
         metadata: What `trace.metadata` holds; `name`, `problems` and `levels` are used.
     """
     drawn = outline(spans, rows=_ROWS, smallest=_SMALLEST)
-    parts = [
-        f"<style>{_STYLE}</style>",
-        f'<p class="title">{escape(headline(spans, metadata))}</p>',
-        *(f'<p class="remark">{escape(remark)}</p>' for remark in remarks(metadata)),
-        *_tree(drawn.rows),
-        _footer(drawn),
-    ]
-    return f'<div class="xsp">{"".join(parts)}</div>'
+    said = _NOTHING.join(_REMARK.format(remark) for remark in remarks(metadata))
+    tree = _NOTHING.join(_tree(drawn.rows))
+    return str(_PAGE.format(_STYLE, headline(spans, metadata), said, tree, _footer(drawn)))
 
 
-def _cells(named: Mapping[str, str], columns: tuple[str, ...]) -> str:
-    return "".join(f'<span class="n {name}">{named[name]}</span>' for name in columns)
+def _cells(named: Mapping[str, str], columns: tuple[str, ...]) -> Markup:
+    return _NOTHING.join(_CELL.format(name, named[name]) for name in columns)
 
 
 def _columns(rows: tuple[Row, ...]) -> tuple[str, ...]:
@@ -68,39 +83,39 @@ def _columns(rows: tuple[Row, ...]) -> tuple[str, ...]:
     return ("latency", "share", *device, "overhead", "each")
 
 
-def _tree(rows: tuple[Row, ...]) -> Iterator[str]:
+def _tree(rows: tuple[Row, ...]) -> Iterator[Markup]:
     """Yield the rows with their branches around them; closed by depth, without recursion."""
     columns = _columns(rows)
-    head = _cells({name: name for name in columns}, columns)
-    yield f'<div class="row head leaf"><span class="name"></span>{head}</div>'
+    yield _HEAD.format(_cells({name: name for name in columns}, columns))
     depth = 0
     for row in rows:
-        yield "</div></details>" * (depth - row.depth)
+        yield _END * (depth - row.depth)
         depth = row.depth
         if row.parent:
-            opened = " open" if depth < _OPEN_DEPTH else ""
-            yield f'<details{opened}><summary>{_row(row, columns)}</summary><div class="below">'
+            opened = _OPEN if depth < _OPEN_DEPTH else _NOTHING
+            yield _BRANCH.format(opened, _row(row, columns))
             depth += 1
         else:
             yield _row(row, columns)
-    yield "</div></details>" * depth
+    yield _END * depth
 
 
-def _row(row: Row, columns: tuple[str, ...]) -> str:
-    name, title = escape(shorten(row.name, _LONGEST_NAME)), escape(row.name[:999])
-    detail = f' <span class="detail">{escape(row.detail)}</span>' if row.detail else ""
-    width = min(max(row.share or 0.0, 0.0), 1.0)
+def _row(row: Row, columns: tuple[str, ...]) -> Markup:
     numbers = {
         "latency": _latency(row),
-        "share": "" if row.share is None else escape(percent(row.share)),
+        "share": "" if row.share is None else percent(row.share),
         "device": "" if row.device_ns is None else duration(row.device_ns),
         "overhead": removed(row.overhead_ns, row.margin_ns),
         "each": row.each(),
     }
-    classes = f"row {row.kind}" if row.parent else f"row {row.kind} leaf"
-    return (
-        f'<div class="{classes}" style="--share:{width:.1%}" title="{title}">'
-        f'<span class="name">{name}{detail}</span>{_cells(numbers, columns)}</div>'
+    return _ROW.format(
+        kind=row.kind,
+        leaf=_NOTHING if row.parent else _LEAF,
+        width=min(max(row.share or 0.0, 0.0), 1.0),
+        title=row.name[:999],
+        name=shorten(row.name, _LONGEST_NAME),
+        detail=_DETAIL.format(row.detail) if row.detail else _NOTHING,
+        cells=_cells(numbers, columns),
     )
 
 
@@ -111,8 +126,8 @@ def _latency(row: Row) -> str:
     return f"{value} ± {margin} {unit}" if margin else f"{value} {unit}"
 
 
-def _footer(drawn: Outline) -> str:
+def _footer(drawn: Outline) -> Markup:
     if not drawn.cut:
-        return ""
+        return _NOTHING
     shown = f"{counted(drawn.spans, 'span')} in {counted(len(drawn.rows), 'row')}"
-    return f'<p class="rest">{shown}; trace.spans has them all</p>'
+    return _FOOTER.format(shown)

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from xsp.errors import TraceFormatError
-from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.level import DEVICE_ACTIVITIES, Kind, Level
 
 # Columns of `trace.spans`; the struct `attributes` follows them.
 SPAN_SCHEMA: dict[str, Any] = {
@@ -63,6 +63,25 @@ def check_columns(spans: pl.DataFrame) -> None:
         raise TraceFormatError(f"columns of another type than a trace has: {', '.join(wrong)}")
 
 
+def check_words(spans: pl.DataFrame) -> None:
+    """Verify that kinds and levels are those that there are; a few milliseconds for 100,000.
+
+    Raises:
+        TraceFormatError: One is unknown.
+    """
+    _refuse(spans, _word_breaches())
+
+
+def check_tree(spans: pl.DataFrame) -> None:
+    """Verify that spans are one tree, parents before children, whatever its times.
+
+    Raises:
+        TraceFormatError: They are not; it names the first breach.
+    """
+    _check_identity(spans)
+    _refuse(_linked(spans), _tree_breaches())
+
+
 def check(spans: pl.DataFrame) -> None:
     """Verify that spans are one well-formed tree whose drawn timeline nests.
 
@@ -73,8 +92,10 @@ def check(spans: pl.DataFrame) -> None:
     if not spans.height:
         raise TraceFormatError("a trace has at least its root, this one has no spans")
     _check_identity(spans)
+    check_words(spans)
     linked = _linked(spans)
-    _refuse(linked, _tree_breaches(linked))
+    _refuse(linked, _tree_breaches())
+    _refuse(linked, _drawing_breaches())
     _refuse(linked, _number_breaches())
     _refuse(_siblings(linked), _sibling_breaches())
     _refuse(_streams(spans), _stream_breaches())
@@ -106,16 +127,24 @@ def _linked(spans: pl.DataFrame) -> pl.DataFrame:
     return numbered.join(parents, on="parent_id", how="left", maintain_order="left")
 
 
-def _tree_breaches(linked: pl.DataFrame) -> Breaches:
+def _word_breaches() -> Breaches:
+    yield "is of an unknown kind", ~pl.col("kind").is_in([kind.value for kind in Kind])
+    yield "is of an unknown level", ~pl.col("level").is_in([level.label for level in Level])
+
+
+def _tree_breaches() -> Breaches:
     first = pl.col("row") == 0
     yield "has the id 0, which means no span", pl.col("span_id") == 0
     yield "comes first but is not the root", first & pl.col("parent_id").is_not_null()
     yield "is a second root", ~first & pl.col("parent_id").is_null()
     yield "names a parent that is not there", ~first & pl.col("parent_row").is_null()
     yield "comes before its parent", pl.col("parent_row") >= pl.col("row")
-    yield "is of an unknown kind", ~pl.col("kind").is_in([kind.value for kind in Kind])
     levels = {kind.value: kind.level.label for kind in Kind}
     yield "is not of its kind's level", pl.col("kind").replace(levels) != pl.col("level")
+
+
+def _drawing_breaches() -> Breaches:
+    first = pl.col("row") == 0
     yield "ends before it starts", pl.col("end_ns") < pl.col("start_ns")
     yield "does not start at 0", first & (pl.col("start_ns") != 0)
     # What runs on a device may outlive the host's span that asked for it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from hashlib import blake2b
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +14,13 @@ from xsp.errors import TraceFormatError
 
 _KEY = "xsp"
 _RUNS = "xsp.runs"
+_CHECKSUM = "xsp.checksum"
+# BLAKE2b of the whole file as hexadecimal digits, taken with zeros in its own place. It is of
+# bytes, so that it holds whatever version of polars wrote the file.
+_BLANK = "0" * 32
+# What stands before it in Parquet's footer: the key, then the field and length of its value in
+# Thrift's compact protocol. No JSON holds such bytes.
+_MARK = _CHECKSUM.encode() + bytes((0x18, len(_BLANK)))
 _MAGIC = b"PAR1"
 _ZIP = b"PK\3\4"
 # Magic at both ends, and the length of the footer.
@@ -31,10 +39,14 @@ def write(spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = "") -> 
     Raises:
         ExportError: It could not be written; nothing is left behind.
     """
+    texts = {_KEY: metadata, _CHECKSUM: _BLANK} | ({_RUNS: runs} if runs else {})
     buffer = io.BytesIO()
-    spans.write_parquet(buffer, metadata={_KEY: metadata} | ({_RUNS: runs} if runs else {}))
+    spans.write_parquet(buffer, metadata=texts)
+    content = buffer.getbuffer()
+    place = buffer.getvalue().rindex(_MARK) + len(_MARK)
+    content[place : place + len(_BLANK)] = _checksum(content).encode()
     with replacing(path) as file:
-        file.write(buffer.getbuffer())
+        file.write(content)
     return path
 
 
@@ -47,8 +59,10 @@ def read(path: Path) -> tuple[pl.DataFrame, str, str]:
     """
     with path.open("rb") as file:
         _check_ends(path, file)
-        # By content, not by name: polars takes `[` and `*` in a name for a pattern.
-        buffer = io.BytesIO(file.read())
+        content = file.read()
+    _check_sum(path, content)
+    # By content, not by name: polars takes `[` and `*` in a name for a pattern.
+    buffer = io.BytesIO(content)
     try:
         texts = pl.read_parquet_metadata(buffer)
         metadata = texts.get(_KEY)
@@ -64,6 +78,27 @@ def read(path: Path) -> tuple[pl.DataFrame, str, str]:
             f"{path} is a Parquet file but not a trace: open files that trace.save() wrote"
         )
     return spans, metadata, texts.get(_RUNS, "")
+
+
+def _check_sum(path: Path, content: bytes) -> None:
+    """Verify the checksum of a file, before polars sees what may make it panic.
+
+    Files of earlier versions have none.
+    """
+    place = content.rfind(_MARK)
+    if place < 0:
+        return
+    whole, begin = bytearray(content), place + len(_MARK)
+    end = begin + len(_BLANK)
+    whole[begin:end] = _BLANK.encode()
+    if _checksum(whole).encode() != content[begin:end]:
+        raise TraceFormatError(
+            f"{path} is damaged, its checksum is another: copy it anew or measure again"
+        )
+
+
+def _checksum(content: bytes | bytearray | memoryview) -> str:
+    return blake2b(content, digest_size=len(_BLANK) // 2).hexdigest()
 
 
 def _check_ends(path: Path, file: io.BufferedReader) -> None:

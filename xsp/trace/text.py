@@ -15,6 +15,7 @@ from xsp.trace.outline import Outline, Row, outline
 
 _GAP = "  "
 _NARROWEST, _WIDEST = 72, 140
+_LEAST_ROOM = 12  # for a name, even where absurd numbers fill the line
 
 Cells = tuple[str, ...]
 
@@ -72,7 +73,8 @@ def _table(drawn: Outline, width: int) -> Iterator[str]:
     head = ("", "latency", "share", "device", "overhead", "each")
     columns = [c for c in range(1, len(head)) if c == 1 or any(row[c] for row in rows)]
     widths = {c: max(_cells_wide(row[c]) for row in (head, *rows)) for c in columns}
-    room = width - sum(widths.values()) - len(_GAP) * len(columns)
+    taken = sum(widths.values()) + len(_GAP) * len(columns)
+    room = max(width - taken, _LEAST_ROOM)
     names = [
         _name(row, branch, room)
         for row, branch in zip(drawn.rows, _branches(drawn.rows), strict=True)
@@ -104,15 +106,17 @@ def _branches(rows: tuple[Row, ...]) -> Iterator[str]:
 
 
 def _name(row: Row, branch: str, room: int) -> str:
+    """Return a row's branch and label in so many cells, or in three where there are fewer."""
     # Deep down the branches make way: half of the room belongs to the name.
-    if len(branch) > room // 2:
-        branch = "… " + branch[len(branch) - room // 2 + 2 :]
+    half = max(room // 2, 2)
+    if len(branch) > half:
+        branch = "… " + branch[len(branch) - half + 2 :]
     label = f"{row.name} {row.detail}" if row.detail else row.name
-    name = branch + shorten(label, room - len(branch))
-    while _cells_wide(name) > room:
-        label = label[:-2] + "…"
-        name = branch + shorten(label, room - len(branch))
-    return name
+    for width in range(room - len(branch), 1, -1):  # some characters are two cells wide
+        name = branch + shorten(label, width)
+        if _cells_wide(name) <= room:
+            return name
+    return branch + "…"
 
 
 def _cells_wide(line: str) -> int:

@@ -44,9 +44,9 @@ def test_address_that_is_not_given_is_an_error() -> None:
 
 # Every listing that there is, with the names of what is filled in.
 LISTINGS = {
-    "cuda_log": (cuda_log._LISTING, ("state",)),
-    "cupti_buffer": (cupti_buffer._LISTING, ("state",)),
-    "cupti_node": (cupti_node._LISTING, ("state",)),
+    "cuda.log": (cuda_log._LISTING, ("state",)),
+    "cupti.buffer": (cupti_buffer._LISTING, ("state",)),
+    "cupti.node": (cupti_node._LISTING, ("state",)),
     "this test": (RETURN_ARGUMENT, ("value",)),
 }
 FILLED_IN = 0x1122334455667788  # no assembler can make it shorter than 8 bytes

@@ -1,0 +1,18 @@
+"""Suggests known names for a misspelt one, as the end of an error's sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean …?` if a known name is close, else nothing.
+
+    >>> suggest("framwork", ("model", "framework")), suggest("gpu", ("model", "framework"))
+    ('; did you mean framework?', '')
+    """
+    import difflib  # noqa: PLC0415  # only where something went wrong: not on `import xsp`
+
+    folded = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
+    return f"; did you mean {', '.join(folded[match] for match in close)}?" if close else ""
