@@ -5,14 +5,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 # Asked when a recipe that needs it runs, for by then there is a torch.
 GPU = $(shell $(BIN)/python -c 'import torch; print("a GPU" * torch.cuda.is_available())')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test test-all check bench clean
 
 help:  ## Say what the targets do
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /make \1	/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1	/' | expand -t 15
 
 demo: $(VENV)/.runtime  ## Profile ResNet-50 on every level that this machine has
 	-$(if $(GPU),$(MAKE) --quiet $(VENV)/.cupti)
@@ -27,8 +28,11 @@ demo: $(VENV)/.runtime  ## Profile ResNet-50 on every level that this machine ha
 	@echo "  docker compose up -d && $(BIN)/xsp export resnet50.xsp"
 	@echo "                                          in Jaeger, http://localhost:16686 (no Docker: xsp jaeger)"
 
-test: $(VENV)/.development $(VENV)/.cupti  ## Run the whole test suite, with the coverage gate
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --cov --cov-report=term $(ARGS)
+test: $(VENV)/.development $(VENV)/.cupti  ## Run the tests, but for those that start processes or fuzz at length (3 minutes)
+	$(PYTEST) -m 'not slow' --hypothesis-profile quick $(ARGS)
+
+test-all: $(VENV)/.development $(VENV)/.cupti  ## Run all tests, with the coverage gate; Jaeger's need scripts/build-jaeger
+	$(PYTEST) --cov --cov-report=term $(ARGS)
 
 check: $(VENV)/.development $(VENV)/.cupti  ## Check format, lint, types and import rules
 	$(BIN)/ruff format --check .

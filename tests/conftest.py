@@ -1,14 +1,21 @@
-"""What holds for every test: nothing stays behind, and CI skips nothing that it has."""
+"""What holds for every test: nothing stays behind, and CI skips nothing that it has.
+
+It also says how long hypothesis may look for a counterexample: `make test` takes the
+profile `quick`, everything else hypothesis's own, of a hundred examples.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
+import hypothesis
 import pytest
 
 # What CI has no hardware for, as markers: skips of such tests are honest even there.
@@ -17,6 +24,16 @@ ABSENT_IN_CI = ("gpu",)
 # Variables that others set for good: pytest for the phase of the test, polars when it
 # is imported, PyTorch when it compiles.
 SET_BY_OTHERS = ("PYTEST_CURRENT_TEST", "_RJEM_MALLOC_CONF", "TORCHINDUCTOR_", "TRITON_")
+
+# gRPC closes its connections in threads of its own, a moment after it was told to.
+CLOSING_S = 2.0
+
+LEFT_OUT = pytest.StashKey[int]()
+
+# A deadline per example fails honest tests where other programs run. In CI hypothesis takes
+# its profile `ci`, which has none, and the same examples every time.
+hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.register_profile("quick", max_examples=15, deadline=None)
 
 TORCH_HOOKS = (
     "_global_forward_hooks",
@@ -38,9 +55,11 @@ def nothing_stays_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test after which the process is not as it was before."""
     torch_before = _torch_state()
     before = _process_state()
+    sockets = _sockets()
     yield
     _join_finished_threads(before["threads"])
     changed = _differences(before, _process_state())
+    changed += _sockets_left(sockets)
     if torch_before is None:
         changed += _traces_of_xsp_in_torch()
     else:
@@ -48,6 +67,16 @@ def nothing_stays_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if changed:
         _restore(before)
         pytest.fail(f"{request.node.name} left behind: " + "; ".join(changed), pytrace=False)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_socket_stays_open() -> Iterator[None]:
+    """Fail the last test where a fixture of a module or of the session leaves a socket open."""
+    before = _sockets()
+    yield
+    left = _sockets_left(before)
+    if left:
+        pytest.fail("fixtures left behind: " + "; ".join(left), pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
@@ -97,6 +126,28 @@ def _open_files() -> frozenset[str]:
         if "xsp" in os.path.basename(path):
             paths.add(path)
     return frozenset(paths)
+
+
+def _sockets() -> frozenset[str]:
+    """Return the sockets that are open.
+
+    The system is asked: a socket that some module still refers to is one that nobody
+    warns of before the interpreter ends, when no test can fail of it any more.
+    """
+    found = set()
+    for number in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(f"/proc/self/fd/{number}"))
+    return frozenset(name for name in found if name.startswith("socket:"))
+
+
+def _sockets_left(before: frozenset[str]) -> list[str]:
+    until = time.monotonic() + CLOSING_S
+    while left := _sockets() - before:
+        if time.monotonic() > until:
+            return [f"open sockets ({', '.join(sorted(left))})"]
+        time.sleep(0.005)
+    return []
 
 
 def _tracer_armed() -> bool:
@@ -213,3 +264,34 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     if isinstance(report.longrepr, tuple):
         return str(report.longrepr[2])
     return str(report.longrepr)
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Count the slow tests that `-m 'not slow'` leaves out."""
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        stash = slow[0].config.stash
+        stash[LEFT_OUT] = stash.get(LEFT_OUT, 0) + len(slow)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the number to the process that writes the summary, where tests run in several."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["left out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear it there; every process leaves out the same tests."""
+    told = getattr(node, "workeroutput", {})
+    node.config.stash[LEFT_OUT] = told.get("left out", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many slow tests were left out, and what runs them."""
+    left_out = terminalreporter.config.stash.get(LEFT_OUT, 0)
+    if left_out:
+        terminalreporter.write_line(
+            f"{left_out} slow tests were left out: `make test-all` runs them as well."
+        )

@@ -355,7 +355,7 @@ class Tls:
 def make_tls(folder: Path) -> Tls:
     """Make certificates; skip the test where there is no openssl."""
     if shutil.which("openssl") is None:
-        pytest.skip("the openssl command is not installed")
+        pytest.skip("needs openssl: apt-get install openssl")
     tls = Tls(
         folder / "authority.pem",
         folder / "server.pem",

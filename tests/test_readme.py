@@ -19,7 +19,7 @@ PREAMBLE = TYPED.read_text(encoding="utf-8").split(EXAMPLES[0])[0]
 
 @pytest.fixture
 def namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    pytest.importorskip("torch", reason="the README's models are PyTorch's")
+    pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     monkeypatch.chdir(tmp_path)  # the examples save files
     names: dict[str, Any] = {"__name__": "readme"}
     exec(compile(PREAMBLE, str(TYPED), "exec"), names)
@@ -35,6 +35,7 @@ def test_the_typed_file_holds_the_examples_word_for_word() -> None:
     assert [example for example in EXAMPLES if example not in typed] == []
 
 
+@pytest.mark.slow
 def test_the_examples_run_one_after_the_other(
     namespace: dict[str, Any],
     capsys: pytest.CaptureFixture[str],

@@ -34,8 +34,12 @@ def no_caller(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def tracer() -> Iterator[Any]:
     """A tracer of the real SDK, which exports nothing."""
-    sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="needs opentelemetry-sdk")
-    resources = pytest.importorskip("opentelemetry.sdk.resources")
+    sdk = pytest.importorskip(
+        "opentelemetry.sdk.trace", reason="needs the SDK: pip install opentelemetry-sdk"
+    )
+    resources = pytest.importorskip(
+        "opentelemetry.sdk.resources", reason="needs the SDK: pip install opentelemetry-sdk"
+    )
     provider = sdk.TracerProvider(resource=resources.Resource.get_empty(), shutdown_on_exit=False)
     yield provider.get_tracer("test")
     provider.shutdown()

@@ -115,6 +115,7 @@ def test_doctor_lists_the_installed_level(installed: Path) -> None:
     assert line == {"name": "zlib", "level": "library", "kinds": ["call"], "unavailable": None}
 
 
+@pytest.mark.slow
 def test_installed_level_appears_in_the_trace(installed: Path) -> None:
     found = json.loads(run(installed, "-c", textwrap.dedent(SCRIPT)))
     assert [path.split("/")[-2:] for path in found["paths"]] == [

@@ -359,7 +359,7 @@ sys.exit(3)
 
 @pytest.mark.slow
 def test_a_script_runs_as_alone_and_its_model_is_measured(write: Write, tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="needs torch")
+    pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     command = [sys.executable, "-m", "xsp", "profile", "--budget", "3", write(EVALUATING), "9"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 3, done.stderr
@@ -380,6 +380,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 9)])
 def test_signals_reach_a_script_as_alone(write: Write, number: int, code: int) -> None:
     path = write(SLEEPING)
@@ -414,6 +415,7 @@ sys.exit(6)
 """
 
 
+@pytest.mark.slow
 def test_the_child_of_a_fork_ends_as_alone_and_says_nothing(write: Write) -> None:
     command = [sys.executable, "-m", "xsp", "profile", write(FORKING)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -277,6 +277,7 @@ def test_missing_folder_of_a_file_is_said(saved: str, tmp_path: Path, capsys: Sa
     assert not list(tmp_path.glob("*.part"))
 
 
+@pytest.mark.slow
 def test_profile_exports_what_it_measured(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -5,6 +5,7 @@ import time
 import gpu
 import numpy as np
 import polars as pl
+import pytest
 from gpu import EVERYTHING, MAIN, WORKER, Gpu, Played, Step, Work, homes, launch, right_homes
 from hypothesis import given
 from hypothesis import strategies as st
@@ -209,6 +210,7 @@ def test_a_thread_without_layers_keeps_its_kernels_under_its_operators() -> None
     assert correlated.orphans == 1
 
 
+@pytest.mark.slow
 def test_a_million_rows_of_launches_and_kernels_take_seconds() -> None:
     played = many(1_000_000)
     begin = time.perf_counter()

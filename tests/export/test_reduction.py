@@ -297,6 +297,7 @@ def test_what_is_no_tree_is_refused(damage: dict[str, pl.Series]) -> None:
         reduce(spans.with_columns(**damage), 2)
 
 
+@pytest.mark.slow
 @given(EVALUATIONS, st.integers(1, 60), st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_any_tree_fits_and_accounts_for_every_span(tree: Node, most: int, lanes: bool) -> None:
@@ -310,6 +311,7 @@ def test_any_tree_fits_and_accounts_for_every_span(tree: Node, most: int, lanes:
     assert reduced.spans.head(1).select(*SPAN_SCHEMA).equals(spans.head(1).select(*SPAN_SCHEMA))
 
 
+@pytest.mark.slow
 @given(EVALUATIONS, st.integers(1, 60), st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_sums_of_every_kind_left_are_those_of_the_full_tree(
@@ -324,6 +326,7 @@ def test_sums_of_every_kind_left_are_those_of_the_full_tree(
         assert sums == pytest.approx(full[kind], rel=1e-12)
 
 
+@pytest.mark.slow
 @given(EVALUATIONS, st.integers(1, 60))
 @settings(max_examples=150, deadline=None)
 def test_the_reduced_tree_holds_what_a_trace_holds(tree: Node, most: int) -> None:

@@ -31,7 +31,8 @@ from xsp_levels.native.stderr_filter import vendor_silenced
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="needs an NVIDIA GPU and a PyTorch built for CUDA"
+        not torch.cuda.is_available(),
+        reason="needs an NVIDIA GPU and PyTorch for CUDA: run scripts/gpu on a machine with both",
     ),
 ]
 

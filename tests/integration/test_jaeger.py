@@ -16,6 +16,8 @@ from jaeger_server import JaegerServer, attributes, tags, warnings
 import xsp
 from xsp.trace.document import Trace
 
+pytestmark = pytest.mark.slow
+
 Edge = tuple[str, int, int, int | None, int | None]
 
 KERNEL_LATE_NS = 7_301  # a kernel begins well after the operator that asked for it has ended
@@ -151,7 +153,6 @@ def test_every_span_arrives(jaeger: JaegerServer, protocol: str, spans: int) -> 
     check_arrived(jaeger, trace, delivery.trace_id)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_100_000_spans_arrive_and_stay_whatever_the_clock_skew_setting(
@@ -166,7 +167,6 @@ def test_100_000_spans_arrive_and_stay_whatever_the_clock_skew_setting(
     check_arrived(own_jaeger, trace, delivery.trace_id)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_a_jaeger_that_is_killed_in_the_middle_and_started_again_has_all_of_it(

@@ -13,6 +13,8 @@ from jaeger_server import JaegerServer, attributes, tags, warnings
 
 from xsp.cli import jaeger as jaeger_program
 
+pytestmark = pytest.mark.slow
+
 TRACE_ID = "0123456789abcdef0123456789abcdef"
 START_NS = time.time_ns() // 1000 * 1000 + 789
 

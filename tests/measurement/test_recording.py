@@ -30,7 +30,7 @@ from xsp.testing import FakeClock, FakeProvider, replay
 from xsp.trace.document import Trace
 from xsp_levels.model import Model
 
-torch = pytest.importorskip("torch", reason="needs PyTorch")
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 nn: Any = torch.nn
 
 SETTINGS = settings_of(3, runs=3)

@@ -163,6 +163,7 @@ def without_kernels(run: Run, count: int) -> Run:
     return Run(run.rung, run.latency_ns, rows, run.process, run.round)
 
 
+@pytest.mark.slow
 def test_a_million_rows_are_merged_within_seconds() -> None:
     played = Gpu([gpu.repeated(200_000)]).play()
     frame = played.correlate().frames[0]

@@ -103,6 +103,7 @@ def test_every_rung_gets_a_process_of_its_own(tmp_path: Path, write: Write) -> N
     assert told[-1] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_rungs")
 def test_the_trace_hangs_in_the_span_that_the_parent_was_started_in(
     write: Write, settings: Settings, monkeypatch: pytest.MonkeyPatch
@@ -186,7 +187,6 @@ def test_what_a_target_prints_stays_away(
 
 
 @pytest.mark.usefixtures("without_torch")
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="needs python -P, of 3.11")
 def test_a_file_in_the_working_directory_shadows_nothing(
     tmp_path: Path, write: Write, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,6 +196,7 @@ def test_a_file_in_the_working_directory_shadows_nothing(
     isolate.measure(spec, settings).check()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_torch")
 def test_no_folder_is_left_behind(
     tmp_path: Path, write: Write, settings: Settings, monkeypatch: pytest.MonkeyPatch
@@ -248,6 +249,7 @@ def work():
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_process_and_keeps_what_is_complete(
     tmp_path: Path, write: Write
 ) -> None:
@@ -271,6 +273,7 @@ def has_ended(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_torch")
 def test_an_interrupt_before_anything_is_complete_keeps_nothing(
     tmp_path: Path, write: Write
@@ -330,6 +333,7 @@ def rungs(trace: xsp.Trace) -> dict[str, dict[str, Any]]:
     return {rung["rung"]: dict(rung) for rung in trace.metadata["rungs"]}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_rungs")
 def test_a_serialised_process_has_the_variables_and_climbs_the_whole_ladder(
     tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch
@@ -353,6 +357,7 @@ def test_a_serialised_process_has_the_variables_and_climbs_the_whole_ladder(
     assert xsp.load(trace.save(tmp_path / "a.xsp")).spans.equals(trace.spans)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_rungs")
 def test_it_is_not_made_unasked_where_nothing_is_in_doubt(
     tmp_path: Path, write: Write, settings: Settings
@@ -364,6 +369,7 @@ def test_it_is_not_made_unasked_where_nothing_is_in_doubt(
     assert "with one thread" not in str(trace)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_rungs")
 def test_it_has_the_part_of_two_rungs_of_the_budget(
     write: Write, monkeypatch: pytest.MonkeyPatch
@@ -381,6 +387,7 @@ def test_it_has_the_part_of_two_rungs_of_the_budget(
     assert asked == [("pipeline", 1.0), ("bare", 1.0), ("detail", 0.25), (None, 2.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_rungs")
 @pytest.mark.parametrize(
     ("where", "said"),
@@ -402,6 +409,7 @@ def test_one_that_fails_costs_only_what_it_would_have_told(
     assert trace.root.latency_ns is not None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_torch")
 def test_an_interrupt_while_it_is_made_keeps_the_rest(tmp_path: Path, write: Write) -> None:
     hanging = "if 'CUDA_LAUNCH_BLOCKING' in os.environ:\n    hang()\n"
@@ -469,6 +477,7 @@ def doubt(without_torch: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(isolate, "rung_names", lambda settings: ["pipeline", "kernel"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("doubt")
 def test_it_is_made_unasked_where_there_is_doubt_and_settles_it(
     tmp_path: Path, write: Write
@@ -489,6 +498,7 @@ def test_it_is_made_unasked_where_there_is_doubt_and_settles_it(
     assert "with each kernel waited for: " in " ".join(str(trace).split())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("doubt")
 def test_what_it_does_not_settle_stays_a_problem(write: Write) -> None:
     more = "    if 'CUDA_LAUNCH_BLOCKING' in os.environ:\n        doubt.launch()\n"
@@ -513,7 +523,7 @@ def work():
 
 @pytest.mark.slow
 def test_a_models_spans_have_their_serialised_latency(write: Write) -> None:
-    pytest.importorskip("torch", reason="needs torch")
+    pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     trace = isolate.measure(write(MODEL), settings_of(2, runs=5, budget=10.0), serialised=True)
     trace.check()
     spans = trace.spans.unnest("attributes")

@@ -10,10 +10,12 @@ from xsp.errors import MeasurementError, UnknownTargetError
 from xsp.target import source
 from xsp.target.spec import Spec, resolve
 
-torch = pytest.importorskip("torch", reason="needs torch")
-transformers = pytest.importorskip("transformers", reason="needs transformers")
-pytest.importorskip("torchvision", reason="needs torchvision")
-pytest.importorskip("timm", reason="needs timm")
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+transformers = pytest.importorskip(
+    "transformers", reason="needs transformers: pip install transformers"
+)
+pytest.importorskip("torchvision", reason="needs torchvision: pip install torchvision")
+pytest.importorskip("timm", reason="needs timm: pip install timm")
 
 
 @pytest.mark.parametrize(

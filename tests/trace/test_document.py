@@ -135,6 +135,7 @@ def test_unknown_kinds_and_levels_are_refused(resnet: Trace, column: str) -> Non
 # Size
 
 
+@pytest.mark.slow
 def test_a_million_spans_are_printed_in_two_seconds() -> None:
     block = samples.frame(samples.wide(20_000))
     below = block.tail(-1)

@@ -129,8 +129,10 @@ def test_polars_reads_the_file_without_xsp(resnet: Trace, tmp_path: Path) -> Non
 
 
 def test_pandas_reads_the_file_without_xsp(resnet: Trace, tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas", reason="needs pandas and pyarrow")
-    pytest.importorskip("pyarrow", reason="needs pandas and pyarrow")
+    pandas = pytest.importorskip(
+        "pandas", reason="needs pandas and pyarrow: pip install pandas pyarrow"
+    )
+    pytest.importorskip("pyarrow", reason="needs pandas and pyarrow: pip install pandas pyarrow")
     frame = pandas.read_parquet(resnet.save(tmp_path / "a.xsp"))
     assert list(frame.columns) == resnet.spans.columns
     assert frame["latency_ns"].sum() == pytest.approx(resnet.spans["latency_ns"].sum())
@@ -138,7 +140,7 @@ def test_pandas_reads_the_file_without_xsp(resnet: Trace, tmp_path: Path) -> Non
 
 
 def test_to_pandas_has_the_same_columns_and_values(resnet: Trace) -> None:
-    pytest.importorskip("pandas", reason="needs pandas and pyarrow")
+    pytest.importorskip("pandas", reason="needs pandas and pyarrow: pip install pandas pyarrow")
     frame = resnet.to_pandas()
     assert list(frame.columns) == resnet.spans.columns
     assert frame["path"].tolist() == resnet.spans["path"].to_list()

@@ -196,10 +196,14 @@ def do_nothing(*args: Any, **keywords: Any) -> None:
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., str]]:
     """Return a function that has Inductor write a module for another, and returns its text."""
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    pytest.importorskip("triton", reason="Triton is not installed")
-    inner = pytest.importorskip("torch._inductor.async_compile", reason="PyTorch has no Inductor")
-    cache = pytest.importorskip("torch._inductor.codecache").PyCodeCache
+    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+    pytest.importorskip("triton", reason="needs Triton: pip install triton")
+    inner = pytest.importorskip(
+        "torch._inductor.async_compile", reason="needs Inductor: pip install 'torch>=2.4'"
+    )
+    cache = pytest.importorskip(
+        "torch._inductor.codecache", reason="needs Inductor: pip install 'torch>=2.4'"
+    ).PyCodeCache
 
     def compile_it(function: Callable[..., Any], backend: str = "triton") -> str:
         how = {"cpu_backend": backend, "compile_threads": 1}
@@ -220,12 +224,14 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callab
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 def test_what_inductor_writes_for_triton_is_read(compiled: Callable[..., str]) -> None:
     name = "triton_poi_fused_add_relu_0"
     compiled(lambda x: (x + 1).relu())
     assert sources([name]) == {name: ("aten.add, aten.relu", "add, relu")}
 
 
+@pytest.mark.slow
 def test_a_kernel_that_inductor_uses_twice_has_its_operators_alone(
     compiled: Callable[..., str],
 ) -> None:
@@ -235,6 +241,7 @@ def test_a_kernel_that_inductor_uses_twice_has_its_operators_alone(
     assert sources([name]) == {name: ("aten.add, aten.relu", "")}
 
 
+@pytest.mark.slow
 def test_two_models_whose_kernels_inductor_names_alike_are_told_apart(
     compiled: Callable[..., str],
 ) -> None:
@@ -244,11 +251,12 @@ def test_two_models_whose_kernels_inductor_names_alike_are_told_apart(
     assert sources([name]) == {name: ("", "")}
 
 
+@pytest.mark.slow
 def test_what_inductor_writes_above_calls_of_libraries_is_no_kernels(
     compiled: Callable[..., str],
 ) -> None:
     if shutil.which("g++") is None:
-        pytest.skip("there is no g++")
+        pytest.skip("needs a C++ compiler: apt-get install g++")
     text = compiled(lambda x: (x @ x + 1).relu(), backend="cpp")
     assert "Original ATen: [aten.mm]" in text
     assert "cpp_fused_add_relu_0 = async_compile.cpp_pybinding" in text

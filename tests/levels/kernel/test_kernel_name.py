@@ -22,7 +22,7 @@ def test_mangled_names_are_read() -> None:
     try:
         ctypes.CDLL("libstdc++.so.6")
     except OSError:
-        pytest.skip("there is no libstdc++")
+        pytest.skip("needs libstdc++: apt-get install libstdc++6")
     assert full_name(MANGLED) == FULL
     assert short_name(full_name(MANGLED)) == "vectorized_elementwise_kernel"
 

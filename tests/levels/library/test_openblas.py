@@ -84,7 +84,7 @@ def test_numpys_calls_are_seen_with_both_ends(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("XSP_OPENBLAS", "1")
     provider = OpenBlas()
     if reason := provider.unavailable():
-        pytest.skip(reason)
+        pytest.skip(f"{reason}; as root, with: pip install numpy")
     left, right = np.ones((64, 32), np.float32), np.ones((32, 16), np.float32)
     provider.start(SystemClock(), Request(frozenset({Kind.CALL})))
     before = time.monotonic_ns()
@@ -193,7 +193,7 @@ def run(code: str) -> str:
         env={**os.environ, "XSP_OPENBLAS": "1"},
     )
     if finished.returncode == 77:
-        pytest.skip(finished.stdout)
+        pytest.skip(f"{finished.stdout}; as root, with: pip install numpy")
     assert finished.returncode == 0, finished.stderr
     return finished.stdout
 

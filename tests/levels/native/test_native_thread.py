@@ -9,7 +9,7 @@ import pytest
 from xsp.clock import SystemClock
 from xsp_levels.native import thread
 
-torch = pytest.importorskip("torch", reason="needs PyTorch")
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
 from xsp_levels.framework.torch.operator import (  # noqa: E402
     OperatorRecorder,

@@ -27,7 +27,9 @@ from xsp_levels.native.stdout_tap import open_tap
 libc = ctypes.CDLL(None)
 LINE = re.compile(rb"LIB [^\\n]*\\n")
 """
-linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+linux_only = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="run this test on Linux"
+)
 
 
 def run(code: str, **given: object) -> subprocess.CompletedProcess[bytes]:

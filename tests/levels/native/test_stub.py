@@ -28,7 +28,7 @@ constant:
 @pytest.fixture
 def supported() -> None:
     if reason := stub.unsupported():
-        pytest.skip(reason)
+        pytest.skip(f"{reason}: run this test on Linux with an x86-64 CPU")
 
 
 def test_listing_has_bytes_addresses_and_labels_and_nothing_of_the_text() -> None:
@@ -77,8 +77,12 @@ def test_bytes_of_a_listing_are_those_of_its_instructions(which: str, tmp_path: 
 
 
 def test_every_listing_is_assembled() -> None:
-    folder = Path(stub.__file__).parent
-    users = {path.stem for path in folder.rglob("*.py") if "stub.read(" in path.read_text()}
+    package = Path(stub.__file__).parents[1]
+    users = {
+        f"{path.parent.name}.{path.stem}"
+        for path in package.rglob("*.py")
+        if "stub.read(" in path.read_text()
+    }
     assert users == LISTINGS.keys() - {"this test"}
 
 

@@ -41,7 +41,7 @@ def test_no_text_breaks_it(text: str) -> None:
     read_mappings(text)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc: run this test on Linux")
 def test_function_is_found_where_it_is() -> None:
     place = exported(libc(), ["getpid", "no_such_function"])["getpid"]
     assert place.address == ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
@@ -54,7 +54,9 @@ def test_library_that_is_not_loaded_exports_nothing() -> None:
     assert exported("/nowhere/libnothing.so", ["getpid"]) == {}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs a shared library in ELF")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="needs a shared library in ELF: run this test on Linux"
+)
 def test_names_in_a_library_on_disk_are_found_unloaded(tmp_path: Path) -> None:
     assert mentions(libc(), "getpid")
     assert not mentions(libc(), "no_such_function")
@@ -63,7 +65,7 @@ def test_names_in_a_library_on_disk_are_found_unloaded(tmp_path: Path) -> None:
         assert not mentions(str(tmp_path / "odd.so"), "getpid")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc: run this test on Linux")
 def test_file_whose_name_is_no_text_stops_nothing(tmp_path: Path) -> None:
     path = os.fsencode(tmp_path) + b"/odd\xff.so"
     with open(path, "wb+") as file:

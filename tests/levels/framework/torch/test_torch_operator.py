@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch")
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
 from torch import nn  # noqa: E402
 
@@ -424,6 +424,7 @@ print("parent")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("finished", "detail"), [(False, False), (False, True), (True, False)])
 def test_forked_child_neither_records_nor_hangs(finished: bool, detail: bool) -> None:
     result = subprocess.run(

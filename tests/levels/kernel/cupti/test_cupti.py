@@ -31,7 +31,7 @@ NAME = ctypes.create_string_buffer(b"triton_mm")
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupti]:
     if reason := stub.unsupported():
-        pytest.skip(reason)
+        pytest.skip(f"{reason}: run this test on Linux with an x86-64 CPU")
     vendor = FakeCupti()
     monkeypatch.setattr(cupti_library, "vendor", lambda: vendor)
     monkeypatch.setattr(cupti_library, "library", lambda: vendor)
@@ -380,7 +380,7 @@ def test_a_module_that_cannot_be_imported_is_said(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_real_binding_says_what_is_missing_and_has_every_name() -> None:
-    vendor = pytest.importorskip("cupti.cupti", reason="cupti-python is not installed")
+    vendor = pytest.importorskip("cupti.cupti", reason="needs cupti-python: make .venv/.cupti")
     used = [name for name in vars(FakeCupti) if name.startswith(("activity_", "get_"))]
     used = [name for name in used if not name.endswith("_dtype")]
     for name in (*used, "enable_callback", "unsubscribe", "cuptiError", "CallbackDomain"):

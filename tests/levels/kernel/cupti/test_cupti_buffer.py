@@ -15,7 +15,7 @@ SIZE = 4096
 @pytest.fixture
 def buffers() -> Buffers:
     if reason := stub.unsupported():
-        pytest.skip(reason)
+        pytest.skip(f"{reason}: run this test on Linux with an x86-64 CPU")
     return Buffers(count=4, size=SIZE)
 
 
@@ -86,7 +86,7 @@ def test_a_buffer_that_cupti_keeps_is_never_handed_out_again(buffers: Buffers) -
 
 def test_threads_never_get_the_same_buffer() -> None:
     if reason := stub.unsupported():
-        pytest.skip(reason)
+        pytest.skip(f"{reason}: run this test on Linux with an x86-64 CPU")
     many = Buffers(count=4000, size=64)
     got: list[list[int | None]] = [[] for _ in range(4)]
 

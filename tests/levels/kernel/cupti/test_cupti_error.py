@@ -31,7 +31,7 @@ def test_an_unknown_failure_keeps_its_own_words() -> None:
 
 
 def test_numbers_are_those_of_the_real_cupti() -> None:
-    cupti = pytest.importorskip("cupti.cupti", reason="cupti-python is not installed")
+    cupti = pytest.importorskip("cupti.cupti", reason="needs cupti-python: make .venv/.cupti")
     names = {
         "ERROR_OUT_OF_MEMORY": 8,
         "ERROR_NOT_COMPATIBLE": 14,

@@ -100,7 +100,7 @@ def on_a_thread_of_its_own(work: Any) -> None:
 @pytest.fixture
 def vendor(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupti]:
     if reason := stub.unsupported():
-        pytest.skip(reason)
+        pytest.skip(f"{reason}: run this test on Linux with an x86-64 CPU")
     vendor = FakeCupti()
     monkeypatch.setattr(cupti_library, "vendor", lambda: vendor)
     monkeypatch.setattr(cupti_library, "library", lambda: vendor)
@@ -120,6 +120,7 @@ def test_kernels_lie_under_the_layers_that_launched_them(vendor: FakeCupti) -> N
     assert trace.spans["device_ns"][0] == 2 * KERNEL_NS
 
 
+@pytest.mark.slow
 def test_kernels_that_inductor_generated_say_what_for(
     vendor: FakeCupti, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

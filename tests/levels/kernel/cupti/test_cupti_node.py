@@ -45,7 +45,7 @@ def tell(log: NodeLog, what: int, node: int, original: int = 0) -> None:
 @pytest.fixture
 def log() -> NodeLog:
     if reason := stub.unsupported():
-        pytest.skip(reason)
+        pytest.skip(f"{reason}: run this test on Linux with an x86-64 CPU")
     return NodeLog(stub.address_of(node_id), capacity=64)
 
 
@@ -164,7 +164,7 @@ def test_a_forest_of_clones_leads_back_to_its_roots(drawn: list[tuple[int, bool]
 
 
 def test_numbers_and_places_are_those_of_the_real_binding() -> None:
-    cupti = pytest.importorskip("cupti.cupti", reason="cupti-python is not installed")
+    cupti = pytest.importorskip("cupti.cupti", reason="needs cupti-python: make .venv/.cupti")
     assert int(cupti.CallbackDomain.RESOURCE) == RESOURCE
     assert int(cupti.CallbackIdResource.GRAPHNODE_CREATED) == CREATED
     assert int(cupti.CallbackIdResource.GRAPHNODE_CLONED) == CLONED
@@ -181,7 +181,7 @@ def test_the_real_library_has_every_function_that_is_called_past_the_binding() -
     folders = list(spec.submodule_search_locations or ()) if spec else []
     found = [path for folder in folders for path in Path(folder).glob("*/lib/libcupti.so.*")]
     if not found:
-        pytest.skip("no CUDA build of PyTorch is installed, which brings libcupti")
+        pytest.skip("needs libcupti: pip install torch, of a build for CUDA")
     for name in (
         "cuptiSubscribe",
         "cuptiGetGraphNodeId",

@@ -100,7 +100,7 @@ def test_tables_are_joined_in_order() -> None:
 
 
 def test_forms_are_those_of_the_real_binding() -> None:
-    cupti = pytest.importorskip("cupti.cupti", reason="cupti-python is not installed")
+    cupti = pytest.importorskip("cupti.cupti", reason="needs cupti-python: make .venv/.cupti")
     how = layout(cupti)
     assert {form.table for form in how.forms.values()} == {form.table for form in FORMS}
     for kind, form in how.forms.items():

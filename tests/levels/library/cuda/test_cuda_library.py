@@ -26,12 +26,12 @@ CALLS = Request(frozenset({Kind.CALL}))
 def real(name: str) -> Any:
     """Load one of the libraries that PyTorch's CUDA build installs."""
     if reason := stub.unsupported():
-        pytest.skip(reason)
+        pytest.skip(f"{reason}: run this test on Linux with an x86-64 CPU")
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for path in Path(folder).glob(f"*/lib/{name}.so.*"):
             return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    pytest.skip(f"{name} is not installed; PyTorch's CUDA build brings it")
+    pytest.skip(f"needs {name}: pip install torch, of a build for CUDA")
 
 
 @pytest.fixture

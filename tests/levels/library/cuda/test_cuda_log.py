@@ -22,7 +22,7 @@ TEXTS = st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), 
 @pytest.fixture
 def log() -> Log:
     if reason := stub.unsupported():
-        pytest.skip(reason)
+        pytest.skip(f"{reason}: run this test on Linux with an x86-64 CPU")
     return Log(capacity=1 << 20)
 
 
@@ -66,7 +66,7 @@ def test_a_message_without_text_is_kept_as_empty(log: Log, name: str) -> None:
 @given(TEXTS)
 def test_messages_come_back_as_they_were_said(texts: list[str]) -> None:
     if reason := stub.unsupported():
-        pytest.skip(reason)
+        pytest.skip(f"{reason}: run this test on Linux with an x86-64 CPU")
     callback = CUBLAS_CALLBACK(SHARED.callbacks["cublas"])
     for text in texts:
         callback(text.encode())

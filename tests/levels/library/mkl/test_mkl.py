@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-torch = pytest.importorskip("torch", reason="MKL is looked for in PyTorch")
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
 from xsp import measure  # noqa: E402
 from xsp.clock import SystemClock  # noqa: E402
@@ -35,7 +35,7 @@ CALLS = Request(frozenset({Kind.CALL}))
 @pytest.fixture(autouse=True)
 def mkl_is_there() -> None:
     if reason := Mkl().unavailable():
-        pytest.skip(f"this PyTorch has no MKL, as on ARM: {reason}")
+        pytest.skip(f"{reason}: on an x86-64 CPU, pip install torch brings one")
 
 
 def matrix(rows: int = 8, columns: int = 64) -> Any:
@@ -241,6 +241,7 @@ def test_other_rungs_leave_mkl_alone() -> None:
     assert provider.spans(provider.stop()).height == 0
 
 
+@pytest.mark.slow
 def test_file_that_the_user_named_is_named_again(tmp_path: Path) -> None:
     path = tmp_path / "mkl.txt"
     script = """
@@ -260,6 +261,7 @@ def test_file_that_the_user_named_is_named_again(tmp_path: Path) -> None:
     assert "SGEMM" not in result.stdout
 
 
+@pytest.mark.slow
 def test_lines_that_the_user_asked_for_still_come() -> None:
     script = """
         import torch
@@ -277,6 +279,7 @@ def test_lines_that_the_user_asked_for_still_come() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_child_of_a_fork_is_not_recorded_and_its_parent_still_is() -> None:
     script = """
         import os, torch
@@ -300,6 +303,7 @@ def test_child_of_a_fork_is_not_recorded_and_its_parent_still_is() -> None:
     assert "SGEMM" not in run(script).stdout
 
 
+@pytest.mark.slow
 def test_process_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     script = """
         import os, signal, torch

@@ -108,6 +108,7 @@ def test_no_text_breaks_it(text: str) -> None:
     assert unread(text) <= text.count(MARK)
 
 
+@pytest.mark.slow
 def test_hundred_thousand_lines_take_about_a_second() -> None:
     text = "".join(
         f"{MARK} SGEMM(T,N,{n % 50},4,6,0x{n:x},0x{n:x},6,0x{n:x},6,0x{n:x},0x{n:x},10) "

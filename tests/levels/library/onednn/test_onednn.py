@@ -25,9 +25,9 @@ from xsp_levels.library.onednn.line import Header, parse_header
 from xsp_levels.library.onednn.provider import ClockReading, OneDnn, OneDnnRecords
 from xsp_levels.model import Model
 
-torch = pytest.importorskip("torch", reason="needs PyTorch")
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 if not torch.backends.mkldnn.is_available():
-    pytest.skip("needs a PyTorch with oneDNN", allow_module_level=True)
+    pytest.skip("needs oneDNN: pip install torch, on an x86-64 CPU", allow_module_level=True)
 
 DATA = Path(__file__).parents[3] / "data" / "onednn"
 RECORDED = (DATA / "onednn-3.13-profile-timestamps.txt").read_bytes()
@@ -259,6 +259,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["1", "profile_exec", "2"])
 def test_the_users_own_verbose_mode_goes_on(setting: str) -> None:
     code = """
@@ -276,6 +277,7 @@ def test_the_users_own_verbose_mode_goes_on(setting: str) -> None:
     assert f"ONEDNN_VERBOSE={setting} is set" in finished.stderr
 
 
+@pytest.mark.slow
 def test_verbose_mode_that_was_switched_on_in_code_goes_on() -> None:
     code = """
         observe()
@@ -299,11 +301,13 @@ def test_verbose_mode_that_was_switched_on_in_code_goes_on() -> None:
     assert finished.stderr.endswith(" ()\n")
 
 
+@pytest.mark.slow
 def test_a_setting_that_cannot_be_put_back_is_told() -> None:
     code = "print(observe().problems[0], file=sys.stderr)"
     assert "cannot be put back" in run(code, ONEDNN_VERBOSE="dispatch").stderr
 
 
+@pytest.mark.slow
 def test_timestamps_that_were_off_before_are_told() -> None:
     code = """
         with torch.backends.mkldnn.verbose(1), torch.no_grad(): net(images)
@@ -317,6 +321,7 @@ def test_timestamps_that_were_off_before_are_told() -> None:
     assert finished.stderr.count("ONEDNN_VERBOSE_TIMESTAMP=1") == 2
 
 
+@pytest.mark.slow
 def test_timestamps_that_the_user_turned_on_are_used() -> None:
     code = """
         with torch.backends.mkldnn.verbose(1), torch.no_grad(): net(images)
@@ -348,7 +353,8 @@ def test_import_brings_neither_torch_nor_polars_work() -> None:
     assert said.stdout == "False\n"
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="run this test on Linux")
 def test_a_library_that_exports_its_interface_is_found(tmp_path: Path) -> None:
     source = tmp_path / "dnnl.c"
     source.write_text("int level; int dnnl_set_verbose(int l) { level = l; return 0; }\n")
@@ -356,7 +362,7 @@ def test_a_library_that_exports_its_interface_is_found(tmp_path: Path) -> None:
     try:
         subprocess.run(["cc", "-shared", "-fPIC", "-o", shared, source], check=True)
     except FileNotFoundError:
-        pytest.skip("needs a C compiler")
+        pytest.skip("needs a C compiler: apt-get install gcc")
     code = f"""
         import ctypes
         from xsp_levels.library.onednn import switch as onednn_switch
