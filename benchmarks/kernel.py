@@ -72,7 +72,7 @@ def works(batch: int) -> dict[str, Work]:
 
 def ways(work: Work) -> dict[str, Callable[[], list[float]]]:
     """Return each way of profiling: a function that evaluates some times and times it."""
-    session = Session(registry.providers())
+    session = Session(registry.installed_providers())
     kinds = {kind for kind in Kind if kind not in (Kind.SYSCALL,)}
     rungs = {rung.name: rung for rung in ladder(kinds)}
     missing = {"bare", "op", "kernel"} - set(rungs)

@@ -60,7 +60,7 @@ class Counts:
 
 def ways(case: Case) -> dict[str, Way]:
     """Return each way of profiling: a function that evaluates so often and times it."""
-    session = Session(registry.providers())
+    session = Session(registry.installed_providers())
     found = (watcher.model_call(case.model, (case.inputs,), {}) for watcher in session.watchers)
     call = next(call for call in found if call is not None)
 

@@ -13,13 +13,14 @@ from xsp.level import Kind, Level
 from xsp.tracer import span
 
 if TYPE_CHECKING:
-    from xsp.measurement import measure, profile
+    from xsp.measurement import Enough, measure, profile
     from xsp.problem import Problem
     from xsp.trace import Trace, load
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Enough",
     "ExportError",
     "Kind",
     "Level",
@@ -38,10 +39,11 @@ __all__ = [
 
 _HOMES = {
     "Problem": "xsp.problem",
-    "Trace": "xsp.trace.document",
-    "load": "xsp.trace.document",
-    "measure": "xsp.measurement.callable",
-    "profile": "xsp.measurement.block",
+    "Enough": "xsp.measurement",
+    "Trace": "xsp.trace",
+    "load": "xsp.trace",
+    "measure": "xsp.measurement",
+    "profile": "xsp.measurement",
 }
 
 

@@ -193,7 +193,7 @@ def test_isolation_is_the_default_for_a_function(
         asked.append((spec.target, spec.batch, settings.runs, serialised))
         return xsp.load(saved)
 
-    monkeypatch.setattr(isolate, "measure", measured)
+    monkeypatch.setattr("xsp.target.measure_isolated", measured)
     target = write(WORK) + ":work"
     assert cli.run(["profile", target, "--batch", "3", "--runs", "7"]) == cli.OK
     assert cli.run(["profile", target, "--serialised"]) == cli.OK
@@ -206,7 +206,7 @@ def test_an_interrupted_measurement_is_saved_and_has_its_code(
     trace = xsp.load(saved)
     problem = {"code": isolate.INTERRUPTED, "message": "the measurement was interrupted"}
     cut = Trace(trace.spans, {**trace.metadata, "problems": [problem]})
-    monkeypatch.setattr(isolate, "measure", lambda spec, settings, serialised: cut)
+    monkeypatch.setattr("xsp.target.measure_isolated", lambda spec, settings, serialised: cut)
     assert cli.run(["profile", write(WORK) + ":work"]) == cli.INTERRUPTED
     assert (tmp_path / "work.xsp").exists()
 

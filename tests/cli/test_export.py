@@ -240,7 +240,9 @@ def test_wrong_usage_of_one_destination_hides_no_failure_of_another(
     assert len(names(server[0])) == 3
 
 
-@pytest.mark.parametrize("more", ["--full", "--max-spans=9", "--runs", "--timeline=measured"])
+@pytest.mark.parametrize(
+    "more", ["--full", "--max-spans=9", "--typical-runs", "--timeline=measured"]
+)
 def test_spool_takes_no_options_of_a_trace(more: str, capsys: Said) -> None:
     assert cli.run(["export", "--spool", more]) == cli.USAGE
     assert f"{more.partition('=')[0]} is not for --spool" in capsys.readouterr().err
@@ -333,7 +335,7 @@ def test_runs_are_traces_of_their_own_that_spans_link_to(
 
 def test_trace_without_runs_says_so(saved: str, server: tuple[Server, str], capsys: Said) -> None:
     assert cli.run(["export", saved, "--to", server[1], "--runs"]) == cli.USAGE
-    assert "holds no runs" in capsys.readouterr().err
+    assert "holds no typical runs" in capsys.readouterr().err
     assert not server[0].requests
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import xsp
 from xsp.export.resource import _pairs, resource, service_name
-from xsp.session.environment import describe
+from xsp.session.environment import describe_environment
 
 MEASURED: dict[str, Any] = {
     "host": "bench-7",
@@ -48,7 +48,7 @@ def test_everything_known_has_opentelemetrys_name() -> None:
 
 
 def test_this_machine_is_described_from_a_trace_as_from_itself() -> None:
-    facts = describe()
+    facts = describe_environment()
     found = resource(facts, {})
     assert found == resource(json.loads(json.dumps(facts)), {})
     names = {

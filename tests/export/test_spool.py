@@ -92,9 +92,9 @@ def test_what_is_kept_is_the_trace() -> None:
 
 def test_what_was_asked_for_is_asked_for_again() -> None:
     trace = xsp.measure(lambda: sum(range(1000)), levels="model", runs=3)
-    path = kept(trace, max_spans=3, runs=True)
+    path = kept(trace, max_spans=3, typical_runs=True)
     with serving("http") as whole, serving("http") as later:
-        trace.export(at(whole.port), max_spans=3, runs=True)
+        trace.export(at(whole.port), max_spans=3, typical_runs=True)
         send_spool(path, endpoint(at(later.port)))
     assert [one.body for one in later.requests] == [one.body for one in whole.requests]
 
@@ -111,7 +111,7 @@ def test_the_note_says_where_to_without_credentials() -> None:
         "endpoint": f"otlp+http://127.0.0.1:{to.partition('@')[2].partition('?')[0][10:]}",
         "path": "/path",
         "max_spans": None,
-        "runs": False,
+        "typical_runs": False,
         "parent": None,
         "xsp": "0.1.0",
     }

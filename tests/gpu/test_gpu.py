@@ -24,7 +24,7 @@ from xsp.session.plan import settings_of
 from xsp.target import isolation as isolate
 from xsp.target.spec import Spec
 from xsp.testing import replay
-from xsp.trace.device_attribution import attribution
+from xsp.trace.coverage import attribution
 from xsp.trace.document import Trace
 from xsp_levels.native.stderr_filter import vendor_silenced
 
@@ -211,7 +211,7 @@ def test_a_million_kernels_are_all_there() -> None:
 @pytest.mark.slow
 def test_in_a_serialised_run_layers_wait_for_their_kernels() -> None:
     spec = Spec(f"{scenes.__file__}:convolutions")
-    trace = isolate.measure(spec, settings_of(4, runs=3, budget=60.0), serialised=True)
+    trace = isolate.measure_isolated(spec, settings_of(4, runs=3, budget=60.0), serialised=True)
     assert codes(trace).isdisjoint({"serialised-failed", "no-launch", "ambiguous"}), trace.problems
     layers = trace.spans.filter(pl.col("kind") == "layer").unnest("attributes")
     assert layers.height

@@ -117,8 +117,8 @@ def test_the_first_processs_origin_is_the_traces() -> None:
 def test_the_runs_reach_the_trace_and_its_file(tmp_path: Path) -> None:
     some().save(tmp_path / "runs")
     trace = build_trace([Collected.load(tmp_path / "runs")], settings_of(2))
-    assert trace.runs["name"].to_list() == ["predict", "predict", "conv1"]
-    assert load(trace.save(tmp_path / "a.xsp")).runs.equals(trace.runs)
+    assert trace.typical_runs["name"].to_list() == ["predict", "predict", "conv1"]
+    assert load(trace.save(tmp_path / "a.xsp")).typical_runs.equals(trace.typical_runs)
 
 
 def test_documented_metadata_is_that_of_a_trace() -> None:
@@ -145,7 +145,7 @@ def test_a_serialised_measurement_gives_latencies_of_its_own_and_no_other_number
     assert both.spans.unnest("attributes")["serialised_ns"].to_list() == [300, 150]
     own = Problem("provider", "in the serialised run: its own")
     assert set(both.problems) == {*alone.problems, own}
-    assert both.runs.equals(alone.runs)
+    assert both.typical_runs.equals(alone.typical_runs)
     assert both.metadata["rungs"][:-1] == alone.metadata["rungs"]
     last = dict(both.metadata["rungs"][-1])
     assert (last.pop("rung"), last.pop("runs")) == ("serialised", 1)

@@ -22,7 +22,7 @@ def put(root: Path, path: str, text: str) -> None:
 
 
 def test_the_description_is_json_and_has_what_matters() -> None:
-    facts = json.loads(json.dumps(environment.describe()))
+    facts = json.loads(json.dumps(environment.describe_environment()))
     assert facts["python"] == platform.python_version()
     assert facts["cpu"]
     assert facts["memory_bytes"] > 1 << 20
@@ -33,7 +33,7 @@ def test_the_description_is_json_and_has_what_matters() -> None:
 
 
 def test_the_description_names_the_process_but_not_its_command_line() -> None:
-    facts = environment.describe()
+    facts = environment.describe_environment()
     assert facts["pid"] == os.getpid()
     assert facts["executable"] == Path(sys.executable).name
     assert sys.executable not in json.dumps(facts)
@@ -65,7 +65,7 @@ def test_a_machine_without_an_id_has_one_made_of_its_name(
 
 def test_describing_imports_no_framework() -> None:
     code = (
-        "import sys; from xsp.session.environment import describe; describe(); "
+        "import sys; from xsp.session.environment import describe_environment; describe_environment(); "
         "sys.exit('torch' in sys.modules or 'rich' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -238,7 +238,7 @@ def test_gpus_are_asked_of_nvidia_smi(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     environment._gpus.cache_clear()
     try:
-        (gpu,) = environment.describe()["gpus"]
+        (gpu,) = environment.describe_environment()["gpus"]
     finally:
         environment._gpus.cache_clear()
     assert gpu == {"name": "NVIDIA H200", "driver": "580.1", "memory": "143771 MiB"}
@@ -253,6 +253,6 @@ def test_an_nvidia_smi_that_fails_means_no_gpu(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     environment._gpus.cache_clear()
     try:
-        assert environment.describe()["gpus"] == []
+        assert environment.describe_environment()["gpus"] == []
     finally:
         environment._gpus.cache_clear()

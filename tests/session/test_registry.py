@@ -137,7 +137,7 @@ def test_every_fault_of_a_provider_is_named_at_once() -> None:
 
 def test_listing_says_why_a_provider_cannot_work() -> None:
     with registry.only(Good(), Missing(), Raising()):
-        reasons = {line.name: line.reason for line in registry.listing()}
+        reasons = {line.name: line.reason for line in registry.listed_providers()}
     assert reasons["good"] is None
     assert reasons["missing"] == "needs a GPU: run it where there is one"
     assert reasons["raising"] is not None
@@ -147,37 +147,37 @@ def test_listing_says_why_a_provider_cannot_work() -> None:
 def test_listing_names_kinds_from_outside_in() -> None:
     provider = FakeProvider(FakeClock(), [Kind.OP, Kind.LAYER])
     with registry.only(provider):
-        (line,) = registry.listing()
+        (line,) = registry.listed_providers()
     assert line.kinds == (Kind.LAYER, Kind.OP)
     assert line.level is Level.FRAMEWORK
 
 
 def test_the_installed_providers_are_found_and_stay_the_same_objects() -> None:
-    names = {line.name for line in registry.listing()}
+    names = {line.name for line in registry.listed_providers()}
     assert {"model", "torch"} <= names
     assert not registry.broken()
-    assert registry.providers() == registry.providers()
+    assert registry.installed_providers() == registry.installed_providers()
 
 
 def test_an_added_provider_is_there_for_the_block_only() -> None:
-    before = registry.providers()
+    before = registry.installed_providers()
     with registry.added(Good()):
-        assert "good" in {provider.name for provider in registry.providers()}
-        assert set(before) < set(registry.providers())
-    assert registry.providers() == before
+        assert "good" in {provider.name for provider in registry.installed_providers()}
+        assert set(before) < set(registry.installed_providers())
+    assert registry.installed_providers() == before
 
 
 def test_an_added_provider_takes_the_place_of_its_namesake() -> None:
     one, other = Good(), Good()
     with registry.only(one), registry.added(other):
-        assert registry.providers() == (other,)
+        assert registry.installed_providers() == (other,)
 
 
 def test_an_added_provider_is_gone_after_an_exception() -> None:
-    before = registry.providers()
+    before = registry.installed_providers()
     with pytest.raises(KeyError), registry.added(Good()):
         raise KeyError
-    assert registry.providers() == before
+    assert registry.installed_providers() == before
 
 
 def test_what_is_no_provider_cannot_be_added() -> None:
@@ -204,7 +204,7 @@ class Lost(Remarkable):
 
 def test_what_a_provider_remarks_is_listed_where_it_can_work() -> None:
     with registry.only(Good(), Remarkable(), Lost()):
-        remarks = {line.name: line.remark for line in registry.listing()}
+        remarks = {line.name: line.remark for line in registry.listed_providers()}
     assert remarks == {"good": None, "remarkable": "to a microsecond", "lost": None}
 
 
@@ -217,7 +217,7 @@ class Speechless(Remarkable):
 
 def test_a_provider_that_fails_to_remark_is_listed_all_the_same() -> None:
     with registry.only(Speechless()):
-        (line,) = registry.listing()
+        (line,) = registry.listed_providers()
     assert line.reason is None
     assert line.remark is not None
     assert "OSError: no such library" in line.remark

@@ -90,14 +90,14 @@ def processes(tmp_path: Path) -> int:
 @pytest.mark.slow
 def test_every_rung_gets_a_process_of_its_own(tmp_path: Path, write: Write) -> None:
     told: list[float] = []
-    trace = isolate.measure(write(""), settings_of(2, runs=3, budget=2.0), told.append)
+    trace = isolate.measure_isolated(write(""), settings_of(2, runs=3, budget=2.0), told.append)
     trace.check()
     assert trace.name == "work"
     assert trace.root.latency_ns is not None
     assert not any(problem.code == "rung-failed" for problem in trace.problems)
     rungs = rung_names(settings_of(2))
     assert processes(tmp_path) == len(rungs) > 1
-    kept = trace.runs["rung"].unique(maintain_order=True).to_list()
+    kept = trace.typical_runs["rung"].unique(maintain_order=True).to_list()
     assert kept == [rung for rung in rungs if rung != "detail"]
     assert told == sorted(told)
     assert told[-1] == pytest.approx(1.0)
@@ -112,11 +112,11 @@ def test_the_trace_hangs_in_the_span_that_the_parent_was_started_in(
     monkeypatch.setenv("TRACEPARENT", caller)
     monkeypatch.setenv("TRACESTATE", "vendor=1")
     before = time.time_ns()
-    trace = isolate.measure(write(f"os.environ['TRACEPARENT'] = {other!r}\n"), settings)
+    trace = isolate.measure_isolated(write(f"os.environ['TRACEPARENT'] = {other!r}\n"), settings)
     assert trace.metadata["traceparent"] == caller
     assert trace.metadata["tracestate"] == "vendor=1"
     assert abs(trace.metadata["began_unix_ns"] - before) < 1_000_000_000  # not a child's start
-    assert trace.runs["name"].to_list() == ["work"]
+    assert trace.typical_runs["name"].to_list() == ["work"]
 
 
 @pytest.mark.usefixtures("two_rungs")
@@ -124,7 +124,7 @@ def test_a_process_that_is_killed_costs_its_rung_only(
     tmp_path: Path, write: Write, settings: Settings
 ) -> None:
     spec = write("if number == 2:\n    os.kill(os.getpid(), signal.SIGKILL)\n")
-    trace = isolate.measure(spec, settings)
+    trace = isolate.measure_isolated(spec, settings)
     trace.check()
     first = trace.problems[0]
     assert first.code == "rung-failed"
@@ -139,14 +139,14 @@ def test_what_ends_every_process_is_said_with_its_last_words(
 ) -> None:
     spec = write("def work():\n    print('out of data', file=sys.stderr)\n    sys.exit(7)\n")
     with pytest.raises(MeasurementError, match=r"\(pipeline\).*exit code 7: out of data"):
-        isolate.measure(spec, settings)
+        isolate.measure_isolated(spec, settings)
 
 
 @pytest.mark.usefixtures("without_torch")
 def test_an_exception_on_every_rung_is_the_targets(write: Write, settings: Settings) -> None:
     spec = write("def work():\n    raise ValueError('no such batch')\n")
     with pytest.raises(TargetFailedError, match="ValueError: no such batch") as caught:
-        isolate.measure(spec, settings)
+        isolate.measure_isolated(spec, settings)
     assert caught.value.traceback.startswith("Traceback (most recent call last):\n  File ")
     assert "job.py" in caught.value.traceback
     assert f"xsp{os.sep}" not in caught.value.traceback
@@ -156,7 +156,7 @@ def test_an_exception_on_every_rung_is_the_targets(write: Write, settings: Setti
 def test_what_fails_before_the_measurement_is_not_tried_again(tmp_path: Path, write: Write) -> None:
     spec = write("1 / 0\n")
     with pytest.raises(TargetFailedError, match="ZeroDivisionError") as caught:
-        isolate.measure(spec, settings_of(2))
+        isolate.measure_isolated(spec, settings_of(2))
     assert processes(tmp_path) == 1
     assert caught.value.traceback.count("File ") == 1
 
@@ -165,7 +165,7 @@ def test_what_fails_before_the_measurement_is_not_tried_again(tmp_path: Path, wr
 def test_an_unknown_target_is_not_tried_again(tmp_path: Path, write: Write) -> None:
     spec = write("")
     with pytest.raises(UnknownTargetError, match="did you mean work"):
-        isolate.measure(Spec(spec.target.replace(":work", ":wrok")), settings_of(2))
+        isolate.measure_isolated(Spec(spec.target.replace(":work", ":wrok")), settings_of(2))
     assert processes(tmp_path) == 1
 
 
@@ -175,14 +175,14 @@ def test_a_process_that_hangs_is_ended(
 ) -> None:
     monkeypatch.setattr(worker, "SILENCE_S", 0.5)
     with pytest.raises(MeasurementError, match="said nothing for 0 s and was ended"):
-        isolate.measure(write("time.sleep(600)\n"), settings)
+        isolate.measure_isolated(write("time.sleep(600)\n"), settings)
 
 
 @pytest.mark.usefixtures("without_torch")
 def test_what_a_target_prints_stays_away(
     write: Write, settings: Settings, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    isolate.measure(write("print('loud')\nprint('loud', file=sys.stderr)\n"), settings)
+    isolate.measure_isolated(write("print('loud')\nprint('loud', file=sys.stderr)\n"), settings)
     assert capfd.readouterr() == ("", "")
 
 
@@ -193,7 +193,7 @@ def test_a_file_in_the_working_directory_shadows_nothing(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "polars.py").write_text("raise RuntimeError('shadowed')\n")
     spec = write("sys.path.remove(sys.path[0])\n")
-    isolate.measure(spec, settings).check()
+    isolate.measure_isolated(spec, settings).check()
 
 
 @pytest.mark.slow
@@ -204,9 +204,9 @@ def test_no_folder_is_left_behind(
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    isolate.measure(write(""), settings)
+    isolate.measure_isolated(write(""), settings)
     with pytest.raises(UnknownTargetError):
-        isolate.measure(Spec(write("").target + "x"), settings)
+        isolate.measure_isolated(Spec(write("").target + "x"), settings)
     assert list(folder.iterdir()) == []
 
 
@@ -342,7 +342,7 @@ def test_a_serialised_process_has_the_variables_and_climbs_the_whole_ladder(
         monkeypatch.delenv(name, raising=False)
     told: list[float] = []
     spec = write(NOTING)
-    trace = isolate.measure(
+    trace = isolate.measure_isolated(
         spec, settings_of("model", runs=3, budget=3.0), told.append, serialised=True
     )
     trace.check()
@@ -353,7 +353,7 @@ def test_a_serialised_process_has_the_variables_and_climbs_the_whole_ladder(
     assert rungs(trace)["serialised"]["runs"] >= 3
     assert trace.root.latency_ns != rungs(trace)["serialised"]["latency_ns"]
     assert "with one thread: " in str(trace).replace("\n  ", " ")
-    assert trace.runs["rung"].unique().to_list() == ["pipeline"]
+    assert trace.typical_runs["rung"].unique().to_list() == ["pipeline"]
     assert xsp.load(trace.save(tmp_path / "a.xsp")).spans.equals(trace.spans)
 
 
@@ -362,7 +362,7 @@ def test_a_serialised_process_has_the_variables_and_climbs_the_whole_ladder(
 def test_it_is_not_made_unasked_where_nothing_is_in_doubt(
     tmp_path: Path, write: Write, settings: Settings
 ) -> None:
-    trace = isolate.measure(write(""), settings)
+    trace = isolate.measure_isolated(write(""), settings)
     assert processes(tmp_path) == 2
     assert "serialised" not in rungs(trace)
     assert serialised_ns(trace) == {}
@@ -383,7 +383,7 @@ def test_it_has_the_part_of_two_rungs_of_the_budget(
 
     monkeypatch.setattr(isolate, "Worker", Noting)
     monkeypatch.setattr(isolate, "rung_names", lambda settings: ["pipeline", "bare", "detail"])
-    isolate.measure(write(""), settings_of("model", runs=3, budget=4.25), serialised=True)
+    isolate.measure_isolated(write(""), settings_of("model", runs=3, budget=4.25), serialised=True)
     assert asked == [("pipeline", 1.0), ("bare", 1.0), ("detail", 0.25), (None, 2.0)]
 
 
@@ -400,7 +400,7 @@ def test_one_that_fails_costs_only_what_it_would_have_told(
     write: Write, settings: Settings, where: str, said: str
 ) -> None:
     failing = "if 'CUDA_LAUNCH_BLOCKING' in os.environ: raise ValueError('not while blocking')\n"
-    trace = isolate.measure(write(where + failing), settings, serialised=True)
+    trace = isolate.measure_isolated(write(where + failing), settings, serialised=True)
     trace.check()
     (problem,) = [p for p in trace.problems if p.code == "serialised-failed"]
     assert problem.message.startswith(said)
@@ -483,7 +483,7 @@ def test_it_is_made_unasked_where_there_is_doubt_and_settles_it(
     tmp_path: Path, write: Write
 ) -> None:
     settings = settings_of(("model", "kernel"), runs=3, budget=2.0)
-    trace = isolate.measure(write(LAUNCHING), settings)
+    trace = isolate.measure_isolated(write(LAUNCHING), settings)
     trace.check()
     assert processes(tmp_path) == 3
     kernels = [path for path in trace.spans["path"] if "gemm" in path]
@@ -503,7 +503,7 @@ def test_it_is_made_unasked_where_there_is_doubt_and_settles_it(
 def test_what_it_does_not_settle_stays_a_problem(write: Write) -> None:
     more = "    if 'CUDA_LAUNCH_BLOCKING' in os.environ:\n        doubt.launch()\n"
     settings = settings_of(("model", "kernel"), runs=3, budget=2.0)
-    trace = isolate.measure(write(LAUNCHING + more), settings)
+    trace = isolate.measure_isolated(write(LAUNCHING + more), settings)
     assert {path for path in trace.spans["path"] if "gemm" in path} == {"work/gemm", "work/gemm#2"}
     messages = {problem.code: problem.message for problem in trace.problems}
     assert "settled" not in messages
@@ -524,7 +524,9 @@ def work():
 @pytest.mark.slow
 def test_a_models_spans_have_their_serialised_latency(write: Write) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
-    trace = isolate.measure(write(MODEL), settings_of(2, runs=5, budget=10.0), serialised=True)
+    trace = isolate.measure_isolated(
+        write(MODEL), settings_of(2, runs=5, budget=10.0), serialised=True
+    )
     trace.check()
     spans = trace.spans.unnest("attributes")
     assert {"pipeline", "layer", "op"} <= set(spans["kind"])

@@ -44,7 +44,7 @@ def test_a_script_finds_what_it_would_find_alone(write: Write, tmp_path: Path) -
         "facts = (__name__, __file__, sys.argv, __main__.VALUE, Here.__module__, __spec__, "
         "__package__, sys.path[0], inspect.getsource(Here))\n"
     )
-    ending = script.execute(path, ["--epochs", "3", "--", "-x"])
+    ending = script.run_script(path, ["--epochs", "3", "--", "-x"])
     sys.modules.pop("neighbour")
     assert ending == script.Ending(0)
     main, argv = "__main__", [path, "--epochs", "3", "--", "-x"]
@@ -57,7 +57,7 @@ def test_a_relative_path_is_made_absolute_but_not_in_the_arguments(
 ) -> None:
     path = write("import sys\nfacts = (__file__, sys.argv[0], sys.path[0])\n")
     monkeypatch.chdir(tmp_path)
-    script.execute("program.py", [])
+    script.run_script("program.py", [])
     expected = (path, "program.py", str(tmp_path))
     assert sys.modules["__main__"].facts == expected
 
@@ -65,7 +65,7 @@ def test_a_relative_path_is_made_absolute_but_not_in_the_arguments(
 def test_main_has_the_same_globals_as_alone(write: Write) -> None:
     path = write("names = sorted(globals())\nprint(*names)\n")
     alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
-    script.execute(path, [])
+    script.run_script(path, [])
     names = set(sys.modules["__main__"].names)
     assert names == set(alone.stdout.split())
 
@@ -83,14 +83,14 @@ def test_main_has_the_same_globals_as_alone(write: Write) -> None:
 def test_the_exit_code_is_the_scripts_own(
     write: Write, capsys: pytest.CaptureFixture[str], line: str, code: int, said: str
 ) -> None:
-    assert script.execute(write(f"import sys\n{line}\n"), []) == script.Ending(code)
+    assert script.run_script(write(f"import sys\n{line}\n"), []) == script.Ending(code)
     assert capsys.readouterr() == ("", said)
 
 
 def test_an_exception_is_shown_as_alone(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     path = write("def inner():\n    raise KeyError('x')\n\ninner()\n")
     alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
-    ending = script.execute(path, [])
+    ending = script.run_script(path, [])
     assert ending.code == 1
     assert isinstance(ending.error, KeyError)
     assert capsys.readouterr().err == alone.stderr
@@ -101,7 +101,7 @@ def test_an_exception_is_shown_as_alone(write: Write, capsys: pytest.CaptureFixt
 def test_a_syntax_error_is_shown_as_alone(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     path = write("x = (\n")
     alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
-    assert script.execute(path, []).code == 1
+    assert script.run_script(path, []).code == 1
     assert capsys.readouterr().err == alone.stderr
 
 
@@ -114,14 +114,14 @@ def test_the_scripts_own_excepthook_is_asked(
         sys.stderr.write(f"mine: {error}")
 
     monkeypatch.setattr(sys, "excepthook", hook)
-    script.execute(write("raise ValueError('seen')\n"), [])
+    script.run_script(write("raise ValueError('seen')\n"), [])
     assert capsys.readouterr().err == "mine: seen"
 
 
 def test_an_interrupt_has_the_exit_code_of_one(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ending = script.execute(write("raise KeyboardInterrupt\n"), [])
+    ending = script.run_script(write("raise KeyboardInterrupt\n"), [])
     assert ending.code == 130
     assert isinstance(ending.error, KeyboardInterrupt)
 
@@ -134,7 +134,7 @@ def test_the_scripts_threads_are_waited_for(write: Write) -> None:
         "threading.Thread(target=work).start()\n"
     )
     before = threading.active_count()
-    script.execute(path, [])
+    script.run_script(path, [])
     assert sys.modules["__main__"].done == [1]
     assert threading.active_count() == before
 
@@ -146,7 +146,7 @@ def test_a_child_that_the_script_forks_is_told_apart(write: Write, tmp_path: Pat
         "if child:\n    os.waitpid(child, 0)\nelse:\n    raise SystemExit(5)\n"
     )
     process = os.getpid()
-    ending = script.execute(path, [])
+    ending = script.run_script(path, [])
     if os.getpid() != process:
         (tmp_path / "child").write_text(f"{ending.code} {ending.forked}")
         os._exit(0)
@@ -159,11 +159,11 @@ def test_a_script_that_is_not_there_is_named_with_its_neighbours(
 ) -> None:
     write("")
     with pytest.raises(UnknownTargetError, match=r"No such file.*did you mean program\.py\?"):
-        script.execute(str(tmp_path / "programm.py"), [])
+        script.run_script(str(tmp_path / "programm.py"), [])
 
 
 def test_only_the_users_frames_stay_in_a_traceback(write: Write) -> None:
-    ending = script.execute(write("1 / 0\n"), [])
+    ending = script.run_script(write("1 / 0\n"), [])
     assert ending.error is not None
     frames = ending.error.__traceback__
     assert frames is not None
@@ -175,7 +175,7 @@ def test_only_the_users_frames_stay_in_a_traceback(write: Write) -> None:
 def test_endless_recursion_is_shown_as_what_it_is(
     write: Write, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    ending = script.execute(write("def deeper():\n    deeper()\ndeeper()\n"), [])
+    ending = script.run_script(write("def deeper():\n    deeper()\ndeeper()\n"), [])
     shown = capfd.readouterr().err
     assert (ending.code, type(ending.error)) == (1, RecursionError)
     assert shown.count("RecursionError") == 1

@@ -7,7 +7,14 @@ import polars as pl
 import pytest
 
 from xsp.level import Kind
-from xsp.trace.attribute import ATTRIBUTES, EXPORTED, SCHEMA_URL, Attribute, attribute
+from xsp.trace.attribute import (
+    ATTRIBUTES,
+    EXPORTED,
+    SCHEMA_URL,
+    Attribute,
+    attribute_column,
+    find_attribute,
+)
 from xsp.trace.document import SPAN_SCHEMA
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -66,10 +73,10 @@ def test_names_are_unique() -> None:
 
 
 def test_attribute_is_found_by_name_and_the_users_own_is_not() -> None:
-    found = attribute("module_class")
+    found = find_attribute("module_class")
     assert found is not None
     assert found.kinds == (Kind.LAYER,)
-    assert attribute("batch") is None
+    assert find_attribute("batch") is None
 
 
 def test_documented_exported_attributes_are_those_of_the_code() -> None:
@@ -92,3 +99,10 @@ def test_exported_names_are_unique_and_of_a_known_namespace() -> None:
 def test_schema_url_names_a_schema_file() -> None:
     version = SCHEMA_URL.rpartition("/")[2]
     assert f"schema_url: {SCHEMA_URL}\n" in (DOCS / "schema" / version).read_text()
+
+
+def test_field_that_is_missing_or_of_another_type_is_null() -> None:
+    spans = pl.DataFrame({"attributes": [{"phase": 3}, {"phase": 4}]})
+    assert attribute_column(spans, "phase").null_count() == 2
+    assert attribute_column(spans, "nothing").null_count() == 2
+    assert attribute_column(spans, "phase", pl.Int64).to_list() == [3, 4]

@@ -25,9 +25,10 @@ from xsp.merge.assembly import Merged, merge
 from xsp.provider.row import span_rows
 from xsp.session import registry
 from xsp.testing import FakeClock
-from xsp.trace import typical_runs as exemplar
+from xsp.trace import document
 from xsp.trace.document import Trace, load
-from xsp.trace.typical_runs import RUN_SCHEMA, no_runs, pack, unpack
+from xsp.trace.file import pack_runs, unpack_runs
+from xsp.trace.integrity import RUN_SCHEMA
 
 BUSY = Noise(jitter=0.05, span_jitter=0.01)
 PAGE = Path(__file__).parents[2] / "docs" / "trace.md"
@@ -56,7 +57,7 @@ def parts(runs: pl.DataFrame) -> dict[str, pl.DataFrame]:
 @pytest.fixture
 def trace() -> Trace:
     _, merged = measured()
-    return Trace(merged.spans, {"name": "Net"}, merged.runs)
+    return Trace(merged.spans, {"name": "Net"}, merged.typical_runs)
 
 
 # Which runs, and what of them
@@ -64,9 +65,13 @@ def trace() -> Trace:
 
 def test_every_rung_with_spans_has_one_run_outermost_first() -> None:
     runs, merged = measured()
-    assert merged.runs.schema == RUN_SCHEMA
-    assert merged.runs["rung"].unique(maintain_order=True).to_list() == ["pipeline", "layer", "op"]
-    for rung, rows in parts(merged.runs).items():
+    assert merged.typical_runs.schema == RUN_SCHEMA
+    assert merged.typical_runs["rung"].unique(maintain_order=True).to_list() == [
+        "pipeline",
+        "layer",
+        "op",
+    ]
+    for rung, rows in parts(merged.typical_runs).items():
         (latency,) = rows["run_latency_ns"].unique()
         assert latency in [run.latency_ns for run in runs if run.rung.name == rung]
         assert rows["parent_id"].null_count() == 1
@@ -77,14 +82,14 @@ def test_the_run_is_the_one_nearest_to_what_the_rung_says(statistic: str) -> Non
     runs, _ = Machine(transformer(blocks=1), BUSY, 5).measure(11)
     merged = merge(runs, statistic=statistic)
     said = dict(zip(merged.rungs["rung"], merged.rungs["latency_ns"], strict=True))
-    for rung, rows in parts(merged.runs).items():
+    for rung, rows in parts(merged.typical_runs).items():
         apart = [abs(run.latency_ns - said[rung]) for run in runs if run.rung.name == rung]
         assert abs(rows["run_latency_ns"][0] - said[rung]) == pytest.approx(min(apart), abs=1e-3)
 
 
 def test_its_spans_are_as_they_were_measured_overhead_and_all() -> None:
     runs, merged = measured()
-    for rung, rows in parts(merged.runs).items():
+    for rung, rows in parts(merged.typical_runs).items():
         latency = rows["run_latency_ns"][0]
         (run,) = [run for run in runs if run.rung.name == rung and run.latency_ns == latency]
         assert run.rows is not None
@@ -94,14 +99,14 @@ def test_its_spans_are_as_they_were_measured_overhead_and_all() -> None:
         assert rows["name"].to_list() == run.rows["name"].to_list()
         assert rows["thread"].to_list() == run.rows["thread"].to_list()
         assert rows["end_ns"][0] == latency
-    deepest = parts(merged.runs)["op"]["run_latency_ns"][0]
+    deepest = parts(merged.typical_runs)["op"]["run_latency_ns"][0]
     assert deepest > merged.spans["latency_ns"][0] * 1.1
 
 
 def test_a_merged_span_and_that_of_a_run_share_their_id() -> None:
     merged = measured()[1]
     known = merged.spans.select("span_id", "kind", "level", "name", "path")
-    for rung, rows in parts(merged.runs).items():
+    for rung, rows in parts(merged.typical_runs).items():
         kinds = [kind.value for kind in Kind if kind.order <= Kind(rung).order]
         assert rows["span_id"].n_unique() == rows.height
         assert set(rows["span_id"]) == set(known.filter(pl.col("kind").is_in(kinds))["span_id"])
@@ -112,7 +117,7 @@ def test_a_merged_span_and_that_of_a_run_share_their_id() -> None:
 
 
 def test_parents_come_before_their_children_and_hold_them() -> None:
-    for rows in parts(measured()[1].runs).values():
+    for rows in parts(measured()[1].typical_runs).values():
         place = {span: at for at, span in enumerate(rows["span_id"])}
         start, end = rows["start_ns"], rows["end_ns"]
         for at, parent in enumerate(rows["parent_id"]):
@@ -139,21 +144,21 @@ def hand_run(rung: Rung, latency: int, *layers: str) -> Run:
 def test_a_run_that_lacks_what_others_have_does_not_stand_for_them() -> None:
     _, _, layer = ladder({Kind.PIPELINE, Kind.LAYER})
     runs = [hand_run(layer, ns, "a", "b") for ns in (100, 130)] + [hand_run(layer, 115, "a")]
-    assert merge(runs, statistic="mean").runs["name"].to_list() == ["predict", "a", "b"]
+    assert merge(runs, statistic="mean").typical_runs["name"].to_list() == ["predict", "a", "b"]
 
 
 def test_bare_and_detail_runs_are_not_kept() -> None:
     bare, pipeline, layer = ladder({Kind.PIPELINE, Kind.LAYER})
     detail = hand_run(Rung(layer.kinds, detail=True), 500, "a")
     runs = [Run(bare, 90), hand_run(pipeline, 100), hand_run(layer, 110, "a"), detail]
-    assert merge(runs).runs["run_latency_ns"].to_list() == [100, 110, 110]
+    assert merge(runs).typical_runs["run_latency_ns"].to_list() == [100, 110, 110]
 
 
 def test_runs_of_several_processes_are_compared_on_one_scale() -> None:
     machine = Machine(resnet(), Noise(jitter=0.001), seed=2)
     runs, _ = machine.measure(8, speeds=(1.0, 1.5, 1.2))
     merged = merge(runs)
-    for rung, rows in parts(merged.runs).items():
+    for rung, rows in parts(merged.typical_runs).items():
         own = sorted(run.latency_ns for run in runs if run.rung.name == rung)
         # As measured: not brought to the scale of the others.
         assert own[0] <= rows["run_latency_ns"][0] <= own[-1]
@@ -167,9 +172,11 @@ def test_a_measured_model_keeps_its_runs(monkeypatch: pytest.MonkeyPatch, cost_n
     with registry.only(toy), xsp.profile(levels=2, runs=3) as prof:
         model = ToyModel(toy)
         model()
-    spans = {rung: rows.height for rung, rows in parts(prof.trace.runs).items()}
+    spans = {rung: rows.height for rung, rows in parts(prof.trace.typical_runs).items()}
     assert spans == {"pipeline": 1, "layer": 1 + 10, "op": 1 + 10 + 6}
-    latency = {rung: rows["run_latency_ns"][0] for rung, rows in parts(prof.trace.runs).items()}
+    latency = {
+        rung: rows["run_latency_ns"][0] for rung, rows in parts(prof.trace.typical_runs).items()
+    }
     assert latency == {
         "pipeline": model.latency_ns,
         "layer": model.latency_ns + 10 * cost_ns,
@@ -185,12 +192,12 @@ def test_a_measured_model_keeps_its_runs(monkeypatch: pytest.MonkeyPatch, cost_n
 @settings(deadline=None)
 def test_whatever_the_rows_hold_comes_back_from_the_text(rows: list[dict[str, Any]]) -> None:
     frame = pl.DataFrame(rows, schema=RUN_SCHEMA)
-    assert_frame_equal(unpack(pack(frame)), frame)
+    assert_frame_equal(unpack_runs(pack_runs(frame)), frame)
 
 
 def test_no_rows_are_no_text() -> None:
-    assert pack(no_runs()) == ""
-    assert_frame_equal(unpack(""), no_runs())
+    assert pack_runs(pl.DataFrame(schema=RUN_SCHEMA)) == ""
+    assert_frame_equal(unpack_runs(""), pl.DataFrame(schema=RUN_SCHEMA))
 
 
 def text_of(content: bytes) -> str:
@@ -198,7 +205,7 @@ def text_of(content: bytes) -> str:
 
 
 def damaged(kind: str) -> str:
-    text = pack(measured()[1].runs)
+    text = pack_runs(measured()[1].typical_runs)
     half = len(text) // 8 * 4
     other = io.BytesIO()
     pl.DataFrame({"a": [1]}).write_parquet(other)
@@ -219,30 +226,32 @@ DAMAGES = ["not base64", "cut", "no checksum", "not Parquet", "nothing", "hole",
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_damaged_text_is_refused(kind: str) -> None:
     with pytest.raises(TraceFormatError, match="runs"):
-        unpack(damaged(kind))
+        unpack_runs(damaged(kind))
 
 
 def test_damage_anywhere_is_noticed() -> None:
-    text = pack(measured()[1].runs)
+    text = pack_runs(measured()[1].typical_runs)
     for place in range(0, len(text), len(text) // 300):
         other = "A" if text[place] != "A" else "b"
         with pytest.raises(TraceFormatError, match="runs kept in this trace are damaged"):
-            unpack(text[:place] + other + text[place + 1 :])
+            unpack_runs(text[:place] + other + text[place + 1 :])
 
 
 # In a trace, and in its file
 
 
 def test_a_trace_made_by_hand_has_no_runs() -> None:
-    assert_frame_equal(samples.trace(samples.pipeline("predict")).runs, no_runs())
+    assert_frame_equal(
+        samples.trace(samples.pipeline("predict")).typical_runs, pl.DataFrame(schema=RUN_SCHEMA)
+    )
 
 
 def test_runs_come_back_from_the_file(trace: Trace, tmp_path: Path) -> None:
     loaded = load(trace.save(tmp_path / "a.xsp"))
-    assert_frame_equal(loaded.runs, trace.runs)
-    assert loaded.runs.height > 100
+    assert_frame_equal(loaded.typical_runs, trace.typical_runs)
+    assert loaded.typical_runs.height > 100
     again = load(loaded.as_measured().save(tmp_path / "b.xsp"))
-    assert_frame_equal(again.runs, trace.runs)
+    assert_frame_equal(again.typical_runs, trace.typical_runs)
 
 
 def test_readers_of_the_table_see_only_the_merged_spans(trace: Trace, tmp_path: Path) -> None:
@@ -256,12 +265,12 @@ def test_the_documented_way_to_read_them_needs_no_xsp(trace: Trace, tmp_path: Pa
     code = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)[-1]
     names: dict[str, Any] = {}
     exec(code.replace('"resnet50.xsp"', repr(str(path))), names)
-    assert_frame_equal(names["runs"], trace.runs)
+    assert_frame_equal(names["runs"], trace.typical_runs)
 
 
 def test_a_file_of_an_earlier_version_has_no_runs(trace: Trace, tmp_path: Path) -> None:
     trace.spans.write_parquet(tmp_path / "a.xsp", metadata={"xsp": '{"format": 1}'})
-    assert_frame_equal(load(tmp_path / "a.xsp").runs, no_runs())
+    assert_frame_equal(load(tmp_path / "a.xsp").typical_runs, pl.DataFrame(schema=RUN_SCHEMA))
     without = Trace(trace.spans, {}).save(tmp_path / "b.xsp")
     assert "xsp.runs" not in pl.read_parquet_metadata(without)
 
@@ -274,7 +283,7 @@ def test_damaged_runs_cost_the_runs_only(trace: Trace, tmp_path: Path, kind: str
     assert_frame_equal(loaded.spans, trace.spans)
     for _ in range(2):
         with pytest.raises(TraceFormatError, match="runs"):
-            _ = loaded.runs
+            _ = loaded.typical_runs
 
 
 def test_runs_are_read_when_they_are_asked_for(
@@ -286,28 +295,28 @@ def test_runs_are_read_when_they_are_asked_for(
         raise AssertionError("nobody asked for the runs")
 
     with monkeypatch.context() as patch:
-        patch.setattr(exemplar, "unpack", unwanted)
+        patch.setattr(document, "unpack_runs", unwanted)
         loaded = load(path)
         loaded.as_measured().save(tmp_path / "b.xsp")
         assert loaded.tree()
-    assert_frame_equal(loaded.runs, trace.runs)
+    assert_frame_equal(loaded.typical_runs, trace.typical_runs)
 
 
 def test_runs_cannot_be_changed(trace: Trace) -> None:
-    given = trace.runs
+    given = trace.typical_runs
     other = Trace(trace.spans, {}, given)
     given.drop_in_place("name")
-    other.runs.drop_in_place("kind")
-    assert other.runs.columns == [*RUN_SCHEMA]
+    other.typical_runs.drop_in_place("kind")
+    assert other.typical_runs.columns == [*RUN_SCHEMA]
     with pytest.raises(AttributeError, match="cannot be changed"):
-        other.runs = given  # type: ignore[misc]
+        other.typical_runs = given  # type: ignore[misc]
 
 
 def test_runs_of_other_columns_are_refused(trace: Trace) -> None:
     for wrong in (
-        trace.runs.drop("path"),
-        trace.runs.select(reversed(trace.runs.columns)),
-        trace.runs.with_columns(pl.col("start_ns").cast(pl.Float64)),
+        trace.typical_runs.drop("path"),
+        trace.typical_runs.select(reversed(trace.typical_runs.columns)),
+        trace.typical_runs.with_columns(pl.col("start_ns").cast(pl.Float64)),
         trace.spans,
     ):
         with pytest.raises(TraceFormatError, match="the columns of runs are rung String"):

@@ -302,30 +302,30 @@ def _check_files(spec: Spec, options: dict[str, Any]) -> None:
 
 
 def _measure(spec: Spec, settings: Settings, options: dict[str, Any]) -> Trace:
-    from xsp.target import isolation as isolate  # noqa: PLC0415
+    from xsp.target import measure_here, measure_isolated  # noqa: PLC0415
 
     with target_failures(spec.target):
         if options["isolate"] is False:
-            return isolate.measure_here(spec, settings)
-        return isolate.measure(spec, settings, serialised=options["serialised"])
+            return measure_here(spec, settings)
+        return measure_isolated(spec, settings, serialised=options["serialised"])
 
 
 def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> int:
     from xsp.errors import ExportError, XspError  # noqa: PLC0415
-    from xsp.measurement import block as profiler  # noqa: PLC0415
-    from xsp.target import script  # noqa: PLC0415
+    from xsp.measurement import profile  # noqa: PLC0415
+    from xsp.target import Ending, end_by_interrupt, run_script  # noqa: PLC0415
 
-    profiling = profiler.profile(
+    profiling = profile(
         settings.levels,
         runs=settings.runs,
         budget=settings.budget_s,
         statistic=settings.statistic,
         progress=False,
     )
-    ending, code = script.Ending(OK), OK
+    ending, code = Ending(OK), OK
     try:
         with profiling:
-            ending = usage(lambda: script.execute(spec.target, spec.arguments))
+            ending = usage(lambda: run_script(spec.target, spec.arguments))
             ending.reraise()
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -346,7 +346,7 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
     except (XspError, OSError) as error:
         code = _fail(f"{error}{_misplaced(spec)}", code or NOT_MEASURED)
     if isinstance(ending.error, KeyboardInterrupt):
-        script.end_by_interrupt()
+        end_by_interrupt()
     return ending.code or code
 
 

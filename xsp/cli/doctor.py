@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xsp.level import Level
-from xsp.session import environment, registry
+from xsp.session import Listed, describe_environment, disturbances, listed_providers
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,13 +17,13 @@ def diagnosis() -> dict[str, Any]:
 
     `levels` maps each label to whether a provider of it can work here.
     """
-    listed = registry.listing()
+    listed = listed_providers()
     usable = {line.level for line in listed if line.reason is None}
     return {
         "levels": {level.label: level in usable for level in Level},
         "providers": [_provider(line) for line in listed],
-        "environment": environment.describe(),
-        "disturbances": list(environment.disturbances()),
+        "environment": describe_environment(),
+        "disturbances": list(disturbances()),
     }
 
 
@@ -38,7 +38,7 @@ def render(found: dict[str, Any], console: Console) -> None:
         console.print(f"! {sentence}", markup=False, highlight=False)
 
 
-def _provider(line: registry.Listed) -> dict[str, Any]:
+def _provider(line: Listed) -> dict[str, Any]:
     remark = {"remark": line.remark} if line.remark else {}
     return {
         "name": line.name,

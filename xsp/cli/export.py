@@ -60,7 +60,7 @@ again, under the same ids.
 _EXPORT_EPILOG = """\b
 Examples:
   xsp export resnet50.xsp                                   to Jaeger on this machine
-  xsp export resnet50.xsp --to otlp+http://jaeger:4318 --runs
+  xsp export resnet50.xsp --to otlp+http://jaeger:4318 --typical-runs
   xsp export resnet50.xsp --to resnet50.perfetto.json
   xsp export gpt2.xsp --max-spans 10000
   xsp export --spool                                        what failed before, again
@@ -95,14 +95,18 @@ Examples:
 @click.option("--to", "destinations", multiple=True, metavar=DESTINATION, help="May be repeated.")
 @span_options
 @click.option(
-    "--runs", is_flag=True, help="Also a typical run of every rung, as a trace that spans link to."
+    "--typical-runs",
+    "--runs",
+    "typical_runs",
+    is_flag=True,
+    help="Also a typical run of every rung, as a trace that spans link to.",
 )
 @timeline_option
 @click.option("--spool", is_flag=True, help="Send what was kept; with FILE, only that.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
 def export(file: Path | None, *, spool: bool, **options: Any) -> None:
     """Take a trace elsewhere."""
-    check_options(options, options["destinations"], runs=options["runs"])
+    check_options(options, options["destinations"], typical_runs=options["typical_runs"])
     if spool:
         _send_spooled(file, options)
         return
@@ -114,7 +118,7 @@ def export(file: Path | None, *, spool: bool, **options: Any) -> None:
     if options["timeline"] == "measured":
         trace = trace.as_measured()
     to = options["destinations"] or (None,)
-    deliver(trace, to, options, runs=options["runs"], as_json=options["as_json"])
+    deliver(trace, to, options, typical_runs=options["typical_runs"], as_json=options["as_json"])
 
 
 @click.command(epilog=_JAEGER_EPILOG)
@@ -166,13 +170,13 @@ def record(target: str, **options: Any) -> None:
 
 
 def check_options(
-    options: dict[str, Any], destinations: Sequence[str], *, runs: bool = False
+    options: dict[str, Any], destinations: Sequence[str], *, typical_runs: bool = False
 ) -> None:
     """Verify what can be told before there is a trace.
 
     Raises:
         click.UsageError: Options exclude each other, there is no such destination, or it does
-            not take runs.
+            not take typical runs.
     """
     if options["full"] and options["max_spans"]:
         raise click.UsageError("--full and --max-spans exclude each other: give one of them")
@@ -180,7 +184,7 @@ def check_options(
         from xsp.export import check  # noqa: PLC0415
 
         for destination in destinations:
-            usage(partial(check, destination, runs=runs))
+            usage(partial(check, destination, typical_runs=typical_runs))
 
 
 def deliver(
@@ -188,7 +192,7 @@ def deliver(
     destinations: Sequence[str | None],
     options: dict[str, Any],
     *,
-    runs: bool = False,
+    typical_runs: bool = False,
     as_json: bool = False,
 ) -> None:
     """Export a trace as the options say, to each destination, and say how it went.
@@ -202,7 +206,7 @@ def deliver(
     def export_to(destination: str | None) -> Delivery:
         sent = destination is None or "://" in destination
         with _patience() if sent else nullcontext():
-            done = trace.export(destination, max_spans=most, runs=runs)
+            done = trace.export(destination, max_spans=most, typical_runs=typical_runs)
         if done.sent < trace.spans.height and not as_json:
             cut = f"{done.sent:,} spans stand for the trace's {trace.spans.height:,}"
             click.echo(f"{cut}; --full takes all of them to {done.destination}", err=True)
@@ -231,7 +235,7 @@ def _send_spooled(file: Path | None, options: dict[str, Any]) -> None:
         spool_files,
     )
 
-    given = [name for name in ("full", "max_spans", "runs") if options[name]]
+    given = [name for name in ("full", "max_spans", "typical_runs") if options[name]]
     if options["timeline"] == "measured":
         given.append("timeline")
     if given:

@@ -36,7 +36,7 @@ def export(
     destination: object,
     *,
     max_spans: MaxSpans = "auto",
-    runs: bool = False,
+    typical_runs: bool = False,
     parent: str | None = None,
 ) -> Delivery:
     """Take a trace to a destination.
@@ -49,7 +49,7 @@ def export(
             OpenTelemetry `SpanExporter`.
         max_spans: Most spans; what is over it is cut. None: no limit. `"auto"`: 2,000,
             what Jaeger's UI bears, but no limit for Perfetto and Parquet.
-        runs: Whether to export a typical run of every rung as well, as a trace of its
+        typical_runs: Whether to export a typical run of every rung as well, as a trace of its
             own that the spans link to.
         parent: W3C `traceparent` of the span to hang the root under, instead of
             the one that the trace was measured inside of.
@@ -62,38 +62,42 @@ def export(
     kind = _kind(destination)
     most = _most(kind, max_spans)
     check_parent(parent)
-    _check_kind(kind, runs=runs, parent=parent)
+    _check_kind(kind, typical_runs=typical_runs, parent=parent)
     if kind in _SUFFIXES:
         return _to_file(trace, Path(os.fspath(destination)), kind, most, parent)  # type: ignore[call-overload]
-    if runs and trace.runs.is_empty():
-        raise ValueError("this trace holds no runs: export it without them, or measure anew")
-    parcel = Parcel(trace, most, runs, parent)
+    if typical_runs and trace.typical_runs.is_empty():
+        raise ValueError(
+            "this trace holds no typical runs: export it without them, or measure anew"
+        )
+    parcel = Parcel(trace, most, typical_runs, parent)
     if kind == "exporter":
         return _to_exporter(parcel.pictures(), destination)
     assert destination is None or isinstance(destination, str)
     return send(parcel, endpoint(destination))
 
 
-def check(destination: str, *, runs: bool = False) -> None:
+def check(destination: str, *, typical_runs: bool = False) -> None:
     """Verify that there is such a destination, without going there.
 
     Args:
         destination: URL or file.
-        runs: Whether it is to take typical runs as well.
+        typical_runs: Whether it is to take typical runs as well.
 
     Raises:
         ValueError: There is not, it takes no runs, gRPC is not installed, or a variable of
             `OTEL_*` makes no sense.
     """
     kind = _kind(destination)
-    _check_kind(kind, runs=runs)
+    _check_kind(kind, typical_runs=typical_runs)
     if kind == "otlp":
         endpoint(destination)
 
 
-def _check_kind(kind: str, *, runs: bool, parent: str | None = None) -> None:
-    if runs and kind in _SUFFIXES:
-        raise ValueError(f"runs are exported over OTLP or to an exporter, not to a {kind} file")
+def _check_kind(kind: str, *, typical_runs: bool, parent: str | None = None) -> None:
+    if typical_runs and kind in _SUFFIXES:
+        raise ValueError(
+            f"typical runs are exported over OTLP or to an exporter, not to a {kind} file"
+        )
     if parent is not None and kind in _UNBOUNDED:
         raise ValueError(f"a {kind} file has no place for a parent: leave parent={parent!r} out")
 

@@ -10,8 +10,7 @@ from typing import Any
 import polars as pl
 
 from xsp.quantity import duration, estimate, percent
-from xsp.trace import EXPORTED, USER, attribute
-from xsp.trace import similarity as shape
+from xsp.trace import EXPORTED, USER, attribute_column, find_attribute
 
 PREFIX = "attr."
 
@@ -45,9 +44,9 @@ def names(spans: pl.DataFrame, subject: str = "") -> pl.Series:
         "kind",
         pl.col("parent_id").is_null().alias("root"),
         "rolled_count",
-        shape.field(spans, "module_path").alias("path"),
-        shape.field(spans, "module_class").alias("class"),
-        shape.field(spans, "phase").alias("phase"),
+        attribute_column(spans, "module_path").alias("path"),
+        attribute_column(spans, "module_class").alias("class"),
+        attribute_column(spans, "phase").alias("phase"),
     )
     layer = pl.concat_str(
         pl.col("path").replace("", None),
@@ -120,7 +119,7 @@ def _latency(
 
 def _column(values: pl.Series, taken: set[str]) -> pl.Series:
     """Return one field of a trace's `attributes` under the name it has outside, once."""
-    known = attribute(values.name)
+    known = find_attribute(values.name)
     name = values.name.removeprefix(USER) if known is None else known.exported
     name = PREFIX + (name or USER.rstrip("."))
     while name in taken:
@@ -133,7 +132,7 @@ def _column(values: pl.Series, taken: set[str]) -> pl.Series:
 
 def errors(spans: pl.DataFrame) -> pl.Series:
     """Return what went wrong in each span, null where nothing did."""
-    raised = shape.field(spans, "error")
+    raised = attribute_column(spans, "error")
     return spans.select(
         error=pl.when(raised.is_not_null())
         .then(pl.lit("raised ") + raised)
@@ -144,8 +143,8 @@ def errors(spans: pl.DataFrame) -> pl.Series:
 
 def events(spans: pl.DataFrame, start_unix_ns: pl.Series) -> pl.DataFrame:
     """Return what a reader should know of single spans, in the columns of `EVENT_SCHEMA`."""
-    scaled = shape.field(spans, "scaled_ns", pl.Float64)
-    exact = shape.field(spans, "exact", pl.Boolean)
+    scaled = attribute_column(spans, "scaled_ns", pl.Float64)
+    exact = attribute_column(spans, "exact", pl.Boolean)
     known = spans.select("latency_ns").with_columns(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
         start_unix_ns.alias("unix_ns"),

@@ -22,7 +22,7 @@ class Source(Protocol):
         ...
 
     @property
-    def runs(self) -> pl.DataFrame:
+    def typical_runs(self) -> pl.DataFrame:
         """Typical runs, span by span."""
         ...
 
@@ -43,19 +43,21 @@ class Parcel:
     Attributes:
         trace: What is exported.
         most: Most spans of each picture; None for no limit.
-        runs: Whether typical runs go with it.
+        typical_runs: Whether typical runs go with it.
         parent: W3C `traceparent` to hang the root under; None for the trace's own.
     """
 
     trace: Source
     most: int | None = None
-    runs: bool = False
+    typical_runs: bool = False
     parent: str | None = None
 
     def pictures(self) -> list[Picture]:
         """Return the picture of the trace, then those of its typical runs."""
         trace = self.trace
-        beside = run_pictures(trace.runs, trace.metadata, self.most) if self.runs else []
+        beside = (
+            run_pictures(trace.typical_runs, trace.metadata, self.most) if self.typical_runs else []
+        )
         linked = tuple(linked for _, linked in beside)
         reduced = reduce(trace.spans, self.most)
         whole = Picture(reduced, trace.metadata, parent=self.parent, linked=linked)

@@ -22,8 +22,7 @@ from xsp.export import label
 from xsp.export.picture import launches
 from xsp.export.reduction import Reduced
 from xsp.provider import ON_DEVICE
-from xsp.trace import headline, parent_rows, remarks
-from xsp.trace import similarity as shape
+from xsp.trace import attribute_column, headline, parent_rows, remarks
 
 _ROWS = 8192
 _HOST = 1
@@ -178,8 +177,8 @@ def own_memory(spans: pl.DataFrame) -> pl.DataFrame:
         "thread",
         "end_ns",
         net=(
-            shape.field(spans, "allocated_bytes", pl.Int64)
-            - shape.field(spans, "freed_bytes", pl.Int64)
+            attribute_column(spans, "allocated_bytes", pl.Int64)
+            - attribute_column(spans, "freed_bytes", pl.Int64)
         )
         * spans["rolled_count"].fill_null(1),
     )

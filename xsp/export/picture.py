@@ -362,7 +362,7 @@ def run_pictures(
     A merged span is linked to the run of the rung that its latency is from.
 
     Args:
-        runs: The frame `trace.runs`.
+        runs: The frame `trace.typical_runs`.
         metadata: The trace's metadata.
         most: Span budget of each picture; None for no limit.
     """

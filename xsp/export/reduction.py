@@ -22,7 +22,7 @@ from xsp.evaluation import Ints, Keys, generations, lineage_keys, mix
 from xsp.level import Kind
 from xsp.provider import ON_DEVICE
 from xsp.quantity import counted
-from xsp.trace import Folding, agreed, alike, field, fold, parent_rows, sums, total
+from xsp.trace import Folding, agreed, alike, attribute_column, fold, parent_rows, sums, total
 
 # Columns that follow those of a trace; null on a span that stands for itself alone.
 EXTRA: dict[str, Any] = {
@@ -250,7 +250,10 @@ def _rolled(spans: pl.DataFrame, part: _Part, folding: Folding) -> pl.DataFrame:
 
 def _merged(spans: pl.DataFrame, part: _Part, folding: Folding) -> pl.DataFrame:
     """Return what the members of each group add up to and share, one row per group."""
-    exact, scaled = field(spans, "exact", pl.Boolean), field(spans, "scaled_ns", pl.Float64)
+    exact, scaled = (
+        attribute_column(spans, "exact", pl.Boolean),
+        attribute_column(spans, "scaled_ns", pl.Float64),
+    )
     members = spans.drop("attributes").with_columns(exact=exact, scaled_ns=scaled)[part.rows]
     summed = sums(
         members.with_columns(hidden_spans=pl.Series(part.hidden)),
@@ -266,7 +269,9 @@ def _merged(spans: pl.DataFrame, part: _Part, folding: Folding) -> pl.DataFrame:
         return agreed(values, folding, part.rows)
 
     # Members' name where it is one, else their class, else that they are several.
-    name = pl.coalesce(shared(spans["name"]), shared(field(spans, "module_class")), pl.lit(MORE))
+    name = pl.coalesce(
+        shared(spans["name"]), shared(attribute_column(spans, "module_class")), pl.lit(MORE)
+    )
     fields = spans["attributes"].struct.unnest()
     attributes = pl.DataFrame([shared(fields[name]) for name in fields.columns])
     ours = [one for one in ("exact", "scaled_ns") if fields.schema.get(one) == summed.schema[one]]

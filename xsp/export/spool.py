@@ -8,22 +8,18 @@ that know ids keep one copy.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
 import stat
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import msgspec
-import polars as pl
 
 from xsp import __version__
 from xsp.errors import ExportError, TraceFormatError
@@ -33,8 +29,7 @@ from xsp.export.parcel import Parcel
 from xsp.export.picture import Picture
 from xsp.machine import state_folder
 from xsp.quantity import printable
-from xsp.trace import integrity, parquet
-from xsp.trace import typical_runs as exemplar
+from xsp.trace import Trace, load
 
 _TRACE, _NOTE = ".xsp", ".json"
 
@@ -46,7 +41,7 @@ class _Note(msgspec.Struct, forbid_unknown_fields=True):
         endpoint: Destination that the trace was to go to, without credentials.
         path: For HTTP, the path there.
         max_spans: Most spans of a picture; None for no limit.
-        runs: Whether typical runs go with it.
+        typical_runs: Whether typical runs go with it.
         parent: W3C `traceparent` to hang the root under.
         xsp: Version that wrote it.
     """
@@ -54,23 +49,9 @@ class _Note(msgspec.Struct, forbid_unknown_fields=True):
     endpoint: str
     path: str
     max_spans: int | None
-    runs: bool
+    typical_runs: bool
     parent: str | None
     xsp: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """A trace as it was kept; see `Source`."""
-
-    spans: pl.DataFrame
-    metadata: Mapping[str, Any]
-    runs: pl.DataFrame
-    path: Path
-
-    def save(self, path: Path) -> Path:
-        """Keep it where it is."""
-        return self.path
 
 
 def folder() -> Path:
@@ -129,7 +110,7 @@ def send_spool(path: Path, endpoint: Endpoint | None = None) -> Delivery:
     note = _read_note(path)
     target, withheld = _first_endpoint(note, path) if endpoint is None else (endpoint, False)
     trace = _load(path)
-    parcel = Parcel(trace, note.max_spans, note.runs, note.parent)
+    parcel = Parcel(trace, note.max_spans, note.typical_runs, note.parent)
     result = _deliver(parcel.pictures(), target)
     if result.accepted == result.sent:
         _remove(path)
@@ -160,7 +141,12 @@ def _keep(parcel: Parcel, endpoint: Endpoint, picture: Picture) -> Path:
         OSError: The note or the folder cannot be.
     """
     note = _Note(
-        endpoint.url, endpoint.path, parcel.most, parcel.runs, parcel.parent, xsp=__version__
+        endpoint.url,
+        endpoint.path,
+        parcel.most,
+        parcel.typical_runs,
+        parcel.parent,
+        xsp=__version__,
     )
     home = folder()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -235,17 +221,15 @@ def _first_endpoint(note: _Note, path: Path) -> tuple[Endpoint, bool]:
     return replace(first, headers=()), bool(first.headers)
 
 
-def _load(path: Path) -> _Stored:
+def _load(path: Path) -> Trace:
     """Return the trace in a file.
 
     Raises:
         ExportError: The file is damaged.
     """
     try:
-        spans, text, runs = parquet.read(path)
-        integrity.check_columns(spans)
-        return _Stored(spans, json.loads(text), exemplar.unpack(runs), path)
-    except (TraceFormatError, ValueError, RecursionError) as error:
+        return load(path)
+    except TraceFormatError as error:
         raise ExportError(f"{path} was kept and is damaged since: {error}") from error
 
 

@@ -72,7 +72,9 @@ def build_trace(
 def _trace(
     collected: Sequence[Collected], settings: Settings, merged: Merged, problems: Sequence[Problem]
 ) -> Trace:
-    return Trace(merged.spans, _metadata(collected, merged, settings, problems), merged.runs)
+    return Trace(
+        merged.spans, _metadata(collected, merged, settings, problems), merged.typical_runs
+    )
 
 
 def _counted_anew(counts: Sequence[ProblemCount], found: Resolution) -> tuple[Problem, ...]:

@@ -20,7 +20,7 @@ from xsp.session import (
     Selection,
     Session,
     Settings,
-    describe,
+    describe_environment,
     exclusively,
     select,
     settings_of,
@@ -51,7 +51,7 @@ def measure(
         statistic: How runs are summarised: "trimmed" (20 % trimmed mean), "median",
             "mean" or "min".
         progress: Whether to show a progress bar, by default on a terminal; or a
-            function that is told the fraction done (and may raise `xsp.measurement.Enough`).
+            function that is told the fraction done (and may raise `xsp.Enough`).
         kwargs: Its keyword arguments.
 
     Raises:
@@ -146,7 +146,7 @@ def collected_by(
         problems=tuple(dict.fromkeys((*session.problems, *found.problems))),
         subject=subject,
         levels=selection.levels,
-        environment=describe(),
+        environment=describe_environment(),
         origin=session.origin,
         counts=found.counts,
     )

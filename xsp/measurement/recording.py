@@ -26,7 +26,15 @@ from xsp.measurement.interpretation import interpret
 from xsp.measurement.progress import Progress
 from xsp.problem import Problem
 from xsp.provider import Provider, Records, pack, unpack
-from xsp.session import Session, Settings, Step, Visit, describe, registry, worth_keeping
+from xsp.session import (
+    Session,
+    Settings,
+    Step,
+    Visit,
+    describe_environment,
+    installed_providers,
+    worth_keeping,
+)
 from xsp.trace import Trace
 from xsp.trace_context import Origin
 
@@ -130,7 +138,7 @@ def recording_of(
         subject=subject,
         levels=levels,
         settings=settings,
-        environment=describe(),
+        environment=describe_environment(),
         origin=session.origin,
     )
 
@@ -145,7 +153,7 @@ def load(path: str | Path, providers: Iterable[Provider] | None = None) -> Recor
     Raises:
         TraceFormatError: It is no recording, is damaged, or a provider is missing here.
     """
-    known = registry.providers() if providers is None else providers
+    known = installed_providers() if providers is None else providers
     try:
         with zipfile.ZipFile(path) as archive:
             manifest = json.loads(archive.read(_MANIFEST))

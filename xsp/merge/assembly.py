@@ -56,13 +56,13 @@ class Merged:
             its interval (`latency_low_ns`, `latency_high_ns`), `overhead_ns` over the
             pipeline rung, `spans`, and what recording one of them costs:
             `cost_per_span_ns` with `cost_per_span_low_ns`, `cost_per_span_high_ns`.
-        runs: A typical run of each rung that records spans, see `docs/trace.md`.
+        typical_runs: A typical run of each rung that records spans, see `docs/trace.md`.
     """
 
     spans: pl.DataFrame
     problems: tuple[Problem, ...]
     rungs: pl.DataFrame
-    runs: pl.DataFrame
+    typical_runs: pl.DataFrame
 
 
 def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
@@ -89,7 +89,7 @@ def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
         _spans(ladder, found, statistic),
         find_problems(ladder, costs, found),
         _rungs(ladder, costs, untimed, statistic),
-        _exemplars(ladder, statistic),
+        _typical_runs(ladder, statistic),
     )
 
 
@@ -247,7 +247,7 @@ def _of_model(values: Floats, statistic: str) -> float:
     return float(summarise(values[:, None], statistic)[0])
 
 
-def _exemplars(ladder: Ladder, statistic: str) -> pl.DataFrame:
+def _typical_runs(ladder: Ladder, statistic: str) -> pl.DataFrame:
     """Return for each rung with spans the run that is nearest to what its runs say together."""
     frames = []
     for rung in ladder.rungs:

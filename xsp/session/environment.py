@@ -44,7 +44,7 @@ _THREAD_VARIABLES = (*THREAD_NUMBERS, "KMP_AFFINITY", "OMP_PROC_BIND")
 _ROOT = Path("/")
 
 
-def describe() -> dict[str, Any]:
+def describe_environment() -> dict[str, Any]:
     """Return the machine, this process and the software, as what JSON can hold.
 
     Nothing heavy is imported for it: versions come from the packages' metadata,

@@ -56,7 +56,7 @@ class Listed:
     remark: str | None = None
 
 
-def providers() -> tuple[Provider, ...]:
+def installed_providers() -> tuple[Provider, ...]:
     """Return every valid provider, by level and name, whether it can work here or not.
 
     The same objects are returned each time.
@@ -69,9 +69,9 @@ def broken() -> tuple[Broken, ...]:
     return tuple(entry for entry in _entries() if isinstance(entry, Broken))
 
 
-def listing() -> tuple[Listed, ...]:
+def listed_providers() -> tuple[Listed, ...]:
     """Return one line per provider, the broken ones last."""
-    lines = (_listed(provider) for provider in providers())
+    lines = (_listed(provider) for provider in installed_providers())
     return (*lines, *(Listed(entry.name, None, (), entry.reason) for entry in broken()))
 
 

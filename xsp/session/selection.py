@@ -36,8 +36,10 @@ class Selection:
 def select(levels: Iterable[Level]) -> Selection:
     """Return the providers that can work here and serve one of `levels`."""
     levels = frozenset(levels)
-    reasons = {provider.name: registry.unavailable(provider) for provider in registry.providers()}
-    usable = [p for p in registry.providers() if reasons[p.name] is None]
+    reasons = {
+        provider.name: registry.unavailable(provider) for provider in registry.installed_providers()
+    }
+    usable = [p for p in registry.installed_providers() if reasons[p.name] is None]
     kinds = {kind for p in usable for kind in p.kinds if kind.level in levels} | {Kind.PIPELINE}
     return Selection(
         tuple(p for p in usable if p.kinds & kinds or isinstance(p, Watcher)),
@@ -51,7 +53,7 @@ def _state(level: Level, kinds: set[Kind], reasons: dict[str, str | None]) -> st
         return MEASURED
     said = [
         reason
-        for provider in registry.providers()
+        for provider in registry.installed_providers()
         if provider.level is level and (reason := reasons[provider.name])
     ]
     said += [f"{entry.name}: {entry.reason}" for entry in registry.broken()]

@@ -30,7 +30,7 @@ _SERIALISED_WEIGHT = 2.0  # a ladder of its own, for latencies that need less pr
 _ROOM = 0.8  # part of the free memory that several processes may fill
 
 
-def measure(
+def measure_isolated(
     spec: Spec,
     settings: Settings,
     progress: bool | Progress | None = None,

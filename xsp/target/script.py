@@ -41,7 +41,7 @@ class Ending:
             raise self.error
 
 
-def execute(path: str, arguments: Sequence[str]) -> Ending:
+def run_script(path: str, arguments: Sequence[str]) -> Ending:
     """Run a script as the main program, up to the end of its threads.
 
     It finds its own `sys.argv`, `__main__` and `sys.path[0]`, which stay in place

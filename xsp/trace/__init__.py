@@ -1,11 +1,10 @@
 """Traces: the table of spans, its file, and the tree as text and HTML."""
 
-from xsp.trace.attribute import EXPORTED, SCHEMA_URL, USER, attribute
+from xsp.trace.attribute import EXPORTED, SCHEMA_URL, USER, attribute_column, find_attribute
 from xsp.trace.document import FORMAT, SPAN_SCHEMA, Trace, load
 from xsp.trace.folding import Folding, agreed, alike, fold, parent_rows, sums, total
 from xsp.trace.heading import headline, remarks
-from xsp.trace.similarity import field
-from xsp.trace.typical_runs import RUN_SCHEMA
+from xsp.trace.integrity import RUN_SCHEMA
 
 __all__ = [
     "EXPORTED",
@@ -18,8 +17,8 @@ __all__ = [
     "Trace",
     "agreed",
     "alike",
-    "attribute",
-    "field",
+    "attribute_column",
+    "find_attribute",
     "fold",
     "headline",
     "load",

@@ -7,6 +7,9 @@ OpenTelemetry's name where it has one, else `xsp.` and the plain name.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
 
 from xsp.level import Kind
 
@@ -207,6 +210,17 @@ EXPORTED: tuple[Exported, ...] = (
 # fmt: on
 
 
-def attribute(name: str) -> Attribute | None:
+def find_attribute(name: str) -> Attribute | None:
     """Return what is known of an attribute, or None: pipeline spans carry the user's own."""
     return next((known for known in ATTRIBUTES if known.name == name), None)
+
+
+def attribute_column(spans: pl.DataFrame, name: str, dtype: Any = pl.String) -> pl.Series:
+    """Return one attribute as a series, null throughout where the trace has none of it.
+
+    A user's own attribute may bear the name and be of another type: it is not ours.
+    """
+    if pl.Field(name, dtype) not in getattr(spans.schema["attributes"], "fields", ()):
+        return pl.Series(name, [None] * spans.height, dtype=dtype)
+    found: pl.Series = spans["attributes"].struct.field(name)
+    return found

@@ -14,9 +14,9 @@ import polars as pl
 from xsp.errors import TraceFormatError
 from xsp.problem import Problem
 from xsp.quantity import counted, printable, shorten
-from xsp.trace import heading, html, integrity, parquet
+from xsp.trace import heading, html, integrity
 from xsp.trace import text as tree
-from xsp.trace import typical_runs as exemplar
+from xsp.trace.file import pack_runs, read_file, unpack_runs, write_file
 from xsp.trace.metadata import check as check_metadata
 from xsp.trace.metadata import frozen
 
@@ -71,7 +71,7 @@ class Trace:
             first, parents before children.
         metadata: What JSON can hold: `name`, `problems`, `levels`, `rungs`,
             `plan`, `environment`, `created` and `xsp_version`.
-        runs: Columns of `RUN_SCHEMA`: one typical run of each rung; or
+        typical_runs: Columns of `RUN_SCHEMA`: one typical run of each rung; or
             the text that a file holds them as, which is read when they are asked for.
 
     Raises:
@@ -80,30 +80,30 @@ class Trace:
         TypeError: `metadata` holds what JSON cannot.
     """
 
-    __slots__ = ("_json", "_metadata", "_runs", "_spans")
+    __slots__ = ("_json", "_metadata", "_spans", "_typical_runs")
 
     _json: str
     _metadata: Mapping[str, Any]
-    _runs: pl.DataFrame | str
+    _typical_runs: pl.DataFrame | str
     _spans: pl.DataFrame
 
     def __init__(
         self,
         spans: pl.DataFrame,
         metadata: Mapping[str, Any],
-        runs: pl.DataFrame | str | None = None,
+        typical_runs: pl.DataFrame | str | None = None,
     ) -> None:
         integrity.check_columns(spans)
         integrity.check_words(spans)
-        if isinstance(runs, pl.DataFrame):
-            exemplar.check_columns(runs)
-            runs = runs.clone()
+        if isinstance(typical_runs, pl.DataFrame):
+            integrity.check_run_columns(typical_runs)
+            typical_runs = typical_runs.clone()
         text = json.dumps({"format": FORMAT, **metadata}, default=_plain)
         put = super().__setattr__
         put("_json", text)
         put("_metadata", _checked(text))
         put("_spans", spans.clone())
-        put("_runs", runs if runs is not None else "")
+        put("_typical_runs", typical_runs if typical_runs is not None else "")
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a trace cannot be changed; make another instead of setting {name!r}")
@@ -114,7 +114,7 @@ class Trace:
         return self._spans.clone()
 
     @property
-    def runs(self) -> pl.DataFrame:
+    def typical_runs(self) -> pl.DataFrame:
         """A typical run of each rung as it was measured, one row per span.
 
         docs/trace.md tells what the columns mean. No rows where none were kept.
@@ -122,10 +122,10 @@ class Trace:
         Raises:
             TraceFormatError: The part of the file that holds them is damaged.
         """
-        if isinstance(self._runs, str):
-            super().__setattr__("_runs", exemplar.unpack(self._runs))
-        assert isinstance(self._runs, pl.DataFrame)
-        return self._runs.clone()
+        if isinstance(self._typical_runs, str):
+            super().__setattr__("_typical_runs", unpack_runs(self._typical_runs))
+        assert isinstance(self._typical_runs, pl.DataFrame)
+        return self._typical_runs.clone()
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -174,15 +174,19 @@ class Trace:
             ExportError: It could not be written: the disk is full, the folder is
                 missing or closed to us. No part of it is left behind.
         """
-        runs = self._runs if isinstance(self._runs, str) else exemplar.pack(self._runs)
-        return parquet.write(self._spans, self._json, Path(path), runs=runs)
+        runs = (
+            self._typical_runs
+            if isinstance(self._typical_runs, str)
+            else pack_runs(self._typical_runs)
+        )
+        return write_file(self._spans, self._json, Path(path), runs=runs)
 
     def export(
         self,
         destination: str | PathLike[str] | object | None = None,
         *,
         max_spans: int | Literal["auto"] | None = "auto",
-        runs: bool = False,
+        typical_runs: bool = False,
         parent: str | None = None,
     ) -> Delivery:
         """Take the trace to Jaeger, any OTLP endpoint, an exporter, or a file of another format.
@@ -197,7 +201,7 @@ class Trace:
             max_spans: Most spans; over it deeper levels are cut, and repeated small spans
                 rolled up into one that holds their sum. None: no limit. `"auto"`: 2,000,
                 what Jaeger's UI bears, and no limit for Perfetto and Parquet.
-            runs: Whether to export a typical run of every rung as well, as a trace of its
+            typical_runs: Whether to export a typical run of every rung as well, as a trace of its
                 own that the spans link to.
             parent: W3C `traceparent` of the span to hang the root under, instead of
                 the one that the trace was measured inside of.
@@ -213,12 +217,14 @@ class Trace:
         """
         from xsp.export import export  # noqa: PLC0415  # the wire, only when used
 
-        return export(self, destination, max_spans=max_spans, runs=runs, parent=parent)
+        return export(
+            self, destination, max_spans=max_spans, typical_runs=typical_runs, parent=parent
+        )
 
     def as_measured(self) -> Trace:
         """Return the same trace drawn with the times that the deepest run measured."""
         measured = [pl.col(f"measured_{end}").alias(end) for end in ("start_ns", "end_ns")]
-        return Trace(self._spans.with_columns(measured), self._metadata, self._runs)
+        return Trace(self._spans.with_columns(measured), self._metadata, self._typical_runs)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return `spans` as a pandas frame, attributes as one dictionary per span.
@@ -284,7 +290,7 @@ def load(path: str | PathLike[str]) -> Trace:
         TraceFormatError: The file is damaged, is no trace, or is newer than this xsp.
         OSError: The file cannot be opened; as Python raises it.
     """
-    spans, text, runs = parquet.read(Path(path))
+    spans, text, runs = read_file(Path(path))
     metadata = _read_metadata(path, text)
     try:
         trace = Trace(spans, frozen(metadata), runs)

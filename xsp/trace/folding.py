@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.evaluation import Ints, Keys, lineage_keys, mix
-from xsp.trace.similarity import field
+from xsp.trace.attribute import attribute_column
 
 SUMMED = ("latency_ns", "self_ns", "overhead_ns", "device_ns")
 # A pattern of siblings that recurs is folded from so many times on, and up to this length.
@@ -94,10 +94,10 @@ def alike(spans: pl.DataFrame, *more: str, named: bool = True) -> Keys:
         more: Columns that must be equal as well.
         named: Whether class, name and phase count.
     """
-    looks = spans.select("kind", *more, field(spans, "error"))
+    looks = spans.select("kind", *more, attribute_column(spans, "error"))
     if named:
-        label = pl.coalesce(field(spans, "module_class"), "name").alias("label")
-        looks = looks.hstack(spans.select(label, field(spans, "phase")))
+        label = pl.coalesce(attribute_column(spans, "module_class"), "name").alias("label")
+        looks = looks.hstack(spans.select(label, attribute_column(spans, "phase")))
     return looks.hash_rows().to_numpy()
 
 
@@ -107,7 +107,7 @@ def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
     That is where they look alike, have the same number of parameters, and their
     children have the same names and shapes in the same order.
     """
-    parameters = field(spans, "parameter_bytes", pl.Int64).hash().to_numpy()
+    parameters = attribute_column(spans, "parameter_bytes", pl.Int64).hash().to_numpy()
     keys, names = mix(alike(spans) + mix(parameters)), mix(spans["name"].hash().to_numpy())
     ordinals = _ordinals(parent)
     for rows in reversed(levels[1:]):

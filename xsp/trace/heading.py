@@ -10,9 +10,8 @@ import polars as pl
 from xsp.level import MEASURED
 from xsp.provider import ON_DEVICE
 from xsp.quantity import counted, duration, estimate, percent, printable
-from xsp.trace import similarity as shape
-from xsp.trace.call_coverage import Coverage, coverage, unexplained
-from xsp.trace.device_attribution import attribution
+from xsp.trace.attribute import attribute_column
+from xsp.trace.coverage import Coverage, attribution, coverage, unexplained
 
 _IMPOSSIBLE_PCT = 105.0
 _WORTH_SAYING, _MOST_NAMES = 0.01, 3  # of what no library call explains
@@ -131,8 +130,8 @@ def _serialised(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
 
 def _exactness(spans: pl.DataFrame) -> dict[str, dict[str, int]]:
     """Return per kind how many latencies are known, how many exact, and how many not."""
-    spans = spans.filter(~shape.field(spans, "replayed", pl.Boolean).fill_null(value=False))
-    exact = shape.field(spans, "exact", pl.Boolean)
+    spans = spans.filter(~attribute_column(spans, "replayed", pl.Boolean).fill_null(value=False))
+    exact = attribute_column(spans, "exact", pl.Boolean)
     counts = (
         spans.select("kind", known=pl.col("latency_ns").is_not_null())
         .with_columns(exact=exact)

@@ -41,6 +41,36 @@ _NEVER_NULL = ("span_id", "level", "kind", "name", "path", "start_ns", "end_ns",
 # Sums and differences of float nanoseconds: a millionth, or a nanosecond, is rounding.
 _SLACK = 1e-6
 
+# Columns of `trace.typical_runs`: one row per span of a run, one run after the other.
+RUN_SCHEMA: dict[str, Any] = {
+    "rung": pl.String,
+    "run_latency_ns": pl.Int64,
+    "span_id": pl.UInt64,  # that of the merged span of the same path
+    "parent_id": pl.UInt64,  # null at the root
+    "kind": pl.String,
+    "level": pl.String,
+    "name": pl.String,
+    "path": pl.String,
+    "start_ns": pl.Int64,  # as measured, from 0 at the root's start
+    "end_ns": pl.Int64,
+    "thread": pl.Int64,
+    "device": pl.Int32,
+    "stream": pl.Int64,
+    "correlation_id": pl.Int64,
+}
+
+
+def check_run_columns(runs: pl.DataFrame) -> None:
+    """Verify names, order and types of the columns.
+
+    Raises:
+        TraceFormatError: They are not those of `RUN_SCHEMA`.
+    """
+    if runs.schema != pl.Schema(RUN_SCHEMA):
+        found = ", ".join(f"{name} {dtype}" for name, dtype in runs.schema.items())
+        expected = ", ".join(f"{name} {dtype}" for name, dtype in pl.Schema(RUN_SCHEMA).items())
+        raise TraceFormatError(f"the columns of runs are {expected}; these are {found or 'none'}")
+
 
 def check_columns(spans: pl.DataFrame) -> None:
     """Verify names, order and types of the columns.

@@ -15,7 +15,7 @@ from xsp.evaluation import Ints, generations
 from xsp.provider import ON_DEVICE
 from xsp.quantity import counted, duration, printable
 from xsp.trace import folding
-from xsp.trace import similarity as shape
+from xsp.trace.attribute import attribute_column
 
 # Opening a layer to show operators is worth less than opening one to show layers.
 _OPERATOR_WEIGHT = 0.25
@@ -164,7 +164,7 @@ class _Builder:
             folded.parent[self._order], np.arange(len(folded.parent) + 1)
         )
         self._model_ns = self._root_ns(spans)
-        self._wait_ns = shape.field(spans, "device_wait_ns", pl.Float64)[0] or 0.0
+        self._wait_ns = attribute_column(spans, "device_wait_ns", pl.Float64)[0] or 0.0
         self._least_ns = smallest * self._model_ns
         self._own_least_ns = max(smallest, 0.01) * self._model_ns
 
@@ -352,8 +352,8 @@ class _Builder:
 
 def _heads(spans: pl.DataFrame, first: Ints) -> pl.DataFrame:
     """Return what is told of groups, as their first members have it."""
-    label = pl.coalesce(shape.field(spans, "module_class"), "name")
-    phase, error = shape.field(spans, "phase"), shape.field(spans, "error")
+    label = pl.coalesce(attribute_column(spans, "module_class"), "name")
+    phase, error = attribute_column(spans, "phase"), attribute_column(spans, "error")
     return spans.select("kind", "name", phase, error, label=label, on_host=~ON_DEVICE)[first]
 
 

@@ -73,6 +73,8 @@ class HttpClient:
 
     def close(self) -> None:
         """End the connection, if there is one."""
+        # Clearing alone leaves it to the garbage collector, which an error's traceback delays.
+        self._pool.connection_from_url(self._url).close()
         self._pool.clear()
 
     def _post(self, body: bytes, deadline: float) -> _Reply:

@@ -20,7 +20,7 @@ from xsp import testing
 from xsp.measurement.recording import record as record_all
 from xsp.session import registry
 from xsp.session.plan import settings_of
-from xsp.trace.device_attribution import attribution
+from xsp.trace.coverage import attribution
 from xsp_levels.framework.torch.provider import Torch
 from xsp_levels.kernel.cupti import library as cupti_library
 from xsp_levels.kernel.cupti.provider import Cupti

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import os
+import zlib
 from hashlib import blake2b
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import polars as pl
 
 from xsp.atomic_file import replacing
 from xsp.errors import TraceFormatError
+from xsp.trace.integrity import RUN_SCHEMA, check_run_columns
 
 _KEY = "xsp"
 _RUNS = "xsp.runs"
@@ -27,7 +30,7 @@ _ZIP = b"PK\3\4"
 _SMALLEST = 12
 
 
-def write(spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = "") -> Path:
+def write_file(spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = "") -> Path:
     """Write spans and metadata (JSON) to `path`, whole or not at all.
 
     Args:
@@ -50,7 +53,7 @@ def write(spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = "") -> 
     return path
 
 
-def read(path: Path) -> tuple[pl.DataFrame, str, str]:
+def read_file(path: Path) -> tuple[pl.DataFrame, str, str]:
     """Return the spans of a file, its metadata as JSON text, and the text of its runs.
 
     Raises:
@@ -78,6 +81,40 @@ def read(path: Path) -> tuple[pl.DataFrame, str, str]:
             f"{path} is a Parquet file but not a trace: open files that trace.save() wrote"
         )
     return spans, metadata, texts.get(_RUNS, "")
+
+
+def pack_runs(runs: pl.DataFrame) -> str:
+    """Return runs as the text that a file keeps; empty for no rows.
+
+    It is a checksum and base64 of a Parquet file: key-value metadata of Parquet must be
+    text. Not of an Arrow file: polars ends the whole process over a damaged one.
+    """
+    if not runs.height:
+        return ""
+    buffer = io.BytesIO()
+    runs.write_parquet(buffer)
+    content = buffer.getbuffer()
+    return f"{zlib.crc32(content):08x} {base64.b64encode(content).decode('ascii')}"
+
+
+def unpack_runs(text: str) -> pl.DataFrame:
+    """Return the runs that `pack_runs` made a text of.
+
+    Raises:
+        TraceFormatError: The text is damaged.
+    """
+    if not text:
+        return pl.DataFrame(schema=RUN_SCHEMA)
+    checksum, _, encoded = text.partition(" ")
+    try:
+        content = base64.b64decode(encoded, validate=True)
+        if f"{zlib.crc32(content):08x}" != checksum:
+            raise _damaged_runs("its checksum is another")
+        runs = pl.read_parquet(io.BytesIO(content))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+        raise _damaged_runs(error) from error
+    check_run_columns(runs)
+    return runs
 
 
 def _check_sum(path: Path, content: bytes) -> None:
@@ -117,3 +154,10 @@ def _check_ends(path: Path, file: io.BufferedReader) -> None:
             f"{path} ends too early, a part of it is missing: copy it anew or measure again"
         )
     file.seek(0)
+
+
+def _damaged_runs(reason: object) -> TraceFormatError:
+    return TraceFormatError(
+        "the runs kept in this trace are damaged and cannot be read, all else in it can: "
+        f"copy the file anew or measure again ({reason})"
+    )

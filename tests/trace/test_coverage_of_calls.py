@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from samples import Node, frame, layer, op, pipeline
 
-from xsp.trace.call_coverage import coverage, unexplained
+from xsp.trace.coverage import coverage, unexplained
 from xsp.trace.heading import headline
 
 

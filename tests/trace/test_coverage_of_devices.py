@@ -5,7 +5,7 @@ from gpu import Gpu, Step, Work, launch
 
 from xsp.level import Kind
 from xsp.merge.assembly import merge
-from xsp.trace.device_attribution import Attribution, attribution
+from xsp.trace.coverage import Attribution, attribution
 from xsp.trace.document import Trace
 
 
