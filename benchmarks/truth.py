@@ -26,7 +26,7 @@ from xsp_levels.native.stderr_filter import vendor_silenced
 Layer = tuple[str, int]
 Samples = dict[Layer, list[float]]
 MARK = "layer|"
-SETTLE_NS = 3_000_000  # as long as xsp takes before a visit
+UNTIMED_NS = 3_000_000  # as long as xsp takes before a visit
 
 
 def statistic(values: Sequence[float]) -> float:
@@ -81,7 +81,7 @@ def time_layers(model: nn.Module, inputs: Any, paths: Sequence[str], evaluations
 
 def settle(evaluate: Callable[[], Any]) -> None:
     """Evaluate, untimed, until what ran before has left the caches, as xsp's visits do."""
-    until = monotonic_ns() + SETTLE_NS
+    until = monotonic_ns() + UNTIMED_NS
     evaluate()
     while monotonic_ns() < until:
         evaluate()

@@ -121,7 +121,7 @@ def test_clock_skew_is_seen_between_hosts_alone(
 
 def test_it_runs_in_the_foreground_until_it_is_interrupted(own_jaeger: JaegerServer) -> None:
     own_jaeger.stop()
-    code = "from xsp import jaeger; jaeger.run(print)"
+    code = "from xsp.cli import jaeger; jaeger.run(print)"
     with subprocess.Popen(
         [sys.executable, "-c", code],
         env=own_jaeger.environment(),

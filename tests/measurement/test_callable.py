@@ -8,7 +8,8 @@ from toy import GLUE_NS, LAYER_NS, OP_NS, Toy, ToyModel
 import xsp
 from xsp.level import Kind
 from xsp.measurement.build import build_trace
-from xsp.measurement.callable import carry_out, collected_by, name_of, rung_names, visit_all
+from xsp.measurement.callable import collected_by, name_of, rung_names, visit_all
+from xsp.measurement.repeat import carry_out
 from xsp.provider.contract import ModelCall
 from xsp.session import registry
 from xsp.session.exclusive import exclusively

@@ -16,8 +16,9 @@ from xsp.errors import ExportError, TraceFormatError, UnknownTargetError
 from xsp.level import Kind
 from xsp.measurement import recording
 from xsp.measurement.build import build_trace
-from xsp.measurement.callable import carry_out, collected_by
+from xsp.measurement.callable import collected_by
 from xsp.measurement.recording import Recording, record
+from xsp.measurement.repeat import carry_out
 from xsp.problem import Problem
 from xsp.provider.contract import ModelCall, Packable
 from xsp.session import registry

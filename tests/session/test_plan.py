@@ -31,7 +31,7 @@ def carry_out(plan: Plan, latency_ns: int = 20_000_000, noise: float = 0.0) -> l
         steps.append(step)
         drawn = random.normal(latency_ns, noise * latency_ns, step.evaluations)
         latencies = [int(value) for value in drawn]
-        plan.record(step, latencies, spent_ns=latency_ns * (step.evaluations + step.settle))
+        plan.record(step, latencies, spent_ns=latency_ns * (step.evaluations + step.untimed))
         assert len(steps) < 20_000
     return steps
 
@@ -102,19 +102,19 @@ def test_a_program_that_cannot_be_repeated_is_warmed_up_once() -> None:
 def test_a_quick_model_is_evaluated_many_times_a_visit_after_settling() -> None:
     steps = carry_out(Plan(RUNGS, Settings(), repeatable=True), latency_ns=100_000)
     late = [step for step in steps if step.round > 0 and not step.rung.detail]
-    assert all(step.settle >= 1 for step in late)
+    assert all(step.untimed >= 1 for step in late)
     assert max(step.evaluations for step in late) == VISIT_EVALUATIONS
 
 
 def test_warming_up_tells_how_large_the_first_visits_are() -> None:
     steps = carry_out(Plan(RUNGS, Settings(), repeatable=True), latency_ns=100_000)
     first = next(step for step in steps if step.counts)
-    assert (first.evaluations, first.settle) == (VISIT_EVALUATIONS, 30)
+    assert (first.evaluations, first.untimed) == (VISIT_EVALUATIONS, 30)
 
 
 def test_a_program_that_cannot_be_repeated_is_asked_for_one_evaluation_at_a_time() -> None:
     steps = carry_out(Plan(RUNGS, Settings(), repeatable=False), latency_ns=1000)
-    assert {(step.evaluations, step.settle) for step in steps} == {(1, 0)}
+    assert {(step.evaluations, step.untimed) for step in steps} == {(1, 0)}
     assert [step.rung.name for step in steps[:5]] == ["op", "bare", "pipeline", "layer", "op"]
 
 
@@ -140,7 +140,7 @@ def test_a_model_that_takes_seconds_is_called_no_more_often_than_needed() -> Non
     steps = carry_out(Plan(RUNGS, Settings(budget_s=1), repeatable=True), latency_ns=2_000_000_000)
     bare = [step for step in steps if step.rung.name == "bare"]
     assert [step.evaluations for step in bare] == [1, 1, 1]  # to warm up, first and last
-    assert sum(step.evaluations + step.settle for step in steps) == 3 + 2 * len(RUNGS[1:-1]) + 1
+    assert sum(step.evaluations + step.untimed for step in steps) == 3 + 2 * len(RUNGS[1:-1]) + 1
 
 
 def test_an_endlessly_noisy_model_is_not_measured_longer_than_it_can_be_interpreted() -> None:

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from xsp.errors import MeasurementError
 from xsp.level import LevelSet
 from xsp.measurement.build import build_trace
-from xsp.measurement.callable import carry_out, collected_by, name_of
-from xsp.measurement.dispatcher import Dealer
+from xsp.measurement.callable import collected_by, name_of
+from xsp.measurement.dispatcher import Dispatcher
 from xsp.measurement.progress import Progress, progress_bar
-from xsp.measurement.repeat import check_no_generator, looked_at, used_up
+from xsp.measurement.repeat import carry_out, check_no_generator, looked_at, used_up
 from xsp.problem import Problem
 from xsp.provider import ModelCall
 from xsp.quantity import counted
@@ -68,12 +68,14 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         self._watching = ExitStack()
         self._process = 0
         self._watches = False
-        self._dealer: Dealer | None = None
+        self._dispatcher: Dispatcher | None = None
         self._trace: Trace | None = None
 
     def __repr__(self) -> str:
         levels = ", ".join(level.label for level in sorted(self._settings.levels))
-        state = "watching" if self._watches else "not begun" if self._dealer is None else "ended"
+        state = (
+            "watching" if self._watches else "not begun" if self._dispatcher is None else "ended"
+        )
         return f"<xsp.profile of {levels}: {state}>"
 
     @property
@@ -100,7 +102,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             stack.enter_context(exclusively("a profile"))
             self._begin()
             self._watching = stack.enter_context(ExitStack())
-            self._dealing.session.watch(self._dealing, self._watching)
+            self._dispatching.session.watch(self._dispatching, self._watching)
             self._stack = stack.pop_all()
         self._watches = True
         return self
@@ -117,13 +119,13 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             stack.pop_all()  # the child of a fork: the measurement is its parent's
             return
         with stack:
-            stack.callback(self._dealing.forget)
+            stack.callback(self._dispatching.forget)
             if error is None:
-                self._dealing.end()
+                self._dispatching.end()
                 self._watching.close()
                 self._complete()  # before anybody else may begin to measure
             else:
-                self._dealing.abandon()
+                self._dispatching.abandon()
                 self._cut_short(error)
 
     @contextmanager
@@ -135,16 +137,16 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         Args:
             name: Name of the root span.
         """
-        dealer = self._dealing
+        dispatcher = self._dispatching
         self._watching.close()  # nobody need look out for evaluations any more
-        if not dealer.begin_named(name):
+        if not dispatcher.begin_named(name):
             yield
             return
         with ExitStack() as cut_short:
-            cut_short.callback(dealer.abandon)
+            cut_short.callback(dispatcher.abandon)
             yield
             cut_short.pop_all()
-        dealer.end_named()
+        dispatcher.end_named()
 
     def __call__(self, function: F) -> F:
         """Return `function` so that each call of it is an evaluation.
@@ -179,24 +181,24 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         return wrapped  # type: ignore[return-value]
 
     @property
-    def _dealing(self) -> Dealer:
-        if self._dealer is None:
+    def _dispatching(self) -> Dispatcher:
+        if self._dispatcher is None:
             raise MeasurementError(
                 "this profile has not begun: use it as `with xsp.profile() as prof:`, or to "
                 "decorate a function and call that"
             )
-        return self._dealer
+        return self._dispatcher
 
     def _begin(self) -> None:
         self._process = os.getpid()
         self._selection = select(self._settings.levels)
         plan = Plan(self._selection.rungs, self._settings, repeatable=False)
         session = Session(self._selection.providers, kinds=self._selection.kinds)
-        self._dealer = Dealer(plan, session)
+        self._dispatcher = Dispatcher(plan, session)
         self._trace = None
 
     def _decide(self) -> None:
-        if self._dealer is None:
+        if self._dispatcher is None:
             self._begin()
         self._trace = None
 
@@ -207,54 +209,54 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         self._decide()
         call = ModelCall(function, args, kwargs, name=name, subject=name, whole_model=False)
         try:
-            result = self._dealing.run(call)
+            result = self._dispatching.run(call)
             if self._replay:
                 self._complete()
             return result
         finally:
-            self._dealing.forget()
+            self._dispatching.forget()
 
     def _complete(self) -> None:
         """Repeat the last evaluation until the plan is complete, or say why not."""
-        dealer = self._dealing
-        if dealer.plan.done or not dealer.subjects:
+        dispatcher = self._dispatching
+        if dispatcher.plan.done or not dispatcher.subjects:
             return
         reason = self._hazard()
-        if reason is not None or dealer.last is None:
-            dealer.session.problem(
+        if reason is not None or dispatcher.last is None:
+            dispatcher.session.problem(
                 "not-replayed",
-                f"the plan was not completed: {_shortage(dealer)}; and the last evaluation was "
+                f"the plan was not completed: {_shortage(dispatcher)}; and the last evaluation was "
                 f"not repeated: {reason}",
             )
             return
-        dealer.plan.repeatable = True
-        title = f"repeating {dealer.last.subject}"
+        dispatcher.plan.repeatable = True
+        title = f"repeating {dispatcher.last.subject}"
         with ExitStack() as stack:
             tell = stack.enter_context(progress_bar(self._progress, title))
-            stack.enter_context(dealer.last.conditions())
+            stack.enter_context(dispatcher.last.conditions())
             try:
-                carry_out(dealer.plan, dealer.session, dealer.last, tell)
+                carry_out(dispatcher.plan, dispatcher.session, dispatcher.last, tell)
             except Exception as error:  # noqa: BLE001  # the user's own call had succeeded
-                dealer.session.problem(
+                dispatcher.session.problem(
                     "replay-failed",
-                    f"repeating {dealer.last.subject} raised {type(error).__name__}: {error}; the "
-                    "trace holds what there was until then. replay=False leaves it out",
+                    f"repeating {dispatcher.last.subject} raised {type(error).__name__}: {error}; "
+                    "the trace holds what there was until then. replay=False leaves it out",
                 )
 
     def _hazard(self) -> str | None:
-        last = self._dealing.last
+        last = self._dispatching.last
         if last is None:
             return "it is more than one call, which only the program itself can make again"
         if self._replay is not None:
             return None if self._replay else "replay=False"
         danger, unread = looked_at(lambda: self._danger(last))
-        if unread := self._dealing.unread or unread:
+        if unread := self._dispatching.unread or unread:
             return f"whether it may be cannot be told, as {unread}. Say replay=True if it may"
         return danger
 
     def _danger(self, last: ModelCall) -> str | None:
         """Return why the last evaluation must not be repeated unasked, or None if it is safe."""
-        if self._dealing.writes:
+        if self._dispatching.writes:
             return f"{last.subject} writes to its input. Say replay=True if it may go on doing so"
         if used_up(last) is not None:
             return f"{last.subject} was given an iterator, which is used up"
@@ -262,42 +264,42 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         return None if reason is None else f"{reason}. Say replay=True if it may be"
 
     def _cut_short(self, error: BaseException) -> None:
-        self._dealing.session.problem(
+        self._dispatching.session.problem(
             "cut-short",
             f"the block was left by {type(error).__name__} before the plan was complete: "
             "latencies rest on fewer evaluations",
         )
 
     def _build(self) -> Trace:
-        dealer = self._dealing
+        dispatcher = self._dispatching
         passed = tuple(
             Problem(
                 "passed-over",
                 f"not evaluated: {counted(calls, 'call')} of {subject}; mark what belongs "
                 "together with prof.evaluation()",
             )
-            for subject, calls in dealer.passed.items()
+            for subject, calls in dispatcher.passed.items()
         )
-        if dealer.subjects and not dealer.session.visits:
+        if dispatcher.subjects and not dispatcher.session.visits:
             raise MeasurementError(
-                f"no evaluation came to its end: each call of {', '.join(dealer.subjects)} raised, "
-                "or was cut short. Mend that, or profile more of what the program does"
+                f"no evaluation came to its end: each call of {', '.join(dispatcher.subjects)} "
+                "raised, or was cut short. Mend that, or profile more of what the program does"
             )
-        if not dealer.session.visits:
-            failed = "".join(f" ({problem.message})" for problem in dealer.session.problems)
+        if not dispatcher.session.visits:
+            failed = "".join(f" ({problem.message})" for problem in dispatcher.session.problems)
             raise MeasurementError(
                 "nothing was evaluated: no model was called in the block. Call one in it, mark "
                 "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)"
                 + failed
             )
-        subject = dealer.subjects.most_common(1)[0][0]
-        collected = collected_by(dealer.session, self._selection, subject)
+        subject = dispatcher.subjects.most_common(1)[0][0]
+        collected = collected_by(dispatcher.session, self._selection, subject)
         return build_trace([collected], self._settings, problems=passed)
 
 
-def _shortage(dealer: Dealer) -> str:
+def _shortage(dispatcher: Dispatcher) -> str:
     """Return why a plan that only the program can carry on was not completed."""
-    seen, fewest = dealer.subjects.total(), dealer.plan.fewest_evaluations
+    seen, fewest = dispatcher.subjects.total(), dispatcher.plan.fewest_evaluations
     if seen < fewest:
         return f"it takes about {fewest} evaluations or more, and there were {seen}"
     return f"after {counted(seen, 'evaluation')} the model is not known as well as asked for yet"

@@ -12,8 +12,8 @@ from xsp.level import LevelSet
 from xsp.measurement.build import build_trace
 from xsp.measurement.collection import Collected
 from xsp.measurement.interpretation import interpret
-from xsp.measurement.progress import Enough, Progress, progress_bar
-from xsp.measurement.repeat import Inputs, check_function, looked_at, used_up
+from xsp.measurement.progress import Progress, progress_bar
+from xsp.measurement.repeat import carry_out, check_function
 from xsp.provider import ModelCall
 from xsp.session import (
     Plan,
@@ -106,29 +106,6 @@ def rung_names(settings: Settings) -> list[str]:
     return [rung.name for rung in select(settings.levels).rungs if rung.kinds]
 
 
-def carry_out(plan: Plan, session: Session, call: ModelCall, tell: Progress) -> None:
-    """Make the call as often as the plan wants it; its exceptions pass through."""
-    inputs: Inputs | None = Inputs(session.watchers, call)
-    _check_iterators(session, call)
-    while (step := plan.next()) is not None:
-        before = session.clock.now()
-        latencies = session.visit(step, call)
-        plan.record(step, latencies, spent_ns=session.clock.now() - before)
-        if inputs is not None:
-            _check_arguments(session, call, inputs)
-            inputs = None
-        try:
-            tell(plan.fraction)
-        except Enough:
-            return
-    if plan.fell_short:
-        session.problem(
-            "budget-ended",
-            f"the time budget of {plan.settings.budget_s:g} s ended before there were "
-            f"{plan.settings.runs} evaluations on every rung; a larger budget= would allow them",
-        )
-
-
 def collected_by(
     session: Session, selection: Selection, subject: str, *, serial: bool = False
 ) -> Collected:
@@ -180,29 +157,3 @@ def _model_call(
             return call
     name = name_of(function)
     return ModelCall(function, args, kwargs, name=name, subject=name, whole_model=False)
-
-
-def _check_iterators(session: Session, call: ModelCall) -> None:
-    iterator, _ = looked_at(lambda: used_up(call))
-    if iterator is not None:
-        session.problem(
-            "input-used-up",
-            f"{call.subject} is given an iterator ({iterator}): each evaluation goes on where the "
-            "one before ended, and after its end there is nothing left. Give a list, or measure a "
-            "function that makes a new iterator",
-        )
-
-
-def _check_arguments(session: Session, call: ModelCall, inputs: Inputs) -> None:
-    if inputs.changed():
-        session.problem(
-            "input-written",
-            f"{call.subject} writes to its input: every evaluation after the first saw other "
-            "values. Measure a function that copies the input first",
-        )
-    if inputs.unread:
-        session.problem(
-            "input-unread",
-            f"whether {call.subject} writes to its input, so that later evaluations saw other "
-            f"values, cannot be told: {inputs.unread}",
-        )

@@ -1,4 +1,4 @@
-"""The dealer: gives out a plan's steps to the evaluations that a program makes by itself."""
+"""The dispatcher: gives out a plan's steps to the evaluations that a program makes by itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xsp.provider import ModelCall
 from xsp.session import Plan, Session, Step, Window
 
 
-class Dealer:
+class Dispatcher:
     """Makes each evaluation of a program the next step of the plan (`Evaluations`).
 
     Every call is made exactly once, whatever happens; when the plan is complete
@@ -148,19 +148,19 @@ class Dealer:
 class _Opened:
     """One open evaluation, with everything armed for it."""
 
-    def __init__(self, dealer: Dealer, step: Step, name: str) -> None:
-        self._dealer = dealer
+    def __init__(self, dispatcher: Dispatcher, step: Step, name: str) -> None:
+        self._dispatcher = dispatcher
         self._step = step
-        self._before_ns = dealer.session.clock.now()
-        self._kept = len(dealer.session.visits)
+        self._before_ns = dispatcher.session.clock.now()
+        self._kept = len(dispatcher.session.visits)
         self._stack = ExitStack()
-        self.window: Window = self._stack.enter_context(dealer.session.open(step, name))
+        self.window: Window = self._stack.enter_context(dispatcher.session.open(step, name))
 
     def close(self) -> None:
         self._stack.close()
-        self._dealer._record(self._step, self._before_ns, self._kept)
+        self._dispatcher._record(self._step, self._before_ns, self._kept)
 
     def drop(self) -> None:
         kept = self._kept
         self._stack.close()
-        del self._dealer.session.visits[kept:]
+        del self._dispatcher.session.visits[kept:]

@@ -218,7 +218,7 @@ def _facts(visit: Visit) -> dict[str, Any]:
         "kinds": sorted(kind.value for kind in rung.kinds),
         "detail": rung.detail,
         "evaluations": step.evaluations,
-        "settle": step.settle,
+        "untimed": step.untimed,
         "round": step.round,
         "name": visit.name,
         "thread": visit.thread,
@@ -260,7 +260,7 @@ def _visit(
         provider = providers[kept["provider"]]
         records.append((provider, unpack(provider, archive.read(kept["file"]))))
     return Visit(
-        step=Step(rung, facts["evaluations"], facts["settle"], facts["round"]),
+        step=Step(rung, facts["evaluations"], facts["untimed"], facts["round"]),
         name=facts["name"],
         thread=facts["thread"],
         windows=tuple((begin, end) for begin, end in facts["windows"]),

@@ -1,4 +1,8 @@
-"""Repetition: what stands against making a call again and again."""
+"""Repetition: a plan and a call in, the call made as often as the plan wants it out.
+
+Also what stands against repeating a call: generators, iterators that are used up, inputs
+that the call writes to.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,34 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from xsp.measurement.progress import Enough, Progress
 from xsp.provider import ModelCall, Watcher
+from xsp.session import Plan, Session
 
 T = TypeVar("T")
+
+
+def carry_out(plan: Plan, session: Session, call: ModelCall, tell: Progress) -> None:
+    """Make the call as often as the plan wants it; its exceptions pass through."""
+    inputs: Inputs | None = Inputs(session.watchers, call)
+    _check_iterators(session, call)
+    while (step := plan.next()) is not None:
+        before = session.clock.now()
+        latencies = session.visit(step, call)
+        plan.record(step, latencies, spent_ns=session.clock.now() - before)
+        if inputs is not None:
+            _check_arguments(session, call, inputs)
+            inputs = None
+        try:
+            tell(plan.fraction)
+        except Enough:
+            return
+    if plan.fell_short:
+        session.problem(
+            "budget-ended",
+            f"the time budget of {plan.settings.budget_s:g} s ended before there were "
+            f"{plan.settings.runs} evaluations on every rung; a larger budget= would allow them",
+        )
 
 
 def check_function(function: Callable[..., Any]) -> None:
@@ -116,3 +145,29 @@ def _name(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _check_iterators(session: Session, call: ModelCall) -> None:
+    iterator, _ = looked_at(lambda: used_up(call))
+    if iterator is not None:
+        session.problem(
+            "input-used-up",
+            f"{call.subject} is given an iterator ({iterator}): each evaluation goes on where the "
+            "one before ended, and after its end there is nothing left. Give a list, or measure a "
+            "function that makes a new iterator",
+        )
+
+
+def _check_arguments(session: Session, call: ModelCall, inputs: Inputs) -> None:
+    if inputs.changed():
+        session.problem(
+            "input-written",
+            f"{call.subject} writes to its input: every evaluation after the first saw other "
+            "values. Measure a function that copies the input first",
+        )
+    if inputs.unread:
+        session.problem(
+            "input-unread",
+            f"whether {call.subject} writes to its input, so that later evaluations saw other "
+            f"values, cannot be told: {inputs.unread}",
+        )

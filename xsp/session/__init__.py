@@ -1,11 +1,7 @@
 """Sessions: a plan and providers in, visits with raw records out; nothing is interpreted."""
 
-from xsp.session.environment import (
-    THREAD_NUMBERS,
-    describe_environment,
-    disturbances,
-    limited_threads,
-)
+from xsp.session.disturbance import disturbances
+from xsp.session.environment import THREAD_NUMBERS, describe_environment, limited_threads
 from xsp.session.exclusive import exclusively, if_alone
 from xsp.session.plan import Plan, Settings, Step, settings_of
 from xsp.session.recorder import Session

@@ -11,7 +11,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -86,7 +85,7 @@ def host_id(root: Path = _ROOT) -> str:
     one value per machine and does not lead back to it.
     """
     for path in ("etc/machine-id", "var/lib/dbus/machine-id"):
-        found = _read(root / path)
+        found = read_text(root / path)
         if found and found != "uninitialized":  # as systemd writes it into images
             return _keyed(found)
     return _keyed(platform.node())
@@ -98,7 +97,7 @@ def _keyed(key: str) -> str:
 
 def cpu_model(root: Path = _ROOT) -> str:
     """Return the processor's name as the kernel states it."""
-    for line in _read(root / "proc/cpuinfo").splitlines():
+    for line in read_text(root / "proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "Model"):
             return value.strip()
@@ -119,24 +118,8 @@ def cpu_quota(root: Path = _ROOT) -> float | None:
 
     The narrowest limit of the process's group and all above it counts.
     """
-    quotas = [quota for group in _cpu_groups(root) if (quota := _group_quota(group)) is not None]
+    quotas = [quota for group in cpu_groups(root) if (quota := _group_quota(group)) is not None]
     return min(quotas, default=None)
-
-
-def disturbances(interval_s: float = 0.2) -> tuple[str, ...]:
-    """Return what makes latencies on this machine vary, each sentence with its remedy.
-
-    Args:
-        interval_s: Seconds for which the load of the machine is watched.
-    """
-    return (
-        *_frequency(),
-        *_limits(),
-        *_too_many_threads(thread_count() or _default_threads(), usable_cores()),
-        *_observers(),
-        *_load(interval_s),
-        *_swapped(),
-    )
 
 
 def thread_count() -> int | None:
@@ -187,12 +170,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _default_threads() -> int:
-    """Return how many threads OpenMP starts unasked: it sees the affinity, but no quota."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(usable or 1, psutil.cpu_count(logical=False) or usable or 1)
-
-
 def _threads() -> dict[str, Any]:
     variables = {name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ}
     return {"operators": thread_count()} | variables
@@ -215,121 +192,10 @@ def _gpus() -> tuple[dict[str, str], ...]:
     )
 
 
-def _frequency(root: Path = _ROOT) -> Iterator[str]:
-    cpu = root / "sys/devices/system/cpu"
-    governors = {_read(path) for path in sorted(cpu.glob("cpu[0-9]*/cpufreq/scaling_governor"))}
-    slow = sorted(governors - {"performance", ""})
-    if slow:
-        yield (
-            f"The cores' frequency is scaled (governor {', '.join(slow)}): latencies depend on "
-            "what ran before. Remedy: sudo cpupower frequency-set --governor performance."
-        )
-    if _read(cpu / "intel_pstate/no_turbo") == "0":
-        yield (
-            "Turbo is on: the frequency falls when cores get warm or busy. "
-            "Remedy: echo 1 | sudo tee /sys/devices/system/cpu/intel_pstate/no_turbo."
-        )
-    if _read(cpu / "cpufreq/boost") == "1":
-        yield (
-            "Frequency boost is on: the frequency falls when cores get warm or busy. "
-            "Remedy: echo 0 | sudo tee /sys/devices/system/cpu/cpufreq/boost."
-        )
-
-
-def _limits(root: Path = _ROOT) -> Iterator[str]:
-    quota = cpu_quota(root)
-    if quota is None:
-        return
-    throttled = max((_throttled(group) for group in _cpu_groups(root)), default=0)
-    yield (
-        f"The control group may use {quota:g} cores' time and has been stopped for using more "
-        f"{throttled} times: whoever exceeds it waits up to 0.1 s. Remedy: give the container "
-        "whole cores (docker: --cpuset-cpus instead of --cpus; Kubernetes: the static CPU policy)."
-    )
-
-
-def _too_many_threads(threads: int | None, cores: float) -> Iterator[str]:
-    if threads is not None and threads > cores:
-        yield (
-            f"Operators use {threads} threads and the process may use {cores:g} cores: threads "
-            f"wait for each other. Remedy: xsp profile --threads {max(1, int(cores))}, "
-            f"OMP_NUM_THREADS={max(1, int(cores))}, or torch.set_num_threads."
-        )
-
-
-def _observers(root: Path = _ROOT) -> Iterator[str]:
-    tools = [name for name, used in _python_hooks() if used]
-    if tools:
-        yield (
-            f"Python code of this process is being watched ({', '.join(tools)}: a debugger, "
-            "coverage or a profiler), which slows every call. Remedy: run without it."
-        )
-    for line in _read(root / "proc/self/status").splitlines():
-        key, _, value = line.partition(":")
-        if key == "TracerPid" and value.strip() != "0":
-            yield (
-                f"Process {value.strip()} traces this one (a debugger or strace), which slows "
-                "its system calls. Remedy: detach it."
-            )
-
-
-def _python_hooks() -> Iterator[tuple[str, bool]]:
-    yield "sys.settrace", sys.gettrace() is not None
-    yield "sys.setprofile", sys.getprofile() is not None
-    monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.12 and later
-    if monitoring is not None:
-        for name in map(monitoring.get_tool, range(6)):
-            yield f"sys.monitoring: {name}", name is not None
-
-
-def _load(interval_s: float) -> Iterator[str]:
-    own = psutil.Process()
-    before, own_before, began = psutil.cpu_times(), own.cpu_times(), time.monotonic()
-    time.sleep(interval_s)
-    after, own_after = psutil.cpu_times(), own.cpu_times()
-    seconds = time.monotonic() - began
-    total = max(sum(after[:8]) - sum(before[:8]), 1e-9)
-    idle = after.idle - before.idle + getattr(after, "iowait", 0) - getattr(before, "iowait", 0)
-    steal = getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)
-    mine = own_after.user + own_after.system - own_before.user - own_before.system
-    cores = psutil.cpu_count() or 1
-    others = cores * (total - idle - steal) / total - mine / seconds
-    yield from _neighbours(others, cores, steal / total)
-
-
-def _neighbours(busy_cores: float, cores: int, steal: float) -> Iterator[str]:
-    # A tick of 10 ms in the short interval is a twentieth of a core: not a neighbour yet.
-    if busy_cores > max(0.15, 0.05 * cores):
-        yield (
-            f"Other processes keep {busy_cores:.1f} of {cores} cores busy. Remedy: stop them "
-            "(top shows which), or pin the measurement to idle cores with taskset -c."
-        )
-    if steal > 0.02:
-        yield (
-            f"The machine is virtual, and its host takes {steal:.0%} of its time away. "
-            "Remedy: a dedicated host; else more runs and a look at the intervals."
-        )
-
-
-def _swapped() -> Iterator[str]:
-    own = getattr(psutil.Process().memory_full_info(), "swap", 0)  # Linux alone tells it
-    if own:
-        yield (
-            f"{own / 1e6:.1f} MB of this process are swapped out, and come back when they are "
-            "touched. Remedy: free memory, then start again."
-        )
-    used, memory = psutil.swap_memory().used, psutil.virtual_memory()
-    # Old pages that nobody asks for do no harm: only a machine short of memory pages.
-    if used > 0 and memory.available < 0.1 * memory.total:
-        yield (
-            f"Memory is short and {used / 1e9:.1f} GB are swapped out: any page may have to be "
-            "read from disk. Remedy: free memory."
-        )
-
-
-def _cpu_groups(root: Path) -> list[Path]:
+def cpu_groups(root: Path) -> list[Path]:
+    """Return the folders of the process's control group and of all above it, that limit its CPU."""
     groups: list[Path] = []
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in read_text(root / "proc/self/cgroup").splitlines():
         hierarchy, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if hierarchy == "0":  # cgroup v2: one hierarchy for all controllers
@@ -345,24 +211,17 @@ def _with_parents(mount: Path, path: str) -> list[Path]:
 
 
 def _group_quota(group: Path) -> float | None:
-    quota, _, period = _read(group / "cpu.max").partition(" ")
+    quota, _, period = read_text(group / "cpu.max").partition(" ")
     if not quota:
-        quota = _read(group / "cpu.cfs_quota_us")
-        period = _read(group / "cpu.cfs_period_us")
+        quota = read_text(group / "cpu.cfs_quota_us")
+        period = read_text(group / "cpu.cfs_period_us")
     if not quota.isdigit() or not period.isdigit() or period == "0":
         return None  # "max", "-1" or no such file: no limit
     return int(quota) / int(period)
 
 
-def _throttled(group: Path) -> int:
-    for line in _read(group / "cpu.stat").splitlines():
-        key, _, value = line.partition(" ")
-        if key == "nr_throttled":
-            return int(value)
-    return 0
-
-
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return what a file of the system says, empty where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

@@ -16,9 +16,9 @@ from xsp.level import Kind, Level, LevelSet, parse_levels
 
 VISIT_NS = 5_000_000  # a visit lasts about this long, if the model is quicker
 VISIT_EVALUATIONS = 20  # and holds no more evaluations than this
-SETTLE_NS = 3_000_000  # what the last visit left in the caches is gone after this long
+UNTIMED_NS = 3_000_000  # what the last visit left in the caches is gone after this long
 SLOW_NS = 500_000_000  # a model slower than this does not notice what is in the caches
-MOST_SETTLING = 100
+MOST_UNTIMED = 100
 FEWEST_ROUNDS = 10
 MOST_ROUNDS = 400  # beyond, interpreting them takes longer than measuring
 
@@ -92,14 +92,14 @@ class Step:
     Attributes:
         rung: What is recorded.
         evaluations: How many evaluations are timed.
-        settle: How many come before them, untimed, so that what the last visit
+        untimed: How many come before them that are not timed, so that what the last visit
             left in the caches is gone.
         round: Which round it belongs to; -1 for warming up.
     """
 
     rung: Rung
     evaluations: int = 1
-    settle: int = 0
+    untimed: int = 0
     round: int = -1
 
     @property
@@ -218,8 +218,8 @@ class Plan:
         order = self._timed
         if number > 0:  # shuffled, so that no rung always follows the same other one
             order = random.Random(number).sample(self._timed, len(self._timed))
-        evaluations, settle = self._size(latency_ns)
-        return [Step(rung, evaluations, settle, number) for rung in order]
+        evaluations, untimed = self._size(latency_ns)
+        return [Step(rung, evaluations, untimed, number) for rung in order]
 
     def _size(self, latency_ns: float | None) -> tuple[int, int]:
         if not self.repeatable or latency_ns is None or latency_ns > SLOW_NS:
@@ -228,16 +228,16 @@ class Plan:
         evaluations = min(VISIT_EVALUATIONS, math.ceil(VISIT_NS / latency_ns))
         if self.settings.runs:
             evaluations = min(evaluations, max(1, self.settings.runs // 3))
-        return evaluations, min(MOST_SETTLING, math.ceil(SETTLE_NS / latency_ns))
+        return evaluations, min(MOST_UNTIMED, math.ceil(UNTIMED_NS / latency_ns))
 
     def _closing(self) -> list[Step]:
         self._last_round = True
-        _, settle = self._size(self._typical())
-        untimed = [Step(rung, 1, 0, self._round) for rung in self._untimed]
+        _, untimed = self._size(self._typical())
+        detail = [Step(rung, 1, 0, self._round) for rung in self._untimed]
         # As many as the first rounds had, so that the two ends can be compared.
         evaluations = 3 if self.repeatable and not self._slow else 1
-        last = Step(self._timed[0], evaluations, settle, self._round + 1)
-        return [*untimed, last]
+        last = Step(self._timed[0], evaluations, untimed, self._round + 1)
+        return [*detail, last]
 
     def _enough(self) -> bool:
         if self._round < 0:

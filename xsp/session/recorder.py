@@ -71,7 +71,7 @@ class Session:
         windows: list[tuple[int, int]] = []
         waited: list[int] = []
         with self._armed(step, call.name, windows, waited, whole_model=call.whole_model):
-            for _ in range(step.settle + step.evaluations):
+            for _ in range(step.untimed + step.evaluations):
                 begin = now()
                 function(*args, **kwargs)
                 returned = now()
@@ -79,7 +79,7 @@ class Session:
                     wait()
                 windows.append((begin, now()))
                 waited.append(windows[-1][1] - returned)
-            del windows[: step.settle], waited[: step.settle]
+            del windows[: step.untimed], waited[: step.untimed]
         return [end - begin for begin, end in windows]
 
     def evaluate(self, step: Step, call: ModelCall) -> Any:
