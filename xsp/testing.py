@@ -134,8 +134,7 @@ class ReplayProvider:
 
     def spans(self, records: Records) -> SpanRows:
         """Return what the original makes of the records."""
-        result: SpanRows = self._original.spans(records)
-        return result
+        return self._original.spans(records)
 
 
 def replay(path: str | Path, providers: Iterable[Provider] | None = None) -> Trace:

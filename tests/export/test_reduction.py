@@ -390,8 +390,7 @@ def many(copies: int) -> pl.DataFrame:
     root = one.head(1).with_columns(
         pl.col("end_ns") * copies, pl.col("latency_ns", "latency_high_ns") * copies
     )
-    every: pl.DataFrame = pl.concat([root, below.select(one.columns)])
-    return every
+    return pl.concat([root, below.select(one.columns)])
 
 
 def test_two_hundred_thousand_spans_are_all_accounted_for() -> None:

@@ -112,7 +112,7 @@ def test_the_process_itself_is_no_neighbour(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(psutil, "cpu_times", lambda: next(times))
     monkeypatch.setattr(psutil, "Process", lambda: SimpleNamespace(cpu_times=lambda: next(own)))
     fake = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: None)
-    monkeypatch.setattr(environment, "time", fake)
+    monkeypatch.setattr(disturbance, "time", fake)
     assert list(disturbance._load(0.0)) == []
 
 

@@ -66,8 +66,7 @@ class _Tree:
 
     def kinds(self, *kinds: Kind) -> Bools:
         """Return which rows are of one of these kinds."""
-        chosen: Bools = self.rows["kind"].is_in([kind.value for kind in kinds]).to_numpy()
-        return chosen
+        return self.rows["kind"].is_in([kind.value for kind in kinds]).to_numpy()
 
     @property
     def on_device(self) -> Bools:
@@ -76,8 +75,7 @@ class _Tree:
 
     def numbers(self, column: str) -> Ints:
         """Return a column of numbers."""
-        numbers: Ints = self.rows[column].to_numpy()
-        return numbers
+        return self.rows[column].to_numpy()
 
 
 def resolve(runs: Sequence[Run], serialised: Sequence[Run]) -> Resolution:
@@ -196,8 +194,7 @@ def _corresponding(plain: _Tree, serial: _Tree) -> Ints:
         nulls_equal=True,
         maintain_order="left",
     )
-    match: Ints = found["serial"].fill_null(-1).to_numpy()
-    return match
+    return found["serial"].fill_null(-1).to_numpy()
 
 
 def _trusted(plain: _Tree, serial: _Tree, match: Ints) -> Ints:
@@ -226,8 +223,7 @@ def _trusted(plain: _Tree, serial: _Tree, match: Ints) -> Ints:
         .to_series()
         .to_numpy()
     )
-    trusted: Ints = np.where(rightly, match, -1)
-    return trusted
+    return np.where(rightly, match, -1)
 
 
 def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
@@ -259,8 +255,7 @@ def _homes(plain: _Tree, serial: _Tree, match: Ints, asking: Ints) -> Ints:
     by_path = np.where(same, order[place], -1)
     numbered = (serial.kinds(Kind.LAUNCH) | serial.on_device)[above]
     numbered |= (by_number >= 0) & plain.doubtful[by_number]
-    home: Ints = np.where(numbered, by_number, by_path)
-    return home
+    return np.where(numbered, by_number, by_path)
 
 
 def _can_hold(plain: _Tree, rows: Ints, home: Ints) -> Bools:
@@ -276,8 +271,7 @@ def _can_hold(plain: _Tree, rows: Ints, home: Ints) -> Bools:
     inside &= (thread[home] == thread[rows]) | plain.kinds(Kind.CALL)[rows]
     anywhere = plain.kinds(*DEVICE_ACTIVITIES)[rows]
     replayed = plain.on_device[plain.parent[rows]]
-    able: Bools = (home >= 0) & (home < rows) & (inside | anywhere) & ~replayed
-    return able
+    return (home >= 0) & (home < rows) & (inside | anywhere) & ~replayed
 
 
 def _moved(plain: _Tree, rows: Ints, home: Ints) -> Ints:

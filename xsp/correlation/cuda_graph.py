@@ -183,8 +183,7 @@ class _Derived:
 
 
 def _moved(parent: Ints, by: int) -> Ints:
-    moved: Ints = np.where(parent < 0, -1, parent + by)
-    return moved
+    return np.where(parent < 0, -1, parent + by)
 
 
 def _as_rows(
@@ -203,5 +202,4 @@ def _as_rows(
 
 
 def _numbers(frame: pl.DataFrame, name: str) -> Ints:
-    numbers: Ints = frame[name].to_numpy()
-    return numbers
+    return frame[name].to_numpy()

@@ -173,8 +173,7 @@ def _resampled_weights(n: int, ranks: tuple[int, int]) -> Floats:
     counts = random.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES)
     upper = counts.cumsum(axis=1)
     inside = np.minimum(upper, ranks[1]) - np.maximum(upper - counts, ranks[0])
-    weights: Floats = np.clip(inside, 0, None) / (ranks[1] - ranks[0])
-    return weights
+    return np.clip(inside, 0, None) / (ranks[1] - ranks[0])
 
 
 def _student_factor(n: int) -> float:

@@ -182,8 +182,7 @@ def _self_times(ladder: Ladder, found: Latencies, device: Floats) -> Floats:
     known = np.nan_to_num(found.value_ns[child])
     inside = np.bincount(spans.parent[child], weights=known, minlength=len(device))
     inside = np.where(spans.derived & ~spans.host, np.nan_to_num(device), inside)
-    own: Floats = np.maximum(found.value_ns - inside, 0.0)
-    return own
+    return np.maximum(found.value_ns - inside, 0.0)
 
 
 def _attributes(ladder: Ladder, found: Latencies, times: Timeline) -> pl.DataFrame:

@@ -129,16 +129,14 @@ def _endless(evidence: Evidence) -> Problem | None:
 
 def _unended(evidence: Evidence) -> Bools:
     """Tell which spans were recorded without an end, and found none."""
-    unended: Bools = evidence.spans.ended & np.isnan(evidence.found.value_ns)
-    return unended
+    return evidence.spans.ended & np.isnan(evidence.found.value_ns)
 
 
 def _lost(evidence: Evidence) -> Bools:
     """Tell which spans are missing in the runs of their own rung, which there are."""
     rungs = [rung.order for rung in evidence.ladder.rungs]
     own = evidence.spans.order
-    lost: Bools = (evidence.found.order > own) & np.isin(own, rungs)
-    return lost
+    return (evidence.found.order > own) & np.isin(own, rungs)
 
 
 def _not_shown(evidence: Evidence) -> Problem | None:

@@ -102,8 +102,7 @@ def _wanted(host: Timeline, done: Activities, start_ns: Ints, end_ns: Ints) -> I
     measured = np.maximum((end_ns - start_ns)[cause], 1)
     shrunk = np.minimum((host.end_ns - host.start_ns)[cause] / measured, 1.0)
     after = np.where(done.launched, after, np.rint(after * shrunk)).astype(np.int64)
-    wanted: Ints = host.start_ns[cause] + after
-    return wanted
+    return host.start_ns[cause] + after
 
 
 def _queued(wanted: Ints, done: Activities, start: Ints, end: Ints) -> Ints:

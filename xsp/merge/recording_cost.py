@@ -114,8 +114,7 @@ def _unequal(spans: RunSpans, own: Bools, count: Floats, spread_ns: float) -> Fl
     """
     inside = spans.nested(own.astype(float))
     left = np.clip(1 - inside / np.maximum(count, 1), 0, 1)
-    unequal: Floats = spread_ns * np.sqrt(inside * left)
-    return unequal
+    return spread_ns * np.sqrt(inside * left)
 
 
 def _excess(
@@ -234,5 +233,4 @@ def _far(raw: Floats, error: Floats, mean: float) -> NDArray[np.bool_]:
     """Tell which costs are far from the rung's: beyond noise, and several times as large."""
     distance = np.abs(raw - mean)
     spread = 1.4826 * np.median(np.abs(raw - np.median(raw)))
-    far: NDArray[np.bool_] = (distance > 4 * np.hypot(error * _Z95, spread)) & (distance > 4 * mean)
-    return far
+    return (distance > 4 * np.hypot(error * _Z95, spread)) & (distance > 4 * mean)

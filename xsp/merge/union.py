@@ -88,5 +88,4 @@ def _added(group: Ints, start: Ints, end: Ints) -> Ints:
     before = np.roll(reached, 1)
     head = np.diff(number, prepend=0) != 0
     before[head] = start[head]
-    added: Ints = np.maximum(end - np.maximum(start, before), 0)
-    return added
+    return np.maximum(end - np.maximum(start, before), 0)

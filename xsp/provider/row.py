@@ -141,8 +141,7 @@ def is_doubtful(rows: SpanRows) -> npt.NDArray[np.bool_]:
 
 def on_device(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
     """Return which rows ran on a device (`ON_DEVICE`), and not on a thread of the host."""
-    chosen: npt.NDArray[np.bool_] = rows.select(ON_DEVICE).to_series().to_numpy()
-    return chosen
+    return rows.select(ON_DEVICE).to_series().to_numpy()
 
 
 def has_provenance(rows: pl.DataFrame, *provenances: Provenance) -> npt.NDArray[np.bool_]:
@@ -156,8 +155,7 @@ def has_provenance(rows: pl.DataFrame, *provenances: Provenance) -> npt.NDArray[
 
 def orders(rows: SpanRows) -> npt.NDArray[np.int64]:
     """Return the position of each row's kind from outside in (`Kind.order`)."""
-    order: npt.NDArray[np.int64] = _ORDERS[rows["kind"].to_physical().to_numpy()]
-    return order
+    return _ORDERS[rows["kind"].to_physical().to_numpy()]
 
 
 def rung_orders(rows: SpanRows) -> npt.NDArray[np.int64]:

@@ -25,5 +25,4 @@ def record_target(spec: Spec, settings: Settings) -> Recording:
     outcome = attempt(work, early=True)
     if isinstance(outcome, Failure):
         raise outcome.error()
-    recording: Recording = outcome
-    return recording
+    return outcome

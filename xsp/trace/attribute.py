@@ -222,5 +222,4 @@ def attribute_column(spans: pl.DataFrame, name: str, dtype: Any = pl.String) -> 
     """
     if pl.Field(name, dtype) not in getattr(spans.schema["attributes"], "fields", ()):
         return pl.Series(name, [None] * spans.height, dtype=dtype)
-    found: pl.Series = spans["attributes"].struct.field(name)
-    return found
+    return spans["attributes"].struct.field(name)

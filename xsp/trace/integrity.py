@@ -283,8 +283,7 @@ def _check_self(linked: pl.DataFrame) -> None:
 
 def _holders(linked: pl.DataFrame) -> pl.Series:
     """Return the ids of spans on devices that others lie in: what graphs replay of layers."""
-    ids: pl.Series = linked.filter(pl.col("parent_device").is_not_null())["parent_id"].implode()
-    return ids
+    return linked.filter(pl.col("parent_device").is_not_null())["parent_id"].implode()
 
 
 def _refuse(spans: pl.DataFrame, breaches: Breaches) -> None:

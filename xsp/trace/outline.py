@@ -206,8 +206,7 @@ class _Builder:
         return float(spans["end_ns"][0] - spans["start_ns"][0])
 
     def _below(self, group: int) -> Ints:
-        below: Ints = self._order[self._starts[group] : self._starts[group + 1]]
-        return below
+        return self._order[self._starts[group] : self._starts[group + 1]]
 
     def _score(self, node: _Node) -> float:
         below = self._below(node.tail)

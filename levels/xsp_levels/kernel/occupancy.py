@@ -75,16 +75,14 @@ def occupancy_pct(device: Device, launches: Launches) -> npt.NDArray[np.float64]
     blocks = np.minimum(device.blocks, device.warps // warps)
     blocks = np.minimum(blocks, _by_registers(device, launches, warps))
     blocks = np.minimum(blocks, _by_shared(device, launches))
-    share: npt.NDArray[np.float64] = 100.0 * blocks * warps / device.warps
-    return share
+    return 100.0 * blocks * warps / device.warps
 
 
 def _by_registers(device: Device, launches: Launches, warps: Integers) -> Integers:
     per_warp = _round_up(np.maximum(1, launches.registers * _WARP), _REGISTER_UNIT)
     partitions = _PARTITIONS.get(device.capability, 4)
     room = (device.registers // partitions) // per_warp * partitions
-    limited: Integers = np.where(launches.registers > 0, room // warps, device.blocks)
-    return limited
+    return np.where(launches.registers > 0, room // warps, device.blocks)
 
 
 def _by_shared(device: Device, launches: Launches) -> Integers:
@@ -94,10 +92,8 @@ def _by_shared(device: Device, launches: Launches) -> Integers:
     carved = np.where(launches.carved_bytes > 0, launches.carved_bytes, device.shared_bytes)
     # A launch that needs more than was carved out gets what the device has.
     room = np.where(carved >= per_block, carved, device.shared_bytes)
-    limited: Integers = np.where(per_block > 0, room // np.maximum(per_block, 1), device.blocks)
-    return limited
+    return np.where(per_block > 0, room // np.maximum(per_block, 1), device.blocks)
 
 
 def _round_up(value: Integers, unit: int) -> Integers:
-    rounded: Integers = -(-value // unit) * unit
-    return rounded
+    return -(-value // unit) * unit

@@ -122,8 +122,7 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
 
 def varint_sizes(numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return how many bytes each number takes as a varint: 1 to 10."""
-    sizes: NDArray[np.int64] = np.searchsorted(_LIMITS, numbers, side="right") + 1
-    return sizes
+    return np.searchsorted(_LIMITS, numbers, side="right") + 1
 
 
 def varints(numbers: NDArray[np.uint64], size: int) -> Bytes:

@@ -83,8 +83,7 @@ class Alignment:
         # relative to the first instant: a float has no room for nanoseconds since 1970
         since = (profiler_ns - self.times[0]).astype(np.float64)
         drift = np.rint(since * ((last - first) / (self.times[1] - self.times[0])))
-        converted: Integers = profiler_ns + first + drift.astype(np.int64)
-        return converted
+        return profiler_ns + first + drift.astype(np.int64)
 
 
 def make_anchors(now: Callable[[], int], *, repeats: int = REPEATS) -> list[AnchorReading]:

@@ -288,8 +288,7 @@ def _inside(start: Integers, end: Integers, *, thread: Integers, outer: Any) -> 
         reach = np.maximum.accumulate(end[outers])
         latest = np.searchsorted(start[outers], start[rows], "right") - 1
         result[rows] |= (latest >= 0) & (end[rows] <= reach[latest])
-    inside: list[bool] = result.tolist()
-    return inside
+    return result.tolist()
 
 
 def _shapes(operators: Sequence[Any]) -> dict[str, pl.Series]:

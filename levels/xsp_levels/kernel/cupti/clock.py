@@ -48,8 +48,7 @@ class Alignment:
         since = (theirs - self.times[0]).astype(np.float64)
         span = max(1, self.times[1] - self.times[0])
         drift = np.rint(since * ((last - first) / span)).astype(np.int64)
-        converted: Integers = theirs + first + drift
-        return converted
+        return theirs + first + drift
 
 
 def read(

@@ -322,8 +322,7 @@ def _timed(table: Table | None) -> Table | None:
 
 def _triples(table: Table, name: str) -> pl.Series:
     columns = [table[f"{name}_{axis}"].astype(np.int64) for axis in "xyz"]
-    triples: pl.Series = pl.Series(np.stack(columns, axis=1)).cast(pl.List(pl.Int64))
-    return triples
+    return pl.Series(np.stack(columns, axis=1)).cast(pl.List(pl.Int64))
 
 
 def _devices_of_contexts(tables: Mapping[str, Table]) -> dict[int, int]:

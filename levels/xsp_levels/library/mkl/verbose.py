@@ -124,15 +124,13 @@ class MklRecorder:
                 rest = rest[os.write(descriptor, rest) :]
 
     def _mode(self) -> int:
-        mode: int = getattr(self._library, _MODE)().contents.value
-        return mode
+        return getattr(self._library, _MODE)().contents.value
 
     def _switch(self, mode: int) -> None:
         getattr(self._library, _SWITCH)(mode)
 
     def _file(self) -> int:
-        address: int = getattr(self._library, _FILE)()
-        return address
+        return getattr(self._library, _FILE)()
 
 
 @contextlib.contextmanager

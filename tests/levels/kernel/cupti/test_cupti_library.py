@@ -41,8 +41,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(cupti_library, "loaded", lambda: here.loaded)
 
     def version(name: str) -> str | None:
-        found: str | None = here.versions.get(name)
-        return found
+        return here.versions.get(name)
 
     monkeypatch.setattr(cupti_library, "_version_of", version)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
