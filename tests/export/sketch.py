@@ -168,4 +168,4 @@ def pictures(draw: st.DrawFn) -> Picture:
 
 
 def spans_of(drawn: Picture) -> list[Told]:
-    return cast(Any, drawn).spans  # type: ignore[no-any-return]
+    return cast(Any, drawn).spans

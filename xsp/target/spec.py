@@ -219,7 +219,7 @@ def _attribute(module: ModuleType, name: str, path: str) -> Callable[..., Any]:
     for part in name.split("."):
         found = getattr(found, part, None)
     if callable(found):
-        return found  # type: ignore[no-any-return]  # callable() says no more than that
+        return found  # callable() says no more than that
     functions = [key for key, value in vars(module).items() if callable(value)]
     if found is None:
         raise UnknownTargetError(f"{path} has no function {name!r}{suggest(name, functions)}")

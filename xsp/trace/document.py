@@ -315,7 +315,7 @@ def _read_metadata(path: str | PathLike[str], text: str) -> Mapping[str, Any]:
             f"{path} is a trace of format {said}, this xsp reads up to {FORMAT}: "
             "upgrade xsp to open it"
         )
-    return metadata  # type: ignore[no-any-return]  # a mapping: it has an entry
+    return metadata  # a mapping: it has an entry
 
 
 _LONGEST = 40  # characters of a damaged value that an error repeats
@@ -334,4 +334,4 @@ def _checked(text: str) -> Mapping[str, Any]:
     """Return metadata as JSON holds it, read-only; what JSON has no number for is null."""
     parsed = json.loads(text, parse_constant=lambda _: None)
     check_metadata(parsed)
-    return frozen(parsed)  # type: ignore[no-any-return]  # a mapping, as it was checked to be
+    return frozen(parsed)  # a mapping, as it was checked to be
