@@ -22,7 +22,7 @@ from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind
 from xsp.provider.contract import ModelCall
 from xsp.session import registry
-from xsp.session.plan import Step
+from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session
 from xsp_levels.native.stderr_filter import vendor_silenced
 
@@ -83,7 +83,8 @@ def ways(work: Work) -> dict[str, Callable[[], list[float]]]:
         def visit() -> list[float]:
             session.visits.clear()
             call = ModelCall(work, whole_model=False)
-            return [float(each) for each in session.visit(Step(rung, EVALUATIONS, settle=1), call)]
+            planned = PlannedVisit(rung, EVALUATIONS, untimed=1)
+            return [float(each) for each in session.visit(planned, call)]
 
         return visit
 

@@ -23,7 +23,7 @@ from turns import take_turns
 from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind
 from xsp.session import registry
-from xsp.session.plan import Step
+from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session
 from xsp_levels.native.stderr_filter import vendor_silenced
 
@@ -67,7 +67,7 @@ def ways(case: Case) -> dict[str, Way]:
     def on(rung: Rung) -> Way:
         def visit(evaluations: int) -> list[float]:
             session.visits.clear()
-            latencies = session.visit(Step(rung, evaluations, settle=1), call)
+            latencies = session.visit(PlannedVisit(rung, evaluations, settle=1), call)
             return [float(latency) for latency in latencies]
 
         return visit

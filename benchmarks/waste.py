@@ -21,7 +21,7 @@ from xsp.clock import Clock
 from xsp.level import Kind
 from xsp.provider.contract import Records, Request
 from xsp.provider.row import SpanRows, concat_rows, span_rows
-from xsp.session import registry
+from xsp.testing import added_providers
 from xsp_levels.framework.torch.provider import Torch
 
 WASTE_NS = 100_000
@@ -29,7 +29,7 @@ WASTE_NS = 100_000
 
 def wasting(kind: str) -> AbstractContextManager[None]:
     """Put a wasteful provider in the place of PyTorch's: `layer` or `op`."""
-    return registry.added({"layer": WastefulLayers, "op": WastefulOperators}[kind]())
+    return added_providers({"layer": WastefulLayers, "op": WastefulOperators}[kind]())
 
 
 def _waste() -> None:

@@ -152,7 +152,7 @@ def _sockets_left(before: frozenset[str]) -> list[str]:
 
 def _tracer_armed() -> bool:
     tracer = sys.modules.get("xsp.tracer")
-    return tracer is not None and tracer.is_armed()
+    return tracer is not None and tracer._recorder is not None
 
 
 def _torch_state() -> dict[str, Any] | None:

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 import xsp
 from xsp.clock import SystemClock
-from xsp.session import registry
-from xsp.testing import FakeClock, FakeProvider
+from xsp.testing import FakeClock, FakeProvider, only_providers
 from xsp.trace_context import Origin, _inherited, origin
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -255,7 +254,7 @@ def test_one_that_is_still_being_loaded_is_not_asked(monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def fake() -> Iterator[None]:
-    with registry.only(FakeProvider(FakeClock())):
+    with only_providers(FakeProvider(FakeClock())):
         yield
 
 

@@ -19,7 +19,7 @@ from xsp import measure
 from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider.contract import Records, Request
-from xsp.session import registry
+from xsp.testing import only_providers
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "examples" / "level"
@@ -153,7 +153,7 @@ def test_what_recording_costs_is_taken_out(module: ModuleType) -> None:
             zlib.compress(data)
 
     original = zlib.compress
-    with registry.only(SlowZlib()):
+    with only_providers(SlowZlib()):
         trace = measure(work, levels=("model", "library"), budget=2, runs=5)
     assert zlib.compress is original
     root, *calls = trace.spans.to_dicts()

@@ -1,6 +1,6 @@
-"""xsp profiles machine-learning models across the whole stack.
+"""xsp profiles machine-learning models across the whole stack: a model in, its trace out.
 
-Importing it loads nothing heavy; what measures is loaded when it is first used.
+`import xsp` loads nothing heavy: a name in `_HOMES` loads its module when it is first used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _HOMES = {
 if not TYPE_CHECKING:  # else every misspelt name would pass the type checker
 
     def __getattr__(name: str) -> Any:
-        """Load what is heavy when it is first asked for."""
+        """Load the module of a public name when the name is first used."""
         if name not in _HOMES:
             raise AttributeError(f"module 'xsp' has no attribute {name!r}")
         value = getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,4 +1,4 @@
-"""Lets `python -m xsp` do what `xsp` does."""
+"""Runs the command line: `python -m xsp` is the command `xsp`."""
 
 from xsp.cli import main
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic files: a path in, an open file out that takes the path's place once it is whole."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from xsp.errors import ExportError
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Yield a temporary file that takes the place of `path` once the block has ended well.
 
-    A link is replaced itself, and what it leads to is left alone: in a folder that
-    everybody may write to, it may be a trap. Our own older file hands on its mode; all
-    other files get that of the umask.
+    If `path` is a link, the link is replaced and its target left alone: in a folder that
+    everybody may write to, the link may be a trap. If `path` is a file of this user's, the new
+    file gets its mode; any other new file gets the mode of the umask.
 
     Raises:
-        ExportError: It could not be written; nothing is left behind.
+        ExportError: The file could not be written; nothing is left behind.
     """
     with _refusals(path), _partial(path) as file:
         yield file
@@ -35,10 +35,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def check_writable(path: Path) -> None:
-    """Verify that a file can be written, by beginning one beside it that is taken away again.
+    """Verify that a file can be written: create a temporary file beside it and delete that.
 
     Raises:
-        ExportError: It cannot.
+        ExportError: The file cannot be written.
     """
     with _refusals(path), _partial(path):
         pass
@@ -46,7 +46,7 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def _partial(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a new file beside `path`, which is gone afterwards unless it was renamed."""
+    """Yield a new file beside `path`; delete the new file afterwards unless it was renamed."""
     if (path.exists() and not path.is_file()) or _of_system(path):
         raise ExportError(f"{path} is not a file that can be replaced: save under another name")
     partial = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
@@ -62,7 +62,7 @@ def _partial(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _own_mode(path: Path) -> int | None:
-    """Return the mode of a regular file that is ours, else None."""
+    """Return the mode of a regular file that this user owns, else None."""
     try:
         status = path.lstat()
     except OSError:

@@ -1,4 +1,4 @@
-"""The one clock of a measurement: CLOCK_MONOTONIC in integer nanoseconds."""
+"""The clock of a measurement: CLOCK_MONOTONIC out, in integer nanoseconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What reads the time. `now` is an attribute, so that hot paths can bind it."""
+    """A source of time. `now` is an attribute, so that hot paths can bind the function."""
 
     @property
     def now(self) -> Callable[[], int]:

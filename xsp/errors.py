@@ -1,11 +1,11 @@
-"""Every error that xsp raises on purpose.
+"""The errors that xsp raises on purpose, in one tree.
 
 XspError
 ├── ProviderError       a provider broke the contract, or its library failed
 ├── MeasurementError    the measurement could not be made as asked
-│   └── TargetFailedError   what was to be measured raised an exception
-├── UnknownTargetError  nothing goes by that name (a ValueError as well)
-├── TraceFormatError    a file is not a trace, or one that this version cannot read
+│   └── TargetFailedError   the model or function under measurement raised an exception
+├── UnknownTargetError  no target has that name (a ValueError as well)
+├── TraceFormatError    a file is not a trace, or a trace that this version cannot read
 └── ExportError         spans could not be handed over
 
 Wrong arguments are `ValueError` and `TypeError`, as everywhere in Python.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 
 class XspError(Exception):
-    """Root of the tree: catch it to catch whatever xsp raises on purpose."""
+    """Root of the tree: `except XspError` catches every error that xsp raises on purpose."""
 
 
 class ProviderError(XspError):
@@ -27,7 +27,7 @@ class MeasurementError(XspError):
 
 
 class TargetFailedError(MeasurementError):
-    """What was to be measured raised an exception.
+    """The model or function under measurement raised an exception.
 
     Attributes:
         traceback: The traceback as Python prints it.
@@ -39,7 +39,7 @@ class TargetFailedError(MeasurementError):
 
 
 class UnknownTargetError(XspError, ValueError):
-    """Nothing goes by that name, or it cannot be measured in the way asked for."""
+    """No target has that name, or the target cannot be measured in the way asked for."""
 
 
 class TraceFormatError(XspError):
@@ -47,11 +47,10 @@ class TraceFormatError(XspError):
 
 
 class ExportError(XspError):
-    """Spans could not be handed over to where they were sent.
+    """Spans could not be handed over to their destination.
 
     Attributes:
-        delivery: The `xsp.export.Delivery` that counts them; None where
-            nothing was sent.
+        delivery: The `xsp.export.Delivery` that counts the spans; None where none was sent.
     """
 
     def __init__(self, message: str, delivery: object | None = None) -> None:

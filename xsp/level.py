@@ -1,4 +1,4 @@
-"""Levels of the stack and kinds of span: the vocabulary everything else shares."""
+"""Levels of the stack and kinds of span: numbers and names in, enumerations out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Level(IntEnum):
 
 
 class Kind(StrEnum):
-    """What a span is, listed from outside in."""
+    """The kind of a span. The members are listed from outside in."""
 
     PIPELINE = "pipeline"
     LAYER = "layer"
@@ -44,7 +44,7 @@ class Kind(StrEnum):
 
     @property
     def order(self) -> int:
-        """Position from outside in; kinds that share a rung share a position."""
+        """Position from outside in, from 0; kinds that share a rung share a position."""
         return _ORDERS[self]
 
 
@@ -59,10 +59,11 @@ _RUNGS: tuple[tuple[Level, tuple[Kind, ...]], ...] = (
 _LEVELS = {kind: level for level, kinds in _RUNGS for kind in kinds}
 _ORDERS = {kind: order for order, (_, kinds) in enumerate(_RUNGS) for kind in kinds}
 
-# What keeps a device busy; a synchronisation only waits for it.
+# Kinds that keep a device busy; a synchronisation only waits for the device.
 DEVICE_ACTIVITIES = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 
-MEASURED = "measured"  # what a trace says of a level that it holds; of another, why not
+# A trace says of each level that was asked for either this, or why the level is missing.
+MEASURED = "measured"
 
 LevelSet = int | str | Level | Iterable[int | str | Level]
 
@@ -71,7 +72,7 @@ def parse_level(spec: int | str | Level) -> Level:
     """Return the level that a number or a name stands for.
 
     Raises:
-        ValueError: There is no such level; the message lists those there are.
+        ValueError: There is no such level; the message lists all levels.
         TypeError: `spec` is neither a number nor a name.
     """
     if isinstance(spec, str):
@@ -91,8 +92,8 @@ def parse_level(spec: int | str | Level) -> Level:
 def parse_levels(spec: LevelSet) -> frozenset[Level]:
     """Return the set of levels that the argument `levels=` asks for.
 
-    A single number or name means that level and everything above it; several
-    mean exactly those. The model level is always there: it holds the root.
+    A single number or name means that level and all levels above; several mean exactly those
+    levels. The model level is always in the set, for the root is a span of it.
 
     >>> sorted(level.label for level in parse_levels(2))
     ['framework', 'model']
@@ -100,7 +101,7 @@ def parse_levels(spec: LevelSet) -> frozenset[Level]:
     ['kernel', 'model']
 
     Raises:
-        ValueError: A level is unknown, or none is named.
+        ValueError: A level is unknown, or `spec` is empty.
         TypeError: `spec` is not a level or a collection of levels.
     """
     if isinstance(spec, str) and "," in spec:

@@ -1,4 +1,4 @@
-"""This machine: the folders in which xsp keeps files of the user's, and the hosts that are it."""
+"""This machine: the user's folders for xsp's files, and whether a host's name is this machine's."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _FOLDERS = PlatformDirs("xsp", appauthor=False)
 
 
 def state_folder() -> Path:
-    """Return where xsp keeps what has to outlast the program, but is no work of the user's."""
+    """Return the folder of files that outlast the program and are no work of the user's."""
     return _FOLDERS.user_state_path
 
 
 def data_folder() -> Path:
-    """Return where xsp keeps what the user will look at again."""
+    """Return the folder of files that the user will look at again."""
     return _FOLDERS.user_data_path
 
 
 def cache_folder() -> Path:
-    """Return where xsp keeps what can be made anew."""
+    """Return the folder of files that xsp can make anew."""
     return _FOLDERS.user_cache_path
 
 
@@ -40,6 +40,6 @@ def is_loopback(host: str) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    # ::ffff:127.0.0.1 is 127.0.0.1, which not every Python knows.
+    # Not every version of Python knows that ::ffff:127.0.0.1 is 127.0.0.1.
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback

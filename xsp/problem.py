@@ -1,8 +1,10 @@
-"""Problems of a trace: sentences, and the counts that become sentences when a trace is built.
+"""Problems of a trace: counts of missing and ambiguous rows in, sentences for the reader out.
 
-While runs are interpreted, what is missing or ambiguous is only counted
-(`ProblemCount`); `problems_of` adds the counts up and words them, once, when all
-processes have handed over what they have.
+While runs are interpreted, problems are only counted (`ProblemCount`). When all processes have
+handed over their counts, `problems_of` adds the counts up and words them.
+
+    counted    dropped, op rung: 1 record of mkl        dropped, op rung: 2 records of mkl
+    problem    "mkl lost 3 records of the op runs: what they stood for is missing, not zero"
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class ProblemCount:
         code: Code of the problem: a key of `COUNTED`.
         rung: Name of the rung.
         count: How many rows or records; at least 1.
-        provider: Name of the provider whose records they were; empty where several are meant.
+        provider: Name of the provider whose records are counted; empty where several are meant.
     """
 
     code: str
@@ -43,7 +45,7 @@ class ProblemCount:
     provider: str = ""
 
 
-# Of each code: the noun that is counted, and the sentence around the counts.
+# For each code the noun that is counted, and the sentence around the counts.
 COUNTED: Mapping[str, tuple[str, str]] = {
     "dropped": ("record", "{provider} lost {counts}: what they stood for is missing, not zero"),
     "orphans": (
@@ -68,7 +70,7 @@ COUNTED: Mapping[str, tuple[str, str]] = {
     ),
 }
 
-# Problems that leave open which span is whose parent: a serialised run may tell.
+# Problems of rows whose parent is not certain; a serialised run may tell the parent.
 AMBIGUITIES = ("ambiguous", "ambiguous-thread", "no-launch")
 
 _REMEDY = (
@@ -83,16 +85,16 @@ def problems_of(counts: Iterable[ProblemCount], *, serialised: bool = False) -> 
 
     Args:
         counts: In any order; counts of one code, provider and rung are added up.
-        serialised: Whether a serialised run has been made, in vain as far as these go.
+        serialised: Whether a serialised run has been made; the counts are what it left ambiguous.
 
     >>> counts = [ProblemCount("dropped", "op", 1, "mkl"), ProblemCount("dropped", "op", 2, "mkl")]
     >>> problems_of(counts)[0].message.partition(":")[0]
     'mkl lost 3 records of the op runs'
     """
     sums: dict[tuple[str, str], dict[str, int]] = {}
-    for one in counts:
-        rungs = sums.setdefault((one.code, one.provider), {})
-        rungs[one.rung] = rungs.get(one.rung, 0) + one.count
+    for each in counts:
+        rungs = sums.setdefault((each.code, each.provider), {})
+        rungs[each.rung] = rungs.get(each.rung, 0) + each.count
     return tuple(
         _problem(code, provider, rungs, serialised=serialised)
         for (code, provider), rungs in sums.items()
@@ -100,10 +102,10 @@ def problems_of(counts: Iterable[ProblemCount], *, serialised: bool = False) -> 
 
 
 def resolved(counts: Mapping[str, int]) -> Problem:
-    """Return the remark that a serialised run has shown the parents of so many rows.
+    """Return the problem that says of how many ambiguous rows a serialised run told the parents.
 
     Args:
-        counts: How many rows, by the code of the problem that they had.
+        counts: How many rows, by the code of the problem that the rows had.
 
     >>> resolved({"ambiguous": 2, "no-launch": 1}).message.partition(" may ")[0]
     '2 launches, 1 kernel'

@@ -1,4 +1,4 @@
-"""Quantities and names as people read them: what the text tree and the HTML tree share."""
+"""Quantities: durations, fractions, counts and names in, text for people out."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 NOTHING = "—"
-_ABSURD = 1e7  # such numbers come from damaged files only, and must not fill the line
+_ABSURD = 1e7  # only damaged files hold larger numbers, which must not fill the line
 
 
 def duration(nanoseconds: float | None) -> str:
-    """Return a duration with three significant digits in the unit that suits it.
+    """Return a duration with three significant digits, in the unit that suits its size.
 
     >>> duration(41_234_567.0), duration(999.7), duration(None), duration(1e300)
     ('41.2 ms', '1.00 µs', '—', '1.00e+291 s')
@@ -22,7 +22,7 @@ def duration(nanoseconds: float | None) -> str:
 
 
 def removed(overhead_ns: float | None, margin_ns: float | None) -> str:
-    """Return an overhead; what is less than the latency's own margin cannot be told from none.
+    """Return an overhead as text; `≈ 0` where it is within the margin of the latency.
 
     >>> removed(52_900.0, 10_000.0), removed(-52_900.0, 78_000.0), removed(None, None)
     ('52.9 µs', '≈ 0', '')
@@ -33,7 +33,7 @@ def removed(overhead_ns: float | None, margin_ns: float | None) -> str:
 
 
 def estimate(nanoseconds: float | None, margin_ns: float | None) -> tuple[str, str, str]:
-    """Return value, margin and unit of a duration; the margin is empty where there is none.
+    """Return value, margin and unit of a duration as texts; an unknown margin is empty.
 
     The margin is given in the value's unit, with two digits and at most one
     decimal more than the value.
@@ -81,7 +81,7 @@ def counted(number: int, singular: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return text that moves no cursor: what cannot be printed is written as an escape.
+    r"""Return text that moves no cursor: characters that cannot be printed become escapes.
 
     Names come from users and vendors; a newline would break the tree, an escape
     sequence would drive the terminal.
@@ -95,7 +95,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    r"""Return text of several lines, each of them printable: what a terminal is given.
+    r"""Return text of several lines for a terminal: each line `printable`.
 
     >>> printable_lines("one\ntwo\x1b[2J")
     'one\ntwo\\x1b[2J'
@@ -104,7 +104,7 @@ def printable_lines(text: str) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return text of at most `width` characters; the middle makes way for an ellipsis.
+    """Return text of at most `width` characters, with an ellipsis in the place of its middle.
 
     >>> shorten("a_very_long_name", 9)
     'a_ve…name'
@@ -125,7 +125,7 @@ def _unit(nanoseconds: float) -> tuple[float, str]:
     size = abs(nanoseconds)
     if size == 0:
         return 1.0, "ns"
-    # 999.5 and more would round to four digits: the next unit says it in three.
+    # 999.5 and more would round to four digits: the next unit needs three.
     return next((u for u in _UNITS if size >= 0.9995 * u[0]), _UNITS[-1])
 
 
@@ -151,5 +151,5 @@ def _margin(value: float, most_decimals: int) -> str:
         return f"{value:.1e}"
     two_digits = 1 - math.floor(math.log10(value))
     decimals = min(max(two_digits, 0), most_decimals)
-    # A margin that would round to nothing is stated as its upper bound.
+    # A margin that would round to 0 is stated as the least number of so many decimals.
     return f"{max(value, 10.0**-decimals):.{decimals}f}"

@@ -1,4 +1,4 @@
-"""Suggests known names for a misspelt one, as the end of an error's sentence."""
+"""Suggestions: a misspelt name and the known names in, the end of an error's sentence out."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean …?` if a known name is close, else nothing.
+    """Return `; did you mean …?` if a known name is close, else an empty text.
 
     >>> suggest("framwork", ("model", "framework")), suggest("gpu", ("model", "framework"))
     ('; did you mean framework?', '')
     """
-    import difflib  # noqa: PLC0415  # only where something went wrong: not on `import xsp`
+    import difflib  # noqa: PLC0415  # needed for errors only: not on `import xsp`
 
     folded = {candidate.lower(): candidate for candidate in known}
     close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)

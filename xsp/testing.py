@@ -1,10 +1,13 @@
-"""For tests of and around xsp: a clock and providers that do as they are told."""
+"""For tests of levels and of xsp: a clock and providers that do as they are told, and replays.
+
+`only_providers` and `added_providers` put a provider into a measurement without an entry point.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +15,25 @@ from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.measurement import load
 from xsp.provider import Provider, Records, Request, SpanRows, no_rows, span_rows
+from xsp.session import registered
 from xsp.trace import Trace
 
-__all__ = ["FakeClock", "FakeProvider", "ReplayProvider", "replay", "rows"]
+__all__ = [
+    "FakeClock",
+    "FakeProvider",
+    "ReplayProvider",
+    "added_providers",
+    "only_providers",
+    "replay",
+    "rows",
+]
 
 
 class FakeClock:
     """A clock that stands still until it is moved.
 
     Args:
-        start_ns: What it shows at first.
+        start_ns: Its first time.
     """
 
     def __init__(self, start_ns: int = 0) -> None:
@@ -33,23 +45,23 @@ class FakeClock:
         self.time_ns += ns
 
     def wall_offset(self) -> int:
-        """Return 0: the fake wall clock shows the same."""
+        """Return 0: the fake wall clock shows the same time."""
         return 0
 
 
 class FakeProvider:
     """A provider whose spans are made by the code under test, at a known cost.
 
-    The code calls `provider.span(...)` where a real library would be observed;
-    while the provider is armed for that kind the span is recorded, which takes
-    `cost_ns` of the fake clock: half before the span and half after it.
+    The code calls `provider.span(...)` where a real library would be observed. While the
+    provider is armed for the span's kind, the span is recorded, and the fake clock advances by
+    `cost_ns`: half before the span and half after it.
 
     Args:
-        clock: The clock that the recording costs time on.
-        kinds: Kinds that it emits.
-        level: Its level; by default that of its outermost kind.
-        cost_ns: What recording one span takes.
-        name: Its name.
+        clock: The clock that recording advances.
+        kinds: Kinds of span that the provider emits.
+        level: The provider's level; by default the level of the outermost of `kinds`.
+        cost_ns: Cost of recording one span.
+        name: The provider's name.
     """
 
     def __init__(
@@ -91,7 +103,7 @@ class FakeProvider:
 
     @contextmanager
     def span(self, name: str, kind: Kind = Kind.LAYER) -> Iterator[None]:
-        """Mark what a real library would do."""
+        """Mark the time in which a real library would work."""
         recorded = self._request is not None and kind in self._request.kinds & self.kinds
         if recorded:
             self._clock.advance(self._cost_ns // 2)
@@ -105,11 +117,11 @@ class FakeProvider:
 
 
 class ReplayProvider:
-    """A provider that plays records made earlier through the code of a real one.
+    """A provider that turns records made earlier into rows, by the code of a real provider.
 
     Args:
-        original: The provider whose `spans` interprets them.
-        played: What each `stop` returns, one after the other; the last for ever.
+        original: The provider whose `spans` interprets the records.
+        played: The records that each `stop` returns, one after the other; the last for ever.
     """
 
     def __init__(self, original: Any, played: Iterable[Records]) -> None:
@@ -133,8 +145,28 @@ class ReplayProvider:
         return self._played.pop(0) if len(self._played) > 1 else self._played[0]
 
     def spans(self, records: Records) -> SpanRows:
-        """Return what the original makes of the records."""
+        """Return the rows that the original provider makes of the records."""
         return self._original.spans(records)
+
+
+def added_providers(*providers: Provider) -> AbstractContextManager[None]:
+    """Register providers beside the installed ones for the duration of a `with` block.
+
+    A provider that has the name of an installed one takes its place meanwhile.
+
+    Raises:
+        ProviderError: A provider breaks the contract.
+    """
+    return registered(providers, alone=False)
+
+
+def only_providers(*providers: Provider) -> AbstractContextManager[None]:
+    """Register these providers, and no others, for the duration of a `with` block.
+
+    Raises:
+        ProviderError: A provider breaks the contract.
+    """
+    return registered(providers, alone=True)
 
 
 def replay(path: str | Path, providers: Iterable[Provider] | None = None) -> Trace:
@@ -142,10 +174,10 @@ def replay(path: str | Path, providers: Iterable[Provider] | None = None) -> Tra
 
     Args:
         path: The file.
-        providers: Those that interpret the records; by default all that are installed.
+        providers: Providers that interpret the records; by default all installed providers.
 
     Raises:
-        TraceFormatError: It is no recording, is damaged, or a provider is missing here.
+        TraceFormatError: The file is no recording or is damaged, or a provider is missing here.
     """
     return load(path, providers).trace()
 

@@ -1,7 +1,7 @@
-"""The origin of a measurement: when it began, and inside whose OpenTelemetry span.
+"""The origin of a measurement: the caller's OpenTelemetry span in, W3C trace context out.
 
-Taken where a measurement starts, kept in the trace's metadata, used when the trace is
-exported. Baggage is the caller's own and is left alone.
+The origin is taken where a measurement starts, kept in the trace's metadata, and used when the
+trace is exported. Baggage is the caller's own and is left alone.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 from xsp.clock import Clock
 
-# Sampled and random: the flags that the format knows. All others are to be 0.
+# The flags that version 00 defines, sampled and random; all other bits are to be 0.
 _FLAGS = 0x03
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """When a measurement began, and inside whose span.
+    """When a measurement began, and inside which OpenTelemetry span.
 
     Attributes:
         unix_ns: Wall-clock time in ns.
-        traceparent: The caller's span as W3C trace context, of version 00; None where
-            there is none.
-        tracestate: What its tracing systems keep beside it, mostly empty.
+        traceparent: The caller's span as W3C trace context, of version 00; None where the caller
+            has no span.
+        tracestate: Data of the caller's tracing systems (W3C), mostly empty.
     """
 
     unix_ns: int
@@ -35,10 +35,10 @@ class Origin:
 
 
 def origin(clock: Clock) -> Origin:
-    """Return the time and the caller's active span, or else the one named in the environment.
+    """Return the time and the caller's active span, or else the span that the environment names.
 
-    OpenTelemetry is asked only if the program has loaded it. What is not valid in
-    `TRACEPARENT` or `TRACESTATE` is ignored, as the W3C asks.
+    OpenTelemetry is asked for the active span only if the program has loaded it. Invalid values
+    of `TRACEPARENT` and `TRACESTATE` are ignored, as the W3C asks.
 
     Args:
         clock: The clock of the measurement.
@@ -49,7 +49,7 @@ def origin(clock: Clock) -> Origin:
 
 
 def _active() -> tuple[str, str] | None:
-    """Return the span that is active in this thread or task, None if there is none."""
+    """Return `traceparent` and `tracestate` of the span that is active in this thread or task."""
     api: Any = sys.modules.get("opentelemetry.trace")
     if not hasattr(api, "get_current_span"):  # not loaded, or another thread is about to
         return None
@@ -63,7 +63,7 @@ def _active() -> tuple[str, str] | None:
 
 
 def _inherited(variables: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the span that the process was started in, None if none or none that is valid."""
+    """Return `traceparent` and `tracestate` of the span that the process was started in."""
     context = _read(variables.get("TRACEPARENT", ""), variables.get("TRACESTATE", ""))
     if context is None:
         return None
@@ -72,7 +72,7 @@ def _inherited(variables: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def parse(traceparent: str) -> tuple[int, int, int] | None:
-    """Return trace id, span id and flags of a W3C `traceparent`; None where it is not valid.
+    """Return trace id, span id and flags of a W3C `traceparent`; None for an invalid one.
 
     >>> parse(f"00-{10:032x}-{11:016x}-01"), parse(f"00-{0:032x}-{11:016x}-01")
     ((10, 11, 1), None)
@@ -82,10 +82,10 @@ def parse(traceparent: str) -> tuple[int, int, int] | None:
 
 
 def _read(traceparent: str, tracestate: str) -> Any:
-    """Return OpenTelemetry's span context of two headers; None where the first is not valid."""
+    """Return OpenTelemetry's span context of both headers; None if `traceparent` is invalid."""
     if not traceparent:
         return None
-    # Only where there is something to read: it takes longer to import than xsp itself.
+    # Imported only for a header that is there: OpenTelemetry takes longer to import than xsp.
     from opentelemetry.trace import get_current_span  # noqa: PLC0415
     from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
         TraceContextTextMapPropagator,

@@ -1,4 +1,7 @@
-"""The user's own spans: `xsp.span`, almost free while nothing profiles."""
+"""The user's own spans: `with xsp.span(...)` blocks in, flat records out while a profiler is armed.
+
+While none is armed, a span costs almost nothing.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _KINDS = {
     Level.KERNEL: Kind.LAUNCH,
     Level.SYSTEM: Kind.SYSCALL,
 }
-# Every spelling of a level, looked up once per span.
+# The kind for every spelling of a level, looked up once per span.
 _KIND_OF: dict[int | str, Kind] = {
     spelling: kind for level, kind in _KINDS.items() for spelling in (int(level), level.label)
 }
@@ -47,7 +50,7 @@ class _Recorder:
 
 
 _recorder: _Recorder | None = None
-# Never begins anew: a task that lives on may hold the number of a span long gone.
+# Numbers never begin anew: a task that lives on may hold the number of a span long gone.
 _next_number = itertools.count(1).__next__
 
 
@@ -68,7 +71,7 @@ class _Open:
     def close(self, name: str, attributes: Mapping[str, Any], error: str | None) -> None:
         end_ns = self.recorder.now()
         self.recorder.open -= 1
-        with contextlib.suppress(ValueError):  # closed in another task than opened in
+        with contextlib.suppress(ValueError):  # the span ends in another task than it began in
             _current.reset(self.token)
         thread = threading.get_ident()
         place = (self.number, self.parent)
@@ -78,23 +81,23 @@ class _Open:
 
 
 def _tasks_interleave() -> bool:
-    # Inside an event loop time does not tell who called whom, so the parent is
-    # taken from the task's context; elsewhere time tells it better, because it
-    # also knows the spans that the providers make.
+    # Inside an event loop time does not tell which span called which, so the parent is taken
+    # from the task's context. Elsewhere time tells parents better, for the spans of other
+    # providers have times too, but are not in the context.
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and asyncio._get_running_loop() is not None
 
 
-class span:  # noqa: N801  # reads as what it is in a with statement
+class span:  # noqa: N801  # lower case, as it stands in `with span(...)`
     """A span of the user's own: a context manager, and a decorator.
 
-    It is recorded in the runs that profile its level, and costs a fraction of a
-    microsecond in all others. One object serves one `with` at a time.
+    The span is recorded in the runs that profile its level, and costs a fraction of a
+    microsecond in all other runs. One object serves one `with` at a time.
 
     Args:
-        name: What the trace calls it.
-        level: Level of the stack it belongs to, as a number or a name.
-        attributes: Anything worth knowing about it; shown with the span.
+        name: The span's name in the trace.
+        level: The span's level of the stack, as a number or a name.
+        attributes: Anything worth knowing about the span; shown with it.
 
     Raises:
         ValueError: There is no such level.
@@ -103,7 +106,7 @@ class span:  # noqa: N801  # reads as what it is in a with statement
     __slots__ = ("_open", "attributes", "kind", "level", "name")
 
     def __init__(self, name: str, level: int | str | Level = "model", **attributes: Any) -> None:
-        self.name = str(name)  # nothing else can be a name in the trace
+        self.name = str(name)  # names in the trace are text
         self.level = level
         self.kind = _KIND_OF.get(level) or _KINDS[parse_level(level)]
         self.attributes = attributes
@@ -133,7 +136,7 @@ class span:  # noqa: N801  # reads as what it is in a with statement
         """Return `function` with every call of it wrapped in this span.
 
         Raises:
-            TypeError: It is a generator function, whose call does nothing yet.
+            TypeError: `function` is a generator function, whose call does nothing yet.
         """
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(
@@ -159,18 +162,18 @@ class span:  # noqa: N801  # reads as what it is in a with statement
 
 def arm(clock: Clock, kinds: frozenset[Kind]) -> None:
     """Record spans of these kinds from now on, in every thread."""
-    global _recorder  # noqa: PLW0603  # the switch that makes an idle span cheap
+    global _recorder  # noqa: PLW0603  # one global to look at makes an idle span cheap
     _recorder = _Recorder(clock, kinds)
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What was recorded between `arm` and `disarm`.
+class UserSpans:
+    """The spans that users marked (`xsp.span`) between `arm` and `disarm`.
 
     Attributes:
         records: `FIELDS`, span after span, in one list.
         unfinished: How many spans had begun and not ended.
-        missed: Kinds of spans that were marked and not asked for.
+        missed: Kinds of marked spans that were not to be recorded.
     """
 
     records: list[Any] = field(default_factory=list)
@@ -178,15 +181,10 @@ class Recorded:
     missed: frozenset[Kind] = frozenset()
 
 
-def disarm() -> Recorded:
-    """Stop recording and return what was recorded."""
+def disarm() -> UserSpans:
+    """Stop recording, and return the spans since `arm`."""
     global _recorder
     recorder, _recorder = _recorder, None
     if recorder is None:
-        return Recorded()
-    return Recorded(list(recorder.records), recorder.open, frozenset(recorder.missed))
-
-
-def is_armed() -> bool:
-    """Return whether spans are being recorded."""
-    return _recorder is not None
+        return UserSpans()
+    return UserSpans(list(recorder.records), recorder.open, frozenset(recorder.missed))

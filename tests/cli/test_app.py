@@ -17,9 +17,8 @@ import pytest
 import xsp
 from xsp.cli import app as cli
 from xsp.measurement.callable import measure
-from xsp.session import registry
 from xsp.target import isolation as isolate
-from xsp.testing import FakeClock, FakeProvider
+from xsp.testing import FakeClock, FakeProvider, only_providers
 from xsp.trace.document import Trace
 
 Write = Callable[..., str]
@@ -49,7 +48,7 @@ def write(tmp_path: Path) -> Write:
 @pytest.fixture
 def layers() -> Iterator[FakeProvider]:
     provider = FakeProvider(FakeClock())
-    with registry.only(provider):
+    with only_providers(provider):
         yield provider
 
 
@@ -263,7 +262,7 @@ def test_a_file_that_is_no_trace_is_said(write: Write, capsys: Said) -> None:
 def test_doctor_names_every_level_and_why_it_is_missing(capsys: Said) -> None:
     missing = FakeProvider(FakeClock(), name="probe")
     missing.reason = "needs a probe: connect one"
-    with registry.only(missing):
+    with only_providers(missing):
         assert cli.run(["doctor"]) == cli.OK
     said = capsys.readouterr().out
     for level in xsp.Level:
@@ -278,7 +277,7 @@ def test_doctor_says_how_well_a_level_works_here(capsys: Said) -> None:
         def remark(self) -> str | None:
             return "to a microsecond"
 
-    with registry.only(Vague(FakeClock())):
+    with only_providers(Vague(FakeClock())):
         assert cli.run(["doctor"]) == cli.OK
         assert "yes: to a microsecond" in " ".join(capsys.readouterr().out.split())
         assert cli.run(["doctor", "--json"]) == cli.OK

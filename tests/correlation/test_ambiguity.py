@@ -18,7 +18,7 @@ from xsp.correlation.parent import correlate
 from xsp.evaluation.run import Run, Rung, ladder
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.assembly import Merged, merge
-from xsp.provider.row import SpanRows, is_doubtful, span_rows
+from xsp.provider.row import SpanRows, is_ambiguous, span_rows
 from xsp.trace import integrity
 
 WORKING = [kind.value for kind in DEVICE_ACTIVITIES]
@@ -87,7 +87,7 @@ def test_a_kernel_without_launch_gets_the_parent_it_has_where_the_host_waits(
         made: right_homes(frame)[made] for made in known
     }
     assert settled.remaining == {}
-    orphans = int(is_doubtful(here).sum())
+    orphans = int(is_ambiguous(here).sum())
     assert settled.resolved == ({"no-launch": orphans} if orphans else {})
 
 
@@ -96,7 +96,7 @@ def test_without_a_serialised_run_it_hangs_under_the_root() -> None:
     played = Gpu(model).play()
     here = played.without(*launch_rows(played)).correlate().frames[0]
     assert names(here)["gemm"] == "predict"
-    assert here.filter(is_doubtful(here))["name"].to_list() == ["gemm"]
+    assert here.filter(is_ambiguous(here))["name"].to_list() == ["gemm"]
     alone = resolve([run_of(here)], [])
     assert (alone.runs[0].rows is here, alone.resolved) == (True, {})
     assert alone.remaining == {"no-launch": {DEEPEST.name: 1}}
@@ -227,7 +227,7 @@ def crossing(*, crossed: bool, op: str | None = None) -> pl.DataFrame:
             rows[name].append(MAIN if name == "thread" else None)
     root = {"kind": ["pipeline"], "name": "predict", "start_ns": 0, "end_ns": 100, "thread": MAIN}
     correlated = correlate(span_rows(root), span_rows(rows), serial=not crossed)
-    assert correlated.doubtful_parents == (2 if crossed else 0)  # the driver's call is one of them
+    assert correlated.ambiguous_parents == (2 if crossed else 0)  # the driver's call is one of them
     return correlated.frames[0]
 
 
@@ -242,7 +242,7 @@ def test_a_launch_moves_to_the_span_it_lies_in_where_no_other_crosses_with_what_
     expected = {"first": "predict", "second": "predict", "go": "first", "cugo": "go"}
     assert names(frame) == {**expected, "predict": None, "gemm": "first"}
     assert (settled.resolved, settled.remaining) == ({"ambiguous": 2}, {})
-    assert not is_doubtful(frame).any()
+    assert not is_ambiguous(frame).any()
 
 
 def test_a_launch_does_not_move_to_a_span_that_does_not_enclose_it() -> None:
@@ -264,7 +264,7 @@ def test_an_id_of_two_launches_is_settled_where_ids_differ() -> None:
     played = Gpu(TWO).play()
     ids = pl.when(pl.col("correlation_id").is_not_null()).then(1).alias("correlation_id")
     here = Played(played.roots, played.rows.with_columns(ids)).correlate()
-    assert here.doubtful_parents == 3
+    assert here.ambiguous_parents == 3
     there = Gpu(TWO, blocking=True).play().correlate(serial=True).frames[0]
     settled = resolve([run_of(here.frames[0])], [run_of(there)])
     frame = frame_of(settled)
@@ -291,7 +291,7 @@ def calls(*, parallel: bool, nested: bool = False) -> pl.DataFrame:
     )
     root = {"kind": ["pipeline"], "name": "predict", "start_ns": 0, "end_ns": 100, "thread": MAIN}
     correlated = correlate(span_rows(root), rows if nested else rows[:3])
-    assert correlated.doubtful_threads == parallel * (1 + nested)
+    assert correlated.ambiguous_threads == parallel * (1 + nested)
     return correlated.frames[0]
 
 
@@ -341,11 +341,11 @@ def test_a_call_does_not_move_where_its_time_was_never() -> None:
 def test_runs_in_no_doubt_are_the_same_objects() -> None:
     plain = run_of(Gpu(TWO).play().correlate().frames[0])
     bare = Run(ladder(EVERYTHING)[0], 90)
-    doubtful = run_of(crossing(crossed=True))
-    settled = resolve([bare, plain, doubtful], [run_of(crossing(crossed=False))])
+    ambiguous = run_of(crossing(crossed=True))
+    settled = resolve([bare, plain, ambiguous], [run_of(crossing(crossed=False))])
     assert settled.runs[0] is bare
     assert settled.runs[1] is plain
-    assert settled.runs[2] is not doubtful
+    assert settled.runs[2] is not ambiguous
 
 
 def test_the_typical_run_of_the_deepest_rung_is_the_one_that_settles() -> None:
@@ -404,5 +404,5 @@ def test_marks_survive_that_a_frame_is_put_beside_others(frame: SpanRows) -> Non
     other = Gpu(TWO).play().correlate().frames[0]
     both = pl.concat([frame.with_columns(run=0), other.with_columns(run=1)], how="diagonal_relaxed")
     again = both.filter(pl.col("run") == 1).drop("run")
-    assert not is_doubtful(again).any()
-    assert is_doubtful(both.filter(pl.col("run") == 0)).sum() == is_doubtful(frame).sum() > 0
+    assert not is_ambiguous(again).any()
+    assert is_ambiguous(both.filter(pl.col("run") == 0)).sum() == is_ambiguous(frame).sum() > 0

@@ -44,7 +44,7 @@ def test_every_kernel_finds_its_way_back(
     played = Gpu(model, drain=drain).play(evaluations)
     correlated = played.correlate(seed)
     assert found(correlated) == expected(played)
-    assert (correlated.outside, correlated.unlaunched, correlated.doubtful_parents) == (0, 0, 0)
+    assert (correlated.outside, correlated.unlaunched, correlated.ambiguous_parents) == (0, 0, 0)
 
 
 @unhurried
@@ -166,7 +166,7 @@ def test_an_id_that_is_given_again_belongs_to_the_launch_before() -> None:
     )
     correlated = again.correlate()
     assert found(correlated) == expected(played)
-    assert correlated.doubtful_parents == 0
+    assert correlated.ambiguous_parents == 0
 
 
 def test_an_id_of_two_launches_in_one_evaluation_is_contested() -> None:
@@ -174,7 +174,7 @@ def test_an_id_of_two_launches_in_one_evaluation_is_contested() -> None:
     played = Gpu(model).play()
     ids = pl.when(pl.col("correlation_id").is_not_null()).then(1)
     correlated = Played(played.roots, played.rows.with_columns(correlation_id=ids)).correlate()
-    assert correlated.doubtful_parents == 2
+    assert correlated.ambiguous_parents == 2
 
 
 def coroutines(*, overlap: bool) -> Trees:
@@ -196,9 +196,9 @@ def coroutines(*, overlap: bool) -> Trees:
 
 
 def test_a_launch_in_two_spans_that_overlap_is_contested() -> None:
-    assert coroutines(overlap=False).doubtful_parents == 0
+    assert coroutines(overlap=False).ambiguous_parents == 0
     correlated = coroutines(overlap=True)
-    assert correlated.doubtful_parents == 1
+    assert correlated.ambiguous_parents == 1
     assert dict(names(correlated.frames[0]))["gemm"] == "mm"
 
 

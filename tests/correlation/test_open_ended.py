@@ -124,7 +124,7 @@ def test_every_kernel_finds_its_way_back_through_calls_without_an_end(
     correlated = played.correlate(seed)
     found = {made: home for frame in correlated.frames for made, home in homes(frame).items()}
     assert found == right_homes(pl.concat([played.roots, played.rows]))
-    assert (correlated.outside, correlated.unlaunched, correlated.doubtful_parents) == (0, 0, 0)
+    assert (correlated.outside, correlated.unlaunched, correlated.ambiguous_parents) == (0, 0, 0)
 
 
 def measured(device: Gpu, *, deepest: Kind = Kind.LAUNCH, rounds: int = 8) -> Merged:

@@ -58,7 +58,7 @@ def test_correlation_puts_the_call_under_that_operator() -> None:
     found = correlate(ROOT, rows)
     frame = found.frames[0]
     assert frame["name"].gather(frame["parent"].filter(frame["name"] == "gemm")).to_list() == ["b"]
-    assert (found.orphans, found.doubtful_threads) == (1, 0)  # b is on a thread of its own
+    assert (found.orphans, found.ambiguous_threads) == (1, 0)  # b is on a thread of its own
 
 
 def test_uncertain_times_are_cut_to_the_operator_around_them() -> None:
@@ -153,7 +153,7 @@ def test_every_call_ends_up_inside_the_operator_it_came_from(
         assert names[parent[at]] == f"op{i}"
         assert frame["thread"][at] == thread
         assert start[parent[at]] <= start[at] <= end[at] <= end[parent[at]]
-    assert found.doubtful_threads == 0
+    assert found.ambiguous_threads == 0
 
 
 def test_many_rows_are_quick() -> None:

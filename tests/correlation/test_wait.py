@@ -6,7 +6,7 @@ import pytest
 from gpu import MAIN, WORKER
 
 from xsp.correlation.parent import correlate
-from xsp.provider.row import is_doubtful, span_rows
+from xsp.provider.row import is_ambiguous, span_rows
 
 Row = tuple[str, str, int, int, int | None]
 
@@ -27,9 +27,9 @@ def parent_of_kernel(*rows: Row, serial: bool = True) -> tuple[str, bool]:
     found = correlate(ROOT, span_rows({**columns, **rest}), serial=serial)
     frame = found.frames[0]
     at = frame["name"].to_list().index("gemm")
-    doubtful = bool(is_doubtful(frame)[at])
-    assert found.unlaunched == doubtful
-    return frame["name"][frame["parent"][at]], doubtful
+    ambiguous = bool(is_ambiguous(frame)[at])
+    assert found.unlaunched == ambiguous
+    return frame["name"][frame["parent"][at]], ambiguous
 
 
 def test_a_kernel_lies_in_the_innermost_row_that_encloses_it() -> None:

@@ -14,8 +14,7 @@ from toy import Toy, ToyModel
 
 import xsp
 from xsp.provider.contract import ModelCall
-from xsp.session import registry
-from xsp.testing import FakeClock
+from xsp.testing import FakeClock, only_providers
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
     """A toy framework that is the only provider, with its clock the only one."""
     toy = Toy(FakeClock())
     monkeypatch.setattr("xsp.session.recorder.SystemClock", lambda: toy.clock)
-    with registry.only(toy):
+    with only_providers(toy):
         yield toy
     assert toy.evaluations is None
     assert toy._request is None

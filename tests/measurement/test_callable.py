@@ -11,12 +11,11 @@ from xsp.measurement.build import build_trace
 from xsp.measurement.callable import collected_by, name_of, rung_names, visit_all
 from xsp.measurement.repeat import carry_out
 from xsp.provider.contract import ModelCall
-from xsp.session import registry
 from xsp.session.exclusive import exclusively
 from xsp.session.plan import Plan, Settings, settings_of
 from xsp.session.recorder import Session
 from xsp.session.selection import select
-from xsp.testing import FakeClock, FakeProvider
+from xsp.testing import FakeClock, FakeProvider, only_providers
 from xsp.trace.document import Trace
 from xsp_levels.model import Model
 
@@ -27,7 +26,7 @@ def measured(cost_ns: int, levels: int = 2) -> Trace:
     clock = FakeClock(10**9)
     toy = Toy(clock, cost_ns=cost_ns)
     settings = settings_of(levels, runs=5)
-    with registry.only(toy):
+    with only_providers(toy):
         selection = select(settings.levels)
         session = Session(selection.providers, clock)
         call = ModelCall(ToyModel(toy), (1,), subject="ToyModel")
@@ -80,7 +79,7 @@ def test_a_level_that_is_not_here_is_left_out_and_said() -> None:
 def test_a_level_that_is_unavailable_says_why() -> None:
     calls = FakeProvider(FakeClock(), [Kind.CALL], name="calls")
     calls.reason = "the library is not installed: pip install it"
-    with registry.only(calls):
+    with only_providers(calls):
         assert select(settings_of(3).levels).levels["library"] == calls.reason
 
 
@@ -88,7 +87,7 @@ def test_a_function_that_is_no_model_is_the_root_by_its_own_name() -> None:
     def handle(x: int) -> int:
         return x
 
-    with registry.only(FakeProvider(FakeClock())):
+    with only_providers(FakeProvider(FakeClock())):
         trace = xsp.measure(handle, 3, levels=1, runs=3)
     assert trace.spans["name"].to_list() == ["handle"]
     assert trace.name == "handle"
@@ -96,7 +95,7 @@ def test_a_function_that_is_no_model_is_the_root_by_its_own_name() -> None:
 
 def test_keyword_arguments_reach_the_function() -> None:
     seen: list[object] = []
-    with registry.only(FakeProvider(FakeClock())):
+    with only_providers(FakeProvider(FakeClock())):
         xsp.measure(lambda *, batch: seen.append(batch), batch=4, levels=1, runs=2)
     assert set(seen) == {4}
 
@@ -104,12 +103,12 @@ def test_keyword_arguments_reach_the_function() -> None:
 def test_only_the_rungs_named_are_run() -> None:
     toy = Toy(FakeClock())
     settings = settings_of(2, runs=2)
-    with registry.only(toy):
+    with only_providers(toy):
         assert rung_names(settings) == ["pipeline", "layer", "op", "detail"]
         session, _, _ = visit_all(ToyModel(toy), (1,), settings=settings, rungs=["layer"])
         with pytest.raises(ValueError, match="there are bare, pipeline, layer, op, detail"):
             visit_all(ToyModel(toy), settings=settings, rungs=["kernel"])
-    assert {visit.step.rung.name for visit in session.visits} == {"bare", "layer"}
+    assert {visit.planned.rung.name for visit in session.visits} == {"bare", "layer"}
 
 
 def test_the_models_exception_passes_through_and_nothing_stays_running() -> None:
@@ -117,7 +116,7 @@ def test_the_models_exception_passes_through_and_nothing_stays_running() -> None
     for at in (1, 7):
         model = ToyModel(toy)
         model.raises_at = at
-        with registry.only(toy), pytest.raises(ZeroDivisionError):
+        with only_providers(toy), pytest.raises(ZeroDivisionError):
             xsp.measure(model, levels=2, runs=20)
         assert toy._request is None
 
@@ -128,7 +127,7 @@ def test_a_model_that_writes_to_its_input_is_named() -> None:
     def writes() -> None:
         toy.written += 1
 
-    with registry.only(toy):
+    with only_providers(toy):
         trace = xsp.measure(writes, levels=1, runs=2)
     assert "input-written" in {problem.code for problem in trace.problems}
 
@@ -142,7 +141,7 @@ def test_ctrl_c_ends_a_measurement_and_the_next_one_is_free_to_begin() -> None:
                 signal.raise_signal(signal.SIGINT)
             return super().forward(x)
 
-    with registry.only(toy):
+    with only_providers(toy):
         with pytest.raises(KeyboardInterrupt):
             xsp.measure(Interrupted(toy), levels=2, runs=20)
         assert toy._request is None
@@ -150,7 +149,7 @@ def test_ctrl_c_ends_a_measurement_and_the_next_one_is_free_to_begin() -> None:
 
 
 def test_an_iterator_among_the_arguments_is_named() -> None:
-    with registry.only(Toy(FakeClock())):
+    with only_providers(Toy(FakeClock())):
         trace = xsp.measure(sum, (n for n in range(9)), levels=1, runs=2)
     (message,) = [p.message for p in trace.problems if p.code == "input-used-up"]
     assert "sum is given an iterator (generator)" in message
@@ -170,7 +169,7 @@ def test_two_measurements_at_a_time_are_refused() -> None:
 
 def test_progress_is_told_up_to_the_end() -> None:
     told: list[float] = []
-    with registry.only(FakeProvider(FakeClock())):
+    with only_providers(FakeProvider(FakeClock())):
         xsp.measure(lambda: None, levels=1, runs=3, progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 1.0
@@ -203,7 +202,7 @@ def test_arguments_that_cannot_be_looked_at_keep_nothing_from_being_measured(
     toy, endless = Toy(FakeClock()), list[object]()
     endless.append(endless)
     monkeypatch.setattr(toy, "versions", unreadable)
-    with registry.only(toy):
+    with only_providers(toy):
         trace = xsp.measure(len, endless, levels=1, runs=2)
     (message,) = [p.message for p in trace.problems if p.code == "input-unread"]
     assert "whether len writes to its input" in message
@@ -216,7 +215,7 @@ def test_a_span_that_no_rung_records_is_named_once(levels: int) -> None:
         with xsp.span("sgemm", level="library"):
             pass
 
-    with registry.only(Model(), Toy(FakeClock())):
+    with only_providers(Model(), Toy(FakeClock())):
         trace = xsp.measure(work, levels=levels, runs=2)
     (message,) = [p.message for p in trace.problems if p.code == "provider"]
     assert "at the library level" in message
@@ -227,7 +226,7 @@ def test_a_span_that_one_rung_records_is_no_problem_on_the_others() -> None:
         with xsp.span("step", level="framework"):
             pass
 
-    with registry.only(Model(), Toy(FakeClock())):
+    with only_providers(Model(), Toy(FakeClock())):
         measured = visit_all(work, settings=settings_of(2, runs=2), rungs=["pipeline"])
         trace = xsp.measure(work, levels=2, runs=2)
     assert not [

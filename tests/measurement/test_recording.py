@@ -21,13 +21,12 @@ from xsp.measurement.recording import Recording, record
 from xsp.measurement.repeat import carry_out
 from xsp.problem import Problem
 from xsp.provider.contract import ModelCall, Packable
-from xsp.session import registry
 from xsp.session.plan import Plan, Settings, settings_of
 from xsp.session.recorder import Session
 from xsp.session.selection import select
 from xsp.target.record import record_target
 from xsp.target.spec import Spec
-from xsp.testing import FakeClock, FakeProvider, replay
+from xsp.testing import FakeClock, FakeProvider, only_providers, replay
 from xsp.trace.document import Trace
 from xsp_levels.model import Model
 
@@ -114,7 +113,7 @@ def toy_recording() -> Recording:
     clock = FakeClock(10**9)
     toy = Toy(clock)
     settings = settings_of(2, runs=1)
-    with registry.only(toy):
+    with only_providers(toy):
         selection = select(settings.levels)
     session = Session(selection.providers, clock)
     plan = Plan(selection.rungs, settings, repeatable=True)
@@ -187,7 +186,7 @@ def test_the_command_says_what_its_recording_lacks(
 ) -> None:
     (tmp_path / "predict.py").write_text("def run():\n    return sum(range(99))\n")
     to = str(tmp_path / "predict.xsprec")
-    with registry.only(Model()):
+    with only_providers(Model()):
         cli.run(["record", f"{tmp_path}/predict.py:run", "--levels", "model,kernel", "-o", to])
     said = capsys.readouterr().err
     assert "the kernel level is left out: " in said

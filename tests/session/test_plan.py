@@ -13,8 +13,8 @@ from xsp.session.plan import (
     MOST_ROUNDS,
     VISIT_EVALUATIONS,
     Plan,
+    PlannedVisit,
     Settings,
-    Step,
     settings_of,
 )
 
@@ -24,7 +24,7 @@ RUNGS = (
 )
 
 
-def carry_out(plan: Plan, latency_ns: int = 20_000_000, noise: float = 0.0) -> list[Step]:
+def carry_out(plan: Plan, latency_ns: int = 20_000_000, noise: float = 0.0) -> list[PlannedVisit]:
     random = np.random.default_rng(1)
     steps = []
     while (step := plan.next()) is not None:
@@ -120,7 +120,7 @@ def test_a_program_that_cannot_be_repeated_is_asked_for_one_evaluation_at_a_time
 
 def test_what_was_done_without_being_asked_for_does_not_confuse_it() -> None:
     plan = Plan(RUNGS, Settings(runs=1), repeatable=False)
-    plan.record(Step(RUNGS[2], round=5), [1], spent_ns=1)
+    plan.record(PlannedVisit(RUNGS[2], round=5), [1], spent_ns=1)
     first = plan.next()
     assert first is not None
     assert first.rung == RUNGS[3]

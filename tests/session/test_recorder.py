@@ -13,7 +13,7 @@ from xsp.measurement.interpretation import Interpretation, interpret
 from xsp.problem import Problem, ProblemCount
 from xsp.provider.contract import ModelCall, Records, Request
 from xsp.provider.row import SpanRows, span_rows
-from xsp.session.plan import Step
+from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session
 from xsp.testing import FakeClock, FakeProvider, ReplayProvider, rows
 
@@ -33,7 +33,7 @@ def interpreted(session: Session) -> Interpretation:
 
 def test_a_visit_times_every_evaluation_but_those_that_settle() -> None:
     session, call, model = toy_session()
-    assert session.visit(Step(BARE, 3, 2, round=0), call) == [model.latency_ns] * 3
+    assert session.visit(PlannedVisit(BARE, 3, 2, round=0), call) == [model.latency_ns] * 3
     assert model.calls == 5
     assert len(interpreted(session).runs) == 3
 
@@ -41,7 +41,7 @@ def test_a_visit_times_every_evaluation_but_those_that_settle() -> None:
 def test_each_rung_records_its_kinds_and_no_more() -> None:
     session, call, _ = toy_session()
     for rung in (BARE, PIPELINE, LAYER, OP):
-        session.visit(Step(rung, round=0), call)
+        session.visit(PlannedVisit(rung, round=0), call)
     kinds = [
         set(run.rows["kind"]) if run.rows is not None else set()
         for run in interpreted(session).runs
@@ -51,7 +51,7 @@ def test_each_rung_records_its_kinds_and_no_more() -> None:
 
 def test_runs_hold_the_tree_of_each_evaluation() -> None:
     session, call, _ = toy_session()
-    session.visit(Step(OP, 2, 1, round=0), call)
+    session.visit(PlannedVisit(OP, 2, 1, round=0), call)
     for run in interpreted(session).runs:
         assert run.rows is not None
         names, parents = run.rows["name"].to_list(), run.rows["parent"].to_list()
@@ -66,15 +66,15 @@ def test_runs_hold_the_tree_of_each_evaluation() -> None:
 
 def test_warming_up_counts_only_where_there_is_nothing_else() -> None:
     session, call, _ = toy_session()
-    session.visit(Step(LAYER), call)
-    session.visit(Step(OP), call)
-    session.visit(Step(LAYER, round=0), call)
+    session.visit(PlannedVisit(LAYER), call)
+    session.visit(PlannedVisit(OP), call)
+    session.visit(PlannedVisit(LAYER, round=0), call)
     assert [(run.rung.name, run.round) for run in interpreted(session).runs] == [
         ("op", -1),
         ("layer", 0),
     ]
     assert [problem.code for problem in interpreted(session).problems] == ["cold-start"]
-    session.visit(Step(OP, round=0), call)
+    session.visit(PlannedVisit(OP, round=0), call)
     assert interpreted(session).problems == ()  # for now it has been seen warm too
 
 
@@ -82,9 +82,9 @@ def test_the_users_exception_passes_and_everything_is_disarmed() -> None:
     session, call, model = toy_session()
     model.raises_at = 2
     with pytest.raises(ZeroDivisionError, match="the model's own error"):
-        session.visit(Step(LAYER, 3, round=0), call)
+        session.visit(PlannedVisit(LAYER, 3, round=0), call)
     assert interpreted(session).runs == ()
-    assert session.visit(Step(LAYER, round=0), call) == [model.latency_ns]
+    assert session.visit(PlannedVisit(LAYER, round=0), call) == [model.latency_ns]
 
 
 class Failing(FakeProvider):
@@ -115,7 +115,7 @@ def test_a_provider_that_fails_is_named_and_costs_only_itself(at: str) -> None:
     session = Session([Failing(clock, at), toy], clock)
     call = ModelCall(ToyModel(toy), subject="ToyModel")
     for _ in range(3):
-        session.visit(Step(OP, round=0), call)
+        session.visit(PlannedVisit(OP, round=0), call)
     found = interpreted(session)
     assert [set(run.rows["kind"]) for run in found.runs if run.rows is not None] == [
         {"pipeline", "op"}
@@ -131,7 +131,7 @@ def test_dropped_records_and_providers_problems_are_named() -> None:
     lossy = FakeProvider(clock, [Kind.LAYER], name="lossy")
     replay = ReplayProvider(lossy, [Records((), dropped=3, problems=("the buffer was full",))])
     session = Session([replay], clock)
-    session.visit(Step(LAYER, round=0), ModelCall(lambda: clock.advance(5)))
+    session.visit(PlannedVisit(LAYER, round=0), ModelCall(lambda: clock.advance(5)))
     found = interpreted(session)
     assert found.problems == (Problem("provider", "the buffer was full"),)
     assert found.counts == (ProblemCount("dropped", "layer", 3, "lossy-replay"),)
@@ -152,7 +152,7 @@ def test_what_is_missing_is_counted_by_rung_and_provider() -> None:
     replay = ReplayProvider(lossy, [Records(5 * n, dropped=n + 1) for n in range(3)])
     session = Session([replay], clock)
     for number, rung in enumerate((LAYER, LAYER, OP)):
-        session.visit(Step(rung, round=number), ModelCall(lambda: clock.advance(5)))
+        session.visit(PlannedVisit(rung, round=number), ModelCall(lambda: clock.advance(5)))
     assert set(interpreted(session).counts) == {
         ProblemCount("dropped", "layer", 1, "lossy-replay"),
         ProblemCount("dropped", "layer", 2, "lossy-replay"),
@@ -166,7 +166,7 @@ def test_what_is_missing_is_counted_by_rung_and_provider() -> None:
 def test_an_open_evaluation_ends_when_it_was_last_extended() -> None:
     clock = FakeClock()
     session = Session([], clock)
-    with session.open(Step(PIPELINE, round=0), "training step") as window:
+    with session.open(PlannedVisit(PIPELINE, round=0), "training step") as window:
         clock.advance(100)
         window.extend()
         clock.advance(900)
@@ -195,7 +195,7 @@ def test_ids_of_different_providers_are_kept_apart() -> None:
             with provider.span(f"{provider.name}.b", Kind.PIPELINE):
                 clock.advance(1)
 
-    session.visit(Step(PIPELINE, round=0), ModelCall(work, whole_model=False))
+    session.visit(PlannedVisit(PIPELINE, round=0), ModelCall(work, whole_model=False))
     [run] = interpreted(session).runs
     assert run.rows is not None
     names, parents = run.rows["name"].to_list(), run.rows["parent"].to_list()
@@ -221,7 +221,7 @@ def test_a_rung_is_asked_for_detail_and_told_whether_it_is_the_deepest() -> None
 
     session = Session([Asking(clock)], clock, kinds=OP.kinds)
     for rung in (Rung(LAYER.kinds, detail=True), OP):
-        step = Step(rung, round=0)
+        step = PlannedVisit(rung, round=0)
         session.visit(step, ModelCall(lambda: clock.advance(1), whole_model=False))
     assert asked == [Request(LAYER.kinds, detail=True), Request(OP.kinds, deepest=True)]
 
@@ -233,9 +233,9 @@ def test_runs_know_what_the_host_waited_for_devices_in_the_end(
     toy = Toy(clock)
     monkeypatch.setattr(toy, "synchronize", lambda: clock.advance(500))
     session, call = Session([toy], clock), ModelCall(ToyModel(toy), (1,))
-    session.visit(Step(PIPELINE, 2, 1, round=0), call)
-    session.evaluate(Step(PIPELINE, round=1), call)
-    with session.open(Step(PIPELINE, round=2), "step") as window:
+    session.visit(PlannedVisit(PIPELINE, 2, 1, round=0), call)
+    session.evaluate(PlannedVisit(PIPELINE, round=1), call)
+    with session.open(PlannedVisit(PIPELINE, round=2), "step") as window:
         clock.advance(300)
         window.extend()
     waited = [run.latency_ns - (run.host_ns or 0) for run in interpreted(session).runs]
@@ -253,7 +253,7 @@ def counts(played: SpanRows) -> tuple[ProblemCount, ...]:
     original = ReplayProvider(provider, [Records(None)])
     original.spans = lambda records: played.with_columns(on_host)  # type: ignore[method-assign]
     session = Session([original], clock)
-    session.visit(Step(rung, round=0), ModelCall(lambda: clock.advance(500)))
+    session.visit(PlannedVisit(rung, round=0), ModelCall(lambda: clock.advance(500)))
     return interpreted(session).counts
 
 

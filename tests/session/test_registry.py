@@ -10,7 +10,7 @@ from xsp.level import Kind, Level
 from xsp.provider.contract import Provider, Records, Request
 from xsp.provider.row import SpanRows, no_rows
 from xsp.session import registry
-from xsp.testing import FakeClock, FakeProvider
+from xsp.testing import FakeClock, FakeProvider, added_providers, only_providers
 
 
 class Good:
@@ -136,7 +136,7 @@ def test_every_fault_of_a_provider_is_named_at_once() -> None:
 
 
 def test_listing_says_why_a_provider_cannot_work() -> None:
-    with registry.only(Good(), Missing(), Raising()):
+    with only_providers(Good(), Missing(), Raising()):
         reasons = {line.name: line.reason for line in registry.listed_providers()}
     assert reasons["good"] is None
     assert reasons["missing"] == "needs a GPU: run it where there is one"
@@ -146,7 +146,7 @@ def test_listing_says_why_a_provider_cannot_work() -> None:
 
 def test_listing_names_kinds_from_outside_in() -> None:
     provider = FakeProvider(FakeClock(), [Kind.OP, Kind.LAYER])
-    with registry.only(provider):
+    with only_providers(provider):
         (line,) = registry.listed_providers()
     assert line.kinds == (Kind.LAYER, Kind.OP)
     assert line.level is Level.FRAMEWORK
@@ -161,7 +161,7 @@ def test_the_installed_providers_are_found_and_stay_the_same_objects() -> None:
 
 def test_an_added_provider_is_there_for_the_block_only() -> None:
     before = registry.installed_providers()
-    with registry.added(Good()):
+    with added_providers(Good()):
         assert "good" in {provider.name for provider in registry.installed_providers()}
         assert set(before) < set(registry.installed_providers())
     assert registry.installed_providers() == before
@@ -169,13 +169,13 @@ def test_an_added_provider_is_there_for_the_block_only() -> None:
 
 def test_an_added_provider_takes_the_place_of_its_namesake() -> None:
     one, other = Good(), Good()
-    with registry.only(one), registry.added(other):
+    with only_providers(one), added_providers(other):
         assert registry.installed_providers() == (other,)
 
 
 def test_an_added_provider_is_gone_after_an_exception() -> None:
     before = registry.installed_providers()
-    with pytest.raises(KeyError), registry.added(Good()):
+    with pytest.raises(KeyError), added_providers(Good()):
         raise KeyError
     assert registry.installed_providers() == before
 
@@ -183,7 +183,7 @@ def test_an_added_provider_is_gone_after_an_exception() -> None:
 def test_what_is_no_provider_cannot_be_added() -> None:
     with (
         pytest.raises(ProviderError, match=r"WithoutStop is not a provider.*stop is missing"),
-        registry.added(WithoutStop()),  # type: ignore[arg-type]
+        added_providers(WithoutStop()),  # type: ignore[arg-type]
     ):
         pytest.fail("it was added")
 
@@ -203,7 +203,7 @@ class Lost(Remarkable):
 
 
 def test_what_a_provider_remarks_is_listed_where_it_can_work() -> None:
-    with registry.only(Good(), Remarkable(), Lost()):
+    with only_providers(Good(), Remarkable(), Lost()):
         remarks = {line.name: line.remark for line in registry.listed_providers()}
     assert remarks == {"good": None, "remarkable": "to a microsecond", "lost": None}
 
@@ -216,7 +216,7 @@ class Speechless(Remarkable):
 
 
 def test_a_provider_that_fails_to_remark_is_listed_all_the_same() -> None:
-    with registry.only(Speechless()):
+    with only_providers(Speechless()):
         (line,) = registry.listed_providers()
     assert line.reason is None
     assert line.remark is not None

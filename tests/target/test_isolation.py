@@ -16,12 +16,11 @@ import pytest
 import xsp
 from xsp.errors import MeasurementError, TargetFailedError, UnknownTargetError
 from xsp.measurement.callable import rung_names
-from xsp.session import registry
 from xsp.session.plan import Settings, settings_of
 from xsp.target import isolation as isolate
 from xsp.target import worker
 from xsp.target.spec import Spec
-from xsp.testing import FakeClock, FakeProvider
+from xsp.testing import FakeClock, FakeProvider, only_providers
 
 Write = Callable[[str], Spec]
 
@@ -288,17 +287,17 @@ def test_an_interrupt_while_measuring_here_keeps_what_there_is(write: Write) -> 
     job = "calls = []\ndef work():\n    calls.append(0)\n    if len(calls) == 9:\n        "
     spec = write(job + "os.kill(os.getpid(), signal.SIGINT)\n")
     before = signal.getsignal(signal.SIGINT)
-    with registry.only(FakeProvider(FakeClock())):
+    with only_providers(FakeProvider(FakeClock())):
         trace = isolate.measure_here(spec, settings_of("model", runs=500, budget=60.0))
     assert trace.problems[0].code == isolate.INTERRUPTED
     assert signal.getsignal(signal.SIGINT) is before
     early = write(job.replace("9", "1") + "os.kill(os.getpid(), signal.SIGINT)\n")
-    with registry.only(FakeProvider(FakeClock())), pytest.raises(KeyboardInterrupt):
+    with only_providers(FakeProvider(FakeClock())), pytest.raises(KeyboardInterrupt):
         isolate.measure_here(early, settings_of("model", runs=5))
 
 
 def test_measuring_here_uses_this_process(tmp_path: Path, write: Write) -> None:
-    with registry.only(FakeProvider(FakeClock())):
+    with only_providers(FakeProvider(FakeClock())):
         trace = isolate.measure_here(write(""), settings_of("model", runs=3, budget=1.0))
     trace.check()
     assert (tmp_path / "processes").read_text().split() == [str(os.getpid())]
@@ -306,7 +305,7 @@ def test_measuring_here_uses_this_process(tmp_path: Path, write: Write) -> None:
 
 def test_measuring_here_tells_the_targets_exception_apart(write: Write) -> None:
     with (
-        registry.only(FakeProvider(FakeClock())),
+        only_providers(FakeProvider(FakeClock())),
         pytest.raises(TargetFailedError, match="ZeroDivisionError"),
     ):
         isolate.measure_here(write("1 / 0\n"), settings_of("model"))

@@ -13,11 +13,10 @@ import pytest
 
 from xsp.measurement.collection import Collected
 from xsp.measurement.interpretation import Interpretation
-from xsp.session import registry
 from xsp.session.plan import settings_of
 from xsp.target import worker
 from xsp.target.spec import Spec
-from xsp.testing import FakeClock, FakeProvider
+from xsp.testing import FakeClock, FakeProvider, only_providers
 
 GO, STOP = b"g", b"s"
 
@@ -43,7 +42,7 @@ def process(
     settings = settings_of(2, runs=3, budget=1.0)
     job = worker.Job(spec, settings, rung, environment)
     job.save(tmp_path / "job.json", speak, wait)
-    with registry.only(FakeProvider(FakeClock())), os.fdopen(listen) as said:
+    with only_providers(FakeProvider(FakeClock())), os.fdopen(listen) as said:
         code = worker.main(str(tmp_path / "job.json"), str(tmp_path))
         os.close(speak)
         os.close(wait)

@@ -23,8 +23,7 @@ from xsp.evaluation.run import Run, Rung, ladder
 from xsp.level import Kind
 from xsp.merge.assembly import Merged, merge
 from xsp.provider.row import span_rows
-from xsp.session import registry
-from xsp.testing import FakeClock
+from xsp.testing import FakeClock, only_providers
 from xsp.trace import document
 from xsp.trace.document import Trace, load
 from xsp.trace.file import pack_runs, unpack_runs
@@ -169,7 +168,7 @@ def test_runs_of_several_processes_are_compared_on_one_scale() -> None:
 def test_a_measured_model_keeps_its_runs(monkeypatch: pytest.MonkeyPatch, cost_ns: int) -> None:
     toy = Toy(FakeClock(), cost_ns=cost_ns)
     monkeypatch.setattr("xsp.session.recorder.SystemClock", lambda: toy.clock)
-    with registry.only(toy), xsp.profile(levels=2, runs=3) as prof:
+    with only_providers(toy), xsp.profile(levels=2, runs=3) as prof:
         model = ToyModel(toy)
         model()
     spans = {rung: rows.height for rung, rows in parts(prof.trace.typical_runs).items()}

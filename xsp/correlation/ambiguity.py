@@ -1,14 +1,14 @@
-"""Resolves doubtful parents by a serialised run: runs of all rungs in, the same runs out.
+"""Resolves ambiguous parents by a serialised run: runs of all rungs in, the same runs out.
 
 In a serialised run the host waits for each kernel, and libraries use one thread: rows that
-overlap in a plain run come one after the other there, so that fewer parents are doubtful.
+overlap in a plain run come one after the other there, so that fewer parents are ambiguous.
 
-    plain run        ops "mm" and "add" overlap; launch "go", in both of them, is doubtful,
+    plain run        ops "mm" and "add" overlap; launch "go", in both of them, is ambiguous,
                      and hangs under "add", which began last
     serialised run   launch "go" lies in "mm"
-    result           the plain run, with "go" under "mm", no longer doubtful
+    result           the plain run, with "go" under "mm", no longer ambiguous
 
-Throughout, `plain` is a tree in which rows are doubtful, and `serial` the serialised one.
+Throughout, `plain` is a tree in which rows are ambiguous, and `serial` the serialised one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from xsp.evaluation import Keys, Run, observe, typical_run
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.provider import ON_DEVICE, is_doubtful, on_device
+from xsp.provider import ON_DEVICE, is_ambiguous, on_device
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -35,11 +35,11 @@ _FAMILY = ("parent", "kind", "name")
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Runs with fewer doubtful rows, and how many rows there were and are.
+    """Runs with fewer ambiguous rows, and how many rows there were and are.
 
     Attributes:
         runs: All runs, in their order.
-        resolved: How many rows are no longer doubtful, by the code of their problem.
+        resolved: How many rows are no longer ambiguous, by the code of their problem.
         remaining: How many rows still are, by the code of their problem and the rung's name.
     """
 
@@ -56,13 +56,13 @@ class _Tree:
         rows: The rows, root first.
         parent: Index of each row's parent, -1 for the root.
         key: Hash of each row's path.
-        doubtful: Whether the row may as well have another parent.
+        ambiguous: Whether the row may as well have another parent.
     """
 
     rows: pl.DataFrame
     parent: Ints
     key: Keys
-    doubtful: Bools
+    ambiguous: Bools
 
     def kinds(self, *kinds: Kind) -> Bools:
         """Return which rows are of one of these kinds."""
@@ -79,27 +79,27 @@ class _Tree:
 
 
 def resolve(runs: Sequence[Run], serialised: Sequence[Run]) -> Resolution:
-    """Return the runs with doubtful rows moved under the parents of a serialised run.
+    """Return the runs with ambiguous rows moved under the parents of a serialised run.
 
-    A doubtful row corresponds to a row of the typical serialised run: the k-th row of a kind
+    A ambiguous row corresponds to a row of the typical serialised run: the k-th row of a kind
     and name (on a device also of a stream), in the order of their start, to the k-th. Rows of
     one kind and name correspond only where both runs have equally many of them, one thread
-    made them all, and those that are not doubtful have corresponding parents.
+    made them all, and those that are not ambiguous have corresponding parents.
 
-    A doubtful row moves under the row with the path of the corresponding row's parent; device
-    activities that it launched move along. It stays where it is, and doubtful, where the
-    corresponding row is doubtful too, where no row has that path, or where that row does not
+    A ambiguous row moves under the row with the path of the corresponding row's parent; device
+    activities that it launched move along. It stays where it is, and ambiguous, where the
+    corresponding row is ambiguous too, where no row has that path, or where that row does not
     enclose it in time, as the parent of a row of the host must.
 
     Args:
         runs: Runs of all rungs; `Run.rows` as `parent` returns them.
         serialised: Runs of the serialised measurement.
     """
-    serial, before = _typical(serialised), _doubts(runs)
+    serial, before = _typical(serialised), _ambiguities(runs)
     if serial is None or not before:
         return Resolution(tuple(runs), {}, before)
-    moved = tuple(_resolved(run, serial) if _has_doubts(run) else run for run in runs)
-    remaining = _doubts(moved)
+    moved = tuple(_resolved(run, serial) if _has_ambiguities(run) else run for run in runs)
+    remaining = _ambiguities(moved)
     resolved = {
         code: sum(counts.values()) - sum(remaining.get(code, {}).values())
         for code, counts in before.items()
@@ -108,16 +108,16 @@ def resolve(runs: Sequence[Run], serialised: Sequence[Run]) -> Resolution:
     return Resolution(moved, resolved, remaining)
 
 
-def _has_doubts(run: Run) -> bool:
-    return run.rows is not None and bool(is_doubtful(run.rows).any())
+def _has_ambiguities(run: Run) -> bool:
+    return run.rows is not None and bool(is_ambiguous(run.rows).any())
 
 
-def _doubts(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
-    """Return how many rows are doubtful, by code of the problem and rung."""
+def _ambiguities(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
+    """Return how many rows are ambiguous, by code of the problem and rung."""
     counts: dict[str, Counter[str]] = {}
     for run in runs:
         if run.rows is not None:
-            for code in _codes(run.rows, is_doubtful(run.rows)):
+            for code in _codes(run.rows, is_ambiguous(run.rows)):
                 counts.setdefault(code, Counter())[run.rung.name] += 1
     return {code: dict(by_rung) for code, by_rung in counts.items()}
 
@@ -152,33 +152,33 @@ def _tree(run: Run) -> _Tree:
     seen = observe([run])
     rows = seen.runs[0].rows
     assert rows is not None
-    return _Tree(rows, seen.parent, seen.key, is_doubtful(rows))
+    return _Tree(rows, seen.parent, seen.key, is_ambiguous(rows))
 
 
 def _resolved(run: Run, serial: _Tree) -> Run:
-    """Return the run with those of its doubtful rows moved whose parent the serial tree tells."""
+    """Return the run with those of its ambiguous rows moved whose parent the serial tree tells."""
     plain = _tree(run)
     match = _trusted(plain, serial, _corresponding(plain, serial))
-    asking = np.flatnonzero(plain.doubtful & (match >= 0))
-    asking = asking[~serial.doubtful[match[asking]]]
+    asking = np.flatnonzero(plain.ambiguous & (match >= 0))
+    asking = asking[~serial.ambiguous[match[asking]]]
     home = _homes(plain, serial, match, asking)
     able = _can_hold(plain, asking, home)
-    doubtful = _still_doubtful(plain, asking[able])
-    while np.any(stuck := able & doubtful[home]):  # in a doubtful parent a row is doubtful
+    ambiguous = _still_ambiguous(plain, asking[able])
+    while np.any(stuck := able & ambiguous[home]):  # in a ambiguous parent a row is ambiguous
         able &= ~stuck
-        doubtful = _still_doubtful(plain, asking[able])
+        ambiguous = _still_ambiguous(plain, asking[able])
     asking, home = asking[able], home[able]
     parent = _moved(plain, asking, home)
-    new = (parent != plain.parent) | (plain.doubtful & ~doubtful)
-    rows = _fitted(plain.rows, asking, parent).with_columns(pl.Series("doubtful", doubtful))
+    new = (parent != plain.parent) | (plain.ambiguous & ~ambiguous)
+    rows = _fitted(plain.rows, asking, parent).with_columns(pl.Series("ambiguous", ambiguous))
     return replace(run, rows=_reordered(rows, parent, match, new))
 
 
-def _still_doubtful(plain: _Tree, resolved: Ints) -> Bools:
-    """Return which rows remain doubtful when the `resolved` rows no longer are."""
-    doubtful: Bools = plain.doubtful.copy()
-    doubtful[resolved] = False
-    return doubtful
+def _still_ambiguous(plain: _Tree, resolved: Ints) -> Bools:
+    """Return which rows remain ambiguous when the `resolved` rows no longer are."""
+    ambiguous: Bools = plain.ambiguous.copy()
+    ambiguous[resolved] = False
+    return ambiguous
 
 
 def _corresponding(plain: _Tree, serial: _Tree) -> Ints:
@@ -200,11 +200,11 @@ def _corresponding(plain: _Tree, serial: _Tree) -> Ints:
 def _trusted(plain: _Tree, serial: _Tree, match: Ints) -> Ints:
     """Return the matches of labels whose rows surely come in the same order in both trees.
 
-    The order differs where a row that is doubtful in neither tree has parents that do not
+    The order differs where a row that is ambiguous in neither tree has parents that do not
     correspond, and it may differ where several threads made the rows of a label.
     """
     asked = plain.kinds(Kind.LAUNCH, Kind.CALL, *DEVICE_ACTIVITIES) & (match >= 0)
-    rows = np.flatnonzero(asked & ~plain.doubtful & ~serial.doubtful[match])
+    rows = np.flatnonzero(asked & ~plain.ambiguous & ~serial.ambiguous[match])
     home = _homes(plain, serial, match, rows)
     contradicts = np.zeros(len(match), np.bool_)
     contradicts[rows] = (home >= 0) & (home != plain.parent[rows])
@@ -242,7 +242,7 @@ def _homes(plain: _Tree, serial: _Tree, match: Ints, asking: Ints) -> Ints:
 
     The plain row is the one with the path of the serial parent; or it is the one that
     corresponds to the serial parent by number, where the path may differ: the plain row is
-    doubtful, or the parent is a launch or a row of a device, whose paths depend on which
+    ambiguous, or the parent is a launch or a row of a device, whose paths depend on which
     others were seen.
     """
     above = serial.parent[match[asking]]
@@ -254,7 +254,7 @@ def _homes(plain: _Tree, serial: _Tree, match: Ints, asking: Ints) -> Ints:
     same = plain.key[order[place]] == serial.key[above]
     by_path = np.where(same, order[place], -1)
     numbered = (serial.kinds(Kind.LAUNCH) | serial.on_device)[above]
-    numbered |= (by_number >= 0) & plain.doubtful[by_number]
+    numbered |= (by_number >= 0) & plain.ambiguous[by_number]
     return np.where(numbered, by_number, by_path)
 
 
@@ -283,7 +283,7 @@ def _moved(plain: _Tree, rows: Ints, home: Ints) -> Ints:
     gone = pl.DataFrame(
         {"id": ids.gather(launches), "old": plain.parent[launches], "new": parent[launches]}
     ).unique(["id", "old"], keep="first")
-    free = plain.on_device & ~plain.doubtful
+    free = plain.on_device & ~plain.ambiguous
     asking = pl.DataFrame({"id": ids, "old": plain.parent}).with_row_index("row")
     along = asking.filter(pl.Series(free)).join(gone, on=["id", "old"])
     parent[along["row"].to_numpy()] = along["new"].to_numpy()

@@ -19,7 +19,7 @@ class Forest:
     """Rows, when and where each of them was, and their parents; n entries each, by index.
 
     Attributes:
-        rows: The rows (`xsp.provider.ROW_SCHEMA`, `doubtful`, and attributes).
+        rows: The rows (`xsp.provider.ROW_SCHEMA`, `ambiguous`, and attributes).
         root: Index of the row's root, that is of its evaluation; a root's own index for itself.
         lane: Number of the row's lane; no two roots share one.
         start: Nanoseconds.

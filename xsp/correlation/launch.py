@@ -38,13 +38,13 @@ class Launches:
             their launches, in the order in which they were launched.
         outside: How many device activities were launched outside of every evaluation; they
             are left out.
-        doubtful: Launches that lie in two spans that overlap on one thread, and device
+        ambiguous: Launches that lie in two spans that overlap on one thread, and device
             activities that bear an id which launches in two places bear.
     """
 
     forest: Forest
     outside: int
-    doubtful: Integers
+    ambiguous: Integers
 
 
 def part_launched(rows: SpanRows) -> tuple[SpanRows, SpanRows]:
@@ -81,9 +81,9 @@ def attach(forest: Forest, by_time: Integers, activities: SpanRows) -> Launches:
     launches = _launches(forest)
     if not len(launches):
         return Launches(forest, activities.height, launches)
-    doubtful = _crossed(forest, by_time, launches[launches < len(by_time)])
+    ambiguous = _crossed(forest, by_time, launches[launches < len(by_time)])
     if not activities.height:
-        return Launches(forest, 0, doubtful)
+        return Launches(forest, 0, ambiguous)
     outermost, home = _homes(forest, launches)
     launch = _launch_of(forest, launches, activities)
     kept = np.flatnonzero(launch >= 0)
@@ -98,7 +98,7 @@ def attach(forest: Forest, by_time: Integers, activities: SpanRows) -> Launches:
     return Launches(
         forest.with_rows(rows, outermost[launch], parent=above),
         activities.height - len(kept),
-        np.append(doubtful, len(forest) + shared),
+        np.append(ambiguous, len(forest) + shared),
     )
 
 

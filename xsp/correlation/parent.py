@@ -25,7 +25,7 @@ Three rules need less or more than `correlate` is given, so they are applied els
   time (`place_by_order`);
 * after, with the trees of all visits: what a CUDA graph replays lies in the layers and operators
   that captured it (`with_captured`);
-* last, with a serialised measurement at hand: doubtful rows move to the parent that they have
+* last, with a serialised measurement at hand: ambiguous rows move to the parent that they have
   there (`resolve`).
 
 Example: three rows of one evaluation, and the tree that they make:
@@ -52,7 +52,7 @@ from xsp.correlation.thread import locate
 from xsp.correlation.wait import waiting_rows
 from xsp.evaluation import depths, highest, inverse, is_forward, nearest_outer, rearranged, roots_of
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.provider import ON_DEVICE, SpanRows, concat_rows, mark_doubtful, on_device, orders
+from xsp.provider import ON_DEVICE, SpanRows, concat_rows, mark_ambiguous, on_device, orders
 
 _ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
 
@@ -72,9 +72,9 @@ class Trees:
         outside: How many rows began, or were launched, outside of every root's time; they
             are left out.
         unlaunched: How many of the orphans are device activities without a launch.
-        doubtful_threads: How many rows that know no thread may be on several; they are taken
+        ambiguous_threads: How many rows that know no thread may be on several; they are taken
             to be on their root's.
-        doubtful_parents: How many launches, or device activities, may as well belong to another
+        ambiguous_parents: How many launches, or device activities, may as well belong to another
             span (see `launch`); they are taken to belong to the one that began last.
     """
 
@@ -82,8 +82,8 @@ class Trees:
     orphans: int
     outside: int
     unlaunched: int = 0
-    doubtful_threads: int = 0
-    doubtful_parents: int = 0
+    ambiguous_threads: int = 0
+    ambiguous_parents: int = 0
 
 
 def correlate(roots: SpanRows, rows: SpanRows, *, serial: bool = False) -> Trees:
@@ -109,7 +109,7 @@ def correlate(roots: SpanRows, rows: SpanRows, *, serial: bool = False) -> Trees
     in_time = np.lexsort(_numbers(roots, "end_ns", "start_ns"))
     rows = end_with_launches(roots[in_time], rows)
     rows, activities = part_launched(rows)
-    rows, doubtful_threads = locate(roots[in_time], rows)
+    rows, ambiguous_threads = locate(roots[in_time], rows)
     by_time = _by_time(roots[in_time], rows)
     forest = derive_backward(replace(by_time, parent=_parents(by_time)))
     orphans = _orphans(by_time, forest.parent)
@@ -119,14 +119,14 @@ def correlate(roots: SpanRows, rows: SpanRows, *, serial: bool = False) -> Trees
         forest.parent[lost] = np.where(around < 0, forest.parent[lost], around)
         orphans, lost = (np.setdiff1d(rows, lost[around >= 0]) for rows in (orphans, lost))
     launches = attach(forest, by_time.parent, activities)
-    frames = _split(launches.forest, np.append(lost, launches.doubtful))
+    frames = _split(launches.forest, np.append(lost, launches.ambiguous))
     return Trees(
         frames=tuple(frames[i] for i in inverse(in_time)),
         orphans=len(orphans),
         outside=roots.height + rows.height - len(by_time) + launches.outside,
         unlaunched=len(lost),
-        doubtful_threads=doubtful_threads,
-        doubtful_parents=len(launches.doubtful),
+        ambiguous_threads=ambiguous_threads,
+        ambiguous_parents=len(launches.ambiguous),
     )
 
 
@@ -204,9 +204,9 @@ def _orphans(by_time: Forest, parent: Integers) -> Integers:
     return np.flatnonzero(unplaced & (by_time.order > Kind.PIPELINE.order) & ~stated_root)
 
 
-def _split(forest: Forest, doubtful: Integers) -> list[pl.DataFrame]:
+def _split(forest: Forest, ambiguous: Integers) -> list[pl.DataFrame]:
     """Return one frame per root, in time, with parents counted from its first row."""
-    rows, parent = mark_doubtful(forest.rows, doubtful), forest.parent
+    rows, parent = mark_ambiguous(forest.rows, ambiguous), forest.parent
     if not (is_forward(parent) and _in_time(forest)):
         sequence = _outside_in(forest)
         rows, parent = rows[sequence], rearranged(parent, sequence)

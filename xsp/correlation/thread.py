@@ -5,7 +5,7 @@ that is coarser than ours. Two rules place all such rows at once:
 
 * A row of a library call, or deeper, with neither thread nor device is on the thread
   that has an operator open at its time. Where several threads have one, the row is taken to
-  be on its evaluation's thread, is marked as doubtful and counted; where no thread has one,
+  be on its evaluation's thread, is marked as ambiguous and counted; where no thread has one,
   the row is on its evaluation's thread too.
 * A row whose times are uncertain (`uncertainty_ns`) lies in the innermost row that
   encloses it but for that uncertainty, and is cut to fit. Rows that are certain are
@@ -25,7 +25,7 @@ import polars as pl
 from xsp.correlation.interval import Integers, enclosing
 from xsp.evaluation import nearest
 from xsp.level import Kind
-from xsp.provider import SpanRows, concat_rows, mark_doubtful, on_device, orders
+from xsp.provider import SpanRows, concat_rows, mark_ambiguous, on_device, orders
 
 _NOBODY = -(1 << 62)  # thread of rows in an evaluation that knows none itself
 
@@ -74,7 +74,7 @@ def locate(roots: SpanRows, rows: SpanRows) -> tuple[SpanRows, int]:
     candidates = _candidates(everything, own, pairs, np.flatnonzero(known))
     thread, several = _choose(candidates, own, no_thread, np.append(order, orders(roots)))
     fitted = _fitted(rows, everything, candidates, thread, no_thread, uncertain)
-    return mark_doubtful(fitted, several), len(several)
+    return mark_ambiguous(fitted, several), len(several)
 
 
 def _own_threads(roots: SpanRows, rows: SpanRows) -> Integers:

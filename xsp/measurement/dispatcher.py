@@ -9,7 +9,7 @@ from typing import Any
 
 from xsp.measurement.repeat import Inputs
 from xsp.provider import ModelCall
-from xsp.session import Plan, Session, Step, Window
+from xsp.session import Plan, PlannedVisit, Session, Window
 
 
 class Dispatcher:
@@ -112,7 +112,7 @@ class Dispatcher:
             opened.drop()
             self._lock.release()
 
-    def _evaluate(self, step: Step, call: ModelCall) -> Any:
+    def _evaluate(self, step: PlannedVisit, call: ModelCall) -> Any:
         before = self.session.clock.now()
         kept = len(self.session.visits)
         inputs = Inputs(self.session.watchers, call) if self.writes is None else None
@@ -122,7 +122,7 @@ class Dispatcher:
         self._record(step, before, kept)
         return result
 
-    def _record(self, step: Step, before_ns: int, kept: int) -> None:
+    def _record(self, step: PlannedVisit, before_ns: int, kept: int) -> None:
         windows = [w for visit in self.session.visits[kept:] for w in visit.windows]
         latencies = [end - begin for begin, end in windows]
         self.plan.record(step, latencies, spent_ns=self.session.clock.now() - before_ns)
@@ -148,7 +148,7 @@ class Dispatcher:
 class _Opened:
     """One open evaluation, with everything armed for it."""
 
-    def __init__(self, dispatcher: Dispatcher, step: Step, name: str) -> None:
+    def __init__(self, dispatcher: Dispatcher, step: PlannedVisit, name: str) -> None:
         self._dispatcher = dispatcher
         self._step = step
         self._before_ns = dispatcher.session.clock.now()

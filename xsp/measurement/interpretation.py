@@ -85,7 +85,7 @@ class _Interpreter:
             for visit in visits
             for window, waited in zip(visit.windows, visit.waited_ns, strict=True)
         ]
-        rung = visits[0].step.rung
+        rung = visits[0].planned.rung
         frames: Sequence[SpanRows | None] = [None] * len(windows)
         if rung.kinds:
             trees = self._trees(visits)
@@ -93,7 +93,7 @@ class _Interpreter:
             frames = trees.frames
         for (visit, begin, end, waited), frame in zip(windows, frames, strict=True):
             took = end - begin
-            yield Run(rung, took, frame, round=visit.step.round, host_ns=took - waited)
+            yield Run(rung, took, frame, round=visit.planned.round, host_ns=took - waited)
 
     def _warm_captures(self, visits: Sequence[Visit]) -> list[pl.DataFrame]:
         """Return the trees of warm-up evaluations in which CUDA graphs were captured."""
@@ -114,7 +114,7 @@ class _Interpreter:
     def _rows(self, visit: Visit) -> SpanRows:
         """Return the rows of all providers."""
         return place_by_order(
-            concat_rows([self._rows_of(visit.step.rung, *kept) for kept in visit.records])
+            concat_rows([self._rows_of(visit.planned.rung, *kept) for kept in visit.records])
         )
 
     def _rows_of(self, rung: Rung, provider: Provider, records: Records) -> SpanRows:
@@ -138,13 +138,13 @@ class _Interpreter:
 
     def _note(self, visits: Sequence[Visit], trees: Trees) -> None:
         """Note what is missing from visits of one rung, or ambiguous."""
-        rung = visits[0].step.rung
+        rung = visits[0].planned.rung
         for visit in visits:
             self._note_lost(visit)
         self._count("orphans", rung, trees.orphans - trees.unlaunched)
         self._count("no-launch", rung, trees.unlaunched)
-        self._count("ambiguous", rung, trees.doubtful_parents)
-        self._count("ambiguous-thread", rung, trees.doubtful_threads)
+        self._count("ambiguous", rung, trees.ambiguous_parents)
+        self._count("ambiguous-thread", rung, trees.ambiguous_threads)
 
     def _note_lost(self, visit: Visit, level: Level | None = None) -> None:
         """Note what the providers of one level, or of all, could not record."""
@@ -152,7 +152,7 @@ class _Interpreter:
             if level in (None, provider.level):
                 for sentence in records.problems:
                     self._problems[Problem("provider", sentence)] = None
-                self._count("dropped", visit.step.rung, records.dropped, provider.name)
+                self._count("dropped", visit.planned.rung, records.dropped, provider.name)
 
     def _count(self, code: str, rung: Rung, count: int, provider: str = "") -> None:
         if count:
@@ -176,8 +176,9 @@ class _Interpreter:
 
     def _note_cold_start(self, visits: Sequence[Visit]) -> None:
         """Note the rungs that were seen in the first evaluation alone, where others came later."""
-        cold = dict.fromkeys(visit.step.rung.name for visit in visits if not visit.step.counts)
-        if cold and any(visit.step.counts for visit in visits):
+        planned = [visit.planned for visit in visits]
+        cold = dict.fromkeys(each.rung.name for each in planned if not each.counts)
+        if cold and any(each.counts for each in planned):
             sentence = (
                 f"the {', '.join(cold)} rung was seen in the first evaluation alone, in which "
                 "libraries set themselves up: what it shows are the latencies of a cold start, "
@@ -203,8 +204,8 @@ def _batches(visits: Iterable[Visit]) -> Iterator[list[Visit]]:
     """Yield visits of one rung together, as many as make about `_BATCH` evaluations."""
     waiting: dict[Rung, list[Visit]] = {}
     for visit in visits:
-        batch = waiting.setdefault(visit.step.rung, [])
+        batch = waiting.setdefault(visit.planned.rung, [])
         batch.append(visit)
         if sum(len(one.windows) for one in batch) >= _BATCH:
-            yield waiting.pop(visit.step.rung)
+            yield waiting.pop(visit.planned.rung)
     yield from waiting.values()

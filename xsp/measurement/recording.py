@@ -27,9 +27,9 @@ from xsp.measurement.progress import Progress
 from xsp.problem import Problem
 from xsp.provider import Provider, Records, pack, unpack
 from xsp.session import (
+    PlannedVisit,
     Session,
     Settings,
-    Step,
     Visit,
     describe_environment,
     installed_providers,
@@ -213,7 +213,7 @@ def _not_kept(provider: Provider, error: ProviderError) -> Problem:
 
 
 def _facts(visit: Visit) -> dict[str, Any]:
-    step, rung = visit.step, visit.step.rung
+    step, rung = visit.planned, visit.planned.rung
     return {
         "kinds": sorted(kind.value for kind in rung.kinds),
         "detail": rung.detail,
@@ -260,7 +260,7 @@ def _visit(
         provider = providers[kept["provider"]]
         records.append((provider, unpack(provider, archive.read(kept["file"]))))
     return Visit(
-        step=Step(rung, facts["evaluations"], facts["untimed"], facts["round"]),
+        planned=PlannedVisit(rung, facts["evaluations"], facts["untimed"], facts["round"]),
         name=facts["name"],
         thread=facts["thread"],
         windows=tuple((begin, end) for begin, end in facts["windows"]),

@@ -1,4 +1,10 @@
-"""The provider contract: all that a level of the stack is written against."""
+"""Providers: the contract that a level of the stack is written against; records in, rows out.
+
+`contract` says what a provider does (`Provider`, and `Watcher` for one that finds evaluations),
+`row` what it hands back (`span_rows` makes a frame of columns), and `packing` how its records are
+kept in a file. Beside this package a level may
+import `xsp.tracer`, `xsp.level`, `xsp.clock` and `xsp.errors`.
+"""
 
 from xsp.clock import Clock
 from xsp.errors import ProviderError, TraceFormatError
@@ -23,8 +29,8 @@ from xsp.provider.row import (
     SpanRows,
     concat_rows,
     has_provenance,
-    is_doubtful,
-    mark_doubtful,
+    is_ambiguous,
+    mark_ambiguous,
     no_rows,
     on_device,
     orders,
@@ -54,8 +60,8 @@ __all__ = [
     "Watcher",
     "concat_rows",
     "has_provenance",
-    "is_doubtful",
-    "mark_doubtful",
+    "is_ambiguous",
+    "mark_ambiguous",
     "no_rows",
     "on_device",
     "orders",

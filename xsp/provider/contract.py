@@ -1,7 +1,7 @@
-"""The provider contract: how a level of the stack is observed.
+"""The provider contract: requests to record in, raw records and then rows out.
 
-A provider is armed by `start`, keeps raw records while the model runs, is
-disarmed by `stop`, and turns records into rows in `spans`, later and purely.
+`start` arms a provider, which keeps raw records while the model runs; `stop` disarms the provider
+and hands the records over; `spans` turns records into rows, later and without side effects.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Request:
     """What one visit of a rung records.
 
     Attributes:
-        kinds: Kinds of span that are recorded; a provider records those of its
-            own that are among them, and nothing else.
-        detail: Whether attributes that cost time (shapes, memory) are recorded
-            as well. No latency is ever taken from such a run.
-        whole_model: Whether each evaluation is one call of a model and nothing
-            else, so that a `predict` span inside it would say the same twice.
-        deepest: Whether these are all the kinds that the measurement records: what such
-            a run misses, every run misses.
+        kinds: Kinds of span that are recorded. A provider records its own kinds among these,
+            and nothing else.
+        detail: Whether attributes that cost time (shapes, memory) are recorded as well. No
+            latency is ever taken from such a run.
+        whole_model: Whether each evaluation is one call of a model and nothing else, so that a
+            `predict` span inside the evaluation would be the root a second time.
+        deepest: Whether `kinds` are all the kinds that the measurement records: a span that is
+            missing in such a run is missing in every run.
     """
 
     kinds: frozenset[Kind]
@@ -39,12 +39,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What a provider kept: opaque to all but its own `spans`.
+    """Records of a provider: opaque to all but the provider's own `spans`.
 
     Attributes:
         data: The records themselves.
         dropped: How many records were lost.
-        problems: Sentences about what could not be recorded, and why.
+        problems: Sentences that say which things could not be recorded, and why.
     """
 
     data: Any
@@ -54,11 +54,11 @@ class Records:
 
 @runtime_checkable
 class Provider(Protocol):
-    """Observes one level of one thing.
+    """Observes one level of one library or device.
 
-    Between `start` and `stop` a hook appends a few integers and returns. The
-    clock is read last before the observed code and first after it, so that what
-    recording costs lies outside the span itself and inside the spans around it.
+    Between `start` and `stop` a hook appends a few integers and returns. The hook reads the
+    clock last before the observed code and first after it, so that the cost of recording lies
+    outside of the recorded span, and inside the spans around.
     """
 
     name: str
@@ -66,30 +66,31 @@ class Provider(Protocol):
     kinds: frozenset[Kind]
 
     def unavailable(self) -> str | None:
-        """Return one sentence why it cannot work here and what would change that."""
+        """Return one sentence why the provider cannot work here, and the remedy; None if it can."""
         ...
 
     def start(self, clock: Clock, request: Request) -> None:
-        """Arm; recording has begun when it returns."""
+        """Arm the provider; recording has begun when `start` returns."""
         ...
 
     def stop(self) -> Records:
-        """Disarm, and hand over what was recorded."""
+        """Disarm the provider, and hand over its records."""
         ...
 
     def spans(self, records: Records) -> SpanRows:
-        """Turn records into rows (`ROW_SCHEMA`). Pure."""
+        """Turn records into rows (`ROW_SCHEMA`), without side effects."""
         ...
 
 
 @runtime_checkable
 class SelfDiagnosing(Protocol):
-    """A provider that works better on some machines than on others, and says how well here."""
+    """A provider that is more exact on some machines than on others, and says how exact here."""
 
     def remark(self) -> str | None:
-        """Return one sentence about how exact it is here, and what would change that.
+        """Return one sentence on how exact the provider is here, and what would change that.
 
-        `xsp doctor` shows it. Asked only where the provider is available; never raises.
+        `xsp doctor` shows the sentence. Called only where the provider is available; never
+        raises.
         """
         ...
 
@@ -98,14 +99,15 @@ class SelfDiagnosing(Protocol):
 class Packable(Protocol):
     """A provider whose records can be kept in a file, to be interpreted elsewhere.
 
-    What was read from the file makes the same rows as what was recorded. A provider whose
-    records hold more than its `record_type` may hold (objects of its library, say) has a
-    method `plain(records)` besides, which returns records that do not. Pure.
+    Records that were read from the file make the same rows as the original records. A provider
+    whose records hold objects that `record_type` does not allow (objects of its library, say)
+    has a method `plain(records)` besides, which returns equal records without such objects and
+    has no side effects.
 
     Attributes:
-        record_type: The type of `Records.data`: a dataclass, or what can be annotated in
-            one: numbers, texts, bytes, `NDArray`s of numbers, enumerations, dataclasses,
-            and tuples, lists, sets and mappings of these (see `packing`).
+        record_type: The type of `Records.data`: a dataclass, a number, text, bytes, an
+            `NDArray` of numbers, an enumeration, or a tuple, list, set or mapping of these
+            (see `packing`).
     """
 
     record_type: Any
@@ -113,16 +115,16 @@ class Packable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One call that is an evaluation, as a watcher found it or the user gave it.
+    """One call that is an evaluation, found by a watcher or given by the user.
 
-    A watcher's calls are of a class of its own, which knows what its framework's models do.
+    A watcher returns a subclass, which knows what models of the watcher's framework do.
 
     Attributes:
-        function: What is called.
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
+        function: The function, or model, that is called.
+        args: Positional arguments of the call.
+        kwargs: Keyword arguments of the call.
         name: Name of the root span.
-        subject: What it is, for people: `ResNet`.
+        subject: Name of the model for people: `ResNet`.
         whole_model: Whether `function` is the model itself and nothing else.
     """
 
@@ -138,23 +140,23 @@ class ModelCall:
         return self.function(*self.args, **self.kwargs)
 
     def hazard(self) -> str | None:
-        """Return why the call must not be repeated unasked, or None if it is safe."""
+        """Return why the call must not be repeated unasked, or None if repeating is safe."""
         return "what it does besides returning a result is not known"
 
     def conditions(self) -> AbstractContextManager[None]:
-        """Return a context in which repeating the call is what the call was."""
+        """Return a context that sets the modes under which the call was made, for repeating it."""
         return nullcontext()
 
 
 class Evaluations(Protocol):
-    """What a watcher tells of the evaluations that it finds."""
+    """The receiver of the evaluations that a watcher finds."""
 
     def run(self, call: ModelCall) -> Any:
-        """Make a call that is an evaluation by itself, and return its result."""
+        """Make a call that is an evaluation by itself, and return the result of the call."""
         ...
 
     def begin(self, call: ModelCall) -> None:
-        """Open an evaluation that is more than this call: a training step."""
+        """Open an evaluation that begins with this call and is longer: a training step."""
         ...
 
     def extend(self) -> None:
@@ -174,16 +176,16 @@ class Evaluations(Protocol):
 class Watcher(Protocol):
     """A provider that can also tell where a model's evaluations begin and end.
 
-    While it watches, every outermost call of a model is handed to `evaluations`;
+    While the provider watches, every outermost call of a model is handed to `evaluations`;
     nothing inside such a call is watched or slowed.
     """
 
     def watch(self, evaluations: Evaluations) -> None:
-        """Begin to watch."""
+        """Begin to watch, and report evaluations to `evaluations`."""
         ...
 
     def unwatch(self) -> None:
-        """Stop watching; nothing stays behind."""
+        """Stop watching, and take every hook away."""
         ...
 
     def model_call(
@@ -193,9 +195,9 @@ class Watcher(Protocol):
         ...
 
     def versions(self, call: ModelCall) -> tuple[int, ...]:
-        """Return numbers that change when the arguments of a call, anybody's, are written to."""
+        """Return version counters of the call's arguments: a number changes on each write."""
         ...
 
     def synchronize(self) -> None:
-        """Wait until the devices have done everything asked of them."""
+        """Wait until the devices have finished all work that they were given."""
         ...

@@ -1,7 +1,7 @@
-"""Packs what providers kept: records in, msgpack bytes out, and back. Nothing in them is run.
+"""Packing: a provider's records in, msgpack bytes out, and back; reading runs no code.
 
-A provider says of what type the data of its records is (`record_type`). Reading makes
-values of that type and no others, and says where bytes do not hold what it asks for.
+A provider says of what type the data of its records is (`record_type`). Reading makes values of
+that type and no others, and raises an error where the bytes hold anything else.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class _Array(msgspec.Struct, array_like=True):
 
 
 def pack(provider: Provider, records: Records) -> bytes:
-    """Return records as bytes; equal ones make equal bytes in every process.
+    """Return records as bytes; equal records make equal bytes in every process.
 
     Args:
-        provider: What recorded them; see `Packable`.
-        records: Its records.
+        provider: The provider that recorded (`Packable`).
+        records: The provider's records.
 
     Raises:
-        ProviderError: The provider does not say of what type they are, or they are not of it.
+        ProviderError: The provider has no `record_type`, or the records are not of that type.
     """
     if not isinstance(provider, Packable):
         raise ProviderError("it does not say of what type they are (record_type)")
@@ -53,17 +53,19 @@ def pack(provider: Provider, records: Records) -> bytes:
     try:
         packed = _Packed(_in_order(kept.data), kept.dropped, kept.problems)
         content = msgspec.msgpack.encode(packed, enc_hook=_described)
-        _read(content, provider.record_type)  # what could not be read is not worth keeping
+        _read(
+            content, provider.record_type
+        )  # records that cannot be read back are not worth keeping
     except (*_DAMAGE, OverflowError) as error:
         raise ProviderError(f"they are not what its record_type says: {error}") from error
     return content
 
 
 def unpack(provider: Provider, content: bytes) -> Records:
-    """Return the records that `pack` made bytes of.
+    """Return the records that `pack` turned into bytes.
 
     Raises:
-        TraceFormatError: They are damaged, or not of the type that the provider names.
+        TraceFormatError: The bytes are damaged, or hold no records of the `record_type`.
     """
     if not isinstance(provider, Packable):
         raise TraceFormatError(f"{provider.name} does not say of what type its records are")
@@ -78,12 +80,12 @@ def unpack(provider: Provider, content: bytes) -> Records:
 
 def _read(content: bytes, record_type: Any) -> Records:
     kind: Any = _Packed[record_type]
-    packed = msgspec.msgpack.decode(content, type=kind, dec_hook=_made)
+    packed = msgspec.msgpack.decode(content, type=kind, dec_hook=_array)
     return Records(packed.data, packed.dropped, packed.problems)
 
 
 def _in_order(value: Any) -> Any:
-    """Return a value with the members of sets sorted: as they stand they differ by process."""
+    """Return a value with the members of sets sorted: their own order differs by process."""
     if isinstance(value, (set, frozenset)):
         return sorted((_in_order(each) for each in value), key=repr)
     if isinstance(value, (tuple, list)):
@@ -96,7 +98,7 @@ def _in_order(value: Any) -> Any:
 
 
 def _described(value: Any) -> Any:
-    """Return what msgpack can hold in the place of a value of NumPy's."""
+    """Return a value that msgpack can hold in the place of a number or array of NumPy's."""
     if isinstance(value, np.generic):
         return value.item()
     if not isinstance(value, np.ndarray):
@@ -105,11 +107,11 @@ def _described(value: Any) -> Any:
     return _Array(value.dtype.str, value.shape, value.tobytes())
 
 
-def _made(kind: Any, said: Any) -> Any:
-    """Return the array that was described so, for a type such as `NDArray[np.int64]`."""
+def _array(kind: Any, described: Any) -> Any:
+    """Return the array that `_described` described, of a type such as `NDArray[np.int64]`."""
     if get_origin(kind) is not np.ndarray:
         raise TypeError(f"{kind} is no type that records can be of")
-    array = msgspec.convert(said, _Array)
+    array = msgspec.convert(described, _Array)
     dtype = np.dtype(array.dtype)
     _check_numbers(dtype)
     (wanted,) = get_args(get_args(kind)[1])

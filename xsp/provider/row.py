@@ -1,7 +1,7 @@
-"""Rows: spans as columns of a polars frame, one row per span.
+"""Rows: columns of numbers and names in, a polars frame with one row per span out.
 
-Providers return rows (`ROW_SCHEMA`), `xsp.correlation` makes trees of them (`TREE_SCHEMA`), and
-`xsp.merge` one trace of all trees.
+Providers return rows (`ROW_SCHEMA`), `xsp.correlation` makes a tree of the rows of each
+evaluation (`TREE_SCHEMA`), and `xsp.merge` one trace of all trees.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ class Provenance(StrEnum):
     """How a row came to be. It decides which rung the row's latency is taken from (`RUNG`)."""
 
     RECORDED = "recorded"  # a provider saw it begin and end
-    MARKER = "marker"  # likewise, but as a range that a library announces to the kernel level
-    ENDED_BY_LAUNCH = (
-        "ended_by_launch"  # seen to begin; ends with its last launch: `xsp.correlation`
-    )
-    DERIVED = "derived"  # made of the backward operators in it: `xsp.correlation`
-    REPLAYED = "replayed"  # made of the nodes of a CUDA graph in it: `xsp.correlation`
+    MARKER = "marker"  # a range that a library announces; recorded on the kernel level
+    # The others are made by `xsp.correlation`:
+    ENDED_BY_LAUNCH = "ended_by_launch"  # only the beginning was seen; ends with its last launch
+    DERIVED = "derived"  # made of the backward operators in the row
+    REPLAYED = "replayed"  # made of the nodes of a CUDA graph in the row
 
 
 PROVENANCE = pl.Enum([provenance.value for provenance in Provenance])
@@ -39,19 +38,19 @@ ROW_SCHEMA: dict[str, Any] = {
     "kind": KIND,
     "name": pl.String,
     "start_ns": pl.Int64,  # CLOCK_MONOTONIC
-    "end_ns": pl.Int64,  # null: with the last launch inside, see `xsp.correlation`
+    "end_ns": pl.Int64,  # null: the row ends with the last launch inside (`xsp.correlation`)
     "thread": pl.Int64,  # threading.get_ident(); null on a device
     "device": pl.Int32,
     "stream": pl.Int64,
     "correlation_id": pl.Int64,
     "sequence": pl.Int64,  # autograd sequence number, null where there is none
     "forward_thread": pl.Int64,  # thread of the forward operator, for backward ones
-    "id": pl.Int64,  # a provider's own span id, where it states parents itself
-    "parent_id": pl.Int64,  # id of the parent; 0: the root; null: find it by time
-    "uncertainty_ns": pl.Int64,  # by how much start and end may be wrong; null: they are right
-    "duration_ns": pl.Int64,  # of rows without start and end, which are placed by order
-    "inside": pl.String,  # pattern of the operators that such a row can lie in
-    "provenance": PROVENANCE,  # how the row came to be; providers need not say that they recorded
+    "id": pl.Int64,  # the provider's own id of the span, for `parent_id` of other rows
+    "parent_id": pl.Int64,  # id of the parent; 0: the root; null: the parent is found by time
+    "uncertainty_ns": pl.Int64,  # by how much start and end may be off; null: they are exact
+    "duration_ns": pl.Int64,  # of a row without start and end, which is placed by order
+    "inside": pl.String,  # pattern of names of the operators that such a row can lie in
+    "provenance": PROVENANCE,  # how the row came to be; null from a provider: recorded
 }
 
 # What `xsp.correlation` returns: one frame per evaluation, its root first, parents before their
@@ -59,13 +58,13 @@ ROW_SCHEMA: dict[str, Any] = {
 TREE_SCHEMA: dict[str, Any] = {
     **ROW_SCHEMA,
     "parent": pl.Int64,  # index of the parent's row in the frame, -1 for the root
-    "doubtful": pl.Boolean,  # whether the row may as well have another parent; null: it may not
+    "ambiguous": pl.Boolean,  # whether several spans may be the row's parent; null: no
 }
 
 ATTRIBUTE = "attr."
 
-# Whether a row ran on a device; the others ran on a thread of the host. Some rows of the host
-# name a device as well, and until `xsp.correlation` has placed them some name no thread.
+# Whether a row ran on a device; all other rows ran on a thread of the host. Some rows of the host
+# name a device as well, and some name no thread until `xsp.correlation` gives them one.
 ON_DEVICE = pl.col("device").is_not_null() & pl.col("thread").is_null()
 
 _OTHER_RUNGS = {
@@ -75,8 +74,8 @@ _OTHER_RUNGS = {
     Provenance.REPLAYED: Kind.KERNEL,
 }
 
-# The rung that a row's latency is taken from, as a kind: the row's own kind, unless its times
-# are known only where something deeper was recorded.
+# The rung that a row's latency is taken from, as a kind: the row's own kind, unless the row's
+# times are known only on a deeper rung.
 RUNG = pl.col("kind")
 for _provenance, _kind in _OTHER_RUNGS.items():
     RUNG = (
@@ -91,7 +90,7 @@ _ORDERS = np.array([kind.order for kind in Kind], np.int64)
 
 
 def span_rows(columns: Mapping[str, Any]) -> SpanRows:
-    """Return rows with every column of `ROW_SCHEMA`, those not given being null.
+    """Return rows with every column of `ROW_SCHEMA`; columns that are not given are null.
 
     Args:
         columns: `kind`, `name`, `start_ns` and `end_ns` (sequences or arrays of
@@ -118,25 +117,25 @@ def no_rows() -> SpanRows:
 
 
 def concat_rows(frames: list[SpanRows]) -> SpanRows:
-    """Return the rows of all frames, attributes that one of them lacks being null there."""
+    """Return the rows of all frames; an attribute is null in rows of frames without it."""
     frames = [frame for frame in frames if frame.height]
     if not frames:
         return no_rows()
     return pl.concat(frames, how="diagonal_relaxed")
 
 
-def mark_doubtful(rows: SpanRows, at: npt.NDArray[Any]) -> SpanRows:
-    """Return the rows with `doubtful` true at these indices, beside where it was already."""
-    marked = is_doubtful(rows)
+def mark_ambiguous(rows: SpanRows, at: npt.NDArray[Any]) -> SpanRows:
+    """Return the rows with `ambiguous` set at the indices `at`; elsewhere the column stays."""
+    marked = is_ambiguous(rows)
     marked[at] = True
-    return rows.with_columns(doubtful=pl.Series(marked))
+    return rows.with_columns(ambiguous=pl.Series(marked))
 
 
-def is_doubtful(rows: SpanRows) -> npt.NDArray[np.bool_]:
-    """Return which rows may as well have another parent; none, where nothing says so."""
-    if "doubtful" not in rows.columns:
+def is_ambiguous(rows: SpanRows) -> npt.NDArray[np.bool_]:
+    """Return which rows are ambiguous; none, where the frame has no such column."""
+    if "ambiguous" not in rows.columns:
         return np.zeros(rows.height, np.bool_)
-    return rows["doubtful"].fill_null(value=False).to_numpy(writable=True)
+    return rows["ambiguous"].fill_null(value=False).to_numpy(writable=True)
 
 
 def on_device(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
@@ -145,7 +144,7 @@ def on_device(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
 
 
 def has_provenance(rows: pl.DataFrame, *provenances: Provenance) -> npt.NDArray[np.bool_]:
-    """Return which rows came to be in one of these ways."""
+    """Return which rows have one of these provenances."""
     chosen: npt.NDArray[np.bool_] = np.isin(
         rows["provenance"].fill_null(Provenance.RECORDED.value).to_physical().to_numpy(),
         [list(Provenance).index(provenance) for provenance in provenances],

@@ -1,11 +1,18 @@
-"""Sessions: a plan and providers in, visits with raw records out; nothing is interpreted."""
+"""Sessions: a plan and providers in, visits with raw records out; nothing is interpreted.
+
+`Session.visit` arms the providers of a rung, times some evaluations of the model and keeps what
+was recorded. Its way through the files: `registry` finds the providers, `selection` keeps those
+that serve the levels asked for, `plan` says which rung comes next, `recorder` visits the rung,
+`visit` holds the result. Beside this way: `exclusive` (one measurement at a time), `environment`
+(this machine and its software) and `disturbance` (what makes its latencies vary).
+"""
 
 from xsp.session.disturbance import disturbances
 from xsp.session.environment import THREAD_NUMBERS, describe_environment, limited_threads
 from xsp.session.exclusive import exclusively, if_alone
-from xsp.session.plan import Plan, Settings, Step, settings_of
+from xsp.session.plan import Plan, PlannedVisit, Settings, settings_of
 from xsp.session.recorder import Session
-from xsp.session.registry import Listed, installed_providers, listed_providers
+from xsp.session.registry import Listed, installed_providers, listed_providers, registered
 from xsp.session.selection import Selection, select
 from xsp.session.visit import Visit, Window, counting, worth_keeping
 
@@ -13,10 +20,10 @@ __all__ = [
     "THREAD_NUMBERS",
     "Listed",
     "Plan",
+    "PlannedVisit",
     "Selection",
     "Session",
     "Settings",
-    "Step",
     "Visit",
     "Window",
     "counting",
@@ -27,6 +34,7 @@ __all__ = [
     "installed_providers",
     "limited_threads",
     "listed_providers",
+    "registered",
     "select",
     "settings_of",
     "worth_keeping",

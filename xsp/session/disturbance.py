@@ -1,4 +1,4 @@
-"""Disturbances: the machine and this process as they are in, what makes latencies vary out.
+"""Disturbances: the state of this machine and process in, sentences on why latencies vary out.
 
 `xsp doctor` prints the sentences, each with its remedy.
 """
@@ -20,10 +20,10 @@ _ROOT = Path("/")
 
 
 def disturbances(interval_s: float = 0.2) -> tuple[str, ...]:
-    """Return what makes latencies on this machine vary, each sentence with its remedy.
+    """Return sentences that say what makes latencies on this machine vary, each with a remedy.
 
     Args:
-        interval_s: Seconds for which the load of the machine is watched.
+        interval_s: Seconds over which the load of the machine is measured.
     """
     return (
         *_frequency(),
@@ -36,7 +36,7 @@ def disturbances(interval_s: float = 0.2) -> tuple[str, ...]:
 
 
 def _default_threads() -> int:
-    """Return how many threads OpenMP starts unasked: it sees the affinity, but no quota."""
+    """Return how many threads OpenMP starts unasked: OpenMP sees the affinity, but no quota."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(usable or 1, psutil.cpu_count(logical=False) or usable or 1)
 
@@ -138,7 +138,7 @@ def _neighbours(busy_cores: float, cores: int, steal: float) -> Iterator[str]:
 
 
 def _swapped() -> Iterator[str]:
-    own = getattr(psutil.Process().memory_full_info(), "swap", 0)  # Linux alone tells it
+    own = getattr(psutil.Process().memory_full_info(), "swap", 0)  # told on Linux alone
     if own:
         yield (
             f"{own / 1e6:.1f} MB of this process are swapped out, and come back when they are "

@@ -1,6 +1,6 @@
-"""Says what machine and software a measurement was made on, and what disturbs it there.
+"""The environment: this machine, process and software in, facts about them as JSON out.
 
-Stands beside the flow: its results go into a trace's metadata and into `xsp doctor`.
+The facts go into a trace's metadata and into `xsp doctor`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-# What is said the version of: whatever changes latencies or how they are read.
+# Packages whose versions are told: they change latencies, or how latencies are read.
 PACKAGES = (
     "xsp",
     "torch",
@@ -37,16 +37,16 @@ PACKAGES = (
     "rich",
     "psutil",
 )
-# How many threads OpenMP, MKL and OpenBLAS use; they read it when they are loaded.
+# Numbers of threads of OpenMP, MKL and OpenBLAS, which read them when they are loaded.
 THREAD_NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _THREAD_VARIABLES = (*THREAD_NUMBERS, "KMP_AFFINITY", "OMP_PROC_BIND")
 _ROOT = Path("/")
 
 
 def describe_environment() -> dict[str, Any]:
-    """Return the machine, this process and the software, as what JSON can hold.
+    """Return facts about the machine, this process and the software, as JSON can hold them.
 
-    Nothing heavy is imported for it: versions come from the packages' metadata,
+    Nothing heavy is imported: versions come from the packages' metadata,
     thread settings of a framework only if the program has loaded it.
     """
     memory = psutil.virtual_memory()
@@ -78,11 +78,11 @@ def versions() -> dict[str, str]:
 
 
 def host_id(root: Path = _ROOT) -> str:
-    """Return what tells this machine from all others, made of its machine id, or of its name.
+    """Return an id that differs between machines, made of the machine id, or of the host's name.
 
-    The machine id itself is confidential (machine-id(5)), and traces are handed around: it
-    is the key of a keyed hash (HMAC-SHA-256 of "xsp", 32 hexadecimal digits), which gives
-    one value per machine and does not lead back to it.
+    The machine id itself is confidential (machine-id(5)), and traces are handed around. So the
+    machine id is the key of a keyed hash (HMAC-SHA-256 of "xsp", 32 hexadecimal digits), which
+    gives one value per machine and does not lead back to the key.
     """
     for path in ("etc/machine-id", "var/lib/dbus/machine-id"):
         found = read_text(root / path)
@@ -105,7 +105,7 @@ def cpu_model(root: Path = _ROOT) -> str:
 
 
 def usable_cores(root: Path = _ROOT) -> float:
-    """Return how many cores this process may use: its affinity, or its group's quota if less."""
+    """Return how many cores this process may use: those of its affinity, or the quota if less."""
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
     else:
@@ -116,14 +116,14 @@ def usable_cores(root: Path = _ROOT) -> float:
 def cpu_quota(root: Path = _ROOT) -> float | None:
     """Return how many cores' time the control group may use; None: no limit.
 
-    The narrowest limit of the process's group and all above it counts.
+    Of the limits of the process's group and of all groups above, the narrowest counts.
     """
     quotas = [quota for group in cpu_groups(root) if (quota := _group_quota(group)) is not None]
     return min(quotas, default=None)
 
 
 def thread_count() -> int | None:
-    """Return how many threads the framework's operators use; None if it cannot be said."""
+    """Return how many threads the framework's operators use; None if that is not known."""
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_num_threads"):
         return int(torch.get_num_threads())
@@ -136,12 +136,12 @@ def thread_count() -> int | None:
 
 @contextmanager
 def limited_threads(number: int | None) -> Iterator[None]:
-    """Have operators and libraries use so many threads, here and in processes started meanwhile.
+    """Let operators and libraries use `number` threads, here and in processes started meanwhile.
 
-    Libraries that are loaded already keep theirs, but for PyTorch.
+    Libraries that are loaded already keep their number of threads, except PyTorch.
 
     Args:
-        number: How many, at least 1; None: as it is.
+        number: Number of threads, at least 1; None: leave the numbers as they are.
     """
     if number is None:
         yield
@@ -193,7 +193,7 @@ def _gpus() -> tuple[dict[str, str], ...]:
 
 
 def cpu_groups(root: Path) -> list[Path]:
-    """Return the folders of the process's control group and of all above it, that limit its CPU."""
+    """Return the folders of the control groups that limit this process's CPU time."""
     groups: list[Path] = []
     for line in read_text(root / "proc/self/cgroup").splitlines():
         hierarchy, _, rest = line.partition(":")
@@ -221,7 +221,7 @@ def _group_quota(group: Path) -> float | None:
 
 
 def read_text(path: Path) -> str:
-    """Return what a file of the system says, empty where it cannot be read."""
+    """Return the text of a file of the system, empty where the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

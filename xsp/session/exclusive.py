@@ -1,4 +1,4 @@
-"""Exclusive measuring: at most one measurement at a time in a process."""
+"""Exclusive measuring: a block of code in, run only while nothing else in the process measures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xsp.errors import MeasurementError
 
 
 class _Claim:
-    """Who measures in this process; one at a time."""
+    """The lock that a measurement holds, and what is being measured, in words for a message."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -25,7 +25,10 @@ if hasattr(os, "register_at_fork"):  # the child of a fork measures nothing
 
 @contextmanager
 def exclusively(what: str) -> Iterator[None]:
-    """Let nothing else be measured in this process meanwhile.
+    """Let nothing else be measured in this process during a `with` block.
+
+    Args:
+        what: Name of the measurement, for the message that another one gets.
 
     Raises:
         MeasurementError: Something is being measured already.
@@ -41,7 +44,7 @@ def exclusively(what: str) -> Iterator[None]:
 
 @contextmanager
 def if_alone(what: str) -> Iterator[bool]:
-    """Yield whether nothing else is being measured, and let nothing else be meanwhile."""
+    """Yield whether nothing else is being measured; if so, keep others out during the block."""
     claim = _claim
     alone = claim.lock.acquire(blocking=False)
     if alone:

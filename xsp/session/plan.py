@@ -1,4 +1,14 @@
-"""The plan: which rungs are run, in what order, how often, and when it is enough."""
+"""The plan: latencies of the evaluations so far in, the next visit out.
+
+A plan says which rung is visited next, for how many evaluations, and when the measurement is
+enough. Three rounds of a ladder with the rungs bare, layer and op:
+
+    warming up   bare, bare, bare, layer, op      gives no latencies
+    round 0      bare, layer, op
+    round 1      op, bare, layer                  shuffled
+    round 2      layer, op, bare
+    closing      detail, bare                     attributes that cost time; did the machine drift?
+"""
 
 from __future__ import annotations
 
@@ -14,13 +24,13 @@ import numpy as np
 from xsp.evaluation import Rung, bootstrap_interval, ranks_of, trimmed_mean
 from xsp.level import Kind, Level, LevelSet, parse_levels
 
-VISIT_NS = 5_000_000  # a visit lasts about this long, if the model is quicker
-VISIT_EVALUATIONS = 20  # and holds no more evaluations than this
-UNTIMED_NS = 3_000_000  # what the last visit left in the caches is gone after this long
+VISIT_NS = 5_000_000  # timed evaluations of a visit together, if the model is quicker
+VISIT_EVALUATIONS = 20  # most timed evaluations of a visit
+UNTIMED_NS = 3_000_000  # evaluations for this long replace what the last visit left in the caches
 SLOW_NS = 500_000_000  # a model slower than this does not notice what is in the caches
-MOST_UNTIMED = 100
+MOST_UNTIMED = 100  # evaluations before the timed ones of a visit
 FEWEST_ROUNDS = 10
-MOST_ROUNDS = 400  # beyond, interpreting them takes longer than measuring
+MOST_ROUNDS = 400  # interpreting more rounds takes longer than measuring them
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +39,11 @@ class Settings:
 
     Attributes:
         levels: Levels asked for.
-        runs: Evaluations on every rung; None: until it is precise enough.
-        budget_s: Seconds after which it ends even if it is not.
-        precision: Half width of the model latency's 95 % interval, as a fraction,
-            that is precise enough.
-        warmup: Evaluations before the first that counts.
+        runs: Evaluations on every rung; None: until the model's latency is precise enough.
+        budget_s: Seconds after which the measurement ends, precise enough or not.
+        precision: Half width of the 95 % interval of the model's latency, as a fraction of the
+            latency, that is precise enough.
+        warmup: Evaluations before the first whose latency counts.
         statistic: How runs are summarised: trimmed, median, mean or min.
     """
 
@@ -45,7 +55,7 @@ class Settings:
     statistic: str = "trimmed"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured by.
+        """Refuse settings by which nothing can be measured.
 
         Raises:
             ValueError: A number is out of its range, or the statistic unknown.
@@ -54,7 +64,7 @@ class Settings:
             raise ValueError(f"runs={self.runs!r}: a whole number of evaluations, at least 1")
         if not self.budget_s > 0:
             raise ValueError(f"budget={self.budget_s}: the time budget is in seconds, above 0")
-        ranks_of(self.statistic)  # refuses an unknown one
+        ranks_of(self.statistic)  # refuses an unknown statistic
         if not 0 < self.precision < 1:
             raise ValueError(f"precision={self.precision}: a fraction between 0 and 1, as 0.01")
 
@@ -86,15 +96,15 @@ def settings_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One visit of a rung.
+class PlannedVisit:
+    """One visit of a rung, as the plan asks for it.
 
     Attributes:
-        rung: What is recorded.
+        rung: The rung, which says what is recorded.
         evaluations: How many evaluations are timed.
-        untimed: How many come before them that are not timed, so that what the last visit
-            left in the caches is gone.
-        round: Which round it belongs to; -1 for warming up.
+        untimed: How many warm-up evaluations come before the timed ones, to replace what the
+            last visit left in the caches.
+        round: Number of the visit's round, from 0; -1 for warming up.
     """
 
     rung: Rung
@@ -104,22 +114,21 @@ class Step:
 
     @property
     def counts(self) -> bool:
-        """Whether its latencies count."""
+        """Whether the latencies of the visit count."""
         return self.round >= 0
 
 
 class Plan:
-    """Deals out steps until every rung's model latency is known well enough.
+    """Asks for visits until the model's latency on every rung is known well enough.
 
-    Rounds are interleaved: each visits every rung once, in an order of its own, so
-    that drift, and what one rung leaves in the caches, hits all rungs alike. The bare rung comes
-    first and last.
+    Each round visits every rung once, in an order of its own, so that drift of the machine, and
+    what one rung leaves in the caches, hits all rungs alike. The bare rung comes first and last.
 
     Args:
         rungs: The ladder, bare rung first; rungs that give no latency may be among them.
-        settings: When it is enough.
-        repeatable: Whether the caller can evaluate several times in one step, and
-            as often as it likes; else every step is one evaluation.
+        settings: When the measurement is enough.
+        repeatable: Whether the caller can evaluate the model as often as the plan asks; else
+            every visit is one evaluation.
     """
 
     def __init__(self, rungs: Sequence[Rung], settings: Settings, *, repeatable: bool) -> None:
@@ -131,7 +140,7 @@ class Plan:
         self._timed = [rung for rung in rungs if rung.timed]
         self._untimed = [rung for rung in rungs if not rung.timed]
         self._round = -1
-        self._quickest_ns: int | None = None  # of the evaluations that warm up
+        self._quickest_ns: int | None = None  # latency of a warm-up evaluation
         self._ask_at = FEWEST_ROUNDS
         self._last_round = False
         self._slow = False
@@ -139,12 +148,12 @@ class Plan:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to be run."""
+        """Whether no visit is left."""
         return not self._queue
 
     @property
     def fraction(self) -> float:
-        """Return how much of it is done, from 0 to 1, as far as one can tell."""
+        """How much of the plan is done, from 0 to 1, estimated."""
         if self.done:
             return 1.0
         by_time = self.spent_ns / 1e9 / self.settings.budget_s
@@ -155,58 +164,58 @@ class Plan:
 
     @property
     def fewest_evaluations(self) -> int:
-        """How many evaluations it takes at least, where every step is one; time aside."""
+        """How many evaluations the plan takes at least if each visit is one; budget aside."""
         rounds = self.settings.runs or FEWEST_ROUNDS
         return 1 + rounds * len(self._timed) + len(self._untimed) + 1
 
     @property
     def fell_short(self) -> bool:
-        """Whether time ran out before there were as many evaluations as asked for."""
+        """Whether the budget ran out before there were as many evaluations as asked for."""
         fewest = min((len(self.latencies[rung]) for rung in self._timed), default=0)
         return self.done and fewest < (self.settings.runs or 0)
 
-    def next(self) -> Step | None:
-        """Return the next step, or None when it is enough."""
+    def next(self) -> PlannedVisit | None:
+        """Return the next visit, or None when the measurement is enough."""
         return self._queue[0] if self._queue else None
 
-    def record(self, step: Step, latencies: Sequence[int], *, spent_ns: int) -> None:
-        """Take note that a step was made.
+    def record(self, planned: PlannedVisit, latencies: Sequence[int], *, spent_ns: int) -> None:
+        """Take note that a visit was made.
 
         Args:
-            step: The step, as `next` gave it.
-            latencies: Model latencies of its timed evaluations, in ns.
-            spent_ns: How long it took in all.
+            planned: The visit, as `next` gave it.
+            latencies: Model latencies of the timed evaluations of the visit, in ns.
+            spent_ns: How long the whole visit took.
         """
-        if self._queue and self._queue[0] == step:
+        if self._queue and self._queue[0] == planned:
             self._queue.pop(0)
         self.spent_ns += spent_ns
         self._note_slowness(latencies)
-        if latencies and not step.counts:
+        if latencies and not planned.counts:
             self._quickest_ns = min(self._quickest_ns or latencies[0], *latencies)
-        if step.counts:
-            self.latencies[step.rung].extend(latencies)
-            self._rounds[step.rung].extend([step.round] * len(latencies))
+        if planned.counts:
+            self.latencies[planned.rung].extend(latencies)
+            self._rounds[planned.rung].extend([planned.round] * len(latencies))
         if not self._queue and not self._last_round:
             self._queue = self._closing() if self._enough() else self._next_round()
 
     def _note_slowness(self, latencies: Sequence[int]) -> None:
         if latencies and min(latencies) > SLOW_NS and not self._slow:
             self._slow = True  # such a model is warm after one call
-            self._queue = [step for step in self._queue if step.counts or step.rung.kinds]
+            self._queue = [each for each in self._queue if each.counts or each.rung.kinds]
 
-    def _warming(self) -> list[Step]:
-        # A profiler's first use in a process can take seconds. What a program does by
-        # itself is never thrown away, so its first evaluation shows all that can be
-        # seen: should it remain the only one, it is the trace. On a device the first
-        # ones capture graphs, and what those replay later is known from then alone.
+    def _warming(self) -> list[PlannedVisit]:
+        # A profiler's first use in a process can take seconds. An evaluation that a program
+        # makes by itself is never thrown away, so the first one is on the deepest rung: if no
+        # other follows, the trace is made of it. On a device the first evaluations capture CUDA
+        # graphs, and only their records tell what later replays of the graphs stand for.
         if not self.repeatable:
-            return [Step(self._timed[-1])]
+            return [PlannedVisit(self._timed[-1])]
         deepest = max((*self._timed, *self._untimed), key=lambda rung: rung.order)
         often = deepest if Kind.KERNEL in deepest.kinds else self._timed[0]
         others = [rung for rung in self._timed if rung != often]
-        return [Step(rung) for rung in (*[often] * self.settings.warmup, *others)]
+        return [PlannedVisit(rung) for rung in (*[often] * self.settings.warmup, *others)]
 
-    def _next_round(self) -> list[Step]:
+    def _next_round(self) -> list[PlannedVisit]:
         self._round += 1
         return self._visits(self._round, latency_ns=self._typical())
 
@@ -214,12 +223,12 @@ class Plan:
         known = self.latencies[self._timed[0]]
         return float(np.median(known)) if known else self._quickest_ns
 
-    def _visits(self, number: int, latency_ns: float | None) -> list[Step]:
+    def _visits(self, number: int, latency_ns: float | None) -> list[PlannedVisit]:
         order = self._timed
-        if number > 0:  # shuffled, so that no rung always follows the same other one
+        if number > 0:  # shuffled, so that no rung always follows the same rung
             order = random.Random(number).sample(self._timed, len(self._timed))
         evaluations, untimed = self._size(latency_ns)
-        return [Step(rung, evaluations, untimed, number) for rung in order]
+        return [PlannedVisit(rung, evaluations, untimed, number) for rung in order]
 
     def _size(self, latency_ns: float | None) -> tuple[int, int]:
         if not self.repeatable or latency_ns is None or latency_ns > SLOW_NS:
@@ -230,13 +239,13 @@ class Plan:
             evaluations = min(evaluations, max(1, self.settings.runs // 3))
         return evaluations, min(MOST_UNTIMED, math.ceil(UNTIMED_NS / latency_ns))
 
-    def _closing(self) -> list[Step]:
+    def _closing(self) -> list[PlannedVisit]:
         self._last_round = True
         _, untimed = self._size(self._typical())
-        detail = [Step(rung, 1, 0, self._round) for rung in self._untimed]
-        # As many as the first rounds had, so that the two ends can be compared.
+        detail = [PlannedVisit(rung, 1, 0, self._round) for rung in self._untimed]
+        # As many evaluations as the first rounds had, so that the two ends can be compared.
         evaluations = 3 if self.repeatable and not self._slow else 1
-        last = Step(self._timed[0], evaluations, untimed, self._round + 1)
+        last = PlannedVisit(self._timed[0], evaluations, untimed, self._round + 1)
         return [*detail, last]
 
     def _enough(self) -> bool:
@@ -252,7 +261,7 @@ class Plan:
             return True
         if rounds < self._ask_at:
             return False
-        self._ask_at = math.ceil(rounds * 1.1)  # asking takes as long as a visit, or longer
+        self._ask_at = math.ceil(rounds * 1.1)  # the intervals take as long as a visit, or longer
         return all(self._precise(rung) for rung in self._timed)
 
     def _precise(self, rung: Rung) -> bool:

@@ -1,6 +1,6 @@
-"""The session: arms providers, times evaluations, and keeps what was recorded as visits.
+"""The session: planned visits and the model's calls in, visits with times and raw records out.
 
-Nothing is interpreted while the model runs; `xsp.measurement` does so afterwards.
+Nothing is interpreted while the model runs; `xsp.measurement` interprets the visits afterwards.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from xsp.evaluation import Rung
 from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import Evaluations, ModelCall, Provider, Records, Request, Watcher
-from xsp.session.plan import Step
+from xsp.session.plan import PlannedVisit
 from xsp.session.visit import Visit, Window
 from xsp.trace_context import origin
 
 
 class Session:
-    """Runs evaluations under level sets, in this process.
+    """Evaluates the model on one rung after the other, in this process.
 
     Args:
-        providers: Those that may be armed; each is, where a rung wants its kinds.
-        clock: What the evaluations are timed by.
-        kinds: Kinds of span that the measurement records, on whatever rung.
+        providers: Providers; each is armed on the rungs that record one of its kinds.
+        clock: The clock that times the evaluations; by default the machine's.
+        kinds: Kinds of span that the deepest rung of the measurement records.
 
     Attributes:
-        origin: When the session was made, and inside whose span.
+        origin: When the session was made, and inside which OpenTelemetry span.
+        visits: The visits so far.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Session:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What went wrong so far, each thing once."""
+        """The problems noted so far, each one once."""
         return tuple(self._problems.values())
 
     def problem(self, code: str, message: str) -> None:
@@ -59,19 +60,19 @@ class Session:
         self._problems.setdefault((code, message), Problem(code, message))
 
     def watch(self, evaluations: Evaluations, stack: ExitStack) -> None:
-        """Have the watchers watch from now on, until the stack closes."""
+        """Let the watchers look for evaluations from now on, until the stack closes."""
         for watcher in self.watchers:
             if self._guard(watcher, None, "watch for models", watcher.watch, evaluations):
                 stack.callback(watcher.unwatch)
 
-    def visit(self, step: Step, call: ModelCall) -> list[int]:
-        """Evaluate as often as the step says, and return the timed latencies in ns."""
+    def visit(self, planned: PlannedVisit, call: ModelCall) -> list[int]:
+        """Evaluate as often as planned, and return the latencies of the timed evaluations in ns."""
         now, synchronize = self.clock.now, self._synchronize
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
         windows: list[tuple[int, int]] = []
         waited: list[int] = []
-        with self._armed(step, call.name, windows, waited, whole_model=call.whole_model):
-            for _ in range(step.untimed + step.evaluations):
+        with self._armed(planned, call.name, windows, waited, whole_model=call.whole_model):
+            for _ in range(planned.untimed + planned.evaluations):
                 begin = now()
                 function(*args, **kwargs)
                 returned = now()
@@ -79,16 +80,16 @@ class Session:
                     wait()
                 windows.append((begin, now()))
                 waited.append(windows[-1][1] - returned)
-            del windows[: step.untimed], waited[: step.untimed]
+            del windows[: planned.untimed], waited[: planned.untimed]
         return [end - begin for begin, end in windows]
 
-    def evaluate(self, step: Step, call: ModelCall) -> Any:
-        """Make one call of the user's as the step says, and return its result."""
+    def evaluate(self, planned: PlannedVisit, call: ModelCall) -> Any:
+        """Make one call of the user's as a visit of its own, and return the result of the call."""
         now, synchronize = self.clock.now, self._synchronize
         function, args, kwargs = call.function, call.args, call.kwargs
         windows: list[tuple[int, int]] = []
         waited: list[int] = []
-        with self._armed(step, call.name, windows, waited, whole_model=call.whole_model):
+        with self._armed(planned, call.name, windows, waited, whole_model=call.whole_model):
             begin = now()
             result = function(*args, **kwargs)
             returned = now()
@@ -99,29 +100,29 @@ class Session:
         return result
 
     @contextmanager
-    def open(self, step: Step, name: str) -> Iterator[Window]:
-        """Evaluate what happens in the block; it ends when the yielded window was last extended."""
+    def open(self, planned: PlannedVisit, name: str) -> Iterator[Window]:
+        """Time the `with` block as one evaluation, up to the last `extend` of its window."""
         windows: list[tuple[int, int]] = []
         waited: list[int] = []
-        with self._armed(step, name, windows, waited, whole_model=False):
+        with self._armed(planned, name, windows, waited, whole_model=False):
             window = Window(self.clock.now, self._synchronize)
             yield window
             window.await_devices()
-            if window.end_ns is not None:  # else it was never extended: it was cut short
+            if window.end_ns is not None:  # a window never extended was cut short
                 windows.append((window.begin_ns, window.end_ns))
                 waited.append(window.waited_ns)
 
     @contextmanager
     def _armed(
         self,
-        step: Step,
+        planned: PlannedVisit,
         name: str,
         windows: list[tuple[int, int]],
         waited: list[int],
         *,
         whole_model: bool,
     ) -> Iterator[None]:
-        rung = step.rung
+        rung = planned.rung
         request = Request(
             rung.kinds,
             detail=rung.detail,
@@ -137,7 +138,7 @@ class Session:
             yield
         if windows:
             times, kept = tuple(windows), tuple(records)
-            self.visits.append(Visit(step, name, thread, times, kept, tuple(waited)))
+            self.visits.append(Visit(planned, name, thread, times, kept, tuple(waited)))
 
     def _stop(
         self, provider: Provider, rung: Rung, records: list[tuple[Provider, Records]]
@@ -161,7 +162,7 @@ class Session:
         function: Callable[..., Any],
         *args: Any,
     ) -> tuple[Any] | None:
-        """Return what `function` returns, in a tuple; None if it failed, which is noted."""
+        """Return the result of `function` in a tuple; if it fails, note a problem, return None."""
         try:
             return (function(*args),)
         except Exception as error:  # noqa: BLE001  # a provider must never reach the user's call

@@ -1,7 +1,7 @@
-"""Finds the providers that are installed: entry points of the group `xsp.levels`.
+"""The registry: entry points of the group `xsp.levels` in, the providers that they name out.
 
-A provider is validated when it registers. One that cannot be imported or breaks
-the contract is kept as `Broken`, with the reason, and never stops the others.
+Each provider is validated. An entry point that cannot be imported, or whose object breaks the
+contract, is kept as `Broken`, with the reason, and never stops the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Broken:
 
     Attributes:
         name: The entry point's name.
-        reason: One sentence: what is wrong with it, and with which object.
+        reason: One sentence that says what is wrong with which object.
     """
 
     name: str
@@ -41,12 +41,11 @@ class Listed:
     """One line of the list of providers.
 
     Attributes:
-        name: The provider's name, or that of its entry point if it is broken.
-        level: Level that it observes; None if it is broken.
-        kinds: Kinds of span that it emits, from outside in.
-        reason: Why it cannot be used here, and what would change that; None if
-            it can.
-        remark: How well it works here, where a provider has more to say than that.
+        name: The provider's name; of a broken entry point the name of that.
+        level: Level that the provider observes; None for a broken entry point.
+        kinds: Kinds of span that the provider emits, from outside in.
+        reason: Why the provider cannot be used here, and what would change that; None if it can.
+        remark: How exact the provider is here (`SelfDiagnosing`); None if it does not say.
     """
 
     name: str
@@ -57,7 +56,7 @@ class Listed:
 
 
 def installed_providers() -> tuple[Provider, ...]:
-    """Return every valid provider, by level and name, whether it can work here or not.
+    """Return every valid provider, sorted by level and name, whether it can work here or not.
 
     The same objects are returned each time.
     """
@@ -65,7 +64,7 @@ def installed_providers() -> tuple[Provider, ...]:
 
 
 def broken() -> tuple[Broken, ...]:
-    """Return what registered and is not a provider."""
+    """Return the entry points that gave no provider."""
     return tuple(entry for entry in _entries() if isinstance(entry, Broken))
 
 
@@ -98,10 +97,10 @@ def _remark(provider: SelfDiagnosing) -> str | None:
 
 
 def validate(candidate: object) -> Provider:
-    """Return the provider that `candidate` is.
+    """Return `candidate`, an object of any type, if it keeps the contract of a provider.
 
     Raises:
-        ProviderError: It breaks the contract; the message names every fault.
+        ProviderError: The object breaks the contract; the message names every fault.
     """
     faults = list(_faults(candidate))
     if faults or not isinstance(candidate, Provider):
@@ -110,40 +109,26 @@ def validate(candidate: object) -> Provider:
     return candidate
 
 
-@contextmanager
-def added(*candidates: Provider) -> Iterator[None]:
-    """Register providers for the duration of a `with` block.
-
-    One that has the name of another takes its place meanwhile.
-
-    Raises:
-        ProviderError: A provider breaks the contract.
-    """
-    extra = tuple(validate(candidate) for candidate in candidates)
-    names = {provider.name for provider in extra}
-    with _registered((*(entry for entry in _entries() if entry.name not in names), *extra)):
-        yield
-
-
-@contextmanager
-def only(*candidates: Provider) -> Iterator[None]:
-    """Register these providers, and no others, for the duration of a `with` block.
-
-    Raises:
-        ProviderError: A provider breaks the contract.
-    """
-    with _registered(tuple(validate(candidate) for candidate in candidates)):
-        yield
-
-
 _Entries = tuple[Provider | Broken, ...]
 
 _overrides: list[_Entries] = []
 
 
 @contextmanager
-def _registered(entries: _Entries) -> Iterator[None]:
-    _overrides.append(_in_order(entries))
+def registered(candidates: Iterable[Provider], *, alone: bool) -> Iterator[None]:
+    """Register providers for the duration of a `with` block (see `xsp.testing`).
+
+    Args:
+        candidates: The providers; each takes the place of a registered provider of its name.
+        alone: Whether no other provider is registered meanwhile.
+
+    Raises:
+        ProviderError: A provider breaks the contract.
+    """
+    extra = tuple(validate(candidate) for candidate in candidates)
+    names = {provider.name for provider in extra}
+    others = () if alone else tuple(entry for entry in _entries() if entry.name not in names)
+    _overrides.append(_in_order((*others, *extra)))
     try:
         yield
     finally:
@@ -160,7 +145,7 @@ def _installed() -> _Entries:
 
 
 def load(points: Iterable[EntryPoint]) -> _Entries:
-    """Return what each entry point gives: a provider, or the reason why it is none."""
+    """Return the provider of each entry point, or `Broken` with the reason why there is none."""
     found: list[Provider | Broken] = []
     names: set[str] = set()
     for point in points:

@@ -1,4 +1,4 @@
-"""The selection: which providers serve the levels asked for, on this machine."""
+"""The selection: levels asked for in, the providers that serve them on this machine out."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from xsp.session import registry
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What can be measured here, of what was asked for.
+    """The providers and kinds of span of a measurement.
 
     Attributes:
-        providers: Those that take part.
-        kinds: Kinds of span that they will record.
-        levels: For every level asked for, `MEASURED` or why it is left out.
+        providers: Providers that take part.
+        kinds: Kinds of span that the providers will record.
+        levels: For every level asked for, `MEASURED` or why the level is left out.
     """
 
     providers: tuple[Provider, ...]
@@ -28,9 +28,9 @@ class Selection:
     @property
     def rungs(self) -> tuple[Rung, ...]:
         """The ladder, bare rung first, and a rung for attributes that cost time."""
-        steps = ladder(self.kinds)
+        rungs = ladder(self.kinds)
         deeper = self.kinds - {Kind.PIPELINE}
-        return (*steps, Rung(self.kinds, detail=True)) if deeper else steps
+        return (*rungs, Rung(self.kinds, detail=True)) if deeper else rungs
 
 
 def select(levels: Iterable[Level]) -> Selection:

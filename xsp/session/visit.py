@@ -1,4 +1,4 @@
-"""Visits: raw records and times of some evaluations on one rung; a session's output."""
+"""Visits, a session's output: times and raw records of some evaluations on one rung."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 from xsp.level import Kind
 from xsp.provider import Provider, Records
-from xsp.session.plan import Step
+from xsp.session.plan import PlannedVisit
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What one visit of a rung left behind, uninterpreted.
+    """Times and raw records of one visit of a rung, uninterpreted.
 
     Attributes:
-        step: The step of the plan that was carried out.
+        planned: The visit as the plan asked for it.
         name: Name of the root span.
         thread: Thread that the evaluations ran on.
         windows: Start and end of every timed evaluation, in ns of the measurement's clock.
         records: Each provider that was armed, with the records that it kept.
-        waited_ns: For every timed evaluation the time at its end in which the host only
-            waited for devices.
+        waited_ns: How long, at the end of every timed evaluation, the host did nothing but wait
+            for devices.
     """
 
-    step: Step
+    planned: PlannedVisit
     name: str
     thread: int
     windows: tuple[tuple[int, int], ...]
@@ -35,29 +35,28 @@ class Visit:
 def counting(visits: Sequence[Visit]) -> list[Visit]:
     """Return the visits whose evaluations count as runs.
 
-    These are the visits after warming up, and for a rung that has none of those its
-    warm-up visits.
+    A rung's visits of warming up count only if the rung has no other visits.
     """
-    warm = {visit.step.rung for visit in visits if visit.step.counts}
-    return [visit for visit in visits if visit.step.counts or visit.step.rung not in warm]
+    warm = {visit.planned.rung for visit in visits if visit.planned.counts}
+    return [visit for visit in visits if visit.planned.counts or visit.planned.rung not in warm]
 
 
 def worth_keeping(visits: Sequence[Visit]) -> list[Visit]:
     """Return the visits that count, and warm-up visits in which kernels were recorded.
 
-    CUDA graphs are captured while a model warms up; without the warm-up visits nothing
-    would tell what later replays of a graph stand for.
+    CUDA graphs are captured while a model warms up; only the records of the warm-up visits tell
+    what later replays of a graph stand for.
     """
     sure = {id(visit) for visit in counting(visits)}
-    return [v for v in visits if id(v) in sure or Kind.KERNEL in v.step.rung.kinds]
+    return [v for v in visits if id(v) in sure or Kind.KERNEL in v.planned.rung.kinds]
 
 
 class Window:
-    """The time of an evaluation that is open: from its begin until it was last extended.
+    """The time of an evaluation that is open: from its begin until `extend` was last called.
 
     Args:
-        now: Reads the clock, in ns.
-        synchronize: Functions that wait until the devices are done.
+        now: Returns the time of the clock, in ns.
+        synchronize: Functions that wait until devices have finished their work.
     """
 
     __slots__ = ("_now", "_synchronize", "begin_ns", "end_ns", "waited_ns")
@@ -74,7 +73,7 @@ class Window:
         self.end_ns = self._now()
 
     def await_devices(self) -> None:
-        """Add the time that devices still need for what they were asked to do."""
+        """Wait until devices have finished their work, and add that time to the window."""
         if self.end_ns is not None and self._synchronize:
             before = self._now()
             for wait in self._synchronize:

@@ -18,8 +18,8 @@ from fake_cupti import ActivityKind, FakeCupti, record
 import xsp
 from xsp import testing
 from xsp.measurement.recording import record as record_all
-from xsp.session import registry
 from xsp.session.plan import settings_of
+from xsp.testing import only_providers
 from xsp.trace.coverage import attribution
 from xsp_levels.framework.torch.provider import Torch
 from xsp_levels.kernel.cupti import library as cupti_library
@@ -112,7 +112,7 @@ def vendor(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupti]:
 
 def test_kernels_lie_under_the_layers_that_launched_them(vendor: FakeCupti) -> None:
     model = torch.nn.Sequential(Launching(vendor, 0), Launching(vendor, 1)).eval()
-    with registry.only(Model(), Torch(), Cupti()), torch.no_grad():
+    with only_providers(Model(), Torch(), Cupti()), torch.no_grad():
         trace = xsp.measure(model, torch.zeros(4), levels=("model", "framework", "kernel"))
     kernels = trace.spans.filter(trace.spans["kind"] == "kernel")
     assert kernels["path"].to_list() == ["predict/Sequential/0/gemm", "predict/Sequential/1/relu"]
@@ -130,7 +130,7 @@ def test_kernels_that_inductor_generated_say_what_for(
     cache = SimpleNamespace(modules=[SimpleNamespace(__file__=str(module))])
     monkeypatch.setattr("torch._inductor.codecache.PyCodeCache", cache)
     model = torch.nn.Sequential(Launching(vendor, 0), Launching(vendor, 2)).eval()
-    with registry.only(Model(), Torch(), Cupti()), torch.no_grad():
+    with only_providers(Model(), Torch(), Cupti()), torch.no_grad():
         trace = xsp.measure(model, torch.zeros(4), levels=("model", "framework", "kernel"))
     trace.check()
     kernels = trace.spans.filter(trace.spans["kind"] == "kernel").unnest("attributes")
@@ -147,7 +147,7 @@ def test_kernels_of_backward_on_a_thread_that_is_not_pythons_lie_under_their_ope
         loss = Gradient.apply(x, vendor).sum()
         on_a_thread_of_its_own(loss.backward)
 
-    with registry.only(Model(), Torch(), Cupti()):
+    with only_providers(Model(), Torch(), Cupti()):
         trace = xsp.measure(step, levels=("model", "framework", "kernel"), runs=10)
     kernels = trace.spans.filter(trace.spans["kind"] == "kernel")
     assert [path.split("/")[-2:] for path in kernels["path"]] == [["GradientBackward", "gemm"]]
@@ -223,7 +223,7 @@ def test_kernels_of_a_graph_lie_under_the_layers_that_were_captured(
     vendor: FakeCupti, tmp_path: Path
 ) -> None:
     model = Captured(vendor).eval()
-    with registry.only(Model(), Torch(), Cupti()), torch.no_grad():
+    with only_providers(Model(), Torch(), Cupti()), torch.no_grad():
         settings = settings_of(("model", "framework", "kernel"), runs=5)
         recording = record_all(model, torch.zeros(4), settings=settings, progress=False)
         trace, again = recording.trace(), testing.replay(recording.save(tmp_path / "graph.xsprec"))
@@ -243,7 +243,7 @@ def test_recordings_make_whole_trees_on_any_machine(vendor: FakeCupti, tmp_path:
     """Those that scripts/gpu keeps, and one that is made here."""
     model = torch.nn.Sequential(Launching(vendor, 0), Launching(vendor, 1)).eval()
     settings = settings_of(("model", "framework", "kernel"), runs=3)
-    with registry.only(Model(), Torch(), Cupti()), torch.no_grad():
+    with only_providers(Model(), Torch(), Cupti()), torch.no_grad():
         recording = record_all(model, torch.zeros(4), settings=settings, progress=False)
     for path in (recording.save(tmp_path / "played.xsprec"), *sorted(KEPT.glob("*.xsprec"))):
         trace = testing.replay(path)
@@ -257,7 +257,7 @@ def test_recordings_make_whole_trees_on_any_machine(vendor: FakeCupti, tmp_path:
 
 def test_a_graph_that_was_captured_before_is_said_to_be(vendor: FakeCupti) -> None:
     model = Captured(vendor).eval()
-    with registry.only(Model(), Torch(), Cupti()), torch.no_grad():
+    with only_providers(Model(), Torch(), Cupti()), torch.no_grad():
         model(torch.zeros(4))
         trace = xsp.measure(model, torch.zeros(4), levels=("model", "framework", "kernel"))
     assert [p.message for p in trace.problems if p.code == "graph-unseen"] == [

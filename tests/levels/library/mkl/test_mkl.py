@@ -19,7 +19,7 @@ from xsp.level import Kind  # noqa: E402
 from xsp.provider.contract import Records, Request  # noqa: E402
 from xsp.provider.packing import pack, unpack  # noqa: E402
 from xsp.provider.row import SpanRows  # noqa: E402
-from xsp.session import registry  # noqa: E402
+from xsp.testing import only_providers  # noqa: E402
 from xsp_levels.framework.torch.provider import Torch  # noqa: E402
 from xsp_levels.library.mkl import provider as mkl  # noqa: E402
 from xsp_levels.library.mkl.breakpoint import Output  # noqa: E402
@@ -190,7 +190,7 @@ def test_call_lies_in_the_time_it_was_made_in_and_on_its_thread() -> None:
 
 def test_every_call_of_a_model_lies_inside_the_operator_that_made_it() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 16))
-    with registry.only(Torch(), Mkl()), torch.inference_mode():
+    with only_providers(Torch(), Mkl()), torch.inference_mode():
         trace = measure(model.eval(), matrix(), levels=3, budget=1, runs=3)
     spans = trace.spans
     above = spans.select(parent_id="span_id", above="name")
@@ -211,7 +211,7 @@ def test_where_the_kernel_refuses_calls_are_placed_by_their_order(
     model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 16))
     provider = Mkl()
     assert "by their order" in str(provider.remark())
-    with registry.only(Torch(), provider), torch.inference_mode():
+    with only_providers(Torch(), provider), torch.inference_mode():
         trace = measure(model.eval(), matrix(), levels=3, budget=1, runs=3)
     spans = trace.spans
     above = spans.select(parent_id="span_id", above="name")

@@ -17,8 +17,8 @@ from xsp.level import Kind, Level
 from xsp.provider.contract import Records, Request
 from xsp.provider.packing import pack, unpack
 from xsp.provider.row import ROW_SCHEMA
-from xsp.session import registry
 from xsp.session.registry import validate
+from xsp.testing import only_providers
 from xsp_levels.framework.torch.provider import Torch
 from xsp_levels.library.onednn import switch as onednn_switch
 from xsp_levels.library.onednn.line import Header, parse_header
@@ -188,7 +188,7 @@ def test_the_model_raising_leaves_nothing_behind(
 
 
 def test_calls_lie_in_their_operators_in_a_real_trace(net: Any, images: Any) -> None:
-    with registry.only(Model(), Torch(), OneDnn()), torch.no_grad():
+    with only_providers(Model(), Torch(), OneDnn()), torch.no_grad():
         trace = xsp.measure(net, images, levels=3, runs=3)
     trace.check()
     spans = trace.spans
@@ -209,7 +209,7 @@ def test_two_levels_leave_the_library_alone(
 ) -> None:
     provider = OneDnn()
     monkeypatch.setattr(provider, "start", lambda *given: pytest.fail("it was switched on"))
-    with registry.only(Model(), Torch(), provider), torch.no_grad():
+    with only_providers(Model(), Torch(), provider), torch.no_grad():
         trace = xsp.measure(net, images, levels=2, runs=2)
     assert set(trace.spans["kind"]) == {"pipeline", "layer", "op"}
 
