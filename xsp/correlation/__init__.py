@@ -1,4 +1,10 @@
-"""Correlation: rows of visits in, one tree for each evaluation out."""
+"""Correlation: rows of visits in, one tree for each evaluation out.
+
+`correlate` (in `parent`) applies the rules, whose order its docstring lists; each rule has a
+file: `open_ended`, `launch`, `thread`, `interval`, `backward` and `wait`. The rows go from rule to
+rule as a `forest`. Three rules are applied outside of `correlate`: `untimed` before, to each visit;
+`cuda_graph` after, to the trees of all visits; and `ambiguity` with a serialised measurement.
+"""
 
 from xsp.correlation.ambiguity import Resolution, resolve
 from xsp.correlation.cuda_graph import any_captured, captures, unseen, with_captured

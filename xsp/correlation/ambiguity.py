@@ -1,14 +1,15 @@
-"""Resolves ambiguous parents by a serialised run: runs of all rungs in, the same runs out.
+"""Resolves ambiguous rows: runs of all rungs and serialised runs in, less ambiguous runs out.
 
 In a serialised run the host waits for each kernel, and libraries use one thread: rows that
-overlap in a plain run come one after the other there, so that fewer parents are ambiguous.
+overlap in a plain run come one after the other, so that fewer rows are ambiguous.
 
     plain run        ops "mm" and "add" overlap; launch "go", in both of them, is ambiguous,
                      and hangs under "add", which began last
     serialised run   launch "go" lies in "mm"
     result           the plain run, with "go" under "mm", no longer ambiguous
 
-Throughout, `plain` is a tree in which rows are ambiguous, and `serial` the serialised one.
+In this file `plain` is a tree that holds ambiguous rows, and `serial` the tree of a serialised
+run.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ _FAMILY = ("parent", "kind", "name")
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """Runs with fewer ambiguous rows, and how many rows there were and are.
+    """Runs with fewer ambiguous rows, and counts of the resolved and the remaining ones.
 
     Attributes:
         runs: All runs, in their order.
         resolved: How many rows are no longer ambiguous, by the code of their problem.
-        remaining: How many rows still are, by the code of their problem and the rung's name.
+        remaining: How many rows are still ambiguous, by the code of their problem and the rung.
     """
 
     runs: tuple[Run, ...]
@@ -56,7 +57,7 @@ class _Tree:
         rows: The rows, root first.
         parent: Index of each row's parent, -1 for the root.
         key: Hash of each row's path.
-        ambiguous: Whether the row may as well have another parent.
+        ambiguous: Whether several rows may be the row's parent.
     """
 
     rows: pl.DataFrame
@@ -81,13 +82,13 @@ class _Tree:
 def resolve(runs: Sequence[Run], serialised: Sequence[Run]) -> Resolution:
     """Return the runs with ambiguous rows moved under the parents of a serialised run.
 
-    A ambiguous row corresponds to a row of the typical serialised run: the k-th row of a kind
+    An ambiguous row corresponds to a row of the typical serialised run: the k-th row of a kind
     and name (on a device also of a stream), in the order of their start, to the k-th. Rows of
     one kind and name correspond only where both runs have equally many of them, one thread
-    made them all, and those that are not ambiguous have corresponding parents.
+    made all of them, and the rows that are not ambiguous have corresponding parents.
 
-    A ambiguous row moves under the row with the path of the corresponding row's parent; device
-    activities that it launched move along. It stays where it is, and ambiguous, where the
+    An ambiguous row moves under the row with the path of the corresponding row's parent; device
+    activities that it launched move along. It keeps its parent, and stays ambiguous, where the
     corresponding row is ambiguous too, where no row has that path, or where that row does not
     enclose it in time, as the parent of a row of the host must.
 
@@ -104,7 +105,7 @@ def resolve(runs: Sequence[Run], serialised: Sequence[Run]) -> Resolution:
         code: sum(counts.values()) - sum(remaining.get(code, {}).values())
         for code, counts in before.items()
     }
-    resolved = {code: many for code, many in resolved.items() if many}
+    resolved = {code: count for code, count in resolved.items() if count}
     return Resolution(moved, resolved, remaining)
 
 
@@ -156,7 +157,7 @@ def _tree(run: Run) -> _Tree:
 
 
 def _resolved(run: Run, serial: _Tree) -> Run:
-    """Return the run with those of its ambiguous rows moved whose parent the serial tree tells."""
+    """Return the run with the ambiguous rows moved whose parent the serial tree tells."""
     plain = _tree(run)
     match = _trusted(plain, serial, _corresponding(plain, serial))
     asking = np.flatnonzero(plain.ambiguous & (match >= 0))
@@ -164,7 +165,7 @@ def _resolved(run: Run, serial: _Tree) -> Run:
     home = _homes(plain, serial, match, asking)
     able = _can_hold(plain, asking, home)
     ambiguous = _still_ambiguous(plain, asking[able])
-    while np.any(stuck := able & ambiguous[home]):  # in a ambiguous parent a row is ambiguous
+    while np.any(stuck := able & ambiguous[home]):  # so is a row in an ambiguous parent
         able &= ~stuck
         ambiguous = _still_ambiguous(plain, asking[able])
     asking, home = asking[able], home[able]
@@ -184,9 +185,9 @@ def _still_ambiguous(plain: _Tree, resolved: Ints) -> Bools:
 def _corresponding(plain: _Tree, serial: _Tree) -> Ints:
     """Return the serial row that each plain row corresponds to, by label and number.
 
-    It is -1 where the serial tree has more or fewer rows of the label (`_LABEL`).
+    The result is -1 where the serial tree has more or fewer rows of the label (`_LABEL`).
     """
-    both = [*_LABEL, "number", "many"]
+    both = [*_LABEL, "number", "count"]
     found = _numbered(plain.rows).join(
         _numbered(serial.rows).select(*both, serial="row"),
         on=both,
@@ -233,17 +234,17 @@ def _numbered(rows: pl.DataFrame) -> pl.DataFrame:
         *_LABEL,
         row=pl.int_range(pl.len(), dtype=pl.Int64),
         number=pl.col("start_ns").rank("ordinal").over(_LABEL),
-        many=pl.len().over(_LABEL),
+        count=pl.len().over(_LABEL),
     )
 
 
 def _homes(plain: _Tree, serial: _Tree, match: Ints, asking: Ints) -> Ints:
     """Return for each asking row the plain row that is its parent in the serial tree, or -1.
 
-    The plain row is the one with the path of the serial parent; or it is the one that
-    corresponds to the serial parent by number, where the path may differ: the plain row is
-    ambiguous, or the parent is a launch or a row of a device, whose paths depend on which
-    others were seen.
+    Usually that plain row has the path of the serial parent. Where paths may differ, it is the
+    plain row that corresponds to the serial parent by number instead: where that plain row is
+    ambiguous, or the serial parent is a launch or on a device, whose ordinals depend on which
+    other rows were seen.
     """
     above = serial.parent[match[asking]]
     back = np.full(len(serial.key), -1, np.int64)
@@ -259,10 +260,10 @@ def _homes(plain: _Tree, serial: _Tree, match: Ints, asking: Ints) -> Ints:
 
 
 def _can_hold(plain: _Tree, rows: Ints, home: Ints) -> Bools:
-    """Return which of the rows can lie in their new parent, `home`, which must stand before them.
+    """Return which of the rows can have `home` as parent, which must stand before them.
 
-    A row of the host lies in it in time, and save for library calls on its thread. A device
-    activity may lie anywhere, unless it lies in the layers that a graph replays.
+    A row of the host must lie in `home` in time and, unless it is a library call, on the thread
+    of `home`. A device activity may lie anywhere, but for one in a row derived from a CUDA graph.
     """
     start, end = plain.numbers("start_ns"), plain.numbers("end_ns")
     thread = plain.rows["thread"].fill_null(plain.rows["thread"][0]).to_numpy()
@@ -275,7 +276,7 @@ def _can_hold(plain: _Tree, rows: Ints, home: Ints) -> Bools:
 
 
 def _moved(plain: _Tree, rows: Ints, home: Ints) -> Ints:
-    """Return all parents, the rows and the device activities that they launched in new ones."""
+    """Return all parents, with the rows, and the device activities they launched, under `home`."""
     parent: Ints = plain.parent.copy()
     parent[rows] = home
     launches = rows[plain.kinds(Kind.LAUNCH)[rows]]
@@ -291,7 +292,7 @@ def _moved(plain: _Tree, rows: Ints, home: Ints) -> Ints:
 
 
 def _fitted(rows: pl.DataFrame, moved: Ints, parent: Ints) -> pl.DataFrame:
-    """Return rows with library calls on the thread of their parents, cut to lie in them."""
+    """Return rows with moved library calls on the thread, and cut to the time, of the parent."""
     chosen = np.zeros(rows.height, np.bool_)
     chosen[moved] = True
     around = rows.select("start_ns", "end_ns", "thread")[np.maximum(parent, 0)]
@@ -310,7 +311,7 @@ def _reordered(rows: pl.DataFrame, parent: Ints, match: Ints, new: Bools) -> pl.
     """Return rows with their parents, and moved device activities in the order of their launches.
 
     Device activities of one name under one parent are put into the order of the serial tree,
-    where all of them correspond to rows of that. They hold no other row, so none else moves.
+    where all of them correspond to serial rows. They hold no other rows, so no other row moves.
     """
     columns = {"row": np.arange(rows.height), "match": match, "new": new, "parent": parent}
     numbered = rows.select("kind", "name").with_columns(

@@ -1,9 +1,8 @@
-"""Gives backward operators the layers whose forward made them: a forest in, a forest out.
+"""Backward layers: a forest in, the forest with layers around backward operators out.
 
-Autograd numbers what the forward pass records, thread by thread; a backward
-operator carries that number and the thread. The modules themselves are not
-called again, so rows for them are derived here: one for every unbroken run of
-operators that one layer made.
+Autograd numbers the operators of the forward pass, thread by thread; a backward operator has the
+number and the thread of its forward operator. The backward pass does not call the layers again,
+so layers are derived here: one for every unbroken sequence of operators that one layer made.
 
     forward   layer "fc" holds op "addmm" (sequence 5)
     backward  op "AddmmBackward" (sequence 5) gets a derived layer "fc" around it
@@ -27,41 +26,41 @@ _COPIED = tuple(ATTRIBUTE + name for name in ("module_path", "module_class", "mo
 
 
 def derive_backward(forest: Forest) -> Forest:
-    """Return the forest with derived layers around what each layer did backward.
+    """Return the forest with derived layers around the backward operators of each layer.
 
-    Derived layers nest as the forward ones do, consecutive runs share their
-    ancestors, and all of them come after the rows that were given. A row that no
-    layer is known for, such as the accumulation of a gradient, stays where time
-    puts it, which may be in a derived layer.
+    Derived layers nest as the forward layers do, consecutive derived layers share their
+    ancestors, and all of them come after the rows that were given. A row whose layer is not
+    known, such as the accumulation of a gradient, gets its parent by time, which may be a
+    derived layer.
     """
     if forest.rows["forward_thread"].null_count() == len(forest):
         return forest
     ops, makers = _find_makers(forest)
     if not np.any(makers >= 0):
         return forest
-    runs, innermost = _draw_runs(forest, ops, makers)
+    derived, innermost = _derive_layers(forest, ops, makers)
     widened = forest.with_rows(
-        _derived_rows(forest.rows, runs),
-        runs["op"].to_numpy(),
-        parent=runs["parent"].to_numpy(),
-        end=runs["end_ns"].to_numpy(),
+        _derived_rows(forest.rows, derived),
+        derived["op"].to_numpy(),
+        parent=derived["parent"].to_numpy(),
+        end=derived["end_ns"].to_numpy(),
     )
     widened.parent[ops] = innermost
-    return replace(widened, parent=_adopt(widened, runs, ops))
+    return replace(widened, parent=_adopt(widened, derived["home"].to_numpy(), ops))
 
 
 def _find_makers(forest: Forest) -> tuple[Integers, Integers]:
     """Return the outermost backward operators whose forward is known, and their layers.
 
-    They are sorted by parent, lane and time. The layer is -1 for what the model
-    did outside of every layer.
+    The operators are sorted by parent, lane and time. The layer is -1 for operators that the
+    model called outside of every layer.
     """
     columns = forest.rows.select("sequence", "forward_thread", "thread").with_columns(
         root=forest.root, row=np.arange(len(forest)), outermost=forest.order[forest.parent] < _OP
     )
     numbered = columns.filter(pl.lit(forest.order == _OP), pl.col("sequence").is_not_null())
     backward = numbered.filter(pl.col("forward_thread").is_not_null(), pl.col("outermost"))
-    # Operators that do not differentiate see the number too; the last one took it.
+    # Operators that are not differentiated show the number too; the last operator is the one.
     forward = numbered.filter(pl.col("forward_thread").is_null()).unique(
         ["root", "thread", "sequence"], keep="last"
     )
@@ -82,7 +81,7 @@ def _innermost_layer(forest: Forest, rows: Integers) -> Integers:
 
 
 def _layers_around(forest: Forest, layer: Integers) -> Integers:
-    """Return the layers around each layer, the outermost first, itself last, then -1."""
+    """Return the layers around each layer, outermost first, the layer itself last, then -1."""
     inside_out = []
     while np.any(layer >= 0):
         inside_out.append(layer)
@@ -94,17 +93,19 @@ def _layers_around(forest: Forest, layer: Integers) -> Integers:
     return np.where(column < 0, -1, found)
 
 
-def _draw_runs(forest: Forest, ops: Integers, makers: Integers) -> tuple[pl.DataFrame, Integers]:
+def _derive_layers(
+    forest: Forest, ops: Integers, makers: Integers
+) -> tuple[pl.DataFrame, Integers]:
     """Return one line per derived layer, outer ones first, and each operator's new parent.
 
-    Columns: `template` (the forward layer), `parent`, `home` (what the operators
-    were under), `op` (the first of them), `end_ns`.
+    Columns: `template` (the forward layer), `parent`, `home` (the former parent of the
+    operators), `op` (the first operator), `end_ns`.
     """
     home = forest.parent[ops]
     both = np.append(makers, _innermost_layer(forest, home))
     layers, around = np.split(_layers_around(forest, both), 2)
     begins = _changes(home) | _changes(forest.lane[ops])
-    innermost, count, runs = home, len(forest), []
+    innermost, count, lines = home, len(forest), []
     for layer, enclosing_layer in zip(layers.T, around.T, strict=True):
         begins = begins | _changes(layer)
         first = np.flatnonzero(begins)
@@ -112,7 +113,7 @@ def _draw_runs(forest: Forest, ops: Integers, makers: Integers) -> tuple[pl.Data
         shown = (layer >= 0) & (layer != enclosing_layer)
         index = count + np.cumsum(shown[first]) - 1
         at = first[shown[first]]
-        runs.append(
+        lines.append(
             pl.DataFrame(
                 {
                     "template": layer[at],
@@ -125,22 +126,22 @@ def _draw_runs(forest: Forest, ops: Integers, makers: Integers) -> tuple[pl.Data
         )
         count += len(at)
         innermost = np.where(shown, index[np.cumsum(begins) - 1], innermost)
-    return pl.concat(runs), innermost
+    return pl.concat(lines), innermost
 
 
 def _changes(values: Integers) -> Integers:
-    """Return whether each value differs from the one before it; the first does."""
+    """Return whether each value differs from the value before; the first one does."""
     return np.append(True, values[1:] != values[:-1])
 
 
-def _derived_rows(rows: SpanRows, runs: pl.DataFrame) -> SpanRows:
+def _derived_rows(rows: SpanRows, derived: pl.DataFrame) -> SpanRows:
     copied = [name for name in _COPIED if name in rows.columns]
-    first = rows[runs["op"]]
-    return rows[runs["template"]].select(
+    first = rows[derived["op"]]
+    return rows[derived["template"]].select(
         "kind",
         "name",
         first["start_ns"],
-        runs["end_ns"],
+        derived["end_ns"],
         first["thread"],
         pl.lit(Provenance.DERIVED.value, dtype=PROVENANCE).alias("provenance"),
         *copied,
@@ -148,10 +149,10 @@ def _derived_rows(rows: SpanRows, runs: pl.DataFrame) -> SpanRows:
     )
 
 
-def _adopt(forest: Forest, runs: pl.DataFrame, ops: Integers) -> Integers:
-    """Return parents, with rows beside a derived layer, in its time, put into it."""
-    derived = np.arange(len(forest) - runs.height, len(forest))
-    home = np.append(forest.parent[: -runs.height], runs["home"].to_numpy())
+def _adopt(forest: Forest, homes: Integers, ops: Integers) -> Integers:
+    """Return parents, with rows that lie beside a derived layer, but in its time, put into it."""
+    derived = np.arange(len(forest) - len(homes), len(forest))
+    home = np.append(forest.parent[: -len(homes)], homes)
     place = home * (forest.lane.max() + 1) + forest.lane
     free = forest.rows["parent_id"].is_null().to_numpy() & np.isin(place, place[derived])
     free[derived] = free[ops] = False

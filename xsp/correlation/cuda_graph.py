@@ -1,9 +1,9 @@
-"""Gives the nodes of CUDA graphs the operators and layers that captured them: trees in and out.
+"""CUDA graphs: trees in, the trees with the layers and operators that captured a graph's nodes out.
 
-A graph is captured once and replayed often: when it is replayed no operator runs, and no
-layer is called. Which operator captured a node is known, by the node's number, from the
-evaluation in which the graph was captured. So the launch of a replay gets rows derived from
-the nodes in it: the same layers and operators, each as long as its nodes took on the device.
+A graph is captured once and replayed often. In a replay no operator runs, and no layer is called;
+but the evaluation in which the graph was captured tells, by the node's number, which operator
+captured a node. So the launch of a replay gets rows derived from its nodes: the same layers and
+operators, each as long as its nodes took on the device.
 
     captured   layer "fc" > op "mm" > launch, which creates node 7
     replayed   graph launch > kernel "gemm" of node 7
@@ -25,12 +25,12 @@ from xsp.provider import ATTRIBUTE, PROVENANCE, ROW_SCHEMA, Provenance, SpanRows
 
 Ints = NDArray[np.int64]
 
-_CREATED = f"{ATTRIBUTE}created_nodes"  # of a launch: the nodes that it captured
-_CAPTURED = f"{ATTRIBUTE}captured_node"  # of what runs on a device: what it was captured as
+_CREATED = f"{ATTRIBUTE}created_nodes"  # of a launch: numbers of the nodes that it captured
+_CAPTURED = f"{ATTRIBUTE}captured_node"  # of a device activity: number of the node captured
 _NODE = f"{ATTRIBUTE}graph_node"
 _REPLAYED = f"{ATTRIBUTE}replayed"
 _KEPT = ("kind", "name")
-# What happened on the host while the graph was captured, and does not when it is replayed.
+# Attributes of work on the host at the capture of a graph, which a replay does not repeat.
 _OF_THE_HOST = {
     _CREATED,
     *(f"{ATTRIBUTE}{name}" for name in ("allocated_bytes", "freed_bytes", "peak_bytes", "error")),
@@ -40,14 +40,14 @@ _NOTHING: Ints = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Captures:
-    """The rows that nodes of CUDA graphs were captured in.
+    """The rows in which nodes of CUDA graphs were captured.
 
     Attributes:
         rows: Layers, operators, library calls and the user's spans, one capture after the
             other, parents before children.
-        parent: Index of each row's parent, -1 for those that lie in an evaluation's root.
-        around: For the number of each captured node the index of the innermost row around it,
-            -1 where that is the root.
+        parent: Index of each row's parent, -1 for children of an evaluation's root.
+        around: The innermost row around each captured node, by the node's number; -1 for the
+            root.
     """
 
     rows: SpanRows
@@ -56,12 +56,12 @@ class Captures:
 
 
 def any_captured(rows: SpanRows) -> bool:
-    """Tell whether nodes were captured among these rows."""
+    """Tell whether a launch among these rows captured nodes."""
     return _CREATED in rows.columns and rows[_CREATED].null_count() < rows.height
 
 
 def captures(frames: Iterable[pl.DataFrame]) -> Captures:
-    """Return the rows that hold the nodes which were captured in some trees."""
+    """Return the rows in which nodes were captured, of some trees."""
     parts = [_capture(frame) for frame in frames if any_captured(frame)]
     heights = np.cumsum([0, *(part.rows.height for part in parts)]).tolist()
     moved = list(zip(parts, heights, strict=False))
@@ -84,7 +84,7 @@ def with_captured(runs: Iterable[Run], known: Captures) -> list[Run]:
 
 
 def unseen(runs: Iterable[Run], known: Captures) -> int:
-    """Return how many nodes of graphs ran whose capture is not known."""
+    """Return how many nodes of graphs ran whose capture was not seen."""
     nodes: set[int] = set()
     for run in runs:
         if run.rows is not None and _CAPTURED in run.rows.columns:
@@ -98,7 +98,7 @@ def replayed(frame: pl.DataFrame, known: Captures) -> pl.DataFrame:
 
     Args:
         frame: The tree (`xsp.provider.TREE_SCHEMA`).
-        known: The rows that nodes were captured in.
+        known: The rows in which nodes were captured.
     """
     parent = frame["parent"].to_numpy().astype(np.int64)
     nodes, around = _nodes(frame, parent, known)
@@ -118,7 +118,7 @@ def replayed(frame: pl.DataFrame, known: Captures) -> pl.DataFrame:
 
 
 def _capture(frame: pl.DataFrame) -> Captures:
-    """Return the rows that hold the nodes which were captured in one tree."""
+    """Return the rows in which nodes were captured, of one tree."""
     made = frame.with_row_index("row").filter(pl.col(_CREATED).is_not_null())
     parent = frame["parent"].to_numpy().astype(np.int64)
     no_launch = (frame["kind"] != Kind.LAUNCH.value).to_numpy()
@@ -138,7 +138,7 @@ def _capture(frame: pl.DataFrame) -> Captures:
 
 
 def _nodes(frame: pl.DataFrame, parent: Ints, known: Captures) -> tuple[Ints, Ints]:
-    """Return the nodes whose capture is known, and which captured row lay around each of them."""
+    """Return the nodes whose capture was seen, and the captured row around each of them."""
     if _CAPTURED not in frame.columns or not known.around:
         return _NOTHING, _NOTHING
     rows = np.flatnonzero(frame[_CAPTURED].is_not_null().to_numpy())
@@ -154,9 +154,9 @@ class _Derived:
 
     Attributes:
         rows: The derived rows.
-        parent: Index of each derived row's parent: below the height of the tree that of a
-            launch, from there on that of a derived row.
-        innermost: Index of the derived row that each node lies in, counted likewise.
+        parent: Index of each derived row's parent: of a launch if less than the height of the
+            tree, else of a derived row, counted on from that height.
+        innermost: Index of the innermost derived row around each node, counted likewise.
         first: Row of the first node in each derived row.
         depth: How deep each derived row lies in its launch, from 1.
     """
@@ -164,17 +164,17 @@ class _Derived:
     def __init__(
         self, frame: pl.DataFrame, parent: Ints, nodes: Ints, around: Ints, known: Captures
     ) -> None:
-        many = len(known.parent)
+        count = len(known.parent)
         place, node = lineage(known.parent, around)
-        codes, own = np.unique(parent[nodes[node]] * many + place, return_inverse=True)
-        launch, captured = codes // many, codes % many
+        codes, own = np.unique(parent[nodes[node]] * count + place, return_inverse=True)
+        launch, captured = codes // count, codes % count
         self.first = np.full(len(codes), len(parent))
         np.minimum.at(self.first, own, nodes[node])
         self.depth = depths(known.parent)[captured] + 1
         above = known.parent[captured]
-        inner = len(parent) + np.searchsorted(codes, launch * many + above)
+        inner = len(parent) + np.searchsorted(codes, launch * count + above)
         self.parent = np.where(above < 0, launch, inner)
-        self.innermost = len(parent) + np.searchsorted(codes, parent[nodes] * many + around)
+        self.innermost = len(parent) + np.searchsorted(codes, parent[nodes] * count + around)
         start, end = (_numbers(frame, name)[nodes[node]] for name in ("start_ns", "end_ns"))
         begins, ends = np.full(len(codes), start.max()), np.full(len(codes), end.min())
         np.minimum.at(begins, own, start)
@@ -189,7 +189,7 @@ def _moved(parent: Ints, by: int) -> Ints:
 def _as_rows(
     captured: SpanRows, launch: pl.DataFrame, first: pl.DataFrame, start: Ints, end: Ints
 ) -> SpanRows:
-    """Return captured rows as rows of a device."""
+    """Return copies of captured rows that lie on a device, in a launch, from `start` to `end`."""
     nothing = [pl.lit(None, t).alias(name) for name, t in ROW_SCHEMA.items() if name not in _KEPT]
     return captured.with_columns(nothing).with_columns(
         start_ns=start,

@@ -1,6 +1,11 @@
-"""The forest: the rows of several evaluations in a row, and the parent of each.
+"""The forest: rows of several evaluations in one frame, each with its lane, times and parent.
 
-`parent` makes a forest of rows and hands it from rule to rule; each rule returns another.
+`parent` makes a forest of the rows of a visit; each rule takes a forest and returns another.
+
+    row   name      root   lane   parent
+    0     predict      0      0       -1
+    1     fc           0      0        0
+    2     predict      2      1       -1
 """
 
 from __future__ import annotations
@@ -16,14 +21,14 @@ from xsp.provider import SpanRows, concat_rows, orders
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Rows, when and where each of them was, and their parents; n entries each, by index.
+    """Rows, with the time, the lane and the parent of each; n entries each, by index.
 
     Attributes:
         rows: The rows (`xsp.provider.ROW_SCHEMA`, `ambiguous`, and attributes).
-        root: Index of the row's root, that is of its evaluation; a root's own index for itself.
-        lane: Number of the row's lane; no two roots share one.
-        start: Nanoseconds.
-        end: Nanoseconds.
+        root: Index of the root of the row's evaluation; a root's own index for the root.
+        lane: Number of the row's lane (a thread or stream within one evaluation).
+        start: Start of the row, in nanoseconds.
+        end: End of the row, in nanoseconds.
         order: Position of the kind from outside in (`Kind.order`).
         parent: Index of the row's parent, -1 for roots.
     """
@@ -42,13 +47,13 @@ class Forest:
     def with_rows(
         self, rows: SpanRows, like: Integers, *, parent: Integers, end: Integers | None = None
     ) -> Forest:
-        """Return the forest with more rows behind its own.
+        """Return the forest with m more rows behind its own.
 
         Args:
-            rows: The m new rows.
-            like: Index of the row with whose root, lane and start each of them is put.
-            parent: Index of each one's parent.
-            end: When each of them ends, in nanoseconds; None: with the row that it is like.
+            rows: The new rows.
+            like: Index of the row whose root, lane and start each new row gets.
+            parent: Index of each new row's parent.
+            end: End of each new row, in nanoseconds; None: that of the row in `like`.
         """
         return Forest(
             rows=concat_rows([self.rows, rows]),
@@ -61,11 +66,11 @@ class Forest:
         )
 
     def stated_parents(self, rows: SpanRows, root: Integers) -> Integers:
-        """Return the index of the parent that each row states, -1 where it is none or not there.
+        """Return the index of the parent that each row states, -1 where it states none that exists.
 
         Args:
-            rows: Columns `parent_id` (id of the parent, 0 for the root, null for none), m rows.
-            root: Index of each one's root; parents are sought among the rows of that root.
+            rows: m rows with the column `parent_id` (0 for the root, null for no statement).
+            root: Index of each row's root; parents are sought among the rows of that root.
         """
         if rows["parent_id"].null_count() == rows.height:
             return np.full(rows.height, -1, np.int64)

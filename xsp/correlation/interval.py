@@ -1,8 +1,7 @@
-"""Intervals in time: which lies in which, which began last.
+"""Intervals in time: lanes, starts, ends and kinds of rows in, the enclosing row of each row out.
 
-In go arrays with one entry per row: number of the row's lane (one thread, or one stream of a
-device), start, end, and position of its kind from outside in. Out comes for each row the index
-of another row, or -1:
+A lane is one thread, or one stream of a device; a kind is its position from outside in. The result
+is for each row the index of another row, or -1:
 
     lane  start  end  kind     `enclosing`
       0     0     9   layer        -1
@@ -10,18 +9,18 @@ of another row, or -1:
       0     3     5   op            1
       1     3     5   op           -1
 
-The rule, for rows of one lane. A row lies in another if that one begins no later, ends no
-earlier, and is of its own kind or an outer one; of all that enclose it the one that starts
-last is its parent. Ties are decided so that every row has one place:
+The rule, for rows of one lane: row A encloses row B if A begins no later and ends no earlier than
+B, and is of B's kind or an outer kind. Of the rows that enclose B, the row that starts last is B's
+parent. Ties are decided so that every row has one place:
 
 * Equal intervals: the outer kind encloses the inner one; of one kind, the row
   that was given first encloses the later one.
 * An instant (a row of zero length) lies in an outer kind's row from its first
-  nanosecond to its last, both included. Among rows of its own kind it lies in
-  those that are still open: one that ends at this instant is its elder sibling,
-  one that begins with it encloses it.
-* Instants of one kind at the same time are siblings: nothing can have begun
-  and ended inside of them.
+  nanosecond to its last, both included. Among rows of its own kind the instant lies in
+  rows that are still open: a row that ends at the instant is its elder sibling, a row that
+  begins at the instant encloses it.
+* Instants of one kind at the same time are siblings: no row can begin and end inside
+  of an instant.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ _NEVER = np.iinfo(np.int64).min
 
 
 def sort_outside_in(start: Integers, end: Integers, order: Integers) -> Integers:
-    """Return the permutation that puts rows before what they may enclose.
+    """Return the permutation that puts rows before the rows that they may enclose.
 
-    That is by start, then the longer first, then the outer kind first, then as given.
+    Rows are sorted by start, then the longer first, then the outer kind first, then as given.
     """
     keys = pl.DataFrame({"start": start, "end": end, "order": order})
     outside_in = pl.arg_sort_by(
@@ -50,10 +49,9 @@ def sort_outside_in(start: Integers, end: Integers, order: Integers) -> Integers
 
 
 def enclosing(lane: Integers, start: Integers, end: Integers, order: Integers) -> Integers:
-    """Return the index of the row that each row lies in, -1 where there is none.
+    """Return the index of the row that encloses each row, -1 where none does.
 
-    O(n log n) whatever the rows look like; rows that overlap in part do not
-    disturb others.
+    Takes O(n log n) for any rows. Rows that overlap in part do not disturb other rows.
 
     Args:
         lane: Which lane each of n rows is on; only rows of one lane enclose each other.
@@ -73,7 +71,7 @@ def enclosing(lane: Integers, start: Integers, end: Integers, order: Integers) -
 
 
 def enclosing_sorted(lane: Integers, start: Integers, end: Integers, order: Integers) -> Integers:
-    """Return what `enclosing` does, of rows that are in the sequence of `sort_outside_in`."""
+    """Return the result of `enclosing` for rows in the sequence of `sort_outside_in`."""
     parent = np.full(len(start), -1, np.int64)
     by_lane = np.argsort(_narrow(lane), kind="stable")
     lane, start, end, order = lane[by_lane], start[by_lane], end[by_lane], order[by_lane]
@@ -97,10 +95,10 @@ def begun(
 
     Args:
         lane: Which lane each of n rows is on.
-        start: When each row began, in nanoseconds. Of several at one time the last one counts.
+        start: Start of each row, in nanoseconds. Of rows with one start the last row counts.
         moments: Lane and time of each of m moments.
-        strategy: `forward` gives the row that begins next instead, at or after the moment; of
-            several at one time the first.
+        strategy: `forward` returns the row that begins next, at or after the moment; of rows
+            with one start the first.
 
     >>> begun(np.array([7, 7, 8]), np.array([1, 4, 2]), (np.array([7, 8]), np.array([5, 1])))
     array([ 1, -1])
@@ -121,9 +119,10 @@ def begun(
 
 
 def _place(lane: Integers, start: Integers, end: Integers, own: Integers) -> Integers:
-    """Return for each row of the `own` kind which of all the rows it lies in, or -1."""
+    """Return for each row in `own` the index of the row that encloses it, or -1."""
     queries = np.flatnonzero(own)
-    # Half a nanosecond more for outer kinds, and asked of instants: see the rule on top.
+    # In half nanoseconds: outer kinds reach one further, and instants need one more, so that the
+    # ties fall as the module's docstring says.
     reach = 2 * end + ~own
     need = 2 * end[queries] + (start[queries] == end[queries])
     found = _last_before_reaching(reach, queries, need)
@@ -133,8 +132,8 @@ def _place(lane: Integers, start: Integers, end: Integers, own: Integers) -> Int
 def _last_before_reaching(values: Integers, positions: Integers, needs: Integers) -> Integers:
     """Return the last index before each position whose value is at least the need, or -1.
 
-    All are sought at once in a tree of maxima: up from the position until the
-    subtree to the left reaches far enough, then down to its last such leaf.
+    All positions are searched for at once in a tree of maxima: up from the position until the
+    subtree to the left holds such a value, then down to the last leaf that does.
     """
     tree, leaves = _tree_of_maxima(values)
     found = np.full(len(positions), -1, np.int64)
@@ -151,7 +150,10 @@ def _last_before_reaching(values: Integers, positions: Integers, needs: Integers
 
 
 def _last_leaf(tree: Integers, leaves: int, node: Integers, need: Integers) -> Integers:
-    """Return the last leaf under each node, all of one depth, that reaches the need."""
+    """Return the last leaf under each node whose value is at least the need.
+
+    The nodes are all of one depth.
+    """
     while len(node) and node[0] < leaves:
         right = 2 * node + 1
         node = right - (tree[right] < need)

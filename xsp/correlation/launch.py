@@ -1,8 +1,8 @@
-"""Gives device activities to the launches that asked for them: forest and rows in, a forest out.
+"""Launches: a forest of host rows and device activities in, one forest of both out.
 
-A device works when it gets to it: a kernel may start after its operator has ended, or in
-the time of the next evaluation. So its launch decides, by correlation id, to which
-evaluation and under which parent the kernel belongs; the host's rows have their places before.
+A device works later than it is asked to: a kernel may start after its operator has ended, or in
+the time of the next evaluation. So the kernel's launch, found by correlation id, decides to which
+evaluation and under which parent the kernel belongs; host rows have their parents before.
 
     op "mm" 10-50 holds launch 20-22 (correlation id 3)
     kernel "gemm" 60-90 on stream 7 (correlation id 3) lies in "mm" as well
@@ -36,10 +36,10 @@ class Launches:
         forest: The host rows, and behind them the device activities. Start and end of a
             device activity are those of its launch here, so that activities stand behind
             their launches, in the order in which they were launched.
-        outside: How many device activities were launched outside of every evaluation; they
+        outside: How many device activities were launched outside of every evaluation, and so
             are left out.
-        ambiguous: Launches that lie in two spans that overlap on one thread, and device
-            activities that bear an id which launches in two places bear.
+        ambiguous: Index of each launch that lies in two spans which overlap on one thread, and
+            of each device activity whose correlation id launches in two places have.
     """
 
     forest: Forest
@@ -48,7 +48,7 @@ class Launches:
 
 
 def part_launched(rows: SpanRows) -> tuple[SpanRows, SpanRows]:
-    """Return two parts: the device activities whose launch is among the rows come second.
+    """Return the rows in two parts: the second holds device activities whose launch is a row too.
 
     >>> from xsp.provider.row import span_rows
     >>> rows = span_rows({"kind": ["launch", "kernel", "kernel"], "name": ["go", "mm", "lost"],
@@ -69,14 +69,15 @@ def part_launched(rows: SpanRows) -> tuple[SpanRows, SpanRows]:
 def attach(forest: Forest, by_time: Integers, activities: SpanRows) -> Launches:
     """Return the host's rows with the device activities that they launched.
 
-    A device activity's parent is the one that it states, if that is among the rows of its
-    launch's evaluation; else that of its launch (the paper's rule), or for the node of a
+    A device activity's parent is the row that it states, if that row is in the evaluation of its
+    launch; else the parent of its launch (the rule of the XSP paper), or for a node of a CUDA
     graph the launch itself.
 
     Args:
         forest: Host rows.
-        by_time: Index of the row that encloses each of the first of them on its lane, or -1.
-        activities: Rows of devices, with the ids of launches.
+        by_time: Index of the row that encloses each recorded host row on its lane, or -1;
+            the derived rows behind these have no entry.
+        activities: Rows of devices, with the correlation ids of launches.
     """
     launches = _launches(forest)
     if not len(launches):
@@ -103,16 +104,16 @@ def attach(forest: Forest, by_time: Integers, activities: SpanRows) -> Launches:
 
 
 def _launches(forest: Forest) -> Integers:
-    """Return the launches that have an id."""
+    """Return the launches that have a correlation id."""
     known = forest.rows.select(_LAUNCH & pl.col("correlation_id").is_not_null()).to_series()
     return np.flatnonzero(known.to_numpy())
 
 
 def _homes(forest: Forest, launches: Integers) -> tuple[Integers, Integers]:
-    """Return for each launch the outermost launch of its id around it, and that one's parent.
+    """Return for each launch the outermost launch of the same id around it, and that one's parent.
 
-    A call of the runtime makes one of the driver, with the same id. The parent is the nearest
-    ancestor that is not a launch itself.
+    A call of the CUDA runtime makes a call of the driver, with the same correlation id. The parent
+    is the nearest ancestor that is not a launch.
     """
     is_launch = np.zeros(len(forest), bool)
     is_launch[forest.rows.select(_LAUNCH).to_series().to_numpy()] = True
@@ -130,9 +131,10 @@ def _homes(forest: Forest, launches: Integers) -> tuple[Integers, Integers]:
 
 
 def _launch_of(forest: Forest, launches: Integers, activities: SpanRows) -> Integers:
-    """Return the last launch with its id that began before each device activity, or -1.
+    """Return the last launch with the same id that began before each device activity, or -1.
 
-    Clocks are converted: an activity that seems to have begun before its only launch has that.
+    Times of devices are converted between clocks: an activity that seems to have begun before all
+    launches of its id gets the first.
     """
     ids = forest.rows["correlation_id"].gather(launches).to_numpy()
     start = forest.start[launches]
@@ -143,17 +145,17 @@ def _launch_of(forest: Forest, launches: Integers, activities: SpanRows) -> Inte
 
 
 def _nodes(activities: SpanRows) -> tuple[Integers, Integers]:
-    """Return which device activities are the node of a graph, and the node's number."""
+    """Return which device activities are nodes of a CUDA graph, and the numbers of the nodes."""
     if _NODE not in activities.columns:
         return np.zeros(activities.height, bool), np.zeros(activities.height, np.int64)
     node = activities[_NODE]
-    if _CAPTURED in activities.columns:  # the order in which they were captured
+    if _CAPTURED in activities.columns:  # numbered in the order of capture
         node = pl.select(pl.coalesce(activities[_CAPTURED], node)).to_series()
     return node.is_not_null().to_numpy(), node.fill_null(0).to_numpy()
 
 
 def _shared(forest: Forest, launches: Integers, home: Integers, launch: Integers) -> Integers:
-    """Return device activities whose id is that of launches in several places of one evaluation."""
+    """Return activities whose id several launches of one evaluation, in different rows, have."""
     ids = forest.rows["correlation_id"].gather(launches)
     if ids.n_unique() == len(launches):
         return launch[:0]
@@ -165,7 +167,7 @@ def _shared(forest: Forest, launches: Integers, home: Integers, launch: Integers
 def _crossed(forest: Forest, by_time: Integers, launches: Integers) -> Integers:
     """Return launches that lie in two spans of which neither encloses the other.
 
-    Spans of one thread overlap so where coroutines take turns on it.
+    Spans of one thread overlap in this way where coroutines take turns on the thread.
     """
     reach = _crossing_ends(forest, by_time)
     if not np.any(reach > _NEVER):
@@ -176,9 +178,9 @@ def _crossed(forest: Forest, by_time: Integers, launches: Integers) -> Integers:
 
 
 def _crossing_ends(forest: Forest, by_time: Integers) -> Integers:
-    """Return up to where an elder sibling of its own kind overlaps each row, or never.
+    """Return the end of the elder sibling of the same kind that overlaps each row, or `_NEVER`.
 
-    Siblings of a kind do not enclose each other: who began later ends later.
+    Siblings of a kind do not enclose each other: the one that began later ends later.
     """
     count = len(by_time)
     reach = np.full(count, _NEVER)

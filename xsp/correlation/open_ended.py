@@ -1,9 +1,9 @@
-"""Ends calls of which only the start is known: rows without an end in, with an end out.
+"""Open-ended calls: rows of which some have no end in, the rows with an end each out.
 
-Some libraries tell when a call begins, but not when it ends. What such a call does is
-to launch work on a device: the call lasts until the last launch that its thread makes after
-its start, before the thread begins anything else that is no launch, and within the row that
-encloses the call. A call that launches nothing stays an instant: its duration is not known.
+Some libraries tell when a call begins, but not when the call ends. Such a call launches work on
+a device, so it ends with a launch: the last launch that its thread makes after the call's start,
+before the thread begins any row that is no launch, and within the row that encloses the call.
+A call that launches nothing stays an instant: its duration is not known.
 
     thread 1:  op "mm" 10-50, call "gemm" from 12, launches 20-30 and 70-80
                "gemm" ends at 30; the second launch is outside of "mm"
@@ -25,12 +25,12 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def end_with_launches(roots: SpanRows, rows: SpanRows) -> SpanRows:
-    """Return rows that all have an end; of those that had none, `provenance` says so.
+    """Return rows that all have an end; `provenance` marks the rows that had none.
 
     Args:
         roots: Evaluations, sorted by time, none within another.
-        rows: Everything that was seen meanwhile. One with a start, but a null `end_ns`,
-            must have a thread to be ended.
+        rows: All other rows of the visit. A row with a start, but a null `end_ns`, must have
+            a thread.
 
     >>> from xsp.provider.row import span_rows
     >>> roots = span_rows({"kind": ["pipeline"], "name": ["predict"], "start_ns": [0],
@@ -70,7 +70,7 @@ def _ends(roots: SpanRows, rows: SpanRows, endless: Bools) -> Integers:
 
 
 def _limits(everything: SpanRows, outer: Integers, open_row: Bools, roots: SpanRows) -> Integers:
-    """Return up to when each row can last: its evaluation's end, or its enclosing row's."""
+    """Return the latest end of each row: the end of its evaluation, or of its enclosing row."""
     start = everything["start_ns"].to_numpy()
     # An instant would lie in a row that ends as the instant begins.
     end = everything["end_ns"].to_numpy() + open_row

@@ -1,14 +1,15 @@
-"""Correlation: the rows of some visits in, a tree of rows for each of their evaluations out.
+"""Correlation: the rows of some visits in, a tree of rows for each evaluation out.
 
-Which row is whose parent is decided by rules. `correlate` applies these, in this order:
+`correlate` gives every row its parent, by these rules, in this order:
 
 1. A call of which only the start is known ends with its last launch (`open_ended`).
 2. Device activities (kernels, copies, sets) whose launch was seen are put aside for rule 8.
-3. A row that knows no thread, or no exact time, gets them from the rows around it
-   (`thread`). One with neither thread nor device is on its evaluation's thread.
-4. A row belongs to the evaluation in whose time it began; others are left out, and counted.
-5. A row's parent is the one that it states (`parent_id`); else the innermost row that
-   encloses it in time on its own thread (`interval`); else the root: then it is an orphan,
+3. A row without a thread, or without exact times, gets these from the rows around it
+   (`thread`). Else a row with neither thread nor device is on its evaluation's thread.
+4. A row belongs to the evaluation in whose time it began; a row that began outside of every
+   evaluation is left out, and counted.
+5. A row's parent is the row that it states (`parent_id`); else the innermost row that
+   encloses it in time on its own thread (`interval`); else the root: such a row is an orphan,
    and counted. On a device no row encloses another.
 6. A backward operator belongs to the layer whose forward made it (`backward`).
 7. In a serialised run a device activity without a launch lies in the row of the host that
@@ -25,8 +26,8 @@ Three rules need less or more than `correlate` is given, so they are applied els
   time (`place_by_order`);
 * after, with the trees of all visits: what a CUDA graph replays lies in the layers and operators
   that captured it (`with_captured`);
-* last, with a serialised measurement at hand: ambiguous rows move to the parent that they have
-  there (`resolve`).
+* last, if there is a serialised measurement: ambiguous rows move to the parent that they have
+  in that measurement (`resolve`).
 
 Example: three rows of one evaluation, and the tree that they make:
 
@@ -66,16 +67,16 @@ class Trees:
             which the roots were given. The root comes first, parents come before their
             children, otherwise rows are in the order of their start; device activities stand
             behind their launches.
-        orphans: How many rows inside a root's time found no parent on their own
-            thread or device; they hang under the root. Pipeline spans, which may
-            well run beside the root on another thread, are not counted.
-        outside: How many rows began, or were launched, outside of every root's time; they
-            are left out.
+        orphans: How many rows inside a root's time have no parent on their own thread or
+            device, and hang under the root. Pipeline spans, which may well run beside the root
+            on another thread, are not counted.
+        outside: How many rows began, or were launched, outside of every root's time, and are
+            left out.
         unlaunched: How many of the orphans are device activities without a launch.
-        ambiguous_threads: How many rows that know no thread may be on several; they are taken
-            to be on their root's.
-        ambiguous_parents: How many launches, or device activities, may as well belong to another
-            span (see `launch`); they are taken to belong to the one that began last.
+        ambiguous_threads: How many rows without a thread may be on several threads; they are
+            taken to be on the thread of their root.
+        ambiguous_parents: How many launches, or device activities, may belong to any of several
+            spans (`launch`); they are taken to belong to the span that began last.
     """
 
     frames: tuple[pl.DataFrame, ...]
@@ -89,11 +90,11 @@ class Trees:
 def correlate(roots: SpanRows, rows: SpanRows, *, serial: bool = False) -> Trees:
     """Return the tree of every root, made of the rows that began, or were launched, in its time.
 
-    The rules are those above.
+    The module's docstring lists the rules.
 
     Args:
         roots: Evaluations, of kind pipeline, one after the other in time.
-        rows: Everything that providers saw in the meantime, in any order.
+        rows: The rows of all providers in the time of the roots, in any order.
         serial: Whether the host waited for each kernel (rule 7).
 
     >>> from xsp.provider.row import span_rows
@@ -131,9 +132,9 @@ def correlate(roots: SpanRows, rows: SpanRows, *, serial: bool = False) -> Trees
 
 
 def _by_time(roots: SpanRows, rows: SpanRows) -> Forest:
-    """Return the roots, sorted by time, each with the rows that began in it, nested by time alone.
+    """Return the roots, sorted by time, each with the rows that began in its time, nested by time.
 
-    Parents are -1 where no row encloses another on its lane.
+    The parent of a row is -1 where no row encloses it on its lane.
     """
     root_start, root_end = _numbers(roots, "start_ns", "end_ns")
     start, end = _numbers(rows, "start_ns", "end_ns")
@@ -150,7 +151,7 @@ def _by_time(roots: SpanRows, rows: SpanRows) -> Forest:
 
 
 def _nested(rows: SpanRows, root_at: Integers) -> Forest:
-    """Return rows, each root before those of its time, nested by time alone."""
+    """Return rows nested by time alone; each root stands before the rows of its time."""
     start, end = _numbers(rows, "start_ns", "end_ns")
     lengths = np.diff(np.append(root_at, rows.height))
     root = np.repeat(root_at, lengths)
@@ -163,7 +164,7 @@ def _nested(rows: SpanRows, root_at: Integers) -> Forest:
 
 
 def _with_one_place(rows: SpanRows, root: Integers) -> SpanRows:
-    """Return rows that have either a device or a thread: their own or else their root's."""
+    """Return rows that have either a device or a thread: their own, else the thread of the root."""
     if rows["thread"].has_nulls():
         own = pl.coalesce("thread", pl.col("thread").gather(root))
         rows = rows.with_columns(thread=pl.when(~ON_DEVICE).then(own))
@@ -182,7 +183,7 @@ def _lanes(rows: SpanRows) -> Integers:
 
 
 def _parents(by_time: Forest) -> Integers:
-    """Return every row's parent: the stated one, else that by time, else its root."""
+    """Return every row's parent: the stated parent, else the enclosing row, else the root."""
     is_root = by_time.root == np.arange(len(by_time))
     enclosed = np.where(by_time.parent < 0, by_time.root, by_time.parent)
     enclosed[is_root] = -1
@@ -198,14 +199,14 @@ def _parents(by_time: Forest) -> Integers:
 
 
 def _orphans(by_time: Forest, parent: Integers) -> Integers:
-    """Return rows that no rule gave a parent: neither enclosed, nor stated, nor made by a layer."""
+    """Return rows that have a parent by no rule: neither stated, nor by time, nor by a layer."""
     unplaced = (by_time.parent < 0) & (parent[: len(by_time)] == by_time.root)
     stated_root = (by_time.rows["parent_id"] == 0).fill_null(value=False).to_numpy()
     return np.flatnonzero(unplaced & (by_time.order > Kind.PIPELINE.order) & ~stated_root)
 
 
 def _split(forest: Forest, ambiguous: Integers) -> list[pl.DataFrame]:
-    """Return one frame per root, in time, with parents counted from its first row."""
+    """Return one frame per root, in the order of time, with parents as indices in the frame."""
     rows, parent = mark_ambiguous(forest.rows, ambiguous), forest.parent
     if not (is_forward(parent) and _in_time(forest)):
         sequence = _outside_in(forest)
@@ -229,7 +230,7 @@ def _outside_in(forest: Forest) -> Integers:
 
 
 def _in_time(forest: Forest) -> bool:
-    """Return whether rows stand by root and start."""
+    """Return whether rows are sorted by root and start."""
     step = np.diff(forest.root)
     return not np.any((step < 0) | ((step == 0) & (np.diff(forest.start) < 0)))
 

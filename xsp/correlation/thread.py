@@ -1,15 +1,14 @@
-"""Gives rows that know no thread, or no exact time, their place: rows in, the same rows out.
+"""Threads: rows without a thread or exact times in, the same rows with thread and times out.
 
-Some libraries tell what they did, and when, but not on which thread, and by a clock
-that is coarser than ours. Two rules place all such rows at once:
+Some libraries tell the names and times of their calls, but not the thread, and by a clock coarser
+than ours. Two rules give all such rows a thread and exact times at once:
 
-* A row of a library call, or deeper, with neither thread nor device is on the thread
-  that has an operator open at its time. Where several threads have one, the row is taken to
-  be on its evaluation's thread, is marked as ambiguous and counted; where no thread has one,
-  the row is on its evaluation's thread too.
-* A row whose times are uncertain (`uncertainty_ns`) lies in the innermost row that
-  encloses it but for that uncertainty, and is cut to fit. Rows that are certain are
-  never moved.
+* A row of a library call, or of a deeper kind, with neither thread nor device is on the thread
+  that has an operator open at the row's time. Where several threads have an operator open, the
+  row is taken to be on its evaluation's thread, marked as ambiguous and counted; where no thread
+  has, the row is on its evaluation's thread too.
+* A row with uncertain times (`uncertainty_ns`) is cut to lie in the innermost row that, but for
+  that uncertainty, encloses it. Rows with exact times are never moved.
 
     thread 2:  op "conv2d" 10-50
     no thread: call "convolution" 9-30, uncertain by 2: on thread 2, from 10 to 30
@@ -27,17 +26,17 @@ from xsp.evaluation import nearest
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, mark_ambiguous, on_device, orders
 
-_NOBODY = -(1 << 62)  # thread of rows in an evaluation that knows none itself
+_NOBODY = -(1 << 62)  # stands for the thread of an evaluation without one
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """Threads that rows may be on, and which row would enclose them there; n entries each.
+    """Pairs of a row and a thread that the row may be on; n entries each.
 
     Attributes:
         row: Index of the row.
-        thread: Thread that the row may be on.
-        around: Index of the innermost row around it on that thread, -1 where there is none.
+        thread: The thread.
+        around: Index of the innermost row on that thread that encloses the row, or -1.
     """
 
     row: Integers
@@ -46,11 +45,11 @@ class _Candidates:
 
 
 def locate(roots: SpanRows, rows: SpanRows) -> tuple[SpanRows, int]:
-    """Return rows on their threads and at their times, and how many may be on several threads.
+    """Return rows with thread and exact times, and how many rows may be on several threads.
 
     Args:
         roots: Evaluations, sorted by time, none within another.
-        rows: Everything that was seen meanwhile.
+        rows: All other rows of the visit.
 
     >>> from xsp.provider.row import span_rows
     >>> roots = span_rows({"kind": ["pipeline"], "name": ["predict"], "thread": [1],
@@ -63,22 +62,22 @@ def locate(roots: SpanRows, rows: SpanRows) -> tuple[SpanRows, int]:
     """
     order = orders(rows)
     on_host = ~on_device(rows)
-    no_thread = rows["thread"].is_null().to_numpy() & on_host & (order > Kind.OP.order)
+    without_thread = rows["thread"].is_null().to_numpy() & on_host & (order > Kind.OP.order)
     uncertain = (rows["uncertainty_ns"] > 0).fill_null(value=False).to_numpy() & on_host
-    if not np.any(no_thread | uncertain):
+    if not np.any(without_thread | uncertain):
         return rows, 0
     everything = concat_rows([rows, roots])
     own = _own_threads(roots, rows)
-    known = np.append(~(no_thread | uncertain) & on_host, np.full(roots.height, True))
-    pairs = _questions(everything, own, no_thread, uncertain, known)
+    known = np.append(~(without_thread | uncertain) & on_host, np.full(roots.height, True))
+    pairs = _questions(everything, own, without_thread, uncertain, known)
     candidates = _candidates(everything, own, pairs, np.flatnonzero(known))
-    thread, several = _choose(candidates, own, no_thread, np.append(order, orders(roots)))
-    fitted = _fitted(rows, everything, candidates, thread, no_thread, uncertain)
+    thread, several = _choose(candidates, own, without_thread, np.append(order, orders(roots)))
+    fitted = _fitted(rows, everything, candidates, thread, without_thread, uncertain)
     return mark_ambiguous(fitted, several), len(several)
 
 
 def _own_threads(roots: SpanRows, rows: SpanRows) -> Integers:
-    """Return the thread of each row, or of its evaluation; then those of the roots."""
+    """Return the thread of each row, else of its evaluation; then the threads of the roots."""
     of_root = roots["thread"].fill_null(_NOBODY).to_numpy()
     middle = (rows["start_ns"] + (rows["end_ns"] - rows["start_ns"]) // 2).to_numpy()
     at = np.searchsorted(roots["start_ns"].to_numpy(), middle, side="right") - 1
@@ -89,12 +88,16 @@ def _own_threads(roots: SpanRows, rows: SpanRows) -> Integers:
 
 
 def _questions(
-    everything: SpanRows, own: Integers, no_thread: Integers, uncertain: Integers, known: Integers
+    everything: SpanRows,
+    own: Integers,
+    without_thread: Integers,
+    uncertain: Integers,
+    known: Integers,
 ) -> tuple[Integers, Integers]:
-    """Return pairs of a row and a thread: the row's own, and without one all with operators."""
-    asking = np.flatnonzero(no_thread | uncertain)
+    """Return pairs of a row and its own thread; for a row without, each thread with operators."""
+    asking = np.flatnonzero(without_thread | uncertain)
     row, thread = [asking], [own[asking]]
-    astray = np.flatnonzero(no_thread)
+    astray = np.flatnonzero(without_thread)
     for other in np.unique(own[known & (orders(everything) == Kind.OP.order)]):
         elsewhere = astray[own[astray] != other]
         row.append(elsewhere)
@@ -105,7 +108,7 @@ def _questions(
 def _candidates(
     everything: SpanRows, own: Integers, pairs: tuple[Integers, Integers], known: Integers
 ) -> _Candidates:
-    """Return the pairs of a row and a thread with the known row around that row there."""
+    """Return the pairs of a row and a thread, each with the known row of that thread around it."""
     row, thread = pairs
     index = np.append(known, row)
     start, end = (everything[name].to_numpy()[index] for name in ("start_ns", "end_ns"))
@@ -120,15 +123,15 @@ def _candidates(
 
 
 def _choose(
-    candidates: _Candidates, own: Integers, no_thread: Integers, order: Integers
+    candidates: _Candidates, own: Integers, without_thread: Integers, order: Integers
 ) -> tuple[Integers, Integers]:
-    """Return the thread of each row, and which rows may be on another as well."""
+    """Return the thread of each row, and which rows may be on several threads."""
     in_op = (candidates.around >= 0) & (order[candidates.around] >= Kind.OP.order)
-    count = np.bincount(candidates.row[in_op], minlength=len(no_thread))
-    thread = own[: len(no_thread)].copy()
-    sole = in_op & (count[candidates.row] == 1) & no_thread[candidates.row]
+    count = np.bincount(candidates.row[in_op], minlength=len(without_thread))
+    thread = own[: len(without_thread)].copy()
+    sole = in_op & (count[candidates.row] == 1) & without_thread[candidates.row]
     thread[candidates.row[sole]] = candidates.thread[sole]
-    return thread, np.flatnonzero((count > 1) & no_thread)
+    return thread, np.flatnonzero((count > 1) & without_thread)
 
 
 def _fitted(
@@ -136,10 +139,10 @@ def _fitted(
     everything: SpanRows,
     candidates: _Candidates,
     thread: Integers,
-    no_thread: Integers,
+    without_thread: Integers,
     uncertain: Integers,
 ) -> SpanRows:
-    """Return the rows on their threads, those with uncertain times cut to fit."""
+    """Return the rows with their threads, and with uncertain times cut to the row around."""
     start, end = rows["start_ns"].to_numpy().copy(), rows["end_ns"].to_numpy().copy()
     here = candidates.thread == thread[candidates.row]
     fits = (candidates.around >= 0) & here & uncertain[candidates.row]
@@ -151,5 +154,5 @@ def _fitted(
     return rows.with_columns(
         start_ns=pl.Series(start),
         end_ns=pl.Series(end),
-        thread=pl.when(pl.Series(no_thread)).then(found).otherwise(pl.col("thread")),
+        thread=pl.when(pl.Series(without_thread)).then(found).otherwise(pl.col("thread")),
     )

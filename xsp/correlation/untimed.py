@@ -1,8 +1,8 @@
-"""Gives rows of which only order and duration are known a place in time: rows in, rows out.
+"""Untimed rows: rows of which some have an order and a duration only in, rows with times out.
 
-Such a row has no `start_ns` and no `end_ns`, but a `duration_ns`, and in `inside` a
-pattern of the names of the operators that can enclose it. The row is put into the first of
-these operators, in the order of time, that has enough time left. Where there are as many rows
+An untimed row has no `start_ns` and no `end_ns`, but a `duration_ns`, and in `inside` a pattern
+of the names of the operators that can enclose it. The row is put into the first of these
+operators, in the order of time, that has enough time left. Where there are as many untimed rows
 as operators, each operator gets one row.
 
     op "relu" 0-8, op "mm" 10-20, call "SGEMM" of 6 ns inside "^mm$": the call is put at 13-19
@@ -18,12 +18,12 @@ import polars as pl
 
 from xsp.provider import SpanRows
 
-_NOWHERE = -(1 << 61)  # a thread without operators: rows on it become orphans, and are counted
+_NOWHERE = -(1 << 61)  # stands for a thread without operators, whose rows become orphans
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An operator that can enclose rows without a time.
+    """An operator that can enclose untimed rows.
 
     Attributes:
         start_ns: The operator's start.
@@ -37,10 +37,10 @@ class Slot:
 
 
 def place_by_order(rows: SpanRows) -> SpanRows:
-    """Return all rows with a place in time.
+    """Return all rows with a start and an end.
 
     Args:
-        rows: Those without one are in the order in which they happened.
+        rows: Rows; the untimed ones in the order in which they happened.
 
     >>> from xsp.provider.row import concat_rows, span_rows
     >>> ops = span_rows({"kind": "op", "name": ["relu", "mm"], "start_ns": [0, 10],
@@ -50,10 +50,10 @@ def place_by_order(rows: SpanRows) -> SpanRows:
     >>> place_by_order(concat_rows([ops, call])).select("name", "start_ns", "end_ns").rows()
     [('relu', 0, 8), ('mm', 10, 20), ('SGEMM', 13, 19)]
     """
-    timeless = rows["start_ns"].is_null()
-    if not timeless.any():
+    untimed = rows["start_ns"].is_null()
+    if not untimed.any():
         return rows
-    known, unknown = rows.filter(~timeless), rows.filter(timeless)
+    known, unknown = rows.filter(~untimed), rows.filter(untimed)
     parts = [
         _put(part, _slots(known, str(pattern)))
         for (pattern,), part in unknown.group_by("inside", maintain_order=True)
@@ -62,7 +62,7 @@ def place_by_order(rows: SpanRows) -> SpanRows:
 
 
 def _slots(known: SpanRows, pattern: str) -> list[Slot]:
-    """Return the operators whose names fit a pattern and that hold no other such, by time."""
+    """Return, by time, the innermost operators whose names fit a pattern."""
     fitting = known.filter(
         pl.col("name").str.contains(pattern) & pl.col("thread").is_not_null()
     ).sort(["start_ns", "end_ns"], descending=[False, True], maintain_order=True)
@@ -79,7 +79,7 @@ def _put(part: SpanRows, slots: Sequence[Slot]) -> SpanRows:
     thread = np.full(part.height, _NOWHERE, np.int64)
     for slot, first, last in _filled(duration.tolist(), slots):
         before = np.cumsum(duration[first:last]) - duration[first:last]
-        # At the end of the operator: it prepares its arguments first, by other operators.
+        # At the end of the operator, which first prepares arguments by other operators.
         start[first:last] = slot.end_ns - 1 - int(duration[first:last].sum()) + before
         thread[first:last] = slot.thread
     return part.with_columns(

@@ -1,8 +1,8 @@
-"""Finds which row of the host waited for a device activity: device activities in, host rows out.
+"""Waiting rows: device activities of a serialised run in, the host row that waited for each out.
 
-In a serialised run the host waits for each kernel, so that the kernel's time lies inside of
-the row that caused it. Only in such a run does time say so, and only of device activities
-whose launch is not known.
+In a serialised run the host waits for each kernel, so that the kernel's time lies inside of the
+row that caused it. The rule is for serialised runs alone, and for device activities whose launch
+is not known.
 
     thread 1:  op "mm" 10-50      stream 7: kernel "gemm" 20-45, without a launch
                "gemm" lies in "mm"
@@ -23,13 +23,13 @@ from xsp.provider import on_device
 def waiting_rows(forest: Forest, activities: Integers) -> Integers:
     """Return the innermost row of the host that encloses each device activity in time, or -1.
 
-    That row is on the evaluation's thread. Where another thread has a layer, or something
-    deeper, open around the activity, either thread may have waited: -1. Launches are passed
-    over, for a device activity lies in the row that its launch lies in.
+    The host row is on the evaluation's thread. Where another thread has a layer, or a row of a
+    deeper kind, open around the activity, either thread may have waited: -1. Launches are left
+    out, for a device activity lies in the row that its launch lies in.
 
     Args:
         forest: All rows.
-        activities: Index of each of n device activities.
+        activities: Indices of n device activities.
     """
     if not len(activities):
         return activities
@@ -59,7 +59,7 @@ def _questions(forest: Forest, activities: Integers) -> tuple[Integers, Integers
 
 
 def _around(forest: Forest, rows: Integers, lane: Integers) -> Integers:
-    """Return the innermost row of the host around each row, were the row on that lane."""
+    """Return the innermost row of the host that would enclose each row on the given lane."""
     hosts = _hosts(forest)
     index = np.append(hosts, rows)
     lanes = np.append(forest.lane[hosts], lane)

@@ -1,4 +1,10 @@
-"""Evaluations: one run, its paths and ancestry, and the same span in all runs."""
+"""Evaluations: the runs of a measurement in, the same span found again in all runs out.
+
+`observe` puts the rows of all runs into one frame in which equal spans have equal numbers. `run`
+says what a run and a rung are, `ancestry` climbs trees of rows, `path` hashes and names the way
+from the root to a row, `run_table` holds the frame of all runs, `structure` finds the typical
+run, and `summary` makes one number, with its interval, of a span's times in all runs.
+"""
 
 from xsp.evaluation.ancestry import (
     Ints,

@@ -59,12 +59,12 @@ def subtree_sums(values: Floats, parent: Ints) -> Floats:
 
 
 def nearest(parent: Ints, rows: Ints, wanted: Bools) -> Ints:
-    """Return for each of some rows the row itself if it is wanted, else its nearest such ancestor.
+    """Return for each of `rows` the row itself if it is wanted, else its nearest wanted ancestor.
 
     Args:
         parent: Index of each of n rows' parent, -1 for roots.
-        rows: Index of each row to begin with; -1 stays -1. To leave the rows themselves out,
-            begin with their parents: `parent[rows]`.
+        rows: Indices of the rows to begin with; -1 stays -1. With `parent[rows]` instead of
+            `rows` only ancestors are found.
         wanted: Which of the n rows are wanted.
 
     Returns:
@@ -97,11 +97,11 @@ def nearest_outer(parent: Ints, order: Ints) -> Ints:
 
 
 def lineage(parent: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Return some rows and all of their ancestors, and for whom each of these was found.
+    """Return some rows and all of their ancestors, each with the row that it was found for.
 
     Returns:
-        Row indices, and for each of them a position in `rows`: that of the row which it is,
-        or is an ancestor of.
+        Indices of `rows` and of ancestors, and for each of these the position in `rows` of the
+        row that it is, or is an ancestor of.
 
     >>> lineage(np.array([-1, 0, 1, 0]), np.array([2, 3]))
     (array([2, 3, 1, 0, 0]), array([0, 1, 0, 1, 0]))
@@ -114,16 +114,16 @@ def lineage(parent: Ints, rows: Ints) -> tuple[Ints, Ints]:
 
 
 def roots_of(parent: Ints) -> Ints:
-    """Return each row's root: the ancestor, or row itself, that has no parent.
+    """Return each row's root: the ancestor, or the row itself, that has no parent.
 
-    Rows that are each other's ancestors have none; for them, and what lies in them, some row
-    of the circle is returned, which is never a root.
+    Rows that are each other's ancestors (a circle) have no root; for these rows, and all rows
+    in them, some row of the circle is returned, never a root.
 
     >>> roots_of(np.array([-1, 0, 1, 4, 3]))
     array([0, 0, 0, 3, 4])
     """
     top = np.where(parent < 0, np.arange(len(parent)), parent)
-    for _ in range(len(parent).bit_length()):  # each round doubles how far a row has looked up
+    for _ in range(len(parent).bit_length()):  # each pass doubles how far up each row looks
         above = top[top]
         if np.array_equal(above, top):
             break
@@ -149,7 +149,7 @@ def is_forward(parent: Ints) -> bool:
 
 
 def rearranged(parent: Ints, sequence: Ints) -> Ints:
-    """Return the parents, as new indices, of rows that were put into another sequence.
+    """Return the parents of rows that were put into another sequence, as indices in the sequence.
 
     >>> rearranged(np.array([-1, 2, 0]), np.array([0, 2, 1]))
     array([-1,  0,  1])
@@ -159,7 +159,7 @@ def rearranged(parent: Ints, sequence: Ints) -> Ints:
 
 
 def inverse(sequence: Ints) -> Ints:
-    """Return where a permutation puts each row.
+    """Return the place to which a permutation moves each row.
 
     >>> inverse(np.array([2, 0, 1]))
     array([1, 2, 0])

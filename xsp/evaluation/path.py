@@ -28,9 +28,9 @@ def path_keys(rows: pl.DataFrame) -> Keys:
     """Return the hash of each row's path; the same in every run and every process.
 
     The rung that a row's latency is taken from (`xsp.provider.RUNG`) is a part of the path, so
-    that a layer derived from backward operators is not taken for another call of the forward
-    layer it is named after. Ancestors of a deeper rung are no part of it: the span's own rung
-    does not see them.
+    that a layer derived from backward operators differs from another call of the forward layer
+    with the same name. Ancestors of a deeper rung are no part of the path, for the row's own
+    rung does not record them.
 
     Args:
         rows: Columns `kind`, `provenance`, `name`, and `parent` (row index, -1 for roots);
@@ -46,21 +46,21 @@ def path_keys(rows: pl.DataFrame) -> Keys:
     own = mix(_label_hashes(labelled) + labelled["ordinal"].to_numpy())
     parent = labelled["parent"].to_numpy()
     keys = lineage_keys(own, parent, list(generations(parent)))
-    keys[keys == 0] = 1  # as a span id, 0 means none
+    keys[keys == 0] = 1  # as a span id, 0 means no span
     return keys
 
 
 def lineage_keys(own: Keys, parent: Ints, levels: Sequence[Ints]) -> Keys:
-    """Return hashes that are equal where the keys from below the root down to the row are.
+    """Return a hash for each row of the keys of its ancestors, without the root, and its own key.
 
     Args:
-        own: Key of each row; those of the roots are not looked at.
+        own: Key of each row; the keys of roots do not matter.
         parent: Index of each row's parent, -1 for roots.
-        levels: What `generations` yields for them.
+        levels: The rows of each depth, as `generations` yields them.
     """
     keys = np.zeros(len(own), dtype=np.uint64)
     for depth, members in enumerate(levels):
-        # Roots are all the same span, however many runs there are.
+        # The roots of all runs are one span.
         keys[members] = mix(own[members] ^ keys[parent[members]]) if depth else _ROOT
     return keys
 
@@ -68,8 +68,8 @@ def lineage_keys(own: Keys, parent: Ints, levels: Sequence[Ints]) -> Keys:
 def path_names(names: Sequence[str], parent: Sequence[int]) -> list[str]:
     """Return for each row the names from the root down, joined by `/`.
 
-    The second of several siblings with one name is called `name#2`, and so on. A
-    slash or hash that belongs to a name is written with a backslash before it.
+    The second of several siblings with one name is called `name#2`, and so on. A slash or hash
+    in a name is written with a backslash before it.
 
     Args:
         names: Name of each row, parents before children.

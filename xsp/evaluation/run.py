@@ -1,4 +1,4 @@
-"""Runs: one evaluation under one level set, correlated; what merging starts from."""
+"""Runs: kinds of span in, the rungs of a ladder out; a run is one evaluation on one rung."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Rung:
     """One step of the ladder: the kinds of span that its runs record.
 
     Attributes:
-        kinds: Everything recorded on this rung; empty for the bare rung.
+        kinds: Kinds of span recorded on this rung; empty for the bare rung.
         detail: Whether costly attributes are recorded; such runs give no latency.
     """
 
@@ -24,7 +24,7 @@ class Rung:
 
     @property
     def timed(self) -> bool:
-        """Whether its runs give latencies."""
+        """Whether the runs of this rung give latencies."""
         return not self.detail
 
     @property
@@ -34,7 +34,7 @@ class Rung:
 
     @property
     def name(self) -> str:
-        """What the rung is called in files and tables: its deepest kind, or the best known."""
+        """Name in files and tables: the deepest kind; of kernels, copies and launches `kernel`."""
         if self.detail:
             return "detail"
         if not self.kinds:
@@ -61,17 +61,19 @@ def ladder(kinds: Iterable[Kind]) -> tuple[Rung, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One evaluation under one level set.
+    """One evaluation on one rung.
 
     Attributes:
-        rung: What was recorded.
-        latency_ns: The evaluation by two clock reads, devices synchronised.
+        rung: The rung, which says what was recorded.
+        latency_ns: Time between two readings of the clock around the evaluation, devices
+            synchronised.
         rows: Correlated rows, root first, with the column `parent` (index of the
             parent's row in this frame, -1 for the root); None on the bare rung.
-        process: Which process it ran in, counted from 0.
-        round: Which round of the plan it belongs to, counted from 0.
-        host_ns: The latency without what the host waited for devices in the end; None: all
-            of it. Recording costs the host time, which a wait for a device would hide.
+        process: Number of the process that the evaluation ran in, from 0.
+        round: Number of the round of the plan, from 0.
+        host_ns: The latency without the time at the end in which the host only waited for
+            devices; None: the host did not wait. Recording costs the host time, which such a
+            wait would hide.
     """
 
     rung: Rung

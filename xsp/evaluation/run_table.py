@@ -1,6 +1,6 @@
-"""Observations: the rows of all runs in, one frame of them all with equal spans numbered alike out.
+"""Observations: the rows of all runs in, one frame with equal numbers for equal spans out.
 
-A span is the same in two runs if its path is (`path`). Merging works on the numbers:
+Spans of two runs are the same span if their paths are equal (`path`). Merging works on the numbers:
 
                 name   path
     run 0    predict      0
@@ -38,8 +38,8 @@ _CORE = [
     "parent",
 ]
 
-# Row of the root in every run. So the root's path is number 0, and where there is a column for
-# each span of a run, as in the matrices `[runs, spans]`, the root's is column 0.
+# Row of the root in every run. So the root's path is number 0, and in the matrices
+# `[runs, spans]` the root's column is column 0.
 ROOT = 0
 
 
@@ -51,14 +51,14 @@ class Observations:
         runs: The runs; all have rows.
         rows: What was recorded: columns of `xsp.provider.ROW_SCHEMA`, and `run`.
         run: Index of each row's run, as in `runs`.
-        first: Row of each run's root, and the number of rows at the end.
+        first: Row of each run's root; one more entry at the end is the number of all rows.
         parent: Row of each row's parent, -1 for roots.
         key: Hash of each row's path.
-        path: Number of each row's path, from 0: the same span has the same in every run.
+        path: Number of each row's path, from 0; a span has the same number in every run.
         order: Order of the rung that each row's latency is taken from.
-        recorded: Whether a provider recorded the row, or else it was derived from other rows.
-        endless: Whether the row's end is not known: its library did not tell, nor did a launch.
-        host: Whether the row ran on a thread, or else on a device.
+        recorded: Whether a provider recorded the row; False: it was derived from other rows.
+        endless: Whether the row's end is not known, neither from its library nor by a launch.
+        host: Whether the row ran on a thread of the host; False: on a device.
         start_ns: Start of each row, from the start of its root.
         end_ns: End of each row, from the start of its root.
     """
@@ -78,7 +78,7 @@ class Observations:
     end_ns: Ints
 
     def of(self, run: int) -> slice:
-        """Return where the rows of a run are."""
+        """Return the place of a run's rows."""
         return slice(int(self.first[run]), int(self.first[run + 1]))
 
 
@@ -113,7 +113,7 @@ def observe(runs: Sequence[Run]) -> Observations:
 
 
 def _numbered(keys: Keys) -> Ints:
-    """Return a number for each key: 0 for the first one and all equal to it, and so on."""
+    """Return a number for each key, equal for equal keys, from 0 in the order of first use."""
     frame = pl.DataFrame({"key": keys})
     numbers = frame.unique(maintain_order=True).with_row_index("number")
     joined = frame.join(numbers, on="key", how="left", maintain_order="left")

@@ -1,7 +1,11 @@
 """The structure of a trace: observations of all runs in, the spans of one typical run out.
 
-A run is typical if most runs of its rung hold the same paths. The spans of a typical run of
-the deepest rung are the spans of the merged trace; those of the other rungs' are kept beside it.
+A run is typical if its paths are those that most runs of its rung hold. The spans of a typical
+run of the deepest rung are the spans of the merged trace; a typical run of each rung is kept
+beside the trace.
+
+    runs    predict/fc    predict/fc    predict/fc, predict/relu
+    typical: one of the first two, that of the middle latency
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ _LEVELS = {kind.value: kind.level.label for kind in Kind}
 
 @dataclass(frozen=True, slots=True)
 class RunSpans:
-    """Spans in the order of the run they come from: root first, parents before children.
+    """The spans of one run: root first, parents before children.
 
     Attributes:
         rows: The run's rows.
@@ -38,11 +42,11 @@ class RunSpans:
         parent: Row of each span's parent, -1 for the root.
         order: Order of the rung that each span's latency is taken from.
         first: Order of the rung on which each span is recorded first.
-        paid: Whether recording the span cost time on a thread: it was recorded, and
-            is neither on a device nor the root, whose ends are read by the clock.
-        derived: Whether the span was made from the spans inside it.
+        paid: Whether recording the span cost time on a thread. Derived spans, spans on devices
+            and the root, which is no more than two readings of the clock, cost none.
+        derived: Whether the span was made from the spans inside.
         ended: Whether the span was recorded without an end, and ends with its last launch.
-        host: Whether the span ran on a thread, or else on a device.
+        host: Whether the span ran on a thread of the host; False: on a device.
         start_ns: Measured start of each span, from the root's start.
         end_ns: Measured end of each span, from the root's start.
     """
@@ -60,7 +64,7 @@ class RunSpans:
     end_ns: Ints
 
     def anchors(self, measured: Bools) -> Ints:
-        """Return each span's nearest ancestor among those that are `measured`."""
+        """Return each span's nearest ancestor that is `measured`, or -1."""
         return nearest(self.parent, self.parent, measured)
 
     def nested(self, values: Floats) -> Floats:
@@ -108,7 +112,7 @@ def _alike(seen: Observations, members: Sequence[int]) -> list[int]:
 
 
 def signatures(seen: Observations, members: Sequence[int]) -> list[int]:
-    """Return a number for each run that is equal where the runs hold the same paths."""
+    """Return a number for each run; runs that hold the same paths have equal numbers."""
     marks = np.bitwise_xor.reduceat(seen.key, seen.first[:-1])
     return [int(marks[run]) for run in members]
 

@@ -1,8 +1,11 @@
-"""Summaries: from repeated measurements of spans to one number for each, with its interval.
+"""Summaries: times of each span in several runs in, one number for each span, with interval, out.
 
 Values come as matrices `[runs, spans]`. Every statistic is the mean of the sorted values
 between two ranks: the trimmed mean leaves a fifth out at either end, the median and the
 minimum leave out more.
+
+    sorted times    1  2  3  4  500
+    trimmed mean       2  3  4          3.0
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ Ranks = Callable[[int], tuple[int, int]]  # of n sorted values: the first kept, 
 TRIM = 0.2
 _TAIL = 0.025  # on either side of a 95 % interval
 _RESAMPLES = 200
-_MOST = 2.5  # Student's factor for few rounds: more would drown what the runs do say
-_CHUNK = 20_000  # columns at a time: the resamples of them are 32 MB
+_MOST = 2.5  # largest factor by which few rounds widen an interval
+_CHUNK = 20_000  # columns at a time, whose resamples take 32 MB
 
 
 def trimmed_mean(values: Floats) -> Floats:
@@ -38,7 +41,7 @@ def trimmed_mean(values: Floats) -> Floats:
 
 
 def summarise(values: Floats, statistic: str = "trimmed") -> Floats:
-    """Return one number per column of `values` (`[runs, spans]`); NaN where it is all NaN.
+    """Return one number per column of `values` (`[runs, spans]`); NaN for a column of NaN.
 
     Raises:
         ValueError: `statistic` is not one of `STATISTICS`.
@@ -54,15 +57,15 @@ def bootstrap_interval(
 ) -> tuple[Floats, Floats]:
     """Return the lower and upper end of the statistic's 95 % interval for each column.
 
-    A resample of sorted values is a count per rank, the same counts for every
-    column: sorted once, all resampled statistics are one matrix product. The
+    A bootstrap resample of sorted values is a count per rank, and the counts serve every
+    column: with columns sorted once, all resampled statistics are one matrix product. The
     percentiles are widened by Student's factor, since few runs say little.
 
     Args:
         values: `[runs, spans]`; NaN where a span is missing in a run.
         statistic: One of `STATISTICS`.
-        rounds: Round of each run: runs of one round may be alike, and then say less
-            than as many runs that stand alone.
+        rounds: Round of each run. Runs of one round may be alike, and then count as fewer
+            than as many runs of different rounds. None: every run has a round of its own.
 
     Returns:
         Two arrays, one number per column: NaN where there are fewer than two values.
@@ -116,7 +119,7 @@ def ranks_of(statistic: str) -> Ranks:
     """Return the ranks between which a statistic is the mean.
 
     Raises:
-        ValueError: It is not one of `STATISTICS`.
+        ValueError: `statistic` is not one of `STATISTICS`.
     """
     if statistic not in _RANKS:
         raise ValueError(f"there is no statistic {statistic!r}; there are {', '.join(STATISTICS)}")
@@ -127,11 +130,11 @@ def standard_error(values: Floats, rounds: Ints | None = None) -> Floats:
     """Return the standard error of the trimmed mean, NaN for fewer than two values.
 
     After Tukey and McLaughlin (1963), widened by Student's factor. Runs of one round
-    are near in time and so may be alike: they then count as fewer (cluster-robust).
+    are near in time and so may be alike; such runs count as fewer (cluster-robust).
 
     Args:
         values: `[runs, spans]`; NaN where a span is missing in a run.
-        rounds: Round of each run; None if every run stands alone.
+        rounds: Round of each run; None: every run has a round of its own.
     """
     result = np.full(values.shape[1], np.nan)
     for n, columns, ordered in _by_count(values):

@@ -1,4 +1,4 @@
-"""Merging: from the runs of all rungs to one tree of latencies without overhead.
+"""Merging: the runs of all rungs in, one tree of latencies without overhead out.
 
 The ladder (`ladder`) says how long each span took on each rung; recording costs
 (`recording_cost`) are estimated and taken out of the latencies (`latency`); the timelines of the
@@ -52,10 +52,10 @@ class Merged:
         spans: One row per span, see `docs/trace.md`; root first, parents before
             children, otherwise by measured start.
         problems: What a reader should know before trusting a number.
-        rungs: One row per rung: `rung`, `runs`, `latency_ns` of the model there with
+        rungs: One row per rung: `rung`, `runs`, `latency_ns` of the model on that rung with
             its interval (`latency_low_ns`, `latency_high_ns`), `overhead_ns` over the
-            pipeline rung, `spans`, and what recording one of them costs:
-            `cost_per_span_ns` with `cost_per_span_low_ns`, `cost_per_span_high_ns`.
+            pipeline rung, `spans`, and the cost of recording one span: `cost_per_span_ns`
+            with its interval (`cost_per_span_low_ns`, `cost_per_span_high_ns`).
         typical_runs: A typical run of each rung that records spans, see `docs/trace.md`.
     """
 
@@ -66,7 +66,7 @@ class Merged:
 
 
 def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
-    """Return the tree that all runs of a measurement make together.
+    """Return one tree of latencies, made of all runs of a measurement.
 
     Args:
         runs: In the order in which they were made.
@@ -76,7 +76,7 @@ def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
         MeasurementError: No run recorded any span.
         ValueError: `statistic` is unknown.
     """
-    ranks_of(statistic)  # refuses an unknown one
+    ranks_of(statistic)  # refuses an unknown statistic
     if not any(run.rows is not None and run.rung.timed for run in runs):
         raise MeasurementError(
             "nothing to merge: no run recorded a span; was the model called while profiling?"
@@ -119,7 +119,7 @@ def _spans(ladder: Ladder, found: Latencies, statistic: str) -> pl.DataFrame:
 
 
 def _timeline(ladder: Ladder, found: Latencies) -> Timeline:
-    """Return the timeline that the latencies make: first the host's, then that of devices."""
+    """Return the timeline on which spans last as long as their latencies, devices included."""
     spans = ladder.spans
     lanes = spans.rows.select(pl.struct("thread", "device", "stream").rank("dense").cast(pl.Int64))
     lane = lanes.to_series().to_numpy()
@@ -142,21 +142,21 @@ def _timeline(ladder: Ladder, found: Latencies) -> Timeline:
 
 
 def _activities(ladder: Ladder, lane: Ints, latency: Floats) -> Activities:
-    """Return what devices did in the run that is shown, each with the host's row it follows."""
+    """Return the device activities of the shown run, each with the host's row that it follows."""
     spans = ladder.spans
     rows = np.flatnonzero(~spans.host)
     launch = launch_rows(ladder.seen.rows[ladder.seen.of(ladder.shown)])[rows]
     cause = np.where(launch < 0, spans.parent[rows], launch)
     cause = nearest(spans.parent, cause, spans.host)
     unqueued = (spans.rows["kind"].gather(rows) == Kind.SYNC.value).to_numpy()
-    unqueued |= spans.derived[rows]  # what a graph replays is on no stream of its own
+    unqueued |= spans.derived[rows]  # rows derived from a CUDA graph are on no stream of their own
     measured = (spans.end_ns - spans.start_ns)[rows]
     length = np.rint(np.where(np.isnan(latency[rows]), measured, latency[rows])).astype(np.int64)
     return Activities(rows, cause, launch >= 0, np.where(unqueued, -1, lane[rows]), length)
 
 
 def _deepest(ladder: Ladder, found: Latencies, statistic: str) -> dict[str, Floats]:
-    """Return what the deepest rung says of each span: what was removed, and device time."""
+    """Return overhead and device time of each span on the deepest rung."""
     device = ladder.device_times(ladder.deepest)
     return {
         "overhead_ns": summarise(ladder.durations(ladder.deepest), statistic) - found.value_ns,
@@ -167,15 +167,15 @@ def _deepest(ladder: Ladder, found: Latencies, statistic: str) -> dict[str, Floa
 
 
 def _device_wait(ladder: Ladder, statistic: str) -> pl.Series:
-    """Return how much of the root's latency was nothing but waiting for devices at its end."""
+    """Return for how long the host only waited for devices at the end of the root's latency."""
     wait = _of_model(ladder.outer.root_ns - ladder.outer.host_ns, statistic)
     return pl.Series([wait] + [None] * (len(ladder.spans.key) - 1), dtype=pl.Float64)
 
 
 def _self_times(ladder: Ladder, found: Latencies, device: Floats) -> Floats:
-    """Return each span's latency less that of its children on its own thread.
+    """Return each span's latency less the latencies of its children on its own thread.
 
-    On a device, where children overlap: less the time in which any of them was at work.
+    Children of a derived span on a device overlap: less the device time of the span.
     """
     spans = ladder.spans
     child = side_by_side(spans)
@@ -186,7 +186,7 @@ def _self_times(ladder: Ladder, found: Latencies, device: Floats) -> Floats:
 
 
 def _attributes(ladder: Ladder, found: Latencies, times: Timeline) -> pl.DataFrame:
-    """Return what else is known of each span: recorded, taken from detail runs, or merged."""
+    """Return the attributes of each span: those recorded, of detail runs too, and those merged."""
     seen, spans = ladder.seen, ladder.spans
     frame = _attribute_columns(spans.rows, spans.key)
     for i, run in enumerate(seen.runs):
@@ -203,7 +203,7 @@ def _attribute_columns(rows: pl.DataFrame, key: Keys) -> pl.DataFrame:
 
 
 def _filled(frame: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with what it lacks taken from the rows of the same paths."""
+    """Return the frame with nulls filled, and columns added, from rows with equal keys."""
     joined = frame.join(more, on="key", how="left", maintain_order="left", suffix="\0")
     both = [name for name in more.columns if name != "key" and name in frame.columns]
     filled = [pl.coalesce(name, f"{name}\0").alias(name) for name in both]
@@ -247,7 +247,7 @@ def _of_model(values: Floats, statistic: str) -> float:
 
 
 def _typical_runs(ladder: Ladder, statistic: str) -> pl.DataFrame:
-    """Return for each rung with spans the run that is nearest to what its runs say together."""
+    """Return for each rung with spans its typical run nearest to the rung's latency."""
     frames = []
     for rung in ladder.rungs:
         if len(rung.members):

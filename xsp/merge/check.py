@@ -1,6 +1,7 @@
-"""Checks: from the runs of a measurement, and what was made of them, to its problems.
+"""Checks: the runs of a measurement, their costs and latencies in, problems out.
 
-Each check compares two things that ought to agree, and says in words what does not.
+Each check compares two things that ought to agree, and words a problem where they do not: the
+bare runs at the start with those at the end, say, or launches with the kernels they asked for.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _NAMED = 5  # examples that a message gives
-_CHANGE = 0.01  # of the latency: below that a difference is not worth a word
-_WIDE = 0.05
-_APART = 0.02  # of the latency: by how much processes may differ
-_OTHERS = 0.05  # of the runs: how many may differ from most
+_CHANGE = 0.01  # of the latency: a smaller difference is no problem
+_WIDE = 0.05  # of the latency: half an interval wider than this is a problem
+_APART = 0.02  # of the latency: processes may differ by as much
+_OTHERS = 0.05  # of the runs: as many may differ from the most frequent structure
 _WORK = [kind.value for kind in DEVICE_ACTIVITIES]
-_CREATED = f"{ATTRIBUTE}created_nodes"  # of a launch that was captured: nothing is to start yet
-_ALWAYS = "LaunchKernel"  # in the names of calls that a kernel always comes of
+_CREATED = f"{ATTRIBUTE}created_nodes"  # of a captured launch, which starts nothing yet
+_ALWAYS = "LaunchKernel"  # in the names of calls that always start a kernel
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that a measurement is judged by."""
+    """Everything that the checks compare (see `find_problems`)."""
 
     ladder: Ladder
     costs: Sequence[RungCost]
@@ -47,23 +48,23 @@ class Evidence:
 
     @property
     def spans(self) -> RunSpans:
-        """The spans that are shown."""
+        """The spans of the shown run."""
         return self.ladder.spans
 
     def names(self, rows: Ints) -> list[str]:
-        """Return the names of some of the spans."""
+        """Return the names of the spans of some rows."""
         return self.spans.rows["name"].gather(rows).to_list()
 
 
 def find_problems(
     ladder: Ladder, costs: Sequence[RungCost], found: Latencies
 ) -> tuple[Problem, ...]:
-    """Return what a reader should know before trusting a number.
+    """Return the problems that a reader should know before trusting a number.
 
     Args:
-        ladder: What was measured.
-        costs: What recording cost on each rung.
-        found: The latencies without that.
+        ladder: The runs of all rungs.
+        costs: The cost of recording on each rung.
+        found: The latencies without that cost.
     """
     evidence = Evidence(ladder, costs, found)
     checks = (
@@ -128,12 +129,12 @@ def _endless(evidence: Evidence) -> Problem | None:
 
 
 def _unended(evidence: Evidence) -> Bools:
-    """Tell which spans were recorded without an end, and found none."""
+    """Tell which spans were recorded without an end, and hold no launch to end with."""
     return evidence.spans.ended & np.isnan(evidence.found.value_ns)
 
 
 def _lost(evidence: Evidence) -> Bools:
-    """Tell which spans are missing in the runs of their own rung, which there are."""
+    """Tell which spans are missing in all runs of their own rung, though there are such runs."""
     rungs = [rung.order for rung in evidence.ladder.rungs]
     own = evidence.spans.order
     return (evidence.found.order > own) & np.isin(own, rungs)
@@ -168,7 +169,7 @@ def _structure_varies(evidence: Evidence) -> Problem | None:
 
 
 def _unlike_most(marks: Sequence[int]) -> int:
-    """Return how many of the marks are not the most frequent one."""
+    """Return how many of the marks differ from the most frequent mark."""
     return len(marks) - max(Counter(marks).values(), default=0)
 
 
@@ -191,8 +192,8 @@ def _idle_launches(evidence: Evidence) -> Problem | None:
 def idle_launches(rows: pl.DataFrame) -> pl.DataFrame:
     """Return launches after which no device did anything, by name.
 
-    Not every call is to start something. All calls of a name are, where one call of that name
-    did, or where the name says so.
+    Not every call on the launch level is to start a device activity. The calls of a name are to,
+    if a call of that name did, or if the name says so (`_ALWAYS`).
 
     Args:
         rows: Columns `run`, `kind`, `name`, `correlation_id` and `attr.created_nodes`.
@@ -218,7 +219,7 @@ def idle_launches(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _deepest_rows(ladder: Ladder) -> pl.DataFrame:
-    """Return the rows that `idle_launches` asks for, of the runs in which all was recorded."""
+    """Return the columns that `idle_launches` asks for, of the runs of the deepest rung."""
     rows = ladder.seen.rows
     members = ladder.deepest.members
     chosen = np.isin(ladder.seen.run, members)
@@ -230,7 +231,7 @@ def _deepest_rows(ladder: Ladder) -> pl.DataFrame:
 
 
 def _created_nodes(rows: pl.DataFrame | None) -> pl.Series:
-    """Return whether each row's launch was captured, for it created nodes of a graph."""
+    """Return True for each row that created nodes of a CUDA graph, else null."""
     assert rows is not None
     if _CREATED not in rows.columns:
         return pl.Series([None], dtype=pl.Boolean).new_from_index(0, rows.height)
@@ -281,9 +282,9 @@ def _residual(evidence: Evidence) -> Problem | None:
 
 
 def _lasting_change(rung: RungRuns, chosen: Bools) -> float:
-    """Return by how much some runs of a rung are longer in the end; 0 where it may be noise.
+    """Return by which fraction the last quarter of some runs of a rung took longer than the first.
 
-    The change is relative to the first quarter of these runs.
+    The result is 0 where the intervals of both quarters overlap, so that it may be noise.
     """
     times = rung.root_ns[chosen][np.argsort(rung.rounds[chosen], kind="stable")][:, None]
     quarter = len(times) // 4
@@ -297,7 +298,7 @@ def _lasting_change(rung: RungRuns, chosen: Bools) -> float:
 
 
 def _prediction(evidence: Evidence) -> Problem | None:
-    """Compare the bare latency with the deepest rung's less everything that was removed."""
+    """Compare the bare latency with the deepest rung's latency less the cost of recording."""
     bare, deepest = evidence.ladder.rungs[0], evidence.ladder.deepest
     if bare.order >= 0 or deepest.order < 1:
         return None

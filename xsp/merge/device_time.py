@@ -1,7 +1,9 @@
-"""Device time: from the rows of runs to how long devices worked for each row.
+"""Device time: the rows of runs in, for how long devices worked for each row out.
 
-Kernels, copies and sets count; a synchronisation only waits for them. What several
-streams or devices do at one time counts once (`union`).
+Kernels, copies and sets count; a synchronisation only waits for these. Time in which several
+streams or devices work at once counts once (`union`).
+
+    op "mm" with two kernels, 10-20 and 15-30       device time of "mm": 20
 """
 
 from __future__ import annotations
@@ -25,13 +27,14 @@ _WORK = ON_DEVICE & pl.col("kind").is_in([kind.value for kind in DEVICE_ACTIVITI
 
 
 def device_times(seen: Observations, members: Sequence[int]) -> Floats | None:
-    """Return the device time of every row of `seen` in ns, right for the rows of some runs.
+    """Return the device time of every row of `seen` in ns; rows of other runs get 0.
 
-    That of a kernel, copy or set is its own duration; that of a launch is what it launched.
+    The device time of a kernel, copy or set is its own duration; the device time of a launch is
+    that of the activities that it launched.
 
     Args:
         seen: The rows of all runs.
-        members: The runs that are wanted, as indices into `seen.runs`.
+        members: Indices into `seen.runs` of the runs whose device time is asked for.
 
     Returns:
         None where no device worked in these runs.
@@ -46,9 +49,9 @@ def device_times(seen: Observations, members: Sequence[int]) -> Floats | None:
 
 
 def launch_rows(rows: pl.DataFrame) -> Ints:
-    """Return the row of the launch of each row on a device, -1 where it is not known.
+    """Return for each row on a device the row of its launch, -1 where that is not known.
 
-    Where calls within calls bear the same id, the innermost is the launch.
+    Where a call within a call has the same correlation id, the inner call is the launch.
 
     Args:
         rows: Columns `run`, `kind`, `thread`, `device` and `correlation_id`; correlation ids
@@ -65,7 +68,7 @@ def launch_rows(rows: pl.DataFrame) -> Ints:
 
 
 def _through_launches(rows: pl.DataFrame, parent: Ints) -> Ints:
-    """Return parents, with launches put between what they launched and what both lie in."""
+    """Return parents, with each launch put between its device activities and their parent."""
     launch = launch_rows(rows)
     is_launch = rows.select(_LAUNCH).to_series().to_numpy()
     launched = np.flatnonzero(launch >= 0)

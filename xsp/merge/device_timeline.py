@@ -1,7 +1,10 @@
-"""The timeline of devices: from that of the host to one with what ran on devices in it.
+"""The timeline of devices: the host's timeline and device activities in, both in one out.
 
-The host's part is rebuilt first (`host_timeline`), shorter by the overhead. What a device did
-is moved along with its launch, and waits for what is ahead of it in its stream.
+The host's part is rebuilt first (`host_timeline`), shorter by the overhead. A device activity is
+moved along with its launch, and waits for the activity ahead in its stream.
+
+    measured   launch 30-32    kernel 34-43       4 after its launch began
+    drawn      launch 10-12    kernel 14-23       4 after its launch begins
 """
 
 from __future__ import annotations
@@ -25,11 +28,11 @@ class Activities:
 
     Attributes:
         rows: Row of each activity.
-        cause: Row of the host's span that the activity follows: its launch where that is
-            known, or else its parent.
+        cause: Row of the host's span that the activity follows: its launch, or its parent
+            where the launch is not known.
         launched: Whether the cause is a launch.
-        stream: Number of the queue that the activity stands in; -1 for what does not queue.
-        length_ns: How long each activity is drawn.
+        stream: Number of the stream in which the activity queues; -1: it does not queue.
+        length_ns: Length with which the activity is drawn.
     """
 
     rows: Ints
@@ -43,13 +46,13 @@ def place_activities(host: Timeline, done: Activities, *, start_ns: Ints, end_ns
     """Return the timeline with the activities of devices in it.
 
     An activity begins as long after its launch as was measured, but not before the activity
-    ahead of it in its stream has ended. If it began before that one had ended when both were
-    measured, it begins as long after that one's start as it did then. It may outlast its
+    ahead in its stream has ended. Where the two overlapped when they were measured, the second
+    begins as long after the start of the first as was measured. An activity may outlast its
     parent. An activity without a launch keeps its place in its parent, in proportion.
 
     Args:
-        host: The timeline, right where rows are the host's.
-        done: What devices did.
+        host: The timeline, right for rows of the host.
+        done: The device activities.
         start_ns: Measured start of every row.
         end_ns: Measured end of every row.
 
@@ -72,9 +75,9 @@ def around_activities(line: Timeline, parent: Ints, derived: Bools) -> Timeline:
     """Return the timeline with each derived span on a device drawn around the activities in it.
 
     Args:
-        line: The timeline, right where rows are not derived.
-        parent: Row of each row's parent, -1 for the root; parents come before.
-        derived: Rows on devices that were made of those in them.
+        line: The timeline, right for rows that are not derived.
+        parent: Row of each row's parent, -1 for the root; parents before children.
+        derived: Which rows are on a device and were made of the rows inside.
 
     >>> line = Timeline(np.array([0, 0, 4, 8]), np.array([9, 0, 6, 9]), np.full(4, np.nan))
     >>> drawn = around_activities(
@@ -108,9 +111,12 @@ def _wanted(host: Timeline, done: Activities, start_ns: Ints, end_ns: Ints) -> I
 def _queued(wanted: Ints, done: Activities, start: Ints, end: Ints) -> Ints:
     """Return when each activity begins, its stream being a queue.
 
-    Taken one by one, an activity begins when it is wanted or, if that is later, `apart` after
-    the activity ahead of it began. So it begins at the latest of all wanted times up to its
-    own in the queue, each with every `apart` from there on added: a running maximum.
+    An activity begins at its wanted time or, if that is later, `apart` after the activity ahead
+    began. So it begins at the latest of the wanted times of all activities up to itself in the
+    queue, each plus the sum of `apart` between the two: a running maximum.
+
+        wanted   0   2   9         each begins at    0   5   10
+        apart        5   5
     """
     order = np.lexsort((done.rows, end, start, done.stream))
     stream, began = done.stream[order], start[order]

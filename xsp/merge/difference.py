@@ -1,7 +1,7 @@
-"""Differences: from spans on two rungs to by how much they are longer on one of them.
+"""Differences: times of spans on two rungs in, how much longer spans are on one of the two out.
 
-Latencies are trimmed means, and so is what is taken out of them: the difference of the
-trimmed means of both rungs.
+Latencies are trimmed means; so the overhead taken out of a latency is a difference of trimmed
+means too.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from xsp.evaluation import standard_error, trimmed_mean
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_LEAST_NS = 1e-6  # error of repeated readings that are all equal: errors are divided by
-_UNKNOWN = 0.02  # relative error of a latency measured once, where none can be estimated
+_LEAST_NS = 1e-6  # least error, for readings that are all equal: weights divide by errors
+_UNKNOWN = 0.02  # assumed relative error of a latency that was measured once
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Spans in several runs.
+    """Times of spans in several runs.
 
     Attributes:
         values: `[runs, spans]`, NaN where a span is missing in a run.
@@ -45,7 +45,7 @@ class Sample:
 
 
 def difference(sample: Sample, reference: Sample) -> tuple[Floats, Floats]:
-    """Return by how much each span of a sample is longer than that of a reference.
+    """Return by how much each span is longer in `sample` than in `reference`.
 
     Returns:
         The differences of the trimmed means, and their standard errors (same unit). The error

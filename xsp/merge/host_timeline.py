@@ -1,8 +1,11 @@
-"""The timeline of the host: from measured times and latencies to when each span is drawn.
+"""The timeline of the host: measured times and latencies in, when each span is drawn out.
 
 Every span is drawn as long as its latency, inside its parent. The timeline is rebuilt from
 the root down, a generation at a time. Spans side by side keep their measured order; the gaps
-between them shrink or grow in proportion. Devices are drawn afterwards (`xsp.stream`).
+between spans shrink or grow in proportion. Devices are drawn afterwards (`device_timeline`).
+
+    measured   predict 0-12    a 2-4    b 6-10      latencies 9, 2 and 4
+    drawn      predict 0-9     a 1-3    b 4-8       gaps of 2, 2 and 2 became 1, 1 and 1
 """
 
 from __future__ import annotations
@@ -24,11 +27,10 @@ class Timeline:
     """When each span is drawn.
 
     Attributes:
-        start_ns: From 0 at the root's start.
-        end_ns: The same.
-        scaled_ns: By how much the children of a span, one after the other, are
-            longer than the span: they, and all below them, were scaled down to fit.
-            NaN where they fit.
+        start_ns: Start of each span, from the start of the root.
+        end_ns: End of each span, from the start of the root.
+        scaled_ns: By how much the children of a span, one after the other, are longer than the
+            span: all spans below it were scaled down to fit. NaN where the children fit.
     """
 
     start_ns: Ints
@@ -36,7 +38,7 @@ class Timeline:
     scaled_ns: Floats
 
     def spread(self, rows: Ints, count: int) -> Timeline:
-        """Return a timeline of `count` spans: these at the rows given, all others at time 0."""
+        """Return a timeline of `count` spans: this timeline at `rows`, time 0 elsewhere."""
         start, end = np.zeros((2, count), dtype=np.int64)
         scaled = np.full(count, np.nan)
         start[rows], end[rows], scaled[rows] = self.start_ns, self.end_ns, self.scaled_ns
@@ -46,14 +48,14 @@ class Timeline:
 def rebuild(
     parent: Ints, lane: Ints, *, start_ns: Ints, end_ns: Ints, latency_ns: Floats
 ) -> Timeline:
-    """Return the timeline that the latencies make.
+    """Return the timeline on which spans last as long as their latencies.
 
     Args:
         parent: Row index of each span's parent, -1 for the root, which is row 0.
-        lane: Number of each span's thread or stream, on which one runs after the other.
+        lane: Number of each span's thread; spans of one lane run one after the other.
         start_ns: Measured start.
         end_ns: Measured end.
-        latency_ns: Latency without overhead; NaN stands for the measured one.
+        latency_ns: Latency without overhead; NaN stands for the measured duration.
 
     >>> line = rebuild(np.array([-1, 0, 0]), np.zeros(3, int), start_ns=np.array([0, 2, 6]),
     ...                end_ns=np.array([12, 4, 10]), latency_ns=np.array([9.0, 2.0, 4.0]))
@@ -72,7 +74,9 @@ def rebuild(
         gaps = _gaps(rows, above, head, (start_ns, end_ns))
         begin, finish, excess = _place(lengths[rows], gaps, head, room)
         start[rows], end[rows] = start[above] + begin, start[above] + finish
-        excess += room - lengths[above[head]]  # over the latency, not over what is drawn of it
+        excess += (
+            room - lengths[above[head]]
+        )  # over the latency; the parent may itself be drawn shorter
         np.fmax.at(scaled, above[head], np.where(excess > 0, excess, np.nan))
     return Timeline(start, end, scaled)
 

@@ -1,8 +1,12 @@
-"""The ladder: from the runs of all rungs to how long each of them says that each span took.
+"""The ladder: the runs of all rungs in, matrices of how long each span took in each run out.
 
-The spans of one run of the deepest rung are shown; they are the columns of every matrix
-`[runs, spans]` here. From these matrices `xsp.share` tells what recording cost, and
-`xsp.latency` how long each span takes without that.
+The spans of one run of the deepest rung, the shown run, are the columns of every matrix
+`[runs, spans]`. From these matrices `recording_cost` estimates what recording cost, and
+`latency` how long each span takes without that cost.
+
+    rung op    predict   fc    addmm       rung layer    predict   fc    addmm
+    run 0         30     20       15       run 0            26     17      NaN
+    run 1         31     21       15       run 1            27     17      NaN
 """
 
 from __future__ import annotations
@@ -31,8 +35,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _ROUNDS = 1_000_000  # more rounds than any process has
-_FEWEST = 3  # bare runs from which on a process tells how fast it is
-_BEYOND_NOISE = 2.5  # standard errors
+_FEWEST = 3  # bare runs that a process needs to have a factor
+_BEYOND_NOISE = 2.5  # standard errors by which a process must differ to have a factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +44,16 @@ class RungRuns:
     """The runs of one rung that give latencies.
 
     Attributes:
-        name: Of the rung.
-        order: Of the rung: -1 for the bare one.
+        name: The rung's name.
+        order: The rung's order, -1 for the bare rung.
         members: The runs, as indices into the observations; empty on the bare rung.
         processes: Process of each run.
-        rounds: Round of each run, different in different processes.
-        factor: What brings the host's times in each run to the scale of all processes.
+        rounds: Round of each run; no two processes share a number.
+        factor: Factor by which the host's times in each run are multiplied, so that the times of
+            all processes are on one scale.
         root_ns: Latency of each run, on that scale.
-        host_ns: The same without the wait for devices in the end, which hides what
-            recording cost before.
+        host_ns: Latency of each run without the wait for devices at the end, which hides the
+            cost of recording; on that scale.
     """
 
     name: str
@@ -88,7 +93,7 @@ class Ladder:
 
     @property
     def outer(self) -> RungRuns:
-        """The rung that the root's latency is taken from: that of pipeline spans, if there is."""
+        """The rung that the root's latency is taken from: pipeline, else the outermost rung."""
         return next((rung for rung in self.rungs if rung.order == 0), self.rungs[0])
 
     def durations(self, rung: RungRuns) -> Floats:
@@ -102,9 +107,9 @@ class Ladder:
         return matrix
 
     def own_times(self, rung: RungRuns, order: int) -> Floats:
-        """Return `[runs, spans]`: time less that of children of rungs up to `order`.
+        """Return `[runs, spans]`: each span's time outside of its children of rungs up to `order`.
 
-        The time of the root is the host's: without the wait for devices in the end.
+        The time of the root is `host_ns`, which leaves out the wait for devices at the end.
         """
         own = self.durations(rung)
         own[:, ROOT] = rung.host_ns
@@ -119,7 +124,7 @@ class Ladder:
         return None if times is None else self._matrix(rung, times)
 
     def _covered(self, rung: RungRuns, order: int) -> Floats:
-        """Return how much of each row in the runs of a rung its children up to `order` take."""
+        """Return for how long children of rungs up to `order` run inside each row."""
         seen = self.seen
         child = (seen.order <= order) & seen.host & (seen.parent >= 0)
         rows = np.flatnonzero(child & np.isin(seen.run, rung.members))
@@ -127,7 +132,7 @@ class Ladder:
         return covered(seen.parent[rows], *times, len(seen.parent))
 
     def _matrix(self, rung: RungRuns, values: Floats) -> Floats:
-        """Return `[runs, spans]` of values that there are for each row of the observations."""
+        """Return `[runs, spans]` of `values`, which hold one value per row of the observations."""
         place = np.full(len(self.seen.runs), -1, dtype=np.int64)
         place[rung.members] = np.arange(len(rung.members))
         run, column = place[self.seen.run], self.columns[self.seen.path]
@@ -138,12 +143,10 @@ class Ladder:
 
 
 def climb(runs: Sequence[Run]) -> Ladder:
-    """Return the ladder that all runs of a measurement make.
-
-    Shown is a typical run of the deepest rung.
+    """Return the ladder of a measurement; its shown run is a typical run of the deepest rung.
 
     Args:
-        runs: In the order in which they were made; at least one that gives latencies has rows.
+        runs: In the order in which they were made; a run that gives latencies must have rows.
     """
     seen = observe(runs)
     factors, apart = process_factors(runs)
@@ -162,13 +165,13 @@ def climb(runs: Sequence[Run]) -> Ladder:
 
 
 def process_factors(runs: Sequence[Run]) -> tuple[dict[int, float], float]:
-    """Return by what each process's times are multiplied to bring all to one scale.
+    """Return by what each process's times are multiplied to bring all times to one scale.
 
-    The bare runs of each process say how fast it is. A factor differs from 1 only
-    where they differ by more than their noise.
+    The bare runs of each process say how fast the process is. A process's factor differs from 1
+    only where its bare latency differs from the mean of all processes by more than noise.
 
     Returns:
-        The factors, and the largest relative difference from the mean of all.
+        The factors by process, and the largest relative difference from that mean.
     """
     bare: dict[int, list[int]] = {}
     for run in runs:

@@ -1,7 +1,9 @@
-"""Latencies: from the matrices of the ladder, and what recording cost, to how long spans take.
+"""Latencies: the matrices of the ladder and the costs of recording in, latencies of spans out.
 
-A span's latency is its summary over the runs of its own rung, less what recording the
-spans inside it cost there.
+A span's latency is the summary of its times in the runs of its own rung, less the cost of
+recording the spans inside it on that rung.
+
+    layer "fc" took 17 in the runs of rung layer; recording 1 span inside cost 2: latency 15
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ class Latencies:
 
     Attributes:
         value_ns: The latency.
-        low_ns: Lower end of its 95 % interval, NaN where a single run says nothing of it.
-        high_ns: Upper end.
-        runs: Evaluations that it rests on.
-        order: Order of the rung that it was taken from.
-        exact: Whether that is the span's own rung and its overhead is known.
+        low_ns: Lower end of the latency's 95 % interval, NaN where there is a single run.
+        high_ns: Upper end of that interval.
+        runs: Number of runs that the latency rests on.
+        order: Order of the rung that the latency was taken from.
+        exact: Whether that rung is the span's own and the overhead is known.
     """
 
     value_ns: Floats
@@ -45,11 +47,11 @@ class Latencies:
 
 
 def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Latencies:
-    """Return each span's latency, from its own rung or the next deeper one that saw it.
+    """Return each span's latency, from its own rung or the next deeper rung that saw the span.
 
     Args:
-        ladder: What was measured.
-        costs: What recording cost on each rung.
+        ladder: The runs of all rungs.
+        costs: The cost of recording on each rung.
         statistic: How runs are summarised: one of `xsp.evaluation.STATISTICS`.
     """
     spans = ladder.spans
@@ -87,11 +89,11 @@ def side_by_side(spans: RunSpans) -> Ints:
 def _without(
     removed: tuple[Floats, Floats], matrix: Floats, *, rounds: Ints, statistic: str
 ) -> tuple[Floats, Floats, Floats]:
-    """Return latencies and both ends of their intervals, without what recording added to them.
+    """Return latencies and both ends of their intervals, without overhead.
 
     Args:
-        removed: What recording added to each span, and the standard error of that.
-        matrix: `[runs, spans]`, measured.
+        removed: The overhead of each span, and its standard error.
+        matrix: Measured times, `[runs, spans]`.
         rounds: Round of each run.
         statistic: How runs are summarised.
     """
@@ -115,9 +117,9 @@ def _turn(pair: tuple[RungRuns, RungCost]) -> tuple[bool, int]:
 def _part_inside(spans: RunSpans, cost: RungCost) -> Floats:
     """Return which part of the cost of the spans inside each span lies between its two ends.
 
-    A derived span begins with its first operator and ends with its last one: of the cost of
-    all of them, that of one operator lies outside. Where a span is ended by a launch, half
-    the cost of that launch does.
+    A derived span begins with its first operator and ends with its last operator, so that the
+    cost of one operator lies outside of the span. Where a launch ends a span, half of the cost
+    of that launch lies outside.
     """
     inside = spans.nested((cost.charge_ns > 0).astype(float))
     outside = spans.derived + spans.ended / 2

@@ -1,8 +1,11 @@
-"""Recording cost: from the matrices of the ladder to what recording one span costs.
+"""Recording cost: the matrices of the ladder in, what recording one span of each rung costs out.
 
-A rung records the spans that the rung above it records, and its own kinds beside them.
-The spans that both rungs record are anchors here: what an anchor grew by from one rung to
-the other, without the anchors inside it, is what recording the own kinds in it cost.
+A rung records all spans that the rung above records, and spans of its own kinds besides. Spans
+that both rungs record are called anchors. The own time of an anchor (without the anchors inside)
+grows from one rung to the other by the cost of recording the rung's own spans in the anchor.
+
+    anchor "fc"    own time 17 on rung layer, 20 on rung op, which records 2 operators in "fc"
+    result         recording one operator costs (20 - 17) / 2 = 1.5
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _Z95 = 1.96
-_FEW = 3  # runs of the same process from which on they are preferred to all others
+_FEW = 3  # with so many runs of the same process, runs of others are left out
 _LEAST_ROOM_NS = 10.0
 _NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
@@ -31,13 +34,13 @@ class CostPerSpan:
     """What recording one span of a rung's own kinds costs.
 
     Attributes:
-        value_ns: Cost per span inside each anchor; where that holds no such span, the rung's.
-        error_ns: Standard error of each.
-        spread_ns: By how much single spans differ in cost (standard deviation), as far
-            as the anchors' costs tell.
+        value_ns: Cost per span inside each anchor; the rung's where an anchor holds no such span.
+        error_ns: Standard error of `value_ns`.
+        spread_ns: Standard deviation of the cost of single spans, estimated from how much the
+            anchors differ.
         pooled_ns: Cost per span of the whole rung.
-        low_ns: Lower end of its 95 % interval.
-        high_ns: Upper end.
+        low_ns: Lower end of the 95 % interval of `pooled_ns`.
+        high_ns: Upper end of that interval.
         outliers: Anchors whose cost per span is far from that of the rung.
     """
 
@@ -55,12 +58,12 @@ class RungCost:
     """What recording cost on one rung.
 
     Attributes:
-        per_span: Cost per span; None where no rung above says what a run takes without.
-        anchors: Rows of the spans that `per_span` speaks of.
-        count: Recorded spans whose nearest anchor each of them is.
-        charge_ns: What each span's own recording cost; 0 for spans of rungs above.
-        nested_ns: What recording the rung's own kinds inside each span cost.
-        error_ns: Standard error of that.
+        per_span: Cost per span; None for the outermost rung, which has no rung to compare with.
+        anchors: Rows of the anchors, in the order of `per_span.value_ns`.
+        count: How many recorded spans have each anchor as their nearest.
+        charge_ns: Cost of recording each span; 0 for spans of rungs above.
+        nested_ns: Cost of recording the rung's own kinds inside each span.
+        error_ns: Standard error of `nested_ns`.
     """
 
     per_span: CostPerSpan | None
@@ -104,13 +107,13 @@ def _cost(ladder: Ladder, rung: RungRuns, above: RungRuns | None) -> RungCost:
 def _unequal(spans: RunSpans, own: Bools, count: Floats, spread_ns: float) -> Floats:
     """Return by how much the cost inside each span is off because single spans cost differently.
 
-    The cost inside an anchor is known as a whole; that inside a part of it is not.
+    The cost inside a whole anchor is known; the cost inside a span within the anchor is not.
 
     Args:
-        spans: The spans.
-        own: Those whose recording costs.
-        count: How many of these the nearest anchor of each span holds.
-        spread_ns: By how much they differ in cost.
+        spans: The spans of the shown run.
+        own: Which spans are of the rung's own kinds.
+        count: How many own spans the nearest anchor of each span holds.
+        spread_ns: Standard deviation of the cost of single spans.
     """
     inside = spans.nested(own.astype(float))
     left = np.clip(1 - inside / np.maximum(count, 1), 0, 1)
@@ -122,7 +125,7 @@ def _excess(
 ) -> tuple[Floats, Floats]:
     """Return by how much the own time of each anchor grew from the rung above, and its error.
 
-    Where there are runs of the rung above in the same process, only these are compared with.
+    The own time is compared with runs of the same process alone, where there are enough.
     """
     times = ladder.own_times(rung, above.order)[:, anchors]
     reference = Sample(ladder.own_times(above, above.order)[:, anchors], above.rounds)
@@ -141,9 +144,9 @@ def _only_root(ladder: Ladder, rung: RungRuns) -> bool:
 
 
 def _room(ladder: Ladder, rung: RungRuns, own: Bools) -> float:
-    """Return what usually lies between the recorded spans `own`, per span, in ns.
+    """Return the time that usually lies between two of the spans `own`, in ns.
 
-    The lower quartile over these spans: in some of their parents much else lies between.
+    That is the lower quartile, for some parents do much between the spans inside.
     """
     parent = ladder.spans.parent
     children = np.bincount(parent[own], minlength=len(parent))
@@ -159,17 +162,17 @@ def _room(ladder: Ladder, rung: RungRuns, own: Bools) -> float:
 def estimate_cost(excess: Floats, error: Floats, *, count: Floats, room_ns: float) -> CostPerSpan:
     """Return the cost per span inside each anchor.
 
-    The anchors' own estimates are drawn towards the rung's as far as their noise,
-    compared with how much the anchors differ, asks for it (empirical Bayes): an
-    anchor of 20 ms does not know a cost of 1 us, one of 50 us does. The rung's cost
-    is not negative, and much more than `room_ns` only where the data say so clearly.
+    Each anchor's own estimate is drawn towards the rung's, the more the noisier the anchor is in
+    comparison with how much anchors differ (empirical Bayes): an anchor of 20 ms cannot tell a
+    cost of 1 us, an anchor of 50 us can. The rung's cost is not negative, and much more than
+    `room_ns` only where the data say so clearly.
 
     Args:
-        excess: What each anchor grew by, in ns, without the anchors inside it.
-        error: Standard error of each.
-        count: Recorded spans that the growth pays for, for each anchor.
-        room_ns: What usually lies between recorded spans, which recording is a part
-            of: the scale of costs that are plausible before anything is measured.
+        excess: Growth of each anchor's own time, in ns.
+        error: Standard error of each growth.
+        count: How many recorded spans caused the growth, for each anchor.
+        room_ns: Time that usually lies between two recorded spans. Recording is a part of that
+            time, which is so the scale of plausible costs before anything is measured.
 
     >>> cost = estimate_cost(
     ...     np.array([3000.0]), np.array([1.0]), count=np.array([10.0]), room_ns=500.0
@@ -197,7 +200,7 @@ def estimate_cost(excess: Floats, error: Floats, *, count: Floats, room_ns: floa
 def _random_effects(values: Floats, errors: Floats) -> tuple[float, float, float]:
     """Return common mean, its standard error, and the spread of the true values.
 
-    The spread is DerSimonian and Laird's (1986), the mean is weighted with it.
+    The spread is that of DerSimonian and Laird (1986); weights of the mean include the spread.
     """
     weights = errors**-2.0
     mean = float(np.average(values, weights=weights))

@@ -1,7 +1,9 @@
-"""The union of intervals: from spans of a tree to the time in which at least one of them runs.
+"""The union of intervals: starts and ends in, the time in which at least one interval runs out.
 
-What overlaps counts once. Merging asks for two unions: what the children of a span cover of it,
-and how long devices worked below a span.
+Time in which intervals overlap counts once. Merging asks for two unions: the time that the
+children of a span cover, and the time in which devices worked below a span.
+
+    intervals   0-4, 2-6, 8-9       union   6 + 1 = 7
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ Ints = NDArray[np.int64]
 
 
 def covered(group: Ints, start: Ints, end: Ints, count: int) -> Floats:
-    """Return for each of `count` groups how much time its intervals cover together.
+    """Return for each of `count` groups how much time the intervals of the group cover.
 
     Args:
         group: Number of each interval's group, from 0.
@@ -38,10 +40,10 @@ def covered(group: Ints, start: Ints, end: Ints, count: int) -> Floats:
 
 
 def covered_below(parent: Ints, rows: Ints, times: tuple[Ints, Ints]) -> Floats:
-    """Return how much time some rows of a forest cover, taken together, below every row.
+    """Return how much time some `rows` of a forest cover, taken together, below every row.
 
-    A row that is one of them counts as long as it is. Goes depth by depth from the innermost:
-    sorted by start once, the rows stay so within every row above.
+    For one of `rows` that is its own length. Works depth by depth from the innermost: `rows` are
+    sorted by start once, and stay sorted within every ancestor.
 
     Args:
         parent: Index of each row's parent, -1 for roots.
@@ -77,7 +79,7 @@ def _ancestors(parent: Ints, rows: Ints) -> Iterator[tuple[Ints, Ints]]:
 
 
 def _added(group: Ints, start: Ints, end: Ints) -> Ints:
-    """Return what each interval adds to what the intervals before it in its group cover.
+    """Return how much time each interval adds to the union of those before it in its group.
 
     The intervals are sorted by group and start.
     """
