@@ -41,7 +41,7 @@ _libc = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TapOutput:
     """What a tap took out of standard output.
 
     Attributes:
@@ -67,7 +67,7 @@ class Tap:
         self.share = share
         self.taken: list[bytes] = []
 
-    def close(self) -> Taken:
+    def close(self) -> TapOutput:
         """Return what was taken; the last tap to be closed puts the descriptor back.
 
         In a process that was forked while the tap was open there is nothing to return.
@@ -75,7 +75,7 @@ class Tap:
         with _lock:
             problems = _close(self)
         lines, self.taken = b"".join(self.taken), []
-        return Taken(lines, problems)
+        return TapOutput(lines, problems)
 
 
 def remains(claimed: Iterable[tuple[int, int]], length: int) -> Iterator[tuple[int, int]]:

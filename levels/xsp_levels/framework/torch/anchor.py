@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from xsp_levels.native.alignment import Alignment
+
 Integers = npt.NDArray[np.int64]
 
 PREFIX = "xsp.anchor "
@@ -58,32 +60,6 @@ class AnchorEvents:
     def threads(self) -> dict[int, int]:
         """Return the Python thread of each of the profiler's thread numbers."""
         return dict(zip(self.number.tolist(), self.thread.tolist(), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Alignment:
-    """How the profiler's time becomes ours.
-
-    Attributes:
-        times: Two instants of the profiler's clock.
-        offsets: What is added there; in between it changes evenly, which only
-            matters when the wall clock was set during the recording.
-        error_ns: By how much the offset can be wrong at most.
-    """
-
-    times: tuple[int, int]
-    offsets: tuple[int, int]
-    error_ns: int
-
-    def convert(self, profiler_ns: Integers) -> Integers:
-        """Return the same instants in nanoseconds of our clock."""
-        first, last = self.offsets
-        if first == last:
-            return profiler_ns + first
-        # relative to the first instant: a float has no room for nanoseconds since 1970
-        since = (profiler_ns - self.times[0]).astype(np.float64)
-        drift = np.rint(since * ((last - first) / (self.times[1] - self.times[0])))
-        return profiler_ns + first + drift.astype(np.int64)
 
 
 def make_anchors(now: Callable[[], int], *, repeats: int = REPEATS) -> list[AnchorReading]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from xsp_levels.framework.torch.shape import Shapes
 
-Ints = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.int64]
 
 _CONTAINERS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
 
@@ -54,11 +54,11 @@ class ThreadCalls:
     """
 
     thread: int
-    module: Ints
-    outermost: Ints
-    group: Ints
-    start_ns: Ints
-    end_ns: Ints
+    module: Integers
+    outermost: Integers
+    group: Integers
+    start_ns: Integers
+    end_ns: Integers
     errors: dict[int, str]
     notes: tuple[tuple[Shapes | None, Shapes | None], ...]
 

@@ -17,7 +17,6 @@ from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp_levels.framework.torch.anchor import (
     PREFIX,
-    Alignment,
     AnchorEvents,
     AnchorReading,
     Integers,
@@ -34,6 +33,7 @@ from xsp_levels.framework.torch.memory import (
     sorted_allocations,
 )
 from xsp_levels.native import thread
+from xsp_levels.native.alignment import Alignment
 
 _OPERATORS = frozenset({"cpu_op", "user_annotation"})
 _MEMORY = "[memory]"
@@ -198,7 +198,7 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
     if not events:
         return no_rows()
     seen = find_anchors(names, events)
-    alignment = _placed(records, seen)
+    alignment = _alignment(records, seen)
     types = [event.activity_type() for event in events]
     kept = [
         type_ in _OPERATORS and not name.startswith(PREFIX)
@@ -225,10 +225,10 @@ def allocations(records: OperatorRecords) -> Allocations:
         return no_allocations()
     seen = find_anchors([event.name() for event in events], events)
     threads = _threads(records, events, seen)
-    return _allocations(events, alignment=_placed(records, seen), threads=threads)
+    return _allocations(events, alignment=_alignment(records, seen), threads=threads)
 
 
-def _placed(records: OperatorRecords, seen: AnchorEvents) -> Alignment:
+def _alignment(records: OperatorRecords, seen: AnchorEvents) -> Alignment:
     alignment = align(records.readings, seen)
     if alignment is None:
         raise ProviderError(_LOST)

@@ -20,8 +20,7 @@ from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.provider import Evaluations, ModelCall, Records, Request, SpanRows, concat_rows
 from xsp_levels.arming import undone_on_failure
-from xsp_levels.framework.torch import call as torch_call
-from xsp_levels.framework.torch.call import is_module, module_call
+from xsp_levels.framework.torch.call import is_module, module_call, versions
 from xsp_levels.framework.torch.layer import LayerRecorder
 from xsp_levels.framework.torch.memory import memory_columns
 from xsp_levels.framework.torch.module_path import LayerRecords
@@ -142,7 +141,7 @@ class Torch:
 
     def versions(self, call: ModelCall) -> tuple[int, ...]:
         """Return numbers that change when the call's tensors are written to."""
-        return torch_call.versions(call)
+        return versions(call)
 
     def synchronize(self) -> None:
         """Wait for every CUDA device that this process uses; nothing without one."""

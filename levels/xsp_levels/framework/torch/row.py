@@ -10,9 +10,9 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
-from xsp_levels.framework.torch.module_path import Ints, LayerRecords, ThreadCalls
+from xsp_levels.framework.torch.module_path import Integers, LayerRecords, ThreadCalls
 
-Memory = Callable[[Ints, Ints, Ints], Mapping[str, Any]]
+Memory = Callable[[Integers, Integers, Integers], Mapping[str, Any]]
 
 _SHAPES = pl.List(pl.List(pl.Int64))
 _DTYPES = pl.List(pl.String)

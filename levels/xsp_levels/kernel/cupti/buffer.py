@@ -14,7 +14,7 @@ import ctypes
 from collections.abc import Iterator
 
 from xsp_levels.native import stub
-from xsp_levels.native.reserved import Reserved
+from xsp_levels.native.reserved_memory import ReservedMemory
 
 SIZE = 8 << 20  # bytes per buffer: some 30,000 launches with their kernels
 COUNT = 512  # buffers: 4 GiB of addresses, 15 million launches with their kernels
@@ -75,10 +75,10 @@ class Buffers:
 
     def __init__(self, count: int = COUNT, size: int = SIZE) -> None:
         self._count, self._size = count, size
-        self._room = Reserved(count * size)
+        self._reserved = ReservedMemory(count * size)
         self._table = (ctypes.c_uint64 * (2 * count))()
         table = ctypes.addressof(self._table)
-        self._state = (ctypes.c_uint64 * 6)(0, count, self._room.start, size, 0, table)
+        self._state = (ctypes.c_uint64 * 6)(0, count, self._reserved.start, size, 0, table)
         listing = stub.read(_LISTING, state=ctypes.addressof(self._state))
         code = stub.install(listing)
         self.requested, self.completed = code["requested"], code["completed"]
@@ -101,10 +101,10 @@ class Buffers:
 
     def filled(self) -> Iterator[tuple[int, memoryview]]:
         """Yield address and content of each buffer that was given back, in that order."""
-        with memoryview(self._room.memory) as memory:
+        with memoryview(self._reserved.memory) as memory:
             for number in range(self._given_back):
                 address, valid = self._table[2 * number], self._table[2 * number + 1]
-                at = address - self._room.start
+                at = address - self._reserved.start
                 if 0 <= at < len(memory) and valid:
                     with memory[at : at + min(valid, self._size)] as content:
                         yield address, content
@@ -118,7 +118,7 @@ class Buffers:
             self._state[0] -= self.refused
             self._table[: 2 * self._count] = [0] * (2 * self._count)
             return
-        self._room.clear(min(self._state[0], self._count) * self._size)
+        self._reserved.clear(min(self._state[0], self._count) * self._size)
         self._state[0] = self._state[4] = 0
 
     @property

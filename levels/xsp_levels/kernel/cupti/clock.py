@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
-Integers = npt.NDArray[np.int64]
+from xsp_levels.native.alignment import Alignment
 
 REPEATS = 16  # any may be interrupted: the tightest count
 
@@ -26,29 +23,6 @@ class Reading:
     before: int
     theirs: int
     after: int
-
-
-@dataclass(frozen=True, slots=True)
-class Alignment:
-    """How CUPTI's time becomes ours: evenly between two instants.
-
-    Attributes:
-        times: Two instants of CUPTI's clock.
-        offsets: What is added there.
-        error_ns: By how much a converted time can be wrong, as far as readings tell.
-    """
-
-    times: tuple[int, int] = (0, 0)
-    offsets: tuple[int, int] = (0, 0)
-    error_ns: int = 0
-
-    def convert(self, theirs: Integers) -> Integers:
-        """Return instants of CUPTI's clock in nanoseconds of ours."""
-        first, last = self.offsets
-        since = (theirs - self.times[0]).astype(np.float64)
-        span = max(1, self.times[1] - self.times[0])
-        drift = np.rint(since * ((last - first) / span)).astype(np.int64)
-        return theirs + first + drift
 
 
 def read(

@@ -48,7 +48,7 @@ _PACKAGES = ("nvidia-cuda-cupti", "nvidia-cuda-cupti-cu{major}")
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedLibraries:
     """What is mapped into this process.
 
     Attributes:
@@ -60,14 +60,14 @@ class Loaded:
     cudart: int | None
 
 
-def loaded(found: Iterable[Mapping] | None = None) -> Loaded:
+def loaded(found: Iterable[Mapping] | None = None) -> LoadedLibraries:
     """Return which CUPTI and which CUDA runtime a process has mapped.
 
     Args:
         found: The files mapped into it; None: those of this process.
 
     >>> loaded([Mapping(16, 32, 0, "/my lib/libcupti.so.13", executable=True)])
-    Loaded(cupti={'/my lib/libcupti.so.13': [range(16, 32)]}, cudart=None)
+    LoadedLibraries(cupti={'/my lib/libcupti.so.13': [range(16, 32)]}, cudart=None)
     """
     cupti: dict[str, list[range]] = {}
     cudart = None
@@ -77,7 +77,7 @@ def loaded(found: Iterable[Mapping] | None = None) -> Loaded:
             cupti.setdefault(part.path, []).append(range(part.start, part.end))
         elif runtime := re.match(r"libcudart\.so\.(\d+)", name):
             cudart = cudart or int(runtime[1])
-    return Loaded(cupti, cudart)
+    return LoadedLibraries(cupti, cudart)
 
 
 def unavailable() -> str | None:
@@ -99,7 +99,7 @@ def vendor() -> Any:
     return cupti
 
 
-def library() -> ctypes.CDLL:
+def libcupti() -> ctypes.CDLL:
     """Return libcupti, which the vendor's module has loaded with its first call.
 
     Raises:

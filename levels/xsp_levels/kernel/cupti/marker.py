@@ -14,9 +14,9 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import Provenance, SpanRows, no_rows, span_rows
-from xsp_levels.kernel.cupti.clock import Alignment
 from xsp_levels.kernel.cupti.table import Table
 from xsp_levels.native import thread
+from xsp_levels.native.alignment import Alignment
 
 _START, _END = 1 << 1, 1 << 2  # CUPTI_ACTIVITY_FLAG_MARKER_START, _END
 

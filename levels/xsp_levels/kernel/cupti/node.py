@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from xsp_levels.native import stub
-from xsp_levels.native.reserved import Reserved
+from xsp_levels.native.reserved_memory import ReservedMemory
 
 CREATED, CLONED = 13, 20  # CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, _CLONED
 RESOURCE = 3  # CUPTI_CB_DOMAIN_RESOURCE
@@ -25,7 +25,7 @@ EVENT = np.dtype(
 _CAPACITY = 1 << 20  # events; only what is written to costs memory
 
 Events = npt.NDArray[np.void]
-Captured = dict[str, npt.NDArray[np.int64]]  # time, thread (the kernel's number) and node
+CapturedNodes = dict[str, npt.NDArray[np.int64]]  # time, thread (the kernel's number) and node
 
 # state: used, capacity, memory, lost, clock_gettime, cuptiGetGraphNodeId (8 bytes each)
 _LISTING = """
@@ -101,8 +101,8 @@ class NodeLog:
     """
 
     def __init__(self, graph_node_id: int, capacity: int = _CAPACITY) -> None:
-        self._room = Reserved(capacity * EVENT.itemsize)
-        start = self._room.start
+        self._reserved = ReservedMemory(capacity * EVENT.itemsize)
+        start = self._reserved.start
         clock = stub.address_of(ctypes.CDLL(None).clock_gettime)
         self._state = (ctypes.c_uint64 * 6)(0, capacity, start, 0, clock, graph_node_id)
         listing = stub.read(_LISTING, state=ctypes.addressof(self._state))
@@ -115,8 +115,8 @@ class NodeLog:
         Must not be called while CUPTI may call back.
         """
         used, lost = min(self._state[0], self._state[1]), self._state[3]
-        events = np.frombuffer(self._room.memory, EVENT, used).copy()
-        self._room.clear(used * EVENT.itemsize)
+        events = np.frombuffer(self._reserved.memory, EVENT, used).copy()
+        self._reserved.clear(used * EVENT.itemsize)
         self._state[0] = self._state[3] = 0
         return events, lost
 
@@ -139,7 +139,7 @@ class Lineage:
         self._created: set[int] = set()
         self._original: dict[int, int] = {}
 
-    def learn(self, events: Events) -> Captured:
+    def learn(self, events: Events) -> CapturedNodes:
         """Take note of nodes that were created and cloned; return those that are no clones."""
         events = events[events["node"] > 0]  # 0: CUPTI did not tell its number
         cloned = events[(events["what"] == CLONED) & (events["original"] > 0)]

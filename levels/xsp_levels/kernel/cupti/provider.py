@@ -21,14 +21,15 @@ from xsp.errors import ProviderError
 from xsp.level import Kind, Level
 from xsp.provider import Records, Request, SpanRows
 from xsp_levels.kernel import inductor
-from xsp_levels.kernel.cupti import library as cupti_library
+from xsp_levels.kernel.cupti import library
 from xsp_levels.kernel.cupti.buffer import COUNT, Buffers
-from xsp_levels.kernel.cupti.clock import Alignment, Reading, align, read
+from xsp_levels.kernel.cupti.clock import Reading, align, read
 from xsp_levels.kernel.cupti.error import explain
 from xsp_levels.kernel.cupti.node import Lineage, NodeLog
 from xsp_levels.kernel.cupti.record import CuptiRecords, nodes_that_ran, rows, untimed
 from xsp_levels.kernel.cupti.session import CuptiSession, RawRecords
 from xsp_levels.native import stub, thread
+from xsp_levels.native.alignment import Alignment
 
 _UNTIMED = (
     "{count} kernels and copies have no times, for CUPTI had no place on the device for them; "
@@ -70,7 +71,7 @@ class Cupti:
 
     def unavailable(self) -> str | None:
         """Return why CUPTI cannot be used here, or None if it can; CUDA is not initialized."""
-        return cupti_library.unavailable()
+        return library.unavailable()
 
     def remark(self) -> str | None:
         """Return what is not seen here, and what would change that."""
@@ -147,9 +148,9 @@ class Cupti:
 
     def _warm_up(self) -> None:
         """Load CUPTI and use it once: its first use can take seconds."""
-        cupti = cupti_library.vendor()
+        cupti = library.vendor()
         cupti.get_timestamp()
-        self._library = cupti_library.library()
+        self._library = library.libcupti()
         self._cupti = cupti
         _armed.add(self)
         self._open(detail=False)
@@ -159,7 +160,7 @@ class Cupti:
 
     def _open(self, detail: bool) -> None:
         if self._buffers is None or self._buffers.worn:
-            self._buffers = _room()
+            self._buffers = _new_buffers()
         if self._nodes is None:
             self._nodes = NodeLog(stub.address_of(self._library.cuptiGetGraphNodeId))
         self._session = CuptiSession(
@@ -190,14 +191,14 @@ class Cupti:
         self._abandon_or_end()
 
 
-def _room(count: int = COUNT) -> Buffers:
+def _new_buffers(count: int = COUNT) -> Buffers:
     """Return buffers, fewer where the system does not reserve so much address space."""
     try:
         return Buffers(count)
     except OSError:
         if count < 16:
             raise
-    return _room(count // 4)
+    return _new_buffers(count // 4)
 
 
 def _astray_ns(tables: Any, alignment: Alignment, begin: int, end: int) -> int:

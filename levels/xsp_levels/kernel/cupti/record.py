@@ -13,7 +13,6 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
-from xsp_levels.kernel.cupti.clock import Alignment
 from xsp_levels.kernel.cupti.launch import annotated, captured_by
 from xsp_levels.kernel.cupti.marker import range_rows
 from xsp_levels.kernel.cupti.table import Table
@@ -21,6 +20,7 @@ from xsp_levels.kernel.inductor import Source
 from xsp_levels.kernel.occupancy import Device, Launches, occupancy_pct
 from xsp_levels.kernel.short_name import full_name, short_name
 from xsp_levels.native import thread
+from xsp_levels.native.alignment import Alignment
 
 Integers = npt.NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xsp_levels.native import stub
-from xsp_levels.native.reserved import Reserved
+from xsp_levels.native.reserved_memory import ReservedMemory
 
 CUBLAS, LT_FUNCTION, LT_MESSAGE, CUDNN = 1, 2, 3, 4
 _CAPACITY = 1 << 30  # bytes of addresses; only what is written to costs memory
@@ -151,9 +151,9 @@ class Log:
     """
 
     def __init__(self, capacity: int = _CAPACITY) -> None:
-        self._room = Reserved(capacity)
+        self._reserved = ReservedMemory(capacity)
         clock = stub.address_of(ctypes.CDLL(None).clock_gettime)
-        self._state = (ctypes.c_uint64 * 5)(0, capacity, self._room.start, 0, clock)
+        self._state = (ctypes.c_uint64 * 5)(0, capacity, self._reserved.start, 0, clock)
         listing = stub.read(_LISTING, state=ctypes.addressof(self._state))
         self.callbacks = stub.install(listing)
         _kept.append(self)
@@ -164,8 +164,8 @@ class Log:
         Must not be called while a library may call back.
         """
         used, lost = min(self._state[0], self._state[1]), self._state[3]
-        content = self._room.memory[:used]
-        self._room.clear(used)
+        content = self._reserved.memory[:used]
+        self._reserved.clear(used)
         self._state[0] = self._state[3] = 0
         return content, lost
 

@@ -58,7 +58,7 @@ class CudaRecords:
     threads: Mapping[int, int] = field(default_factory=dict)
 
 
-class _Observed:
+class _LoggedLibrary:
     """What the providers have in common; each names its libraries."""
 
     name = ""
@@ -135,7 +135,7 @@ class _Observed:
         self._undo.close()
 
 
-class Cublas(_Observed):
+class Cublas(_LoggedLibrary):
     """Observes cuBLAS and cuBLASLt."""
 
     name = "cublas"
@@ -144,7 +144,7 @@ class Cublas(_Observed):
     points = (("libcublas", point_cublas), ("libcublasLt", point_cublaslt))
 
 
-class Cudnn(_Observed):
+class Cudnn(_LoggedLibrary):
     """Observes cuDNN."""
 
     name = "cudnn"
@@ -161,7 +161,7 @@ def _has_driver() -> bool:
     return True
 
 
-_observing: weakref.WeakSet[_Observed] = weakref.WeakSet()
+_observing: weakref.WeakSet[_LoggedLibrary] = weakref.WeakSet()
 
 
 def _free_child() -> None:

@@ -16,7 +16,7 @@ import polars as pl
 from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.provider import Records, Request, SpanRows, no_rows, span_rows
-from xsp_levels.library.onednn import switch as onednn_switch
+from xsp_levels.library.onednn import switch
 from xsp_levels.library.onednn.line import LINE, Header, parse_header, parse_lines
 from xsp_levels.library.onednn.switch import OFF, PROFILE, OneDnnLibrary
 from xsp_levels.library.onednn.work import formats, work
@@ -108,19 +108,19 @@ class OneDnn:
         """Return why oneDNN cannot be observed here, or None if it can."""
         if self._useless is not None:
             return self._useless
-        if onednn_switch.libraries() or importlib.util.find_spec("torch") is not None:
+        if switch.libraries() or importlib.util.find_spec("torch") is not None:
             return None
         return _NONE
 
     def start(self, clock: Clock, request: Request) -> None:
         """Switch the verbose mode on, and take its lines from here on."""
         self._clock = clock
-        self._libraries = onednn_switch.libraries()
-        self._setting = onednn_switch.user_setting()
+        self._libraries = switch.libraries()
+        self._setting = switch.user_setting()
         self._shared = self._useless is None and self._try_out()
         if self._useless is not None:
             return
-        with ExitStack() as undo, onednn_switch.timestamps_asked_for():
+        with ExitStack() as undo, switch.timestamps_asked_for():
             self._tap = open_tap(LINE, share=self._shared)
             undo.callback(self._close)
             if not self._shared:
@@ -171,7 +171,7 @@ class OneDnn:
 
         The first time, learn what the library can do: it tells of itself with its first line.
         """
-        on = onednn_switch.prints_anyway(self._setting)
+        on = switch.prints_anyway(self._setting)
         library = next((each for each in self._libraries if each.try_out), None)
         if library is None or (on and self._tried):
             return on
@@ -200,10 +200,10 @@ class OneDnn:
         """Return what to know of this visit."""
         remarks = []
         if self._shared:
-            by_environment = onednn_switch.prints_anyway(self._setting)
+            by_environment = switch.prints_anyway(self._setting)
             why = f"ONEDNN_VERBOSE={self._setting} is set" if by_environment else _ON_IN_CODE
             remarks.append(_SHARED.format(why))
-        elif not onednn_switch.restorable(self._setting):
+        elif not switch.restorable(self._setting):
             remarks.append(_NOT_RESTORED.format(self._setting))
         begin, end = data.readings
         moved = end.offset_ns - begin.offset_ns
@@ -216,7 +216,7 @@ class OneDnn:
 
 def _said(library: OneDnnLibrary, *, share: bool) -> bytes:
     """Return what a library says of a tiny primitive, with the verbose mode as it is."""
-    with onednn_switch.timestamps_asked_for():
+    with switch.timestamps_asked_for():
         tap = open_tap(LINE, share=share)
         try:
             if library.try_out is not None:

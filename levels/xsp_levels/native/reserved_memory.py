@@ -9,7 +9,7 @@ import mmap
 _NO_RESERVE = 0x4000  # MAP_NORESERVE, which Python names from 3.13 on
 
 
-class Reserved:
+class ReservedMemory:
     """Bytes that are zero at first, and stay where they are while this object lives.
 
     Args:
