@@ -17,12 +17,12 @@ import os
 import platform
 import struct
 import threading
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from xsp_levels.arming import undone_on_failure
+from xsp_levels.native import forked_child
 from xsp_levels.native.mapping import mappings
 from xsp_levels.native.symbol import Place, place_of
 
@@ -87,7 +87,7 @@ class Event:
             os.close(descriptor)
             raise
         self._descriptor: int | None = descriptor
-        _events.add(self)
+        forked_child.register(self)
 
     def enable(self) -> None:
         """Begin to record."""
@@ -118,17 +118,6 @@ class Event:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
-
-
-_events: weakref.WeakSet[Event] = weakref.WeakSet()
-
-
-def _free_child() -> None:
-    for event in list(_events):
-        event.abandon()
-
-
-os.register_at_fork(after_in_child=_free_child)
 
 
 def read_hits(data: bytes, *, arguments: bool = False) -> list[Hit]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import polars as pl
@@ -15,8 +15,12 @@ _ALLOCATION, _RELEASE = 1, 2  # of CUpti_ActivityMemoryOperationType
 
 
 def annotated(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
-    """Return launches with what the other tables say of each."""
-    return _with_memory(_with_overhead(_with_ids(frame, tables), tables), tables)
+    """Return launches with the attributes that tables other than the launches' own hold."""
+    for name, attributes in _ATTRIBUTES.items():
+        if (table := tables.get(name)) is not None:
+            found = attributes(table)
+            frame = frame.join(found, on="correlation_id", how="left", maintain_order="left")
+    return frame
 
 
 def captured_by(
@@ -58,53 +62,47 @@ def _within(nodes: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return found.filter(pl.col("time") <= pl.col("end_ns")).select(*nodes.columns, "call")
 
 
-def _with_overhead(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
-    """Return launches with what CUPTI says that its own work cost within each."""
-    table = tables.get("overhead")
-    if table is None:
-        return frame
+def _overheads(table: Table) -> pl.DataFrame:
+    """Return what CUPTI says that its own work cost within each launch."""
     cost = pl.DataFrame(
         {
             "correlation_id": table["correlation_id"].astype(np.int64),
             "attr.cupti_overhead_ns": (table["end"] - table["start"]).astype(np.int64),
         }
     )
-    sums = cost.group_by("correlation_id").agg(pl.col("attr.cupti_overhead_ns").sum())
-    return frame.join(sums, on="correlation_id", how="left", maintain_order="left")
+    return cost.group_by("correlation_id").agg(pl.col("attr.cupti_overhead_ns").sum())
 
 
-def _with_ids(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
-    """Return launches with the id that another tool or the framework pushed around each."""
-    table = tables.get("external")
-    if table is None:
-        return frame
+def _external_ids(table: Table) -> pl.DataFrame:
+    """Return the id that another tool or the framework pushed around each launch."""
     ids = pl.DataFrame(
         {
             "correlation_id": table["correlation_id"].astype(np.int64),
             "attr.external_id": table["external_id"].astype(np.int64),
         }
-    ).unique("correlation_id", keep="last", maintain_order=True)
-    return frame.join(ids, on="correlation_id", how="left", maintain_order="left")
-
-
-def _with_memory(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
-    """Return launches with the device memory that each allocated or freed."""
-    table = tables.get("memory")
-    if table is None:
-        return frame
-    operation, size = pl.col("operation"), pl.col("size")
-    sums = (
-        pl.DataFrame(
-            {
-                "correlation_id": table["correlation_id"].astype(np.int64),
-                "operation": table["memory_operation_type"].astype(np.int64),
-                "size": table["bytes"].astype(np.int64),
-            }
-        )
-        .group_by("correlation_id")
-        .agg(
-            size.filter(operation == _ALLOCATION).sum().alias("attr.allocated_bytes"),
-            size.filter(operation == _RELEASE).sum().alias("attr.freed_bytes"),
-        )
     )
-    return frame.join(sums, on="correlation_id", how="left", maintain_order="left")
+    return ids.unique("correlation_id", keep="last", maintain_order=True)
+
+
+def _memory(table: Table) -> pl.DataFrame:
+    """Return the device memory that each launch allocated or freed."""
+    operation, size = pl.col("operation"), pl.col("size")
+    changes = pl.DataFrame(
+        {
+            "correlation_id": table["correlation_id"].astype(np.int64),
+            "operation": table["memory_operation_type"].astype(np.int64),
+            "size": table["bytes"].astype(np.int64),
+        }
+    )
+    return changes.group_by("correlation_id").agg(
+        size.filter(operation == _ALLOCATION).sum().alias("attr.allocated_bytes"),
+        size.filter(operation == _RELEASE).sum().alias("attr.freed_bytes"),
+    )
+
+
+# Attributes of launches by correlation id, by the table that CUPTI tells them in.
+_ATTRIBUTES: dict[str, Callable[[Table], pl.DataFrame]] = {
+    "external": _external_ids,
+    "overhead": _overheads,
+    "memory": _memory,
+}

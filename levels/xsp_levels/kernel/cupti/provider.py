@@ -28,7 +28,7 @@ from xsp_levels.kernel.cupti.error import explain
 from xsp_levels.kernel.cupti.node import Lineage, NodeLog
 from xsp_levels.kernel.cupti.record import CuptiRecords, nodes_that_ran, rows, untimed
 from xsp_levels.kernel.cupti.session import CuptiSession, RawRecords
-from xsp_levels.native import stub, thread
+from xsp_levels.native import forked_child, stub, thread
 from xsp_levels.native.alignment import Alignment
 
 _UNTIMED = (
@@ -153,6 +153,7 @@ class Cupti:
         self._library = library.libcupti()
         self._cupti = cupti
         _armed.add(self)
+        forked_child.register(self)
         self._open(detail=False)
         session, self._session = self._session, None
         if session is not None:
@@ -214,16 +215,10 @@ def _astray_ns(tables: Any, alignment: Alignment, begin: int, end: int) -> int:
 _armed: weakref.WeakSet[Cupti] = weakref.WeakSet()
 
 
-def _free_child() -> None:
-    for provider in list(_armed):
-        provider.abandon()
-
-
 def _finish_all() -> None:
     # Python's own exit handlers run before CUDA's and CUPTI's.
     for provider in list(_armed):
         provider.finish()
 
 
-os.register_at_fork(after_in_child=_free_child)
 atexit.register(_finish_all)

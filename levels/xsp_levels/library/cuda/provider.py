@@ -8,8 +8,6 @@ with the last CUDA call inside of it.
 from __future__ import annotations
 
 import ctypes
-import os
-import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -34,7 +32,7 @@ from xsp_levels.library.cuda.logger import (
     user_logs,
 )
 from xsp_levels.library.cuda.row import call_rows
-from xsp_levels.native import stub, thread
+from xsp_levels.native import forked_child, stub, thread
 
 _NO_DRIVER = "there is no NVIDIA driver, so nothing calls {library}"
 _NONE = "no {library} is loaded; import the framework that brings it first"
@@ -73,7 +71,7 @@ class _LoggedLibrary:
         self._log: Log | None = None
         self._undo = ExitStack()
         self._problems: list[str] = []
-        _observing.add(self)
+        forked_child.register(self)
 
     def unavailable(self) -> str | None:
         """Return why the library cannot be observed here, or None if it can."""
@@ -159,14 +157,3 @@ def _has_driver() -> bool:
     except OSError:
         return False
     return True
-
-
-_observing: weakref.WeakSet[_LoggedLibrary] = weakref.WeakSet()
-
-
-def _free_child() -> None:
-    for provider in list(_observing):
-        provider.abandon()
-
-
-os.register_at_fork(after_in_child=_free_child)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import weakref
 from dataclasses import dataclass
 
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.mkl.verbose import MklLibrary, MklRecorder
-from xsp_levels.native import perf_event
+from xsp_levels.native import forked_child, perf_event
 from xsp_levels.native.perf_event import Event, Hit
 
 _PAGES = 64  # of the ring that holds the moments: 10,000 of them
@@ -45,7 +43,7 @@ class MklWatch:
         self.refusal: str | None = None
         self._recorder = MklRecorder(library)
         self._events: list[Event] = []
-        _watching.add(self)
+        forked_child.register(self)
         try:
             self._events = perf_event.watch(library.printer, _PAGES)
         except OSError as error:
@@ -74,14 +72,3 @@ class MklWatch:
         results = [event.close() for event in events]
         hits = sorted((hit for found, _ in results for hit in found), key=lambda hit: hit.time_ns)
         return hits, sum(lost for _, lost in results)
-
-
-_watching: weakref.WeakSet[MklWatch] = weakref.WeakSet()
-
-
-def _free_child() -> None:
-    for watch in list(_watching):
-        watch.abandon()
-
-
-os.register_at_fork(after_in_child=_free_child)

@@ -48,17 +48,14 @@ class MklCall:
     work: Work | None
 
 
-def parse(text: str) -> tuple[MklCall, ...]:
-    """Return the calls that lines tell of, in their order; other lines are passed over.
+def lines(text: str) -> tuple[MklCall | None, ...]:
+    """Return the call of each of MKL's lines, None for a line that cannot be read.
 
-    >>> parse("MKL_VERBOSE DDOT(8,0x1,1,0x2,1) 1.50us CNR:OFF NThr:2")[0].duration_ns
+    Lines that MKL did not write are passed over.
+
+    >>> lines("MKL_VERBOSE DDOT(8,0x1,1,0x2,1) 1.50us CNR:OFF NThr:2")[0].duration_ns
     1500
     """
-    return tuple(call for call in lines(text) if call is not None)
-
-
-def lines(text: str) -> tuple[MklCall | None, ...]:
-    """Return the calls that lines tell of, and None for each line that cannot be read."""
     return tuple(
         _call(*found.groups()) if found[1] else None
         for found in _CALL.finditer(text)
