@@ -1,9 +1,9 @@
-"""Anchors: marks in PyTorch's profile in, how its clock and thread numbers become ours out.
+"""Anchors in PyTorch's profile in; the alignment of its clock, and Python's thread numbers, out.
 
-An anchor is an empty annotation that the profiler records while our clock is
-read before, inside and after it. Its name says on which Python thread it was
-made. Each one bounds the difference between the two clocks from both sides; the
-bounds of all of them together leave some 0.1 us.
+An anchor is an empty annotation that the profiler records while the measurement's clock
+is read before, inside and after the annotation. The anchor's name holds the number of the
+Python thread. Each anchor bounds the offset between the two clocks from both sides; the
+bounds of all anchors together leave some 0.1 us.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from xsp_levels.native.alignment import Alignment
 Integers = npt.NDArray[np.int64]
 
 PREFIX = "xsp.anchor "
-REPEATS = 8  # the first is slow, and any may be interrupted: the tightest counts
+REPEATS = 8  # the first anchor is slow, any may be interrupted: the tightest bounds count
 
 
 @dataclass(frozen=True, slots=True)
 class AnchorReading:
-    """Our clock around one anchor, in nanoseconds.
+    """The measurement's clock around one anchor, in nanoseconds.
 
     Attributes:
-        thread: `threading.get_ident()` of the thread that made it.
+        thread: `threading.get_ident()` of the thread that made the anchor.
         before: Read last before the anchor began.
-        inside: Read between its beginning and its end.
-        after: Read first after it ended.
+        inside: Read between the anchor's beginning and end.
+        after: Read first after the anchor ended.
     """
 
     thread: int
@@ -43,13 +43,13 @@ class AnchorReading:
 
 @dataclass(frozen=True, slots=True)
 class AnchorEvents:
-    """The same anchors as the profiler saw them, in the order of their times.
+    """The same anchors as the profiler recorded them, by time.
 
     Attributes:
-        thread: Python thread that each one's name states.
-        number: The profiler's own number of that thread.
-        start: Beginning in the profiler's nanoseconds.
-        end: End in the profiler's nanoseconds.
+        thread: The Python thread that each anchor's name states.
+        number: The profiler's own number of the same thread.
+        start: Beginning of each anchor, in nanoseconds of the profiler's clock.
+        end: End of each anchor, likewise.
     """
 
     thread: Integers
@@ -82,7 +82,7 @@ def find_anchors(names: Sequence[str], events: Sequence[Any]) -> AnchorEvents:
 
     Args:
         names: Name of each event.
-        events: Kineto's events, as many.
+        events: Kineto's events, in the same order.
     """
     found = sorted(
         (event.start_ns(), event.duration_ns(), event.start_thread_id(), int(name[len(PREFIX) :]))
@@ -94,12 +94,12 @@ def find_anchors(names: Sequence[str], events: Sequence[Any]) -> AnchorEvents:
 
 
 def align(readings: Sequence[AnchorReading], seen: AnchorEvents) -> Alignment | None:
-    """Return how to convert the profiler's time, or None if it saw no anchor.
+    """Return the alignment of the profiler's clock, or None if the profiler recorded no anchor.
 
     Each anchor must begin between `before` and `inside` and end between `inside`
-    and `after`. One offset that suits all is taken from the middle of what the
-    bounds leave. If none does, the profiler's clock was set in the meantime: the
-    anchors of the beginning and those of the end then get an offset each.
+    and `after`. If one offset suits all anchors, the offset is the middle of the bounds.
+    If none does, the profiler's clock was set in the meantime: the first anchors and the
+    last anchors then get an offset each.
     """
     low, high, start = _bounds(readings, seen)
     if not start.size:
@@ -116,13 +116,13 @@ def align(readings: Sequence[AnchorReading], seen: AnchorEvents) -> Alignment | 
 def _bounds(
     readings: Sequence[AnchorReading], seen: AnchorEvents
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the smallest and the largest offset of each anchor, and its start."""
+    """Return the least and the greatest offset that each anchor allows, and the anchor's start."""
     table = np.array([(r.thread, r.before, r.inside, r.after) for r in readings], np.int64)
     table = table.reshape(-1, 4)
     parts = []
     for thread in np.unique(seen.thread):
         ours, theirs = table[table[:, 0] == thread], np.flatnonzero(seen.thread == thread)
-        if len(ours) != len(theirs):  # one was lost: no telling which
+        if len(ours) != len(theirs):  # an anchor was lost, and nothing tells which
             continue
         start, end = seen.start[theirs], seen.end[theirs]
         before, inside, after = ours[:, 1], ours[:, 2], ours[:, 3]

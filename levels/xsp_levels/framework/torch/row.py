@@ -1,4 +1,4 @@
-"""Records of module calls in; rows of layers, and of the `predict` spans around them, out. Pure."""
+"""Records of module calls in; rows of layers, and of the model calls around them, out. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def layer_rows(records: LayerRecords, memory: Memory | None = None) -> SpanRows:
 
     Args:
         records: The calls.
-        memory: Returns attribute columns for start, end (ns) and thread of the calls.
+        memory: Returns attribute columns, given start, end (ns) and thread of the calls.
     """
     frames = [
         _calls(thread).with_columns(buffer=pl.lit(number))
@@ -48,9 +48,9 @@ def layer_rows(records: LayerRecords, memory: Memory | None = None) -> SpanRows:
 def predict_rows(records: LayerRecords, name: str) -> SpanRows:
     """Return a row of kind pipeline per outermost call of a model.
 
-    A module without parameters is no model but a loss or a transform, one called
-    inside another's time on another thread is a part of it, and so is one that
-    is registered in another's tree.
+    Not a model's call is the call of a module without parameters (a loss, a transform), of a
+    module that is registered inside another module called outermost, or a call that lies
+    within the time of a module call on another thread.
     """
     rows = [
         row

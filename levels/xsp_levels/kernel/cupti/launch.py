@@ -1,4 +1,4 @@
-"""Rows of launches in; the same with device memory, ids, cost and captured nodes out. Pure."""
+"""Rows of launches in; the rows with device memory, ids, cost and captured nodes out. Pure."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def captured_by(
     """Return launches with the numbers of the nodes that each captured into a graph.
 
     Args:
-        frame: The launches; of those on one thread none lies in another.
+        frame: The launches; no launch lies within another on the same thread.
         created: `time`, `thread` (the kernel's number) and `node` of each captured node.
         threads: Identifiers of Python's threads, by the kernel's numbers.
-        error_ns: By how much the times of launches may be wrong; a call takes longer than
-            that, or a node may be given to its neighbour.
+        error_ns: By how much the times of launches may be wrong; if a launch is shorter
+            than that, its node may be given to a neighbour.
     """
     if not len(created.get("node", ())) or not frame.height:
         return frame
@@ -46,16 +46,16 @@ def captured_by(
         }
     ).sort("time")
     calls = numbered.select("call", "thread", "start_ns", "end_ns").sort("start_ns")
-    sure = _within(nodes, calls)
-    rest = nodes.join(sure, on=nodes.columns, how="anti")
-    loose = calls.with_columns(pl.col("start_ns") - error_ns, pl.col("end_ns") + error_ns)
-    found = pl.concat([sure, _within(rest, loose)])
+    certain = _within(nodes, calls)
+    rest = nodes.join(certain, on=nodes.columns, how="anti")
+    widened = calls.with_columns(pl.col("start_ns") - error_ns, pl.col("end_ns") + error_ns)
+    found = pl.concat([certain, _within(rest, widened)])
     lists = found.sort("time", maintain_order=True).group_by("call").agg("attr.created_nodes")
     return numbered.join(lists, on="call", how="left", maintain_order="left").drop("call")
 
 
 def _within(nodes: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return those nodes that lie in a call of their thread, with its number; both are sorted."""
+    """Return the nodes that lie in a call of their thread, with the call's number; both sorted."""
     found = nodes.join_asof(
         calls, left_on="time", right_on="start_ns", by="thread", check_sortedness=False
     )

@@ -1,9 +1,7 @@
-"""The CUPTI provider: CUPTI's records in; rows of launches, kernels, copies, sets and waits out.
+"""The CUPTI provider: a request to record in; records, and later rows made of them, out.
 
-CUPTI sees what the process asks of CUDA, whichever framework asks. Correlation ids tie what
-ran on a device to the call that put it there.
-
-None of the code for GPUs, here and in `xsp_levels.library`, has run on a GPU yet.
+CUPTI records every call of CUDA in the process, whichever framework makes the call.
+Correlation ids tie each device activity to its launch.
 """
 
 from __future__ import annotations
@@ -45,12 +43,12 @@ _NO_RANGES = (
     "path of libcupti before the program starts to see them"
 )
 _ASTRAY_NS = 1_000_000
-_VAGUE = "CUPTI's clock was set while it recorded: kernels are misplaced by up to {us:.0f} µs"
-_VAGUE_NS = 10_000
+_UNCERTAIN = "CUPTI's clock was set while it recorded: kernels are misplaced by up to {us:.0f} µs"
+_UNCERTAIN_NS = 10_000
 
 
 class Cupti:
-    """Observes what CUDA devices do for this process."""
+    """Observes launches and device activities of this process."""
 
     name = "cupti"
     level = Level.KERNEL
@@ -70,20 +68,20 @@ class Cupti:
         self._begun_ns = 0
 
     def unavailable(self) -> str | None:
-        """Return why CUPTI cannot be used here, or None if it can; CUDA is not initialized."""
+        """Return why CUPTI cannot be used here, or None if CUPTI can, without initializing CUDA."""
         return library.unavailable()
 
     def remark(self) -> str | None:
-        """Return what is not seen here, and what would change that."""
+        """Return which spans are not seen here, and a remedy; None if all are."""
         return None if os.environ.get(_INJECTION) else _NO_RANGES
 
     def start(self, clock: Clock, request: Request) -> None:
-        """Subscribe and enable.
+        """Subscribe to CUPTI and enable records.
 
-        The first time takes longer, for CUPTI is loaded and tried out.
+        The first call takes longer: CUPTI is loaded and tried out.
 
         Raises:
-            ProviderError: CUPTI refused; the message says why, and what would change that.
+            ProviderError: CUPTI refused; the message says why, and names a remedy.
         """
         self._abandon_or_end()
         if not self.kinds & request.kinds:
@@ -100,7 +98,7 @@ class Cupti:
         self._clock, self._kinds = clock, request.kinds
 
     def stop(self) -> Records:
-        """Flush, disable, unsubscribe, and hand over what was recorded.
+        """Flush, disable, unsubscribe, and return the records.
 
         Raises:
             ProviderError: CUPTI failed; nothing is left enabled.
@@ -130,8 +128,8 @@ class Cupti:
         problems = recorded.problems
         problems += (_UNTIMED.format(count=lost),) * (lost > 0)
         problems += (_ASTRAY.format(ms=astray / 1e6),) * (astray > _ASTRAY_NS)
-        vague = alignment.error_ns
-        problems += (_VAGUE.format(us=vague / 1e3),) * (vague > _VAGUE_NS)
+        error = alignment.error_ns
+        problems += (_UNCERTAIN.format(us=error / 1e3),) * (error > _UNCERTAIN_NS)
         created = self._lineage.learn(recorded.nodes)
         data = CuptiRecords(
             self._kinds,
@@ -147,7 +145,7 @@ class Cupti:
         return Records(data, dropped=recorded.dropped + lost, problems=problems)
 
     def _warm_up(self) -> None:
-        """Load CUPTI and use it once: its first use can take seconds."""
+        """Load CUPTI and record once, as CUPTI's first use can take seconds."""
         cupti = library.vendor()
         cupti.get_timestamp()
         self._library = library.libcupti()
@@ -173,7 +171,7 @@ class Cupti:
         calls = {}
         for name, domain in {"runtime": domains.RUNTIME_API, "driver": domains.DRIVER_API}.items():
             for number in np.unique(tables[name]["cbid"]).tolist() if name in tables else ():
-                # CUPTI may record calls that it has no name for; their number stands for it.
+                # CUPTI may record calls without a name; rows then show the call's number.
                 with contextlib.suppress(self._cupti.cuptiError):
                     calls[name, number] = self._cupti.get_callback_name(domain, number)
         return calls
@@ -188,12 +186,12 @@ class Cupti:
         self._session = self._clock = self._cupti = None
 
     def finish(self) -> None:
-        """End a recording that is under way when the interpreter ends."""
+        """End the recording under way, if any, when the interpreter exits."""
         self._abandon_or_end()
 
 
 def _new_buffers(count: int = COUNT) -> Buffers:
-    """Return buffers, fewer where the system does not reserve so much address space."""
+    """Return `count` buffers, or fewer if the system does not reserve as much address space."""
     try:
         return Buffers(count)
     except OSError:
@@ -203,7 +201,7 @@ def _new_buffers(count: int = COUNT) -> Buffers:
 
 
 def _astray_ns(tables: Any, alignment: Alignment, begin: int, end: int) -> int:
-    """Return how far CUPTI's calls lie outside of the time in which it recorded."""
+    """Return by how much the converted times of calls lie outside of the recording."""
     furthest = 0
     for name in ("runtime", "driver"):
         if name in tables and len(tables[name]["start"]):
