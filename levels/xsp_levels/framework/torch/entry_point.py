@@ -190,7 +190,7 @@ class OptimizerEntryPoint:
     def record(
         self, begin: Callable[[Any], None] | None, end: Callable[[Any], None] | None
     ) -> None:
-        """Have `begin(optimizer)` called right before a step, `end(optimizer)` right after a step."""
+        """Have `begin(optimizer)` called right before, `end(optimizer)` right after a step."""
         self._begin, self._end = begin, end
         self._apply()
 

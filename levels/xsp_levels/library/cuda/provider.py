@@ -1,8 +1,8 @@
 """The providers for cuBLAS (with cuBLASLt) and cuDNN: messages of their loggers in, rows out.
 
-A logger calls back as a call begins, with the function and its arguments; the callback adds
-the time of our clock and the thread. Most messages do not tell when the call ends: it ends
-with the last CUDA call inside of it.
+A logger calls back when a call begins, with the function and its arguments; the callback adds
+time and thread. Most messages do not tell the end of a call: the correlation takes the end of
+the last launch inside the call.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ Point = Callable[[Any, Log], Undo]
 
 @dataclass(frozen=True, slots=True)
 class CudaRecords:
-    """What one visit kept.
+    """The records of one visit.
 
     Attributes:
-        content: Messages, see `cuda_log.messages`.
+        content: The log's memory, see `log.messages`.
         threads: Identifiers of Python's threads, by the kernel's numbers.
     """
 
@@ -57,7 +57,7 @@ class CudaRecords:
 
 
 class _LoggedLibrary:
-    """What the providers have in common; each names its libraries."""
+    """A provider that reads loggers; subclasses name their libraries."""
 
     name = ""
     level = Level.LIBRARY
@@ -90,10 +90,10 @@ class _LoggedLibrary:
         return _REMARK
 
     def start(self, clock: Clock, request: Request) -> None:
-        """Point the loggers at the log; what is not loaded yet is not seen.
+        """Point the loggers at the log; a library that is loaded later is not seen.
 
         Raises:
-            OSError: There is no room for the log.
+            OSError: The system does not reserve the log's memory.
         """
         self._disarm()
         self._problems = []
@@ -106,18 +106,18 @@ class _LoggedLibrary:
                 self._point(name, point, self._log)
 
     def stop(self) -> Records:
-        """Put the loggers back, and hand over what was recorded."""
+        """Reset the loggers, and return the records."""
         self._disarm()
         content, lost = self._log.take() if self._log is not None else (b"", 0)
         return Records(CudaRecords(content, thread.names()), lost, tuple(self._problems))
 
     def spans(self, records: Records) -> SpanRows:
-        """Turn records into rows, one per call that computes something. Pure."""
+        """Turn records into rows, one per call that computes. Pure."""
         data: CudaRecords = records.data
         return call_rows(calls(messages(data.content)), data.threads)
 
     def abandon(self) -> None:
-        """Put the loggers back in a process that was forked."""
+        """Reset the loggers in a forked child."""
         self._disarm()
 
     def _point(self, name: str, point: Point, log: Log) -> None:
