@@ -160,7 +160,7 @@ class OpenBlas:
         """Measure how long the probes themselves take, once for each library.
 
         Raises:
-            OSError: The kernel does not let us.
+            OSError: The kernel does not let this process watch functions.
         """
         for path, functions in found.items():
             if path not in self._tares:
@@ -177,7 +177,7 @@ def _tares(functions: Mapping[str, Place]) -> dict[str, Tare]:
     """Return the tare of each function; of functions that begin alike, one is weighed for all.
 
     Raises:
-        OSError: The kernel does not let us.
+        OSError: The kernel does not let this process watch functions.
     """
     alike: dict[bytes, list[str]] = {}
     for name, place in functions.items():
@@ -259,9 +259,8 @@ def work_of(function: str, arguments: tuple[int, ...]) -> Work | None:
         return None
     fields = []
     for what, value in zip(meaning.split(), arguments, strict=False):
-        number = (
-            value & 0xFFFFFFFF
-        )  # enumerations have 4 bytes; the register's upper half is undefined
+        # Enumerations have 4 bytes; the upper half of their registers is undefined.
+        number = value & 0xFFFFFFFF
         if what == "size":
             fields.append(str(value))
         elif what != "order":

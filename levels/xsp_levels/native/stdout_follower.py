@@ -75,9 +75,7 @@ def pass_on(
             while at < stop:
                 at += _write(destination, view[at : min(stop, at + _PIECE)])  # noqa: PLW2901
                 os.lseek(progress, origin + at, os.SEEK_SET)
-    except (
-        OSError
-    ) as error:  # closed, broken, full disk: the program that printed would have failed too
+    except OSError as error:  # closed, broken, full disk: printing would have failed as well
         return error
     return None
 

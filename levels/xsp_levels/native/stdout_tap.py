@@ -135,9 +135,7 @@ class _Capture:
             tap.taken += [written[start:stop] for start, stop in found]
             claimed += () if tap.share else found
         rest = remains(claimed, len(written))
-        if (
-            self.user is not None
-        ):  # None: the user's descriptor 1 was closed, and nobody reads the output
+        if self.user is not None:  # None: descriptor 1 was closed, nobody reads the output
             error = pass_on(written, rest, destination=self.user, progress=self.reader)
             if error is not None:
                 self.problems.append(_LOST.format(error))

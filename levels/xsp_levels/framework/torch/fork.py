@@ -39,9 +39,7 @@ def _end_before_destructors() -> None:
     Python's exit handlers have run, and Python's files are flushed, before that.
     """
     libc = ctypes.CDLL(None)
-    with contextlib.suppress(
-        AttributeError
-    ):  # outside glibc there is no on_exit: nothing is changed
+    with contextlib.suppress(AttributeError):  # outside glibc there is no on_exit
         # handlers run in the opposite order, with the exit status as the first argument
         libc.on_exit(libc._exit, None)
         libc.on_exit(libc.fcloseall, None)

@@ -29,9 +29,7 @@ class ThreadBuffer:
         self.thread = threading.get_ident()
         self.calls: list[Any] = []  # module, start_ns, end_ns, module, ... in order of their ends
         self.failed: list[tuple[int, str]] = []  # (number of the call, class of the exception)
-        self.notes: list[
-            tuple[Any, Any]
-        ] = []  # per call, in detail runs: shapes of inputs and outputs
+        self.notes: list[tuple[Any, Any]] = []  # in detail runs: shapes of inputs and outputs
 
 
 class Buffers(threading.local):
@@ -172,7 +170,7 @@ class LayerRecorder:
         """Return the shapes of inputs or outputs; None if asking for them raised."""
         try:
             return shapes(value)
-        except Exception as error:  # noqa: BLE001  properties of the user's own tensors and containers run
+        except Exception as error:  # noqa: BLE001  the user's own properties run
             self._unread.append(type(error).__name__)
             return None
 

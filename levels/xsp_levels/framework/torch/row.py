@@ -48,9 +48,9 @@ def layer_rows(records: LayerRecords, memory: Memory | None = None) -> SpanRows:
 def predict_rows(records: LayerRecords, name: str) -> SpanRows:
     """Return a row of kind pipeline per outermost call of a model.
 
-    Not a model's call is the call of a module without parameters (a loss, a transform), of a
-    module that is registered inside another module called outermost, or a call that lies
-    within the time of a module call on another thread.
+    Left out are calls of modules without parameters (a loss, a transform), calls of modules
+    that are registered inside another module called outermost, and calls that lie within the
+    time of a module call on another thread.
     """
     rows = [
         row

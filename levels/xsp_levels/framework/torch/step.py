@@ -88,9 +88,7 @@ class StepRecorder:
         begun = self._begun[threading.get_ident()]
         while begun:
             which, start = begun.pop()
-            if which == id(
-                optimizer
-            ):  # else that optimizer's step raised, and no hook told the end
+            if which == id(optimizer):  # else that step raised, and no hook told its end
                 self._keep(OPTIMIZER_STEP, start, end)
                 return
 

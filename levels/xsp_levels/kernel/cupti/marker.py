@@ -34,7 +34,7 @@ def range_rows(
         table: Markers as CUPTI recorded them.
         texts: The texts that the table's pointers point to, by pointer.
         threads: Identifiers of Python's threads, by the kernel's numbers.
-        alignment: How CUPTI's time becomes ours.
+        alignment: Alignment of CUPTI's clock with the measurement's clock.
     """
     if table is None:
         return no_rows()

@@ -56,7 +56,7 @@ class CuptiRecords:
         texts: The texts that pointers in the tables point to, by pointer.
         calls: Name of each call, by table and number.
         threads: Identifiers of Python's threads, by the kernel's numbers.
-        alignment: How CUPTI's time becomes ours.
+        alignment: Alignment of CUPTI's clock with the measurement's clock.
         sources: Operators and nodes of the kernels that Inductor generated, by kernel.
         created: `time`, `thread` and `node` of each node that was captured into a graph.
         captured: The captured node by each node that ran, where known.

@@ -22,9 +22,8 @@ from xsp_levels.library.cuda.log import CUBLAS, CUDNN, LT_FUNCTION, LT_MESSAGE, 
 _CUBLAS = re.compile(r"I! (cuBLAS) \(v([\d.]+)\) function (?:\w+ )?(\w+)\(")
 _CUDNN = re.compile(r"(CuDNN) \(v(\d+)[^)]*\) function (\w+)\(\) called:")
 _VALUE = re.compile(r"^(?:i!)?( *)([\w\[\]]+): type=[^;\n]*; val=([^;\n]*)")
-_SCOPE = re.compile(
-    r"^( *)(\w+): type=\w+:$"
-)  # opens a scope: the lines that follow and are indented deeper
+# Opens a scope: the lines that follow and are indented deeper.
+_SCOPE = re.compile(r"^( *)(\w+): type=\w+:$")
 _ENDED = re.compile(r"\0 *(?:status: type=cudnnStatus_t|Info: Traceback)")
 _STREAM = re.compile(r"StreamId=POINTER \(IN HEX:0x(\(nil\)|0x[0-9a-fA-F]+)\)")
 _PAIR = re.compile(r"(\w+)=(\[[^\]]*\]|\S+)")
