@@ -1,1 +1,5 @@
-"""The levels that come with xsp: providers, which record what a library does, as rows."""
+"""The providers that come with xsp, a package per level of the stack.
+
+Entry points of the group `xsp.levels` (pyproject.toml) name each provider's class. `native`
+holds what several providers share; providers of different vendors never import each other.
+"""

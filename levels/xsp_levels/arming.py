@@ -1,4 +1,4 @@
-"""Undoing a half-done arming: a function in, a context that calls it on failure out."""
+"""A function that disarms in; a context that calls the function if arming fails out."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 
 class undone_on_failure:  # noqa: N801  # reads as what it is in a with statement
-    """Call a function if the block raises anything, an interrupt too; the exception passes on.
+    """Call a function if the block raises anything, an interrupt too, and let the exception pass.
 
     Args:
-        undo: Disarms whatever the block has armed by then.
+        undo: Disarms whatever the block has armed until it raised.
 
     >>> from contextlib import suppress
     >>> with suppress(IndexError), undone_on_failure(lambda: print("taken back")):
@@ -23,7 +23,7 @@ class undone_on_failure:  # noqa: N801  # reads as what it is in a with statemen
         self._undo = undo
 
     def __enter__(self) -> None:
-        """Do nothing yet."""
+        """Enter the block; nothing is called."""
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Call the function if there is an exception."""

@@ -1,4 +1,4 @@
-"""The model level: what the user marked with `xsp.span` in, one row per span out."""
+"""Model level: the spans that the user marked with `xsp.span` in, one row per span out."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.provider import ATTRIBUTE, Records, Request, SpanRows, no_rows, span_rows
 
-# The user's attributes keep out of the way of those that xsp documents.
+# In front of the names of the user's attributes, so that none has the name of xsp's own.
 USER_ATTRIBUTE = f"{ATTRIBUTE}user."
 
 Value = bool | int | float | str | None
 _TYPES = {bool, int, float, str}
-_LARGEST = 1 << 63  # what a column of integers holds is smaller
+_LARGEST = 1 << 63  # a column of 64-bit integers holds smaller values only
 
 _MISSED = (
     "spans marked with xsp.span at the {} level are not in the trace: nothing else is measured at "
@@ -29,15 +29,15 @@ class ModelRecords:
     """The spans that ended during one visit, as columns: the fields of `tracer.FIELDS`.
 
     Attributes:
-        name: As given to `xsp.span`.
-        kind: What spans of that level are.
-        start_ns: Begin.
-        end_ns: End.
+        name: The span's name, as given to `xsp.span`.
+        kind: The kind that spans of the marked level have.
+        start_ns: When the span began.
+        end_ns: When the span ended.
         thread: `threading.get_ident()`.
-        id: Number of the span.
-        parent_id: Number of the marked span around it; None: none of them is.
-        error: Class of the exception that it was left by.
-        attributes: What else was given to `xsp.span`: any values until `Model.plain`.
+        id: The span's number.
+        parent_id: Number of the marked span around this span; None if there is none.
+        error: Class of the exception that left the span; None without an exception.
+        attributes: Further arguments of `xsp.span`; of any type until `Model.plain` is called.
     """
 
     name: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ class ModelRecords:
 
 
 class Model:
-    """Records what `xsp.span` marks, at whatever level it is marked."""
+    """Records the spans that `xsp.span` marks, of every level."""
 
     name = "model"
     level = Level.MODEL
@@ -63,7 +63,7 @@ class Model:
         self._request = Request(frozenset())
 
     def unavailable(self) -> str | None:
-        """Return None: the user's own spans need nothing."""
+        """Return None: spans of the user can be recorded on any machine."""
         return None
 
     def start(self, clock: Clock, request: Request) -> None:
@@ -103,7 +103,7 @@ class Model:
         return span_rows(columns | _attribute_columns(data.attributes))
 
     def plain(self, records: Records) -> Records:
-        """Return records whose attributes are texts where a row shows them as text. Pure."""
+        """Return the same records, attributes of any other type than `Value` made texts. Pure."""
         data: ModelRecords = records.data
         attributes = [_plain(each) for each in data.attributes]
         return replace(records, data=replace(data, attributes=attributes))

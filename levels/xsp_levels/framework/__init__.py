@@ -1,1 +1,1 @@
-"""Framework level: layers and operators of PyTorch."""
+"""Framework level: providers of layers and operators, a package per framework."""

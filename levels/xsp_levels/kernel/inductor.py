@@ -1,9 +1,10 @@
-"""What torch.compile's Inductor says of its kernels: its modules' text in, operators out.
+"""Modules that torch.compile's Inductor generated in; the operators of each Triton kernel out.
 
-Inductor writes above the definition of a Triton kernel, and above each of its calls, which
-nodes of the traced graph it stands for and which operators these were. It does so without
-being asked, and the modules that it wrote stay loaded. (Its own mapping of kernels to
-nodes, `trace.provenance_tracking_level`, has to be switched on before compiling.)
+Inductor writes a comment above the definition of a Triton kernel, and above each call of the
+kernel: which nodes of the traced graph the kernel computes, and which operators the nodes
+were. The comments are always written, and generated modules stay loaded. (Inductor's own
+mapping of kernels to nodes, `trace.provenance_tracking_level`, has to be switched on before
+compiling.)
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
-Source = tuple[str, str]  # operators and nodes; empty where it is not known which
+Source = tuple[str, str]  # operators and nodes, each empty where unknown
 
 _PREFIX = "triton_"
 _LINE = re.compile(
@@ -27,10 +28,10 @@ _LINE = re.compile(
 
 
 def parse(text: str) -> dict[str, Source]:
-    """Return what a generated module says of each Triton kernel in it.
+    """Return the operators and nodes of each Triton kernel in a generated module.
 
-    A kernel that is called for several nodes has none, as nothing on the device says
-    which call it was.
+    Of a kernel that is called for different nodes they are left empty: nothing on the
+    device says which call launched the kernel.
 
     >>> parse('''
     ... # Topologically Sorted Source Nodes: [y], Original ATen: [aten.add, aten.relu]
@@ -39,7 +40,7 @@ def parse(text: str) -> dict[str, Source]:
     {'triton_poi_fused_add_relu_0': ('aten.add, aten.relu', 'y')}
     """
     found: dict[str, Source] = {}
-    kernels: dict[str, str] = {}  # what the module calls each, and its name on the device
+    kernels: dict[str, str] = {}  # name on the device, by the module's name of the kernel
     said: Source | None = None
     for line in _LINE.finditer(text):
         if line["ops"] is not None:
@@ -55,15 +56,15 @@ def parse(text: str) -> dict[str, Source]:
 
 
 def sources(names: Iterable[str]) -> dict[str, Source]:
-    """Return what Inductor says of those of these kernels that it generated in this process.
+    """Return operators and nodes of those kernels that Inductor generated in this process.
 
-    Models that were compiled one by one may have kernels of the same name: what they do
-    not agree on is not known.
+    Models that were compiled one by one may have kernels of the same name: operators or
+    nodes that differ between them are left empty.
     """
     wanted = {name for name in names if name.startswith(_PREFIX)}
     found: dict[str, Source] = {}
     for path in _paths() if wanted else ():
-        with contextlib.suppress(OSError):  # its cache may have been cleared
+        with contextlib.suppress(OSError):  # Inductor's cache may have been cleared
             for name, source in _read(path).items():
                 if name in wanted:
                     found[name] = _agreed(found.get(name, source), source)
@@ -71,7 +72,7 @@ def sources(names: Iterable[str]) -> dict[str, Source]:
 
 
 def _paths() -> Iterator[str]:
-    """Yield the files of the generated modules; PyTorch is not imported for it."""
+    """Yield the files of the generated modules, without importing PyTorch."""
     cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
     for module in list(getattr(cache, "modules", ())):
         if path := getattr(module, "__file__", None):
@@ -80,7 +81,7 @@ def _paths() -> Iterator[str]:
 
 @lru_cache(maxsize=1 << 12)
 def _read(path: str) -> dict[str, Source]:
-    # A file is named after a hash of what is in it, so that it is never another one.
+    # A file is named after a hash of its content, so the content of a path never changes.
     return parse(Path(path).read_text(encoding="utf-8", errors="replace"))
 
 

@@ -1,9 +1,9 @@
-"""What launches take and what a device has in, theoretical occupancy in percent out. Pure.
+"""Resources of launches and of a device in, theoretical occupancy in percent out. Pure.
 
 The formula is that of `cudaOccMaxActiveBlocksPerMultiprocessor` in NVIDIA's
 `cuda_occupancy.h` (CUDA 13.2), which the CUDA Occupancy Calculator uses as well,
-without partitioned global caching, and with the shared memory that the launch had
-carved out where CUPTI tells it.
+without partitioned global caching, and with the carve-out of shared memory that the launch
+ran with, where CUPTI tells the carve-out.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import numpy.typing as npt
 Integers = npt.NDArray[np.int64]
 
 _WARP = 32
-_REGISTER_UNIT = 256  # registers are given to a warp in such units
+_REGISTER_UNIT = 256  # registers are allocated to a warp in multiples of this
 _PARTITIONS = {(6, 0): 2}  # of a multiprocessor; 4 on all others since Maxwell
 _RESERVED_SHARED = 1024  # bytes per block that the driver keeps, since compute capability 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What one multiprocessor of a device has.
+    """Resources of one multiprocessor of a device.
 
     Attributes:
         capability: Compute capability.
-        warps: Warps that it holds at most.
-        blocks: Blocks that it holds at most.
-        registers: 32-bit registers.
+        warps: Most resident warps.
+        blocks: Most resident blocks.
+        registers: Number of 32-bit registers.
         shared_bytes: Shared memory.
     """
 
@@ -41,20 +41,20 @@ class Device:
 
     @property
     def known(self) -> bool:
-        """Whether the formula holds for it."""
+        """Whether the formula holds for the device."""
         limits = (self.warps, self.blocks, self.registers, self.shared_bytes)
         return 5 <= self.capability[0] <= 12 and min(limits) > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """What n launches take.
+    """Resources that n launches take.
 
     Attributes:
         threads: Threads per block.
         registers: Registers per thread.
         shared_bytes: Shared memory per block, static and dynamic.
-        carved_bytes: Shared memory that a multiprocessor was set to; 0: not known.
+        carved_bytes: Carve-out of shared memory per multiprocessor; 0: unknown.
     """
 
     threads: Integers
@@ -64,7 +64,7 @@ class Launches:
 
 
 def occupancy_pct(device: Device, launches: Launches) -> npt.NDArray[np.float64]:
-    """Return the warps that a multiprocessor can hold, of those it has room for, in percent.
+    """Return the resident warps per multiprocessor, in percent of the device's most.
 
     >>> hopper = Device((9, 0), warps=64, blocks=32, registers=65536, shared_bytes=233472)
     >>> one = Launches(*(np.array([value]) for value in (256, 64, 0, 0)))

@@ -1,6 +1,6 @@
-"""Mangled names of kernels in; demangled ones, and names short enough for a span, out.
+"""Mangled names of kernels in; demangled names, and names short enough for a span, out.
 
-The C++ runtime, which every framework has loaded, demangles. Where there is none, names
+The C++ runtime, which every framework has loaded, demangles. Without a C++ runtime, names
 stay mangled.
 """
 
@@ -15,7 +15,7 @@ _OPENING, _CLOSING = "<([{", ">)]}"
 
 @lru_cache(maxsize=1 << 16)
 def full_name(mangled: str) -> str:
-    """Return a name with its template arguments and parameters; as it is if it is not mangled.
+    """Return a name demangled, with template arguments and parameters; others unchanged.
 
     >>> full_name("triton_poi_fused_relu_0")
     'triton_poi_fused_relu_0'
@@ -35,7 +35,7 @@ def full_name(mangled: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def short_name(full: str) -> str:
-    """Return the function's own name: no result, namespaces, template arguments, parameters.
+    """Return the function's name without result, namespaces, template arguments, parameters.
 
     >>> short_name("void at::native::(anonymous namespace)::copy<4, f<int>>(int, float*)")
     'copy'

@@ -1,6 +1,6 @@
-"""Routine and arguments of a BLAS or LAPACK call in, its problem and operations out. Pure.
+"""Routine and arguments of a BLAS or LAPACK call in; sizes and operation count out. Pure.
 
-Arguments are those of the Fortran interface, in its order, as MKL writes them. The
+Arguments are those of the Fortran interface, in the same order, as MKL writes them. The
 counts of multiplications and additions are those of LAPACK Working Note 41
 (Blackford and Dongarra, "Installation Guide for LAPACK", appendix C, netlib.org/lapack/
 lawnspdf/lawn41.pdf); a complex multiplication is six floating-point operations, a
@@ -17,19 +17,19 @@ _COMPLEX = frozenset("CZ")
 _LETTERS_OF_PRECISION = frozenset({"S", "D", "C", "Z", "SC", "DZ"})
 _LETTERS = frozenset({"side", "uplo", "transa", "transb", "trans", "offset", "diag", "job", "jobz"})
 
-# Multiplications and additions.
+# Counts of multiplications and of additions.
 _Counts = tuple[float, float]
 _Sizes = Mapping[str, Any]
-# Names of the first arguments (`-` is of no interest), and the counts.
+# Names of the first arguments (`-`: not read), and the function that counts operations.
 _Routine = tuple[tuple[str, ...], Callable[[_Sizes], _Counts] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one call computes.
+    """The work of one call.
 
     Attributes:
-        problem: Letters and sizes, `TN m10 n4 k65536`.
+        problem: Letters (transposed, side, ...) and sizes: `TN m10 n4 k65536`.
         flops: Floating-point operations; None where no formula is known, as for
             iterative routines.
     """
@@ -39,11 +39,11 @@ class Work:
 
 
 def work(routine: str, arguments: Sequence[str]) -> Work | None:
-    """Return what a call computes, None for a routine that is not known.
+    """Return the work of a call, None for an unknown routine.
 
     Args:
-        routine: Name of the Fortran interface, in capitals.
-        arguments: Its arguments as text, the first ones at least.
+        routine: Name in the Fortran interface, in capitals.
+        arguments: The call's arguments as text, at least the first ones.
 
     >>> work("SGEMM", ["T", "N", "10", "4", "65536"])
     Work(problem='TN m10 n4 k65536', flops=5242880)
@@ -60,16 +60,16 @@ def work(routine: str, arguments: Sequence[str]) -> Work | None:
         multiplications, additions = count(sizes)
         weights = (6, 2) if letter in _COMPLEX else (1, 1)
         flops = round(weights[0] * multiplications + weights[1] * additions)
-    # What no column of 64 bits holds, no processor has computed: these were no sizes.
+    # No processor has computed more than 64 bits can count: the arguments were no sizes.
     return Work(_problem(sizes), flops if flops is None or flops < 1 << 63 else None)
 
 
 def _find(routine: str) -> tuple[str, _Routine] | None:
-    """Return the letter of what a routine works on, and the routine without it."""
-    if routine.startswith("GEMM_"):  # of mixed precision: GEMM_BF16BF16F32
+    """Return the letter of a routine's element type, and the routine without the letter."""
+    if routine.startswith("GEMM_"):  # mixed precision: GEMM_BF16BF16F32
         integer = "GEMM_OFFSET" if "S32" in routine else "GEMM"
         return "S", _ROUTINES["GEMM_PACK" if routine.endswith("_PACK") else integer]
-    # The second letter counts where the first is that of the result: SCNRM2.
+    # Of two letters, the first is the result's and the second the elements': SCNRM2.
     for length in (1, 2):
         letters, rest = routine[:length], routine[length:]
         if letters in _LETTERS_OF_PRECISION and rest in _ROUTINES:
@@ -78,7 +78,7 @@ def _find(routine: str) -> tuple[str, _Routine] | None:
 
 
 def _sizes(names: Sequence[str], arguments: Sequence[str]) -> dict[str, Any] | None:
-    """Return the named arguments, None if one is missing or is no size."""
+    """Return the named arguments; None if an argument is missing or is no size."""
     if len(arguments) < len(names):
         return None
     sizes: dict[str, Any] = {}
@@ -144,7 +144,7 @@ def _vector(s: _Sizes) -> _Counts:
 
 
 def _nrm2(s: _Sizes) -> _Counts:
-    return 0, 2 * s["n"]  # of a complex element, two squares and two sums
+    return 0, 2 * s["n"]  # per complex element two squares and two sums
 
 
 def _scal(s: _Sizes) -> _Counts:
@@ -215,7 +215,7 @@ def _routine(arguments: str, count: Callable[[_Sizes], _Counts] | None = None) -
     return tuple(arguments.split()), count
 
 
-# By name without the letter of its precision.
+# By name without the letter of the element type.
 _ROUTINES: dict[str, _Routine] = {
     "GEMM": _routine("transa transb m n k", _gemm),
     "GEMM3M": _routine("transa transb m n k", _gemm),

@@ -1,8 +1,8 @@
 """The OpenBLAS provider: calls seen by uprobes in; rows of NumPy's and SciPy's BLAS calls out.
 
-OpenBLAS tells nothing of what it does, so the kernel watches its exported functions.
+OpenBLAS has no verbose mode or logger, so the kernel watches its exported functions.
 Putting the probes in and taking them out takes up to seconds for every visit, and NumPy is
-in every process that xsp measures; so the level is off until XSP_OPENBLAS=1 asks for it.
+in every process that xsp measures; so the provider is off unless XSP_OPENBLAS=1 is set.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from xsp_levels.native.uprobe import Probes, Tare, TimedCall, weigh, weighed
 _OPT_IN = "XSP_OPENBLAS"
 _NAME = re.compile(r"openblas", re.IGNORECASE)
 _ROUTINES = ("gemm", "gemv", "syrk", "symm", "trsm", "trmm", "dot", "axpy")
-_EXPORTS = ("{}", "{}64_", "scipy_{}", "scipy_{}64_")  # as built by OpenBLAS, and by SciPy
-_HEAD = 4  # bytes of a function by which functions are told that begin alike
+_EXPORTS = ("{}", "{}64_", "scipy_{}", "scipy_{}64_")  # names in builds of OpenBLAS, and in SciPy's
+_HEAD = 4  # functions with the same first 4 bytes begin with the same instruction
 
-# CBLAS's names for what Fortran's letters say (cblas.h).
+# Fortran's letters by CBLAS's enumerations (cblas.h).
 _LETTER = {111: "N", 112: "T", 113: "C", 121: "U", 122: "L", 131: "N", 132: "U"}
 _SIDE = {141: "L", 142: "R"}
-# Integer arguments before the first that is a number or an address, by CBLAS's order.
+# The leading integer arguments, before the first float or address, in CBLAS's order.
 _ARGUMENTS = {
     "gemm": "order letter letter size size size",
     "gemv": "order letter size size",
@@ -45,7 +45,7 @@ _ARGUMENTS = {
     "dot": "size",
     "axpy": "size",
 }
-# Arguments with which a routine returns at once, having read nothing (BLAS: "quick return if
+# Arguments with which a routine returns at once and reads nothing (BLAS: "quick return if
 # possible"): sizes are 0, strides 1, all matrices column-major.
 _NOTHING: dict[str, tuple[float | None, ...]] = {
     "gemm": (102, 111, 111, 0, 0, 0, 1.0, None, 1, None, 1, 1.0, None, 1),
@@ -65,11 +65,11 @@ _UNTOLD = (
 
 @dataclass(frozen=True, slots=True)
 class LibraryRecords:
-    """What one visit kept of one OpenBLAS.
+    """The records of one visit of one OpenBLAS.
 
     Attributes:
-        calls: In the order of their ends.
-        tares: What each function seems to take when it does nothing.
+        calls: The calls, by end.
+        tares: The measured duration of a call that does nothing, by function.
     """
 
     calls: tuple[TimedCall, ...] = ()
@@ -78,10 +78,10 @@ class LibraryRecords:
 
 @dataclass(frozen=True, slots=True)
 class OpenBlasRecords:
-    """What one visit kept.
+    """The records of one visit.
 
     Attributes:
-        libraries: One for each OpenBLAS.
+        libraries: The records of each OpenBLAS.
         threads: Identifiers of Python's threads, by the kernel's numbers.
     """
 
@@ -98,7 +98,7 @@ class OpenBlas:
     record_type = OpenBlasRecords
 
     def __init__(self) -> None:
-        self._probes: list[tuple[str, Probes]] = []  # with the path of the library
+        self._probes: list[tuple[str, Probes]] = []  # (path of the library, its probes)
         self._tares: dict[str, dict[str, Tare]] = {}  # by path and function
 
     def unavailable(self) -> str | None:
@@ -118,17 +118,17 @@ class OpenBlas:
         return None
 
     def start(self, clock: Clock, request: Request) -> None:
-        """Put the probes in; only Python's threads of this moment are watched.
+        """Put the probes in; only threads of Python that exist now are watched.
 
         Raises:
-            OSError: The kernel does not let us.
+            OSError: The kernel does not let this process watch functions.
         """
         self.stop()
         if Kind.CALL not in request.kinds:
             return
         found = _loaded()
         pythons = thread.names()
-        # The calling one comes first, for which there is most room: it runs the model.
+        # The calling thread runs the model: it comes first, which gets the largest ring.
         threads = [number for number in native_threads() if number in pythons]
         with undone_on_failure(self.stop):
             try:
@@ -139,7 +139,7 @@ class OpenBlas:
                 raise OSError(explain(error)) from error
 
     def stop(self) -> Records:
-        """Take the probes out, and hand over what was recorded."""
+        """Take the probes out, and return the records."""
         probes, self._probes = self._probes, []
         seen = [(path, *each.close()) for path, each in probes]
         libraries = tuple(
@@ -157,10 +157,10 @@ class OpenBlas:
         return concat_rows([_rows(each, data.threads) for each in data.libraries])
 
     def _weigh(self, found: Mapping[str, Mapping[str, Place]]) -> None:
-        """Find out what the probes themselves take, once for each library.
+        """Measure how long the probes themselves take, once for each library.
 
         Raises:
-            OSError: The kernel does not let us.
+            OSError: The kernel does not let this process watch functions.
         """
         for path, functions in found.items():
             if path not in self._tares:
@@ -168,16 +168,16 @@ class OpenBlas:
 
 
 def _loaded() -> dict[str, dict[str, Place]]:
-    """Return the functions of every OpenBLAS that is loaded, by its path."""
+    """Return the functions of every loaded OpenBLAS, by the library's path."""
     found = {path: exports(path) for path in libraries(mappings()) if _NAME.search(path)}
     return {path: functions for path, functions in found.items() if functions}
 
 
 def _tares(functions: Mapping[str, Place]) -> dict[str, Tare]:
-    """Weigh one of the functions that begin alike, for all of them.
+    """Return the tare of each function; of functions that begin alike, one is weighed for all.
 
     Raises:
-        OSError: The kernel does not let us.
+        OSError: The kernel does not let this process watch functions.
     """
     alike: dict[bytes, list[str]] = {}
     for name, place in functions.items():
@@ -188,10 +188,10 @@ def _tares(functions: Mapping[str, Place]) -> dict[str, Tare]:
 
 
 def _idle(function: str, address: int) -> Callable[[], object]:
-    """Return what calls a function so that it does nothing."""
+    """Return a callable that calls a BLAS function with arguments for which it does nothing."""
     number = ctypes.c_float if function[0] == "s" else ctypes.c_double
     given = _NOTHING[function[1:]]
-    # Sizes are of 4 or of 8 bytes, as OpenBLAS was built; these are right for either.
+    # Sizes have 4 or 8 bytes, depending on the build; 8-byte arguments are right for both.
     types = [
         number if isinstance(each, float) else ctypes.c_void_p if each is None else ctypes.c_int64
         for each in given
@@ -226,7 +226,7 @@ def _alike(call: TimedCall) -> tuple[str, str | None]:
 
 
 def _untold(data: LibraryRecords) -> str | None:
-    """Return a sentence about calls whose length is not known, None if there are none."""
+    """Return a sentence about calls of unknown duration, None if there are none."""
     ends = weighed(data.calls, data.tares, _alike)
     untold = [call for call, (_, end) in zip(data.calls, ends, strict=True) if end is None]
     if not untold:
@@ -237,7 +237,7 @@ def _untold(data: LibraryRecords) -> str | None:
 
 
 def exports(path: str) -> dict[str, Place]:
-    """Return the CBLAS functions that a library exports, by BLAS's names: `sgemm`."""
+    """Return the CBLAS functions that a library exports, by name in BLAS (`sgemm`)."""
     names = {
         form.format(f"cblas_{letter}{routine}"): letter + routine
         for letter in "sd"
@@ -249,7 +249,7 @@ def exports(path: str) -> dict[str, Place]:
 
 @lru_cache(maxsize=1024)
 def work_of(function: str, arguments: tuple[int, ...]) -> Work | None:
-    """Return what a call computes, by its first six integer arguments; None if that is not known.
+    """Return the work of a call, given its first six integer arguments; None if unknown.
 
     >>> work_of("sgemm", (101, 111, 112, 8, 4, 2))
     Work(problem='NT m8 n4 k2', flops=128)
@@ -259,7 +259,8 @@ def work_of(function: str, arguments: tuple[int, ...]) -> Work | None:
         return None
     fields = []
     for what, value in zip(meaning.split(), arguments, strict=False):
-        number = value & 0xFFFFFFFF  # enumerations, which leave the upper half as it was
+        # Enumerations have 4 bytes; the upper half of their registers is undefined.
+        number = value & 0xFFFFFFFF
         if what == "size":
             fields.append(str(value))
         elif what != "order":

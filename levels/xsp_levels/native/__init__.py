@@ -1,1 +1,7 @@
-"""What providers share: performance events, probes, symbols, machine code, standard output."""
+"""What several providers share to observe native code.
+
+Events of the kernel (`perf_event`, `uprobe`), places of functions (`mapping`, `symbol`), callbacks
+in machine code (`stub`, `reserved_memory`), standard output and error (`stdout_tap`,
+`stdout_follower`, `stderr_filter`), numbers of threads (`thread`), clocks (`alignment`) and forked
+children (`forked_child`).
+"""

@@ -1,4 +1,4 @@
-"""The files that are mapped into this process: `/proc/self/maps` in, their parts by address out."""
+"""The text of `/proc/self/maps` in; the parts of files mapped into this process out."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Mapping:
     Attributes:
         start: First address.
         end: First address after it.
-        offset: Of the first byte in the file.
+        offset: Offset of the part's first byte in the file.
         path: The file.
-        executable: Whether it holds code.
+        executable: Whether the part holds code.
     """
 
     start: int
@@ -35,7 +35,7 @@ class Mapping:
 
 
 def mappings() -> list[Mapping]:
-    """Return the files mapped into this process, by address; none where there is no /proc."""
+    """Return the parts of files mapped into this process, by address; none without /proc."""
     try:
         content = Path("/proc/self/maps").read_bytes()
     except OSError:
@@ -44,7 +44,7 @@ def mappings() -> list[Mapping]:
 
 
 def read_mappings(text: str) -> list[Mapping]:
-    """Return the files in the text of a `/proc/…/maps`. Pure."""
+    """Return the parts of files in the text of a `/proc/…/maps`. Pure."""
     return [
         Mapping(int(start, 16), int(end, 16), int(offset, 16), path, "x" in rights)
         for start, end, rights, offset, path in _MAPPING.findall(text)
@@ -52,7 +52,7 @@ def read_mappings(text: str) -> list[Mapping]:
 
 
 def libraries(found: Iterable[Mapping]) -> list[str]:
-    """Return the paths of the shared libraries among mappings, each once, in their order."""
+    """Return the path of each shared library among mappings, once, in the same order."""
     return list(
         dict.fromkeys(
             each.path

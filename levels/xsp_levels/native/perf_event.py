@@ -1,10 +1,10 @@
-"""An address in; the moments at which threads of this process reached it, from the kernel, out.
+"""An address of code in; the times at which threads of this process reached the address out.
 
 `perf_event_open(2)` through ctypes, in two forms. A hardware breakpoint (one of the
-processor's debug registers) needs no privilege where kernel.perf_event_paranoid is 2
-or less; a uprobe (a trap instruction that the kernel puts there) needs CAP_PERFMON,
-and can tell returns as well. Times are of CLOCK_MONOTONIC. Every event belongs to one
-thread; threads that begin later are not seen. A process that is forked lets go of them.
+processor's debug registers) needs no privilege if kernel.perf_event_paranoid is 2 or
+less. A uprobe (a trap instruction that the kernel puts at the address) needs CAP_PERFMON,
+and can record returns of functions as well. Times are those of CLOCK_MONOTONIC. Every event
+belongs to one thread; threads that begin later are not seen.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import os
 import platform
 import struct
 import threading
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from xsp_levels.arming import undone_on_failure
+from xsp_levels.native import forked_child
 from xsp_levels.native.mapping import mappings
 from xsp_levels.native.symbol import Place, place_of
 
@@ -37,9 +37,9 @@ _CLOCK_MONOTONIC = 1
 _SAMPLE, _LOST = 9, 2
 _HEADER = struct.Struct("=IHH")
 _HIT = struct.Struct("=IIQ")  # process, thread, time
-# struct perf_event_attr up to `sample_max_stack` (version 5 of it, 112 bytes).
+# struct perf_event_attr up to `sample_max_stack` (the struct's version 5, 112 bytes).
 _ATTRIBUTES = struct.Struct("=IIQQQQQIIQQQQIiQIHH")
-_HEAD, _DATA = 1024, mmap.PAGESIZE  # where the ring's first page says how far it is filled
+_HEAD, _DATA = 1024, mmap.PAGESIZE  # offsets of the ring's fill count, and of its records
 _FAILED = ctypes.c_void_p(-1).value  # MAP_FAILED
 _UPROBE = Path("/sys/bus/event_source/devices/uprobe")
 
@@ -52,12 +52,12 @@ _libc.mmap.restype = ctypes.c_void_p
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A thread at an address.
+    """The arrival of a thread at an address.
 
     Attributes:
-        time_ns: CLOCK_MONOTONIC.
+        time_ns: Time of CLOCK_MONOTONIC.
         thread: The kernel's number of the thread.
-        arguments: First six integer arguments of the function, empty if not asked for.
+        arguments: The function's first six integer arguments; empty if not recorded.
     """
 
     time_ns: int
@@ -66,7 +66,7 @@ class Hit:
 
 
 class Event:
-    """One thread's hits of one place, from `enable` until `close`.
+    """A recording of one thread's hits of one place, from `enable` until `close`.
 
     Args:
         attributes: The kernel's `struct perf_event_attr`.
@@ -74,7 +74,7 @@ class Event:
         pages: Size of the ring that holds the hits, a power of two; 170 hits per page.
 
     Raises:
-        OSError: The kernel does not let us, or cannot.
+        OSError: The kernel does not let this process record, or cannot record.
     """
 
     def __init__(self, attributes: bytes, thread: int, pages: int) -> None:
@@ -87,7 +87,7 @@ class Event:
             os.close(descriptor)
             raise
         self._descriptor: int | None = descriptor
-        _events.add(self)
+        forked_child.register(self)
 
     def enable(self) -> None:
         """Begin to record."""
@@ -95,7 +95,7 @@ class Event:
             fcntl.ioctl(self._descriptor, _ENABLE, 0)
 
     def close(self) -> tuple[list[Hit], int]:
-        """End, and return the hits in order and how many more there were; none once let go."""
+        """End, and return the hits by time and the count of lost hits; none after `abandon`."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return [], 0
@@ -111,31 +111,20 @@ class Event:
         return hits, max(0, count - len(hits))
 
     def abandon(self) -> None:
-        """Close the descriptor in a forked process; the event goes on in its own process.
+        """Close the descriptor in a forked child; the parent's recording goes on.
 
-        The kernel does not copy the ring's mapping: that address may hold something else now.
+        The kernel does not copy the ring's mapping to a child, so nothing is unmapped.
         """
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
 
-_events: weakref.WeakSet[Event] = weakref.WeakSet()
-
-
-def _free_child() -> None:
-    for event in list(_events):
-        event.abandon()
-
-
-os.register_at_fork(after_in_child=_free_child)
-
-
 def read_hits(data: bytes, *, arguments: bool = False) -> list[Hit]:
-    """Return the hits in a ring's records, which stop where one is cut off. Pure.
+    """Return the hits in a ring's records, up to a record that is cut off. Pure.
 
     Args:
-        data: Records one after the other, each with a header that tells its length.
+        data: Records one after the other, each with a header that tells the record's length.
         arguments: Whether the registers of the first arguments were recorded.
     """
     hits: list[Hit] = []
@@ -158,12 +147,12 @@ def breakpoint_at(place: Place) -> bytes:
 
 
 def uprobe_at(place: Place, path: ctypes.c_char_p, *, returning: bool = False) -> bytes:
-    """Return the attributes of a uprobe, which sees the function's arguments, or its return.
+    """Return the attributes of a uprobe, on a function's begin, with arguments, or return.
 
     Args:
         place: First byte of the function.
         path: `place.path` for the kernel; must live until the event is open.
-        returning: Whether to see it returning instead.
+        returning: Whether to record returns instead of begins.
 
     Raises:
         OSError: This kernel has no uprobes.
@@ -180,12 +169,12 @@ def uprobe_at(place: Place, path: ctypes.c_char_p, *, returning: bool = False) -
 
 
 def watch(place: Place, pages: int) -> list[Event]:
-    """Return disabled events that see every thread of this process reach a place.
+    """Return disabled events that record when any thread of this process reaches a place.
 
-    Hardware breakpoints if they can be had, else uprobes.
+    The events are hardware breakpoints; if those are refused, uprobes.
 
     Raises:
-        OSError: Neither can be had; it says why not the former.
+        OSError: Both are refused; the error is that of the breakpoints.
     """
     return _watch(place, native_threads(), pages)
 
@@ -202,7 +191,7 @@ def _watch(place: Place, threads: Sequence[int], pages: int) -> list[Event]:
 
 
 def refusal() -> str | None:
-    """Return in words why `watch` cannot work here, None if it can."""
+    """Return a sentence on why `watch` cannot work here, None if `watch` can."""
     address = ctypes.cast(_libc.getpid, ctypes.c_void_p).value or 0
     place = place_of(address, mappings()) or Place(address, "", 0)
     try:
@@ -214,13 +203,13 @@ def refusal() -> str | None:
 
 
 def open_all(attributes: bytes, threads: Sequence[int], pages: int) -> list[Event]:
-    """Return one disabled event per thread, for those that still run.
+    """Return one disabled event for each thread that still runs.
 
-    The first thread gets `pages` for its hits, the others an eighth of it, because
-    what a user may lock in memory is limited; where that is too much, the last get less.
+    The first thread gets a ring of `pages`, the others an eighth of that, because the
+    memory that a user may lock is limited; near the limit, the last threads get less.
 
     Raises:
-        OSError: One of them cannot be had, however small; none is left open.
+        OSError: An event is refused even with the smallest ring; none is left open.
     """
     events: list[Event] = []
     with undone_on_failure(lambda: [event.close() for event in events]):
@@ -238,7 +227,7 @@ def native_threads() -> list[int]:
 
 
 def explain(error: OSError) -> str:
-    """Return in words why an event could not be had, and what would change that."""
+    """Return a sentence on why an event was refused, and on a remedy."""
     if error.errno in (errno.EPERM, errno.EACCES):
         return (
             "the kernel does not let this process watch its own threads (perf_event_open: "
@@ -317,7 +306,7 @@ def _argument_bits() -> tuple[int, ...]:
 
 
 def _map(descriptor: int, size: int) -> int:
-    """Return where an event's ring is; Python's `mmap` would keep another descriptor for it."""
+    """Return the address of an event's ring; Python's `mmap` would hold a second descriptor."""
     address: int | None = _libc.mmap(
         None,
         ctypes.c_size_t(size),
@@ -328,7 +317,7 @@ def _map(descriptor: int, size: int) -> int:
     )
     if address is None or address == _FAILED:
         code = ctypes.get_errno()
-        # Here alone it means that the limit of locked memory is reached (perf_event_open(2)).
+        # For this mapping, EPERM means that the limit of locked memory is reached.
         code = errno.ENOMEM if code == errno.EPERM else code
         raise OSError(code, os.strerror(code))
     return address

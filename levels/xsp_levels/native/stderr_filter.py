@@ -1,8 +1,8 @@
-"""Standard error in, the same without the lines that PyTorch's profiler prints out.
+"""Output on standard error in; the output without the lines of PyTorch's profiler out.
 
-The profiler prints from C++, so file descriptor 2 itself is caught while the profiler
-is switched on or off, a fraction of a millisecond each time. All other lines that are
-written there meanwhile are passed on unchanged right afterwards.
+The profiler prints from C++, so file descriptor 2 itself is redirected to memory while the
+profiler is switched on or off, a fraction of a millisecond each time. All other output in
+the meantime is passed on unchanged right afterwards.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _VENDOR = re.compile(
     # Kineto's log lines: `USDT:2026-11-20 22:20:50 6660:6660 File.cpp:39] profiler_start`
     rb"(?:USDT|VERBOSE|DEBUG|INFO|STAGE|WARNING|ERROR)"
     rb":\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.(?:cpp|h):\d+\] [^\n]*\n?"
-    # what PyTorch says once when memory is recorded that it did not see allocated
+    # PyTorch's one-time warning about memory allocated before memory was recorded
     rb"|\[W\S* \S+ CPUAllocator\.cpp:\d+\] Memory block of unknown size [^\n]*\n?"
 )
 _one_at_a_time = threading.Lock()
-_held: list[tuple[int | None, int]] = []  # (the user's descriptor 2, what stands in for it)
+_held: list[tuple[int | None, int]] = []  # (copy of the user's descriptor 2, file in its place)
 
 
 @contextlib.contextmanager
 def vendor_silenced() -> Iterator[None]:
-    """Catch descriptor 2 inside the block, then pass on all but the vendor's lines.
+    """Redirect descriptor 2 inside the block, then pass on all but the vendor's lines.
 
-    Whatever happens inside, the descriptor is afterwards what it was; one that was
-    closed is closed again.
+    Whatever the block raises, the descriptor is restored; a descriptor that was closed is
+    closed again.
     """
     with _one_at_a_time:
         try:
@@ -51,12 +51,12 @@ def _catch() -> None:
 def _user_descriptor() -> int | None:
     try:
         return os.dup(_STDERR)
-    except OSError:  # it is closed: nobody reads what is printed there
+    except OSError:  # descriptor 2 is closed: nobody reads standard error
         return None
 
 
 def _memory_file() -> int:
-    """Return a descriptor that never blocks who writes to it, and is not number 2."""
+    """Return a descriptor, other than number 2, to which writing never blocks."""
     sink = _open_memory_file()
     if sink != _STDERR:
         return sink
@@ -74,7 +74,7 @@ def _open_memory_file() -> int:
 
 
 def _release() -> bytes:
-    """Put descriptor 2 back and return what was written meanwhile."""
+    """Restore descriptor 2, and return the bytes written meanwhile."""
     if not _held:
         return b""
     user, sink = _held.pop()
@@ -91,14 +91,14 @@ def _release() -> bytes:
 
 def _pass_on(written: bytes) -> None:
     rest = memoryview(_VENDOR.sub(b"", written))
-    # Whoever wrote would have met the same error, and did not expect one from us.
+    # The writer would have met the same error; the measurement must not raise it.
     with contextlib.suppress(OSError):
         while rest:
             rest = rest[os.write(_STDERR, rest) :]
 
 
 def _free_child() -> None:
-    """Let a process that was forked while another thread was in the block see its output."""
+    """Restore descriptor 2 in a child that was forked while a thread was in the block."""
     global _one_at_a_time  # noqa: PLW0603  the thread that holds the lock is not in the child
     _one_at_a_time = threading.Lock()
     _release()

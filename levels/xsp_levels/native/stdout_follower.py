@@ -1,12 +1,12 @@
-"""Output of programs that outlive a tap: two descriptors in, a process that copies out.
+"""A file that other programs write to in; a process that copies their output out.
 
-A program that was started while standard output was a file (see `stdout_tap`) has that
-file as its own standard output for as long as it runs. The follower is a process that
-copies what such programs write to where it was meant to go, until none of them is left.
-It is started only where there is one.
+A program that was started while standard output was a file (see `stdout_tap`) keeps the
+file as its standard output for as long as it runs. The follower is a process that copies
+the output of such programs to the user's standard output, until all of them have ended. A
+follower is started only if there is such a program.
 
-This file is both sides: imported by `stdout_tap`, run as a script by the follower, which
-therefore imports the standard library only.
+This module serves both sides: `stdout_tap` imports it, and the follower runs it as a script.
+So it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ import sys
 import time
 from collections.abc import Iterable
 
-_PIECE = 4096  # PIPE_BUF: of so much, a pipe takes all or nothing
+_PIECE = 4096  # PIPE_BUF: a pipe takes a piece of this size whole or not at all
 _EVERY_S = 0.05  # how long output of a program that outlives the tap may wait
 
 
 def follow(destination: int, reader: int) -> bool:
-    """Have what others still write to a file passed on; return whether it will be.
+    """Start a follower for a file; return whether a follower was started.
 
-    That cannot be on systems other than Linux, and where Python is part of another program.
+    There is none on systems other than Linux, and if Python is embedded in another program.
 
     Args:
         destination: Descriptor to write to.
-        reader: Descriptor of the file, at the position up to which it was passed on. While
-            a program can still write, this description cannot get the file's lock (flock).
+        reader: Descriptor of the file, at the position up to which output was passed on.
+            While another program can still write, its open file cannot get the file's lock
+            (flock).
     """
     python = os.path.basename(sys.executable or "").startswith("python")
     if not sys.platform.startswith("linux") or not python:
@@ -59,13 +60,13 @@ def follow(destination: int, reader: int) -> bool:
 def pass_on(
     written: bytes, rest: Iterable[tuple[int, int]], *, destination: int, progress: int
 ) -> OSError | None:
-    """Write ranges of `written` to a descriptor; return what made that impossible.
+    """Write ranges of `written` to a descriptor; return the error that ended the writing.
 
     Args:
-        written: What begins at the position of `progress`.
+        written: Bytes of the file from the position of `progress` on.
         rest: The ranges, in order.
-        destination: Descriptor to write to; it is waited for while it is full.
-        progress: Descriptor whose position says how far it has come.
+        destination: Descriptor to write to; while it is full, the function waits.
+        progress: Descriptor of the file whose position is moved along.
     """
     origin = os.lseek(progress, 0, os.SEEK_CUR)
     view = memoryview(written)
@@ -74,13 +75,13 @@ def pass_on(
             while at < stop:
                 at += _write(destination, view[at : min(stop, at + _PIECE)])  # noqa: PLW2901
                 os.lseek(progress, origin + at, os.SEEK_SET)
-    except OSError as error:  # closed, broken, full disk: as for whoever printed it
+    except OSError as error:  # closed, broken, full disk: printing would have failed as well
         return error
     return None
 
 
 def nobody_writes(reader: int) -> bool:
-    """Return whether nobody is left who could write to a file; see `follow`."""
+    """Return whether no process is left that could write to a file; see `follow`."""
     try:
         fcntl.flock(reader, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -99,7 +100,7 @@ def _write(destination: int, piece: memoryview) -> int:
 
 
 def _passed_on_all(destination: int, reader: int) -> bool:
-    """Pass on what there is; return whether there will be no more, or nobody to read it."""
+    """Pass on new output; return whether there will be no more output, or no reader."""
     finished = nobody_writes(reader)
     begin = os.lseek(reader, 0, os.SEEK_CUR)
     written = os.pread(reader, os.fstat(reader).st_size - begin, begin)
@@ -108,9 +109,9 @@ def _passed_on_all(destination: int, reader: int) -> bool:
 
 
 def main(arguments: list[str]) -> None:
-    """Be the follower: the destination and the reader, by number."""
+    """Be the follower, given the numbers of the destination and the reader."""
     if os.fork():
-        os._exit(0)  # it is nobody's child
+        os._exit(0)  # the follower must not be a child that the program would have to wait for
     destination, reader = map(int, arguments)
     with contextlib.suppress(KeyboardInterrupt):
         while not _passed_on_all(destination, reader):

@@ -1,19 +1,18 @@
-r"""Standard output in; the lines of a library out, and everything else where it was meant to go.
+r"""Standard output in; the lines of a library out, and all other output passed on.
 
-Some libraries (oneDNN, MKL) tell what they do on the process's standard output and
+Some libraries (oneDNN) print their verbose lines on the process's standard output and
 nowhere else. While a tap is open, descriptor 1 is a file in memory, which costs no more
-than printing into any file. Afterwards the lines that a tap asked for are handed over;
-all the rest goes on, unchanged and in order.
+than printing into any file. Afterwards the tap returns the lines that match its pattern;
+all other output goes to the user's standard output, unchanged and in order.
 
     tap = open_tap(re.compile(rb"MKL_VERBOSE [^\n]*\n"))
     ...
     taken = tap.close()  # taken.lines, taken.problems
 
-Several taps may be open at once; each gets its own lines, and the descriptor is put back
-when the last one is closed. What is printed appears when a tap is opened or closed, or the
-process forks, not before: a process that is killed while a tap is open takes with it what it
-printed since. A program that was started meanwhile and outlives the tap is still heard: see
-`stdout_follower`.
+Several taps may be open at once; each gets its own lines, and the descriptor is restored
+when the last tap is closed. Output is passed on when a tap is opened or closed and when the
+process forks: output of a process that is killed while a tap is open is lost. For output of
+programs that were started meanwhile and outlive the tap, see `stdout_follower`.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ from xsp_levels.native.stdout_follower import follow, nobody_writes, pass_on
 
 _STDOUT = 1
 _LINE_BUFFERED = 1  # _IOLBF
-_PATIENCE_MS = 20  # with a thread that is in the midst of printing
+_PATIENCE_MS = 20  # how long a thread may take to finish printing
 _libc = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What a tap took out of standard output.
+class TapOutput:
+    """The output that a tap took.
 
     Attributes:
-        lines: Every match of the tap's pattern, in order, nothing in between.
-        problems: Sentences about what could not be passed on.
+        lines: Every match of the tap's pattern, in order, one after the other.
+        problems: Sentences about output that could not be passed on.
     """
 
     lines: bytes
@@ -57,8 +56,8 @@ class Tap:
     """One library's tap, open until `close`.
 
     Args:
-        pattern: Matches one line of the library's and its newline. It is searched for
-            anywhere: text without a newline may stand before it on the same line.
+        pattern: Matches a line of the library with its newline, anywhere in the output: other
+            text may stand before the match on the same line.
         share: Whether the user wants to see the lines too.
     """
 
@@ -67,19 +66,19 @@ class Tap:
         self.share = share
         self.taken: list[bytes] = []
 
-    def close(self) -> Taken:
-        """Return what was taken; the last tap to be closed puts the descriptor back.
+    def close(self) -> TapOutput:
+        """Return the tap's output; the last tap to be closed restores the descriptor.
 
-        In a process that was forked while the tap was open there is nothing to return.
+        In a child that was forked while the tap was open, the output is empty.
         """
         with _lock:
             problems = _close(self)
         lines, self.taken = b"".join(self.taken), []
-        return Taken(lines, problems)
+        return TapOutput(lines, problems)
 
 
 def remains(claimed: Iterable[tuple[int, int]], length: int) -> Iterator[tuple[int, int]]:
-    """Yield what lies between ranges that were claimed.
+    """Yield the ranges between claimed ranges, up to `length`.
 
     >>> list(remains([(5, 7), (2, 5)], 9))
     [(0, 2), (7, 9)]
@@ -97,7 +96,7 @@ def open_tap(pattern: re.Pattern[bytes], *, share: bool = False) -> Tap:
     """Return a tap for the lines that match; see `Tap`.
 
     Raises:
-        OSError: There is no descriptor or no memory left; nothing was changed then.
+        OSError: There is no descriptor or no memory left; nothing has been changed.
     """
     tap = Tap(pattern, share=share)
     with _lock:
@@ -108,9 +107,9 @@ def open_tap(pattern: re.Pattern[bytes], *, share: bool = False) -> Tap:
 class _Capture:
     """The file that stands in for descriptor 1.
 
-    Its `reader` is a description of its own, whose position is how much has been passed
-    on; a follower goes on from there. Its `sink` is locked (flock): the lock is free once
-    nobody is left who could write.
+    `reader` is opened separately: its position is the end of the output that was passed on,
+    from which a follower goes on. `sink` is locked (flock): the lock is free once no process
+    is left that could write.
     """
 
     def __init__(self) -> None:
@@ -126,7 +125,7 @@ class _Capture:
             undo.pop_all()
 
     def drain(self) -> None:
-        """Hand every tap its lines out of what was written, and pass on the rest."""
+        """Give every tap its lines of the new output, and pass on the rest."""
         begin = os.lseek(self.reader, 0, os.SEEK_CUR)
         end = os.fstat(self.reader).st_size
         written = _read(self.reader, begin, end)
@@ -136,14 +135,14 @@ class _Capture:
             tap.taken += [written[start:stop] for start, stop in found]
             claimed += () if tap.share else found
         rest = remains(claimed, len(written))
-        if self.user is not None:  # else it was closed: nobody reads what is printed there
+        if self.user is not None:  # None: descriptor 1 was closed, nobody reads the output
             error = pass_on(written, rest, destination=self.user, progress=self.reader)
             if error is not None:
                 self.problems.append(_LOST.format(error))
         os.lseek(self.reader, end, os.SEEK_SET)
 
     def put_back(self) -> None:
-        """Make descriptor 1 what it was, unless the user made it something else since."""
+        """Restore descriptor 1, unless the user has redirected it since."""
         if _same_file(_STDOUT, self.sink):
             if self.user is None:
                 os.close(_STDOUT)
@@ -152,7 +151,7 @@ class _Capture:
         os.close(self.sink)
 
     def forget(self) -> None:
-        """Close what is left, once everything was passed on."""
+        """Close the descriptors that are left, once all output was passed on."""
         for descriptor in (self.reader, self.user):
             if descriptor is not None:
                 os.close(descriptor)
@@ -162,14 +161,14 @@ _LOST = "part of what the program printed could not be written to standard outpu
 
 _lock = threading.RLock()
 _capture: _Capture | None = None
-_waiting: list[_Capture] = []  # not all was passed on: we were interrupted, or others still write
+_waiting: list[_Capture] = []  # with output to pass on: interrupted, or still written to
 
 
 def _open(tap: Tap) -> None:
     global _capture  # noqa: PLW0603  a process has one descriptor 1
     _flush()
     if _capture is None:
-        _settle()
+        _finish_waiting()
         _keep_line_buffering()
         _capture = _Capture()
     else:
@@ -187,15 +186,15 @@ def _close(tap: Tap) -> tuple[str, ...]:
         capture.drain()
         capture.taps.remove(tap)
         return ()
-    _waiting.append(capture)  # from here on an interrupt loses nothing
+    _waiting.append(capture)  # from here on an interrupt loses no output
     _capture = None
     capture.put_back()
-    _settle()
+    _finish_waiting()
     return tuple(capture.problems)
 
 
-def _settle() -> None:
-    """Let go of captures, or see to it that what others still write is passed on."""
+def _finish_waiting() -> None:
+    """Let go of captures; hand those that other programs still write to over to followers."""
     for each in tuple(_waiting):
         each.drain()
         each.taps = []
@@ -207,7 +206,7 @@ def _settle() -> None:
 
 
 def _soon_alone(reader: int) -> bool:
-    """Return whether no other program can write; threads of ours may be about to finish."""
+    """Return whether no other program can write; wait for threads of this one to finish."""
     for _ in range(_PATIENCE_MS):
         if nobody_writes(reader):
             return True
@@ -224,12 +223,12 @@ def _is_open(descriptor: int) -> bool:
 
 
 def _above_standard(descriptor: int) -> int:
-    """Return a copy that is none of the standard descriptors."""
+    """Return a copy of a descriptor that is none of the three standard descriptors."""
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
 
 
 def _memory_file() -> tuple[int, int]:
-    """Return two descriptors of a new file, to write and to read, each with its position."""
+    """Return two descriptors of a new file, to write and to read, with separate positions."""
     with contextlib.ExitStack() as stack:
         if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
             made = os.memfd_create("xsp-stdout")
@@ -255,14 +254,14 @@ def _read(descriptor: int, begin: int, end: int) -> bytes:
 def _same_file(one: int, other: int) -> bool:
     try:
         return os.path.sameopenfile(one, other)
-    except OSError:  # the user closed it
+    except OSError:  # the user closed descriptor 1
         return False
 
 
 def _flush() -> None:
-    """Write out what Python and C hold back, so that it lands on the right side of us."""
+    """Write out the buffers of Python and C, before descriptor 1 changes."""
     for stream in {id(s): s for s in (sys.stdout, sys.__stdout__)}.values():
-        # Whoever printed meets the same error again, and did not expect one from us.
+        # The user's own next print raises the same error; the measurement must not.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             if stream is not None and stream.fileno() == _STDOUT:
                 stream.flush()
@@ -270,7 +269,7 @@ def _flush() -> None:
 
 
 def _c_stdout() -> Any:
-    """Return C's `stdout`; fflush of all streams could wait for who reads from one."""
+    """Return C's `stdout`; fflush of all streams could wait for a thread that reads."""
     for name in ("stdout", "__stdoutp"):
         with contextlib.suppress(ValueError):
             return ctypes.c_void_p.in_dll(_libc, name)
@@ -278,7 +277,10 @@ def _c_stdout() -> Any:
 
 
 def _keep_line_buffering() -> None:
-    """Keep C from taking our file's buffering for good where it prints for the first time."""
+    """Have C buffer lines if standard output is a terminal that C has not printed to yet.
+
+    C chooses the buffering at its first print: at a file in memory, C would choose blocks.
+    """
     size = getattr(_libc, "__fbufsize", None)
     if size is None or not os.isatty(_STDOUT):
         return
@@ -289,7 +291,7 @@ def _keep_line_buffering() -> None:
 
 
 def _before_fork() -> None:
-    """Pass on what was printed before the child can print."""
+    """Pass on the output so far, before the child can print."""
     _lock.acquire()
     if _capture is not None:
         _capture.drain()
@@ -300,7 +302,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Give a forked process the user's own descriptor."""
+    """Restore descriptor 1 in a forked child."""
     global _lock, _capture  # noqa: PLW0603  the child begins anew
     _lock = threading.RLock()
     capture, _capture = _capture, None
@@ -315,9 +317,9 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    """Pass on what an interrupt kept from being passed on."""
+    """Pass on the output that an interrupt has kept back."""
     with _lock:
-        _settle()
+        _finish_waiting()
 
 
 atexit.register(_at_exit)

@@ -1,12 +1,12 @@
-"""Machine code for callbacks in which no Python may run: listings in, addresses out.
+"""Listings of machine code in; addresses of callbacks in which no Python runs out.
 
 Some vendor libraries call back while they hold a lock of their own. A callback in
-Python would wait there for the interpreter's lock, while the thread that holds the
-interpreter's lock waits for the library's: a deadlock (pytorch/pytorch#186295, with
-CUPTI). So these callbacks are a few instructions that only write to memory. They are
-kept as listings, so that no compiler is needed; x86-64 with the System V calling
-convention is the only processor so far. A test assembles the instructions of every
-listing, and compares the bytes.
+Python would wait for the interpreter's lock, while the thread that holds the
+interpreter's lock waits for the library's lock: a deadlock (pytorch/pytorch#186295, with
+CUPTI). So these callbacks are a few instructions that only write to memory. The
+instructions are kept as listings with their bytes, so that no compiler is needed; x86-64 with
+the System V calling convention is the only processor so far. A test assembles the
+instructions of every listing, and compares the bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NEEDED = (
     "its callbacks are written in x86-64 machine code for Linux, and this is {system} on {machine}"
 )
 
-_kept: list[mmap.mmap] = []  # a library may call once more, however late
+_kept: list[mmap.mmap] = []  # never freed: a library may call back at any later time
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Line:
     """One line of a listing: a label, or an instruction, which may have a label too.
 
     Attributes:
-        label: Name of this place, empty without one.
+        label: Name of the line, empty without a label.
         code: Bytes in hexadecimal, and `<name>` for 8 bytes that are filled in later.
-        instruction: The same for GNU's assembler, in Intel's syntax.
+        instruction: The same instruction for GNU's assembler, in Intel's syntax.
         callback: Whether the label is the name of a function.
     """
 
@@ -52,8 +52,8 @@ class Listing:
     """Assembled code.
 
     Attributes:
-        code: Its bytes.
-        labels: Offset of each function, by its label.
+        code: The bytes.
+        labels: Offset of each function in the bytes, by label.
     """
 
     code: bytes
@@ -61,7 +61,7 @@ class Listing:
 
 
 def unsupported() -> str | None:
-    """Return why such code cannot run here, None if it can."""
+    """Return why the machine code cannot run here, None if it can run."""
     system, machine = platform.system(), platform.machine()
     if system == "Linux" and machine == "x86_64" and ctypes.sizeof(ctypes.c_void_p) == 8:
         return None
@@ -72,7 +72,7 @@ def lines(text: str) -> Iterator[Line]:
     """Yield the lines of a listing.
 
     A line is the name of a function and a colon, or bytes, two spaces, and the instruction;
-    what follows that after two spaces more is a comment, and so is any other line.
+    text after two more spaces is a comment, and so is a line of any other form.
 
     >>> [line.instruction for line in lines("  48 b8 <state>  mov rax, state  where it is")]
     ['mov rax, state']
@@ -89,7 +89,7 @@ def read(text: str, **addresses: int) -> Listing:
 
     Args:
         text: The listing.
-        addresses: What `<name>` among the bytes stands for, in 8 bytes.
+        addresses: Numbers that take the place of `<name>` among the bytes, as 8 bytes.
 
     >>> read("go:\n  48 b8 <state>  mov rax, state\n  c3  ret", state=1).code.hex()
     '48b80100000000000000c3'
@@ -108,7 +108,7 @@ def install(listing: Listing) -> dict[str, int]:
     """Make code executable for as long as the process lives; return each label's address.
 
     Raises:
-        OSError: The system does not let this process have code of its own.
+        OSError: The system does not let this process make memory executable.
     """
     length = -(-len(listing.code) // mmap.PAGESIZE) * mmap.PAGESIZE
     page = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -124,5 +124,5 @@ def install(listing: Listing) -> dict[str, int]:
 
 
 def address_of(function: object) -> int:
-    """Return where a foreign function of ctypes is."""
+    """Return the address of a foreign function of ctypes."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Exported functions: names in, where the libraries of this process or files on disk have them."""
+"""Names of functions in; their places in the libraries that export the functions out."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Place:
     """An address in a mapped file.
 
     Attributes:
-        address: In the memory of this process.
+        address: Address in the memory of this process.
         path: The file.
-        offset: Of the same byte in the file.
+        offset: Offset of the same byte in the file.
     """
 
     address: int
@@ -26,11 +26,11 @@ class Place:
 
 
 def exported(path: str, names: Iterable[str]) -> dict[str, Place]:
-    """Return where the functions that a loaded library itself exports are.
+    """Return the places of those functions that a loaded library itself exports, by name.
 
     Args:
-        path: Of the library; one that is not loaded exports nothing.
-        names: Functions that are asked for.
+        path: Path of the library; a library that is not loaded exports nothing.
+        names: Names of the functions to look for.
     """
     try:
         library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
@@ -40,13 +40,13 @@ def exported(path: str, names: Iterable[str]) -> dict[str, Place]:
     if not addresses:
         return {}
     own = [each for each in mappings() if each.path == path]
-    # A library also answers for those that it stands on.
+    # The lookup also finds functions of the libraries that this library depends on.
     places = {name: place_of(address, own) for name, address in addresses.items()}
     return {name: place for name, place in places.items() if place is not None}
 
 
 def place_of(address: int, found: Iterable[Mapping]) -> Place | None:
-    """Return the byte of a file that lies at an address, None if none of these mappings has it."""
+    """Return the place in a file of an address, None if the address is in none of `found`."""
     for each in found:
         if each.start <= address < each.end:
             return Place(address, each.path, address - each.start + each.offset)
@@ -54,9 +54,9 @@ def place_of(address: int, found: Iterable[Mapping]) -> Place | None:
 
 
 def mentions(path: str, name: str) -> bool:
-    """Tell whether a library on disk has a dynamic symbol that ends in `name`, unloaded.
+    """Tell whether a library on disk has a dynamic symbol that ends in `name`, without loading.
 
-    Linkers store a name that ends another one only once, as that one's end.
+    Linkers store a name that is the end of a longer name as that end, so ends are matched.
     """
     from elftools.common.exceptions import ELFError  # noqa: PLC0415  takes 40 ms
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415
@@ -65,7 +65,7 @@ def mentions(path: str, name: str) -> bool:
         with open(path, "rb") as file:
             names = ELFFile(file).get_section_by_name(".dynstr")
             return names is not None and name.encode() + b"\0" in names.data()
-    except (OSError, ELFError, ValueError):  # damaged, or no such file
+    except (OSError, ELFError, ValueError):  # the file is damaged or missing
         return False
 
 

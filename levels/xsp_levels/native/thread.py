@@ -1,8 +1,8 @@
-"""Numbers of threads: a vendor's in, the number that the rows of all levels bear out.
+"""The kernel's numbers of threads in, the numbers that rows of all levels bear out.
 
 Vendors know threads by the kernel's number (`gettid`), Python by `threading.get_ident()`.
-A row bears Python's number wherever that is known, else the kernel's, negated: PyTorch's
-backward pass on a GPU, for example, runs on a thread that Python knows nothing of.
+A row bears Python's number if it is known, else the kernel's number, negated: PyTorch's
+backward pass for a GPU, for example, runs on a thread that Python does not know.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 
-_met: dict[int, int] = {}  # threads that may have ended since, or that Python does not know
+_met: dict[int, int] = {}  # Python's number by the kernel's, kept after a thread ends
 
 
 def meet() -> None:
-    """Remember both numbers of the calling thread, some rows of which bear Python's."""
+    """Remember both numbers of the calling thread, which Python's list may lack later."""
     _met[threading.get_native_id()] = threading.get_ident()
 
 
 def names() -> dict[int, int]:
     """Return the identifiers (`threading.get_ident()`) of Python's threads, by the kernel's."""
     alive = {t.native_id: t.ident for t in threading.enumerate() if t.native_id and t.ident}
-    # In a process that was forked, Python 3.11 still has its parent's number for this thread.
+    # In a forked child, Python 3.11 still has the parent's number for this thread.
     return _met | alive | {threading.get_native_id(): threading.get_ident()}
 
 
@@ -34,8 +34,8 @@ def named(numbers: Integers, known: Mapping[int, int]) -> Integers:
     """Return the numbers that rows bear for threads.
 
     Args:
-        numbers: The kernel's numbers.
-        known: As `names` returned it while they were there.
+        numbers: The kernel's numbers of threads.
+        known: Result of `names` from a time at which the threads were running.
 
     >>> named(np.array([7, 8, 7]), {7: 140_000})
     array([140000,     -8, 140000])

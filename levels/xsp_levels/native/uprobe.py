@@ -1,11 +1,11 @@
-"""Calls of exported functions: places of functions in, calls with both their ends out, by uprobes.
+"""Places of functions in; calls of the functions, with start and end, seen by uprobes, out.
 
-The kernel puts a trap where a function begins and, while the function runs, where it
-returns to. Part of what the two traps take lies between the two moments. What that part
-is depends on the function's first instruction: the kernel emulates some (a push), and
-steps the processor through all others, which takes several times as long in a virtual
-machine. So a function is weighed (`Tare`) by calls of one that begins alike, with nothing
-to do, and that is taken off again.
+The kernel puts a trap at the begin of a function and, while the function runs, at its
+return address. Part of the time that the two traps take lies between the recorded start and
+end. The part depends on the function's first instruction: the kernel emulates some
+instructions (a push), and steps the processor through all others, which takes several times
+as long in a virtual machine. So calls that do nothing, of a function that begins with the
+same instruction, are timed as well, and their duration (the `Tare`) is subtracted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from xsp_levels.native.perf_event import Event, Hit, open_all, uprobe_at
 from xsp_levels.native.symbol import Place
 
-_PAGES = 16  # of each ring: some 500 calls with their arguments; a sixteenth of that costs 64 KiB
-_TARES = 32
-_AT_ONCE = 32  # probes that are put in or taken out side by side: each waits for the kernel
+_PAGES = 16  # of each ring: some 500 calls with arguments
+_TARES = 32  # calls that do nothing, by function
+_AT_ONCE = 32  # probes put in or taken out in parallel, as each waits for the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class TimedCall:
     """One call.
 
     Attributes:
-        function: Its name.
-        start_ns: CLOCK_MONOTONIC.
-        end_ns: The same.
+        function: Name of the function.
+        start_ns: Begin, by CLOCK_MONOTONIC.
+        end_ns: End, by CLOCK_MONOTONIC.
         thread: The kernel's number of the thread.
-        arguments: First six integer arguments.
+        arguments: The first six integer arguments.
     """
 
     function: str
@@ -46,14 +46,14 @@ class TimedCall:
 
 
 class Probes:
-    """Probes on functions from now until `close`.
+    """Probes on functions, from the making of this object until `close`.
 
     Args:
         places: Functions by name.
         threads: The kernel's numbers of the threads that are watched.
 
     Raises:
-        OSError: The kernel does not let us.
+        OSError: The kernel does not let this process watch functions.
     """
 
     def __init__(self, places: Mapping[str, Place], threads: Sequence[int]) -> None:
@@ -75,7 +75,7 @@ class Probes:
             event.enable()
 
     def close(self) -> tuple[list[TimedCall], int]:
-        """Take the probes out, and return the calls and how many hits were lost."""
+        """Take the probes out, and return the calls and the count of lost hits."""
         events, self._events = self._events, []
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             results = list(pool.map(lambda one: one[2].close(), events))
@@ -89,12 +89,12 @@ class Probes:
 
 @dataclass(frozen=True, slots=True)
 class Tare:
-    """What a call that does nothing seems to take.
+    """The measured duration of a call that does nothing: the time that the traps take.
 
     Attributes:
         median_ns: The median over several such calls.
-        spread_ns: A call that takes less than this longer cannot be told from one that
-            does nothing: three times the median absolute deviation.
+        spread_ns: Three times their median absolute deviation: a call that is longer than
+            the median by less cannot be told from a call that does nothing.
     """
 
     median_ns: int = 0
@@ -102,14 +102,13 @@ class Tare:
 
 
 def pair(moments: Iterable[tuple[Hit, str, bool]]) -> list[TimedCall]:
-    """Return the calls that beginnings and returns make, by their end. Pure.
+    """Return the calls that begins and returns of functions make, by end. Pure.
 
-    A beginning without a return, or a return without its beginning, is no call. Where a
-    return and a beginning bear the same time, the return belongs to the call that was
-    open before, if there is one.
+    A begin without a return, or a return without a begin, makes no call. If a return and a
+    begin bear the same time, the return belongs to the call that was open before, if any.
 
     Args:
-        moments: Each with the name of the function and whether it returned there.
+        moments: Each a hit, the name of the function, and whether the hit is a return.
     """
     opened: dict[int, list[tuple[str, Hit]]] = {}
     early: dict[tuple[int, str], int] = {}  # time of the last return that closed no call
@@ -127,20 +126,21 @@ def pair(moments: Iterable[tuple[Hit, str, bool]]) -> list[TimedCall]:
             early[hit.thread, name] = hit.time_ns
             continue
         begin = stack[at][1]
-        del stack[at:]  # what was left by an exception or a jump never returns
+        del stack[at:]  # calls inside that an exception or a jump left never return
         calls.append(TimedCall(name, begin.time_ns, hit.time_ns, hit.thread, begin.arguments))
     return calls
 
 
 def weigh(places: Mapping[str, Place], idle: Callable[[str], object]) -> dict[str, Tare]:
-    """Return what each function seems to take when it does nothing; nobody else may call them.
+    """Return the tare of each function; nobody else may call the functions meanwhile.
 
     Args:
         places: Functions by name.
-        idle: Calls the function of that name, on this thread, so that it does nothing.
+        idle: Calls the function of a name on this thread, with arguments for which the
+            function does nothing.
 
     Raises:
-        OSError: The kernel does not let us.
+        OSError: The kernel does not let this process watch functions.
     """
     probes = Probes(places, [threading.get_native_id()])
     try:
@@ -156,7 +156,7 @@ def weigh(places: Mapping[str, Place], idle: Callable[[str], object]) -> dict[st
 
 
 def tare_of(taken_ns: Sequence[int]) -> Tare:
-    """Return what calls that do nothing took. Pure.
+    """Return the tare, given durations of calls that do nothing. Pure.
 
     >>> tare_of([100, 110, 120, 900])
     Tare(median_ns=115, spread_ns=30)
@@ -171,15 +171,15 @@ def tare_of(taken_ns: Sequence[int]) -> Tare:
 def weighed(
     calls: Sequence[TimedCall], tares: Mapping[str, Tare], alike: Callable[[TimedCall], Hashable]
 ) -> list[tuple[int, int | None]]:
-    """Return start and end of each call without the traps. Pure.
+    """Return start and end of each call, without the time of the traps. Pure.
 
-    The end is None where calls alike, taken together, cannot be told from calls that do
-    nothing: how long they take is then not known, which is not zero.
+    The end is None if equal calls, taken together, cannot be told from calls that do
+    nothing: the duration of such a call is unknown, which is not zero.
 
     Args:
-        calls: In any order.
-        tares: By function; one that is missing is taken to be nothing.
-        alike: Returns what is equal for calls that do the same: function and sizes.
+        calls: The calls, in any order.
+        tares: Tare of each function; a missing tare is taken to be zero.
+        alike: Returns a key that is equal for calls that do the same: function and sizes.
     """
     kinds = [alike(call) for call in calls]
     excess: dict[Hashable, list[int]] = {kind: [] for kind in kinds}

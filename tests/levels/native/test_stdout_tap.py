@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,7 +33,7 @@ linux_only = pytest.mark.skipif(
 )
 
 
-def run(code: str, **given: object) -> subprocess.CompletedProcess[bytes]:
+def run(code: str, **given: Any) -> subprocess.CompletedProcess[bytes]:
     script = HEAD + textwrap.dedent(code)
     command = [sys.executable, "-c", script]
     return subprocess.run(command, capture_output=True, timeout=120, check=False, **given)  # type: ignore[call-overload]

@@ -1,9 +1,9 @@
-"""Anchors: marks in PyTorch's profile in, how its clock and thread numbers become ours out.
+"""Anchors in PyTorch's profile in; the alignment of its clock, and Python's thread numbers, out.
 
-An anchor is an empty annotation that the profiler records while our clock is
-read before, inside and after it. Its name says on which Python thread it was
-made. Each one bounds the difference between the two clocks from both sides; the
-bounds of all of them together leave some 0.1 us.
+An anchor is an empty annotation that the profiler records while the measurement's clock
+is read before, inside and after the annotation. The anchor's name holds the number of the
+Python thread. Each anchor bounds the offset between the two clocks from both sides; the
+bounds of all anchors together leave some 0.1 us.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from xsp_levels.native.alignment import Alignment
+
 Integers = npt.NDArray[np.int64]
 
 PREFIX = "xsp.anchor "
-REPEATS = 8  # the first is slow, and any may be interrupted: the tightest counts
+REPEATS = 8  # the first anchor is slow, any may be interrupted: the tightest bounds count
 
 
 @dataclass(frozen=True, slots=True)
 class AnchorReading:
-    """Our clock around one anchor, in nanoseconds.
+    """The measurement's clock around one anchor, in nanoseconds.
 
     Attributes:
-        thread: `threading.get_ident()` of the thread that made it.
+        thread: `threading.get_ident()` of the thread that made the anchor.
         before: Read last before the anchor began.
-        inside: Read between its beginning and its end.
-        after: Read first after it ended.
+        inside: Read between the anchor's beginning and end.
+        after: Read first after the anchor ended.
     """
 
     thread: int
@@ -41,13 +43,13 @@ class AnchorReading:
 
 @dataclass(frozen=True, slots=True)
 class AnchorEvents:
-    """The same anchors as the profiler saw them, in the order of their times.
+    """The same anchors as the profiler recorded them, by time.
 
     Attributes:
-        thread: Python thread that each one's name states.
-        number: The profiler's own number of that thread.
-        start: Beginning in the profiler's nanoseconds.
-        end: End in the profiler's nanoseconds.
+        thread: The Python thread that each anchor's name states.
+        number: The profiler's own number of the same thread.
+        start: Beginning of each anchor, in nanoseconds of the profiler's clock.
+        end: End of each anchor, likewise.
     """
 
     thread: Integers
@@ -58,32 +60,6 @@ class AnchorEvents:
     def threads(self) -> dict[int, int]:
         """Return the Python thread of each of the profiler's thread numbers."""
         return dict(zip(self.number.tolist(), self.thread.tolist(), strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Alignment:
-    """How the profiler's time becomes ours.
-
-    Attributes:
-        times: Two instants of the profiler's clock.
-        offsets: What is added there; in between it changes evenly, which only
-            matters when the wall clock was set during the recording.
-        error_ns: By how much the offset can be wrong at most.
-    """
-
-    times: tuple[int, int]
-    offsets: tuple[int, int]
-    error_ns: int
-
-    def convert(self, profiler_ns: Integers) -> Integers:
-        """Return the same instants in nanoseconds of our clock."""
-        first, last = self.offsets
-        if first == last:
-            return profiler_ns + first
-        # relative to the first instant: a float has no room for nanoseconds since 1970
-        since = (profiler_ns - self.times[0]).astype(np.float64)
-        drift = np.rint(since * ((last - first) / (self.times[1] - self.times[0])))
-        return profiler_ns + first + drift.astype(np.int64)
 
 
 def make_anchors(now: Callable[[], int], *, repeats: int = REPEATS) -> list[AnchorReading]:
@@ -106,7 +82,7 @@ def find_anchors(names: Sequence[str], events: Sequence[Any]) -> AnchorEvents:
 
     Args:
         names: Name of each event.
-        events: Kineto's events, as many.
+        events: Kineto's events, in the same order.
     """
     found = sorted(
         (event.start_ns(), event.duration_ns(), event.start_thread_id(), int(name[len(PREFIX) :]))
@@ -118,12 +94,12 @@ def find_anchors(names: Sequence[str], events: Sequence[Any]) -> AnchorEvents:
 
 
 def align(readings: Sequence[AnchorReading], seen: AnchorEvents) -> Alignment | None:
-    """Return how to convert the profiler's time, or None if it saw no anchor.
+    """Return the alignment of the profiler's clock, or None if the profiler recorded no anchor.
 
     Each anchor must begin between `before` and `inside` and end between `inside`
-    and `after`. One offset that suits all is taken from the middle of what the
-    bounds leave. If none does, the profiler's clock was set in the meantime: the
-    anchors of the beginning and those of the end then get an offset each.
+    and `after`. If one offset suits all anchors, the offset is the middle of the bounds.
+    If none does, the profiler's clock was set in the meantime: the first anchors and the
+    last anchors then get an offset each.
     """
     low, high, start = _bounds(readings, seen)
     if not start.size:
@@ -140,13 +116,13 @@ def align(readings: Sequence[AnchorReading], seen: AnchorEvents) -> Alignment | 
 def _bounds(
     readings: Sequence[AnchorReading], seen: AnchorEvents
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the smallest and the largest offset of each anchor, and its start."""
+    """Return the least and the greatest offset that each anchor allows, and the anchor's start."""
     table = np.array([(r.thread, r.before, r.inside, r.after) for r in readings], np.int64)
     table = table.reshape(-1, 4)
     parts = []
     for thread in np.unique(seen.thread):
         ours, theirs = table[table[:, 0] == thread], np.flatnonzero(seen.thread == thread)
-        if len(ours) != len(theirs):  # one was lost: no telling which
+        if len(ours) != len(theirs):  # an anchor was lost, and nothing tells which
             continue
         start, end = seen.start[theirs], seen.end[theirs]
         before, inside, after = ours[:, 1], ours[:, 2], ours[:, 3]

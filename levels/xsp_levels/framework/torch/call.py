@@ -1,4 +1,4 @@
-"""Calls of PyTorch models: a call in; its modes, and whether it can be repeated, out."""
+"""A call of a PyTorch model in; the call's modes, and whether the call can be repeated, out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Modes:
     Attributes:
         grad: Whether gradients are recorded.
         inference: Whether inference mode is on.
-        autocast: Per device type of `_DEVICES` the dtype, None where autocast is off.
+        autocast: The dtype for each device type of `_DEVICES`; None where autocast is off.
     """
 
     grad: bool
@@ -43,7 +43,7 @@ class Modes:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Set these modes, where they differ from the thread's, and set them back."""
+        """Set these modes for the block, where the thread has others, and restore the thread's."""
         import torch  # noqa: PLC0415
 
         now = Modes.current()
@@ -61,12 +61,12 @@ class Modes:
 
 @dataclass(frozen=True, slots=True)
 class TorchCall(ModelCall):
-    """A call of a module, with the modes that it was made under; None: the thread's own modes."""
+    """A call of a module, with the modes of the original call; None: the modes of the thread."""
 
     modes: Modes | None = None
 
     def hazard(self) -> str | None:
-        """Return why the call must not be repeated unasked, or None if it is safe."""
+        """Return why the call must not be repeated unasked, or None if repeating is safe."""
         module: Any = self.function
         if any(part.training for part in module.modules()):
             return (
@@ -82,12 +82,12 @@ class TorchCall(ModelCall):
         return None
 
     def conditions(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context with these modes; calls inside need not set them one by one."""
+        """Return a context in which the call's modes are set, for any number of calls."""
         return contextlib.nullcontext() if self.modes is None else self.modes.entered()
 
 
 def module_call(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TorchCall:
-    """Return the call of `module` as it would be made here and now."""
+    """Return a call of `module` with the modes that this thread has now."""
     return TorchCall(module, args, kwargs, subject=subject(module), modes=Modes.current())
 
 
@@ -99,16 +99,15 @@ def is_module(function: Any) -> bool:
 
 
 def subject(module: Any) -> str:
-    """Return what a model is called for people: the class of what was compiled."""
+    """Return the name of a model for people: its class; of a compiled model the original's."""
     return class_name(getattr(module, "_orig_mod", module))
 
 
 def versions(call: ModelCall) -> tuple[int, ...]:
     """Return numbers that change when an argument is written to.
 
-    They are the version counters of the tensors among the arguments, a checksum
-    for those made in inference mode, which keep no counter, and the lengths of the
-    containers.
+    The numbers are the version counters of the tensors among the arguments, checksums of
+    tensors made in inference mode, which keep no counter, and the lengths of containers.
     """
     given = (call.args, dict(call.kwargs))
     return (*map(_version, tensors(given)), *_lengths(given))
@@ -122,8 +121,8 @@ def _checksum(tensor: Any) -> int:
     import torch  # noqa: PLC0415
 
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
-        return 0  # it has no plain bytes
-    shown = tensor.detach().resolve_conj().resolve_neg()  # a view may only say that it is negated
+        return 0  # such a tensor has no plain bytes
+    shown = tensor.detach().resolve_conj().resolve_neg()  # a view may carry negation as a flag only
     plain = shown.cpu().contiguous().reshape(-1)
     return zlib.crc32(plain.view(torch.uint8).numpy())
 

@@ -1,12 +1,12 @@
-"""Entry points of PyTorch: a recorder's or a watcher's function in, put in place and taken out.
+"""A function of a recorder or a watcher in; calls of PyTorch's entry points handed to it out.
 
 The entry points are the functions by which a program enters PyTorch: a module's call, the
 backward pass, an optimizer's step.
 
-`torch.nn.Module.__call__` keeps its identity and gets other code: changing the
-class would empty the method caches of every module class, and Dynamo, which
-compares functions, would see it. `torch.autograd.backward` is wrapped, and
-optimizers have hooks for the purpose.
+`torch.nn.Module.__call__` stays the same function object and gets other code: another
+function in the class would empty the method caches of every module class, and would be seen
+by Dynamo, which compares functions. `torch.autograd.backward` is wrapped. Optimizers have
+hooks of their own.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ _abandon: list[Callable[[], None]] = []
 class CallEntryPoint:
     """The code of `torch.nn.Module.__call__`.
 
-    Code of a watcher, which is handed outermost calls only, and code of a recorder, which
-    sees the calls inside as well, can take its place. While a watched call is under way
-    (`inside`), and while there is no watcher, the recorder's code is in place, unless it is
-    paused. Any thread may call the methods; a recorded call does not.
+    Two other codes can take the place of the original code: a watcher's, which is handed
+    outermost calls only, and a recorder's, which sees the calls inside as well. While a
+    watched call is under way (`inside`), and while there is no watcher, the recorder's code
+    is in place, unless the recorder is paused. Any thread may call the methods; a recorded
+    call calls none of them.
 
     Attributes:
-        call: Twin of the original function; it runs a call unobserved.
+        call: A function with the original code, which runs a call unobserved.
     """
 
     def __init__(self, function: FunctionType) -> None:
@@ -50,11 +51,11 @@ class CallEntryPoint:
         )
 
     def code(self, template: Callable[..., Any], constants: Mapping[str, Any]) -> CodeType:
-        """Return the template's code, its placeholder strings replaced by `constants`.
+        """Return the template's code, with its placeholder strings replaced by `constants`.
 
-        Constants reach the code without touching the globals of PyTorch's module,
-        and are the fastest to load. The code carries the original's file, name and
-        line: Dynamo decides by file what it leaves alone.
+        Constants need no names in the globals of PyTorch's module, and are the fastest
+        to load. The code carries the file, name and line of the original code: Dynamo
+        decides by file which code to leave alone.
         """
         code = template.__code__
         original = self._original
@@ -68,26 +69,26 @@ class CallEntryPoint:
         return code.replace(co_name=original.co_name)
 
     def record(self, code: CodeType | None) -> None:
-        """Put a recorder's code in place, or take it out."""
+        """Put a recorder's code in place; None takes the recorder's code out."""
         with self._lock:
             self._recording, self._paused = code, False
             self._apply()
 
     def watch(self, code: CodeType | None) -> None:
-        """Put a watcher's code in place, or take it out."""
+        """Put a watcher's code in place; None takes the watcher's code out."""
         with self._lock:
             self._watching, self._inside = code, False
             self._apply()
 
     def inside(self, code: CodeType, inside: bool) -> None:
-        """Say whether a call watched by `code` is under way; without effect once it is out."""
+        """Say whether a call watched by `code` is under way; ignored once `code` is taken out."""
         with self._lock:
             if code is self._watching:
                 self._inside = inside
                 self._apply()
 
     def pause(self, code: CodeType, paused: bool) -> None:
-        """Say whether `code` lets calls run unrecorded; without effect once it is out."""
+        """Say whether calls run unrecorded by `code`; ignored once `code` is taken out."""
         with self._lock:
             if code is self._recording:
                 self._paused = paused
@@ -97,8 +98,8 @@ class CallEntryPoint:
         """Return whether a module call is under way in this frame or its callers.
 
         Args:
-            frame: Where to begin.
-            watched: Whether a call that the watcher handed on counts as one.
+            frame: The innermost frame to look at.
+            watched: Whether a call that the watcher handed on counts as under way.
         """
         original, recording, watching = self._original, self._recording, self._watching
         while frame is not None:
@@ -116,7 +117,7 @@ class CallEntryPoint:
         self.watch(None)
 
     def free_child(self) -> None:
-        """Have a lock that no thread holds: who held the old one is not in a forked child."""
+        """Replace the lock: the thread that held the old lock does not exist in a forked child."""
         self._lock = threading.RLock()
 
     def _apply(self) -> None:
@@ -138,12 +139,12 @@ class BackwardEntryPoint:
         self._after: Callable[[], None] | None = None
 
     def record(self, around: Callable[..., Any] | None) -> None:
-        """Have `around(backward, args, kwargs)` make the call; None: the call is made as ever."""
+        """Have `around(backward, args, kwargs)` make each call; None: calls are made directly."""
         self._around = around
         self._apply()
 
     def watch(self, after: Callable[[], None] | None) -> None:
-        """Have `after()` called when a backward pass has returned; None: nothing."""
+        """Have `after()` called when a backward pass has returned; None ends that."""
         self._after = after
         self._apply()
 
@@ -176,11 +177,11 @@ class BackwardEntryPoint:
 
 
 class OptimizerEntryPoint:
-    """Hooks around the step of any optimizer, there while there is a recorder or a watcher."""
+    """Hooks around the steps of all optimizers, while there is a recorder or a watcher."""
 
     def __init__(self, optimizer: Any, is_compiling: Callable[[], bool]) -> None:
         self._optimizer = optimizer
-        self._is_compiling = is_compiling  # Dynamo traces hooks: ours must be empty then
+        self._is_compiling = is_compiling  # Dynamo traces hooks: these must do nothing then
         self._hooks: list[Any] = []
         self._begin: Callable[[Any], None] | None = None
         self._end: Callable[[Any], None] | None = None
@@ -189,12 +190,12 @@ class OptimizerEntryPoint:
     def record(
         self, begin: Callable[[Any], None] | None, end: Callable[[Any], None] | None
     ) -> None:
-        """Have `begin(optimizer)` called last before a step, `end(optimizer)` first after it."""
+        """Have `begin(optimizer)` called right before, `end(optimizer)` right after a step."""
         self._begin, self._end = begin, end
         self._apply()
 
     def watch(self, after: Callable[[], None] | None) -> None:
-        """Have `after()` called when a step has been made and recorded; None: nothing."""
+        """Have `after()` called when a step has been made and recorded; None ends that."""
         self._after = after
         self._apply()
 
@@ -235,7 +236,7 @@ def call_entry_point() -> CallEntryPoint:
     """Return the entry point `torch.nn.Module.__call__`; imports torch.
 
     Raises:
-        ProviderError: Another tool has replaced the function by one with a closure.
+        ProviderError: Another tool has replaced the function, so its code cannot be swapped.
     """
     from torch.nn import Module  # noqa: PLC0415
 
@@ -267,15 +268,15 @@ def optimizer_entry_point() -> OptimizerEntryPoint:
 
 @functools.cache
 def hide_from_compiler(*names: str) -> None:
-    """Have Dynamo run the functions of these modules as they are, and compile what they call.
+    """Have Dynamo run the functions of these modules uncompiled, and compile what they call.
 
-    Code that runs between two parts of a compiled model would be compiled too.
+    Without this, functions that run between two parts of a compiled model are compiled too.
     """
     import torch  # noqa: PLC0415
 
     frame = torch._C._dynamo.eval_frame
     if not hasattr(frame, "set_code_exec_strategy"):
-        return  # PyTorch before 2.6: such a part is compiled, once
+        return  # PyTorch before 2.6 compiles these functions, once
     skip = frame._FrameExecStrategy(frame._FrameAction.SKIP, frame._FrameAction.DEFAULT)
     for name in names:
         for code in _codes(vars(sys.modules[name]), name):
@@ -322,7 +323,7 @@ def _nested_codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _call_line(code: CodeType) -> int:
-    """Return the line of the call that passes everything on: tracebacks show it."""
+    """Return the line of the call that passes all arguments on, which tracebacks show."""
     calls = [i for i in dis.get_instructions(code) if i.opname.startswith("CALL")]
     passing = [i for i in calls if i.opname == "CALL_FUNCTION_EX"] or calls
     offsets = [i.offset for i in passing]

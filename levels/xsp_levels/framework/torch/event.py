@@ -1,4 +1,4 @@
-"""Events of PyTorch's profiler in, columns of numbers and texts out, which a file can keep."""
+"""Events of PyTorch's profiler in; columns of numbers and texts, which can be saved, out."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ class PlainEvent:
         self._numbers, self._inputs = numbers, inputs
 
     def name(self) -> str:
-        """Return its name."""
+        """Return the event's name."""
         return self._name
 
     def activity_type(self) -> str:
-        """Return what it is: `cpu_op`, `user_annotation` and so on."""
+        """Return the type of the event: `cpu_op`, `user_annotation` and so on."""
         return self._activity
 
     def start_ns(self) -> int:
-        """Return when it began, by the profiler's clock."""
+        """Return when the event began, by the profiler's clock."""
         return self._numbers[0]
 
     def duration_ns(self) -> int:
-        """Return how long it took."""
+        """Return how long the event took."""
         return self._numbers[1]
 
     def start_thread_id(self) -> int:
-        """Return the profiler's number of its thread."""
+        """Return the profiler's number of the event's thread."""
         return self._numbers[2]
 
     def sequence_nr(self) -> int:
-        """Return its autograd sequence number, -1 without one."""
+        """Return the operator's autograd sequence number, -1 without one."""
         return self._numbers[3]
 
     def fwd_thread_id(self) -> int:
-        """Return the thread of the forward operator, 0 unless it is a backward one."""
+        """Return the thread of a backward operator's forward operator, 0 for other operators."""
         return self._numbers[4]
 
     def nbytes(self) -> int:
@@ -61,15 +61,15 @@ class PlainEvent:
         return self._numbers[5]
 
     def device_resource_id(self) -> int:
-        """Return the kernel's number of its thread."""
+        """Return the kernel's number of the event's thread."""
         return self._numbers[6]
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return the shapes of its inputs, empty where they were not recorded."""
+        """Return the shapes of the operator's inputs, empty if shapes were not recorded."""
         return self._inputs[0]
 
     def dtypes(self) -> tuple[str, ...]:
-        """Return the element types of its inputs."""
+        """Return the element types of the operator's inputs."""
         return self._inputs[1]
 
 
@@ -80,10 +80,10 @@ class PlainEvents:
     Attributes:
         names: Every name, once.
         activities: Every type of activity, once.
-        inputs: Shapes and element types of inputs, every such pair once.
+        inputs: Shapes and element types of an event's inputs, every such pair once.
         indices: `[n, 3]`: name, activity and inputs of each event.
-        numbers: `[n, 7]`: its start and duration in ns, thread, sequence number, forward
-            thread, bytes, the kernel's number of its thread.
+        numbers: `[n, 7]`: start and duration in ns, thread, sequence number, forward
+            thread, bytes and the kernel's number of the thread of each event.
     """
 
     names: tuple[str, ...]
@@ -133,7 +133,7 @@ def _tuples(value: Any) -> Any:
 
 
 def _distinct(values: Iterable[H]) -> tuple[tuple[H, ...], list[int]]:
-    """Return every value once, and the index of each among those."""
+    """Return the distinct values, and of each value the index among the distinct values."""
     index: dict[H, int] = {}
     found = [index.setdefault(value, len(index)) for value in values]
     return tuple(index), found

@@ -1,8 +1,8 @@
-"""Forked children of a process that used PyTorch's profiler: made to end without hanging.
+"""A way to give up a recording in; forked children that neither record nor hang out.
 
-Kineto keeps a thread that no child has. Its destructor waits for that thread for
-ever when such a child ends by `exit` (PyTorch 2.15; with or without xsp). Programs
-that fork must not begin to hang because they were measured.
+Kineto keeps a thread, which a forked child does not have. When such a child ends by `exit`,
+Kineto's destructor waits for the thread for ever (PyTorch 2.15; with or without xsp).
+Programs that fork must not begin to hang because they were measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def leave_children_unharmed(abandon_recording: Callable[[], None]) -> None:
     """Make sure that children forked from now on neither record nor hang.
 
     Args:
-        abandon_recording: Called in each child, to give up what is being recorded.
+        abandon_recording: Called in each child, to give up the recording under way.
     """
     global _abandon_recording
     first, _abandon_recording = _abandon_recording is None, abandon_recording
@@ -34,12 +34,12 @@ def _in_child() -> None:
 
 
 def _end_before_destructors() -> None:
-    """End this process, when it exits, after flushing C's files and before C++'s destructors.
+    """Have this process exit right after C's files are flushed, before C++'s destructors run.
 
-    Python has then run its own exit handlers and flushed its own files already.
+    Python's exit handlers have run, and Python's files are flushed, before that.
     """
     libc = ctypes.CDLL(None)
-    with contextlib.suppress(AttributeError):  # no on_exit outside glibc: left as it was
-        # called in the opposite order, with the exit status as the first argument
+    with contextlib.suppress(AttributeError):  # outside glibc there is no on_exit
+        # handlers run in the opposite order, with the exit status as the first argument
         libc.on_exit(libc._exit, None)
         libc.on_exit(libc.fcloseall, None)

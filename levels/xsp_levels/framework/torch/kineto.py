@@ -1,4 +1,4 @@
-"""Recordings of Kineto, PyTorch's profiler: settings in, its events out."""
+"""Settings in, the events that Kineto, PyTorch's profiler, records until `end` out."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _TAKEN = (
 )
 _MISSING = "this PyTorch was built without Kineto, its profiler"
 
-_running: list[KinetoRecording] = []  # one at most
-_stranded: set[int] = set()  # threads on which one could not be ended
+_running: list[KinetoRecording] = []  # at most one recording
+_stranded: set[int] = set()  # threads on which a recording could not be ended
 
 
 class KinetoRecording:
-    """One session of Kineto, of all threads where that can be, from its making to `end`.
+    """One session of Kineto, of all threads if PyTorch can do that, from its making to `end`.
 
     Attributes:
-        thread: `threading.get_ident()` of the thread it began on.
-        one_thread: Whether it sees that thread alone and can only be ended there.
+        thread: `threading.get_ident()` of the thread that the session began on.
+        one_thread: Whether the session sees that thread alone and can be ended there only.
 
     Raises:
-        RuntimeError: It cannot begin; the message says why.
+        RuntimeError: The session cannot begin; the message says why.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class KinetoRecording:
             detail: Record shapes and memory as well, which PyTorch does for one
                 thread at a time only.
             give_way: Called before the user starts a profiler; must end the recording.
-            give_up: Called in a forked child, in which it has been ended.
+            give_up: Called in a forked child, after the session has been ended there.
         """
         self.thread = threading.get_ident()
         self._give_way, self._give_up = give_way, give_up
@@ -55,26 +55,26 @@ class KinetoRecording:
             with undone_on_failure(self._disable):
                 self._profile.__enter__()
                 self._watch_for_rivals()
-            # Releasing it makes PyTorch say here, where it is caught, what it says but once.
+            # Releasing the tensor makes PyTorch print a one-time warning here, where it is caught.
             del primer
 
     def may_end_here(self) -> bool:
-        """Tell whether the calling thread can end it."""
+        """Tell whether the calling thread can end the session."""
         return not self.one_thread or threading.get_ident() == self.thread
 
     def end(self) -> Any:
-        """End it and return Kineto's results."""
+        """End the session and return Kineto's results."""
         with vendor_silenced():
             self._disable()
         return self._profile.kineto_results
 
     def strand(self) -> None:
-        """End what can be ended from another thread; the rest at the next chance."""
+        """End what can be ended from another thread; `_free_thread` ends the rest later."""
         _stranded.add(self.thread)
         self.end()
 
     def give_up(self) -> None:
-        """End it in a forked child."""
+        """End the session in a forked child."""
         self.end()
         self._give_up()
 
@@ -84,7 +84,7 @@ class KinetoRecording:
         _running.clear()
         if getattr(profiler._prepare_profiler, "__self__", None) is self:
             profiler._prepare_profiler = self._prepare
-        with contextlib.suppress(RuntimeError):  # it was not running
+        with contextlib.suppress(RuntimeError):  # the profiler was not running
             self._profile.__exit__(None, None, None)
 
     def _watch_for_rivals(self) -> None:
@@ -94,7 +94,7 @@ class KinetoRecording:
         profiler._prepare_profiler = self._step_aside
 
     def _step_aside(self, *args: Any, **kwargs: Any) -> Any:
-        """Stand in for what every profiler of PyTorch calls before it begins."""
+        """Stand in for the function that every profiler of PyTorch calls before it begins."""
         self._give_way()
         return self._prepare(*args, **kwargs)
 
@@ -122,14 +122,14 @@ def _refuse() -> None:
     if not torch.autograd.kineto_available():
         raise RuntimeError(_MISSING)
     enabled = torch.autograd._profiler_enabled() or getattr(profiler, "_is_profiler_enabled", False)
-    # One with a schedule may be warming up, which nothing else tells.
+    # A profiler with a schedule may be warming up, which nothing else tells.
     steps = getattr(profiler.KinetoStepTracker, "_step_dict", {})
     if enabled or "ProfilerStep" in steps:
         raise RuntimeError(_TAKEN)
 
 
 def _profile(detail: bool) -> tuple[Any, bool]:
-    """Return the vendor's profiler, not begun yet, and whether it sees one thread only."""
+    """Return PyTorch's profiler, not begun yet, and whether it sees one thread only."""
     from torch.autograd.profiler import profile  # noqa: PLC0415
 
     config, all_threads = _configuration(all_threads=not detail)
@@ -143,7 +143,7 @@ def _profile(detail: bool) -> tuple[Any, bool]:
 
 
 def _configuration(*, all_threads: bool) -> tuple[Any, bool]:
-    """Return the cheapest configuration this PyTorch has, and whether it sees all threads."""
+    """Return the cheapest configuration of this PyTorch, and whether it covers all threads."""
     from torch._C._profiler import _ExperimentalConfig  # noqa: PLC0415
 
     cheap: dict[str, Any] = {"disable_external_correlation": True}  # only devices need it

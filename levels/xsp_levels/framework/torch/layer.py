@@ -1,4 +1,4 @@
-"""Recording of module calls: in each call module, start and end are noted; records come out."""
+"""Calls of PyTorch modules in; records of module, start and end of each call out."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from xsp_levels.framework.torch.shape import Shapes, shapes
 
 
 class ThreadBuffer:
-    """What one thread recorded."""
+    """The calls that one thread recorded."""
 
     __slots__ = ("calls", "failed", "notes", "thread")
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
         self.calls: list[Any] = []  # module, start_ns, end_ns, module, ... in order of their ends
-        self.failed: list[tuple[int, str]] = []  # call, class of the exception
-        self.notes: list[tuple[Any, Any]] = []  # shapes of inputs and outputs, in detail runs
+        self.failed: list[tuple[int, str]] = []  # (number of the call, class of the exception)
+        self.notes: list[tuple[Any, Any]] = []  # in detail runs: shapes of inputs and outputs
 
 
 class Buffers(threading.local):
-    """The buffers of all threads; attributes are those of the thread that asks."""
+    """The buffer of each thread; attributes are those of the calling thread's buffer."""
 
     def __init__(self, threads: list[ThreadBuffer], arrived: Callable[[], None]) -> None:
         buffer = ThreadBuffer()
@@ -44,16 +44,16 @@ class Buffers(threading.local):
         arrived()
 
     def fail(self, entry: tuple[Any, int, int], error: BaseException) -> None:
-        """Keep a call that raised."""
+        """Record a call that raised."""
         self.buffer.failed.append((len(self.buffer.calls) // 3, type(error).__name__))
         self.put(entry)
 
 
 def _record(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stand in for `Module.__call__`; the strings are exchanged by `CallEntryPoint.code`.
+    """Stand in for `Module.__call__`; `CallEntryPoint.code` puts objects in the strings' place.
 
-    Between the clock reads stands one call of a Python function with the same
-    arguments: the way from a caller to `Module.__call__` costs the same.
+    The only work between the clock reads is one call of a Python function with the same
+    arguments, so a call costs what calling `Module.__call__` itself would cost.
     """
     buffers: Any = "xsp:buffers"
     now: Any = "xsp:now"
@@ -72,7 +72,7 @@ def _record(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _record_detail(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stand in for `Module.__call__`, and keep the shapes of inputs and outputs as well."""
+    """Stand in for `Module.__call__`, and record the shapes of inputs and outputs as well."""
     buffers: Any = "xsp:buffers"
     now: Any = "xsp:now"
     call: Any = "xsp:call"
@@ -93,7 +93,7 @@ def _record_detail(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def divert(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stand in for `Module.__call__` and hand the call to a method."""
+    """Stand in for `Module.__call__`, and hand the call to `handler`."""
     handler: Any = "xsp:handler"
     return handler(self, args, kwargs)
 
@@ -102,7 +102,8 @@ class LayerRecorder:
     """Records every module call, or the outermost ones only, between `start` and `stop`.
 
     Args:
-        arrived: Called on every thread but the starting one when it first calls a module.
+        arrived: Called when a thread first calls a module, on that thread; not on the thread
+            that calls `start`.
     """
 
     def __init__(self, arrived: Callable[[], None] = lambda: None) -> None:
@@ -111,16 +112,16 @@ class LayerRecorder:
         self._outermost = threading.Lock()
         self._code: CodeType | None = None
         self._buffers: Buffers | None = None
-        self._unread: list[str] = []  # classes of what was raised when shapes were asked for
+        self._unread: list[str] = []  # classes of exceptions raised by asking for shapes
         self._dropped = 0
 
     def start(self, clock: Clock, *, detail: bool = False, outermost: bool = False) -> None:
-        """Arm.
+        """Begin to record.
 
         Args:
-            clock: What is read around each call.
-            detail: Whether shapes are kept, which costs time.
-            outermost: Whether calls inside a call run unobserved.
+            clock: The clock that is read before and after each call.
+            detail: Whether shapes are recorded, which costs time.
+            outermost: Whether calls that lie in other calls run unobserved.
         """
         self._entry = call_entry_point()
         hide_from_compiler(__name__, CallEntryPoint.__module__, shapes.__module__)
@@ -132,7 +133,7 @@ class LayerRecorder:
         self._entry.record(self._code)
 
     def disarm(self) -> None:
-        """Record no more; calls still under way are counted as dropped."""
+        """End recording; calls still under way are counted as dropped."""
         code, self._code = self._code, None
         if code is not None:
             self._entry.record(None)
@@ -140,17 +141,17 @@ class LayerRecorder:
             self._dropped += _under_way(code)
 
     def stop(self) -> LayerRecords:
-        """Disarm, and return what was recorded, asking the modules what they are."""
+        """End recording, and return the records, which describe the called modules too."""
         self.disarm()
         threads = [
             RawCalls(buffer.thread, list(buffer.calls), list(buffer.failed), list(buffer.notes))
             for buffer in self._threads
         ]
-        self._threads, self._buffers = [], None  # what is left in a cycle would hold the model
+        self._threads, self._buffers = [], None  # a reference cycle would keep the model alive
         return layer_records(threads, dropped=self._dropped, problems=_unread(self._unread))
 
     def abandon(self) -> None:
-        """Leave without records: in a forked child."""
+        """Take the code out in a forked child; there are no records."""
         self._code = None
         self._entry.restore()
 
@@ -166,10 +167,10 @@ class LayerRecorder:
         return self._entry.code(_record_detail if detail else _record, constants)
 
     def _shapes(self, value: Any) -> Shapes | None:
-        """Return the shapes of what goes in or out, None where they cannot be had."""
+        """Return the shapes of inputs or outputs; None if asking for them raised."""
         try:
             return shapes(value)
-        except Exception as error:  # noqa: BLE001  the user's own tensors and containers are asked
+        except Exception as error:  # noqa: BLE001  the user's own properties run
             self._unread.append(type(error).__name__)
             return None
 
@@ -178,7 +179,7 @@ class LayerRecorder:
             self._arrived()
 
     def _record_outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record one call with the code inside it left as PyTorch made it."""
+        """Record one outermost call; the calls inside run PyTorch's original code."""
         entry, now, call = self._entry, self._now, self._entry.call
         buffers, code = self._buffers, self._code
         if (
@@ -188,7 +189,7 @@ class LayerRecorder:
             or not self._outermost.acquire(False)
         ):
             return call(module, *args, **kwargs)
-        # Swapping the code costs more than a small layer; without parts nothing needs it.
+        # Swapping the code costs more than a small layer, and a module without parts calls none.
         parts = module.__dict__.get("_modules", True)
         try:
             if parts:
@@ -210,7 +211,7 @@ class LayerRecorder:
 
 
 def _unread(errors: list[str]) -> tuple[str, ...]:
-    """Return a sentence about inputs and outputs without shapes, if there are any."""
+    """Return a sentence about shapes that could not be read; nothing if all could."""
     if not errors:
         return ()
     kinds = ", ".join(sorted(set(errors)))

@@ -1,4 +1,4 @@
-"""Memory of spans: allocations and intervals in, bytes allocated within each interval out."""
+"""Allocations and intervals in; bytes allocated and freed within each interval out."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Allocations:
     Releases of memory that was allocated before the recording are not seen.
 
     Attributes:
-        time_ns: When, on the clock of the measurement.
+        time_ns: Time of each change, on the clock of the measurement.
         size: Bytes; negative where memory was released.
-        thread: Thread as in `xsp.provider.row`, the major sort key.
+        thread: Thread of each change as rows bear it, the major sort key.
         threads: Threads on which memory was watched; elsewhere nothing is known.
     """
 
@@ -41,7 +41,7 @@ def sorted_allocations(
 
 
 def no_allocations() -> Allocations:
-    """Return what is known when memory was not recorded: nothing, about no thread."""
+    """Return the allocations of a run that did not record memory: none, on no thread."""
     empty = np.empty(0, np.int64)
     return Allocations(empty, empty, empty, frozenset())
 
@@ -49,10 +49,10 @@ def no_allocations() -> Allocations:
 def memory_columns(
     allocations: Allocations, start_ns: Integers, end_ns: Integers, thread: Integers
 ) -> dict[str, pl.Series]:
-    """Return what was allocated and released within intervals, n of them.
+    """Return the bytes allocated and released within each of n intervals.
 
     Args:
-        allocations: What was recorded.
+        allocations: The recorded allocations.
         start_ns: Beginnings, shape [n].
         end_ns: Ends, shape [n].
         thread: The thread of each interval, shape [n].

@@ -1,7 +1,7 @@
-"""Module calls as they were recorded in; records with the modules' paths, classes and sizes out.
+"""Recorded module calls in; records with the modules' paths, classes and sizes out.
 
-What is kept holds numbers and strings only, so that rows can be made from it
-later, and the model is not kept alive.
+Records hold numbers and strings only, so that rows can be made later, in another process
+too, and records do not keep the model alive.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ import numpy.typing as npt
 
 from xsp_levels.framework.torch.shape import Shapes
 
-Ints = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.int64]
 
 _CONTAINERS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
 
 
 @dataclass(frozen=True, slots=True)
 class RawCalls:
-    """What one thread recorded, as it was recorded.
+    """The calls of one thread, as the recorder kept them.
 
     Attributes:
         thread: `threading.get_ident()`.
-        calls: Module, start and end in nanoseconds, in turn, by order of the ends.
-        failed: Number of a call that raised, and the exception's class.
-        notes: Shapes of inputs and of outputs, None where they are not known, one per
-            call; empty in timed runs.
+        calls: Module, start and end in nanoseconds of each call, one after the other, in
+            the order of the ends.
+        failed: Number of each call that raised, and the exception's class.
+        notes: Shapes of inputs and of outputs of each call, None where unknown; empty
+            in timed runs.
     """
 
     thread: int
@@ -40,32 +41,32 @@ class RawCalls:
 
 @dataclass(frozen=True, slots=True)
 class ThreadCalls:
-    """The calls of one thread by order of their starts, enclosing ones first.
+    """The calls of one thread by start, an enclosing call before the calls inside.
 
     Attributes:
         thread: `threading.get_ident()`.
         module: Index into `LayerRecords.modules`.
         outermost: Index of the module of the outermost call around each call.
-        group: Ordinal of that outermost call on this thread.
-        start_ns: Begin of the call.
-        end_ns: End of the call.
-        errors: Class of the exception that a call raised, by number of the call.
+        group: Ordinal of the outermost call around each call, on this thread.
+        start_ns: Begin of each call.
+        end_ns: End of each call.
+        errors: Class of the exception that a call raised, by index of the call.
         notes: Shapes of inputs and of outputs by call; empty in timed runs.
     """
 
     thread: int
-    module: Ints
-    outermost: Ints
-    group: Ints
-    start_ns: Ints
-    end_ns: Ints
+    module: Integers
+    outermost: Integers
+    group: Integers
+    start_ns: Integers
+    end_ns: Integers
     errors: dict[int, str]
     notes: tuple[tuple[Shapes | None, Shapes | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleFacts:
-    """What is known of a module without calling it; sizes include what lies inside."""
+    """Class and sizes of a module; sizes include the modules inside."""
 
     class_name: str
     type_name: str
@@ -81,11 +82,11 @@ class LayerRecords:
     Attributes:
         threads: The calls, thread by thread.
         modules: Every module that was called.
-        homes: For a pair (module of the outermost call, module): the path from the
-            root, None where the module is not registered there.
+        homes: The path of a module from its root, by (module of the outermost call,
+            module); None where the module is not registered below the root.
         nested_roots: Modules called outermost though registered inside another root.
-        dropped: Calls that had not ended.
-        problems: What could not be seen.
+        dropped: Number of calls that had not ended.
+        problems: Sentences about modules whose calls could not be seen.
     """
 
     threads: tuple[ThreadCalls, ...] = ()
@@ -99,7 +100,7 @@ class LayerRecords:
 def layer_records(
     threads: Sequence[RawCalls], *, dropped: int = 0, problems: tuple[str, ...] = ()
 ) -> LayerRecords:
-    """Return plain records for what was recorded, asking the modules what they are."""
+    """Return records of the calls of all threads, with class and sizes of the modules."""
     modules: dict[int, Any] = {}
     index: dict[int, int] = {}
     for raw in threads:
@@ -126,7 +127,7 @@ def layer_records(
 
 
 def class_name(module: Any) -> str:
-    """Return what a module is for people: the class of what was scripted or compiled."""
+    """Return a module's class for people; of a scripted or compiled module the original's."""
     return str(getattr(module, "original_name", None) or type(module).__name__)
 
 
@@ -156,10 +157,10 @@ def _thread_calls(raw: RawCalls, index: dict[int, int]) -> ThreadCalls:
 def _homes(
     pairs: Iterable[tuple[int, int]], modules: dict[int, Any]
 ) -> tuple[dict[tuple[int, int], str | None], set[int]]:
-    """Return the path of every called module in the tree it belongs to.
+    """Return the path of every called module in its root's tree, and the nested roots.
 
-    A module called outermost that is part of another such module's tree (a branch
-    run by a pool of threads, a checkpoint computed again) belongs to that tree.
+    A module called outermost may be part of the tree of another module called outermost (a
+    branch run by a pool of threads, a checkpoint computed again): its root is the other.
     """
     outermost = {root for root, _ in pairs}
     names = {root: _names(modules[root]) for root in outermost}
@@ -202,7 +203,7 @@ def _facts(module: Any, sizes: dict[int, _Sizes]) -> ModuleFacts:
 
 
 def _tensors(module: Any, sizes: dict[int, _Sizes]) -> _Sizes:
-    """Return parameters and buffers by id, each once, of a module and all inside it."""
+    """Return parameters and buffers by id, each once, of a module and the modules inside."""
     if id(module) in sizes:
         return sizes[id(module)]
     own = (_by_id(module._parameters), _by_id(module._buffers))
@@ -228,7 +229,7 @@ def _bytes(tensor: Any) -> int:
 def _unseen(
     modules: dict[int, Any], pairs: Iterable[tuple[int, int]], nested: set[int]
 ) -> Iterator[str]:
-    """Yield a sentence per root about modules that compiled code kept from being called."""
+    """Yield a sentence per root about modules that are inside compiled code and not called."""
     called = {id(module) for module in modules.values()}
     for root in sorted({root for root, _ in pairs} - nested):
         hidden = {
@@ -246,7 +247,7 @@ def _unseen(
 
 
 def _is_compiled(module: Any) -> bool:
-    """Return whether a module's call may run code made from it, its parts not being called."""
+    """Return whether a call of the module may run compiled code instead of its parts' calls."""
     return (
         hasattr(module, "_orig_mod")
         or getattr(module, "_compiled_call_impl", None) is not None

@@ -1,4 +1,4 @@
-"""Operators of PyTorch: recorded by PyTorch's own CPU profiler; its events in, rows out."""
+"""Events of PyTorch's CPU profiler in, a row of kind op per operator out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp_levels.framework.torch.anchor import (
     PREFIX,
-    Alignment,
     AnchorEvents,
     AnchorReading,
     Integers,
@@ -34,13 +33,14 @@ from xsp_levels.framework.torch.memory import (
     sorted_allocations,
 )
 from xsp_levels.native import thread
+from xsp_levels.native.alignment import Alignment
 
 _OPERATORS = frozenset({"cpu_op", "user_annotation"})
 _MEMORY = "[memory]"
 _BACKWARD = "backward"
-_ENGINE = "autograd::engine::"  # what the backward pass runs in, each time
+_ENGINE = "autograd::engine::"  # names of the engine's spans, in which all backward operators run
 
-# The profiler's names of element types, where they are not PyTorch's.
+# PyTorch's names of element types that the profiler names otherwise.
 _DTYPES = {
     "float": "float32",
     "double": "float64",
@@ -79,12 +79,12 @@ _ONE_THREAD = (
 
 @dataclass(frozen=True, slots=True)
 class OperatorRecords:
-    """What the profiler kept, uninterpreted.
+    """The profiler's events, uninterpreted.
 
     Attributes:
-        handle: The profiler's events: Kineto's results, until `plain_records` makes columns
-            of them; None if there are none.
-        readings: Our clock around the anchors among them.
+        handle: Kineto's results, or the columns that `plain_records` makes of them; None
+            if nothing was recorded.
+        readings: The measurement's clock around the anchors among the events.
         detail: Whether shapes and memory were recorded.
         dropped: How many records were lost.
         problems: Sentences about what could not be recorded, and why.
@@ -102,9 +102,9 @@ class OperatorRecords:
 class OperatorRecorder:
     """Records every operator of the process between `start` and `stop`.
 
-    With detail it records shapes and memory as well, of the calling thread and
-    whatever backward passes it starts; `stop` must then be called on that thread.
-    A profiler that the user starts in the meantime ends the recording.
+    With detail, shapes and memory are recorded as well, but only on the thread that calls
+    `start` and in the backward passes of that thread; the same thread must call `stop`.
+    If the user starts a profiler in the meantime, the recording ends.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class OperatorRecorder:
         self._early: OperatorRecords | None = None
 
     def start(self, clock: Clock, detail: bool) -> None:
-        """Begin to record; where that cannot be, `stop` says why."""
+        """Begin to record; if that is impossible, the records of `stop` say why."""
         self._readings, self._problems, self._early = [], {}, None
         self._now, self._detail = clock.now, detail
         try:
@@ -127,7 +127,7 @@ class OperatorRecorder:
         self._readings += make_anchors(self._now)
 
     def anchor_thread(self) -> None:
-        """Tell the profiler's number of the calling thread; once per new thread."""
+        """Make an anchor on the calling thread, which tells the profiler's number of the thread."""
         recording = self._recording
         if recording is None or threading.get_ident() == recording.thread:
             return
@@ -138,11 +138,11 @@ class OperatorRecorder:
         self._readings += make_anchors(self._now, repeats=1)
 
     def disarm(self) -> None:
-        """End the recording now; `stop` hands over later what was recorded."""
+        """End the recording now; `stop` returns the records later."""
         self._early = self.stop()
 
     def stop(self) -> OperatorRecords:
-        """End the recording and hand over what was recorded."""
+        """End the recording, unless `disarm` has, and return the records."""
         early, self._early = self._early, None
         if early is not None:
             return early
@@ -170,13 +170,13 @@ class OperatorRecorder:
         self.disarm()
 
     def _give_up(self) -> None:
-        """Drop everything in a process that was forked while this one recorded."""
+        """Drop everything in a child that was forked during the recording."""
         self._recording = None
         self._problems[_FORKED] = None
 
 
 def plain_records(records: OperatorRecords) -> OperatorRecords:
-    """Return records that make the same rows and need no PyTorch to be kept."""
+    """Return records that make the same rows, and can be saved and read without PyTorch."""
     if records.handle is None:
         return records
     return replace(records, handle=plain_events(records.handle, detail=records.detail))
@@ -185,11 +185,11 @@ def plain_records(records: OperatorRecords) -> OperatorRecords:
 def operator_rows(records: OperatorRecords) -> SpanRows:
     """Return a row per operator and per annotation of the user's.
 
-    Threads that made no anchor bear the name that other levels' rows give them. Operators
-    that had not ended when recording did end with it.
+    A thread that made no anchor gets the number that the rows of other levels bear. Operators
+    that had not ended when the recording ended get the end of the recording.
 
     Raises:
-        ProviderError: The profiler kept operators but nothing to tell their time by.
+        ProviderError: The profiler recorded operators but no anchors, so no time is known.
     """
     if records.handle is None:
         return no_rows()
@@ -198,7 +198,7 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
     if not events:
         return no_rows()
     seen = find_anchors(names, events)
-    alignment = _placed(records, seen)
+    alignment = _alignment(records, seen)
     types = [event.activity_type() for event in events]
     kept = [
         type_ in _OPERATORS and not name.startswith(PREFIX)
@@ -217,7 +217,7 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
 
 
 def allocations(records: OperatorRecords) -> Allocations:
-    """Return every allocation and release that was recorded."""
+    """Return the recorded allocations and releases of memory."""
     if records.handle is None or not records.detail:
         return no_allocations()
     events = records.handle.events()
@@ -225,10 +225,10 @@ def allocations(records: OperatorRecords) -> Allocations:
         return no_allocations()
     seen = find_anchors([event.name() for event in events], events)
     threads = _threads(records, events, seen)
-    return _allocations(events, alignment=_placed(records, seen), threads=threads)
+    return _allocations(events, alignment=_alignment(records, seen), threads=threads)
 
 
-def _placed(records: OperatorRecords, seen: AnchorEvents) -> Alignment:
+def _alignment(records: OperatorRecords, seen: AnchorEvents) -> Alignment:
     alignment = align(records.readings, seen)
     if alignment is None:
         raise ProviderError(_LOST)
@@ -236,7 +236,7 @@ def _placed(records: OperatorRecords, seen: AnchorEvents) -> Alignment:
 
 
 def _threads(records: OperatorRecords, events: Sequence[Any], seen: AnchorEvents) -> dict[int, int]:
-    """Return what rows call the threads, by the profiler's numbers."""
+    """Return the numbers that rows bear for threads, by the profiler's numbers."""
     threads = seen.threads()
     for event in events:
         number = event.start_thread_id()
@@ -275,12 +275,12 @@ def _python_threads(numbers: Sequence[int], threads: dict[int, int]) -> Integers
     return np.array([threads.get(number, -number) for number in numbers], np.int64)
 
 
-def _present(values: Integers, there: Any) -> pl.Series:
-    return pl.Series(values).set(pl.Series(~there), None)
+def _present(values: Integers, known: Any) -> pl.Series:
+    return pl.Series(values).set(pl.Series(~known), None)
 
 
 def _inside(start: Integers, end: Integers, *, thread: Integers, outer: Any) -> list[bool]:
-    """Tell for each interval whether it is an outer one or lies within one on its thread."""
+    """Tell of each interval whether it is an outer interval or lies in one on its thread."""
     result = np.array(outer, bool)
     for each in np.unique(thread[result]):
         rows, outers = np.flatnonzero(thread == each), np.flatnonzero(outer & (thread == each))
@@ -305,14 +305,14 @@ def _shapes(operators: Sequence[Any]) -> dict[str, pl.Series]:
 
 
 def _repeated(values: Sequence[Any], form: Callable[[Any], Any], dtype: Any) -> pl.Series:
-    """Return a column of lists; few of them differ, and polars is slow at making each."""
+    """Return a column of lists; each distinct list is made once, as polars is slow at that."""
     index: dict[Any, int] = {}
     rows = [index.setdefault(value, len(index)) for value in values]
     return pl.Series([form(value) for value in index], dtype=dtype).gather(rows)
 
 
 def _dtype(name: str) -> str:
-    """Return PyTorch's name of an element type; `Scalar` and the like stay as they are."""
+    """Return PyTorch's name of an element type; other names (`Scalar`) are returned unchanged."""
     if name.startswith("c10::Float"):
         return name.removeprefix("c10::").lower()
     return _DTYPES.get(name, name)

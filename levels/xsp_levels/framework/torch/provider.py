@@ -1,7 +1,7 @@
-"""The PyTorch provider: calls of modules and operators in, rows out; and a model's evaluations.
+"""The PyTorch provider: a request to record in; records, and later rows made of them, out.
 
-Layers come from the code of `torch.nn.Module.__call__`, operators from
-PyTorch's CPU profiler; both become rows in `spans`, later.
+Layers are recorded by the code of `torch.nn.Module.__call__`, operators by PyTorch's CPU
+profiler; `Torch.spans` makes rows of both. `Torch.watch` hands over a model's evaluations.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.provider import Evaluations, ModelCall, Records, Request, SpanRows, concat_rows
 from xsp_levels.arming import undone_on_failure
-from xsp_levels.framework.torch import call as torch_call
-from xsp_levels.framework.torch.call import is_module, module_call
+from xsp_levels.framework.torch.call import is_module, module_call, versions
 from xsp_levels.framework.torch.layer import LayerRecorder
 from xsp_levels.framework.torch.memory import memory_columns
 from xsp_levels.framework.torch.module_path import LayerRecords
@@ -41,13 +40,13 @@ _Recorders = tuple[LayerRecorder | None, StepRecorder | None, OperatorRecorder |
 
 @dataclass(frozen=True, slots=True)
 class TorchRecords:
-    """What one visit kept: module calls, training steps, operators.
+    """The records of one visit: module calls, training steps, operators.
 
     Attributes:
-        request: What was recorded.
+        request: What the recorders were asked for.
         layers: Module calls; only the outermost ones where layers were not asked for.
         steps: Backward passes and optimizer steps.
-        operators: What the operator recorder kept, None where it was off.
+        operators: Records of the operator recorder; None if the recorder was off.
     """
 
     request: Request
@@ -78,7 +77,7 @@ class Torch:
         return "PyTorch is not installed; `pip install xsp[torch]` brings it"
 
     def start(self, clock: Clock, request: Request) -> None:
-        """Arm what `request` asks for; what disturbs most is armed first."""
+        """Arm the recorders that `request` needs, the recorder that disturbs most first."""
         self._request = request
         pipeline = Kind.PIPELINE in request.kinds and not request.whole_model
         with undone_on_failure(self._disarm):
@@ -90,7 +89,7 @@ class Torch:
                 self._start_layers(clock, request)
 
     def stop(self) -> Records:
-        """Disarm, and hand over what was recorded."""
+        """Disarm, and return the records."""
         layers, steps, operators = self._disarm()
         calls = layers.stop() if layers is not None else LayerRecords()
         stepped = steps.stop() if steps is not None else ()
@@ -137,15 +136,15 @@ class Torch:
     def model_call(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> ModelCall | None:
-        """Return the call if `function` is a module, else None; PyTorch is not imported."""
+        """Return the call if `function` is a module, else None, without importing PyTorch."""
         return module_call(function, args, kwargs) if is_module(function) else None
 
     def versions(self, call: ModelCall) -> tuple[int, ...]:
-        """Return numbers that change when the call's tensors are written to."""
-        return torch_call.versions(call)
+        """Return numbers that change when a tensor among the call's arguments is written to."""
+        return versions(call)
 
     def synchronize(self) -> None:
-        """Wait for every CUDA device that this process uses; nothing without one."""
+        """Wait for every CUDA device that this process uses; return at once if there is none."""
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_initialized():
             return
@@ -154,7 +153,7 @@ class Torch:
                 torch.cuda.synchronize(device)
 
     def _start_operators(self, clock: Clock, request: Request) -> None:
-        """Start the operator recorder; layers need it in detail runs, for memory."""
+        """Start the operator recorder; detail runs of layers need the recorder for memory."""
         if Kind.OP in request.kinds or (request.detail and Kind.LAYER in request.kinds):
             self._operators = OperatorRecorder()
             self._operators.start(clock, request.detail)
@@ -166,9 +165,9 @@ class Torch:
         self._layers.start(clock, detail=request.detail, outermost=Kind.LAYER not in request.kinds)
 
     def _disarm(self) -> _Recorders:
-        """Disarm and let go of all recorders, whatever one of them raises, and return them."""
+        """Disarm all recorders, whatever any of them raises, and return them."""
         layers, steps, operators = self._layers, self._steps, self._operators
-        with ExitStack() as last_first:  # what disturbs most was armed first
+        with ExitStack() as last_first:  # the recorder armed last is disarmed first
             for recorder in (operators, steps, layers):
                 if recorder is not None:
                     last_first.callback(recorder.disarm)
@@ -179,7 +178,7 @@ class Torch:
 def _operator_rows(operators: OperatorRecords, *, stepped: bool) -> SpanRows:
     rows = operator_rows(operators)
     if stepped:
-        # PyTorch's own mark of what is recorded as a pipeline span already, around its hooks.
+        # PyTorch's own annotation of an optimizer step, which `step` records as a pipeline span.
         rows = rows.filter(~pl.col("name").str.starts_with("Optimizer.step#"))
     return rows
 

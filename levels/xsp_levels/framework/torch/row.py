@@ -1,4 +1,4 @@
-"""Records of module calls in; rows of layers, and of the `predict` spans around them, out. Pure."""
+"""Records of module calls in; rows of layers, and of the model calls around them, out. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
-from xsp_levels.framework.torch.module_path import Ints, LayerRecords, ThreadCalls
+from xsp_levels.framework.torch.module_path import Integers, LayerRecords, ThreadCalls
 
-Memory = Callable[[Ints, Ints, Ints], Mapping[str, Any]]
+Memory = Callable[[Integers, Integers, Integers], Mapping[str, Any]]
 
 _SHAPES = pl.List(pl.List(pl.Int64))
 _DTYPES = pl.List(pl.String)
@@ -23,7 +23,7 @@ def layer_rows(records: LayerRecords, memory: Memory | None = None) -> SpanRows:
 
     Args:
         records: The calls.
-        memory: Returns attribute columns for start, end (ns) and thread of the calls.
+        memory: Returns attribute columns, given start, end (ns) and thread of the calls.
     """
     frames = [
         _calls(thread).with_columns(buffer=pl.lit(number))
@@ -48,9 +48,9 @@ def layer_rows(records: LayerRecords, memory: Memory | None = None) -> SpanRows:
 def predict_rows(records: LayerRecords, name: str) -> SpanRows:
     """Return a row of kind pipeline per outermost call of a model.
 
-    A module without parameters is no model but a loss or a transform, one called
-    inside another's time on another thread is a part of it, and so is one that
-    is registered in another's tree.
+    Left out are calls of modules without parameters (a loss, a transform), calls of modules
+    that are registered inside another module called outermost, and calls that lie within the
+    time of a module call on another thread.
     """
     rows = [
         row

@@ -10,10 +10,10 @@ Shapes = tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]
 
 
 def shapes(value: Any) -> Shapes:
-    """Return sizes and dtypes of all tensors in `value`, in the order they stand there.
+    """Return sizes and dtypes of all tensors in `value`, in their order.
 
-    A size that is not known while a model is being traced is given as -1; asking
-    for it would make the traced graph depend on it.
+    A size that is symbolic, while a model is being traced, is given as -1: asking for
+    its value would make the traced graph depend on the value.
     """
     found = list(tensors(value))
     sizes = tuple(tuple(n if type(n) is int else -1 for n in t.shape) for t in found)

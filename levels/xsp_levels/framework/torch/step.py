@@ -1,4 +1,4 @@
-"""Backward passes and optimizer steps in, a row of kind pipeline for each out."""
+"""Backward passes and optimizer steps in, a row of kind pipeline for each of them out."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ class StepRecorder:
     def __init__(self) -> None:
         self._now: Callable[[], int] = SystemClock.now
         self._kept: list[Interval] = []
-        # per thread, as an optimizer may call another one's step: (id of an optimizer, start)
+        # (id of an optimizer, start) by thread; an optimizer may call another optimizer's step
         self._begun: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
 
     def start(self, clock: Clock) -> None:
-        """Arm."""
+        """Begin to record."""
         self._now = clock.now
         abandon_in_child(self.abandon)
         backward_entry_point().record(self._record_backward)
         optimizer_entry_point().record(self._begin_step, self._end_step)
 
     def disarm(self) -> None:
-        """Record no more."""
+        """End recording."""
         self.abandon()
         keep_in_child(self.abandon)
 
     def stop(self) -> tuple[Interval, ...]:
-        """Disarm, and return what was recorded."""
+        """End recording, and return the recorded intervals."""
         self.disarm()
         return tuple(self._kept)
 
@@ -88,7 +88,7 @@ class StepRecorder:
         begun = self._begun[threading.get_ident()]
         while begun:
             which, start = begun.pop()
-            if which == id(optimizer):  # else its step raised, and nothing told its end
+            if which == id(optimizer):  # else that step raised, and no hook told its end
                 self._keep(OPTIMIZER_STEP, start, end)
                 return
 

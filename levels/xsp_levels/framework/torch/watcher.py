@@ -1,4 +1,4 @@
-"""Watching for evaluations: calls of modules in, a model's own calls and training steps out."""
+"""Calls of any modules in; the evaluations of one model, calls or training steps, out."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ TRAINING_STEP = "training step"
 class Watch:
     """Hands the outermost calls of one model to `evaluations`, until `close`.
 
-    The model is the first module with parameters that is called outermost. Called
-    in training mode with gradients on, its evaluation is a training step: it
-    lasts until an optimizer has stepped; where none ever does, until a backward pass has
-    returned; without a backward pass, until the call has. The end of a step is told when
-    the next call comes, as a second optimizer may step.
+    The model is the first module with parameters that is called outermost. If the model
+    is called in training mode with gradients on, an evaluation is a training step. A
+    training step lasts until an optimizer has stepped; if no optimizer ever steps, until a
+    backward pass has returned; without a backward pass, until the call has returned. The
+    end of a training step is told at the next call, as a second optimizer may step.
 
     Args:
-        evaluations: What is told of the evaluations.
+        evaluations: Runs the evaluations, and is told when training steps begin and end.
     """
 
     def __init__(self, evaluations: Evaluations) -> None:
@@ -45,10 +45,10 @@ class Watch:
         self._claim = threading.Lock()
         self._model: weakref.ref[Any] | None = None
         self._trains = False  # whether the model's evaluations are training steps
-        self._open = False  # whether one is under way
+        self._open = False  # whether a training step is under way
         self._had_backward = False
         self._had_step = False
-        self._backwards = 0  # all since watching began
+        self._backwards = 0  # number of backward passes since watching began
         self._steps = 0
         self._code = self._entry.code(divert, {"xsp:handler": self._outermost})
         backward_entry_point().watch(self._after_backward)
@@ -57,7 +57,7 @@ class Watch:
         self._entry.watch(self._code)
 
     def close(self) -> None:
-        """Stop watching; an open training step ends where it was last extended."""
+        """Stop watching; an open training step ends where the step was last extended."""
         self._finish()
         self.abandon()
         keep_in_child(self.abandon)
@@ -71,7 +71,7 @@ class Watch:
         optimizer_entry_point().watch(None)
 
     def _outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a call that came from outside of any module call."""
+        """Handle a module call: hand a call that lies in no other module call to `_evaluate`."""
         entry = self._entry
         if entry.is_nested(sys._getframe(2), watched=True) or not self._claim.acquire(False):
             return entry.call(module, *args, **kwargs)
@@ -84,7 +84,7 @@ class Watch:
             self._claim.release()
 
     def _steps_aside(self) -> bool:
-        """Return whether no call matters until a backward pass has returned."""
+        """Return whether calls need no watching until a backward pass has returned."""
         return self._open and self._backwards > 0 and not self._had_backward
 
     def _evaluate(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -106,7 +106,7 @@ class Watch:
         return self._begin(call) if trains else evaluations.run(call)
 
     def _belongs(self, module: Any) -> bool:
-        """Return whether a call is part of the open training step; end the step if not."""
+        """Return whether a call is part of the open training step; if not, end the step."""
         again = self._model is not None and self._model() is module
         ended = self._had_backward if self._backwards else True
         if self._had_step or (again and ended and not self._steps):
@@ -114,7 +114,7 @@ class Watch:
         return self._open
 
     def _is_model(self, module: Any) -> bool:
-        """Return whether this is the model, choosing it if there is none yet."""
+        """Return whether `module` is the model; without a model yet, `module` becomes the model."""
         if (self._model is None or self._model() is None) and _has_parameters(module):
             self._model = weakref.ref(module)
             self._trains = _trains(module)
@@ -127,7 +127,7 @@ class Watch:
         return call
 
     def _begin(self, call: TorchCall) -> Any:
-        """Make the call that a training step begins with."""
+        """Make the call that begins a training step."""
         self._open, self._had_backward, self._had_step = True, False, False
         if self._evaluations is not None:
             self._evaluations.begin(call)

@@ -1,11 +1,11 @@
-"""Buffers that CUPTI fills: memory in, filled buffers out, handed over without any Python.
+"""Reserved memory in; buffers that CUPTI has filled with records out.
 
-CUPTI asks for an empty buffer when a thread makes its first record and whenever one
-is full, in the middle of the CUDA call that made the record, and gives buffers back
-from a thread of its own or inside `cuptiActivityFlushAll`. Both callbacks are the
+CUPTI asks for an empty buffer when a thread makes its first record and whenever a buffer
+is full, in the middle of the CUDA call that made the record. CUPTI gives buffers back
+from a thread of its own, or inside `cuptiActivityFlushAll`. Both callbacks are the
 machine code below (see `xsp_levels.native.stub` for why): an atomic counter numbers the
-buffers of one large reserved region, and those given back are noted in a table. The
-region costs what is written to it; its pages are zero, so CUPTI need not clear them.
+buffers of one large reserved region, and buffers given back are noted in a table. Only
+pages that are written to take memory; all pages are zero, so CUPTI need not clear them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import ctypes
 from collections.abc import Iterator
 
 from xsp_levels.native import stub
-from xsp_levels.native.reserved import Reserved
+from xsp_levels.native.reserved_memory import ReservedMemory
 
 SIZE = 8 << 20  # bytes per buffer: some 30,000 launches with their kernels
 COUNT = 512  # buffers: 4 GiB of addresses, 15 million launches with their kernels
@@ -55,30 +55,30 @@ completed:
   c3                          full: ret
 """
 
-_kept: list[Buffers] = []  # CUPTI may call once more, however late
+_kept: list[Buffers] = []  # never freed: CUPTI may call back at any later time
 
 
 class Buffers:
-    """Room for records, and the two callbacks that manage it.
+    """Buffers for records, and the two callbacks that hand them out and take them back.
 
     Args:
-        count: How many buffers.
-        size: Bytes of each.
+        count: Number of buffers.
+        size: Bytes of each buffer.
 
     Attributes:
         requested: Address of the callback that hands out a buffer.
-        completed: Address of the callback that takes one back.
+        completed: Address of the callback that takes a buffer back.
 
     Raises:
-        OSError: There is no room, or the system allows no code of our own.
+        OSError: The system does not reserve the memory, or allows no machine code of xsp's.
     """
 
     def __init__(self, count: int = COUNT, size: int = SIZE) -> None:
         self._count, self._size = count, size
-        self._room = Reserved(count * size)
+        self._reserved = ReservedMemory(count * size)
         self._table = (ctypes.c_uint64 * (2 * count))()
         table = ctypes.addressof(self._table)
-        self._state = (ctypes.c_uint64 * 6)(0, count, self._room.start, size, 0, table)
+        self._state = (ctypes.c_uint64 * 6)(0, count, self._reserved.start, size, 0, table)
         listing = stub.read(_LISTING, state=ctypes.addressof(self._state))
         code = stub.install(listing)
         self.requested, self.completed = code["requested"], code["completed"]
@@ -86,31 +86,31 @@ class Buffers:
 
     @property
     def missing(self) -> int:
-        """How many buffers CUPTI holds."""
+        """Number of buffers that CUPTI holds."""
         return min(self._state[0], self._count) - self._given_back
 
     @property
     def refused(self) -> int:
-        """How many times CUPTI asked when there was none left."""
+        """Number of times that CUPTI asked for a buffer when none was left."""
         return max(0, self._state[0] - self._count)
 
     @property
     def worn(self) -> bool:
-        """Whether more than half cannot be handed out again, for CUPTI kept some."""
+        """Whether more than half of the buffers cannot be handed out again: CUPTI kept some."""
         return 2 * self._state[0] > self._count
 
     def filled(self) -> Iterator[tuple[int, memoryview]]:
-        """Yield address and content of each buffer that was given back, in that order."""
-        with memoryview(self._room.memory) as memory:
+        """Yield address and content of each buffer given back, in the order of giving back."""
+        with memoryview(self._reserved.memory) as memory:
             for number in range(self._given_back):
                 address, valid = self._table[2 * number], self._table[2 * number + 1]
-                at = address - self._room.start
+                at = address - self._reserved.start
                 if 0 <= at < len(memory) and valid:
                     with memory[at : at + min(valid, self._size)] as content:
                         yield address, content
 
     def recycle(self) -> None:
-        """Make all of them empty again; those that CUPTI still holds stay its own.
+        """Make all buffers empty again but those that CUPTI still holds.
 
         Must not be called while CUPTI records.
         """
@@ -118,7 +118,7 @@ class Buffers:
             self._state[0] -= self.refused
             self._table[: 2 * self._count] = [0] * (2 * self._count)
             return
-        self._room.clear(min(self._state[0], self._count) * self._size)
+        self._reserved.clear(min(self._state[0], self._count) * self._size)
         self._state[0] = self._state[4] = 0
 
     @property

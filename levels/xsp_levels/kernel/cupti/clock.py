@@ -1,9 +1,9 @@
-"""CUPTI's clock against ours: pairs of readings in, a conversion out. Pure but for `read`.
+"""Readings of CUPTI's clock and the measurement's clock in, their alignment out.
 
-CUPTI's times are the wall clock's unless another tool changed that; ours are
-monotonic. Pairs at the beginning and at the end of a recording bound what lies
-between the two. CUPTI could ask us for the time itself, but what it asks is asked
-for every record, and cannot be given back when we are done.
+CUPTI's times are those of the wall clock unless another tool changed that; the measurement's
+are monotonic. Readings at the beginning and at the end of a recording bound the offset
+between the two. CUPTI could also be given a callback that returns the time, but CUPTI would
+call it for every record, and the callback could not be taken back after the recording.
 """
 
 from __future__ import annotations
@@ -11,58 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
+from xsp_levels.native.alignment import Alignment
 
-Integers = npt.NDArray[np.int64]
-
-REPEATS = 16  # any may be interrupted: the tightest count
+REPEATS = 16  # any reading may be interrupted: the tightest bounds count
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """CUPTI's clock, read between two readings of ours; all in nanoseconds."""
+    """CUPTI's clock (`theirs`), read between two readings of the measurement's, in nanoseconds."""
 
     before: int
     theirs: int
     after: int
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
-    """How CUPTI's time becomes ours: evenly between two instants.
-
-    Attributes:
-        times: Two instants of CUPTI's clock.
-        offsets: What is added there.
-        error_ns: By how much a converted time can be wrong, as far as readings tell.
-    """
-
-    times: tuple[int, int] = (0, 0)
-    offsets: tuple[int, int] = (0, 0)
-    error_ns: int = 0
-
-    def convert(self, theirs: Integers) -> Integers:
-        """Return instants of CUPTI's clock in nanoseconds of ours."""
-        first, last = self.offsets
-        since = (theirs - self.times[0]).astype(np.float64)
-        span = max(1, self.times[1] - self.times[0])
-        drift = np.rint(since * ((last - first) / span)).astype(np.int64)
-        return theirs + first + drift
-
-
 def read(
     ours: Callable[[], int], theirs: Callable[[], int], repeats: int = REPEATS
 ) -> list[Reading]:
-    """Return readings of both clocks, one right after the other."""
+    """Return readings of CUPTI's clock between readings of the measurement's clock."""
     return [Reading(ours(), theirs(), ours()) for _ in range(repeats)]
 
 
 def align(first: Sequence[Reading], last: Sequence[Reading]) -> Alignment:
-    """Return the conversion that readings at the beginning and at the end tell.
+    """Return the alignment that readings at the beginning and at the end of a recording tell.
 
-    One offset that suits both is taken if there is one. Else the clocks ran apart: the
-    offset changes evenly, and the error covers that it may have changed at once.
+    If one offset suits all readings, the offset is constant. Else the clocks ran apart: the
+    offset changes evenly, and the error covers a change at a single moment.
 
     >>> align([Reading(10, 100, 14)], [Reading(50, 140, 54)])
     Alignment(times=(100, 140), offsets=(-88, -88), error_ns=2)
@@ -78,7 +52,7 @@ def align(first: Sequence[Reading], last: Sequence[Reading]) -> Alignment:
 
 
 def _bounds(readings: Sequence[Reading]) -> tuple[int, int]:
-    """Return the least and the greatest offset that all readings allow."""
+    """Return the least and the greatest offset that suit all readings."""
     low = max(reading.before - reading.theirs for reading in readings)
     high = min(reading.after - reading.theirs for reading in readings)
     return min(low, high), max(low, high)

@@ -1,4 +1,4 @@
-"""CUPTI's error codes in words: what happened, and what would change it. Pure."""
+"""An error of CUPTI in; a sentence that says the cause and a remedy out. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEVICE = (
     "CUPTI cannot profile this kind of device: {what}; use one that it can, or leave level 4 out"
 )
 
-# Numbers are those of CUptiResult in cupti_result.h, where they never change.
+# By the numbers of CUptiResult in cupti_result.h, which never change.
 _SENTENCES = {
     8: "CUPTI found no memory for its records; free some on the host and on the device",
     14: _DRIVER,
@@ -50,7 +50,7 @@ def explain(error: BaseException) -> str:
     """Return one sentence on an error that cupti-python raised.
 
     Args:
-        error: A `cuptiError`, which carries the code as `status`, or anything else.
+        error: A `cuptiError`, which carries the code as `status`, or any other exception.
     """
     status = getattr(error, "status", None)
     sentence = explain_code(status) if isinstance(status, int) else None
@@ -58,7 +58,7 @@ def explain(error: BaseException) -> str:
 
 
 def explain_code(code: int) -> str | None:
-    """Return one sentence on a `CUptiResult`, None for one that nothing is known of.
+    """Return one sentence on a `CUptiResult`, None for a code without a sentence here.
 
     >>> explain_code(0) is None
     True

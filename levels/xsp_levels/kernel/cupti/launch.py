@@ -1,8 +1,8 @@
-"""Rows of launches in; the same with device memory, ids, cost and captured nodes out. Pure."""
+"""Rows of launches in; the rows with device memory, ids, cost and captured nodes out. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import polars as pl
@@ -15,8 +15,12 @@ _ALLOCATION, _RELEASE = 1, 2  # of CUpti_ActivityMemoryOperationType
 
 
 def annotated(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
-    """Return launches with what the other tables say of each."""
-    return _with_memory(_with_overhead(_with_ids(frame, tables), tables), tables)
+    """Return launches with the attributes that tables other than the launches' own hold."""
+    for name, attributes in _ATTRIBUTES.items():
+        if (table := tables.get(name)) is not None:
+            found = attributes(table)
+            frame = frame.join(found, on="correlation_id", how="left", maintain_order="left")
+    return frame
 
 
 def captured_by(
@@ -25,11 +29,11 @@ def captured_by(
     """Return launches with the numbers of the nodes that each captured into a graph.
 
     Args:
-        frame: The launches; of those on one thread none lies in another.
+        frame: The launches; no launch lies within another on the same thread.
         created: `time`, `thread` (the kernel's number) and `node` of each captured node.
         threads: Identifiers of Python's threads, by the kernel's numbers.
-        error_ns: By how much the times of launches may be wrong; a call takes longer than
-            that, or a node may be given to its neighbour.
+        error_ns: By how much the times of launches may be wrong; if a launch is shorter
+            than that, its node may be given to a neighbour.
     """
     if not len(created.get("node", ())) or not frame.height:
         return frame
@@ -42,69 +46,63 @@ def captured_by(
         }
     ).sort("time")
     calls = numbered.select("call", "thread", "start_ns", "end_ns").sort("start_ns")
-    sure = _within(nodes, calls)
-    rest = nodes.join(sure, on=nodes.columns, how="anti")
-    loose = calls.with_columns(pl.col("start_ns") - error_ns, pl.col("end_ns") + error_ns)
-    found = pl.concat([sure, _within(rest, loose)])
+    certain = _within(nodes, calls)
+    rest = nodes.join(certain, on=nodes.columns, how="anti")
+    widened = calls.with_columns(pl.col("start_ns") - error_ns, pl.col("end_ns") + error_ns)
+    found = pl.concat([certain, _within(rest, widened)])
     lists = found.sort("time", maintain_order=True).group_by("call").agg("attr.created_nodes")
     return numbered.join(lists, on="call", how="left", maintain_order="left").drop("call")
 
 
 def _within(nodes: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return those nodes that lie in a call of their thread, with its number; both are sorted."""
+    """Return the nodes that lie in a call of their thread, with the call's number; both sorted."""
     found = nodes.join_asof(
         calls, left_on="time", right_on="start_ns", by="thread", check_sortedness=False
     )
     return found.filter(pl.col("time") <= pl.col("end_ns")).select(*nodes.columns, "call")
 
 
-def _with_overhead(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
-    """Return launches with what CUPTI says that its own work cost within each."""
-    table = tables.get("overhead")
-    if table is None:
-        return frame
+def _overheads(table: Table) -> pl.DataFrame:
+    """Return what CUPTI says that its own work cost within each launch."""
     cost = pl.DataFrame(
         {
             "correlation_id": table["correlation_id"].astype(np.int64),
             "attr.cupti_overhead_ns": (table["end"] - table["start"]).astype(np.int64),
         }
     )
-    sums = cost.group_by("correlation_id").agg(pl.col("attr.cupti_overhead_ns").sum())
-    return frame.join(sums, on="correlation_id", how="left", maintain_order="left")
+    return cost.group_by("correlation_id").agg(pl.col("attr.cupti_overhead_ns").sum())
 
 
-def _with_ids(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
-    """Return launches with the id that another tool or the framework pushed around each."""
-    table = tables.get("external")
-    if table is None:
-        return frame
+def _external_ids(table: Table) -> pl.DataFrame:
+    """Return the id that another tool or the framework pushed around each launch."""
     ids = pl.DataFrame(
         {
             "correlation_id": table["correlation_id"].astype(np.int64),
             "attr.external_id": table["external_id"].astype(np.int64),
         }
-    ).unique("correlation_id", keep="last", maintain_order=True)
-    return frame.join(ids, on="correlation_id", how="left", maintain_order="left")
-
-
-def _with_memory(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
-    """Return launches with the device memory that each allocated or freed."""
-    table = tables.get("memory")
-    if table is None:
-        return frame
-    operation, size = pl.col("operation"), pl.col("size")
-    sums = (
-        pl.DataFrame(
-            {
-                "correlation_id": table["correlation_id"].astype(np.int64),
-                "operation": table["memory_operation_type"].astype(np.int64),
-                "size": table["bytes"].astype(np.int64),
-            }
-        )
-        .group_by("correlation_id")
-        .agg(
-            size.filter(operation == _ALLOCATION).sum().alias("attr.allocated_bytes"),
-            size.filter(operation == _RELEASE).sum().alias("attr.freed_bytes"),
-        )
     )
-    return frame.join(sums, on="correlation_id", how="left", maintain_order="left")
+    return ids.unique("correlation_id", keep="last", maintain_order=True)
+
+
+def _memory(table: Table) -> pl.DataFrame:
+    """Return the device memory that each launch allocated or freed."""
+    operation, size = pl.col("operation"), pl.col("size")
+    changes = pl.DataFrame(
+        {
+            "correlation_id": table["correlation_id"].astype(np.int64),
+            "operation": table["memory_operation_type"].astype(np.int64),
+            "size": table["bytes"].astype(np.int64),
+        }
+    )
+    return changes.group_by("correlation_id").agg(
+        size.filter(operation == _ALLOCATION).sum().alias("attr.allocated_bytes"),
+        size.filter(operation == _RELEASE).sum().alias("attr.freed_bytes"),
+    )
+
+
+# Attributes of launches by correlation id, by the table that CUPTI tells them in.
+_ATTRIBUTES: dict[str, Callable[[Table], pl.DataFrame]] = {
+    "external": _external_ids,
+    "overhead": _overheads,
+    "memory": _memory,
+}

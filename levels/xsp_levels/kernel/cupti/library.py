@@ -1,7 +1,7 @@
-"""The machine in; libcupti, or why CUPTI cannot be used here, out.
+"""Mapped files, packages and the driver in; libcupti, or why CUPTI cannot be used, out.
 
-Nothing here initializes CUDA. No function of libcupti may be called where the driver
-is missing: version 13.2 crashes there.
+Nothing here initializes CUDA. No function of libcupti may be called on a machine without
+the driver: version 13.2 crashes then.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 from xsp_levels.native import stub
 from xsp_levels.native.mapping import Mapping, mappings
 
-# Without what it depends on: that is a libcupti of its own, for which pip would change that of
-# the framework, and with it the framework.
+# Without dependencies: cupti-python depends on a release of libcupti, for which pip would replace
+# the framework's libcupti, and then the framework.
 _INSTALL = (
     '`pip install --no-deps "cupti-python=={version}.*" pyelftools` (or the nearest release '
     "that there is)"
@@ -48,26 +48,26 @@ _PACKAGES = ("nvidia-cuda-cupti", "nvidia-cuda-cupti-cu{major}")
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """What is mapped into this process.
+class LoadedLibraries:
+    """The libraries of CUDA that are mapped into a process.
 
     Attributes:
-        cupti: The files that are a libcupti, each with the addresses of its parts.
-        cudart: Major version of the CUDA runtime; None: there is none.
+        cupti: Address ranges of every libcupti, by its path.
+        cudart: Major version of the CUDA runtime; None if no runtime is mapped.
     """
 
     cupti: dict[str, list[range]]
     cudart: int | None
 
 
-def loaded(found: Iterable[Mapping] | None = None) -> Loaded:
-    """Return which CUPTI and which CUDA runtime a process has mapped.
+def loaded(found: Iterable[Mapping] | None = None) -> LoadedLibraries:
+    """Return every libcupti and the CUDA runtime that are mapped into a process.
 
     Args:
-        found: The files mapped into it; None: those of this process.
+        found: The files mapped into the process; None: the files of this process.
 
     >>> loaded([Mapping(16, 32, 0, "/my lib/libcupti.so.13", executable=True)])
-    Loaded(cupti={'/my lib/libcupti.so.13': [range(16, 32)]}, cudart=None)
+    LoadedLibraries(cupti={'/my lib/libcupti.so.13': [range(16, 32)]}, cudart=None)
     """
     cupti: dict[str, list[range]] = {}
     cudart = None
@@ -77,11 +77,11 @@ def loaded(found: Iterable[Mapping] | None = None) -> Loaded:
             cupti.setdefault(part.path, []).append(range(part.start, part.end))
         elif runtime := re.match(r"libcudart\.so\.(\d+)", name):
             cudart = cudart or int(runtime[1])
-    return Loaded(cupti, cudart)
+    return LoadedLibraries(cupti, cudart)
 
 
 def unavailable() -> str | None:
-    """Return why CUPTI cannot be used here and what would change that, None if it can."""
+    """Return why CUPTI cannot be used here and a remedy, None if CUPTI can be used."""
     try:
         return stub.unsupported() or _python_missing() or _driver_missing() or _mismatch()
     except (OSError, ValueError, AttributeError) as error:
@@ -99,11 +99,11 @@ def vendor() -> Any:
     return cupti
 
 
-def library() -> ctypes.CDLL:
+def libcupti() -> ctypes.CDLL:
     """Return libcupti, which the vendor's module has loaded with its first call.
 
     Raises:
-        OSError: It is not loaded, or there are several and no telling which it is.
+        OSError: No libcupti is loaded, or several are and nothing tells which one is used.
     """
     found = ctypes.CDLL(used(loaded().cupti), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     found.cuptiActivityRegisterCallbacks.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
@@ -125,7 +125,7 @@ def used(mapped: dict[str, list[range]]) -> str:
     """Return the libcupti that cupti-python calls.
 
     Raises:
-        OSError: There is none, or no telling which it is.
+        OSError: There is no libcupti, or nothing tells which of several is called.
     """
     if not mapped:
         raise OSError("libcupti is not loaded")
@@ -153,7 +153,7 @@ def driver_version() -> tuple[int, int] | None:
 
 
 def version(number: int) -> tuple[int, int]:
-    """Return major and minor version of CUDA's way to write both as one number."""
+    """Return major and minor version out of CUDA's one number for both."""
     return number // 1000, number % 1000 // 10
 
 
@@ -173,7 +173,7 @@ def _driver_missing() -> str | None:
 
 def _mismatch() -> str | None:
     cudart, driver = loaded().cudart, driver_version() or (0, 0)
-    cupti = _installed_major()  # it loads the libcupti of its own major version
+    cupti = _installed_major()  # cupti-python loads the libcupti of its own major version
     if cupti is None:
         return None
     if cudart is not None and cudart != cupti:
@@ -185,7 +185,7 @@ def _mismatch() -> str | None:
 
 
 def _install(major: int | None) -> str:
-    """Return the command that installs cupti-python for a CUDA; None: for whichever is here."""
+    """Return the command that installs cupti-python for a major version of CUDA, or for any."""
     return _INSTALL.format(version=_installed_cuda(major) or major or 13)
 
 
@@ -210,7 +210,7 @@ def _version_of(package: str) -> str | None:
 
 
 def _called() -> int:
-    """Return the address of a function of libcupti that cupti-python calls; 0 if it is unknown."""
+    """Return the address of a function of libcupti that cupti-python calls; 0 if unknown."""
     try:
         from cupti._internal import cupti  # noqa: PLC0415
 

@@ -1,8 +1,7 @@
-"""NVTX markers in; one row per range, a call of a library such as NCCL, out. Pure.
+"""NVTX markers in; a row of kind call per range of a library, such as NCCL, out. Pure.
 
-CUPTI sees ranges only where NVTX was told of CUPTI before its first use, by the
-environment variable NVTX_INJECTION64_PATH. Ranges without a domain are the user's own
-and left out.
+CUPTI sees ranges only if the environment variable NVTX_INJECTION64_PATH named libcupti before
+NVTX was first used. Ranges without a domain are the user's own and left out.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import Provenance, SpanRows, no_rows, span_rows
-from xsp_levels.kernel.cupti.clock import Alignment
 from xsp_levels.kernel.cupti.table import Table
 from xsp_levels.native import thread
+from xsp_levels.native.alignment import Alignment
 
 _START, _END = 1 << 1, 1 << 2  # CUPTI_ACTIVITY_FLAG_MARKER_START, _END
 
@@ -29,13 +28,13 @@ def range_rows(
 ) -> SpanRows:
     """Return one row per range of a library that was both begun and ended.
 
-    Their latency is taken from the kernels' rung, on which they are recorded.
+    Ranges are recorded on the kernels' rung, so their latency is taken from that rung.
 
     Args:
         table: Markers as CUPTI recorded them.
-        texts: What its pointers point to.
+        texts: The texts that the table's pointers point to, by pointer.
         threads: Identifiers of Python's threads, by the kernel's numbers.
-        alignment: How CUPTI's time becomes ours.
+        alignment: Alignment of CUPTI's clock with the measurement's clock.
     """
     if table is None:
         return no_rows()

@@ -1,9 +1,9 @@
-"""Nodes of CUDA graphs: CUPTI's notes of nodes in, the captured node of each that ran out.
+"""CUPTI's events of CUDA graph nodes in; the captured node of each node that ran out.
 
 CUPTI calls back when a node is made: while a stream is captured, and while the graph is
-made executable, which clones its nodes. Kernels that run bear the clones' numbers. The callback
-is the machine code below (see `xsp_levels.native.stub` for why), which notes the moment, the
-thread and the numbers. Where no graph is made it is never called.
+made executable, which clones its nodes. Kernels of a replayed graph bear the clones' numbers.
+The callback is the machine code below (see `xsp_levels.native.stub` for why), which notes the
+time, the thread and the numbers of nodes. A program that makes no graph never calls it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from xsp_levels.native import stub
-from xsp_levels.native.reserved import Reserved
+from xsp_levels.native.reserved_memory import ReservedMemory
 
 CREATED, CLONED = 13, 20  # CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED, _CLONED
 RESOURCE = 3  # CUPTI_CB_DOMAIN_RESOURCE
 EVENT = np.dtype(
     [("time", "<i8"), ("node", "<u8"), ("original", "<u8"), ("thread", "<u4"), ("what", "<u4")]
 )
-_CAPACITY = 1 << 20  # events; only what is written to costs memory
+_CAPACITY = 1 << 20  # events; only pages that are written to take memory
 
 Events = npt.NDArray[np.void]
-Captured = dict[str, npt.NDArray[np.int64]]  # time, thread (the kernel's number) and node
+CapturedNodes = dict[str, npt.NDArray[np.int64]]  # time, thread (the kernel's number) and node
 
 # state: used, capacity, memory, lost, clock_gettime, cuptiGetGraphNodeId (8 bytes each)
 _LISTING = """
@@ -85,24 +85,24 @@ node:
 
 
 class NodeLog:
-    """Memory for what CUPTI tells of nodes, and the callback that fills it.
+    """Memory for CUPTI's events of nodes, and the callback that fills the memory.
 
-    It lives as long as the process: CUPTI may call once more, however late.
+    A log lives as long as the process: CUPTI may call back at any later time.
 
     Args:
         graph_node_id: Address of `cuptiGetGraphNodeId`.
-        capacity: How many events there is room for.
+        capacity: Number of events that the memory holds.
 
     Attributes:
         callback: Address of the callback.
 
     Raises:
-        OSError: There is no room, or the system allows no code of our own.
+        OSError: The system does not reserve the memory, or allows no machine code of xsp's.
     """
 
     def __init__(self, graph_node_id: int, capacity: int = _CAPACITY) -> None:
-        self._room = Reserved(capacity * EVENT.itemsize)
-        start = self._room.start
+        self._reserved = ReservedMemory(capacity * EVENT.itemsize)
+        start = self._reserved.start
         clock = stub.address_of(ctypes.CDLL(None).clock_gettime)
         self._state = (ctypes.c_uint64 * 6)(0, capacity, start, 0, clock, graph_node_id)
         listing = stub.read(_LISTING, state=ctypes.addressof(self._state))
@@ -110,13 +110,13 @@ class NodeLog:
         _kept.append(self)
 
     def take(self) -> tuple[Events, int]:
-        """Return the events since the last time, and how many found no room.
+        """Return the events since the last call, and the count of events that did not fit.
 
         Must not be called while CUPTI may call back.
         """
         used, lost = min(self._state[0], self._state[1]), self._state[3]
-        events = np.frombuffer(self._room.memory, EVENT, used).copy()
-        self._room.clear(used * EVENT.itemsize)
+        events = np.frombuffer(self._reserved.memory, EVENT, used).copy()
+        self._reserved.clear(used * EVENT.itemsize)
         self._state[0] = self._state[3] = 0
         return events, lost
 
@@ -125,23 +125,23 @@ _kept: list[NodeLog] = []
 
 
 def no_events() -> Events:
-    """Return what a recording holds in which no graph was made."""
+    """Return the events of a recording in which no graph was made."""
     return np.zeros(0, EVENT)
 
 
 class Lineage:
-    """Which node each node comes from: an executable graph has clones of those captured.
+    """Ancestry of nodes: the nodes of an executable graph are clones of captured nodes.
 
-    CUPTI tells of a clone twice: that it was created, and what it was cloned from.
+    CUPTI reports a clone twice: as created, and as cloned from its original.
     """
 
     def __init__(self) -> None:
         self._created: set[int] = set()
         self._original: dict[int, int] = {}
 
-    def learn(self, events: Events) -> Captured:
-        """Take note of nodes that were created and cloned; return those that are no clones."""
-        events = events[events["node"] > 0]  # 0: CUPTI did not tell its number
+    def learn(self, events: Events) -> CapturedNodes:
+        """Learn from events which nodes are clones; return the created nodes that are not."""
+        events = events[events["node"] > 0]  # 0: CUPTI did not tell the node's number
         cloned = events[(events["what"] == CLONED) & (events["original"] > 0)]
         self._original.update(
             zip(cloned["node"].tolist(), cloned["original"].tolist(), strict=True)
@@ -153,7 +153,7 @@ class Lineage:
         return {name: kept[name].astype(np.int64) for name in ("time", "thread", "node")}
 
     def captured(self, nodes: Iterable[int]) -> dict[int, int]:
-        """Return for each node the captured one that it comes from, where that was seen."""
+        """Return the captured node that each node descends from, if its capture was seen."""
         found = {node: self._first(node) for node in nodes}
         return {node: first for node, first in found.items() if first is not None}
 

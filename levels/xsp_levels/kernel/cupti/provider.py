@@ -1,9 +1,7 @@
-"""The CUPTI provider: CUPTI's records in; rows of launches, kernels, copies, sets and waits out.
+"""The CUPTI provider: a request to record in; records, and later rows made of them, out.
 
-CUPTI sees what the process asks of CUDA, whichever framework asks. Correlation ids tie what
-ran on a device to the call that put it there.
-
-None of the code for GPUs, here and in `xsp_levels.library`, has run on a GPU yet.
+CUPTI records every call of CUDA in the process, whichever framework makes the call.
+Correlation ids tie each device activity to its launch.
 """
 
 from __future__ import annotations
@@ -21,14 +19,15 @@ from xsp.errors import ProviderError
 from xsp.level import Kind, Level
 from xsp.provider import Records, Request, SpanRows
 from xsp_levels.kernel import inductor
-from xsp_levels.kernel.cupti import library as cupti_library
+from xsp_levels.kernel.cupti import library
 from xsp_levels.kernel.cupti.buffer import COUNT, Buffers
-from xsp_levels.kernel.cupti.clock import Alignment, Reading, align, read
+from xsp_levels.kernel.cupti.clock import Reading, align, read
 from xsp_levels.kernel.cupti.error import explain
 from xsp_levels.kernel.cupti.node import Lineage, NodeLog
 from xsp_levels.kernel.cupti.record import CuptiRecords, nodes_that_ran, rows, untimed
 from xsp_levels.kernel.cupti.session import CuptiSession, RawRecords
-from xsp_levels.native import stub, thread
+from xsp_levels.native import forked_child, stub, thread
+from xsp_levels.native.alignment import Alignment
 
 _UNTIMED = (
     "{count} kernels and copies have no times, for CUPTI had no place on the device for them; "
@@ -44,12 +43,12 @@ _NO_RANGES = (
     "path of libcupti before the program starts to see them"
 )
 _ASTRAY_NS = 1_000_000
-_VAGUE = "CUPTI's clock was set while it recorded: kernels are misplaced by up to {us:.0f} µs"
-_VAGUE_NS = 10_000
+_UNCERTAIN = "CUPTI's clock was set while it recorded: kernels are misplaced by up to {us:.0f} µs"
+_UNCERTAIN_NS = 10_000
 
 
 class Cupti:
-    """Observes what CUDA devices do for this process."""
+    """Observes launches and device activities of this process."""
 
     name = "cupti"
     level = Level.KERNEL
@@ -69,20 +68,20 @@ class Cupti:
         self._begun_ns = 0
 
     def unavailable(self) -> str | None:
-        """Return why CUPTI cannot be used here, or None if it can; CUDA is not initialized."""
-        return cupti_library.unavailable()
+        """Return why CUPTI cannot be used here, or None if CUPTI can, without initializing CUDA."""
+        return library.unavailable()
 
     def remark(self) -> str | None:
-        """Return what is not seen here, and what would change that."""
+        """Return which spans are not seen here, and a remedy; None if all are."""
         return None if os.environ.get(_INJECTION) else _NO_RANGES
 
     def start(self, clock: Clock, request: Request) -> None:
-        """Subscribe and enable.
+        """Subscribe to CUPTI and enable records.
 
-        The first time takes longer, for CUPTI is loaded and tried out.
+        The first call takes longer: CUPTI is loaded and tried out.
 
         Raises:
-            ProviderError: CUPTI refused; the message says why, and what would change that.
+            ProviderError: CUPTI refused; the message says why, and names a remedy.
         """
         self._abandon_or_end()
         if not self.kinds & request.kinds:
@@ -99,7 +98,7 @@ class Cupti:
         self._clock, self._kinds = clock, request.kinds
 
     def stop(self) -> Records:
-        """Flush, disable, unsubscribe, and hand over what was recorded.
+        """Flush, disable, unsubscribe, and return the records.
 
         Raises:
             ProviderError: CUPTI failed; nothing is left enabled.
@@ -129,8 +128,8 @@ class Cupti:
         problems = recorded.problems
         problems += (_UNTIMED.format(count=lost),) * (lost > 0)
         problems += (_ASTRAY.format(ms=astray / 1e6),) * (astray > _ASTRAY_NS)
-        vague = alignment.error_ns
-        problems += (_VAGUE.format(us=vague / 1e3),) * (vague > _VAGUE_NS)
+        error = alignment.error_ns
+        problems += (_UNCERTAIN.format(us=error / 1e3),) * (error > _UNCERTAIN_NS)
         created = self._lineage.learn(recorded.nodes)
         data = CuptiRecords(
             self._kinds,
@@ -146,12 +145,13 @@ class Cupti:
         return Records(data, dropped=recorded.dropped + lost, problems=problems)
 
     def _warm_up(self) -> None:
-        """Load CUPTI and use it once: its first use can take seconds."""
-        cupti = cupti_library.vendor()
+        """Load CUPTI and record once, as CUPTI's first use can take seconds."""
+        cupti = library.vendor()
         cupti.get_timestamp()
-        self._library = cupti_library.library()
+        self._library = library.libcupti()
         self._cupti = cupti
         _armed.add(self)
+        forked_child.register(self)
         self._open(detail=False)
         session, self._session = self._session, None
         if session is not None:
@@ -159,7 +159,7 @@ class Cupti:
 
     def _open(self, detail: bool) -> None:
         if self._buffers is None or self._buffers.worn:
-            self._buffers = _room()
+            self._buffers = _new_buffers()
         if self._nodes is None:
             self._nodes = NodeLog(stub.address_of(self._library.cuptiGetGraphNodeId))
         self._session = CuptiSession(
@@ -171,7 +171,7 @@ class Cupti:
         calls = {}
         for name, domain in {"runtime": domains.RUNTIME_API, "driver": domains.DRIVER_API}.items():
             for number in np.unique(tables[name]["cbid"]).tolist() if name in tables else ():
-                # CUPTI may record calls that it has no name for; their number stands for it.
+                # CUPTI may record calls without a name; rows then show the call's number.
                 with contextlib.suppress(self._cupti.cuptiError):
                     calls[name, number] = self._cupti.get_callback_name(domain, number)
         return calls
@@ -186,22 +186,22 @@ class Cupti:
         self._session = self._clock = self._cupti = None
 
     def finish(self) -> None:
-        """End a recording that is under way when the interpreter ends."""
+        """End the recording under way, if any, when the interpreter exits."""
         self._abandon_or_end()
 
 
-def _room(count: int = COUNT) -> Buffers:
-    """Return buffers, fewer where the system does not reserve so much address space."""
+def _new_buffers(count: int = COUNT) -> Buffers:
+    """Return `count` buffers, or fewer if the system does not reserve as much address space."""
     try:
         return Buffers(count)
     except OSError:
         if count < 16:
             raise
-    return _room(count // 4)
+    return _new_buffers(count // 4)
 
 
 def _astray_ns(tables: Any, alignment: Alignment, begin: int, end: int) -> int:
-    """Return how far CUPTI's calls lie outside of the time in which it recorded."""
+    """Return by how much the converted times of calls lie outside of the recording."""
     furthest = 0
     for name in ("runtime", "driver"):
         if name in tables and len(tables[name]["start"]):
@@ -213,16 +213,10 @@ def _astray_ns(tables: Any, alignment: Alignment, begin: int, end: int) -> int:
 _armed: weakref.WeakSet[Cupti] = weakref.WeakSet()
 
 
-def _free_child() -> None:
-    for provider in list(_armed):
-        provider.abandon()
-
-
 def _finish_all() -> None:
     # Python's own exit handlers run before CUDA's and CUPTI's.
     for provider in list(_armed):
         provider.finish()
 
 
-os.register_at_fork(after_in_child=_free_child)
 atexit.register(_finish_all)

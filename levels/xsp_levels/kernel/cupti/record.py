@@ -1,4 +1,4 @@
-"""Makes rows of what CUPTI recorded: tables of columns in, one row per span out. Pure."""
+"""Tables of CUPTI's records in; rows of launches and device activities out. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
-from xsp_levels.kernel.cupti.clock import Alignment
 from xsp_levels.kernel.cupti.launch import annotated, captured_by
 from xsp_levels.kernel.cupti.marker import range_rows
 from xsp_levels.kernel.cupti.table import Table
@@ -21,14 +20,15 @@ from xsp_levels.kernel.inductor import Source
 from xsp_levels.kernel.occupancy import Device, Launches, occupancy_pct
 from xsp_levels.kernel.short_name import full_name, short_name
 from xsp_levels.native import thread
+from xsp_levels.native.alignment import Alignment
 
 Integers = npt.NDArray[np.int64]
 
-_WORK = ("kernel", "memcpy", "peer", "memset")  # tables of what keeps devices busy
+_WORK = ("kernel", "memcpy", "peer", "memset")  # tables of device activities
 _NO_STREAM = 0xFFFFFFFF  # CUPTI_SYNCHRONIZATION_INVALID_VALUE
-# Suffixes that tell versions and default streams of the same call apart.
+# Suffixes of a call's name, for its version and for per-thread default streams.
 _SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$")
-# Of CUpti_ActivityMemcpyKind, _MemoryKind, _SynchronizationType, by number.
+# Words for CUpti_ActivityMemcpyKind, _MemoryKind and _SynchronizationType, by number.
 _COPIES = (
     "unknown",
     "HtoD",
@@ -48,18 +48,18 @@ _SYNCS = ("synchronize", "event", "stream wait event", "stream", "context")
 
 @dataclass(frozen=True, slots=True)
 class CuptiRecords:
-    """What one visit kept.
+    """The records of one visit.
 
     Attributes:
         kinds: Kinds of span that were asked for.
-        tables: One per kind of record.
-        texts: What the pointers in the tables point to.
+        tables: Columns of the records, by name of the table; see `table.FORMS`.
+        texts: The texts that pointers in the tables point to, by pointer.
         calls: Name of each call, by table and number.
         threads: Identifiers of Python's threads, by the kernel's numbers.
-        alignment: How CUPTI's time becomes ours.
-        sources: Operators and nodes that Inductor generated kernels for, by their names.
+        alignment: Alignment of CUPTI's clock with the measurement's clock.
+        sources: Operators and nodes of the kernels that Inductor generated, by kernel.
         created: `time`, `thread` and `node` of each node that was captured into a graph.
-        captured: The captured node that each node that ran comes from, where it is known.
+        captured: The captured node by each node that ran, where known.
     """
 
     kinds: frozenset[Kind]
@@ -89,13 +89,13 @@ def rows(records: CuptiRecords) -> SpanRows:
 
 
 def untimed(tables: Mapping[str, Table]) -> int:
-    """Return how many kernels, copies and sets ran without CUPTI having a place for their time."""
+    """Return the count of kernels, copies and sets for whose times CUPTI had no memory."""
     found = (tables[name] for name in _WORK if name in tables)
     return sum(int(np.count_nonzero((t["start"] == 0) | (t["end"] == 0))) for t in found)
 
 
 def nodes_that_ran(tables: Mapping[str, Table]) -> set[int]:
-    """Return the nodes of graphs among what ran on devices."""
+    """Return the graph nodes among the device activities."""
     found = (tables[name] for name in _WORK if name in tables)
     return {
         node for t in found for node in np.unique(t["graph_node_id"][t["graph_id"] > 0]).tolist()
@@ -103,7 +103,7 @@ def nodes_that_ran(tables: Mapping[str, Table]) -> set[int]:
 
 
 def call_name(name: str) -> str:
-    """Return the name of a CUDA call as it is written in a program.
+    """Return the name of a CUDA call as programs write the name.
 
     >>> call_name("cudaLaunchKernel_ptsz_v7000"), call_name("cuMemcpyHtoDAsync_v2")
     ('cudaLaunchKernel', 'cuMemcpyHtoDAsync')
@@ -114,7 +114,7 @@ def call_name(name: str) -> str:
 def _launches(records: CuptiRecords) -> SpanRows:
     runtime = _launches_of(records, "runtime")
     driver = _launches_of(records, "driver")
-    # A runtime call and the driver call inside of it are one call with one id.
+    # A runtime call and the driver call inside the runtime call bear the same id.
     inner = driver["correlation_id"].is_in(runtime["correlation_id"].to_list())
     both = concat_rows([runtime, driver.filter(~inner)])
     error_ns = records.alignment.error_ns
@@ -232,7 +232,7 @@ def _waits(records: CuptiRecords) -> SpanRows:
 
 
 def devices(tables: Mapping[str, Table]) -> dict[int, Device]:
-    """Return what each device has, by its number."""
+    """Return the resources of each device, by its number."""
     table = tables.get("device", {})
     limits = ("warps", "blocks", "registers", "shared_memory")
     return {
@@ -278,7 +278,7 @@ def _as_launches(taken: Mapping[str, Integers]) -> Launches:
 
 
 def _queue_delays(table: Table) -> pl.Series:
-    """Return how long each kernel waited from being queued; null where CUPTI was not asked."""
+    """Return the nanoseconds from queueing to start of each kernel; null where unknown."""
     queued, start = table["queued"].astype(np.int64), table["start"].astype(np.int64)
     return _absent(start - queued, (queued <= 0) | (queued > start))
 
@@ -303,15 +303,15 @@ def _place(records: CuptiRecords, table: Table) -> dict[str, Any]:
 
 
 def _each(
-    numbers: npt.NDArray[Any], said: Callable[[int], Any], dtype: Any = pl.String
+    numbers: npt.NDArray[Any], value_of: Callable[[int], Any], dtype: Any = pl.String
 ) -> pl.Series:
-    """Return what is said of each number; each is asked for once."""
+    """Return the value of each number; `value_of` is called once per distinct number."""
     known, places = np.unique(numbers, return_inverse=True)
-    return pl.Series([said(number) for number in known.tolist()], dtype=dtype).gather(places)
+    return pl.Series([value_of(number) for number in known.tolist()], dtype=dtype).gather(places)
 
 
 def _timed(table: Table | None) -> Table | None:
-    """Return the rows of a table that CUPTI had time for; None if there are none."""
+    """Return the rows of a table that have times; None if there are none."""
     if table is None:
         return None
     timed = (table["start"] > 0) & (table["end"] > 0)
@@ -340,5 +340,5 @@ def _worded(numbers: Iterable[Any], words: tuple[str, ...]) -> list[str]:
 
 
 def _absent(values: Integers, where: npt.NDArray[np.bool_]) -> pl.Series:
-    """Return values with null in some places."""
+    """Return values with null where `where` is true."""
     return pl.Series(values).scatter(np.flatnonzero(where), None)

@@ -1,7 +1,7 @@
-"""One recording of CUPTI: buffers in, tables of CUPTI's records out.
+"""Empty buffers in; tables of the records that CUPTI makes during one recording out.
 
-CUPTI is subscribed to and enabled from the making of a `CuptiSession` until its `stop`,
-which flushes and reads. In between no Python runs on CUPTI's behalf.
+A `CuptiSession` subscribes to CUPTI and enables records when the object is made; `stop`
+flushes and reads the records. Between the two no Python runs on CUPTI's behalf.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xsp_levels.kernel.cupti.node import CLONED, CREATED, RESOURCE, Events, Node
 from xsp_levels.kernel.cupti.table import Table, gather, join, layout, walk
 
 _ALWAYS = (
-    "CONCURRENT_KERNEL",  # never KERNEL: that one makes kernels run one after the other
+    "CONCURRENT_KERNEL",  # never KERNEL, which makes kernels run one after the other
     "MEMCPY",
     "MEMCPY2",
     "MEMSET",
@@ -28,18 +28,18 @@ _ALWAYS = (
     "OVERHEAD",
     "EXTERNAL_CORRELATION",
     "MARKER",
-    # GRAPH_TRACE is left out: with it, a graph is one record, and its kernels none.
+    # GRAPH_TRACE is left out: with it, CUPTI records a graph, but no kernel of the graph.
 )
 _DETAIL = ("MEMORY2",)
-_DUMPED = ("DEVICE", "CONTEXT")  # recorded once, for what is there already
-# Runtime calls that are many, short, and say nothing of the device.
+_DUMPED = ("DEVICE", "CONTEXT")  # recorded once, for devices and contexts that exist already
+# Runtime calls that are frequent, short, and do not concern the device.
 _NOISE = re.compile(
     r"cuda(Get|Peek|SetDevice|SetValid|Driver|Runtime|Choose|DeviceGet|DeviceCanAccess|Func[GS]et"
     r"|Occupancy|PointerGet|EventQuery|EventCreate|EventDestroy|StreamQuery|StreamGet"
     r"|StreamIsCapturing|ThreadExchange|CtxResetPersisting)",
 )
-# Driver calls that matter where no runtime call is around them: Triton's, JAX's, which
-# builds its graphs so.
+# Driver calls that programs make without a runtime call around: Triton launches so, JAX builds
+# graphs so.
 _DRIVER = re.compile(
     r"cu(Launch|Graph(Launch|Add|Instantiate)|Memcpy|Memset|MemAlloc|MemFree|(Ctx|Stream|Event)Synchronize)"
 )
@@ -53,14 +53,14 @@ _NO_QUEUE_TIMES = (
 
 @dataclass(frozen=True, slots=True)
 class RawRecords:
-    """What CUPTI recorded.
+    """The records of one session.
 
     Attributes:
-        tables: One per kind, see `cupti_table.FORMS`.
-        texts: What the pointers in the tables point to.
-        nodes: What became of the nodes of CUDA graphs.
-        dropped: Records that CUPTI says it lost.
-        problems: Sentences about what could not be read.
+        tables: Columns of the records, by name of the table; see `table.FORMS`.
+        texts: The texts that pointers in the tables point to, by pointer.
+        nodes: Events of nodes of CUDA graphs.
+        dropped: Number of records that CUPTI says were lost.
+        problems: Sentences about records that are missing or could not be read.
     """
 
     tables: dict[str, Table] = field(default_factory=dict)
@@ -71,14 +71,14 @@ class RawRecords:
 
 
 class CuptiSession:
-    """A recording, from now until `stop`.
+    """A recording, from the making of this object until `stop`.
 
     Args:
         cupti: The module `cupti.cupti`.
         library: libcupti.
-        buffers: Where records go.
-        nodes: Where CUPTI's notes of the nodes of graphs go.
-        detail: Whether what costs time is recorded as well.
+        buffers: Buffers for the records.
+        nodes: Log for the events of graph nodes.
+        detail: Whether memory and queue times, which cost time, are recorded as well.
 
     Raises:
         Exception: Whatever cupti-python raises; nothing is left enabled.
@@ -91,8 +91,8 @@ class CuptiSession:
         self._buffers, self._nodes = buffers, nodes
         self._detail = detail
         self._kept_before = buffers.missing
-        self._held = contextlib.ExitStack()  # what CUPTI was asked for before recording
-        self._enabled = contextlib.ExitStack()  # what it records
+        self._held = contextlib.ExitStack()  # undoes the settings of CUPTI that recording needs
+        self._enabled = contextlib.ExitStack()  # disables each kind of record
         with undone_on_failure(self.end):
             self._begin()
 
@@ -106,7 +106,7 @@ class CuptiSession:
             ),
         )
         self._no_clearing()
-        # The kernel's numbers, which other levels' vendors tell as well.
+        # The kernel's numbers of threads, which the providers of other levels know as well.
         self._held.callback(cupti.set_thread_id_type, cupti.get_thread_id_type())
         cupti.set_thread_id_type(cupti.ActivityThreadIdType.SYSTEM)
         if self._detail:
@@ -122,7 +122,7 @@ class CuptiSession:
         self._watch_nodes(subscriber)
 
     def _subscribe(self) -> int:
-        """Subscribe: refused where anybody else uses CUPTI; and while we do, others are told."""
+        """Subscribe; CUPTI refuses if another tool has, and refuses others from now on."""
         cupti, handle = self._cupti, ctypes.c_void_p()
         callback = ctypes.c_void_p(self._nodes.callback)
         _check(cupti, self._library.cuptiSubscribe(ctypes.byref(handle), callback, None))
@@ -136,7 +136,7 @@ class CuptiSession:
             self._enabled.callback(self._cupti.enable_callback, 0, subscriber, RESOURCE, event)
 
     def end(self) -> None:
-        """Disable everything, and forget what was recorded; a step that fails stops no other."""
+        """Disable everything, and forget the records; a step that fails stops no other step."""
         try:
             self._disable()
         finally:
@@ -144,11 +144,11 @@ class CuptiSession:
             self._nodes.take()
 
     def stop(self) -> RawRecords:
-        """Flush, disable, and read what was recorded."""
+        """Flush, disable, and read the records."""
         try:
             self._cupti.activity_flush_all(_FORCED)
             self._enabled.close()
-            self._cupti.activity_flush_all(_FORCED)  # what other threads did in between
+            self._cupti.activity_flush_all(_FORCED)  # records that other threads made in between
             dropped = self._dropped()
             self._disable()
             tables, texts, unread = self._read()
@@ -159,7 +159,7 @@ class CuptiSession:
             self.end()
 
     def _disable(self) -> None:
-        with self._held:  # in reverse
+        with self._held:  # undone last
             self._enabled.close()
 
     def _problems(self, tables: dict[str, Table], unread: int, unnoted: int) -> Iterator[str]:
@@ -188,7 +188,7 @@ class CuptiSession:
             yield _NO_QUEUE_TIMES
 
     def _tell_queue_times(self, enable: int) -> None:
-        """Ask for the times at which kernels are queued, or no longer; CUPTI may refuse."""
+        """Turn the times at which kernels are queued on or off; CUPTI may refuse."""
         with contextlib.suppress(self._cupti.cuptiError):
             self._cupti.activity_enable_latency_timestamps(enable)
 
@@ -197,7 +197,7 @@ class CuptiSession:
         self._enabled.callback(self._cupti.activity_disable, kind)
 
     def _choose_calls(self) -> None:
-        """Record only those runtime and driver calls that say something."""
+        """Leave frequent runtime calls out, and record the driver calls that launch work."""
         cupti = self._cupti
         for call in cupti.runtime_api_trace_cbid:
             if _NOISE.match(call.name):
@@ -208,7 +208,7 @@ class CuptiSession:
                 self._enabled.callback(cupti.activity_enable_driver_api, int(call), 0)
 
     def _no_clearing(self) -> None:
-        """Tell CUPTI that buffers are zero already, so that it need not stall to clear them."""
+        """Tell CUPTI that buffers are zero already, so that CUPTI does not stall to clear them."""
         attribute = getattr(self._cupti.ActivityAttribute, "ATTR_ZEROED_OUT_BUFFER", None)
         if attribute is None:
             return
@@ -248,14 +248,14 @@ class CuptiSession:
         return {name: join(tables) for name, tables in parts.items()}, texts, unread
 
     def _sizes(self, address: int, length: int) -> Callable[[int, int], int | None]:
-        """Return a function that asks CUPTI itself how long a record is."""
+        """Return a function that asks CUPTI for the length of a record."""
 
         def size_of(kind: int, at: int) -> int | None:
             record = ctypes.c_void_p(address + at)
             status = self._library.cuptiActivityGetNextRecord(address, length, ctypes.byref(record))
             if status == 0 and record.value is not None:
                 return record.value - address - at
-            return length - at if status == _LIMIT_REACHED else None  # the buffer's last
+            return length - at if status == _LIMIT_REACHED else None  # the buffer's last record
 
         return size_of
 
@@ -271,7 +271,7 @@ def _check(cupti: Any, status: int) -> None:
 
 
 def _read_texts(pointers: Any, texts: dict[int, str]) -> None:
-    """Read texts while CUPTI still has them; many records share one."""
+    """Read texts while CUPTI still holds them; records share texts, so each is read once."""
     for pointer in set(pointers.tolist()) - texts.keys():
         if pointer:
             texts[pointer] = ctypes.string_at(pointer).decode(errors="replace")

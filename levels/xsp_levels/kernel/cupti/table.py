@@ -1,8 +1,9 @@
-"""Reads the buffers that CUPTI filled: raw records in, one table of columns per kind out.
+"""Buffers that CUPTI has filled in; a table of columns for each kind of record out.
 
-Records of all kinds follow each other, each with its kind in front and as long as its
-kind is in this CUPTI. Where fields lie is told by cupti-python, whose data types
-describe NVIDIA's structures; later versions only append to them.
+A buffer holds records of all kinds one after the other. Each record begins with the number
+of its kind, and all records of a kind are of one length in one version of CUPTI.
+cupti-python's data types tell the offsets of fields in NVIDIA's structures; later versions
+only append fields.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ _CALL = ("start", "end", "cbid", "thread_id", "correlation_id")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What is kept of records of one kind.
+    """The fields of one kind of record that are read.
 
     Attributes:
         table: Name of the table.
         kind: Name in `cupti.ActivityKind`.
-        dtype: Pattern of the name of cupti-python's data type; the last number counts.
-        fields: Fields that are kept.
-        texts: Those of them that point to text.
+        dtype: Pattern of the name of cupti-python's data type; of several data types that
+            match, the one with the highest last number is taken.
+        fields: Names of the fields.
+        texts: Names of the fields that point to text.
     """
 
     table: str
@@ -131,11 +133,11 @@ FORMS: tuple[Form, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How records look with this cupti-python.
+    """The structure of records in this cupti-python.
 
     Attributes:
         forms: The form of each kind, by the kind's number.
-        dtypes: The data type of each kind, likewise.
+        dtypes: The data type of each kind, by the kind's number.
     """
 
     forms: Mapping[int, Form]
@@ -143,7 +145,7 @@ class Layout:
 
 
 def layout(cupti: Any) -> Layout:
-    """Return how records look; kinds that this cupti-python does not know are left out.
+    """Return the structure of records, without kinds that this cupti-python does not know.
 
     Args:
         cupti: The module `cupti.cupti`.
@@ -171,12 +173,12 @@ def _version(name: str) -> int:
 def walk(
     buffer: memoryview, size_of: Callable[[int, int], int | None]
 ) -> tuple[dict[int, list[int]], int]:
-    """Return where the records of each kind begin, and how many bytes could not be read.
+    """Return the offsets of the records of each kind, and the count of bytes not read.
 
     Args:
         buffer: Records one after the other.
-        size_of: Returns the length of a record of a kind at an offset; None if it is
-            not known, which ends the walk.
+        size_of: Returns the length of a record, given its kind and offset; None for an
+            unknown length, which ends the walk.
     """
     places: dict[int, list[int]] = {}
     sizes: dict[int, int] = {}
@@ -197,13 +199,13 @@ def walk(
 
 
 def gather(buffer: memoryview, places: Sequence[int], dtype: np.dtype[Any], form: Form) -> Table:
-    """Return the fields of the records at some places; one that the kind lacks is zero.
+    """Return the fields of the records at some offsets; a field that is missing is zero.
 
     Args:
-        buffer: The buffer that they lie in.
-        places: Offset of each, a multiple of 4.
-        dtype: Their data type.
-        form: What is kept.
+        buffer: The buffer that holds the records.
+        places: Offset of each record, a multiple of 4.
+        dtype: The records' data type.
+        form: The fields that are read.
     """
     content = np.zeros(len(buffer) + dtype.itemsize, np.uint8)
     content[: len(buffer)] = np.frombuffer(buffer, np.uint8)
@@ -213,7 +215,7 @@ def gather(buffer: memoryview, places: Sequence[int], dtype: np.dtype[Any], form
 
 
 def join(tables: Sequence[Table]) -> Table:
-    """Return one table with the rows of all."""
+    """Return one table with the rows of all tables."""
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
@@ -221,6 +223,6 @@ def _column(records: Any, name: str) -> npt.NDArray[Any]:
     if name not in records.dtype.fields:
         return np.zeros(len(records), np.int64)
     column = records[name]
-    if name == "object_id":  # of a marker: the thread that it was made on
+    if name == "object_id":  # of a marker: the thread that made the marker
         column = column["pt"]["thread_id"]
     return np.ascontiguousarray(column)

@@ -1,14 +1,14 @@
 """Messages of the loggers of cuBLAS, cuBLASLt and cuDNN in, calls out. Pure.
 
-Forms are those of cuBLAS 13.4 and cuDNN 9.26:
+Messages have the form of cuBLAS 13.4 and cuDNN 9.26:
 
     I! cuBLAS (v13.4.1) function cublasStatus_t cublasSgemm_v2(cublasHandle_t, …) called:
     i!  m: type=int; val=10
     i! Time: … Thread=140653198236544; … StreamId=POINTER (IN HEX:0x(nil)) (defaultStream)
 
-each line a message of its own; for cuBLASLt a function and `A=0X100 Adesc=[type=R_32F
-rows=128 …] …`; for cuDNN one message of lines `    n: type=int; val=1;`, which says
-`status:` where it tells of a call that has ended.
+cuBLAS sends each of these lines as a message of its own. cuBLASLt sends the function, and
+`A=0X100 Adesc=[type=R_32F rows=128 …] …`. cuDNN sends one message with lines of the form
+`    n: type=int; val=1;`; a message about the end of a call has a line `status:` too.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from xsp_levels.library.cuda.log import CUBLAS, CUDNN, LT_FUNCTION, LT_MESSAGE, 
 _CUBLAS = re.compile(r"I! (cuBLAS) \(v([\d.]+)\) function (?:\w+ )?(\w+)\(")
 _CUDNN = re.compile(r"(CuDNN) \(v(\d+)[^)]*\) function (\w+)\(\) called:")
 _VALUE = re.compile(r"^(?:i!)?( *)([\w\[\]]+): type=[^;\n]*; val=([^;\n]*)")
-_SCOPE = re.compile(r"^( *)(\w+): type=\w+:$")  # of the lines after it that are indented deeper
+# Opens a scope: the lines that follow and are indented deeper.
+_SCOPE = re.compile(r"^( *)(\w+): type=\w+:$")
 _ENDED = re.compile(r"\0 *(?:status: type=cudnnStatus_t|Info: Traceback)")
 _STREAM = re.compile(r"StreamId=POINTER \(IN HEX:0x(\(nil\)|0x[0-9a-fA-F]+)\)")
 _PAIR = re.compile(r"(\w+)=(\[[^\]]*\]|\S+)")
 _POINTER = re.compile(r"POINTER|^0[xX]|NULL_PTR|addr=")
 _NUMBERED = re.compile(r" ?\(-?\d+\)$")
-# Calls that compute; the others make, set and ask for things.
+# Functions that compute; others create, set, query and destroy objects.
 _COMPUTES = re.compile(
     r"cublas(?!Create|Destroy|Set|Get|Logger|Lt(?!Matmul$|MatrixTransform$)|Xt)\w+"
     r"|cudnn(?!Create|Destroy|Set(?!Tensor$)|Get|Find|Query|Restore|Build|Graph)"
@@ -40,16 +41,16 @@ _LIBRARIES = {"cuBLAS": "cuBLAS", "CuDNN": "cuDNN"}
 
 @dataclass(frozen=True, slots=True)
 class CudaCall:
-    """One call that a library told of.
+    """One call, as the library's logger told it.
 
     Attributes:
-        library: Its name and version.
-        function: What was called.
-        start_ns: When it said so, right after the call began.
-        end_ns: When it said that the call had ended; None if it did not.
-        thread: The kernel's number, `threading.get_native_id()`.
-        values: What each parameter was, without pointers.
-        stream: Address of the CUDA stream; None if it was not said.
+        library: Name and version of the library.
+        function: Name of the function.
+        start_ns: Time of the first message, right after the call began.
+        end_ns: Time of a message about the call's end; None without such a message.
+        thread: The kernel's number of the thread, `threading.get_native_id()`.
+        values: Values of parameters, by name, without pointers.
+        stream: Address of the CUDA stream; None if no message told the stream.
     """
 
     library: str
@@ -62,7 +63,7 @@ class CudaCall:
 
 
 def calls(messages: Iterable[Message]) -> list[CudaCall]:
-    """Return the calls that messages tell of and that compute something, by their start."""
+    """Return the calls among messages whose functions compute, by start."""
     return sorted(
         (call for call in _all_calls(messages) if _COMPUTES.fullmatch(call.function)),
         key=lambda call: call.start_ns,
@@ -70,7 +71,7 @@ def calls(messages: Iterable[Message]) -> list[CudaCall]:
 
 
 def _all_calls(messages: Iterable[Message]) -> Iterator[CudaCall]:
-    """Yield calls as their last message is read; messages of each thread are in order."""
+    """Yield each call after its last message; messages of one thread are in order."""
     open_calls: dict[tuple[int, int], CudaCall] = {}
     functions: dict[int, str] = {}
     for message in messages:
@@ -104,7 +105,7 @@ def _begun(message: Message) -> CudaCall | None:
 
 
 def _ends(before: CudaCall, begun: CudaCall, message: Message) -> bool:
-    """Tell whether a message is the end of the call that the one before it began."""
+    """Tell whether a message is about the end of the call `before`."""
     return (
         message.origin == CUDNN
         and begun.function == before.function
@@ -122,7 +123,7 @@ def _with_line(call: CudaCall, text: str) -> CudaCall:
 
 
 def _values(text: str) -> Iterator[tuple[str, str]]:
-    """Yield parameters and values without pointers: `m`, or `xDesc.dimA` for one inside."""
+    """Yield parameters and values without pointers: `m`, or `xDesc.dimA` inside a scope."""
     scope, depth = "", -1
     for line in text.splitlines():
         if opened := _SCOPE.match(line):
@@ -148,7 +149,7 @@ def _address(text: str) -> int:
 
 
 def _version(text: str) -> str:
-    """Return a version as people write it; cuDNN's is one number.
+    """Return a version with points; cuDNN writes its version as one number.
 
     >>> _version("92600"), _version("13.4.1")
     ('9.26.0', '13.4.1')

@@ -1,9 +1,9 @@
-"""Messages of CUDA libraries' loggers in; the same with time and thread out.
+"""Messages of CUDA libraries' loggers in; the messages with time and thread out.
 
-cuBLAS, cuBLASLt and cuDNN tell what is called by calling back, on the calling thread,
-before the call does its work. No Python runs there (see `xsp_levels.native.stub` for why):
-the machine code below reads the clock, and appends the message to reserved memory. It
-takes no lock, and may be called by several threads at once.
+The loggers of cuBLAS, cuBLASLt and cuDNN call back on the calling thread, before a call does
+its work. The callbacks are the machine code below (see `xsp_levels.native.stub` for why): they
+read the clock and append the message to reserved memory. The callbacks take no lock, and may
+run on several threads at once.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xsp_levels.native import stub
-from xsp_levels.native.reserved import Reserved
+from xsp_levels.native.reserved_memory import ReservedMemory
 
 CUBLAS, LT_FUNCTION, LT_MESSAGE, CUDNN = 1, 2, 3, 4
-_CAPACITY = 1 << 30  # bytes of addresses; only what is written to costs memory
+_CAPACITY = 1 << 30  # bytes of addresses; only pages that are written to take memory
 _HEADER = struct.Struct("=IIqQQ")  # length, origin, time, thread, number; then the text
 
 # state: used, capacity, memory, lost, clock_gettime (8 bytes each)
@@ -125,7 +125,7 @@ class Message:
     Attributes:
         origin: `CUBLAS`, `LT_FUNCTION` and after it `LT_MESSAGE`, or `CUDNN`.
         time_ns: CLOCK_MONOTONIC.
-        thread: The kernel's number, `threading.get_native_id()`.
+        thread: The kernel's number of the thread, `threading.get_native_id()`.
         number: For cuDNN the address of the CUDA stream, else 0.
         text: The message.
     """
@@ -138,7 +138,7 @@ class Message:
 
 
 class Log:
-    """Memory for messages, and the callbacks that fill it. Lives as long as the process.
+    """Memory for messages, and the callbacks that fill it; lives as long as the process.
 
     Args:
         capacity: Bytes of memory.
@@ -147,35 +147,35 @@ class Log:
         callbacks: Address of the callback of each library: `cublas`, `cublaslt`, `cudnn`.
 
     Raises:
-        OSError: There is no room, or the system allows no code of our own.
+        OSError: The system does not reserve the memory, or allows no machine code of xsp's.
     """
 
     def __init__(self, capacity: int = _CAPACITY) -> None:
-        self._room = Reserved(capacity)
+        self._reserved = ReservedMemory(capacity)
         clock = stub.address_of(ctypes.CDLL(None).clock_gettime)
-        self._state = (ctypes.c_uint64 * 5)(0, capacity, self._room.start, 0, clock)
+        self._state = (ctypes.c_uint64 * 5)(0, capacity, self._reserved.start, 0, clock)
         listing = stub.read(_LISTING, state=ctypes.addressof(self._state))
         self.callbacks = stub.install(listing)
         _kept.append(self)
 
     def take(self) -> tuple[bytes, int]:
-        """Return the messages since the last time, and how many found no room.
+        """Return the messages since the last call, and the count of messages that did not fit.
 
         Must not be called while a library may call back.
         """
         used, lost = min(self._state[0], self._state[1]), self._state[3]
-        content = self._room.memory[:used]
-        self._room.clear(used)
+        content = self._reserved.memory[:used]
+        self._reserved.clear(used)
         self._state[0] = self._state[3] = 0
         return content, lost
 
 
 def messages(content: bytes) -> Iterator[Message]:
-    """Yield the messages that a log kept, in order. Pure."""
+    """Yield the messages in a log's memory, in order. Pure."""
     at = 0
     while at + _HEADER.size <= len(content):
         length, origin, time_ns, thread, number = _HEADER.unpack_from(content, at)
-        if origin == 0:  # there was no room for what would be here
+        if origin == 0:  # the memory was full before this message
             return
         begin = at + _HEADER.size
         text = content[begin : begin + length].decode(errors="replace")
@@ -183,4 +183,4 @@ def messages(content: bytes) -> Iterator[Message]:
         at += (_HEADER.size + length + 7) & ~7
 
 
-_kept: list[Log] = []  # a library may call once more, however late
+_kept: list[Log] = []  # never freed: a library may call back at any later time

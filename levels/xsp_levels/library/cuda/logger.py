@@ -1,7 +1,7 @@
-"""The loggers of cuBLAS, cuBLASLt and cuDNN: a log in; a function that puts them back out.
+"""A log in; a logger of cuBLAS, cuBLASLt or cuDNN pointed at the log, and the way back, out.
 
-cuBLASLt cannot be asked what its logger was set to: a program that set it in code has to do
-so again. Loggers that the environment turned on are left alone.
+cuBLASLt cannot be asked for the settings of its logger: a program that has set them in code
+has to set them again. Loggers that the environment turns on are left alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from xsp_levels.library.cuda.log import Log
 from xsp_levels.native.mapping import libraries, mappings
 
-# Variables by which a user turns these loggers on; then they are the user's.
+# Variables by which a user turns the loggers on; if any is set, the logger is the user's.
 CUBLAS_VARIABLES = (
     "CUBLAS_LOGINFO_DBG",
     "CUBLAS_LOGDEST_DBG",
@@ -38,10 +38,10 @@ class TakenError(Exception):
 
 
 def find(name: str) -> ctypes.CDLL | None:
-    """Return a library that is loaded here, None if it is not.
+    """Return a library of this process, None if the library is not loaded.
 
     Args:
-        name: What its file's name begins with: `libcublas`.
+        name: Beginning of the file's name: `libcublas`.
     """
     for path in libraries(mappings()):
         if os.path.basename(path).startswith(f"{name}.so"):
@@ -50,22 +50,22 @@ def find(name: str) -> ctypes.CDLL | None:
 
 
 def shipped(name: str) -> bool:
-    """Tell whether one of NVIDIA's packages for Python brings a library."""
+    """Tell whether one of NVIDIA's Python packages contains a library."""
     spec = importlib.util.find_spec("nvidia")
     folders: Iterable[str] = (spec.submodule_search_locations or ()) if spec else ()
     return any(next(Path(f).glob(f"*/lib/{name}.so.*"), None) for f in folders)
 
 
 def user_logs(variables: Iterable[str]) -> str | None:
-    """Return the variable by which the user has turned a logger on, None if there is none."""
+    """Return the variable by which the user has turned a logger on, None if none is set."""
     return next((name for name in variables if os.environ.get(name)), None)
 
 
 def point_cublas(library: Any, log: Log) -> Undo:
-    """Point cuBLAS's logger at a log; return what puts it back.
+    """Point cuBLAS's logger at a log; return a function that resets the logger.
 
     Raises:
-        TakenError: Another tool uses it.
+        TakenError: Another tool uses the logger.
         AttributeError: This cuBLAS has no such functions.
     """
     before = ctypes.c_void_p()
@@ -83,9 +83,10 @@ def point_cublas(library: Any, log: Log) -> Undo:
 
 
 def point_cublaslt(library: Any, log: Log) -> Undo:
-    """Point cuBLASLt's logger at a log; return what turns it off.
+    """Point cuBLASLt's logger at a log; return a function that turns the logger off.
 
-    It writes to its file as well, at first the standard output: that has to be another.
+    cuBLASLt writes messages to a file as well, by default standard output: the null device
+    takes its place.
 
     Raises:
         AttributeError: This cuBLASLt has no such functions.
@@ -104,7 +105,7 @@ def point_cublaslt(library: Any, log: Log) -> Undo:
 
 
 def point_cudnn(library: Any, log: Log) -> Undo:
-    """Point cuDNN's logger at a log; return what puts it back.
+    """Point cuDNN's logger at a log; return a function that resets the logger.
 
     Raises:
         AttributeError: This cuDNN has no such functions.

@@ -1,15 +1,13 @@
 """The providers for cuBLAS (with cuBLASLt) and cuDNN: messages of their loggers in, rows out.
 
-A logger calls back as a call begins, with the function and its arguments; the callback adds
-the time of our clock and the thread. Most messages do not tell when the call ends: it ends
-with the last CUDA call inside of it.
+A logger calls back when a call begins, with the function and its arguments; the callback adds
+time and thread. Most messages do not tell the end of a call: the correlation takes the end of
+the last launch inside the call.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -34,7 +32,7 @@ from xsp_levels.library.cuda.logger import (
     user_logs,
 )
 from xsp_levels.library.cuda.row import call_rows
-from xsp_levels.native import stub, thread
+from xsp_levels.native import forked_child, stub, thread
 
 _NO_DRIVER = "there is no NVIDIA driver, so nothing calls {library}"
 _NONE = "no {library} is loaded; import the framework that brings it first"
@@ -47,10 +45,10 @@ Point = Callable[[Any, Log], Undo]
 
 @dataclass(frozen=True, slots=True)
 class CudaRecords:
-    """What one visit kept.
+    """The records of one visit.
 
     Attributes:
-        content: Messages, see `cuda_log.messages`.
+        content: The log's memory, see `log.messages`.
         threads: Identifiers of Python's threads, by the kernel's numbers.
     """
 
@@ -58,8 +56,8 @@ class CudaRecords:
     threads: Mapping[int, int] = field(default_factory=dict)
 
 
-class _Observed:
-    """What the providers have in common; each names its libraries."""
+class _LoggedLibrary:
+    """A provider that reads loggers; subclasses name their libraries."""
 
     name = ""
     level = Level.LIBRARY
@@ -73,7 +71,7 @@ class _Observed:
         self._log: Log | None = None
         self._undo = ExitStack()
         self._problems: list[str] = []
-        _observing.add(self)
+        forked_child.register(self)
 
     def unavailable(self) -> str | None:
         """Return why the library cannot be observed here, or None if it can."""
@@ -92,10 +90,10 @@ class _Observed:
         return _REMARK
 
     def start(self, clock: Clock, request: Request) -> None:
-        """Point the loggers at the log; what is not loaded yet is not seen.
+        """Point the loggers at the log; a library that is loaded later is not seen.
 
         Raises:
-            OSError: There is no room for the log.
+            OSError: The system does not reserve the log's memory.
         """
         self._disarm()
         self._problems = []
@@ -108,18 +106,18 @@ class _Observed:
                 self._point(name, point, self._log)
 
     def stop(self) -> Records:
-        """Put the loggers back, and hand over what was recorded."""
+        """Reset the loggers, and return the records."""
         self._disarm()
         content, lost = self._log.take() if self._log is not None else (b"", 0)
         return Records(CudaRecords(content, thread.names()), lost, tuple(self._problems))
 
     def spans(self, records: Records) -> SpanRows:
-        """Turn records into rows, one per call that computes something. Pure."""
+        """Turn records into rows, one per call that computes. Pure."""
         data: CudaRecords = records.data
         return call_rows(calls(messages(data.content)), data.threads)
 
     def abandon(self) -> None:
-        """Put the loggers back in a process that was forked."""
+        """Reset the loggers in a forked child."""
         self._disarm()
 
     def _point(self, name: str, point: Point, log: Log) -> None:
@@ -135,7 +133,7 @@ class _Observed:
         self._undo.close()
 
 
-class Cublas(_Observed):
+class Cublas(_LoggedLibrary):
     """Observes cuBLAS and cuBLASLt."""
 
     name = "cublas"
@@ -144,7 +142,7 @@ class Cublas(_Observed):
     points = (("libcublas", point_cublas), ("libcublasLt", point_cublaslt))
 
 
-class Cudnn(_Observed):
+class Cudnn(_LoggedLibrary):
     """Observes cuDNN."""
 
     name = "cudnn"
@@ -159,14 +157,3 @@ def _has_driver() -> bool:
     except OSError:
         return False
     return True
-
-
-_observing: weakref.WeakSet[_Observed] = weakref.WeakSet()
-
-
-def _free_child() -> None:
-    for provider in list(_observing):
-        provider.abandon()
-
-
-os.register_at_fork(after_in_child=_free_child)

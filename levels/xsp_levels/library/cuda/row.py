@@ -22,7 +22,7 @@ _VERSION = re.compile(r"_v2(_64)?$|_64$")
 
 
 def call_rows(calls: Sequence[CudaCall], threads: Mapping[int, int]) -> SpanRows:
-    """Return one row per call; most are known by their start alone, and have no end.
+    """Return one row per call; the end is null for most calls, whose start alone is known.
 
     Args:
         calls: The calls.
@@ -49,7 +49,7 @@ def call_rows(calls: Sequence[CudaCall], threads: Mapping[int, int]) -> SpanRows
 
 
 def problem(call: CudaCall) -> str | None:
-    """Return the sizes of a call in the library's own notation, None if it told none.
+    """Return the sizes of a call in the library's own notation, None if there are none.
 
     >>> problem(CudaCall("cuBLAS 13", "cublasSgemm_v2", 0, 1, values={
     ...     "transa": "CUBLAS_OP_N", "transb": "CUBLAS_OP_T", "m": "8", "n": "4", "k": "2"}))
@@ -65,7 +65,7 @@ def problem(call: CudaCall) -> str | None:
 
 
 def formats(call: CudaCall) -> str | None:
-    """Return what the call says of data types, as `name:type` each; None if it says nothing."""
+    """Return the data types among a call's values, as `name:type`; None if there are none."""
     found = [
         f"{name}:{value}"
         for name, value in call.values.items()
@@ -75,9 +75,9 @@ def formats(call: CudaCall) -> str | None:
 
 
 def flops(call: CudaCall) -> int | None:
-    """Return the operations of a matrix product: 2 m n k, for each of a batch.
+    """Return the operations of a matrix product: 2 m n k for each product of a batch.
 
-    Complex ones, whose operations are more, are left out, as is what is not a product.
+    None for complex products, which take more operations, and for all other functions.
     """
     kind = call.values.get("Atype", "")
     if "gemm" not in call.function.lower() or _COMPLEX.match(f"{call.function} {kind}"):

@@ -1,27 +1,25 @@
-"""Recording of one MKL: the library in; its lines, and the moment each was written at, out."""
+"""One MKL in; the lines that MKL writes, and the time of each line, out."""
 
 from __future__ import annotations
 
-import os
-import weakref
 from dataclasses import dataclass
 
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.mkl.verbose import MklLibrary, MklRecorder
-from xsp_levels.native import perf_event
+from xsp_levels.native import forked_child, perf_event
 from xsp_levels.native.perf_event import Event, Hit
 
-_PAGES = 64  # of the ring that holds the moments: 10,000 of them
+_PAGES = 64  # of the ring that holds the times of lines: some 10,000
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What one MKL told.
+    """The output of one MKL during a visit.
 
     Attributes:
-        text: Its lines.
-        hits: When each line was about to be written, in order, and on which thread;
-            None where the kernel did not say.
+        text: The lines.
+        hits: Time and thread of each line, right before the line was written, by time;
+            None if the kernel refused to record them.
     """
 
     text: str
@@ -29,13 +27,13 @@ class Output:
 
 
 class MklWatch:
-    """One MKL from now until `stop`.
+    """A recording of one MKL, from the making of this object until `stop`.
 
     Args:
         library: The MKL.
 
     Attributes:
-        refusal: Why the kernel does not tell when lines are written, None if it does.
+        refusal: Why the kernel does not record the times of lines; None if it does.
 
     Raises:
         OSError: MKL cannot write to memory.
@@ -45,19 +43,19 @@ class MklWatch:
         self.refusal: str | None = None
         self._recorder = MklRecorder(library)
         self._events: list[Event] = []
-        _watching.add(self)
+        forked_child.register(self)
         try:
             self._events = perf_event.watch(library.printer, _PAGES)
         except OSError as error:
             self.refusal = perf_event.explain(error)
         with undone_on_failure(self._close):
-            # Events first: a line must not be without its moment.
+            # Events first: every line needs its time.
             for event in self._events:
                 event.enable()
             self._recorder.start()
 
     def stop(self) -> tuple[Output, int]:
-        """Stop, and return what was told, and how many moments were lost."""
+        """Stop, and return the output and the count of times that were lost."""
         try:
             text = self._recorder.stop()
         finally:
@@ -65,7 +63,7 @@ class MklWatch:
         return Output(text, tuple(hits) if self.refusal is None else None), lost
 
     def abandon(self) -> None:
-        """Stop in a process that was forked; the one it was forked from goes on."""
+        """Stop in a forked child; the parent's recording goes on."""
         self._recorder.undo()
         self._events = []
 
@@ -74,14 +72,3 @@ class MklWatch:
         results = [event.close() for event in events]
         hits = sorted((hit for found, _ in results for hit in found), key=lambda hit: hit.time_ns)
         return hits, sum(lost for _, lost in results)
-
-
-_watching: weakref.WeakSet[MklWatch] = weakref.WeakSet()
-
-
-def _free_child() -> None:
-    for watch in list(_watching):
-        watch.abandon()
-
-
-os.register_at_fork(after_in_child=_free_child)

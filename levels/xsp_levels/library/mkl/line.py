@@ -2,9 +2,8 @@
 
 A call is `MKL_VERBOSE SGEMM(T,N,10,4,65536,0x…,…) 307.66us CNR:OFF Dyn:1 FastMM:1 TID:0
 NThr:2`; the first line of a process names the build. MKL's guide says that fields may
-be added after the time: what is not known there is passed over. The time has two
-digits after the point, in the largest unit that keeps it above one, so that a call
-of 1.66 ms is known to 10 µs.
+be added after the duration: unknown fields are passed over. The duration has two digits after
+the point, in the largest unit in which the number is above one: 1.66 ms is known to 10 µs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ _BUILD = re.compile(MARK + r" ((?:Intel|oneMKL)[^\n]*)")
 _VERSION = re.compile(r"\b(\d+\.\d+(?:\.\d+)?)(?: Update (\d+))?", re.ASCII)
 _THREADS = re.compile(r"\bNThr:(\d+)", re.ASCII)
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+|\(nil\)", re.ASCII)
-# LAPACK's routines that are asked by -1 how much memory they need; elsewhere it is a stride.
+# LAPACK's routines in which an argument of -1 asks for the size of the workspace; in other
+# routines -1 is a stride.
 _ASKED = re.compile(r"[SDCZ](?:GETRI|GEQRF|(?:OR|UN)GQR|GESDD|GEEV|(?:SY|HE)EVD|GELS[YDS]?)")
 _NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
@@ -37,9 +37,9 @@ class MklCall:
 
     Attributes:
         routine: Name, in capitals for BLAS and LAPACK: `SGEMM`.
-        duration_ns: What MKL measured around the call.
-        threads: How many threads it could use; None if it does not say.
-        work: What it computed; None for a routine that is not known.
+        duration_ns: Duration of the call, as measured by MKL.
+        threads: Count of threads that the call could use; None if the line does not tell.
+        work: The call's work; None for an unknown routine.
     """
 
     routine: str
@@ -48,17 +48,14 @@ class MklCall:
     work: Work | None
 
 
-def parse(text: str) -> tuple[MklCall, ...]:
-    """Return the calls that lines tell of, in their order; other lines are passed over.
+def lines(text: str) -> tuple[MklCall | None, ...]:
+    """Return the call of each of MKL's lines, None for a line that cannot be read.
 
-    >>> parse("MKL_VERBOSE DDOT(8,0x1,1,0x2,1) 1.50us CNR:OFF NThr:2")[0].duration_ns
+    Lines that MKL did not write are passed over.
+
+    >>> lines("MKL_VERBOSE DDOT(8,0x1,1,0x2,1) 1.50us CNR:OFF NThr:2")[0].duration_ns
     1500
     """
-    return tuple(call for call in lines(text) if call is not None)
-
-
-def lines(text: str) -> tuple[MklCall | None, ...]:
-    """Return the calls that lines tell of, and None for each line that cannot be read."""
     return tuple(
         _call(*found.groups()) if found[1] else None
         for found in _CALL.finditer(text)
@@ -67,12 +64,12 @@ def lines(text: str) -> tuple[MklCall | None, ...]:
 
 
 def unread(text: str) -> int:
-    """Return how many lines are MKL's and cannot be read: those cut in half, for one."""
+    """Return the count of MKL's lines that cannot be read: lines cut in half, for example."""
     return lines(text).count(None)
 
 
 def version(text: str) -> str | None:
-    """Return the version of MKL if one of the lines says it.
+    """Return the version of MKL, None if no line tells the version.
 
     >>> version("MKL_VERBOSE oneMKL 2024.0 Update 2 Product build 20240605 for Intel(R) 64")
     '2024.0 Update 2'
@@ -94,14 +91,14 @@ def _call(routine: str, arguments: str, value: str, unit: str, rest: str) -> Mkl
 
 
 def _without_addresses(arguments: str) -> str:
-    """Return arguments that are equal wherever the same problem lies in memory."""
+    """Return arguments without addresses, so that equal problems have equal arguments."""
     return _ADDRESS.sub("-", arguments)
 
 
 @lru_cache(maxsize=4096)
 def _work(routine: str, arguments: str) -> Work | None:
     fields = arguments.split(",")
-    if routine == "FFT":  # its problem is one word: srfo1024
+    if routine == "FFT":  # the problem is one word: srfo1024
         return Work(fields[0], None)
     found = work(routine, fields)
     if found is not None and "-1" in fields and _ASKED.fullmatch(routine):

@@ -1,9 +1,9 @@
 """The MKL provider: lines of MKL's verbose mode in; rows of BLAS, LAPACK and FFT calls out.
 
-MKL's verbose mode says what was called and how long it took, but neither when nor on
-which thread. The kernel does: it records when a thread reaches the function with which
-MKL writes a line, right after the call. Where the kernel does not let this
-process do so, calls are known by their order only, and are placed by it.
+MKL's verbose mode tells the name and the duration of a call, but neither time nor thread.
+The kernel of the operating system tells both: it records when a thread reaches the function
+with which MKL writes a line, right after the call. If the kernel does not let this process
+watch a function, only the order of calls is known, and calls are placed by their order.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _BY_ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class MklRecords:
-    """What one visit kept.
+    """The records of one visit.
 
     Attributes:
-        outputs: One per MKL.
+        outputs: The lines of each MKL, and their times.
         threads: Identifiers of Python's threads, by the kernel's numbers.
-        version: Of MKL, None if it has not said.
+        version: MKL's version; None if MKL has not printed the version yet.
     """
 
     outputs: tuple[Output, ...] = ()
@@ -86,14 +86,14 @@ class Mkl:
         return None if any(each.complete for each in found) else _OLD.format(path=found[0].path)
 
     def remark(self) -> str | None:
-        """Return how calls are placed in time here, and what would place them better."""
+        """Return how calls are placed in time here, and how to place them better."""
         refusal = perf_event.refusal()
         if refusal is None:
             return "calls are placed in time by the kernel, some µs after they ended"
         return f"calls are placed by their order among the operators that can make them: {refusal}"
 
     def start(self, clock: Clock, request: Request) -> None:
-        """Switch the verbose mode on, into memory; what is not loaded yet is not seen."""
+        """Have every loaded MKL write its lines to memory; an MKL loaded later is not seen."""
         self._disarm()
         with undone_on_failure(self._disarm):
             for library in loaded() if Kind.CALL in request.kinds else ():
@@ -101,7 +101,7 @@ class Mkl:
                     self._watches.append(MklWatch(library))
 
     def stop(self) -> Records:
-        """Switch it off, and hand over what was recorded."""
+        """Restore the user's verbose mode, and return the records."""
         refusals = {watch.refusal for watch in self._watches if watch.refusal}
         stopped = self._disarm()
         outputs = tuple(output for output, _ in stopped)
@@ -128,7 +128,7 @@ class Mkl:
         )
 
     def _disarm(self) -> list[tuple[Output, int]]:
-        """Stop all of them, whatever one of them raises."""
+        """Stop all watches, whatever any of them raises, and return their output."""
         watches, self._watches = self._watches, []
         stopped: list[tuple[Output, int]] = []
         with ExitStack() as stack:
@@ -142,7 +142,7 @@ def _stop_into(stopped: list[tuple[Output, int]], watch: MklWatch) -> None:
 
 
 def _remark(output: Output, lost: int) -> str | None:
-    """Return what to know of how calls are placed, None if each has the moment of its line."""
+    """Return a sentence about calls without a certain time; None if every time is certain."""
     if output.hits is None:
         return None
     missing = len(lines(output.text)) - len(output.hits)

@@ -1,4 +1,4 @@
-"""Calls of MKL, and the moments of their lines, in; one row per call out. Pure."""
+"""Calls of MKL, and the times of their lines, in; one row per call out. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from xsp.provider import SpanRows, no_rows, span_rows
 from xsp_levels.library.mkl.line import MklCall
 from xsp_levels.native.perf_event import Hit
 
-# Operators of frameworks that call BLAS or LAPACK, by which calls are placed whose
-# moment is not known.
+# Operators of frameworks that call BLAS or LAPACK: calls of unknown time are placed inside
+# these operators, by order.
 CALLERS = (
     r"^aten::(b?mm|mv|dot|vdot|addmm|addmv|addr|baddbmm|_addmm_activation|_int_mm"
     r"|_?linalg_\w+|_?cholesky\w*|_?lu_\w+|geqrf|orgqr|ormqr|triangular_solve"
@@ -23,7 +23,7 @@ CALLERS = (
     r"|_slow_conv\w*)$"
 )
 
-_WRITTEN_NS = 100_000  # within which a line is written, once its moment has come
+_WRITTEN_NS = 100_000  # a thread that reaches MKL's printer has written its line within this time
 
 BY_END, BY_ORDER = "end", "order"
 
@@ -34,18 +34,18 @@ def call_rows(
     threads: Mapping[int, int],
     version: str | None,
 ) -> SpanRows:
-    """Return one row per call, placed in time by its moment or else by its order.
+    """Return one row per call, placed by the time of its line, or else by the calls' order.
 
-    A thread reaches the function that writes the line, and writes it: the k-th moment is
-    that of the k-th line. Where there are more of one than of the other, nothing tells
-    which are missing, and all calls are placed by their order. Threads that write at the
-    same time can do so in another order than they got there, see `crowded`.
+    A thread reaches the function that writes lines (a hit), and writes its line: the k-th
+    hit is the time of the k-th line. If hits and lines differ in number, nothing tells which
+    are missing, and all calls are placed by their order. Threads that reach the function
+    together may write in another order, see `crowded`.
 
     Args:
-        lines: What MKL wrote; None for a line that cannot be read, which has its moment too.
-        hits: When lines were about to be written, in order; None if that is not known.
+        lines: The call of each line; None for a line that cannot be read, which has a hit too.
+        hits: Time and thread of each line, by time; None if not recorded.
         threads: Identifiers of Python's threads, by the kernel's numbers.
-        version: Of MKL, None if it is not known.
+        version: MKL's version, None if unknown.
     """
     calls = [call for call in lines if call is not None]
     if not calls:
@@ -58,7 +58,7 @@ def call_rows(
 
 
 def crowded(hits: Sequence[Hit]) -> bool:
-    """Tell whether threads came so close after each other that their lines may be exchanged.
+    """Tell whether hits of two threads are so close that the threads' lines may be exchanged.
 
     >>> crowded([Hit(0, 1), Hit(99_000, 1), Hit(200_000, 2)])
     False
@@ -91,7 +91,7 @@ def _placed(
     return {
         "start_ns": end - duration,
         "end_ns": end,
-        # A thread that is not Python's works for one that is: it has no operators of its own.
+        # Only Python's threads have operators; other threads work for one of Python's.
         "thread": pl.Series([threads.get(hit.thread) for hit in hits], dtype=pl.Int64),
         "attr.placement": BY_END,
     }

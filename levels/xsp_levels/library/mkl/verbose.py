@@ -1,7 +1,7 @@
-"""MKL's verbose mode: switched on and off; the library in, its lines out.
+"""A library that contains MKL in, the lines of MKL's verbose mode out.
 
-MKL opens its output file for every line anew, to append; so the lines never touch the
-standard output. What the user had set is put back.
+MKL opens its output file anew for every line, to append; so the file can be one in memory, and
+the lines never reach standard output. The user's settings of the mode are restored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import lru_cache
 from xsp_levels.native.mapping import libraries, mappings
 from xsp_levels.native.symbol import Place, exported
 
-# What MKL writes a line with: it is called once per call, right after its time is taken.
+# MKL calls this function once per call, after taking the duration, to write the line.
 PRINTER = "mkl_serv_print_verbose_info"
 
 _SWITCH = "mkl_serv_verbose"  # (int mode) -> int
@@ -33,9 +33,9 @@ class MklLibrary:
     """One MKL in this process.
 
     Attributes:
-        path: File that it is in: a library of its own, or one that it is linked into.
-        printer: Its `PRINTER`.
-        complete: Whether it can write to a file, as it can since 2023.1.
+        path: File that contains the MKL: MKL's own library, or one that MKL is linked into.
+        printer: Place of the function `PRINTER`.
+        complete: Whether this MKL can write its lines to a file, as MKL can since 2023.1.
     """
 
     path: str
@@ -52,7 +52,7 @@ def loaded() -> tuple[MklLibrary, ...]:
 def _among(paths: tuple[str, ...]) -> tuple[MklLibrary, ...]:
     found = []
     for path in paths:
-        # One question for the hundreds of libraries that are no MKL.
+        # A single symbol is looked up in the hundreds of libraries that are no MKL.
         if PRINTER in exported(path, [PRINTER]):
             places = exported(path, _FUNCTIONS)
             found.append(MklLibrary(path, places[PRINTER], set(_FUNCTIONS) == set(places)))
@@ -60,7 +60,7 @@ def _among(paths: tuple[str, ...]) -> tuple[MklLibrary, ...]:
 
 
 class MklRecorder:
-    """Has one MKL write to memory from `start` until `stop`.
+    """Has one MKL write its lines to memory from `start` until `stop`.
 
     Args:
         library: The MKL.
@@ -75,7 +75,7 @@ class MklRecorder:
         self._users_file = b""
 
     def start(self) -> None:
-        """Begin.
+        """Switch the verbose mode on, into memory.
 
         Raises:
             OSError: MKL cannot write to memory.
@@ -83,7 +83,7 @@ class MklRecorder:
         self._users_mode = self._mode()
         self._users_file = ctypes.string_at(self._file(), _LONGEST).split(b"\0", 1)[0]
         self._sink = os.memfd_create("xsp-mkl")
-        # Its own message about a file that it cannot open would go to standard output.
+        # If MKL could not open its file, it would print a message on standard output.
         path = f"/proc/self/fd/{self._sink}".encode()
         if getattr(self._library, _TO_FILE)(path) != 0:
             self.undo()
@@ -91,9 +91,9 @@ class MklRecorder:
         self._switch(self._users_mode or 1)
 
     def stop(self) -> str:
-        """End, put back what the user had set, and return the lines.
+        """Restore the user's settings, and return the lines.
 
-        Where the user had asked for MKL's lines, they are written there now.
+        If the user had switched the mode on, the lines are now written to the user's file.
         """
         if self._sink is None:
             return ""
@@ -108,11 +108,11 @@ class MklRecorder:
         return lines.decode(errors="replace")
 
     def undo(self) -> None:
-        """Put back what the user had set; nothing if that is done."""
+        """Restore the user's settings, unless they are restored already."""
         if self._sink is None:
             return
         self._switch(self._users_mode)
-        # To set an empty name by MKL's own function would print a complaint.
+        # MKL's own function prints a complaint about an empty name.
         ctypes.memmove(self._file(), self._users_file + b"\0", len(self._users_file) + 1)
         os.close(self._sink)
         self._sink = None
@@ -135,9 +135,9 @@ class MklRecorder:
 
 @contextlib.contextmanager
 def _destination(path: bytes) -> Iterator[int]:
-    """Yield the descriptor that the user's MKL lines belong to."""
+    """Yield a descriptor of the user's output file for MKL's lines."""
     if not path:
-        ctypes.CDLL(None).fflush(None)  # what C code printed before comes before
+        ctypes.CDLL(None).fflush(None)  # earlier output of C code comes first
         yield _STDOUT
         return
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)

@@ -1,8 +1,8 @@
 """Lines of oneDNN's verbose mode in, a table with a row per primitive out. Pure.
 
-A line is a list between commas. Version 2 and 3 of the library differ in what comes
-first (a marker, from 3.5 on a version of the format, a timestamp if it is asked for, the
-word `primitive` from 3.1 on), and a header names what follows (oneDNN, "Verbose Mode",
+A line is a list of fields between commas. Versions 2 and 3 of oneDNN differ in the first
+fields (a marker, from 3.5 on a version of the format, a timestamp if asked for, from 3.1 on
+the word `primitive`). A header names the fields after those (oneDNN, "Verbose Mode",
 developer guide, and src/common/verbose.cpp):
 
     onednn_verbose,v1,primitive,info,template:timestamp,operation,engine,primitive,…
@@ -21,9 +21,9 @@ _STAMP = r"(?:\d+(?:\.\d+)?,)?"
 _OPERATION = r"(?:exec|create(?:_\w+)?)(?::\w+)?"
 _NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 
-# A line cut short by what somebody else printed has no number in time: it stays with
-# the user's output rather than take some of that with it. What the library says of
-# errors it says without us as well, so it is the user's.
+# A line that another print cut short has no duration at its end: the line stays in the user's
+# output, lest some of the output is taken with the line. oneDNN prints errors in any mode, so
+# lines about errors are the user's.
 LINE = re.compile(
     (
         f"{_START}{_STAMP}"
@@ -34,7 +34,7 @@ LINE = re.compile(
     ).encode()
 )
 
-# What follows `operation`, where no header says otherwise.
+# Names of the fields after `operation`, unless a header names others.
 FIELDS = (
     "engine",
     "primitive",
@@ -52,22 +52,22 @@ _HEADER = re.compile(rf"^{_START}(?:primitive,)?info,(?:prim_)?template:(.+)$", 
 _VERSION = re.compile(rf"^{_START}info,oneDNN v(\d+\.\d+\.\d+)", re.MULTILINE)
 _THREADS = re.compile(rf"^{_START}info,cpu,runtime:.*\bnthr:(\d+)", re.MULTILINE)
 _IS_OPERATION = f"^{_OPERATION}$"
-# A partition of a graph, whose primitives have lines of their own.
+# Lines of a graph's partition: the partition's primitives have lines of their own.
 _IS_GRAPH = "^graph$"
-# Remarks on why an implementation was not taken or an argument not used.
+# Lines that say why an implementation was not taken or an argument not used.
 _IS_REMARK = ":(dispatch|check)$"
 _MARKERS = (b"onednn_verbose,", b"dnnl_verbose,")
-_WIDEST = 64  # fields of a line that are looked at
+_WIDEST = 64  # fields of a line that are read
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the library says once, before its first line.
+    """oneDNN's header, printed once, before the first line of a primitive.
 
     Attributes:
-        version: Such as `3.7.1`; None where the header was not seen.
-        threads: How many it uses on the CPU; None where that was not seen.
-        fields: Names of what follows `operation` in a line.
+        version: Such as `3.7.1`; None if the header was not seen.
+        threads: Count of threads on the CPU; None if the header was not seen.
+        fields: Names of the fields after `operation` in a line.
     """
 
     version: str | None = None
@@ -76,7 +76,7 @@ class Header:
 
 
 def parse_header(lines: bytes, known: Header | None = None) -> Header:
-    """Return what header lines say, and what was known where they are silent."""
+    """Return the header among lines; fields without a line are as in `known`."""
     known = known or Header()
     text = lines.decode("utf-8", "replace")
     version, threads = _VERSION.search(text), _THREADS.search(text)
@@ -96,16 +96,16 @@ def _fields(template: str) -> tuple[str, ...]:
 
 
 def parse_lines(lines: bytes, fields: tuple[str, ...] = FIELDS) -> tuple[pl.DataFrame, int]:
-    r"""Return a row per primitive that was created or executed, and how many made no sense.
+    r"""Return a row per primitive created or executed, and the count of unreadable lines.
 
     Args:
-        lines: Lines of the library, each with its newline; others are passed over.
-        fields: Names of what follows `operation`, see `Header`.
+        lines: Lines of oneDNN, each with its newline; other lines are passed over.
+        fields: Names of the fields after `operation`, see `Header`.
 
     Returns:
         Columns `wall_us` (Int64, microseconds since 1970, null without timestamps),
         `duration_us` (Int64), `operation` (`exec`, `create:cache_miss`, …), and as
-        strings those of `FIELDS` but the last, null where a line does not have them.
+        strings the columns of `FIELDS` but the last, null where a line lacks the field.
 
     >>> frame, lost = parse_lines(
     ...     b"onednn_verbose,1693533460272.416992,exec,cpu,reorder,simple:any,undef,"
@@ -114,9 +114,9 @@ def parse_lines(lines: bytes, fields: tuple[str, ...] = FIELDS) -> tuple[pl.Data
     ([(1693533460272417, 52, 'reorder', '16')], 0)
     """
     table = _split([line for line in lines.split(b"\n") if line.startswith(_MARKERS)])
-    frame = pl.concat([_told_at(table, at, fields) for at in range(1, 5)]).sort("row")
+    frame = pl.concat([_lines_at(table, at, fields) for at in range(1, 5)]).sort("row")
     frame = frame.with_columns(
-        # Either was made of whole microseconds, and printed with less precision.
+        # oneDNN took both in whole microseconds, and printed them with less precision.
         wall_us=(pl.col("ms") * 1000).round().cast(pl.Int64, strict=False),
         duration_us=(_number("exec_time") * 1000).round().cast(pl.Int64, strict=False),
     )
@@ -133,7 +133,7 @@ def _split(lines: list[bytes]) -> pl.DataFrame:
     """Return the fields of every line as columns `0`, `1`, …, with `row`, `width`, `last`."""
     widths = [line.count(b",") + 1 for line in lines]
     width = min(max(widths, default=1), _WIDEST)
-    # polars takes the number of columns from the first line: it gets one that has them all.
+    # polars takes the number of columns from the first line, so a full line is put first.
     text = b"\n".join([b"," * (width - 1) + b"-", *lines])
     table = pl.read_csv(
         text,
@@ -153,14 +153,14 @@ def _split(lines: list[bytes]) -> pl.DataFrame:
     )
 
 
-def _told_at(table: pl.DataFrame, at: int, fields: tuple[str, ...]) -> pl.DataFrame:
-    """Return the lines whose operation is field `at`, with what follows by name.
+def _lines_at(table: pl.DataFrame, at: int, fields: tuple[str, ...]) -> pl.DataFrame:
+    """Return the lines whose operation is field number `at`, with the fields after it by name.
 
-    A line of another length than announced is trusted in its first three, which never
-    changed, and in the time, which comes last.
+    If a line has another number of fields than the header says, only the first three fields,
+    which never changed, and the last, the duration, are read.
     """
     before = [str(i) for i in range(1, at)]
-    told = table.filter(
+    found = table.filter(
         _is(_IS_OPERATION, str(at)),
         ~_is(_IS_REMARK, str(at)),
         *(~_is(f"{_IS_OPERATION}|{_IS_GRAPH}", name) for name in before),
@@ -171,7 +171,7 @@ def _told_at(table: pl.DataFrame, at: int, fields: tuple[str, ...]) -> pl.DataFr
         if (column := str(at + 1 + i)) in table.columns:
             columns[name] = pl.when((more == 0) | (i < 3)).then(column)
     nothing = pl.lit(None, dtype=pl.String)
-    return told.select(
+    return found.select(
         "row",
         more=more,
         operation=pl.col(str(at)),

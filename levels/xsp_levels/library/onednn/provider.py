@@ -1,7 +1,6 @@
-"""The oneDNN provider: lines of its verbose mode in, a row per primitive made or executed out.
+"""The oneDNN provider: lines of oneDNN's verbose mode in; rows of primitives out.
 
-What the library says of itself (its verbose mode) becomes rows; `stdout_tap` takes the
-lines, `onednn_line` parses them.
+Creating a primitive and executing a primitive each make a row.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ import polars as pl
 from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.provider import Records, Request, SpanRows, no_rows, span_rows
-from xsp_levels.library.onednn import switch as onednn_switch
+from xsp_levels.library.onednn import switch
 from xsp_levels.library.onednn.line import LINE, Header, parse_header, parse_lines
 from xsp_levels.library.onednn.switch import OFF, PROFILE, OneDnnLibrary
 from xsp_levels.library.onednn.work import formats, work
 from xsp_levels.native.stdout_tap import Tap, open_tap
 
-# The library reads a clock of whole microseconds, rounded down: half of one is added, and
-# may be wrong either way. What it prints is a double, good to a quarter of one.
+# oneDNN reads a clock of whole microseconds, rounded down: half a microsecond is added, which
+# may be wrong either way. The printed double is exact to a quarter of a microsecond.
 _HALF_TICK_NS = 500
 _PRINTED_NS = 250
 _CLOCK_SET_NS = 1_000_000
@@ -57,10 +56,10 @@ _CLOCK_SET = (
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """The wall clock against ours at one moment.
+    """The wall clock and the measurement's clock at one moment.
 
     Attributes:
-        monotonic_ns: When.
+        monotonic_ns: Time of the measurement's clock.
         offset_ns: Wall-clock time less monotonic time.
     """
 
@@ -70,13 +69,13 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class OneDnnRecords:
-    """What one visit kept.
+    """The records of one visit.
 
     Attributes:
-        lines: The library's own.
-        header: What it said of itself, then or before.
-        threads: How many it may use; None if unknown.
-        readings: The clocks at both ends of the visit.
+        lines: The lines that oneDNN printed.
+        header: oneDNN's header, printed in this visit or an earlier one.
+        threads: Count of threads that oneDNN may use; None if unknown.
+        readings: The clocks at begin and end of the visit.
     """
 
     lines: bytes
@@ -86,7 +85,7 @@ class OneDnnRecords:
 
 
 class OneDnn:
-    """Observes oneDNN, in whatever framework it is."""
+    """Observes every copy of oneDNN, in whatever framework."""
 
     name = "onednn"
     level = Level.LIBRARY
@@ -96,31 +95,31 @@ class OneDnn:
     def __init__(self) -> None:
         self._header = Header()
         self._tried = False
-        self._useless: str | None = None  # why nothing can be recorded, once that is known
+        self._useless: str | None = None  # why nothing can be recorded, as the first try told
         self._libraries: tuple[OneDnnLibrary, ...] = ()
         self._clock: Clock | None = None
         self._tap: Tap | None = None
         self._begin = ClockReading(0, 0)
         self._setting = ""
-        self._shared = False  # whether the user sees what it prints: nothing is switched then
+        self._shared = False  # whether the user has the mode on and sees the lines
 
     def unavailable(self) -> str | None:
         """Return why oneDNN cannot be observed here, or None if it can."""
         if self._useless is not None:
             return self._useless
-        if onednn_switch.libraries() or importlib.util.find_spec("torch") is not None:
+        if switch.libraries() or importlib.util.find_spec("torch") is not None:
             return None
         return _NONE
 
     def start(self, clock: Clock, request: Request) -> None:
-        """Switch the verbose mode on, and take its lines from here on."""
+        """Switch the verbose mode on, and take oneDNN's lines from now on."""
         self._clock = clock
-        self._libraries = onednn_switch.libraries()
-        self._setting = onednn_switch.user_setting()
+        self._libraries = switch.libraries()
+        self._setting = switch.user_setting()
         self._shared = self._useless is None and self._try_out()
         if self._useless is not None:
             return
-        with ExitStack() as undo, onednn_switch.timestamps_asked_for():
+        with ExitStack() as undo, switch.timestamps_asked_for():
             self._tap = open_tap(LINE, share=self._shared)
             undo.callback(self._close)
             if not self._shared:
@@ -130,7 +129,7 @@ class OneDnn:
             undo.pop_all()
 
     def stop(self) -> Records:
-        """Switch it off, and hand over what the library said meanwhile."""
+        """Switch the verbose mode off, and return the lines that oneDNN printed meanwhile."""
         clock, tap = self._clock, self._tap
         if clock is None or tap is None:
             return Records(None, problems=(self._useless,) if self._useless else ())
@@ -145,7 +144,7 @@ class OneDnn:
         return Records(data, dropped=_dropped(data), problems=(*problems, *self._remarks(data)))
 
     def spans(self, records: Records) -> SpanRows:
-        """Turn records into rows: one per primitive executed, and per one compiled. Pure."""
+        """Turn records into rows: one per primitive executed or created. Pure."""
         data: OneDnnRecords | None = records.data
         if data is None or not data.lines:
             return no_rows()
@@ -169,9 +168,9 @@ class OneDnn:
     def _try_out(self) -> bool:
         """Return whether the user has the verbose mode on, by environment or in code.
 
-        The first time, learn what the library can do: it tells of itself with its first line.
+        The first call also finds out whether oneDNN's lines can be used, with a tiny primitive.
         """
-        on = onednn_switch.prints_anyway(self._setting)
+        on = switch.prints_anyway(self._setting)
         library = next((each for each in self._libraries if each.try_out), None)
         if library is None or (on and self._tried):
             return on
@@ -197,13 +196,13 @@ class OneDnn:
             self._useless = _NO_TIMESTAMPS
 
     def _remarks(self, data: OneDnnRecords) -> tuple[str, ...]:
-        """Return what to know of this visit."""
+        """Return sentences about what limits the records of this visit."""
         remarks = []
         if self._shared:
-            by_environment = onednn_switch.prints_anyway(self._setting)
+            by_environment = switch.prints_anyway(self._setting)
             why = f"ONEDNN_VERBOSE={self._setting} is set" if by_environment else _ON_IN_CODE
             remarks.append(_SHARED.format(why))
-        elif not onednn_switch.restorable(self._setting):
+        elif not switch.restorable(self._setting):
             remarks.append(_NOT_RESTORED.format(self._setting))
         begin, end = data.readings
         moved = end.offset_ns - begin.offset_ns
@@ -215,8 +214,8 @@ class OneDnn:
 
 
 def _said(library: OneDnnLibrary, *, share: bool) -> bytes:
-    """Return what a library says of a tiny primitive, with the verbose mode as it is."""
-    with onednn_switch.timestamps_asked_for():
+    """Return the lines that a library prints of a tiny primitive, in its present mode."""
+    with switch.timestamps_asked_for():
         tap = open_tap(LINE, share=share)
         try:
             if library.try_out is not None:
@@ -275,11 +274,11 @@ def _rows(calls: pl.DataFrame, data: OneDnnRecords) -> SpanRows:
 def _monotonic(
     wall_ns: pl.Series, readings: tuple[ClockReading, ClockReading]
 ) -> tuple[pl.Series, int]:
-    """Return times on our clock, and by how much they may be wrong in ns.
+    """Return times on the measurement's clock, and by how much they may be wrong, in ns.
 
-    The offset between the clocks changes while the wall clock is being corrected; it is
-    taken to do so evenly over the visit. What it moved by counts as uncertainty, but
-    for a clock that was set: see `_CLOCK_SET`.
+    While the wall clock is being corrected, the offset between the clocks changes; the
+    change is taken to be even over the visit, and counts as uncertainty. Not so if the wall
+    clock was set: see `_CLOCK_SET`.
     """
     begin, end = readings
     moved = end.offset_ns - begin.offset_ns
@@ -295,7 +294,7 @@ _DESCRIPTION = ["primitive", "problem_desc", "memory_descriptors", "auxiliary", 
 
 
 def _described(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return formats and work of every different primitive; there are few."""
+    """Return formats and work of each distinct primitive: far fewer than calls."""
     different = calls.select(_DESCRIPTION).unique()
     lines = different.rows()
     works = [work(*line) for line in lines]

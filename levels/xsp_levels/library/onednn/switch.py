@@ -1,8 +1,8 @@
-"""The oneDNN libraries of this process out, each with a function that sets its verbose mode.
+"""The libraries of this process in; copies of oneDNN, and a function that sets their mode, out.
 
-oneDNN is mostly linked into a framework. Where it exports its C interface,
-`dnnl_set_verbose` is called in the loaded library; PyTorch hides it and has a function of
-its own. There is no way to ask the library for its level, but for the environment.
+oneDNN is mostly linked into a framework. If the framework exports oneDNN's C interface,
+`dnnl_set_verbose` is called in the loaded library; PyTorch hides the interface and has a
+function of its own. oneDNN cannot be asked for its verbose mode; only the environment tells.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class OneDnnLibrary:
     """One copy of oneDNN.
 
     Attributes:
-        owner: Whose it is, for people.
-        set_verbose: Sets the level (0, 1, 2); returns whether that worked.
-        try_out: Runs a tiny primitive; None where there is no easy way to.
-        version: Such as `3.7.1`; None where only its header tells.
+        owner: Name of the framework or file that contains the copy.
+        set_verbose: Sets the verbose mode (0, 1, 2); returns whether that worked.
+        try_out: Runs a tiny primitive; None if there is no easy way to run one.
+        version: Such as `3.7.1`; None if only oneDNN's header tells.
     """
 
     owner: str
@@ -50,24 +50,24 @@ def libraries() -> tuple[OneDnnLibrary, ...]:
 
 
 def user_setting() -> str:
-    """Return what the user's environment says of the verbose mode, in small letters."""
+    """Return the verbose mode that the user's environment sets, in small letters; or ''."""
     values = (os.environ.get(name) for name in _VARIABLES)
     return next((value.strip().lower() for value in values if value), "")
 
 
 def prints_anyway(setting: str) -> bool:
-    """Return whether the user's setting prints what is executed: nothing is switched then."""
+    """Return whether the user's setting has oneDNN print executions anyway."""
     return not _EXECUTION.isdisjoint(setting.split(","))
 
 
 def restorable(setting: str) -> bool:
-    """Return whether switching off brings back what the setting asks for."""
+    """Return whether switching the mode off restores the user's setting."""
     return _RESTORABLE.issuperset(setting.split(","))
 
 
 @contextlib.contextmanager
 def timestamps_asked_for() -> Iterator[None]:
-    """Ask for timestamps in the environment, which oneDNN reads with its first line."""
+    """Ask for timestamps in the environment, which oneDNN reads when it prints first."""
     before = os.environ.get(TIMESTAMP)
     os.environ[TIMESTAMP] = "1"
     try:
@@ -88,7 +88,7 @@ def _of_torch() -> Iterator[OneDnnLibrary]:
     yield OneDnnLibrary(
         "PyTorch",
         lambda level: bool(switch.mkldnn_set_verbose(level)),
-        # Not what the user has made the default.
+        # Type and device are named, as the user may have set other defaults.
         lambda: torch.ones(1, dtype=torch.float32, device="cpu").to_mkldnn(),
         built[1] if built else None,
     )
@@ -96,7 +96,7 @@ def _of_torch() -> Iterator[OneDnnLibrary]:
 
 @functools.lru_cache(maxsize=1)
 def _exported(paths: tuple[str, ...]) -> tuple[OneDnnLibrary, ...]:
-    """Return the copies whose C interface these shared objects export, each once."""
+    """Return each copy once whose C interface is exported by one of these libraries."""
     known: dict[int | None, OneDnnLibrary] = {}
     for path in paths:
         with contextlib.suppress(OSError):

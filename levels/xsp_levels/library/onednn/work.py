@@ -1,10 +1,10 @@
-"""Fields of a oneDNN primitive's line in, its operations and bytes out. Pure.
+"""Fields of a line about a oneDNN primitive in; its operations and bytes out. Pure.
 
 Operations are counted as PyTorch's `torch.utils.flop_counter` does: a multiplication and an
-addition are two, also where the kernel lies over padding (oneDNN's own benchdnn leaves
-those out: tests/benchdnn/*/*.hpp, `count_ops`); biases and what is fused behind (post-ops)
-are not counted. Bytes are those of the tensors, each read or written once, without padding: the
-least that has to be moved.
+addition are two operations, also where a convolution's kernel lies over padding (oneDNN's
+own benchdnn leaves those out: tests/benchdnn/*/*.hpp, `count_ops`); biases and fused
+operations (post-ops) are not counted. Bytes are those of the tensors, each read or written
+once, without padding: the least that has to be moved.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ Dims = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a primitive has to do.
+    """The work of one execution of a primitive.
 
     Attributes:
         flops: Floating-point (or integer) operations; None where no count is agreed on.
-        tensor_bytes: Bytes of all its tensors; None where a shape is not told.
+        tensor_bytes: Bytes of all the primitive's tensors; None if a shape is unknown.
     """
 
     flops: int | None = None
@@ -60,7 +60,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Operations, and how many elements each tensor has, by the tensor's name."""
+    """Operations, and the number of elements of each tensor, by the tensor's name."""
 
     flops: int | None
     elements: Mapping[str, int]
@@ -69,14 +69,14 @@ class _Shape:
 def work(
     primitive: str, problem: str, tensors: str, auxiliary: str = "", propagation: str = ""
 ) -> Work:
-    """Return the work of one execution; what cannot be told is None, never 0.
+    """Return the work of one execution; an unknown number is None, never 0.
 
     Args:
-        primitive: Its kind, such as `convolution`.
+        primitive: Kind of the primitive, such as `convolution`.
         problem: Problem descriptor, in benchdnn's format.
         tensors: Memory descriptors, separated by blanks.
-        auxiliary: Algorithm and the like.
-        propagation: Whether it is forward or backward.
+        auxiliary: Algorithm and further settings.
+        propagation: Kind of propagation, such as `forward_inference` or `backward`.
 
     >>> work("matmul", "8x16:16x4", "src:f32::blocked:ab::f0 wei:f32::blocked:ab::f0 "
     ...      "dst:f32::blocked:ab::f0")
@@ -89,7 +89,7 @@ def work(
         shape = shape_of(problem, auxiliary)
     except (ValueError, KeyError, IndexError):  # runtime dimensions (`*`), a newer format
         return Work()
-    # The others' backward is a primitive for the data and one for the weights; this is both.
+    # Other backward passes are two primitives, for data and weights; an RNN's is one.
     times = 2 if (primitive, propagation) == ("rnn", "backward") else 1
     flops = None if shape.flops is None else times * shape.flops
     return Work(flops, _tensor_bytes(tensors, shape.elements))
@@ -103,7 +103,7 @@ def _tensor_bytes(tensors: str, elements: Mapping[str, int]) -> int | None:
         if match is None:
             return None
         name, dtype = match["name"], match["type"]
-        if dtype == "undef":  # not there, such as a bias
+        if dtype == "undef":  # the tensor is absent, such as a bias
             continue
         counted[name] = counted.get(name, 0) + 1
         size = elements.get(f"{name}{counted[name] - 1}", elements.get(name))
@@ -163,14 +163,14 @@ def _matmul(problem: str, auxiliary: str) -> _Shape:
         "src_a": math.prod(left),
         "wei": math.prod(right),
         "src_b": math.prod(right),
-        "bia": columns,  # its mask may say more; the common one is one number per column
+        "bia": columns,  # a mask may say otherwise; commonly one number per column
         "dst": batch * rows * columns,
     }
     return _Shape(2 * batch * rows * inner * columns, elements)
 
 
 def _inner_product(problem: str, auxiliary: str) -> _Shape:
-    """2 · mb · oc · ic · input: a matrix product over all that one image has."""
+    """2 · mb · oc · ic · input: a matrix product over all elements of an image."""
     n = _sizes(problem)
     inner = n["ic"] * _space(n, "i")
     elements = {
@@ -184,7 +184,7 @@ def _inner_product(problem: str, auxiliary: str) -> _Shape:
 
 
 def _rnn(problem: str, auxiliary: str) -> _Shape:
-    """2 · layers · directions · steps · mb · gates · dhc · (slc + sic): its two products.
+    """2 · layers · directions · steps · mb · gates · dhc · (slc + sic): two matrix products.
 
     Not counted with a projection, a third product whose sizes only some versions tell.
     """
@@ -216,7 +216,7 @@ def _binary(problem: str, auxiliary: str) -> _Shape:
 
 
 def _sum(problem: str, auxiliary: str) -> _Shape:
-    """Not counted: the line does not tell how many it adds, only the tensors do."""
+    """Not counted: the problem does not tell the number of summands, only the tensors do."""
     size = math.prod(_dims(problem))
     return _Shape(None, {"src": size, "dst": size})
 
@@ -234,7 +234,7 @@ def _concat(problem: str, auxiliary: str) -> _Shape:
 
 
 def _elementwise(problem: str, auxiliary: str) -> _Shape:
-    """Not counted: what a logistic or a softmax costs per element is not agreed on."""
+    """Not counted: there is no agreed cost of a logistic or a softmax per element."""
     size = math.prod(_dims(problem)) if "x" in problem[1:] else _described(problem)
     names = ("src", "dst", "data", "diff", "diff_src", "diff_dst")
     return _Shape(None, dict.fromkeys(names, size))
@@ -271,15 +271,15 @@ _SHAPES: dict[str, Callable[[str, str], _Shape]] = {
 
 
 def formats(tensors: str) -> str | None:
-    """Return type and memory format of every tensor, short; None if there are none.
+    """Return a short text of every tensor's type and memory format; None without tensors.
 
     >>> formats("src:f32:a:blocked:aBcd16b::f0 bia:undef::undef::: dst_f32::blocked:abcd:f0")
     'src f32 aBcd16b, dst f32 abcd'
     """
-    said = []
+    found = []
     for tensor in tensors.split():
         match = _TENSOR.match(tensor)
         if match is not None and match["type"] != "undef":
             kind, tag = [*tensor[match.end() :].split(":"), "", "", ""][1:3]
-            said.append(f"{match['name']} {match['type']} {tag or kind}".strip())
-    return ", ".join(said) or None
+            found.append(f"{match['name']} {match['type']} {tag or kind}".strip())
+    return ", ".join(found) or None

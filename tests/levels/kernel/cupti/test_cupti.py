@@ -34,7 +34,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupti]:
         pytest.skip(f"{reason}: run this test on Linux with an x86-64 CPU")
     vendor = FakeCupti()
     monkeypatch.setattr(cupti_library, "vendor", lambda: vendor)
-    monkeypatch.setattr(cupti_library, "library", lambda: vendor)
+    monkeypatch.setattr(cupti_library, "libcupti", lambda: vendor)
     monkeypatch.setattr(cupti, "Buffers", lambda count: Buffers(count=8, size=1 << 16))
     yield vendor
     assert vendor.enabled == set()
@@ -359,7 +359,7 @@ def test_less_room_is_taken_where_there_is_less(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(cupti, "Buffers", narrow)
     with pytest.raises(OSError, match="allocate"):
-        cupti._room()
+        cupti._new_buffers()
     assert asked == [512, 128, 32, 8]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from xsp_levels.kernel.cupti import library as cupti_library
-from xsp_levels.kernel.cupti.library import Loaded, loaded, unavailable, used
+from xsp_levels.kernel.cupti.library import LoadedLibraries, loaded, unavailable, used
 from xsp_levels.native import stub
 from xsp_levels.native.mapping import read_mappings
 
@@ -26,7 +26,10 @@ INSTALL = 'pip install --no-deps "cupti-python=='
 def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A machine on which everything is well, until a test says otherwise."""
     here = SimpleNamespace(
-        python=True, driver=(13, 2), loaded=Loaded({}, 13), versions={"cupti-python": "13.2.0"}
+        python=True,
+        driver=(13, 2),
+        loaded=LoadedLibraries({}, 13),
+        versions={"cupti-python": "13.2.0"},
     )
     find = importlib.util.find_spec
 
@@ -49,8 +52,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_loaded_versions_are_read_from_the_maps() -> None:
-    assert loaded(read_mappings(MAPS)) == Loaded({PATH: [range(0x7F02, 0x7F03)]}, 13)
-    assert loaded([]) == Loaded({}, None)
+    assert loaded(read_mappings(MAPS)) == LoadedLibraries({PATH: [range(0x7F02, 0x7F03)]}, 13)
+    assert loaded([]) == LoadedLibraries({}, None)
 
 
 def test_a_path_with_spaces_is_read_whole() -> None:
@@ -107,7 +110,7 @@ def test_the_binding_to_install_is_that_of_the_cuda_that_is_here(
     shown: str,
 ) -> None:
     machine.python, machine.versions = None, versions
-    machine.loaded = Loaded({}, loaded)
+    machine.loaded = LoadedLibraries({}, loaded)
     framework = SimpleNamespace(version=SimpleNamespace(cuda=torch))
     monkeypatch.setitem(sys.modules, "torch", framework)
     assert f'{INSTALL}{shown}.*" pyelftools' in (unavailable() or "")

@@ -103,7 +103,7 @@ def vendor(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupti]:
         pytest.skip(f"{reason}: run this test on Linux with an x86-64 CPU")
     vendor = FakeCupti()
     monkeypatch.setattr(cupti_library, "vendor", lambda: vendor)
-    monkeypatch.setattr(cupti_library, "library", lambda: vendor)
+    monkeypatch.setattr(cupti_library, "libcupti", lambda: vendor)
     monkeypatch.setattr(cupti_library, "unavailable", lambda: None)
     yield vendor
     assert vendor.enabled == set()

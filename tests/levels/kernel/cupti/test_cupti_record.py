@@ -12,10 +12,10 @@ from xsp.level import Kind
 from xsp.provider.contract import Records
 from xsp.provider.packing import pack, unpack
 from xsp.provider.row import ROW_SCHEMA
-from xsp_levels.kernel.cupti.clock import Alignment
 from xsp_levels.kernel.cupti.provider import Cupti
 from xsp_levels.kernel.cupti.record import CuptiRecords, call_name, nodes_that_ran, rows, untimed
 from xsp_levels.kernel.cupti.table import Table, gather, join, layout
+from xsp_levels.native.alignment import Alignment
 
 K = ActivityKind
 ALL = frozenset({Kind.LAUNCH, Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.SYNC})

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from xsp.provider.row import concat_rows
-from xsp_levels.library.mkl.line import lines, parse
+from xsp_levels.library.mkl.line import lines
 from xsp_levels.library.mkl.row import call_rows, crowded
 from xsp_levels.native.perf_event import Hit
 
-CALLS = parse(
+CALLS = lines(
     "MKL_VERBOSE SGEMM(N,N,2,3,4) 10us NThr:2\nMKL_VERBOSE SGEMM_BATCH(N,N,0x1) 20us NThr:2\n"
 )
 

@@ -1,4 +1,4 @@
-"""Address space for callbacks to write to: a size in, zeroed memory out that costs what is used."""
+"""A size in; memory for callbacks, of which only pages that are written to are taken, out."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import mmap
 _NO_RESERVE = 0x4000  # MAP_NORESERVE, which Python names from 3.13 on
 
 
-class Reserved:
-    """Bytes that are zero at first, and stay where they are while this object lives.
+class ReservedMemory:
+    """Bytes that are zero at first, and keep their address while this object lives.
 
     Args:
-        size: How many bytes.
+        size: Number of bytes.
 
     Attributes:
         memory: The bytes.
-        start: Their address.
+        start: Address of the first byte.
 
     Raises:
         OSError: The system does not reserve that many bytes.
@@ -29,7 +29,7 @@ class Reserved:
         self.start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
 
     def clear(self, used: int) -> None:
-        """Give the memory of the first `used` bytes back; they are zero again."""
+        """Give the pages of the first `used` bytes back; the bytes are zero again."""
         if used:
-            with contextlib.suppress(OSError):  # then its pages are merely not given back
+            with contextlib.suppress(OSError):  # if refused, the pages are kept
                 self.memory.madvise(mmap.MADV_DONTNEED, 0, used)
