@@ -36,7 +36,7 @@ linux_only = pytest.mark.skipif(
 def run(code: str, **given: Any) -> subprocess.CompletedProcess[bytes]:
     script = HEAD + textwrap.dedent(code)
     command = [sys.executable, "-c", script]
-    return subprocess.run(command, capture_output=True, timeout=120, check=False, **given)  # type: ignore[call-overload]
+    return subprocess.run(command, capture_output=True, timeout=120, check=False, **given)
 
 
 def output_of(code: str) -> bytes:
