@@ -151,7 +151,7 @@ def record(target: str, **options: Any) -> None:
     A recording is no trace yet: xsp.testing.replay makes one of it, on any machine, with or
     without the devices. TARGET is what it is for xsp profile, but no script.
     """
-    from xsp.measurement import remarks  # noqa: PLC0415
+    from xsp.measurement import problem_sentences  # noqa: PLC0415
     from xsp.session import limited_threads, settings_of  # noqa: PLC0415
     from xsp.target import Spec, record_target  # noqa: PLC0415
 
@@ -162,7 +162,7 @@ def record(target: str, **options: Any) -> None:
     with limited_threads(options["threads"]), target_failures(target):
         recording = record_target(spec, settings)
     saved = recording.save(options["output"] or Path(f"{spec.name}.xsprec"))
-    for sentence in remarks(saved):
+    for sentence in problem_sentences(saved):
         click.echo(sentence, err=True)
     click.echo(
         f"saved to {saved}; make its trace with: xsp.testing.replay({str(saved)!r})", err=True

@@ -1,4 +1,4 @@
-"""The dispatcher: gives out a plan's steps to the evaluations that a program makes by itself."""
+"""The dispatcher: evaluations that a program makes by itself in, each made a step of the plan."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from xsp.session import Plan, Session, Step, Window
 
 
 class Dispatcher:
-    """Makes each evaluation of a program the next step of the plan (`Evaluations`).
+    """Makes each evaluation of a program the next step of the plan (`provider.Evaluations`).
 
-    Every call is made exactly once, whatever happens; when the plan is complete
-    the calls pass through. One evaluation is open at a time: calls made meanwhile
-    by it, or by other threads, are part of it or left alone.
+    Every call is made exactly once, whatever happens; when the plan is complete, calls
+    are made without recording. One evaluation is open at a time: a call that the open
+    evaluation makes belongs to the evaluation, a call on another thread is not recorded.
 
     Args:
-        plan: What is to be run.
-        session: Where it is run.
+        plan: The plan that says which rung comes next.
+        session: The session that arms providers and times evaluations.
 
     Attributes:
-        last: The last evaluation that was one call, while it may have to be repeated.
-        writes: Whether the first such call wrote to its arguments; None before it.
-        unread: Why that cannot be told; empty if it can.
-        subjects: How often what was evaluated.
-        passed: How many calls of what were no evaluations.
+        last: The last evaluation that was a single call, kept to be repeated; None once
+            forgotten, or if the last evaluation was more than one call.
+        writes: Whether the first single call wrote to its arguments; None before that call.
+        unread: Why `writes` is not known; empty if it is.
+        subjects: Number of evaluations of each model or function, by its name.
+        passed: Number of calls that were not evaluated, by the name of the model.
     """
 
     def __init__(self, plan: Plan, session: Session) -> None:
@@ -40,8 +41,8 @@ class Dispatcher:
         self.subjects: Counter[str] = Counter()
         self.passed: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._open: _Opened | None = None
-        self._named = False  # the user marks the evaluations
+        self._open: _OpenEvaluation | None = None
+        self._named = False  # whether the program marks evaluations (`begin_named`)
 
     def run(self, call: ModelCall) -> Any:
         """Make a call that is an evaluation by itself, and return its result."""
@@ -58,7 +59,7 @@ class Dispatcher:
             self._lock.release()
 
     def begin(self, call: ModelCall) -> None:
-        """Open an evaluation that is more than this call: a training step."""
+        """Open an evaluation that begins with this call and goes on after it: a training step."""
         if not self._named:
             self._begin(call.name, call.subject)
 
@@ -77,10 +78,10 @@ class Dispatcher:
         self.passed[subject] += 1
 
     def begin_named(self, name: str) -> bool:
-        """Open an evaluation that the user marks, and return whether it was opened.
+        """Open an evaluation that the program marks, and return whether it was opened.
 
-        From now on only those count. One that is marked inside another, or beside
-        it on another thread, is not opened.
+        From now on only marked evaluations count. An evaluation that is marked while
+        another is open, on whatever thread, is not opened.
         """
         if not self._named:
             self.abandon()
@@ -96,34 +97,35 @@ class Dispatcher:
         return self._begin(name, name)
 
     def end_named(self) -> None:
-        """Close the evaluation that the user marked, now."""
+        """Close the evaluation that the program marked, at the present time."""
         if self._open is not None:
             self._open.window.extend()
         self._end()
 
     def forget(self) -> None:
-        """Let go of the last evaluation: its model and input are the program's."""
+        """Forget the last evaluation, so that its model and input can be freed."""
         self.last = None
 
     def abandon(self) -> None:
-        """Drop the open evaluation: it was cut short."""
-        opened, self._open = self._open, None
-        if opened is not None:
-            opened.drop()
+        """Drop the open evaluation, which was cut short."""
+        evaluation, self._open = self._open, None
+        if evaluation is not None:
+            evaluation.drop()
             self._lock.release()
 
     def _evaluate(self, step: Step, call: ModelCall) -> Any:
         before = self.session.clock.now()
-        kept = len(self.session.visits)
+        visits_before = len(self.session.visits)
         inputs = Inputs(self.session.watchers, call) if self.writes is None else None
         result = self.session.evaluate(step, call)
         if inputs is not None:
             self.writes, self.unread = inputs.changed(), inputs.unread
-        self._record(step, before, kept)
+        self._record(step, before, visits_before)
         return result
 
-    def _record(self, step: Step, before_ns: int, kept: int) -> None:
-        windows = [w for visit in self.session.visits[kept:] for w in visit.windows]
+    def _record(self, step: Step, before_ns: int, visits_before: int) -> None:
+        """Tell the plan the latencies of the visits made since there were `visits_before`."""
+        windows = [w for visit in self.session.visits[visits_before:] for w in visit.windows]
         latencies = [end - begin for begin, end in windows]
         self.plan.record(step, latencies, spent_ns=self.session.clock.now() - before_ns)
 
@@ -131,36 +133,35 @@ class Dispatcher:
         step = self.plan.next()
         if step is None or self._open is not None or not self._lock.acquire(blocking=False):
             return False
-        self.last = None  # more than one call: it cannot be made again
+        self.last = None  # more than one call: only the program can repeat the evaluation
         self.subjects[subject] += 1
-        self._open = _Opened(self, step, name)
+        self._open = _OpenEvaluation(self, step, name)
         return True
 
     def _end(self) -> None:
-        opened, self._open = self._open, None
-        if opened is not None:
+        evaluation, self._open = self._open, None
+        if evaluation is not None:
             try:
-                opened.close()
+                evaluation.close()
             finally:
                 self._lock.release()
 
 
-class _Opened:
-    """One open evaluation, with everything armed for it."""
+class _OpenEvaluation:
+    """An evaluation that has begun, with its providers armed until `close` or `drop`."""
 
     def __init__(self, dispatcher: Dispatcher, step: Step, name: str) -> None:
         self._dispatcher = dispatcher
         self._step = step
         self._before_ns = dispatcher.session.clock.now()
-        self._kept = len(dispatcher.session.visits)
+        self._visits_before = len(dispatcher.session.visits)
         self._stack = ExitStack()
         self.window: Window = self._stack.enter_context(dispatcher.session.open(step, name))
 
     def close(self) -> None:
         self._stack.close()
-        self._dispatcher._record(self._step, self._before_ns, self._kept)
+        self._dispatcher._record(self._step, self._before_ns, self._visits_before)
 
     def drop(self) -> None:
-        kept = self._kept
         self._stack.close()
-        del self._dispatcher.session.visits[kept:]
+        del self._dispatcher.session.visits[self._visits_before :]

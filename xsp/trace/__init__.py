@@ -2,11 +2,13 @@
 
 from xsp.trace.attribute import EXPORTED, SCHEMA_URL, USER, attribute_column, find_attribute
 from xsp.trace.document import FORMAT, SPAN_SCHEMA, Trace, load
+from xsp.trace.file import DAMAGE
 from xsp.trace.folding import Folding, agreed, alike, fold, parent_rows, sums, total
 from xsp.trace.heading import headline, remarks
 from xsp.trace.integrity import RUN_SCHEMA
 
 __all__ = [
+    "DAMAGE",
     "EXPORTED",
     "FORMAT",
     "RUN_SCHEMA",

@@ -15,6 +15,9 @@ from xsp.atomic_file import replacing
 from xsp.errors import TraceFormatError
 from xsp.trace.integrity import RUN_SCHEMA, check_run_columns
 
+# What polars and Python raise on a damaged Parquet file; PanicException is no `Exception`.
+DAMAGE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
+
 _KEY = "xsp"
 _RUNS = "xsp.runs"
 _CHECKSUM = "xsp.checksum"
@@ -72,7 +75,7 @@ def read_file(path: Path) -> tuple[pl.DataFrame, str, str]:
         buffer.seek(0)
         # A Parquet file of someone else's may be huge: its columns are not read at all.
         spans = pl.read_parquet(buffer) if metadata is not None else pl.DataFrame()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+    except DAMAGE as error:
         raise TraceFormatError(
             f"{path} is damaged and cannot be read: copy it anew or measure again ({error})"
         ) from error
@@ -111,7 +114,7 @@ def unpack_runs(text: str) -> pl.DataFrame:
         if f"{zlib.crc32(content):08x}" != checksum:
             raise _damaged_runs("its checksum is another")
         runs = pl.read_parquet(io.BytesIO(content))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+    except DAMAGE as error:
         raise _damaged_runs(error) from error
     check_run_columns(runs)
     return runs
