@@ -112,6 +112,7 @@ def run(say: Callable[[str], None]) -> NoReturn:
     _make(Path(variables["XSP_JAEGER_DATA"]))
     for line in greeting(variables):
         say(line)
+    # os.execve throws buffered output away.
     sys.stdout.flush()
     sys.stderr.flush()
     try:

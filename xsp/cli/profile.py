@@ -121,6 +121,7 @@ def _profile(target: str, arguments: tuple[str, ...], options: dict[str, Any]) -
     spec = Spec(target, arguments, options["batch"], options["device"], train=options["train"])
     settings = _settings(options)
     check_options(options, options["exports"])
+    # All that can be refused is refused before anything is measured.
     check_usage(spec, options)
     _check_files(spec, options)
     if spec.kind == "script":

@@ -123,6 +123,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # Taken first: whatever is raised below, the hooks of the providers are removed.
         stack, self._stack = self._stack, ExitStack()
         self._watches = False
         if os.getpid() != self._process:
@@ -153,6 +154,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             yield
             return
         with ExitStack() as cut_short:
+            # An evaluation that raises is dropped: its latency would be that of a part.
             cut_short.callback(dispatcher.abandon)
             yield
             cut_short.pop_all()
@@ -220,6 +222,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         call = ModelCall(function, args, kwargs, name=name, subject=name, whole_model=False)
         try:
             result = self._dispatching.run(call)
+            # Unasked, a decorated function is not repeated: the program will call it again.
             if self._replay:
                 self._complete()
             return result
@@ -258,6 +261,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         last = self._dispatching.last
         if last is None:
             return "it is more than one call, which only the program itself can make again"
+        # The user's answer goes before everything that can be found out.
         if self._replay is not None:
             return None if self._replay else "replay=False"
         danger, unread = read_arguments(lambda: self._danger(last))
@@ -303,6 +307,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
                 "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)"
                 + failed
             )
+        # Several models may have been evaluated: the most frequent names the trace.
         subject = dispatcher.subjects.most_common(1)[0][0]
         runs = interpret_session(dispatcher.session, self._selection, subject)
         return build_trace([runs], self._settings, problems=passed)

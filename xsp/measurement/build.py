@@ -111,15 +111,18 @@ def _serialised_problems(
 def _with_serialised(merged: Merged, serialised: Merged) -> Merged:
     """Return the merged runs with the latencies of the merged serialised runs as an attribute."""
     exact = pl.col("attributes").struct.field("exact") & ~ON_DEVICE
+    # Only exact latencies: others still have overhead, and could not be compared.
     latencies = serialised.spans.filter(exact & pl.col("kind").is_in(_SERIALISED)).select(
         "span_id", serialised_ns="latency_ns"
     )
+    # The order is kept, as parents come before children in a trace.
     joined = merged.spans.join(latencies, on="span_id", how="left", maintain_order="left")
     field = pl.col("attributes").struct.with_fields(serialised_ns="serialised_ns")
     columns = ("runs", "latency_ns", "latency_low_ns", "latency_high_ns")
     rung = serialised.spans.head(1).select(pl.lit("serialised").alias("rung"), *columns)
     return replace(
         merged,
+        # A serialised rung has no overhead or cost per span: these columns become null.
         spans=joined.with_columns(field).drop("serialised_ns"),
         rungs=pl.concat([merged.rungs, rung], how="diagonal_relaxed"),
     )
@@ -143,6 +146,7 @@ def _metadata(
         "xsp_version": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "name": first.subject,
+        # Processes may have the same problem: each sentence stands once.
         "problems": [asdict(problem) for problem in dict.fromkeys((*problems, *left_out))],
         "levels": levels,
         "rungs": merged.rungs.to_dicts(),

@@ -92,6 +92,7 @@ def visit_all(
         TypeError: A call of `function` only makes a coroutine or a generator.
         MeasurementError: Another profile is running in this process.
     """
+    # Checked before anything is armed: wrong arguments cost no measurement.
     check_function(function)
     selection = select(settings.levels)
     chosen = _chosen(selection, rungs)
@@ -122,6 +123,7 @@ def interpret_session(
     interpretation = interpret(session.visits, session.providers, serial=serial)
     return ProcessRuns(
         runs=interpretation.runs,
+        # A provider may report the same problem in every visit.
         problems=tuple(dict.fromkeys((*session.problems, *interpretation.problems))),
         subject=subject,
         levels=selection.levels,
@@ -138,12 +140,14 @@ def _chosen(selection: Selection, names: Sequence[str] | None) -> tuple[Rung, ..
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"there is no rung {unknown[0]!r} here; there are {', '.join(known)}")
+    # The bare rung is always visited: all overhead is measured against it.
     return tuple(rung for name, rung in known.items() if name in names or not rung.kinds)
 
 
 def _model_call(
     session: Session, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> ModelCall:
+    # A watcher knows its framework's models: how to name and how to repeat their calls.
     for watcher in session.watchers:
         call = watcher.model_call(function, args, kwargs)
         if call is not None:

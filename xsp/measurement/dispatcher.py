@@ -46,6 +46,7 @@ class Dispatcher:
 
     def run(self, call: ModelCall) -> Any:
         """Make a call that is an evaluation by itself, and return its result."""
+        # Never wait here: the call belongs to the open evaluation, or to another thread.
         if self._named or not self._lock.acquire(blocking=False):
             return call()
         try:
@@ -85,6 +86,7 @@ class Dispatcher:
         """
         if not self._named:
             self.abandon()
+            # The calls of models so far were not the evaluations that the program means.
             self.session.visits.clear()
             self._named = True
         if self._open is not None:
@@ -116,6 +118,7 @@ class Dispatcher:
     def _evaluate(self, step: Step, call: ModelCall) -> Any:
         before = self.session.clock.now()
         visits_before = len(self.session.visits)
+        # Looked at once: a model that writes to its input does so in every call.
         inputs = Inputs(self.session.watchers, call) if self.writes is None else None
         result = self.session.evaluate(step, call)
         if inputs is not None:
@@ -142,6 +145,7 @@ class Dispatcher:
         evaluation, self._open = self._open, None
         if evaluation is not None:
             try:
+                # Closing may raise: the next evaluation gets the lock all the same.
                 evaluation.close()
             finally:
                 self._lock.release()
@@ -164,4 +168,5 @@ class _OpenEvaluation:
 
     def drop(self) -> None:
         self._stack.close()
+        # Disarming the providers has added the visit that is dropped here.
         del self._dispatcher.session.visits[self._visits_before :]

@@ -71,6 +71,7 @@ class _Interpreter:
     def interpret(self, visits: Sequence[Visit]) -> Interpretation:
         chosen = counting(visits)
         self._note_cold_start(chosen)
+        # A CUDA graph is captured once, usually while warming up, and only replayed later.
         warm = self._warm_captures(visits)
         runs = [run for batch in _batches(chosen) for run in self._runs(batch)]
         known = captures([*warm, *(run.rows for run in runs if run.rows is not None)])
@@ -87,6 +88,7 @@ class _Interpreter:
             for window, waited in zip(visit.windows, visit.waited_ns, strict=True)
         ]
         rung = visits[0].step.rung
+        # The bare rung records nothing: its runs have latencies, but no rows.
         frames: Sequence[SpanRows | None] = [None] * len(windows)
         if rung.kinds:
             trees = self._trees(visits)
@@ -102,6 +104,7 @@ class _Interpreter:
         frames: list[pl.DataFrame] = []
         for visit in worth_keeping(visits):
             if id(visit) not in chosen:
+                # Only captures are used of warm-up visits: other lost records do no harm.
                 self._note_lost(visit, level=Level.KERNEL)
                 rows = self._rows(visit)
                 if any_captured(rows):
@@ -130,6 +133,7 @@ class _Interpreter:
         """Return rows whose ids differ from all other providers' ids; the root keeps the id 0."""
         if rows["id"].null_count() == rows.height:
             return rows
+        # Providers number their rows from 1; the remainder tells the providers apart.
         place, count = self._providers.index(provider), len(self._providers)
         ids = pl.col("id", "parent_id")
         return rows.with_columns(pl.when(ids > 0).then(ids * count + place).otherwise(ids))
@@ -139,6 +143,7 @@ class _Interpreter:
         rung = visits[0].step.rung
         for visit in visits:
             self._note_lost(visit)
+        # A device activity without a launch is an orphan too, but is counted once.
         self._count("orphans", rung, trees.orphans - trees.unlaunched)
         self._count("no-launch", rung, trees.unlaunched)
         self._count("ambiguous", rung, trees.doubtful_parents)
@@ -200,6 +205,7 @@ def _roots(visit: Visit) -> SpanRows:
 
 def _batches(visits: Iterable[Visit]) -> Iterator[list[Visit]]:
     """Yield visits of one rung together, until they have `_BATCH` evaluations."""
+    # Rungs are kept apart: their rows have different kinds, and so different trees.
     waiting: dict[Rung, list[Visit]] = {}
     for visit in visits:
         batch = waiting.setdefault(visit.step.rung, [])

@@ -46,12 +46,15 @@ class ProcessRuns:
         """Write the runs into a directory, which is made if it does not exist."""
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
+        # One table for all runs: thousands of small files would be slow to write and read.
+        # The bare runs have no rows, and so no part in the table.
         frames = [
             run.rows.with_columns(run=pl.lit(at, dtype=pl.Int64))
             for at, run in enumerate(self.runs)
             if run.rows is not None
         ]
         if frames:
+            # Rungs may differ in the fields of `attributes`: missing columns become null.
             pl.concat(frames, how="diagonal_relaxed").write_parquet(folder / _ROWS)
         facts = {
             "runs": [_run_facts(run) for run in self.runs],

@@ -41,6 +41,7 @@ def progress_bar(wanted: bool | Progress | None, title: str) -> Iterator[Progres
     if callable(wanted):
         yield wanted
     elif wanted or (wanted is None and _is_terminal()):
+        # rich is loaded only where a bar is drawn.
         yield from _bar(title)
     else:
         yield lambda fraction: None

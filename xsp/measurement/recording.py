@@ -159,6 +159,7 @@ def load(path: str | Path, providers: Iterable[Provider] | None = None) -> Recor
         with zipfile.ZipFile(path) as archive:
             manifest = json.loads(archive.read(_MANIFEST))
             return _read(archive, manifest, {provider.name: provider for provider in known})
+    # The message is complete but for the name of the file.
     except TraceFormatError as error:
         raise TraceFormatError(f"{path}: {error}") from error
     except FileNotFoundError as error:
@@ -173,6 +174,7 @@ def problem_sentences(path: Path) -> list[str]:
     """Return the problems of a saved recording, and the levels left out, a sentence each."""
     with zipfile.ZipFile(path) as archive:
         manifest = json.loads(archive.read(_MANIFEST))
+    # The manifest is enough: records are neither unpacked nor interpreted.
     left_out = (
         f"the {label} level is left out: {state}"
         for label, state in manifest["levels"].items()
@@ -196,6 +198,7 @@ def _write(
     for provider, records in visit.records:
         name = f"visits/{number:04}/{provider.name}"
         try:
+            # Records that cannot be packed cost their provider only, as in a measurement.
             archive.writestr(name, pack(provider, records))
         except ProviderError as error:
             problems[_not_kept(provider, error)] = None

@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 def carry_out(plan: Plan, session: Session, call: ModelCall, report: Progress) -> None:
     """Make the call until the plan is complete; exceptions of the call pass through."""
+    # Compared after the first visit alone: a call that writes to its input does so at once.
     inputs: Inputs | None = Inputs(session.watchers, call)
     _check_iterators(session, call)
     while (step := plan.next()) is not None:
@@ -30,6 +31,7 @@ def carry_out(plan: Plan, session: Session, call: ModelCall, report: Progress) -
             _check_arguments(session, call, inputs)
             inputs = None
         try:
+            # After the visit is recorded: `Enough` must not lose the visit.
             report(plan.fraction)
         except Enough:
             return
@@ -129,6 +131,7 @@ def iterator_type(call: ModelCall) -> str | None:
 
 
 def _iterators(value: Any) -> Iterator[Any]:
+    # Other containers are not searched: a data set may take long to look through.
     if isinstance(value, Iterator):
         yield value
     elif isinstance(value, Mapping):

@@ -71,6 +71,7 @@ def measure_isolated(
         MeasurementError: No rung could be measured.
         KeyboardInterrupt: Interrupted before the first rung was complete.
     """
+    # Before any process starts, so that the trace begins where the caller began.
     began = origin(SystemClock())
     with progress_bar(progress, f"measuring {spec.name}") as report, _folder() as folder:
         outcomes = _measure(spec, settings, folder, report, serialised=serialised)
@@ -245,6 +246,7 @@ def _take_turns(jobs: Sequence[Job], folder: Path, rotation: _Rotation, stack: E
         worker = stack.enter_context(_worker(job, folder / str(job.rung)))
         rotation.workers.append(worker)
         worker.listen()
+        # The target cannot be loaded: the other rungs would fail alike.
         if worker.failed_early:
             raise worker.failed_early.error()
         if not _has_room(worker, len(jobs) - len(rotation.workers)):
@@ -278,6 +280,7 @@ def _has_spans(process: ProcessRuns) -> bool:
 
 def _has_room(worker: Worker, others: int) -> bool:
     """Return whether so many other workers of the same size may run beside a worker."""
+    # Processes on one device would disturb each other, and share its memory.
     if (worker.job.spec.device or "cpu") != "cpu":
         return False
     return others * worker.memory_bytes < _MEMORY_FRACTION * psutil.virtual_memory().available

@@ -159,6 +159,7 @@ def _transformers(name: str, batch: int) -> ModelWithInputs:
 
     require("transformers", f"transformers:{name}")
     make, config = _transformers_factory(name)
+    # Weights on the device `meta` have shapes but take no memory.
     with torch.device("meta"):
         needed = sum(weight.numel() * weight.element_size() for weight in make().parameters())
     free = psutil.virtual_memory().available

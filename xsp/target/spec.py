@@ -162,6 +162,7 @@ def _model(spec: Spec) -> Subject:
     torch = require("torch", spec.target)
     scheme, _, name = spec.target.partition(":")
     device = _device(spec)
+    # The same weights and inputs in every process, as values may change the path taken.
     torch.manual_seed(0)
     built = source.build(scheme, name, batch=spec.batch or 1).to(device)
     if spec.train:
@@ -209,6 +210,7 @@ def _load(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UnknownTargetError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    # Registered before it runs, as pickling and dataclasses look the module up.
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module

@@ -130,6 +130,7 @@ class Worker:
         wait, self._turn_pipe = os.pipe()
         job.save(folder / _JOB, speak, wait)
         self._process = _start(folder, speak, wait, job.environment)
+        # The process has these ends of its own; open here, they would hide that it ended.
         os.close(speak)
         os.close(wait)
 
@@ -200,6 +201,7 @@ class Worker:
     def end(self) -> None:
         """End the process, if it still runs, and all processes that it started."""
         helpers: set[psutil.Process] = set()
+        # Helpers are looked up anew: a dying process may have started more.
         for number in (signal.SIGTERM, signal.SIGKILL):
             helpers |= _helpers(self._process.pid)
             self._process.send_signal(number)
@@ -278,6 +280,7 @@ def main(job_path: str, directory: str) -> int:
     """
     job = json.loads(Path(job_path).read_text(encoding="utf-8"))
     for descriptor in (job["speak"], job["wait"]):
+        # Processes that the target starts must not keep the pipes open.
         os.set_inheritable(descriptor, False)
     folder = Path(directory)
     outcome = attempt(lambda: resolve(Spec.from_json(job["spec"])), early=True)

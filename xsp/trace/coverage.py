@@ -67,6 +67,7 @@ def _ancestors(spans: pl.DataFrame, rows: Ints) -> dict[str, Bools]:
     kinds = {kind: (spans["kind"] == kind).to_numpy() for kind in _CAUSES}
     found = {kind: np.zeros(len(rows), dtype=np.bool_) for kind in _CAUSES}
     current = parents[rows]
+    # All rows climb one generation at a time, until all have passed the root.
     while np.any(current >= 0):
         for kind, among in kinds.items():
             found[kind] |= (current >= 0) & among[current]
@@ -94,6 +95,7 @@ def coverage(spans: pl.DataFrame) -> Coverage | None:
         spans: Columns `span_id`, `parent_id`, `kind` and `latency_ns` of a trace.
     """
     placed = _with_parents(spans)
+    # Only outermost calls and operators: inner ones are part of their time.
     calls = placed.filter((pl.col("kind") == _CALL) & (pl.col("parent_kind") != _CALL))
     operators = placed.filter((pl.col("kind") == _OP) & (pl.col("parent_kind") != _OP))
     under = _total(calls.filter(pl.col("parent_kind") == _OP))
@@ -129,6 +131,7 @@ def outside_calls(spans: pl.DataFrame) -> pl.DataFrame:
     operators = spans.filter(pl.col("kind") == _OP).join(
         below, left_on="span_id", right_on="parent_id", how="left"
     )
+    # Latencies of different rungs may contradict each other by their errors: not below 0.
     own = (pl.col("latency_ns").fill_null(0) - pl.col("op_ns").fill_null(0)).clip(lower_bound=0)
     return (
         operators.with_columns(own_ns=own, call_ns=pl.col("call_ns").fill_null(0))

@@ -98,7 +98,9 @@ class Trace:
         if isinstance(typical_runs, pl.DataFrame):
             integrity.check_run_columns(typical_runs)
             typical_runs = typical_runs.clone()
+        # Metadata goes through JSON and back, so that a new trace equals a loaded one.
         text = json.dumps({"format": FORMAT, **metadata}, default=_plain)
+        # `__setattr__` of this class refuses all changes.
         put = super().__setattr__
         put("_json", text)
         put("_metadata", _checked(text))
@@ -122,6 +124,7 @@ class Trace:
         Raises:
             TraceFormatError: The typical runs in the file are damaged.
         """
+        # Unpacked once, when first asked for: most readers want the spans only.
         if isinstance(self._typical_runs, str):
             super().__setattr__("_typical_runs", unpack_runs(self._typical_runs))
         assert isinstance(self._typical_runs, pl.DataFrame)
@@ -174,6 +177,7 @@ class Trace:
             ExportError: The file could not be written: the disk is full, the folder is
                 missing or not writable. No part of the file is left behind.
         """
+        # Typical runs that were never unpacked are written as they were read.
         runs = (
             self._typical_runs
             if isinstance(self._typical_runs, str)
@@ -274,6 +278,7 @@ class Trace:
     def __len__(self) -> int:
         return self._spans.height
 
+    # Without this a trace of no spans would be false, through `__len__`.
     def __bool__(self) -> bool:
         return True
 
@@ -295,6 +300,7 @@ def load(path: str | PathLike[str]) -> Trace:
     metadata = _read_metadata(path, text)
     try:
         trace = Trace(spans, frozen(metadata), runs)
+        # Times are not checked: a trace with a wrong time is still worth reading.
         integrity.check_tree(spans)
     except TraceFormatError as error:
         raise TraceFormatError(f"{path}: {error}") from error

@@ -48,6 +48,7 @@ def write_file(spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = ""
     buffer = io.BytesIO()
     spans.write_parquet(buffer, metadata=texts)
     content = buffer.getbuffer()
+    # The footer is last: a span's name that looks like the mark stands before it.
     place = buffer.getvalue().rindex(_MARK) + len(_MARK)
     content[place : place + len(_BLANK)] = _checksum(content).encode()
     with replacing(path) as file:
@@ -62,6 +63,7 @@ def read_file(path: Path) -> tuple[pl.DataFrame, str, str]:
         TraceFormatError: The file is damaged or not a trace.
         OSError: The file cannot be opened.
     """
+    # Both ends are checked before a file that may be huge is read whole.
     with path.open("rb") as file:
         _check_ends(path, file)
         content = file.read()
@@ -150,6 +152,7 @@ def _check_ends(path: Path, file: io.BufferedReader) -> None:
         raise TraceFormatError(f"{path} is a recording: xsp.testing.replay makes its trace")
     if begin != _MAGIC:
         raise TraceFormatError(f"{path} is not a trace: open files that trace.save() wrote")
+    # A copy that was cut short lacks the magic at its end.
     file.seek(-min(size, 4), os.SEEK_END)
     if size < _SMALLEST or file.read(4) != _MAGIC:
         raise TraceFormatError(

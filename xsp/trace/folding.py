@@ -59,6 +59,7 @@ def fold(own: Keys, parent: Ints, levels: Sequence[Ints]) -> Folding:
     _, first, of, count = np.unique(
         keys, return_index=True, return_inverse=True, return_counts=True
     )
+    # np.unique numbers groups by key: they are renumbered by their first member.
     by_first = np.argsort(first)
     of, first = np.argsort(by_first)[of], first[by_first]
     above = np.where(parent[first] < 0, -1, of[parent[first]])
@@ -110,6 +111,7 @@ def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
     parameters = attribute_column(spans, "parameter_bytes", pl.Int64).hash().to_numpy()
     keys, names = mix(alike(spans) + mix(parameters)), mix(spans["name"].hash().to_numpy())
     ordinals = _ordinals(parent)
+    # From the deepest level up, so that children's keys are complete.
     for rows in reversed(levels[1:]):
         keys[rows] = mix(keys[rows])
         np.add.at(keys, parent[rows], mix(keys[rows] + names[rows] + ordinals[rows]))
@@ -147,10 +149,12 @@ def _first_alike(kinds: Keys, family: Ints) -> Ints:
     found = np.arange(len(kinds))
     rows = np.flatnonzero(np.bincount(family)[family] >= 2 * _RECURRENCES)
     kinds, family, free = kinds[rows], family[rows], np.ones(len(rows), dtype=np.bool_)
+    # Short patterns first: a long pattern would also match two rounds of a short one.
     for period in range(2, _LONGEST_PATTERN + 1):
         starts, size = _patterns(kinds, family, free, period)
         place = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
         start = np.repeat(starts, size)
+        # The first round of a pattern stands for the later ones, run by run.
         found[rows[start + place]] = rows[start + place % period]
         free[start + place] = False
     return found
@@ -221,6 +225,7 @@ def agreed(values: pl.Series, folding: Folding, rows: Ints) -> pl.Series:
         return first
     # Hashes are compared, as values of some types (lists of lists) are slow to compare.
     hashes = values.to_frame().hash_rows().to_numpy()
+    # A group agrees where no member differs from the group's first.
     odd = hashes[rows] != hashes[heads][folding.of]
     differ = np.bincount(folding.of[odd], minlength=len(heads)) > 0
     shared = pl.when(pl.Series(differ)).then(None).otherwise(first)

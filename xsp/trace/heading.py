@@ -61,6 +61,7 @@ def problem_lines(metadata: Mapping[str, Any]) -> list[str]:
 def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of the headline after the latency."""
     kinds = _exactness(spans)
+    # A kind is without overhead if all of its known latencies are exact.
     exact = [_WORDS.get(kind, kind) for kind, row in kinds.items() if row["exact"] == row["known"]]
     if exact:
         yield f"without overhead: {', '.join(exact)}{_runs(spans)}"
@@ -131,6 +132,7 @@ def _serialised(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
 
 def _exactness(spans: pl.DataFrame) -> dict[str, dict[str, int]]:
     """Return for each kind the numbers of known, of exact and of inexact latencies."""
+    # Spans that a CUDA graph replays were never observed themselves.
     spans = spans.filter(~attribute_column(spans, "replayed", pl.Boolean).fill_null(value=False))
     exact = attribute_column(spans, "exact", pl.Boolean)
     counts = (

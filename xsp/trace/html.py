@@ -91,6 +91,7 @@ def _tree(rows: tuple[Row, ...]) -> Iterator[Markup]:
         yield _END * (depth - row.depth)
         depth = row.depth
         if row.parent:
+            # The branch is closed by the first row that is not deeper.
             opened = _OPEN if depth < _OPEN_DEPTH else _NOTHING
             yield _BRANCH.format(opened, _row(row, columns))
             depth += 1

@@ -138,6 +138,7 @@ def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.0
     if not spans.height:
         return Outline((), 0)
     if rows is None or spans.height <= rows:
+        # Own times are rows as well: twice the spans are always enough.
         rows, smallest = spans.height * 2, 0.0
     builder = _Builder(spans, smallest)
     root = builder.grow(rows)
@@ -182,6 +183,7 @@ class _Builder:
         """Return the root with up to `rows - 1` rows below, the largest spans opened first."""
         root = self._node(0)
         left, ticket = rows - 1, count()
+        # A tree of few rows needs shorter lists.
         fewest = max(3, min(_FEWEST, rows // 4))
         heap = [(0.0, next(ticket), root)] if self._order.size else []
         while heap and left > 0:
@@ -199,6 +201,7 @@ class _Builder:
 
     def flatten(self, root: _Node) -> Iterator[Row]:
         """Yield rows from the root down, without recursion: call stacks can be deep."""
+        # Children go onto the stack in reverse, so that the first child comes off first.
         stack = [(root, 0, True)]
         while stack:
             node, depth, last = stack.pop()
@@ -233,6 +236,7 @@ class _Builder:
         below = self._below(node.tail)
         weights = self._weights[below]
         shown = weights >= self._least_ns
+        # A rest of a single group would be no shorter than a row of its own.
         if (~shown).sum() == 1 and shown.any():
             shown[:] = True
         if shown.sum() > most:
@@ -309,6 +313,7 @@ class _Builder:
             on_host = self._table["on_host"].to_numpy()[below]
             inside = self._totals(below[on_host])["latency_ns"]
             own = node.totals["latency_ns"] - inside
+        # Both come with errors: waiting cannot take more than all of the own time.
         wait = min(self._wait_ns, own) if int(node.groups[0]) == 0 else 0.0
         parts = {"own time": own - wait, "waiting for devices": wait}
         return [
@@ -320,6 +325,7 @@ class _Builder:
     def _totals(self, groups: Ints) -> dict[str, float]:
         values = {name: numbers[groups] for name, numbers in self._numbers.items()}
         totals = {name: _sum(numbers) for name, numbers in values.items()}
+        # An interval of a sum is unknown where one member's interval is.
         if np.any(np.isfinite(values["latency_ns"]) & np.isnan(values["latency_low_ns"])):
             totals["latency_low_ns"] = float("nan")
         return totals

@@ -71,6 +71,7 @@ def _table(drawn: Outline, width: int) -> Iterator[str]:
     """Yield the lines of the tree: names on the left, numbers in columns on the right."""
     rows = [_cells(row) for row in drawn.rows]
     head = ("", "latency", "share", "device", "overhead", "each")
+    # Columns without any number are left out; the latency always stands.
     columns = [c for c in range(1, len(head)) if c == 1 or any(row[c] for row in rows)]
     widths = {c: max(_cells_wide(row[c]) for row in (head, *rows)) for c in columns}
     taken = sum(widths.values()) + len(_GAP) * len(columns)
