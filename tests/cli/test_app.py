@@ -16,6 +16,7 @@ import pytest
 
 import xsp
 from xsp.cli import app as cli
+from xsp.cli import exit_code
 from xsp.measurement.callable import measure
 from xsp.target import isolation as isolate
 from xsp.testing import FakeClock, FakeProvider, only_providers
@@ -63,12 +64,12 @@ QUICK = ("--levels", "model", "--runs", "3", "--no-isolate")
 
 
 def test_help_shows_examples_and_exit_codes(capsys: Said) -> None:
-    assert cli.run(["--help"]) == cli.OK
+    assert cli.run(["--help"]) == exit_code.OK
     said = capsys.readouterr().out
     for code in ("0  done", "2  wrong usage", "130  interrupted"):
         assert code in said
     for command in ("profile", "show", "doctor"):
-        assert cli.run([command, "--help"]) == cli.OK
+        assert cli.run([command, "--help"]) == exit_code.OK
         assert f"xsp {command} " in capsys.readouterr().out
 
 
@@ -83,7 +84,7 @@ def test_help_comes_without_heavy_imports() -> None:
 
 
 def test_the_version_is_the_packages(capsys: Said) -> None:
-    assert cli.run(["--version"]) == cli.OK
+    assert cli.run(["--version"]) == exit_code.OK
     assert xsp.__version__ in capsys.readouterr().out
 
 
@@ -126,7 +127,7 @@ def test_wrong_usage_is_said_and_has_its_code(
     write: Write, capsys: Said, line: str, said: str
 ) -> None:
     write(WORK)
-    assert cli.run(line.split()) == cli.USAGE
+    assert cli.run(line.split()) == exit_code.USAGE
     out, err = capsys.readouterr()
     assert said in " ".join(err.split())
     assert out == ""
@@ -136,7 +137,7 @@ def test_wrong_usage_is_said_and_has_its_code(
 def test_a_function_is_measured_printed_and_saved(
     write: Write, capsys: Said, tmp_path: Path
 ) -> None:
-    assert cli.run(["profile", write(WORK) + ":work", *QUICK, "--batch", "2"]) == cli.OK
+    assert cli.run(["profile", write(WORK) + ":work", *QUICK, "--batch", "2"]) == exit_code.OK
     out, err = capsys.readouterr()
     assert "work" in out
     assert err == "saved to work.xsp; print it again with: xsp show work.xsp\n"
@@ -149,7 +150,7 @@ def test_a_function_is_measured_printed_and_saved(
 def test_json_is_all_there_is_on_standard_output(
     write: Write, capsys: Said, tmp_path: Path
 ) -> None:
-    assert cli.run(["profile", write(WORK) + ":work", *QUICK, "--json"]) == cli.OK
+    assert cli.run(["profile", write(WORK) + ":work", *QUICK, "--json"]) == exit_code.OK
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert found["spans"][0]["parent_id"] is None
@@ -163,7 +164,7 @@ def test_the_measured_timeline_is_shown_and_the_file_keeps_both(
     write: Write, tmp_path: Path, capsys: Said
 ) -> None:
     line = ["profile", write(WORK) + ":work", *QUICK, "--timeline", "measured", "--json"]
-    assert cli.run([*line, "-o", "m.xsp"]) == cli.OK
+    assert cli.run([*line, "-o", "m.xsp"]) == exit_code.OK
     (span, *_) = json.loads(capsys.readouterr().out)["spans"]
     assert (span["start_ns"], span["end_ns"]) == (
         span["measured_start_ns"],
@@ -178,7 +179,7 @@ def test_a_file_without_a_folder_is_refused_before_anything_is_measured(
     write: Write, capsys: Said
 ) -> None:
     target = write("def work():\n    print('measured')\n") + ":work"
-    assert cli.run(["profile", target, *QUICK, "-o", "nowhere/m.xsp"]) == cli.USAGE
+    assert cli.run(["profile", target, *QUICK, "-o", "nowhere/m.xsp"]) == exit_code.USAGE
     out, err = capsys.readouterr()
     assert (out, "there is no folder nowhere" in err) == ("", True)
 
@@ -194,8 +195,8 @@ def test_isolation_is_the_default_for_a_function(
 
     monkeypatch.setattr("xsp.target.measure_isolated", measured)
     target = write(WORK) + ":work"
-    assert cli.run(["profile", target, "--batch", "3", "--runs", "7"]) == cli.OK
-    assert cli.run(["profile", target, "--serialised"]) == cli.OK
+    assert cli.run(["profile", target, "--batch", "3", "--runs", "7"]) == exit_code.OK
+    assert cli.run(["profile", target, "--serialised"]) == exit_code.OK
     assert asked == [(target, 3, 7, False), (target, None, None, True)]
 
 
@@ -206,14 +207,14 @@ def test_an_interrupted_measurement_is_saved_and_has_its_code(
     problem = {"code": isolate.INTERRUPTED, "message": "the measurement was interrupted"}
     cut = Trace(trace.spans, {**trace.metadata, "problems": [problem]})
     monkeypatch.setattr("xsp.target.measure_isolated", lambda spec, settings, serialised: cut)
-    assert cli.run(["profile", write(WORK) + ":work"]) == cli.INTERRUPTED
+    assert cli.run(["profile", write(WORK) + ":work"]) == exit_code.INTERRUPTED
     assert (tmp_path / "work.xsp").exists()
 
 
 @pytest.mark.usefixtures("layers")
 def test_a_target_that_raises_is_shown_with_its_own_traceback(write: Write, capsys: Said) -> None:
     target = write("def work():\n    raise KeyError('x')\n") + ":work"
-    assert cli.run(["profile", target, *QUICK]) == cli.TARGET_FAILED
+    assert cli.run(["profile", target, *QUICK]) == exit_code.TARGET_FAILED
     err = capsys.readouterr().err
     assert err.startswith("Traceback (most recent call last):\n  File ")
     assert err.count("  File ") == 1
@@ -224,7 +225,7 @@ def test_a_target_that_raises_is_shown_with_its_own_traceback(write: Write, caps
 def test_a_trace_that_cannot_be_saved_is_said(write: Write, capsys: Said, tmp_path: Path) -> None:
     (tmp_path / "gone").mkdir()
     target = write("import shutil\ndef work():\n    shutil.rmtree('gone', True)\n") + ":work"
-    assert cli.run(["profile", target, *QUICK, "-o", "gone/t.xsp"]) == cli.NOT_MEASURED
+    assert cli.run(["profile", target, *QUICK, "-o", "gone/t.xsp"]) == exit_code.NOT_MEASURED
     out, err = capsys.readouterr()
     assert "there is no folder gone" in err
     assert "100.0 %" in out  # what cannot be saved is shown all the same
@@ -234,19 +235,19 @@ def test_a_missing_library_cannot_be_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: Said, layers: FakeProvider
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert cli.run(["profile", "timm:resnet18", *QUICK]) == cli.NOT_MEASURED
+    assert cli.run(["profile", "timm:resnet18", *QUICK]) == exit_code.NOT_MEASURED
     assert "pip install 'xsp[torch]'" in capsys.readouterr().err
 
 
 def test_show_prints_the_tree(saved: str, capsys: Said) -> None:
-    assert cli.run(["show", saved]) == cli.OK
+    assert cli.run(["show", saved]) == exit_code.OK
     assert capsys.readouterr().out.strip() == str(xsp.load(saved))
-    assert cli.run(["show", saved, "--all"]) == cli.OK
+    assert cli.run(["show", saved, "--all"]) == exit_code.OK
     assert capsys.readouterr().out.strip() == xsp.load(saved).tree(rows=None, smallest=0.0)
 
 
 def test_show_prints_json(saved: str, capsys: Said) -> None:
-    assert cli.run(["show", saved, "--json"]) == cli.OK
+    assert cli.run(["show", saved, "--json"]) == exit_code.OK
     found = json.loads(capsys.readouterr().out)
     spans = xsp.load(saved).spans
     assert [span["path"] for span in found["spans"]] == spans["path"].to_list()
@@ -255,7 +256,7 @@ def test_show_prints_json(saved: str, capsys: Said) -> None:
 
 
 def test_a_file_that_is_no_trace_is_said(write: Write, capsys: Said) -> None:
-    assert cli.run(["show", write("not a trace", "x.xsp")]) == cli.NOT_MEASURED
+    assert cli.run(["show", write("not a trace", "x.xsp")]) == exit_code.NOT_MEASURED
     assert "x.xsp" in capsys.readouterr().err
 
 
@@ -263,7 +264,7 @@ def test_doctor_names_every_level_and_why_it_is_missing(capsys: Said) -> None:
     missing = FakeProvider(FakeClock(), name="probe")
     missing.reason = "needs a probe: connect one"
     with only_providers(missing):
-        assert cli.run(["doctor"]) == cli.OK
+        assert cli.run(["doctor"]) == exit_code.OK
     said = capsys.readouterr().out
     for level in xsp.Level:
         assert level.label in said
@@ -278,15 +279,15 @@ def test_doctor_says_how_well_a_level_works_here(capsys: Said) -> None:
             return "to a microsecond"
 
     with only_providers(Vague(FakeClock())):
-        assert cli.run(["doctor"]) == cli.OK
+        assert cli.run(["doctor"]) == exit_code.OK
         assert "yes: to a microsecond" in " ".join(capsys.readouterr().out.split())
-        assert cli.run(["doctor", "--json"]) == cli.OK
+        assert cli.run(["doctor", "--json"]) == exit_code.OK
         (line,) = json.loads(capsys.readouterr().out)["providers"]
     assert line["remark"] == "to a microsecond"
 
 
 def test_doctor_says_it_in_json_too(capsys: Said, layers: FakeProvider) -> None:
-    assert cli.run(["doctor", "--json"]) == cli.OK
+    assert cli.run(["doctor", "--json"]) == exit_code.OK
     found = json.loads(capsys.readouterr().out)
     assert found["levels"]["framework"] is True
     assert found["levels"]["kernel"] is False
@@ -307,12 +308,12 @@ def piped(command: str, encoding: str = "utf-8") -> subprocess.CompletedProcess[
 
 def test_a_reader_that_has_gone_is_no_error(saved: str) -> None:
     done = piped(f"show {saved} --all | true")
-    assert (done.returncode, done.stderr) == (cli.OK, "")
+    assert (done.returncode, done.stderr) == (exit_code.OK, "")
 
 
 def test_an_encoding_without_our_characters_is_no_error(saved: str) -> None:
     done = piped(f"show {saved}", "latin-1")
-    assert (done.returncode, done.stderr) == (cli.OK, "")
+    assert (done.returncode, done.stderr) == (exit_code.OK, "")
     assert "100.0 %" in done.stdout
 
 
@@ -332,7 +333,7 @@ def test_a_script_gets_its_arguments_even_if_they_look_like_ours(
 def test_a_script_in_which_no_model_is_called_was_not_measured(
     write: Write, capsys: Said, tmp_path: Path
 ) -> None:
-    assert cli.run(["profile", write("print('ran')\n")]) == cli.NOT_MEASURED
+    assert cli.run(["profile", write("print('ran')\n")]) == exit_code.NOT_MEASURED
     out, err = capsys.readouterr()
     assert out == "ran\n"
     assert "nothing was evaluated" in err
@@ -426,22 +427,22 @@ def test_the_child_of_a_fork_ends_as_alone_and_says_nothing(write: Write) -> Non
 def test_an_unknown_level_is_wrong_usage(
     write: Write, levels: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["profile", write(WORK) + ":work", f"--levels={levels}"]) == cli.USAGE
+    assert cli.run(["profile", write(WORK) + ":work", f"--levels={levels}"]) == exit_code.USAGE
     assert "the levels are 1 (model), 2 (framework)" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("layers")
 def test_the_statistic_can_be_chosen(write: Write, tmp_path: Path) -> None:
     line = ["profile", write(WORK) + ":work", *QUICK, "--statistic", "min", "-o", "m.xsp"]
-    assert cli.run(line) == cli.OK
+    assert cli.run(line) == exit_code.OK
     assert xsp.load(tmp_path / "m.xsp").metadata["plan"]["statistic"] == "min"
 
 
 def test_file_of_that_name_is_said_to_be_replaced(write: Write, capsys: Said) -> None:
     command = ["profile", f"{write(WORK)}:work", *QUICK]
-    assert cli.run(command) == cli.OK
+    assert cli.run(command) == exit_code.OK
     assert "saved to work.xsp" in capsys.readouterr().err
-    assert cli.run(command) == cli.OK
+    assert cli.run(command) == exit_code.OK
     assert "it took the place of an older work.xsp" in capsys.readouterr().err
 
 
@@ -453,7 +454,7 @@ def test_module_can_be_run() -> None:
 
 
 def test_help_names_every_command_once(capsys: Said) -> None:
-    assert cli.run(["--help"]) == cli.OK
+    assert cli.run(["--help"]) == exit_code.OK
     lines = capsys.readouterr().out.splitlines()
     for name in cli.cli.commands:
         assert sum(line.startswith((f"  {name} ", f"    xsp {name} ")) for line in lines) == 1
@@ -466,19 +467,19 @@ def test_what_stands_in_a_file_or_its_name_cannot_drive_the_terminal(
     spans = xsp.load(saved).spans
     path = tmp_path / f"a{evil}.xsp"
     spans.write_parquet(path, metadata={"xsp": json.dumps({"format": evil})})
-    assert cli.run(["show", str(path)]) == cli.NOT_MEASURED
-    assert cli.run(["show", f"missing{evil}"]) == cli.USAGE
+    assert cli.run(["show", str(path)]) == exit_code.NOT_MEASURED
+    assert cli.run(["show", f"missing{evil}"]) == exit_code.USAGE
     metadata = {"name": evil, "problems": [{"code": evil, "message": evil}]}
     Trace(spans.with_columns(name=pl.lit(evil)), metadata).save(path)
-    assert cli.run(["show", str(path)]) == cli.OK
-    assert cli.run(["show", str(path), "--json"]) == cli.OK
+    assert cli.run(["show", str(path)]) == exit_code.OK
+    assert cli.run(["show", str(path), "--json"]) == exit_code.OK
     out, err = capsys.readouterr()
     assert all(character.isprintable() or character == "\n" for character in out + err)
     assert json.loads(out.splitlines()[-1])["spans"][0]["name"] == evil
 
 
 def test_a_saved_trace_is_not_profiled(saved: str, capsys: Said) -> None:
-    assert cli.run(["profile", saved]) == cli.USAGE
+    assert cli.run(["profile", saved]) == exit_code.USAGE
     assert "is a saved trace: xsp show " in capsys.readouterr().err
 
 
@@ -489,7 +490,7 @@ def test_a_folder_that_takes_no_files_is_noticed_before_anything_is_measured(
 ) -> None:
     target = write("def work():\n    print('measured')\n") + ":work"
     line = ["profile", target, *QUICK, option, "/sys/a.perfetto.json"]
-    assert cli.run(line) == cli.NOT_MEASURED
+    assert cli.run(line) == exit_code.NOT_MEASURED
     out, err = capsys.readouterr()
     assert (out, "/sys/a.perfetto.json cannot be written" in err) == ("", True)
 
@@ -508,7 +509,7 @@ def test_threads_are_set_where_it_is_measured_and_kept_in_the_trace(
 ) -> None:
     before = dict(os.environ)
     line = ["profile", write(COUNTING) + ":work", "--levels", "model", "--runs", "3", isolation]
-    assert cli.run([*line, "--threads", "1"]) == cli.OK
+    assert cli.run([*line, "--threads", "1"]) == exit_code.OK
     threads = xsp.load(tmp_path / "work.xsp").metadata["environment"]["threads"]
     assert threads["MKL_NUM_THREADS"] == "1"
     assert threads["operators"] == 1
@@ -516,5 +517,5 @@ def test_threads_are_set_where_it_is_measured_and_kept_in_the_trace(
 
 
 def test_no_threads_at_all_are_wrong_usage(write: Write, capsys: Said) -> None:
-    assert cli.run(["profile", write(WORK) + ":work", "--threads", "0"]) == cli.USAGE
+    assert cli.run(["profile", write(WORK) + ":work", "--threads", "0"]) == exit_code.USAGE
     assert "0 is not in the range x>=1" in capsys.readouterr().err

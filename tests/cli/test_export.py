@@ -15,6 +15,7 @@ from otlp_server import Server, free_port, refusing, serving
 
 import xsp
 from xsp.cli import app as cli
+from xsp.cli import exit_code
 from xsp.cli import export as command
 from xsp.export import Delivery, destination
 from xsp.testing import replay
@@ -58,13 +59,13 @@ def names(server: Server) -> list[str]:
 @pytest.mark.parametrize("suffix", [".otlp.json", ".perfetto.json"])
 def test_export_writes_files_of_other_tools(saved: str, tmp_path: Path, suffix: str) -> None:
     to = tmp_path / f"net{suffix}"
-    assert cli.run(["export", saved, "--to", str(to)]) == cli.OK
+    assert cli.run(["export", saved, "--to", str(to)]) == exit_code.OK
     assert "aten::conv2d" in json.dumps(json.loads(to.read_text()))
 
 
 def test_export_writes_a_plain_table(saved: str, tmp_path: Path) -> None:
     to = tmp_path / "net.parquet"
-    assert cli.run(["export", saved, "--to", str(to)]) == cli.OK
+    assert cli.run(["export", saved, "--to", str(to)]) == exit_code.OK
     assert pl.read_parquet(to)["path"].to_list() == xsp.load(saved).spans["path"].to_list()
 
 
@@ -72,7 +73,7 @@ def test_export_sends_spans_and_says_how_many(
     saved: str, server: tuple[Server, str], capsys: Said
 ) -> None:
     running, url = server
-    assert cli.run(["export", saved, "--to", url]) == cli.OK
+    assert cli.run(["export", saved, "--to", url]) == exit_code.OK
     assert sorted(names(running)) == ["aten::conv2d", "conv Conv2d", "predict"]
     said = capsys.readouterr().err
     assert f"3 of 3 spans to {url}" in said
@@ -83,7 +84,7 @@ def test_a_port_that_makes_no_sense_stops_no_export(
     saved: str, server: tuple[Server, str], monkeypatch: pytest.MonkeyPatch, capsys: Said
 ) -> None:
     monkeypatch.setenv("XSP_JAEGER_UI_PORT", "abc")
-    assert cli.run(["export", saved, "--to", server[1]]) == cli.OK
+    assert cli.run(["export", saved, "--to", server[1]]) == exit_code.OK
     assert "XSP_JAEGER_UI_PORT is 'abc', not a port" in capsys.readouterr().err
 
 
@@ -104,7 +105,7 @@ def test_another_port_of_its_pages_is_told_by_a_variable(
 def test_export_says_the_counts_as_json(
     saved: str, server: tuple[Server, str], capsys: Said
 ) -> None:
-    assert cli.run(["export", saved, "--to", server[1], "--json"]) == cli.OK
+    assert cli.run(["export", saved, "--to", server[1], "--json"]) == exit_code.OK
     said = json.loads(capsys.readouterr().out)
     assert (said["sent"], said["accepted"], said["rejected"]) == (3, 3, 0)
     assert len(said["trace_id"]) == 32
@@ -117,7 +118,7 @@ def test_destination_comes_from_the_variables(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{running.port}")
     protocol = "grpc" if url.startswith("otlp:") else "http/protobuf"
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
-    assert cli.run(["export", saved]) == cli.OK
+    assert cli.run(["export", saved]) == exit_code.OK
     assert len(names(running)) == 3
 
 
@@ -129,7 +130,7 @@ def test_spans_over_the_budget_are_cut_unless_all_are_wanted(
     running, url = server
     for options, expected in (([], 2_000), (["--max-spans", "5"], 5), (["--full"], 2_101)):
         running.requests.clear()
-        assert cli.run(["export", saved, "--to", url, *options]) == cli.OK
+        assert cli.run(["export", saved, "--to", url, *options]) == exit_code.OK
         sent = names(running)
         assert len(sent) == expected if expected == 2_101 else len(sent) <= expected
         told = f"{len(sent):,} spans stand for the trace's 2,101" in capsys.readouterr().err
@@ -137,12 +138,12 @@ def test_spans_over_the_budget_are_cut_unless_all_are_wanted(
 
 
 def test_full_and_a_number_exclude_each_other(saved: str, capsys: Said) -> None:
-    assert cli.run(["export", saved, "--full", "--max-spans", "5"]) == cli.USAGE
+    assert cli.run(["export", saved, "--full", "--max-spans", "5"]) == exit_code.USAGE
     assert "exclude each other" in capsys.readouterr().err
 
 
 def test_export_without_a_file_asks_for_one(capsys: Said) -> None:
-    assert cli.run(["export"]) == cli.USAGE
+    assert cli.run(["export"]) == exit_code.USAGE
     assert "which trace?" in capsys.readouterr().err
 
 
@@ -151,7 +152,7 @@ def test_export_without_a_file_asks_for_one(capsys: Said) -> None:
     ["http://localhost:4317", "trace.json", "ftp://u:secret@host", "u:secret@localhost:4317"],
 )
 def test_unknown_destination_lists_those_there_are(saved: str, to: str, capsys: Said) -> None:
-    assert cli.run(["export", saved, "--to", to]) == cli.USAGE
+    assert cli.run(["export", saved, "--to", to]) == exit_code.USAGE
     said = capsys.readouterr().err
     assert "otlp://host:4317" in said
     assert "secret" not in said
@@ -166,7 +167,7 @@ def test_unknown_destination_lists_those_there_are(saved: str, to: str, capsys: 
     ],
 )
 def test_likely_destination_is_proposed(saved: str, to: str, meant: str, capsys: Said) -> None:
-    assert cli.run(["export", saved, "--to", to]) == cli.USAGE
+    assert cli.run(["export", saved, "--to", to]) == exit_code.USAGE
     assert f"did you mean {meant}?" in " ".join(capsys.readouterr().err.split())
 
 
@@ -184,10 +185,10 @@ def test_refused_spans_are_spooled_and_sent_later_under_the_same_ids(
     assert str(spooled) in said
     assert note.suffix == ".json"
     with serving("grpc", port=running.port) as again:
-        assert cli.run(["export", "--spool"]) == cli.OK
+        assert cli.run(["export", "--spool"]) == exit_code.OK
         assert [request.body for request in again.requests] == [first.body]
     assert not list(own_spool.iterdir())
-    assert cli.run(["export", "--spool"]) == cli.OK
+    assert cli.run(["export", "--spool"]) == exit_code.OK
     assert "nothing is spooled" in capsys.readouterr().err
 
 
@@ -244,13 +245,13 @@ def test_wrong_usage_of_one_destination_hides_no_failure_of_another(
     "more", ["--full", "--max-spans=9", "--typical-runs", "--timeline=measured"]
 )
 def test_spool_takes_no_options_of_a_trace(more: str, capsys: Said) -> None:
-    assert cli.run(["export", "--spool", more]) == cli.USAGE
+    assert cli.run(["export", "--spool", more]) == exit_code.USAGE
     assert f"{more.partition('=')[0]} is not for --spool" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("more", [["--to", "trace.json"], ["--to=otlp://a", "--to=otlp://b"]])
 def test_spool_takes_one_destination_that_there_is(more: list[str], capsys: Said) -> None:
-    assert cli.run(["export", "--spool", *more]) == cli.USAGE
+    assert cli.run(["export", "--spool", *more]) == exit_code.USAGE
     assert "Error: " in capsys.readouterr().err
 
 
@@ -259,7 +260,7 @@ def test_variable_that_makes_no_sense_is_wrong_usage_of_the_spool(
 ) -> None:
     assert cli.run(["export", saved, "--to", f"otlp://127.0.0.1:{free_port()}"]) == 4
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")
-    assert cli.run(["export", "--spool"]) == cli.USAGE
+    assert cli.run(["export", "--spool"]) == exit_code.USAGE
     assert "OTEL_EXPORTER_OTLP_TIMEOUT='soon'" in capsys.readouterr().err
 
 
@@ -268,13 +269,13 @@ def test_missing_grpc_is_said_before_anything_is_measured(
 ) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
     for begin in (["export", saved, "--to"], ["profile", "job.py:work", "--export"]):
-        assert cli.run([*begin, "otlp://127.0.0.1:4317"]) == cli.USAGE
+        assert cli.run([*begin, "otlp://127.0.0.1:4317"]) == exit_code.USAGE
         assert "pip install 'xsp[grpc]'" in " ".join(capsys.readouterr().err.split())
 
 
 def test_missing_folder_of_a_file_is_said(saved: str, tmp_path: Path, capsys: Said) -> None:
     to = tmp_path / "nowhere" / "net.otlp.json"
-    assert cli.run(["export", saved, "--to", str(to)]) == cli.NOT_MEASURED
+    assert cli.run(["export", saved, "--to", str(to)]) == exit_code.NOT_MEASURED
     assert "there is no folder" in capsys.readouterr().err
     assert not list(tmp_path.glob("*.part"))
 
@@ -290,7 +291,7 @@ def test_profile_exports_what_it_measured(
     (tmp_path / "job.py").write_text("def work():\n    return sum(range(10_000))\n")
     quick = ["--levels", "model", "--runs", "3"]
     command = ["profile", "job.py:work", *quick, "--export", url, "--export", "w.otlp.json"]
-    assert cli.run(command) == cli.OK
+    assert cli.run(command) == exit_code.OK
     assert names(running) == ["work"]
     assert (tmp_path / "w.otlp.json").exists()
 
@@ -302,7 +303,7 @@ def test_profile_looks_at_the_export_before_it_measures(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.py").write_text("def work():\n    return 1\n")
     command = ["profile", "job.py:work", "--levels", "model", "--runs", "3", *more]
-    assert cli.run(command) == cli.USAGE
+    assert cli.run(command) == exit_code.USAGE
     assert not list(tmp_path.glob("*.xsp"))
 
 
@@ -317,7 +318,7 @@ def test_runs_are_traces_of_their_own_that_spans_link_to(
 
     trace = xsp.measure(work, levels="model", runs=3)
     saved = str(trace.save(tmp_path / "sum.xsp"))
-    assert cli.run(["export", saved, "--to", url, "--runs"]) == cli.OK
+    assert cli.run(["export", saved, "--to", url, "--runs"]) == exit_code.OK
     spans = [
         span
         for request in running.requests
@@ -334,7 +335,7 @@ def test_runs_are_traces_of_their_own_that_spans_link_to(
 
 
 def test_trace_without_runs_says_so(saved: str, server: tuple[Server, str], capsys: Said) -> None:
-    assert cli.run(["export", saved, "--to", server[1], "--runs"]) == cli.USAGE
+    assert cli.run(["export", saved, "--to", server[1], "--runs"]) == exit_code.USAGE
     assert "holds no typical runs" in capsys.readouterr().err
     assert not server[0].requests
 
@@ -342,7 +343,7 @@ def test_trace_without_runs_says_so(saved: str, server: tuple[Server, str], caps
 def test_runs_do_not_go_into_files(saved: str, tmp_path: Path, capsys: Said) -> None:
     to = str(tmp_path / "net.otlp.json")
     there = f"otlp://127.0.0.1:{free_port()}"
-    assert cli.run(["export", saved, "--to", there, "--to", to, "--runs"]) == cli.USAGE
+    assert cli.run(["export", saved, "--to", there, "--to", to, "--runs"]) == exit_code.USAGE
     said = capsys.readouterr().err
     assert "runs are exported over OTLP" in said
     assert there not in said
@@ -352,7 +353,7 @@ def test_jaeger_that_is_not_there_is_said_with_what_brings_one(
     monkeypatch: pytest.MonkeyPatch, capsys: Said
 ) -> None:
     monkeypatch.setattr("xsp.cli.jaeger.find", lambda: None)
-    assert cli.run(["jaeger"]) == cli.NOT_MEASURED
+    assert cli.run(["jaeger"]) == exit_code.NOT_MEASURED
     assert "docker compose up -d" in capsys.readouterr().err
 
 
@@ -375,7 +376,7 @@ def test_writing_a_file_that_takes_long_is_no_sending(
 
     monkeypatch.setattr(command, "_PATIENCE_S", 0.01)
     monkeypatch.setattr(destination, "_to_file", slowly)
-    assert cli.run(["export", saved, "--to", str(tmp_path / "net.otlp.json")]) == cli.OK
+    assert cli.run(["export", saved, "--to", str(tmp_path / "net.otlp.json")]) == exit_code.OK
     assert "still sending" not in capsys.readouterr().err
 
 
@@ -386,7 +387,7 @@ def test_record_keeps_what_becomes_the_trace(tmp_path: Path, capsys: Said) -> No
     target, to = tmp_path / "predict.py", tmp_path / "predict.xsprec"
     target.write_text(PREDICT)
     said = ["record", f"{target}:run", "--levels", "1", "--runs", "2", "-o", str(to)]
-    assert cli.run(said) == cli.OK
+    assert cli.run(said) == exit_code.OK
     assert "xsp.testing.replay" in capsys.readouterr().err
     trace = replay(to)
     trace.check()
@@ -397,9 +398,9 @@ def test_record_keeps_what_becomes_the_trace(tmp_path: Path, capsys: Said) -> No
 @pytest.mark.parametrize(
     ("target", "content", "code"),
     [
-        ("predict.py", PREDICT, cli.USAGE),
-        ("predict.py:missing", PREDICT, cli.USAGE),
-        ("predict.py:run", "def run():\n    raise OSError('no data')\n", cli.TARGET_FAILED),
+        ("predict.py", PREDICT, exit_code.USAGE),
+        ("predict.py:missing", PREDICT, exit_code.USAGE),
+        ("predict.py:run", "def run():\n    raise OSError('no data')\n", exit_code.TARGET_FAILED),
     ],
 )
 def test_record_says_what_is_wrong_with_its_target(

@@ -8,8 +8,8 @@ from toy import GLUE_NS, LAYER_NS, OP_NS, Toy, ToyModel
 import xsp
 from xsp.level import Kind
 from xsp.measurement.build import build_trace
-from xsp.measurement.callable import collected_by, name_of, rung_names, visit_all
-from xsp.measurement.repeat import carry_out
+from xsp.measurement.callable import interpret_session, rung_names, visit_all
+from xsp.measurement.repeat import carry_out, name_of
 from xsp.provider.contract import ModelCall
 from xsp.session.exclusive import exclusively
 from xsp.session.plan import Plan, Settings, settings_of
@@ -33,7 +33,7 @@ def measured(cost_ns: int, levels: int = 2) -> Trace:
         carry_out(
             Plan(selection.rungs, settings, repeatable=True), session, call, lambda fraction: None
         )
-        trace = build_trace([collected_by(session, selection, "ToyModel")], settings)
+        trace = build_trace([interpret_session(session, selection, "ToyModel")], settings)
     trace.check()
     return trace
 
@@ -230,5 +230,5 @@ def test_a_span_that_one_rung_records_is_no_problem_on_the_others() -> None:
         measured = visit_all(work, settings=settings_of(2, runs=2), rungs=["pipeline"])
         trace = xsp.measure(work, levels=2, runs=2)
     assert not [
-        p for p in (*collected_by(*measured).problems, *trace.problems) if p.code == "provider"
+        p for p in (*interpret_session(*measured).problems, *trace.problems) if p.code == "provider"
     ]

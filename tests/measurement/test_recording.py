@@ -16,7 +16,7 @@ from xsp.errors import ExportError, TraceFormatError, UnknownTargetError
 from xsp.level import Kind
 from xsp.measurement import recording
 from xsp.measurement.build import build_trace
-from xsp.measurement.callable import collected_by
+from xsp.measurement.callable import interpret_session
 from xsp.measurement.recording import Recording, record
 from xsp.measurement.repeat import carry_out
 from xsp.problem import Problem
@@ -68,7 +68,7 @@ def measured(function: Any, *args: Any) -> tuple[Recording, Trace]:
     kept = recording.recording_of(
         session, levels=selection.levels, subject="Net", settings=SETTINGS
     )
-    return kept, build_trace([collected_by(session, selection, "Net")], SETTINGS)
+    return kept, build_trace([interpret_session(session, selection, "Net")], SETTINGS)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -175,7 +175,7 @@ def test_a_recording_says_what_it_lacks(tmp_path: Path) -> None:
         levels={"model": "measured", "kernel": "there is no NVIDIA driver"},
         problems=(Problem("provider", "a thread was not seen"),),
     )
-    first, second, third = recording.remarks(kept.save(tmp_path / "toy.xsprec"))
+    first, second, third = recording.problem_sentences(kept.save(tmp_path / "toy.xsprec"))
     assert first == "the kernel level is left out: there is no NVIDIA driver"
     assert second == "a thread was not seen"
     assert kept.providers[0].name in third
@@ -199,7 +199,9 @@ def test_what_providers_could_not_record_is_said(tmp_path: Path) -> None:
     provider, records = visit.records[0]
     told = replace(records, problems=("operators were not recorded",))
     kept = replace(kept, visits=(replace(visit, records=((provider, told),)),), problems=())
-    assert recording.remarks(kept.save(tmp_path / "a.xsprec")) == ["operators were not recorded"]
+    assert recording.problem_sentences(kept.save(tmp_path / "a.xsprec")) == [
+        "operators were not recorded"
+    ]
 
 
 def test_damaged_records_are_refused_with_the_files_name(tmp_path: Path) -> None:

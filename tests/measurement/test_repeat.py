@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from toy import Toy
 
-from xsp.measurement.repeat import Inputs, check_function, check_no_generator, used_up
+from xsp.measurement.repeat import Inputs, check_function, check_no_generator, iterator_type
 from xsp.provider.contract import ModelCall
 from xsp.testing import FakeClock
 
@@ -61,10 +61,10 @@ def test_functions_are_not_refused() -> None:
 
 
 def test_an_iterator_is_found_wherever_it_is_given() -> None:
-    assert used_up(ModelCall(sum, ([1, 2], {"a": (1,)}))) is None
-    assert used_up(ModelCall(sum, (generator(),))) == "generator"
-    assert used_up(ModelCall(sum, (), {"start": [zip([1], [2], strict=True)]})) == "zip"
-    assert used_up(ModelCall(functools.partial(sum, iter([1])))) == "list_iterator"
+    assert iterator_type(ModelCall(sum, ([1, 2], {"a": (1,)}))) is None
+    assert iterator_type(ModelCall(sum, (generator(),))) == "generator"
+    assert iterator_type(ModelCall(sum, (), {"start": [zip([1], [2], strict=True)]})) == "zip"
+    assert iterator_type(ModelCall(functools.partial(sum, iter([1])))) == "list_iterator"
 
 
 def test_inputs_are_compared_with_what_they_were() -> None:

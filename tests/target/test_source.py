@@ -132,7 +132,7 @@ def test_a_training_step_changes_the_weights() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
     before = model[0].weight.detach().clone()
     model[0].weight.data.mul_(1e3)
-    step = source.training_step(source.Built(model, (torch.rand(8, 4),)))
+    step = source.training_step(source.ModelWithInputs(model, (torch.rand(8, 4),)))
     scaled = model[0].weight.detach().clone()
     step()
     assert model.training
@@ -151,19 +151,19 @@ def test_every_kind_of_output_makes_a_loss() -> None:
             return {"a": x * self.weight, "b": [self.weight.sum(), None], "c": ("text",)}
 
     model = Model()
-    source.training_step(source.Built(model, (torch.rand(2, 3),)))()
+    source.training_step(source.ModelWithInputs(model, (torch.rand(2, 3),)))()
     assert model.weight.grad is not None
     assert float(model.weight.grad.abs().sum()) > 0
 
 
 def test_a_model_without_parameters_or_loss_cannot_be_trained() -> None:
     with pytest.raises(UnknownTargetError, match="ReLU has no parameters to train"):
-        source.training_step(source.Built(torch.nn.ReLU(), ()))
+        source.training_step(source.ModelWithInputs(torch.nn.ReLU(), ()))
 
     class Silent(torch.nn.Linear):  # type: ignore[name-defined,misc]
         def forward(self, x: Any) -> Any:
             return super().forward(x).detach()
 
-    step = source.training_step(source.Built(Silent(2, 2), (torch.rand(1, 2),)))
+    step = source.training_step(source.ModelWithInputs(Silent(2, 2), (torch.rand(1, 2),)))
     with pytest.raises(MeasurementError, match="returned nothing that a loss"):
         step()

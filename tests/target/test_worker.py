@@ -11,8 +11,8 @@ from types import MappingProxyType
 import psutil
 import pytest
 
-from xsp.measurement.collection import Collected
 from xsp.measurement.interpretation import Interpretation
+from xsp.measurement.process_runs import ProcessRuns
 from xsp.session.plan import settings_of
 from xsp.target import worker
 from xsp.target.spec import Spec
@@ -52,7 +52,7 @@ def process(
 def test_it_saves_what_it_collected(tmp_path: Path, spec: Spec) -> None:
     code, told = process(tmp_path, spec, "layer", GO * 1000)
     assert code == 0
-    names = {run.rung.name for run in Collected.load(tmp_path / "runs").runs}
+    names = {run.rung.name for run in ProcessRuns.load(tmp_path / "runs").runs}
     assert names == {"bare", "layer"}
     assert told[0] == 0.0
     assert told == sorted(told)
@@ -61,7 +61,7 @@ def test_it_saves_what_it_collected(tmp_path: Path, spec: Spec) -> None:
 
 def test_without_a_rung_it_climbs_the_whole_ladder(tmp_path: Path, spec: Spec) -> None:
     assert process(tmp_path, spec, None, GO * 1000)[0] == 0
-    names = {run.rung.name for run in Collected.load(tmp_path / "runs").runs}
+    names = {run.rung.name for run in ProcessRuns.load(tmp_path / "runs").runs}
     assert names == {"bare", "pipeline", "layer", "detail"}
 
 
@@ -89,12 +89,12 @@ def test_told_to_stop_or_left_alone_it_saves_what_there_is(
     code, told = process(tmp_path, spec, "layer", GO * 7 + ending)
     assert code == 0
     assert 0 < told[-1] < 1
-    assert 0 < len(Collected.load(tmp_path / "runs").runs) < 6
+    assert 0 < len(ProcessRuns.load(tmp_path / "runs").runs) < 6
 
 
 def test_stopped_before_its_first_turn_it_has_no_runs(tmp_path: Path, spec: Spec) -> None:
     assert process(tmp_path, spec, "layer", STOP) == (0, [0.0])
-    assert Collected.load(tmp_path / "runs").runs == ()
+    assert ProcessRuns.load(tmp_path / "runs").runs == ()
 
 
 def test_it_says_why_it_cannot(tmp_path: Path) -> None:
@@ -161,9 +161,9 @@ def test_a_worker_imports_nothing_from_the_current_folder(
     monkeypatch.chdir(tmp_path / "here")
     working = worker.Worker(worker.Job(spec, settings_of(1, runs=3), "pipeline"), tmp_path / "work")
     try:
-        working.hear()
+        working.listen()
         while working.turn():
             pass
-        assert isinstance(working.outcome(), Collected)
+        assert isinstance(working.outcome(), ProcessRuns)
     finally:
         working.close()

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from samples import Node, frame, layer, op, pipeline
 
-from xsp.trace.coverage import coverage, unexplained
+from xsp.trace.coverage import coverage, outside_calls
 from xsp.trace.heading import headline
 
 
@@ -26,7 +26,7 @@ TREE = pipeline(
 def test_share_of_the_operators_time_is_that_of_the_outermost_ones() -> None:
     found = coverage(frame(TREE))
     assert found is not None
-    assert found.explained_pct == pytest.approx(50)
+    assert found.in_calls_pct == pytest.approx(50)
     assert found.under_operator_pct == 100
 
 
@@ -34,7 +34,7 @@ def test_calls_within_calls_count_once() -> None:
     nested = pipeline("predict", op("aten::lstm", call("rnn", 300, call("SGEMM", 700)), own_ns=0))
     found = coverage(frame(nested))
     assert found is not None
-    assert found.explained_pct == 100
+    assert found.in_calls_pct == 100
 
 
 def test_call_outside_of_every_operator_explains_none() -> None:
@@ -42,7 +42,7 @@ def test_call_outside_of_every_operator_explains_none() -> None:
     found = coverage(frame(astray))
     assert found is not None
     assert found.under_operator_pct == pytest.approx(75)
-    assert found.explained_pct == pytest.approx(50)
+    assert found.in_calls_pct == pytest.approx(50)
     said = headline(frame(astray), {})
     assert "library calls: 50 % of the operators' time (most of the rest: mm 50.0 %)" in said
     assert "25.0 % of theirs lies under no operator" in said
@@ -67,17 +67,17 @@ def test_a_share_that_cannot_be_is_not_claimed() -> None:
 
 
 def test_what_is_left_is_listed_by_operator() -> None:
-    found = unexplained(frame(TREE))
+    found = outside_calls(frame(TREE))
     assert found.select("name", "count", "own_ns", "call_ns", "rest_ns").rows() == [
         ("aten::relu", 1, 600, 0, 600),
         ("aten::addmm", 1, 1_000, 800, 200),
         ("aten::linear", 1, 0, 0, 0),
     ]
-    assert found["explained_pct"].to_list() == [0, 80, None]
+    assert found["in_calls_pct"].to_list() == [0, 80, None]
     assert found["own_ns"].sum() == 1_600
 
 
 def test_unknown_latencies_are_not_guessed() -> None:
     spans = frame(TREE).with_columns(latency_ns=pl.lit(None, pl.Float64))
     assert coverage(spans) is None
-    assert unexplained(spans)["own_ns"].sum() == 0
+    assert outside_calls(spans)["own_ns"].sum() == 0

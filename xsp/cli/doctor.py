@@ -1,4 +1,4 @@
-"""What `xsp doctor` says: which levels this machine has, and what disturbs it."""
+"""`xsp doctor`: this machine in, its levels, providers, versions and disturbances out."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 
 def diagnosis() -> dict[str, Any]:
-    """Return levels, providers, environment and disturbances, as what JSON can hold.
+    """Return levels, providers, environment and disturbances as values that JSON can hold.
 
-    `levels` maps each label to whether a provider of it can work here.
+    `levels` maps the label of each level to whether a provider of the level works here.
     """
-    listed = listed_providers()
-    usable = {line.level for line in listed if line.reason is None}
+    providers = listed_providers()
+    usable = {provider.level for provider in providers if provider.reason is None}
     return {
         "levels": {level.label: level in usable for level in Level},
-        "providers": [_provider(line) for line in listed],
+        "providers": [_provider(provider) for provider in providers],
         "environment": describe_environment(),
         "disturbances": list(disturbances()),
     }
 
 
 def render(found: dict[str, Any], console: Console) -> None:
-    """Write a diagnosis for people to a rich console."""
+    """Print a diagnosis for people on a rich console."""
     console.print(_levels(found), _machine(found["environment"]), sep="\n")
     if not found["disturbances"]:
         console.print("Nothing was found that disturbs measurements here.", highlight=False)
@@ -38,13 +38,13 @@ def render(found: dict[str, Any], console: Console) -> None:
         console.print(f"! {sentence}", markup=False, highlight=False)
 
 
-def _provider(line: Listed) -> dict[str, Any]:
-    remark = {"remark": line.remark} if line.remark else {}
+def _provider(listed: Listed) -> dict[str, Any]:
+    remark = {"remark": listed.remark} if listed.remark else {}
     return {
-        "name": line.name,
-        "level": line.level.label if line.level is not None else None,
-        "kinds": [kind.value for kind in line.kinds],
-        "unavailable": line.reason,
+        "name": listed.name,
+        "level": listed.level.label if listed.level is not None else None,
+        "kinds": [kind.value for kind in listed.kinds],
+        "unavailable": listed.reason,
         **remark,
     }
 
@@ -97,6 +97,6 @@ def _table(title: str, *columns: str) -> Table:
 
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     for column in columns:
-        # Whole words of what cannot be shortened; reasons and names may wrap.
+        # Names of levels and providers stay whole; reasons and other names may wrap.
         table.add_column(column, overflow="fold", no_wrap=column in ("level", "provider"))
     return table

@@ -1,4 +1,4 @@
-"""The commands that take a trace, or its records, elsewhere: `xsp export`, `jaeger`, `record`."""
+"""`xsp export` and `xsp jaeger`: a trace file and destinations in, delivered spans out."""
 
 from __future__ import annotations
 
@@ -15,22 +15,11 @@ from urllib.parse import urlsplit
 
 import click
 
-from xsp.cli.option import (
-    TargetCommand,
-    complete_target,
-    model_options,
-    output_option,
-    span_options,
-    target_failures,
-    timeline_option,
-    usage,
-)
+from xsp.cli.option import span_options, timeline_option, usage
 
 if TYPE_CHECKING:
     from xsp.export import Delivery
     from xsp.trace import Trace
-
-NOT_EXPORTED = 4
 
 _PATIENCE_S = 2.0
 
@@ -83,13 +72,6 @@ Variables:
 """
 
 
-_RECORD_EPILOG = """\b
-Examples:
-  xsp record torchvision:resnet50 --levels 4 --device cuda
-  xsp record transformers:bert -o bert.xsprec
-"""
-
-
 @click.command(help=_EXPORT_HELP, epilog=_EXPORT_EPILOG)
 @click.argument("file", required=False, type=_FILE)
 @click.option("--to", "destinations", multiple=True, metavar=DESTINATION, help="May be repeated.")
@@ -132,51 +114,14 @@ def jaeger() -> NoReturn:
     server.run(click.echo)
 
 
-@click.command(cls=TargetCommand, epilog=_RECORD_EPILOG)
-@click.argument("target", shell_complete=complete_target)
-@click.option("--levels", default="3", show_default=True, metavar="LEVELS", help="As for profile.")
-@model_options
-@click.option(
-    "--runs",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    metavar="N",
-    help="Evaluations on each rung; the records of each are kept.",
-)
-@output_option("Where to save the records.  [default: NAME.xsprec]")
-def record(target: str, **options: Any) -> None:
-    """Measure TARGET in this process, and keep the raw records of all its levels.
-
-    A recording is no trace yet: xsp.testing.replay makes one of it, on any machine, with or
-    without the devices. TARGET is what it is for xsp profile, but no script.
-    """
-    from xsp.measurement import remarks  # noqa: PLC0415
-    from xsp.session import limited_threads, settings_of  # noqa: PLC0415
-    from xsp.target import Spec, record_target  # noqa: PLC0415
-
-    spec = Spec(target, (), options["batch"], options["device"], train=options["train"])
-    settings = usage(lambda: settings_of(options["levels"], runs=options["runs"]))
-    if usage(lambda: spec.kind) == "script":
-        raise click.UsageError(f"{target} is a script; give path.py:function to record a part")
-    with limited_threads(options["threads"]), target_failures(target):
-        recording = record_target(spec, settings)
-    saved = recording.save(options["output"] or Path(f"{spec.name}.xsprec"))
-    for sentence in remarks(saved):
-        click.echo(sentence, err=True)
-    click.echo(
-        f"saved to {saved}; make its trace with: xsp.testing.replay({str(saved)!r})", err=True
-    )
-
-
 def check_options(
     options: dict[str, Any], destinations: Sequence[str], *, typical_runs: bool = False
 ) -> None:
-    """Verify what can be told before there is a trace.
+    """Verify the options of an export, before there is a trace.
 
     Raises:
-        click.UsageError: Options exclude each other, there is no such destination, or it does
-            not take typical runs.
+        click.UsageError: Options exclude each other, there is no such destination, or the
+            destination does not take typical runs.
     """
     if options["full"] and options["max_spans"]:
         raise click.UsageError("--full and --max-spans exclude each other: give one of them")
@@ -195,7 +140,7 @@ def deliver(
     typical_runs: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Export a trace as the options say, to each destination, and say how it went.
+    """Export a trace as the options say, and print a line for each destination.
 
     Raises:
         click.UsageError: There is no such destination.
@@ -204,8 +149,8 @@ def deliver(
     most: int | Literal["auto"] | None = None if options["full"] else options["max_spans"] or "auto"
 
     def export_to(destination: str | None) -> Delivery:
-        sent = destination is None or "://" in destination
-        with _patience() if sent else nullcontext():
+        over_network = destination is None or "://" in destination
+        with _patience() if over_network else nullcontext():
             done = trace.export(destination, max_spans=most, typical_runs=typical_runs)
         if done.sent < trace.spans.height and not as_json:
             cut = f"{done.sent:,} spans stand for the trace's {trace.spans.height:,}"
@@ -217,7 +162,7 @@ def deliver(
 
 @contextmanager
 def _patience() -> Iterator[None]:
-    """Say that it is still being tried, if the block takes long."""
+    """Print that spans are still being sent, if the block takes long."""
     note = "still sending: it is tried until OTEL_EXPORTER_OTLP_TIMEOUT, by default 10 s a request"
     timer = threading.Timer(_PATIENCE_S, click.echo, [note], {"err": True})
     timer.start()
@@ -244,7 +189,7 @@ def _send_spooled(file: Path | None, options: dict[str, Any]) -> None:
         )
     if len(options["destinations"]) > 1:
         raise click.UsageError("what is spooled is sent once: give --to at most once")
-    to = usage(lambda: [endpoint(one) for one in options["destinations"]])
+    to = usage(lambda: [endpoint(destination) for destination in options["destinations"]])
     files = (file,) if file else spool_files()
     if not files:
         click.echo("nothing is spooled", err=True)
@@ -257,7 +202,7 @@ def _send_spooled(file: Path | None, options: dict[str, Any]) -> None:
 
 
 def _each(work: Callable[[T], Delivery], items: Iterable[T], *, as_json: bool) -> None:
-    """Deliver all that can be, saying how it went; then raise what went wrong as one error."""
+    """Deliver each item and print a line for each; then raise all failures as one error."""
     from xsp.errors import ExportError  # noqa: PLC0415
 
     def failure(item: T) -> ExportError | ValueError | None:
@@ -292,7 +237,7 @@ def _say(done: Delivery, *, as_json: bool) -> None:
 
 
 def _page(done: Delivery) -> str:
-    """Return where Jaeger shows what was sent, or why that cannot be said."""
+    """Return the address of the trace's page in Jaeger, or the trace's id if that is unknown."""
     from xsp.cli.jaeger import OTLP_GRPC, OTLP_HTTP, UI  # noqa: PLC0415
     from xsp.errors import XspError  # noqa: PLC0415
     from xsp.machine import is_loopback  # noqa: PLC0415
@@ -301,7 +246,7 @@ def _page(done: Delivery) -> str:
     host = at.hostname or "localhost"
     shown = f"[{host}]" if ":" in host else host
     usual = UI.variable in os.environ or at.port in (None, OTLP_GRPC.default, OTLP_HTTP.default)
-    if not usual:  # then neither are its pages where they usually are
+    if not usual:  # the port of Jaeger's pages is not known either
         return f"the trace's id is {done.trace_id}"
     where = "in Jaeger" if is_loopback(host) else "if that is Jaeger"
     try:

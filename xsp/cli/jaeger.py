@@ -1,4 +1,4 @@
-"""Jaeger on this machine: finds the program and runs it with the configuration that xsp ships."""
+"""Jaeger on this machine: the environment in, this process replaced by Jaeger out."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Port:
     """A port that Jaeger listens on.
 
     Attributes:
-        variable: Environment variable of jaeger.yaml that sets another one.
-        default: The number where it is not set.
-        purpose: What it is for.
+        variable: Environment variable of jaeger.yaml that sets another port.
+        default: Number of the port where the variable is not set.
+        purpose: What listens on the port, for people.
     """
 
     variable: str
@@ -34,10 +34,10 @@ class Port:
     purpose: str
 
     def number(self, environment: Mapping[str, str]) -> int:
-        """Return the number that holds in an environment.
+        """Return the number of the port in an environment.
 
         Raises:
-            XspError: The variable is not a port.
+            XspError: The variable's value is not a port number.
         """
         text = environment.get(self.variable) or str(self.default)
         if not text.isascii() or not text.isdigit() or int(text) > 65535:
@@ -54,7 +54,7 @@ PORTS = (UI, OTLP_GRPC, OTLP_HTTP, HEALTH, QUERY)
 
 
 def find() -> Path | None:
-    """Return the program: what XSP_JAEGER names, on the PATH, or as scripts/build-jaeger made it.
+    """Return Jaeger's program: as XSP_JAEGER says, on the PATH, or built by scripts/build-jaeger.
 
     Raises:
         XspError: XSP_JAEGER names something that cannot be run.
@@ -75,33 +75,33 @@ def command(program: Path) -> list[str]:
 
 
 def environment(data: Path, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables to start it with; what is `inherited` goes before xsp's defaults.
+    """Return the environment variables to start Jaeger with.
 
     Args:
         data: Folder for the traces.
-        inherited: Variables of the caller.
+        inherited: Variables of this process; they override the defaults of xsp.
     """
     defaults = {"XSP_JAEGER_DATA": str(data), "XSP_JAEGER_UI_CONFIG": str(UI_CONFIGURATION)}
-    # Jaeger takes a variable that is set to nothing for nothing, and not for its default.
+    # To Jaeger a variable that is set but empty is an empty value, not a missing one.
     ours = ("XSP_JAEGER", "JAEGER_LISTEN_HOST")
     given = {name: text for name, text in inherited.items() if text or not name.startswith(ours)}
     return defaults | given
 
 
 def folder() -> Path:
-    """Return where traces are kept unless XSP_JAEGER_DATA says otherwise."""
+    """Return the folder for traces where XSP_JAEGER_DATA is not set."""
     return data_folder() / "jaeger"
 
 
 def run(say: Callable[[str], None]) -> NoReturn:
-    """Become Jaeger, in the foreground: its signals, output and exit code are then its own.
+    """Replace this process by Jaeger, which then has the terminal, signals and exit code.
 
     Args:
-        say: Takes one line for the user.
+        say: Prints one line for the user.
 
     Raises:
-        XspError: There is no such program or it cannot be started, a variable is not a port,
-            or the folder cannot be made. That a port is taken Jaeger says itself, at once.
+        XspError: Jaeger is not installed or cannot be started, a variable is not a port,
+            or the folder cannot be made. Whether ports are free, Jaeger itself checks.
     """
     program = find()
     if program is None:
@@ -112,6 +112,7 @@ def run(say: Callable[[str], None]) -> NoReturn:
     _make(Path(variables["XSP_JAEGER_DATA"]))
     for line in greeting(variables):
         say(line)
+    # os.execve throws buffered output away.
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -124,7 +125,7 @@ def run(say: Callable[[str], None]) -> NoReturn:
 
 
 def greeting(variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield what a user needs to know while Jaeger starts."""
+    """Yield lines for the user: Jaeger's addresses, folder and variables."""
     host, listening = _host(variables), variables.get("JAEGER_LISTEN_HOST") or "127.0.0.1"
     yield f"Jaeger's pages: http://{host}:{UI.number(variables)}"
     yield f"send a trace:   xsp export FILE --to otlp+http://{host}:{OTLP_HTTP.number(variables)}"
@@ -141,7 +142,7 @@ def greeting(variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def absence() -> str:
-    """Return what to do where there is no Jaeger."""
+    """Return the message that Jaeger is not installed, and how to install it."""
     return (
         "there is no program called jaeger here. Any of these brings one: "
         "`docker compose up -d` beside xsp's docker-compose.yml (then `xsp jaeger` is not needed); "

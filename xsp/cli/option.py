@@ -1,4 +1,4 @@
-"""Arguments of the command line: targets, the options around them, and what is wrong with them."""
+"""Options of the command line: decorators for commands, and checks of what a user passes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from xsp.cli.exit_code import TARGET_FAILED
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -21,11 +23,11 @@ Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 
 
-def options(*them: Option) -> Option:
-    """Return what adds options to a command, in this order."""
+def options(*several: Option) -> Option:
+    """Return a decorator that adds several options to a command, in this order."""
 
     def add(command: Command) -> Command:
-        for option in reversed(them):
+        for option in reversed(several):
             command = option(command)
         return command
 
@@ -67,7 +69,11 @@ timeline_option = click.option(
 
 
 def output_option(purpose: str) -> Option:
-    """Return the option that names the file to save to."""
+    """Return the decorator that adds the option `--output`.
+
+    Args:
+        purpose: Help text of the option.
+    """
     return click.option(
         "-o",
         "--output",
@@ -79,14 +85,14 @@ def output_option(purpose: str) -> Option:
 
 
 def _in_a_folder(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse a file without a folder before anything is measured for it."""
+    """Refuse a file whose folder does not exist, before anything is measured."""
     if path is not None and not path.parent.is_dir():
         raise click.BadParameter(f"there is no folder {path.parent}: make it first")
     return path
 
 
 def usage(work: Callable[[], T]) -> T:
-    """Return what `work` returns; a wrong argument or variable is an error of usage."""
+    """Return what `work` returns; make a `ValueError` an error of usage."""
     try:
         return work()
     except ValueError as error:
@@ -96,16 +102,16 @@ def usage(work: Callable[[], T]) -> T:
 class TargetFailed(click.ClickException):
     """The target raised; its traceback has been shown."""
 
-    exit_code = 1
+    exit_code = TARGET_FAILED
 
 
 @contextmanager
 def target_failures(target: str) -> Iterator[None]:
-    """Make what can go wrong with a target an error of the command line.
+    """Turn the exceptions of a target into errors of the command line.
 
     Raises:
         click.UsageError: There is no such target.
-        TargetFailed: It raised.
+        TargetFailed: The target raised.
     """
     from xsp.errors import TargetFailedError, UnknownTargetError  # noqa: PLC0415
 
@@ -119,13 +125,13 @@ def target_failures(target: str) -> Iterator[None]:
 
 
 class TargetCommand(click.Command):
-    """A command whose options may stand after the target too, unless that is a script."""
+    """A command whose options may also stand after the target, unless the target is a script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options before the target, and, unless that is a script, those after it."""
+        """Parse options before the target, and options after a target that is no script."""
         ctx.allow_interspersed_args = False
         options, _, _ = self.make_parser(ctx).parse_args(list(args))
-        # What follows a script is the script's own; what follows a name can only be ours.
+        # Arguments after a script are the script's own; a model or function has none.
         ctx.allow_interspersed_args = not _looks_like_script(options.get("target"))
         return super().parse_args(ctx, args)
 
@@ -134,7 +140,7 @@ def check_usage(spec: Spec, options: dict[str, Any]) -> None:
     """Verify that the options of `xsp profile` fit its target.
 
     Raises:
-        click.UsageError: They do not, or there is no such target.
+        click.UsageError: The options do not fit, or there is no such target.
     """
     if usage(lambda: spec.kind) != "script":
         if spec.arguments:
@@ -172,7 +178,7 @@ def _looks_like_script(target: object) -> bool:
 def complete_target(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the sources of models, and the files and folders, that begin like this."""
+    """Return the sources of models, the files and the folders that begin with `incomplete`."""
     from click.shell_completion import CompletionItem  # noqa: PLC0415
 
     from xsp.target import SOURCES  # noqa: PLC0415

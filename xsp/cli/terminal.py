@@ -1,30 +1,51 @@
-"""Writes text to standard output and standard error, where it cannot drive the terminal."""
+"""Terminal: text in, written to standard output or standard error without control characters."""
 
 from __future__ import annotations
 
+import json
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from xsp.trace import Trace
+
 
 def show(text: str) -> None:
-    """Print lines on standard output that may come from a stranger's file."""
+    """Print lines on standard output; they may come from a stranger's file."""
     from xsp.quantity import printable_lines  # noqa: PLC0415  # help and completion come at once
 
     write(printable_lines(text))
 
 
 def say(text: str) -> None:
-    """Print lines on standard error that may come from a stranger's file or server."""
+    """Print lines on standard error; they may come from a stranger's file or server."""
     from xsp.quantity import printable_lines  # noqa: PLC0415
 
     click.echo(printable_lines(text), err=True)
 
 
 def write(text: str) -> None:
-    """Write on standard output as well as its encoding can, to whoever still reads."""
+    """Write on standard output, `?` for characters that its encoding lacks."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         click.echo(text.encode(encoding, "replace").decode(encoding))
-    except BrokenPipeError:  # as with `xsp show | head`
+    except BrokenPipeError:  # the reader has ended, as in `xsp show | head`
         sys.stdout = None
+
+
+def fail(message: str, code: int) -> int:
+    """Print an error message on standard error, and return the exit code."""
+    say(f"xsp: {message}")
+    return code
+
+
+def as_json(trace: Trace) -> str:
+    """Return metadata and spans of a trace as JSON without control characters."""
+    metadata = json.dumps(trace.metadata, default=dict)
+    text = f'{{"metadata": {metadata}, "spans": {trace.spans.write_json()}}}'
+    if text.isprintable():
+        return text
+    # JSON allows C1 control characters, which terminals obey.
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

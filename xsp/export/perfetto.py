@@ -22,7 +22,7 @@ from xsp.export import label
 from xsp.export.picture import launches
 from xsp.export.reduction import Reduced
 from xsp.provider import ON_DEVICE
-from xsp.trace import attribute_column, headline, parent_rows, remarks
+from xsp.trace import attribute_column, headline, parent_rows, problem_lines
 
 _ROWS = 8192
 _HOST = 1
@@ -253,7 +253,7 @@ def _track_name(track: Track) -> str:
 
 
 def _problems(metadata: Mapping[str, Any]) -> Iterator[Event]:
-    if said := remarks(metadata):
+    if said := problem_lines(metadata):
         mark = {"ph": "i", "s": "p", "cat": "problem", "name": f"problems: {len(said)}"}
         yield mark | {"pid": _HOST, "tid": 1, "ts": 0.0, "args": {"problems": said}}
 
@@ -261,7 +261,7 @@ def _problems(metadata: Mapping[str, Any]) -> Iterator[Event]:
 def _about(reduced: Reduced, metadata: Mapping[str, Any]) -> dict[str, Any]:
     told: dict[str, Any] = {
         "trace": headline(reduced.spans, metadata),
-        "problems": remarks(metadata),
+        "problems": problem_lines(metadata),
     }
     if reduced.left_out is not None:
         told["span-budget"] = reduced.left_out

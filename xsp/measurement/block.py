@@ -1,4 +1,8 @@
-"""Profiling what a program does by itself: a `with` block, or a decorated function."""
+"""Profiling a program: a `with` block or a decorated function in, the trace of its evaluations out.
+
+Unlike `measure`, the program itself makes the calls; the dispatcher makes each of them a step
+of the plan, and the last call is repeated afterwards if the plan is not complete by then.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,16 @@ from typing import Any, TypeVar
 from xsp.errors import MeasurementError
 from xsp.level import LevelSet
 from xsp.measurement.build import build_trace
-from xsp.measurement.callable import collected_by, name_of
+from xsp.measurement.callable import interpret_session
 from xsp.measurement.dispatcher import Dispatcher
 from xsp.measurement.progress import Progress, progress_bar
-from xsp.measurement.repeat import carry_out, check_no_generator, looked_at, used_up
+from xsp.measurement.repeat import (
+    carry_out,
+    check_no_generator,
+    iterator_type,
+    name_of,
+    read_arguments,
+)
 from xsp.problem import Problem
 from xsp.provider import ModelCall
 from xsp.quantity import counted
@@ -29,23 +39,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 class profile:  # noqa: N801  # reads as what it is in a with statement
     """Profile what happens in a `with` block, or every call of a decorated function.
 
-    In a block the outermost call of a model is an evaluation (in training: the
-    step, up to and with the optimiser's), and the plan is dealt out over the
-    evaluations as they come. If the block ends before the plan is complete, the
-    last evaluation is repeated until it is, where that is safe.
+    In a block each outermost call of a model is an evaluation (in training: everything
+    from that call to the end of the optimiser's step), and each evaluation is the next
+    step of the plan. If the block ends before the plan is complete, the last evaluation
+    is repeated until the plan is complete, where repeating is safe.
 
     Args:
         levels: Levels to profile: a number or name (that and all above), or several.
         runs: Evaluations on each rung; by default as many as it takes until the
             model's latency is known to ±1 %.
-        budget: Seconds of evaluating after which it is enough; 20 by default.
+        budget: Seconds of evaluating after which the plan counts as complete; 20 by default.
         statistic: How runs are summarised: "trimmed" (20 % trimmed mean), "median",
             "mean" or "min".
         replay: Whether the last evaluation may be repeated after the block; None
-            for "if the model is in eval mode, gradients are off, and it neither writes
-            to its input nor uses it up".
+            for "if the model is in eval mode, gradients are off, and the model neither
+            writes to its input nor uses its input up".
         progress: Whether to show a progress bar while repeating, by default on a
-            terminal; or a function that is told the fraction done.
+            terminal; or a function that is called with the fraction done.
 
     Raises:
         ValueError: A level is unknown, or a number out of range.
@@ -88,15 +98,15 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         if self._trace is not None:
             return self._trace
         trace = self._build()
-        if not self._watches:  # else more may come
+        if not self._watches:  # otherwise later evaluations would be missing
             self._trace = trace
         return trace
 
     def __enter__(self) -> profile:
-        """Begin to look out for evaluations.
+        """Begin to watch for evaluations.
 
         Raises:
-            MeasurementError: Something is being measured in this process already.
+            MeasurementError: Another measurement is running in this process.
         """
         with ExitStack() as stack:
             stack.enter_context(exclusively("a profile"))
@@ -113,6 +123,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # Taken first: whatever is raised below, the hooks of the providers are removed.
         stack, self._stack = self._stack, ExitStack()
         self._watches = False
         if os.getpid() != self._process:
@@ -123,26 +134,27 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             if error is None:
                 self._dispatching.end()
                 self._watching.close()
-                self._complete()  # before anybody else may begin to measure
+                self._complete()  # while no other measurement may begin
             else:
                 self._dispatching.abandon()
                 self._cut_short(error)
 
     @contextmanager
     def evaluation(self, name: str = "evaluation") -> Iterator[None]:
-        """Mark one evaluation by hand: what happens in this `with` block is it.
+        """Mark one evaluation by hand: everything that happens in this `with` block.
 
-        Once evaluations are marked, calls of models are none by themselves.
+        Once the program marks evaluations, calls of models are no longer evaluations.
 
         Args:
             name: Name of the root span.
         """
         dispatcher = self._dispatching
-        self._watching.close()  # nobody need look out for evaluations any more
+        self._watching.close()  # from now on the program marks the evaluations
         if not dispatcher.begin_named(name):
             yield
             return
         with ExitStack() as cut_short:
+            # An evaluation that raises is dropped: its latency would be that of a part.
             cut_short.callback(dispatcher.abandon)
             yield
             cut_short.pop_all()
@@ -151,11 +163,11 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
     def __call__(self, function: F) -> F:
         """Return `function` so that each call of it is an evaluation.
 
-        What the calls gave is in this object's `trace`, which the returned
-        function carries as its attribute `profile`.
+        The returned function has this object as its attribute `profile`; the trace of
+        the calls so far is `function.profile.trace`.
 
         Raises:
-            TypeError: It is a generator function, whose call does nothing yet.
+            TypeError: `function` is a generator function, whose call does no work yet.
         """
         check_no_generator(function)
         if inspect.iscoroutinefunction(function):
@@ -210,6 +222,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         call = ModelCall(function, args, kwargs, name=name, subject=name, whole_model=False)
         try:
             result = self._dispatching.run(call)
+            # Unasked, a decorated function is not repeated: the program will call it again.
             if self._replay:
                 self._complete()
             return result
@@ -217,7 +230,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             self._dispatching.forget()
 
     def _complete(self) -> None:
-        """Repeat the last evaluation until the plan is complete, or say why not."""
+        """Repeat the last evaluation until the plan is complete, or note why not."""
         dispatcher = self._dispatching
         if dispatcher.plan.done or not dispatcher.subjects:
             return
@@ -232,10 +245,10 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         dispatcher.plan.repeatable = True
         title = f"repeating {dispatcher.last.subject}"
         with ExitStack() as stack:
-            tell = stack.enter_context(progress_bar(self._progress, title))
+            report = stack.enter_context(progress_bar(self._progress, title))
             stack.enter_context(dispatcher.last.conditions())
             try:
-                carry_out(dispatcher.plan, dispatcher.session, dispatcher.last, tell)
+                carry_out(dispatcher.plan, dispatcher.session, dispatcher.last, report)
             except Exception as error:  # noqa: BLE001  # the user's own call had succeeded
                 dispatcher.session.problem(
                     "replay-failed",
@@ -244,21 +257,23 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
                 )
 
     def _hazard(self) -> str | None:
+        """Return why the last evaluation must not be repeated, None if repeating is allowed."""
         last = self._dispatching.last
         if last is None:
             return "it is more than one call, which only the program itself can make again"
+        # The user's answer goes before everything that can be found out.
         if self._replay is not None:
             return None if self._replay else "replay=False"
-        danger, unread = looked_at(lambda: self._danger(last))
+        danger, unread = read_arguments(lambda: self._danger(last))
         if unread := self._dispatching.unread or unread:
             return f"whether it may be cannot be told, as {unread}. Say replay=True if it may"
         return danger
 
     def _danger(self, last: ModelCall) -> str | None:
-        """Return why the last evaluation must not be repeated unasked, or None if it is safe."""
+        """Return what repeating the last evaluation would change, None if nothing."""
         if self._dispatching.writes:
             return f"{last.subject} writes to its input. Say replay=True if it may go on doing so"
-        if used_up(last) is not None:
+        if iterator_type(last) is not None:
             return f"{last.subject} was given an iterator, which is used up"
         reason = last.hazard()
         return None if reason is None else f"{reason}. Say replay=True if it may be"
@@ -292,13 +307,14 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
                 "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)"
                 + failed
             )
+        # Several models may have been evaluated: the most frequent names the trace.
         subject = dispatcher.subjects.most_common(1)[0][0]
-        collected = collected_by(dispatcher.session, self._selection, subject)
-        return build_trace([collected], self._settings, problems=passed)
+        runs = interpret_session(dispatcher.session, self._selection, subject)
+        return build_trace([runs], self._settings, problems=passed)
 
 
 def _shortage(dispatcher: Dispatcher) -> str:
-    """Return why a plan that only the program can carry on was not completed."""
+    """Return why the evaluations of the program did not complete the plan."""
     seen, fewest = dispatcher.subjects.total(), dispatcher.plan.fewest_evaluations
     if seen < fewest:
         return f"it takes about {fewest} evaluations or more, and there were {seen}"

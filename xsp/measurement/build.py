@@ -1,4 +1,4 @@
-"""Building: what the processes of a measurement collected in, its trace out."""
+"""Building: the runs of the processes of a measurement in, its trace out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xsp import __version__
 from xsp.correlation import Resolution, resolve
 from xsp.errors import MeasurementError
 from xsp.level import MEASURED, Kind
-from xsp.measurement.collection import Collected
+from xsp.measurement.process_runs import ProcessRuns
 from xsp.merge import Merged, merge
 from xsp.problem import AMBIGUITIES, Problem, ProblemCount, problems_of, resolved
 from xsp.provider import ON_DEVICE
@@ -26,100 +26,116 @@ _SERIALISED = [kind.value for kind in (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.
 
 
 def build_trace(
-    collected: Sequence[Collected],
+    processes: Sequence[ProcessRuns],
     settings: Settings,
-    serialised: Collected | None = None,
+    serialised: ProcessRuns | None = None,
     *,
     problems: Sequence[Problem] = (),
 ) -> Trace:
     """Return the trace that the runs of one or several processes make.
 
-    Subject, environment and origin are those of the first.
+    Subject, environment and origin of the trace are those of the first process.
 
     Args:
-        collected: What each process collected.
-        settings: How it was measured.
-        serialised: What was collected where the host waited for each kernel; it resolves
-            what is ambiguous (`xsp.correlation`), and gives `serialised_ns`, but no other number.
-        problems: What went wrong beside the processes; named first.
+        processes: The runs of each process.
+        settings: How the processes measured.
+        serialised: The runs of a process in which the host waited for each kernel: they
+            resolve ambiguous parents (`xsp.correlation`) and give the attribute
+            `serialised_ns`, but no other number.
+        problems: Problems that no process knows of; they stand first in the trace.
 
     Raises:
         MeasurementError: There is not a single run.
     """
     runs = [
-        replace(run, process=number) for number, one in enumerate(collected) for run in one.runs
+        replace(run, process=number)
+        for number, process in enumerate(processes)
+        for run in process.runs
     ]
     if not runs:
         raise MeasurementError(
             "there is not a single complete evaluation to make a trace of: the target raised, or "
             "was interrupted, before its first one ended; let it run longer"
         )
-    counts = [count for one in collected for count in one.counts]
-    problems = [*problems, *(problem for one in collected for problem in one.problems)]
+    counts = [count for process in processes for count in process.counts]
+    problems = [*problems, *(problem for process in processes for problem in process.problems)]
     if serialised is None:
         merged = merge(runs, statistic=settings.statistic)
-        told = [*problems, *problems_of(counts), *merged.problems]
-        return _trace(collected, settings, merged, told)
-    found = resolve(runs, serialised.runs)
-    merged = merge(found.runs, statistic=settings.statistic)
-    done = [resolved(found.resolved)] if found.resolved else []
-    told = [*problems, *done, *_counted_anew(counts, found), *merged.problems]
-    there = merge(serialised.runs, statistic=settings.statistic)
-    told += _own_problems(serialised, there, told)
-    return _trace(collected, settings, _with_serialised(merged, there), told)
+        problems += [*problems_of(counts), *merged.problems]
+        return _trace(processes, settings, merged, problems)
+    resolution = resolve(runs, serialised.runs)
+    merged = merge(resolution.runs, statistic=settings.statistic)
+    if resolution.resolved:
+        problems.append(resolved(resolution.resolved))
+    problems += [*_problems_left(counts, resolution), *merged.problems]
+    merged_serialised = merge(serialised.runs, statistic=settings.statistic)
+    problems += _serialised_problems(serialised, merged_serialised, problems)
+    return _trace(processes, settings, _with_serialised(merged, merged_serialised), problems)
 
 
 def _trace(
-    collected: Sequence[Collected], settings: Settings, merged: Merged, problems: Sequence[Problem]
+    processes: Sequence[ProcessRuns],
+    settings: Settings,
+    merged: Merged,
+    problems: Sequence[Problem],
 ) -> Trace:
     return Trace(
-        merged.spans, _metadata(collected, merged, settings, problems), merged.typical_runs
+        merged.spans, _metadata(processes, merged, settings, problems), merged.typical_runs
     )
 
 
-def _counted_anew(counts: Sequence[ProblemCount], found: Resolution) -> tuple[Problem, ...]:
-    """Return the problems that were counted, ambiguities as they are after a serialised run."""
-    anew = found.resolved.keys() | found.remaining.keys()
-    kept = [count for count in counts if count.code not in anew]
-    left = [
+def _problems_left(counts: Sequence[ProblemCount], resolution: Resolution) -> tuple[Problem, ...]:
+    """Return the counted problems that a serialised run has left, ambiguities counted again."""
+    recounted = resolution.resolved.keys() | resolution.remaining.keys()
+    others = [count for count in counts if count.code not in recounted]
+    ambiguities = [
         ProblemCount(code, rung, count)
-        for code, rungs in found.remaining.items()
+        for code, rungs in resolution.remaining.items()
         for rung, count in rungs.items()
     ]
-    return (*problems_of(kept), *problems_of(left, serialised=True))
+    return (*problems_of(others), *problems_of(ambiguities, serialised=True))
 
 
-def _own_problems(serialised: Collected, merged: Merged, known: Sequence[Problem]) -> list[Problem]:
-    """Return what is wrong with a serialised measurement alone; its ambiguities are told."""
-    told = (*serialised.problems, *problems_of(serialised.counts), *merged.problems)
+def _serialised_problems(
+    serialised: ProcessRuns, merged: Merged, known: Sequence[Problem]
+) -> list[Problem]:
+    """Return the problems of a serialised process alone, without the ambiguities left in it."""
+    problems = (*serialised.problems, *problems_of(serialised.counts), *merged.problems)
     return [
         Problem(problem.code, f"in the serialised run: {problem.message}")
-        for problem in told
+        for problem in problems
         if problem.code not in AMBIGUITIES and problem not in known
     ]
 
 
-def _with_serialised(merged: Merged, there: Merged) -> Merged:
-    """Return the merged runs with the latencies that spans have in a serialised measurement."""
+def _with_serialised(merged: Merged, serialised: Merged) -> Merged:
+    """Return the merged runs with the latencies of the merged serialised runs as an attribute."""
     exact = pl.col("attributes").struct.field("exact") & ~ON_DEVICE
-    latencies = there.spans.filter(exact & pl.col("kind").is_in(_SERIALISED)).select(
+    # Only exact latencies: others still have overhead, and could not be compared.
+    latencies = serialised.spans.filter(exact & pl.col("kind").is_in(_SERIALISED)).select(
         "span_id", serialised_ns="latency_ns"
     )
+    # The order is kept, as parents come before children in a trace.
     joined = merged.spans.join(latencies, on="span_id", how="left", maintain_order="left")
     field = pl.col("attributes").struct.with_fields(serialised_ns="serialised_ns")
     columns = ("runs", "latency_ns", "latency_low_ns", "latency_high_ns")
-    rung = there.spans.head(1).select(pl.lit("serialised").alias("rung"), *columns)
+    rung = serialised.spans.head(1).select(pl.lit("serialised").alias("rung"), *columns)
     return replace(
         merged,
+        # A serialised rung has no overhead or cost per span: these columns become null.
         spans=joined.with_columns(field).drop("serialised_ns"),
         rungs=pl.concat([merged.rungs, rung], how="diagonal_relaxed"),
     )
 
 
 def _metadata(
-    collected: Sequence[Collected], merged: Merged, settings: Settings, told: Sequence[Problem]
+    processes: Sequence[ProcessRuns],
+    merged: Merged,
+    settings: Settings,
+    problems: Sequence[Problem],
 ) -> dict[str, Any]:
-    levels = {label: state for one in collected for label, state in one.levels.items()}
+    first = processes[0]
+    levels = {label: state for process in processes for label, state in process.levels.items()}
     left_out = [
         Problem("level-left-out", f"the {label} level is left out: {state}")
         for label, state in levels.items()
@@ -129,13 +145,14 @@ def _metadata(
         "format": FORMAT,
         "xsp_version": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "name": collected[0].subject,
-        "problems": [asdict(problem) for problem in dict.fromkeys((*told, *left_out))],
+        "name": first.subject,
+        # Processes may have the same problem: each sentence stands once.
+        "problems": [asdict(problem) for problem in dict.fromkeys((*problems, *left_out))],
         "levels": levels,
         "rungs": merged.rungs.to_dicts(),
         "plan": settings.to_json(),
-        "environment": dict(collected[0].environment),
-        **_beginning(collected[0].origin),
+        "environment": dict(first.environment),
+        **_beginning(first.origin),
     }
 
 

@@ -1,19 +1,17 @@
-"""Measuring a callable: it is called again and again, rung by rung, in this process."""
+"""Measuring a callable: a function and its arguments in, its trace out, all in this process."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xsp.evaluation import Rung
 from xsp.level import LevelSet
 from xsp.measurement.build import build_trace
-from xsp.measurement.collection import Collected
 from xsp.measurement.interpretation import interpret
+from xsp.measurement.process_runs import ProcessRuns
 from xsp.measurement.progress import Progress, progress_bar
-from xsp.measurement.repeat import carry_out, check_function
+from xsp.measurement.repeat import carry_out, check_function, name_of
 from xsp.provider import ModelCall
 from xsp.session import (
     Plan,
@@ -47,11 +45,12 @@ def measure(
         levels: Levels to profile: a number or name (that and all above), or several.
         runs: Evaluations on each rung; by default as many as it takes until the
             model's latency is known to ±1 %.
-        budget: Seconds after which to stop all the same; 20 by default.
+        budget: Seconds after which to stop, however well the latency is known; 20 by default.
         statistic: How runs are summarised: "trimmed" (20 % trimmed mean), "median",
             "mean" or "min".
         progress: Whether to show a progress bar, by default on a terminal; or a
-            function that is told the fraction done (and may raise `xsp.Enough`).
+            function that is called with the fraction done (and may raise `xsp.Enough`
+            to end the measurement early).
         kwargs: Its keyword arguments.
 
     Raises:
@@ -60,8 +59,8 @@ def measure(
         MeasurementError: Another profile is running in this process.
     """
     settings = settings_of(levels, runs=runs, budget=budget, statistic=statistic)
-    measured = visit_all(function, args, kwargs, settings=settings, progress=progress)
-    return build_trace([collected_by(*measured)], settings)
+    visited = visit_all(function, args, kwargs, settings=settings, progress=progress)
+    return build_trace([interpret_session(*visited)], settings)
 
 
 def visit_all(
@@ -73,69 +72,65 @@ def visit_all(
     rungs: Sequence[str] | None = None,
     progress: bool | Progress | None = None,
 ) -> tuple[Session, Selection, str]:
-    """Measure a callable in this process; return the session, what took part, and the subject.
+    """Call a function as often as its plan wants, and return the session that holds the visits.
 
-    Nothing is interpreted yet.
+    Nothing is interpreted yet: `interpret_session` takes what this function returns.
 
     Args:
-        function: What is called.
+        function: The function to call.
         args: Its arguments.
         kwargs: Its keyword arguments.
         settings: How to measure.
-        rungs: Names of the rungs to run beside the bare one; None for all.
+        rungs: Names of the rungs to visit beside the bare rung; None for all.
         progress: As for `measure`.
+
+    Returns:
+        The session, the providers and rungs selected, and the name of the function for people.
 
     Raises:
         ValueError: A rung is unknown.
         TypeError: A call of `function` only makes a coroutine or a generator.
         MeasurementError: Another profile is running in this process.
     """
+    # Checked before anything is armed: wrong arguments cost no measurement.
     check_function(function)
     selection = select(settings.levels)
     chosen = _chosen(selection, rungs)
     session = Session(selection.providers, kinds=selection.kinds)
     call = _model_call(session, function, tuple(args), dict(kwargs or {}))
     title = f"measuring {call.subject}"
-    with exclusively(title), progress_bar(progress, title) as tell:
-        carry_out(Plan(chosen, settings, repeatable=True), session, call, tell)
+    with exclusively(title), progress_bar(progress, title) as report:
+        carry_out(Plan(chosen, settings, repeatable=True), session, call, report)
     return session, selection, call.subject
 
 
 def rung_names(settings: Settings) -> list[str]:
-    """Return the names of the rungs that can be run here, without the bare one."""
+    """Return the names of the rungs that this machine has providers for, but the bare rung."""
     return [rung.name for rung in select(settings.levels).rungs if rung.kinds]
 
 
-def collected_by(
+def interpret_session(
     session: Session, selection: Selection, subject: str, *, serial: bool = False
-) -> Collected:
-    """Return what a session has collected, interpreted.
+) -> ProcessRuns:
+    """Return the runs that the visits of a session hold.
 
     Args:
-        session: The session.
-        selection: What took part.
-        subject: What was measured, for people.
+        session: The session, after its last visit.
+        selection: The providers and rungs that were selected.
+        subject: The name of the model or function, for people.
         serial: Whether the host waited for each kernel.
     """
-    found = interpret(session.visits, session.providers, serial=serial)
-    return Collected(
-        runs=found.runs,
-        problems=tuple(dict.fromkeys((*session.problems, *found.problems))),
+    interpretation = interpret(session.visits, session.providers, serial=serial)
+    return ProcessRuns(
+        runs=interpretation.runs,
+        # A provider may report the same problem in every visit.
+        problems=tuple(dict.fromkeys((*session.problems, *interpretation.problems))),
         subject=subject,
         levels=selection.levels,
         environment=describe_environment(),
         origin=session.origin,
-        counts=found.counts,
+        counts=interpretation.counts,
     )
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """Return what to call a function or callable object."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if inspect.isroutine(function) or inspect.isclass(function):
-        return str(function.__name__)
-    return type(function).__name__
 
 
 def _chosen(selection: Selection, names: Sequence[str] | None) -> tuple[Rung, ...]:
@@ -145,12 +140,14 @@ def _chosen(selection: Selection, names: Sequence[str] | None) -> tuple[Rung, ..
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"there is no rung {unknown[0]!r} here; there are {', '.join(known)}")
+    # The bare rung is always visited: all overhead is measured against it.
     return tuple(rung for name, rung in known.items() if name in names or not rung.kinds)
 
 
 def _model_call(
     session: Session, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> ModelCall:
+    # A watcher knows its framework's models: how to name and how to repeat their calls.
     for watcher in session.watchers:
         call = watcher.model_call(function, args, kwargs)
         if call is not None:

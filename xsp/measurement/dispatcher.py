@@ -1,4 +1,4 @@
-"""The dispatcher: gives out a plan's steps to the evaluations that a program makes by itself."""
+"""The dispatcher: evaluations that a program makes by itself in, each made a step of the plan."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from xsp.session import Plan, PlannedVisit, Session, Window
 
 
 class Dispatcher:
-    """Makes each evaluation of a program the next step of the plan (`Evaluations`).
+    """Makes each evaluation of a program the next step of the plan (`provider.Evaluations`).
 
-    Every call is made exactly once, whatever happens; when the plan is complete
-    the calls pass through. One evaluation is open at a time: calls made meanwhile
-    by it, or by other threads, are part of it or left alone.
+    Every call is made exactly once, whatever happens; when the plan is complete, calls
+    are made without recording. One evaluation is open at a time: a call that the open
+    evaluation makes belongs to the evaluation, a call on another thread is not recorded.
 
     Args:
-        plan: What is to be run.
-        session: Where it is run.
+        plan: The plan that says which rung comes next.
+        session: The session that arms providers and times evaluations.
 
     Attributes:
-        last: The last evaluation that was one call, while it may have to be repeated.
-        writes: Whether the first such call wrote to its arguments; None before it.
-        unread: Why that cannot be told; empty if it can.
-        subjects: How often what was evaluated.
-        passed: How many calls of what were no evaluations.
+        last: The last evaluation that was a single call, kept to be repeated; None once
+            forgotten, or if the last evaluation was more than one call.
+        writes: Whether the first single call wrote to its arguments; None before that call.
+        unread: Why `writes` is not known; empty if it is.
+        subjects: Number of evaluations of each model or function, by its name.
+        passed: Number of calls that were not evaluated, by the name of the model.
     """
 
     def __init__(self, plan: Plan, session: Session) -> None:
@@ -40,11 +41,12 @@ class Dispatcher:
         self.subjects: Counter[str] = Counter()
         self.passed: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._open: _Opened | None = None
-        self._named = False  # the user marks the evaluations
+        self._open: _OpenEvaluation | None = None
+        self._named = False  # whether the program marks evaluations (`begin_named`)
 
     def run(self, call: ModelCall) -> Any:
         """Make a call that is an evaluation by itself, and return its result."""
+        # Never wait here: the call belongs to the open evaluation, or to another thread.
         if self._named or not self._lock.acquire(blocking=False):
             return call()
         try:
@@ -58,7 +60,7 @@ class Dispatcher:
             self._lock.release()
 
     def begin(self, call: ModelCall) -> None:
-        """Open an evaluation that is more than this call: a training step."""
+        """Open an evaluation that begins with this call and goes on after it: a training step."""
         if not self._named:
             self._begin(call.name, call.subject)
 
@@ -77,13 +79,14 @@ class Dispatcher:
         self.passed[subject] += 1
 
     def begin_named(self, name: str) -> bool:
-        """Open an evaluation that the user marks, and return whether it was opened.
+        """Open an evaluation that the program marks, and return whether it was opened.
 
-        From now on only those count. One that is marked inside another, or beside
-        it on another thread, is not opened.
+        From now on only marked evaluations count. An evaluation that is marked while
+        another is open, on whatever thread, is not opened.
         """
         if not self._named:
             self.abandon()
+            # The calls of models so far were not the evaluations that the program means.
             self.session.visits.clear()
             self._named = True
         if self._open is not None:
@@ -96,34 +99,36 @@ class Dispatcher:
         return self._begin(name, name)
 
     def end_named(self) -> None:
-        """Close the evaluation that the user marked, now."""
+        """Close the evaluation that the program marked, at the present time."""
         if self._open is not None:
             self._open.window.extend()
         self._end()
 
     def forget(self) -> None:
-        """Let go of the last evaluation: its model and input are the program's."""
+        """Forget the last evaluation, so that its model and input can be freed."""
         self.last = None
 
     def abandon(self) -> None:
-        """Drop the open evaluation: it was cut short."""
-        opened, self._open = self._open, None
-        if opened is not None:
-            opened.drop()
+        """Drop the open evaluation, which was cut short."""
+        evaluation, self._open = self._open, None
+        if evaluation is not None:
+            evaluation.drop()
             self._lock.release()
 
     def _evaluate(self, step: PlannedVisit, call: ModelCall) -> Any:
         before = self.session.clock.now()
-        kept = len(self.session.visits)
+        visits_before = len(self.session.visits)
+        # Looked at once: a model that writes to its input does so in every call.
         inputs = Inputs(self.session.watchers, call) if self.writes is None else None
         result = self.session.evaluate(step, call)
         if inputs is not None:
             self.writes, self.unread = inputs.changed(), inputs.unread
-        self._record(step, before, kept)
+        self._record(step, before, visits_before)
         return result
 
-    def _record(self, step: PlannedVisit, before_ns: int, kept: int) -> None:
-        windows = [w for visit in self.session.visits[kept:] for w in visit.windows]
+    def _record(self, step: PlannedVisit, before_ns: int, visits_before: int) -> None:
+        """Tell the plan the latencies of the visits made since there were `visits_before`."""
+        windows = [w for visit in self.session.visits[visits_before:] for w in visit.windows]
         latencies = [end - begin for begin, end in windows]
         self.plan.record(step, latencies, spent_ns=self.session.clock.now() - before_ns)
 
@@ -131,36 +136,37 @@ class Dispatcher:
         step = self.plan.next()
         if step is None or self._open is not None or not self._lock.acquire(blocking=False):
             return False
-        self.last = None  # more than one call: it cannot be made again
+        self.last = None  # more than one call: only the program can repeat the evaluation
         self.subjects[subject] += 1
-        self._open = _Opened(self, step, name)
+        self._open = _OpenEvaluation(self, step, name)
         return True
 
     def _end(self) -> None:
-        opened, self._open = self._open, None
-        if opened is not None:
+        evaluation, self._open = self._open, None
+        if evaluation is not None:
             try:
-                opened.close()
+                # Closing may raise: the next evaluation gets the lock all the same.
+                evaluation.close()
             finally:
                 self._lock.release()
 
 
-class _Opened:
-    """One open evaluation, with everything armed for it."""
+class _OpenEvaluation:
+    """An evaluation that has begun, with its providers armed until `close` or `drop`."""
 
     def __init__(self, dispatcher: Dispatcher, step: PlannedVisit, name: str) -> None:
         self._dispatcher = dispatcher
         self._step = step
         self._before_ns = dispatcher.session.clock.now()
-        self._kept = len(dispatcher.session.visits)
+        self._visits_before = len(dispatcher.session.visits)
         self._stack = ExitStack()
         self.window: Window = self._stack.enter_context(dispatcher.session.open(step, name))
 
     def close(self) -> None:
         self._stack.close()
-        self._dispatcher._record(self._step, self._before_ns, self._kept)
+        self._dispatcher._record(self._step, self._before_ns, self._visits_before)
 
     def drop(self) -> None:
-        kept = self._kept
         self._stack.close()
-        del self._dispatcher.session.visits[kept:]
+        # Disarming the providers has added the visit that is dropped here.
+        del self._dispatcher.session.visits[self._visits_before :]

@@ -1,7 +1,7 @@
 """Interpretation: visits of a session in, runs with correlated rows and their problems out.
 
-Pure: providers turn the records that they kept into rows (`Provider.spans`), correlation
-makes a tree of each evaluation. Nothing here arms a provider or reads a clock.
+Providers turn their records into rows (`Provider.spans`), and correlation makes a tree of
+the rows of each evaluation. Interpretation is pure: no provider is armed, no clock is read.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from xsp.provider import Provider, Records, SpanRows, concat_rows, span_rows
 from xsp.quantity import counted
 from xsp.session import Visit, counting, worth_keeping
 
-_BATCH = 256  # evaluations that are correlated at once: enough to make it quick
+_BATCH = 256  # evaluations correlated at once: more would save no more time
 
 
 @dataclass(frozen=True, slots=True)
 class Interpretation:
-    """What the visits of one process say.
+    """The runs that the visits of one process hold, and what is missing from the runs.
 
     Attributes:
         runs: Every evaluation that counts, as a run.
-        problems: What providers could not record or interpret, each sentence once.
+        problems: Sentences on what providers could not record or interpret, each once.
         counts: How many rows were lost, found no parent, or are ambiguous, by rung.
     """
 
@@ -51,15 +51,16 @@ def interpret(
     """Return the runs that visits hold.
 
     Args:
-        visits: In the order in which they were made.
-        providers: All that took part, in their order; ids of their rows are kept apart by it.
+        visits: Visits in the order in which they were made.
+        providers: Providers of the session in their order, which keeps the ids of their
+            rows apart.
         serial: Whether the host waited for each kernel; see `xsp.correlation`.
     """
     return _Interpreter(tuple(providers), serial).interpret(visits)
 
 
 class _Interpreter:
-    """Holds what every step of one interpretation reads, and the problems that it notes."""
+    """One interpretation: its providers, and the problems noted on the way."""
 
     def __init__(self, providers: tuple[Provider, ...], serial: bool) -> None:
         self._providers = providers
@@ -70,6 +71,7 @@ class _Interpreter:
     def interpret(self, visits: Sequence[Visit]) -> Interpretation:
         chosen = counting(visits)
         self._note_cold_start(chosen)
+        # A CUDA graph is captured once, usually while warming up, and only replayed later.
         warm = self._warm_captures(visits)
         runs = [run for batch in _batches(chosen) for run in self._runs(batch)]
         known = captures([*warm, *(run.rows for run in runs if run.rows is not None)])
@@ -79,13 +81,14 @@ class _Interpreter:
         )
 
     def _runs(self, visits: Sequence[Visit]) -> Iterator[Run]:
-        """Yield the runs of visits of one rung, correlated all at once."""
+        """Yield the runs of visits of one rung; the rows of all visits are correlated at once."""
         windows = [
             (visit, *window, waited)
             for visit in visits
             for window, waited in zip(visit.windows, visit.waited_ns, strict=True)
         ]
         rung = visits[0].planned.rung
+        # The bare rung records nothing: its runs have latencies, but no rows.
         frames: Sequence[SpanRows | None] = [None] * len(windows)
         if rung.kinds:
             trees = self._trees(visits)
@@ -101,6 +104,7 @@ class _Interpreter:
         frames: list[pl.DataFrame] = []
         for visit in worth_keeping(visits):
             if id(visit) not in chosen:
+                # Only captures are used of warm-up visits: other lost records do no harm.
                 self._note_lost(visit, level=Level.KERNEL)
                 rows = self._rows(visit)
                 if any_captured(rows):
@@ -112,7 +116,7 @@ class _Interpreter:
         return correlate(concat_rows([_roots(v) for v in visits]), rows, serial=self._serial)
 
     def _rows(self, visit: Visit) -> SpanRows:
-        """Return the rows of all providers."""
+        """Return the rows that all providers have of a visit."""
         return place_by_order(
             concat_rows([self._rows_of(visit.planned.rung, *kept) for kept in visit.records])
         )
@@ -120,34 +124,33 @@ class _Interpreter:
     def _rows_of(self, rung: Rung, provider: Provider, records: Records) -> SpanRows:
         try:
             rows = provider.spans(records)
-        except Exception as error:  # noqa: BLE001  a provider's failure costs its level only
+        except Exception as error:  # noqa: BLE001  a failing provider costs its level only
             self._note_failure(provider, rung, error)
             return concat_rows([])
         return self._with_own_ids(rows, provider)
 
     def _with_own_ids(self, rows: SpanRows, provider: Provider) -> SpanRows:
-        """Return rows whose ids differ from those of all other providers; 0 stays the root's."""
+        """Return rows whose ids differ from all other providers' ids; the root keeps the id 0."""
         if rows["id"].null_count() == rows.height:
             return rows
-        place, many = self._providers.index(provider), len(self._providers)
-        own = [
-            pl.when(pl.col(name) > 0).then(pl.col(name) * many + place).otherwise(name).alias(name)
-            for name in ("id", "parent_id")
-        ]
-        return rows.with_columns(own)
+        # Providers number their rows from 1; the remainder tells the providers apart.
+        place, count = self._providers.index(provider), len(self._providers)
+        ids = pl.col("id", "parent_id")
+        return rows.with_columns(pl.when(ids > 0).then(ids * count + place).otherwise(ids))
 
     def _note(self, visits: Sequence[Visit], trees: Trees) -> None:
-        """Note what is missing from visits of one rung, or ambiguous."""
+        """Count the rows that visits of one rung lost, and those whose parent is not certain."""
         rung = visits[0].planned.rung
         for visit in visits:
             self._note_lost(visit)
+        # A device activity without a launch is an orphan too, but is counted once.
         self._count("orphans", rung, trees.orphans - trees.unlaunched)
         self._count("no-launch", rung, trees.unlaunched)
         self._count("ambiguous", rung, trees.ambiguous_parents)
         self._count("ambiguous-thread", rung, trees.ambiguous_threads)
 
     def _note_lost(self, visit: Visit, level: Level | None = None) -> None:
-        """Note what the providers of one level, or of all, could not record."""
+        """Note what the providers of one level, or of all levels, could not record in a visit."""
         for provider, records in visit.records:
             if level in (None, provider.level):
                 for sentence in records.problems:
@@ -175,10 +178,11 @@ class _Interpreter:
             self._problems[Problem("graph-unseen", sentence)] = None
 
     def _note_cold_start(self, visits: Sequence[Visit]) -> None:
-        """Note the rungs that were seen in the first evaluation alone, where others came later."""
-        planned = [visit.planned for visit in visits]
-        cold = dict.fromkeys(each.rung.name for each in planned if not each.counts)
-        if cold and any(each.counts for each in planned):
+        """Note the rungs seen only in the first evaluation, where other rungs were seen later."""
+        cold = dict.fromkeys(
+            visit.planned.rung.name for visit in visits if not visit.planned.counts
+        )
+        if cold and any(visit.planned.counts for visit in visits):
             sentence = (
                 f"the {', '.join(cold)} rung was seen in the first evaluation alone, in which "
                 "libraries set themselves up: what it shows are the latencies of a cold start, "
@@ -188,6 +192,7 @@ class _Interpreter:
 
 
 def _roots(visit: Visit) -> SpanRows:
+    """Return the root of each evaluation of a visit, as rows of the kind pipeline."""
     begins, ends = zip(*visit.windows, strict=True)
     return span_rows(
         {
@@ -201,11 +206,12 @@ def _roots(visit: Visit) -> SpanRows:
 
 
 def _batches(visits: Iterable[Visit]) -> Iterator[list[Visit]]:
-    """Yield visits of one rung together, as many as make about `_BATCH` evaluations."""
+    """Yield visits of one rung together, until they have `_BATCH` evaluations."""
+    # Rungs are kept apart: their rows have different kinds, and so different trees.
     waiting: dict[Rung, list[Visit]] = {}
     for visit in visits:
         batch = waiting.setdefault(visit.planned.rung, [])
         batch.append(visit)
-        if sum(len(one.windows) for one in batch) >= _BATCH:
+        if sum(len(member.windows) for member in batch) >= _BATCH:
             yield waiting.pop(visit.planned.rung)
     yield from waiting.values()

@@ -1,4 +1,7 @@
-"""A progress bar on standard error, where a person can see it."""
+"""Progress: the wish for a bar in, a function that takes the fraction done out.
+
+The bar is drawn on standard error, where a person can see it.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,39 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Told how much is done, from 0 to 1. It may raise `Enough`.
+# Called after each visit with the fraction done, from 0 to 1; may raise `Enough`.
 Progress = Callable[[float], None]
 
 
 class Enough(Exception):  # noqa: N818  # not an error: it says what it is raised for
-    """Raised by a progress function to end the measurement with what there is."""
+    """Raise this in a progress function to end a measurement early.
+
+    The trace is then made of the visits complete so far.
+
+    Example:
+        A measurement that ends when a file appears::
+
+            def stop_on_request(fraction: float) -> None:
+                if Path("stop").exists():
+                    raise xsp.Enough
+
+            trace = xsp.measure(model, x, progress=stop_on_request)
+    """
 
 
 @contextmanager
 def progress_bar(wanted: bool | Progress | None, title: str) -> Iterator[Progress]:
-    """Yield what to tell the progress to.
+    """Yield the progress function that a measurement calls.
 
     Args:
-        wanted: True or False, None for "if standard error is a terminal", or a
-            function of the caller's that is told instead.
-        title: What is being done.
+        wanted: Whether to draw a bar: True, False, or None for "if standard error is a
+            terminal"; or a progress function of the caller's, which is yielded as it is.
+        title: The words beside the bar.
     """
     if callable(wanted):
         yield wanted
     elif wanted or (wanted is None and _is_terminal()):
+        # rich is loaded only where a bar is drawn.
         yield from _bar(title)
     else:
         yield lambda fraction: None
@@ -46,8 +62,8 @@ def _bar(title: str) -> Iterator[Progress]:
     ) as bar:
         task = bar.add_task(title, total=1.0)
 
-        def tell(fraction: float) -> None:
+        def report(fraction: float) -> None:
             bar.update(task, completed=fraction)
             bar.refresh()
 
-        yield tell
+        yield report

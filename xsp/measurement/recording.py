@@ -1,7 +1,7 @@
-"""Recordings: the raw records of a measurement in one file, to be interpreted anywhere.
+"""Recordings: the visits of a session in, one file out, which makes the same trace anywhere.
 
-A recording is what a session holds before anything is made of it. It is a zip file:
-`manifest.json`, and for every visit what each provider packed.
+The file is a zip archive: `manifest.json` with times and settings, and for every visit and
+provider a member with the provider's packed records.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from xsp.evaluation import Rung
 from xsp.level import MEASURED, Kind
 from xsp.measurement.build import build_trace
 from xsp.measurement.callable import visit_all
-from xsp.measurement.collection import Collected
 from xsp.measurement.interpretation import interpret
+from xsp.measurement.process_runs import ProcessRuns
 from xsp.measurement.progress import Progress
 from xsp.problem import Problem
 from xsp.provider import Provider, Records, pack, unpack
@@ -40,21 +40,22 @@ from xsp.trace_context import Origin
 
 FORMAT = 3
 _MANIFEST = "manifest.json"
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError)  # of a zip file
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError)  # raised on a damaged zip archive
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was recorded, uninterpreted.
+    """The visits of a measurement with their records, not yet interpreted.
 
     Attributes:
-        visits: Visits that count, and those that say what graphs hold (`worth_keeping`).
-        providers: All that took part, in their order.
-        problems: What went wrong while it was recorded.
-        subject: What was measured, for people.
-        levels: For every level asked for, "measured" or why it is left out.
-        settings: How it was measured.
-        environment: The machine, and the process.
+        visits: Visits that count, and warm-up visits in which CUDA graphs may have been
+            captured (`session.worth_keeping`).
+        providers: Providers of the session, in their order.
+        problems: Problems of the session.
+        subject: Name of the model or function that was measured, for people.
+        levels: For every level asked for, "measured" or why the level is left out.
+        settings: How the session measured.
+        environment: The machine, and the process at the end of the measurement.
         origin: When the measurement began, and inside whose span.
     """
 
@@ -69,31 +70,31 @@ class Recording:
 
     def trace(self) -> Trace:
         """Interpret the records, as after every measurement, and return the trace."""
-        found = interpret(self.visits, self.providers)
-        collected = Collected(
-            runs=found.runs,
-            problems=tuple(dict.fromkeys((*self.problems, *found.problems))),
+        interpretation = interpret(self.visits, self.providers)
+        runs = ProcessRuns(
+            runs=interpretation.runs,
+            problems=tuple(dict.fromkeys((*self.problems, *interpretation.problems))),
             subject=self.subject,
             levels=self.levels,
             environment=self.environment,
             origin=self.origin,
-            counts=found.counts,
+            counts=interpretation.counts,
         )
-        return build_trace([collected], self.settings)
+        return build_trace([runs], self.settings)
 
     def save(self, path: str | Path) -> Path:
-        """Write it to a file.
+        """Write the recording to a file, and return the file's path.
 
         Raises:
-            ExportError: It could not be written; nothing is left behind.
+            ExportError: The file could not be written; nothing is left behind.
         """
-        said = dict.fromkeys(self.problems)
+        problems = dict.fromkeys(self.problems)
         with replacing(Path(path)) as file, _zip(file) as archive:
             visits = [
-                _facts(visit) | {"records": _write(archive, number, visit, said)}
+                _facts(visit) | {"records": _write(archive, number, visit, problems)}
                 for number, visit in enumerate(self.visits)
             ]
-            archive.writestr(_MANIFEST, json.dumps(self._manifest(visits, said), indent=1))
+            archive.writestr(_MANIFEST, json.dumps(self._manifest(visits, problems), indent=1))
         return Path(path)
 
     def _manifest(self, visits: list[Any], problems: Iterable[Problem]) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def record(
     settings: Settings,
     progress: bool | Progress | None = None,
 ) -> Recording:
-    """Measure `function(*args)` in this process, and return what was recorded.
+    """Measure `function(*args)` in this process, and return the recording.
 
     Raises:
         TypeError: A call of `function` only makes a coroutine or a generator.
@@ -130,7 +131,7 @@ def record(
 def recording_of(
     session: Session, *, levels: Mapping[str, str], subject: str, settings: Settings
 ) -> Recording:
-    """Return what a session has recorded so far."""
+    """Return the recording of the visits that a session has made so far."""
     return Recording(
         visits=tuple(worth_keeping(session.visits)),
         providers=session.providers,
@@ -148,16 +149,17 @@ def load(path: str | Path, providers: Iterable[Provider] | None = None) -> Recor
 
     Args:
         path: The file.
-        providers: Those that interpret the records; by default all that are installed.
+        providers: Providers that interpret the records; by default all that are installed.
 
     Raises:
-        TraceFormatError: It is no recording, is damaged, or a provider is missing here.
+        TraceFormatError: The file is no recording or damaged, or a provider is not installed.
     """
     known = installed_providers() if providers is None else providers
     try:
         with zipfile.ZipFile(path) as archive:
             manifest = json.loads(archive.read(_MANIFEST))
             return _read(archive, manifest, {provider.name: provider for provider in known})
+    # The message is complete but for the name of the file.
     except TraceFormatError as error:
         raise TraceFormatError(f"{path}: {error}") from error
     except FileNotFoundError as error:
@@ -168,19 +170,20 @@ def load(path: str | Path, providers: Iterable[Provider] | None = None) -> Recor
         ) from error
 
 
-def remarks(path: Path) -> list[str]:
-    """Return what a saved recording lacks, and what went wrong meanwhile, a sentence each."""
+def problem_sentences(path: Path) -> list[str]:
+    """Return the problems of a saved recording, and the levels left out, a sentence each."""
     with zipfile.ZipFile(path) as archive:
         manifest = json.loads(archive.read(_MANIFEST))
+    # The manifest is enough: records are neither unpacked nor interpreted.
     left_out = (
         f"the {label} level is left out: {state}"
         for label, state in manifest["levels"].items()
         if state != MEASURED
     )
     problems = (problem["message"] for problem in manifest["problems"])
-    kept = (each for visit in manifest["visits"] for each in visit["records"])
-    told = (sentence for each in kept for sentence in each["problems"])
-    return list(dict.fromkeys((*left_out, *problems, *told)))
+    records = (member for visit in manifest["visits"] for member in visit["records"])
+    of_records = (sentence for member in records for sentence in member["problems"])
+    return list(dict.fromkeys((*left_out, *problems, *of_records)))
 
 
 def _zip(file: Any) -> zipfile.ZipFile:
@@ -188,16 +191,17 @@ def _zip(file: Any) -> zipfile.ZipFile:
 
 
 def _write(
-    archive: zipfile.ZipFile, number: int, visit: Visit, said: dict[Problem, None]
+    archive: zipfile.ZipFile, number: int, visit: Visit, problems: dict[Problem, None]
 ) -> list[dict[str, Any]]:
-    """Write what providers kept in a visit; say where it is, and what cannot be written."""
+    """Write the records of a visit; return their members, and add a problem for each failure."""
     written = []
     for provider, records in visit.records:
         name = f"visits/{number:04}/{provider.name}"
         try:
+            # Records that cannot be packed cost their provider only, as in a measurement.
             archive.writestr(name, pack(provider, records))
         except ProviderError as error:
-            said[_not_kept(provider, error)] = None
+            problems[_not_kept(provider, error)] = None
             continue
         about = {"dropped": records.dropped, "problems": list(records.problems)}
         written.append({"provider": provider.name, "file": name, **about})

@@ -1,7 +1,7 @@
-"""Repetition: a plan and a call in, the call made as often as the plan wants it out.
+"""Repetition: a plan and a call in, the visits of the call in the session out.
 
-Also what stands against repeating a call: generators, iterators that are used up, inputs
-that the call writes to.
+Also the checks of what stands against repeating a call: generator functions, iterators that
+are used up, inputs that the call writes to.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from xsp.session import Plan, Session
 T = TypeVar("T")
 
 
-def carry_out(plan: Plan, session: Session, call: ModelCall, tell: Progress) -> None:
-    """Make the call as often as the plan wants it; its exceptions pass through."""
+def carry_out(plan: Plan, session: Session, call: ModelCall, report: Progress) -> None:
+    """Make the call until the plan is complete; exceptions of the call pass through."""
+    # Compared after the first visit alone: a call that writes to its input does so at once.
     inputs: Inputs | None = Inputs(session.watchers, call)
     _check_iterators(session, call)
     while (step := plan.next()) is not None:
@@ -30,7 +31,8 @@ def carry_out(plan: Plan, session: Session, call: ModelCall, tell: Progress) -> 
             _check_arguments(session, call, inputs)
             inputs = None
         try:
-            tell(plan.fraction)
+            # After the visit is recorded: `Enough` must not lose the visit.
+            report(plan.fraction)
         except Enough:
             return
     if plan.fell_short:
@@ -45,13 +47,13 @@ def check_function(function: Callable[..., Any]) -> None:
     """Verify that calling a function does its work.
 
     Raises:
-        TypeError: It is no function, or a call of it only makes a coroutine or generator.
+        TypeError: It cannot be called, or a call only makes a coroutine or a generator.
     """
     if not callable(function):
         raise TypeError(f"{function!r} cannot be called: give a model or a function")
     if inspect.iscoroutinefunction(_called(function)):
         raise TypeError(
-            f"a call of the coroutine function {_name(function)} does nothing until it is "
+            f"a call of the coroutine function {name_of(function)} does nothing until it is "
             "awaited: measure a function that runs it, such as lambda: asyncio.run(...)"
         )
     check_no_generator(function)
@@ -61,36 +63,42 @@ def check_no_generator(function: Callable[..., Any]) -> None:
     """Verify that a function does its work before it returns.
 
     Raises:
-        TypeError: A call of it only makes a generator.
+        TypeError: A call of the function only makes a generator.
     """
     called = _called(function)
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise TypeError(
-            f"a call of the generator function {_name(function)} does nothing until it is "
+            f"a call of the generator function {name_of(function)} does nothing until it is "
             "iterated over: use a function that does so, or mark what counts with "
             "`with prof.evaluation():`"
         )
 
 
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function, or of the class of a callable object."""
+    function = _without_partial(function)
+    return str(function.__name__ if _is_named(function) else type(function).__name__)
+
+
 class Inputs:
-    """The arguments of a call, which may be other ones after it.
+    """Versions of the tensors among a call's arguments, taken before the call.
 
     Args:
-        watchers: They know what tensors are.
+        watchers: Providers that know the framework's tensors.
         call: The call, not yet made.
 
     Attributes:
-        unread: What kept them from being looked at; empty if nothing did.
+        unread: Why the versions could not be read; empty if they could.
     """
 
     def __init__(self, watchers: Sequence[Watcher], call: ModelCall) -> None:
         self._watchers = watchers
         self._call = call
-        self._before, self.unread = looked_at(self._versions)
+        self._before, self.unread = read_arguments(self._versions)
 
     def changed(self) -> bool:
-        """Return whether the call has written to them since; False if that cannot be told."""
-        after, unread = looked_at(self._versions)
+        """Return whether the call has written to its arguments; False if that is not known."""
+        after, unread = read_arguments(self._versions)
         self.unread = self.unread or unread
         return not self.unread and self._before != after
 
@@ -98,22 +106,22 @@ class Inputs:
         return [watcher.versions(self._call) for watcher in self._watchers]
 
 
-def looked_at(look: Callable[[], T]) -> tuple[T | None, str]:
-    """Return what `look` says of a call's arguments, and what kept it from saying so.
+def read_arguments(look: Callable[[], T]) -> tuple[T | None, str]:
+    """Return what `look` returns of a call's arguments, and why it could not.
 
-    >>> looked_at(lambda: 1), looked_at(lambda: [][0])
+    >>> read_arguments(lambda: 1), read_arguments(lambda: [][0])
     ((1, ''), (None, 'looking at its arguments raised IndexError: list index out of range'))
     """
     try:
         return look(), ""
-    except Exception as error:  # noqa: BLE001  they are the user's own objects, and may raise anything
+    except Exception as error:  # noqa: BLE001  the user's own objects may raise anything
         return None, f"looking at its arguments raised {type(error).__name__}: {error}"
 
 
-def used_up(call: ModelCall) -> str | None:
-    """Return the type of the first iterator that a call is given, or None.
+def iterator_type(call: ModelCall) -> str | None:
+    """Return the type of the first iterator among a call's arguments, or None.
 
-    >>> used_up(ModelCall(sum, (iter([1, 2]),))), used_up(ModelCall(sum, ([1, 2],)))
+    >>> iterator_type(ModelCall(sum, (iter([1, 2]),))), iterator_type(ModelCall(sum, ([1, 2],)))
     ('list_iterator', None)
     """
     partial = call.function if isinstance(call.function, functools.partial) else None
@@ -123,6 +131,7 @@ def used_up(call: ModelCall) -> str | None:
 
 
 def _iterators(value: Any) -> Iterator[Any]:
+    # Other containers are not searched: a data set may take long to look through.
     if isinstance(value, Iterator):
         yield value
     elif isinstance(value, Mapping):
@@ -133,22 +142,23 @@ def _iterators(value: Any) -> Iterator[Any]:
 
 
 def _called(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what a call runs in the end: the function of a partial, the method of an object."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    if inspect.isroutine(function) or inspect.isclass(function):
-        return function
-    return type(function).__call__
+    """Return the function that a call runs: that of a partial, or an object's `__call__`."""
+    function = _without_partial(function)
+    return function if _is_named(function) else type(function).__call__
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _without_partial(function: Callable[..., Any]) -> Callable[..., Any]:
     while isinstance(function, functools.partial):
         function = function.func
-    return str(getattr(function, "__name__", type(function).__name__))
+    return function
+
+
+def _is_named(function: Callable[..., Any]) -> bool:
+    return inspect.isroutine(function) or inspect.isclass(function)
 
 
 def _check_iterators(session: Session, call: ModelCall) -> None:
-    iterator, _ = looked_at(lambda: used_up(call))
+    iterator, _ = read_arguments(lambda: iterator_type(call))
     if iterator is not None:
         session.problem(
             "input-used-up",

@@ -1,4 +1,9 @@
-"""Targets: what a command line names in, found, built and measured in processes, out."""
+"""Targets: what a command line names in, its trace, recording or exit code out.
+
+`measure_isolated` (isolation.py) measures a target with a process for each rung; a process is
+a `Worker` (worker.py), which resolves the target (spec.py) and builds models with random
+weights (source.py). record.py records a target in this process, script.py runs a script.
+"""
 
 from xsp.target.isolation import measure_here, measure_isolated
 from xsp.target.record import record_target

@@ -1,4 +1,8 @@
-"""Measures every rung in a process of its own: what a profiler leaves behind dies with it."""
+"""Isolation: a target in, its trace out, each rung measured in a process of its own.
+
+What a profiler leaves behind on one rung cannot slow down another. `measure_here` measures all
+rungs in this process instead.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +19,19 @@ import psutil
 
 from xsp.clock import SystemClock
 from xsp.errors import MeasurementError
-from xsp.measurement import Collected, Enough, Progress, build_trace, progress_bar, rung_names
+from xsp.measurement import Enough, ProcessRuns, Progress, build_trace, progress_bar, rung_names
 from xsp.problem import AMBIGUITIES, Problem
 from xsp.session import Settings
 from xsp.target.spec import Spec, resolve
-from xsp.target.worker import SERIALISED, Failure, Job, Worker, attempt, collect_subject
+from xsp.target.worker import SERIALISED, Failure, Job, Worker, attempt, measure_subject
 from xsp.trace import Trace
 from xsp.trace_context import origin
 
 INTERRUPTED = "interrupted"
 
-_DETAIL_WEIGHT = 0.25  # such a rung is visited once: it needs little of the budget
-_SERIALISED_WEIGHT = 2.0  # a ladder of its own, for latencies that need less precision
-_ROOM = 0.8  # part of the free memory that several processes may fill
+_DETAIL_WEIGHT = 0.25  # part of a rung's budget for detail runs, which are made once
+_SERIALISED_WEIGHT = 2.0  # a whole ladder, but of latencies that need less precision
+_MEMORY_FRACTION = 0.8  # of the free memory that several processes may fill
 
 
 def measure_isolated(
@@ -40,169 +44,177 @@ def measure_isolated(
     """Measure a target rung by rung, each in a fresh process, and return its trace.
 
     The processes take turns, visit by visit, so that drift hits all rungs alike.
-    Where memory has no room for all of them, or on a device, they run one after
-    the other. One that fails costs its rung, which becomes a problem of the trace.
-    Ctrl-C ends the measurement with what there is, and the problem `interrupted`.
+    Where memory has no room for all processes, or on a device, they run one after
+    the other. If a process fails, its rung is missing and the trace has the problem
+    `rung-failed`. Ctrl-C ends the measurement with the runs complete so far, and the
+    problem `interrupted`.
 
-    Where it stays open which span caused what, or on request, one more process climbs the
-    whole ladder serialised: the host waits for each kernel, and libraries use one thread.
-    It settles what it can, and gives `serialised_ns`. It has not run on a GPU yet.
+    Where parents are ambiguous, or on request, one more process visits the whole ladder
+    serialised: the host waits for each kernel, and libraries use one thread. Its runs
+    resolve ambiguous parents where they can, and give the attribute `serialised_ns`.
+    Serialised runs have not been tried on a GPU.
 
-    The trace's origin is this process's: it began here, inside the caller's span, and
-    what spans the target opens while it is loaded in one child or another is its own.
+    The trace's origin is that of this process: the measurement began here, inside the
+    caller's span. Spans that the target opens while it is loaded do not change the origin.
 
     Args:
-        spec: What to measure.
+        spec: The target.
         settings: How to measure; the budget is divided over the rungs. A serialised
-            measurement has the part of two; unasked for, it comes on top.
+            process has twice a rung's part; if it was not asked for, in addition to the
+            budget.
         progress: As for `xsp.measure`.
-        serialised: Whether to measure serialised even where nothing is in doubt.
+        serialised: Whether to make serialised runs even where nothing is ambiguous.
 
     Raises:
         UnknownTargetError: There is no such target.
-        TargetFailedError: The target raised on every rung, or while it was made.
+        TargetFailedError: The target raised on every rung, or while it was loaded.
         MeasurementError: No rung could be measured.
         KeyboardInterrupt: Interrupted before the first rung was complete.
     """
+    # Before any process starts, so that the trace begins where the caller began.
     began = origin(SystemClock())
-    with progress_bar(progress, f"measuring {spec.name}") as tell, _folder() as folder:
-        made = _make(spec, settings, folder, tell, serialised=serialised)
-    if not made.done:
-        raise KeyboardInterrupt if made.interrupted else _total_failure(made.failures)
-    done = [replace(one, origin=began) for one in made.done]
-    alone = made.serialised if isinstance(made.serialised, Collected) else None
-    return build_trace(done, settings, alone, problems=_problems(made))
+    with progress_bar(progress, f"measuring {spec.name}") as report, _folder() as folder:
+        outcomes = _measure(spec, settings, folder, report, serialised=serialised)
+    if not outcomes.measured:
+        raise KeyboardInterrupt if outcomes.interrupted else _total_failure(outcomes.failures)
+    processes = [replace(runs, origin=began) for runs in outcomes.measured]
+    serial = outcomes.serialised if isinstance(outcomes.serialised, ProcessRuns) else None
+    return build_trace(processes, settings, serial, problems=_problems(outcomes))
 
 
 def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | None = None) -> Trace:
     """Measure a target in this process, on every rung, and return its trace.
 
+    Ctrl-C ends the measurement after the visit under way, with the runs complete so far.
+
     Args:
-        spec: What to measure.
+        spec: The target.
         settings: How to measure.
         progress: As for `xsp.measure`.
-
-    Ctrl-C ends the measurement after the visit under way, with what there is.
 
     Raises:
         UnknownTargetError: There is no such target.
         TargetFailedError: The target raised.
-        MeasurementError: It cannot be measured here.
+        MeasurementError: The target cannot be measured on this machine.
         KeyboardInterrupt: Interrupted before the first evaluation that counts, or twice.
     """
-    with progress_bar(progress, f"measuring {spec.name}") as tell, _interruptible(tell) as told:
-        outcome = attempt(lambda: collect_subject(resolve(spec), settings, None, told), early=True)
+    with progress_bar(progress, f"measuring {spec.name}") as bar, _interruptible(bar) as report:
+        outcome = attempt(
+            lambda: measure_subject(resolve(spec), settings, None, report), early=True
+        )
     if isinstance(outcome, Failure):
         raise outcome.error()
-    if told.interrupted and not _has_spans(outcome):
+    if report.interrupted and not _has_spans(outcome):
         raise KeyboardInterrupt
-    return build_trace([outcome], settings, problems=_problems(_Made(interrupted=told.interrupted)))
+    outcomes = _Outcomes(interrupted=report.interrupted)
+    return build_trace([outcome], settings, problems=_problems(outcomes))
 
 
-class _Told:
+class _InterruptibleProgress:
     """A progress function that ends the measurement once Ctrl-C has been pressed."""
 
-    def __init__(self, tell: Progress) -> None:
+    def __init__(self, report: Progress) -> None:
         self.interrupted = False
-        self._tell = tell
+        self._report = report
 
     def __call__(self, fraction: float) -> None:
-        self._tell(fraction)
+        self._report(fraction)
         if self.interrupted:
             raise Enough
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """Handle the signal; the second one is an exception, as ever."""
+        """Handle the signal of Ctrl-C: note the first one, raise at the second."""
         if self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True
 
 
 @contextmanager
-def _interruptible(tell: Progress) -> Iterator[_Told]:
-    told = _Told(tell)
+def _interruptible(report: Progress) -> Iterator[_InterruptibleProgress]:
+    interruptible = _InterruptibleProgress(report)
     if threading.current_thread() is not threading.main_thread():
-        yield told
+        yield interruptible  # only the main thread may handle signals
         return
-    before = signal.signal(signal.SIGINT, told.interrupt)
+    before = signal.signal(signal.SIGINT, interruptible.interrupt)
     try:
-        yield told
+        yield interruptible
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """What the processes of a measurement left.
+class _Outcomes:
+    """The runs or failures of all processes of a measurement.
 
     Attributes:
-        rungs: Of each rung's process what it collected, or why it has nothing.
-        serialised: The same of the serialised one; None if there was none.
-        interrupted: Whether Ctrl-C ended it.
-        complete: Whether the rungs were complete by then.
+        rungs: Runs or failure of each rung's process, by the rung's name.
+        serialised: Runs or failure of the serialised process; None if there was none.
+        interrupted: Whether Ctrl-C ended the measurement.
+        complete: Whether all rungs were complete when Ctrl-C ended the measurement.
     """
 
-    rungs: Mapping[str, Collected | Failure] = field(default_factory=dict)
-    serialised: Collected | Failure | None = None
+    rungs: Mapping[str, ProcessRuns | Failure] = field(default_factory=dict)
+    serialised: ProcessRuns | Failure | None = None
     interrupted: bool = False
     complete: bool = False
 
     @property
-    def done(self) -> list[Collected]:
-        """What the rungs collected, where it is anything."""
-        found = [one for one in self.rungs.values() if isinstance(one, Collected)]
-        return [one for one in found if _has_spans(one)]
+    def measured(self) -> list[ProcessRuns]:
+        """The runs of the rungs' processes, where a process has runs with spans."""
+        processes = [runs for runs in self.rungs.values() if isinstance(runs, ProcessRuns)]
+        return [runs for runs in processes if _has_spans(runs)]
 
     @property
     def failures(self) -> dict[str, Failure]:
-        """Why rungs have nothing."""
-        return {rung: one for rung, one in self.rungs.items() if isinstance(one, Failure)}
+        """The failures of the rungs' processes, by the rung's name."""
+        return {rung: end for rung, end in self.rungs.items() if isinstance(end, Failure)}
 
     @property
     def ambiguous(self) -> bool:
-        """Whether it is open which span caused what."""
-        return any(count.code in AMBIGUITIES for one in self.done for count in one.counts)
+        """Whether any row has an ambiguous parent."""
+        return any(count.code in AMBIGUITIES for runs in self.measured for count in runs.counts)
 
 
-def _make(
-    spec: Spec, settings: Settings, folder: Path, tell: Progress, *, serialised: bool
-) -> _Made:
-    """Measure every rung, and once more serialised if that is asked for or there is doubt."""
-    shares = _shares(rung_names(settings), settings, more=serialised)
-    jobs = [Job(spec, share, rung) for rung, share in shares.items()]
-    part = len(jobs) / (len(jobs) + 1)  # where it is unasked, progress steps back to that
-    made = _climb(jobs, folder, lambda done: tell(part * done if serialised else done))
-    if made.interrupted or not made.done or not (serialised or made.ambiguous):
-        return made
-    most = _SERIALISED_WEIGHT * max(share.budget_s for share in shares.values())
+def _measure(
+    spec: Spec, settings: Settings, folder: Path, report: Progress, *, serialised: bool
+) -> _Outcomes:
+    """Measure every rung, and serialised if asked for or if parents are ambiguous."""
+    budgets = _budgets(rung_names(settings), settings, serialised=serialised)
+    jobs = [Job(spec, budget, rung) for rung, budget in budgets.items()]
+    # Fraction of the work before the serialised process; an unplanned one sets progress back.
+    part = len(jobs) / (len(jobs) + 1)
+    outcomes = _climb(jobs, folder, lambda done: report(part * done if serialised else done))
+    if outcomes.interrupted or not outcomes.measured or not (serialised or outcomes.ambiguous):
+        return outcomes
+    most = _SERIALISED_WEIGHT * max(budget.budget_s for budget in budgets.values())
     try:
-        alone = _serialised(
+        serial = _serialised(
             Job(spec, replace(settings, budget_s=most), None, SERIALISED),
             folder,
-            lambda done: tell(part + (1 - part) * done),
+            lambda done: report(part + (1 - part) * done),
         )
     except KeyboardInterrupt:
-        return replace(made, interrupted=True, complete=True)
-    return replace(made, serialised=alone)
+        return replace(outcomes, interrupted=True, complete=True)
+    return replace(outcomes, serialised=serial)
 
 
-def _shares(rungs: Sequence[str], settings: Settings, *, more: bool) -> dict[str, Settings]:
-    """Return every rung with its part of the budget; `more` leaves that of a serialised one."""
+def _budgets(rungs: Sequence[str], settings: Settings, *, serialised: bool) -> dict[str, Settings]:
+    """Return the settings of each rung, the budget divided among them and a serialised process."""
     weights = {rung: _DETAIL_WEIGHT if rung == "detail" else 1.0 for rung in rungs}
-    whole = sum(weights.values()) + more * _SERIALISED_WEIGHT
+    whole = sum(weights.values()) + serialised * _SERIALISED_WEIGHT
     return {
         rung: replace(settings, budget_s=settings.budget_s * weight / whole)
         for rung, weight in weights.items()
     }
 
 
-def _climb(jobs: Sequence[Job], folder: Path, tell: Progress) -> _Made:
-    """Return what the rungs' processes left."""
+def _climb(jobs: Sequence[Job], folder: Path, report: Progress) -> _Outcomes:
+    """Carry out the jobs of all rungs, and return the outcomes of their processes."""
     workers: list[Worker] = []
     interrupted = False
     with ExitStack() as stack:
         try:
-            _take_turns(jobs, folder, _Rotation(workers, len(jobs), tell), stack)
+            _take_turns(jobs, folder, _Rotation(workers, len(jobs), report), stack)
         except KeyboardInterrupt:
             interrupted = True
             for worker in workers:
@@ -210,30 +222,31 @@ def _climb(jobs: Sequence[Job], folder: Path, tell: Progress) -> _Made:
             for worker in workers:
                 worker.wait()
         outcomes = {str(worker.job.rung): worker.outcome() for worker in workers}
-    return _Made(outcomes, interrupted=interrupted)
+    return _Outcomes(outcomes, interrupted=interrupted)
 
 
-def _serialised(job: Job, folder: Path, tell: Progress) -> Collected | Failure:
-    """Return what a serialised process collected, or why it has nothing."""
-    with _working(job, folder / "serialised") as worker:
-        worker.hear()
+def _serialised(job: Job, folder: Path, report: Progress) -> ProcessRuns | Failure:
+    """Carry out the serialised job, and return the outcome of its process."""
+    with _worker(job, folder / "serialised") as worker:
+        worker.listen()
         while worker.turn():
-            tell(worker.fraction)
+            report(worker.fraction)
         outcome = worker.outcome()
-    tell(1.0)
-    if isinstance(outcome, Collected) and not _has_spans(outcome):
+    report(1.0)
+    if isinstance(outcome, ProcessRuns) and not _has_spans(outcome):
         return Failure("measurement", "not a single evaluation of it was complete")
     return outcome
 
 
 def _take_turns(jobs: Sequence[Job], folder: Path, rotation: _Rotation, stack: ExitStack) -> None:
-    """Start every worker when the one before it is ready, and let them take turns."""
+    """Start each worker when the worker before it is ready, and let the workers take turns."""
     for job in jobs:
-        if job.rung == "detail":  # visited once: there is nothing to take turns with
+        if job.rung == "detail":  # detail runs are made once: turns would be no use
             rotation.run()
-        worker = stack.enter_context(_working(job, folder / str(job.rung)))
+        worker = stack.enter_context(_worker(job, folder / str(job.rung)))
         rotation.workers.append(worker)
-        worker.hear()
+        worker.listen()
+        # The target cannot be loaded: the other rungs would fail alike.
         if worker.failed_early:
             raise worker.failed_early.error()
         if not _has_room(worker, len(jobs) - len(rotation.workers)):
@@ -243,29 +256,38 @@ def _take_turns(jobs: Sequence[Job], folder: Path, rotation: _Rotation, stack: E
 
 @dataclass(frozen=True, slots=True)
 class _Rotation:
+    """Workers that take turns.
+
+    Attributes:
+        workers: The workers started so far.
+        whole: How many workers there will be.
+        report: Called with the fraction of all work that is done.
+    """
+
     workers: list[Worker]
     whole: int
-    tell: Progress
+    report: Progress
 
     def run(self) -> None:
-        """Give every worker that has not ended a turn, again and again, until all have."""
+        """Give the workers turns until all of them have ended."""
         while sum(worker.turn() for worker in self.workers):
-            self.tell(sum(worker.fraction for worker in self.workers) / self.whole)
+            self.report(sum(worker.fraction for worker in self.workers) / self.whole)
 
 
-def _has_spans(collected: Collected) -> bool:
-    return any(run.rows is not None for run in collected.runs)
+def _has_spans(process: ProcessRuns) -> bool:
+    return any(run.rows is not None for run in process.runs)
 
 
 def _has_room(worker: Worker, others: int) -> bool:
-    """Return whether so many more like it fit into memory, and may run beside it."""
+    """Return whether so many other workers of the same size may run beside a worker."""
+    # Processes on one device would disturb each other, and share its memory.
     if (worker.job.spec.device or "cpu") != "cpu":
         return False
-    return others * worker.memory_bytes < _ROOM * psutil.virtual_memory().available
+    return others * worker.memory_bytes < _MEMORY_FRACTION * psutil.virtual_memory().available
 
 
 @contextmanager
-def _working(job: Job, folder: Path) -> Iterator[Worker]:
+def _worker(job: Job, folder: Path) -> Iterator[Worker]:
     worker = Worker(job, folder)
     try:
         yield worker
@@ -280,6 +302,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _total_failure(failures: dict[str, Failure]) -> Exception:
+    """Return the exception for a measurement in which no rung has runs."""
     if not failures:
         return MeasurementError("there is no rung that could be measured here: see `xsp doctor`")
     rung, failure = next(iter(failures.items()))
@@ -288,17 +311,17 @@ def _total_failure(failures: dict[str, Failure]) -> Exception:
     return MeasurementError(f"no rung could be measured; on the first ({rung}): {failure.message}")
 
 
-def _problems(made: _Made) -> list[Problem]:
+def _problems(outcomes: _Outcomes) -> list[Problem]:
     problems = [
         Problem("rung-failed", f"the {rung} rung is missing: {failure.message}")
-        for rung, failure in made.failures.items()
+        for rung, failure in outcomes.failures.items()
     ]
-    if isinstance(made.serialised, Failure):
-        sentence = f"the serialised run is missing: {made.serialised.message}"
+    if isinstance(outcomes.serialised, Failure):
+        sentence = f"the serialised run is missing: {outcomes.serialised.message}"
         problems.append(Problem("serialised-failed", sentence))
-    if made.interrupted:
+    if outcomes.interrupted:
         sentence = "the measurement was interrupted: latencies rest on fewer runs than planned"
-        if made.complete:
+        if outcomes.complete:
             sentence = "the serialised run was interrupted, and is left out"
         problems.append(Problem(INTERRUPTED, sentence))
     return problems

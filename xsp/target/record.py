@@ -9,12 +9,12 @@ from xsp.target.worker import Failure, attempt
 
 
 def record_target(spec: Spec, settings: Settings) -> Recording:
-    """Measure a target in this process, and return what was recorded.
+    """Measure a target in this process, and return the recording.
 
     Raises:
         UnknownTargetError: There is no such target.
         TargetFailedError: The target raised.
-        MeasurementError: It cannot be measured here.
+        MeasurementError: The target cannot be measured on this machine.
     """
 
     def work() -> Recording:

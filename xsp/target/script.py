@@ -1,4 +1,4 @@
-"""Runs a script in this process as `python script.py` would, so that it can be observed."""
+"""Scripts: a file and its arguments in, run in this process like `python FILE`, exit code out."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Ending:
     """How a script ended.
 
     Attributes:
-        code: Its exit code.
-        error: The exception that ended it, already shown to the user; None if it
-            ran to its end or left by `sys.exit`.
+        code: Exit code of the script.
+        error: The exception that ended the script, already shown to the user; None if
+            the script ran to its end or left by `sys.exit`.
         forked: Whether this process is a child that the script forked.
     """
 
@@ -44,9 +44,9 @@ class Ending:
 def run_script(path: str, arguments: Sequence[str]) -> Ending:
     """Run a script as the main program, up to the end of its threads.
 
-    It finds its own `sys.argv`, `__main__` and `sys.path[0]`, which stay in place
-    afterwards for what it registered to run at exit. An exception is shown the
-    way the script would show it, without frames of xsp.
+    `sys.argv`, `__main__` and `sys.path[0]` are set as the script expects, and stay so for
+    functions that the script registered to run at exit. An exception is shown as Python
+    would show it, without frames of xsp.
 
     Args:
         path: The script.
@@ -71,7 +71,7 @@ def without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
     while traceback is not None:
         frames.append(traceback)
         traceback = traceback.tb_next
-    # From the innermost outwards, and not by recursion: that may be what went wrong.
+    # Without recursion: endless recursion may be what the traceback is of.
     for frame in reversed(frames):
         if not _is_own(frame.tb_frame.f_code):
             traceback = TracebackType(traceback, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
@@ -79,13 +79,13 @@ def without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def end_by_interrupt() -> NoReturn:
-    """End this process the way Python ends one on Ctrl-C: by the signal, exit hooks first."""
+    """End this process as Python does on Ctrl-C: exit hooks first, then the signal."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGINT)
-    raise SystemExit(128 + signal.SIGINT)  # where the signal is blocked
+    raise SystemExit(128 + signal.SIGINT)  # reached where the signal is blocked
 
 
 def _read(path: str) -> bytes:
@@ -99,7 +99,7 @@ def _read(path: str) -> bytes:
 
 def _become_main(path: str, arguments: Sequence[str]) -> None:
     main = ModuleType("__main__")
-    file = str(Path(path).absolute())  # as Python does it; sys.argv keeps what was written
+    file = str(Path(path).absolute())  # as Python sets it; sys.argv keeps the path as given
     loader = SourceFileLoader("__main__", file)
     facts: dict[str, Any] = {
         "__file__": file,
@@ -107,7 +107,7 @@ def _become_main(path: str, arguments: Sequence[str]) -> None:
         "__loader__": loader,
         "__cached__": None,
     }
-    if sys.version_info < (3, 14):  # later ones make it when it is asked for
+    if sys.version_info < (3, 14):  # from 3.14 on annotations are evaluated when read
         facts["__annotations__"] = {}
     main.__dict__.update(facts)
     sys.modules["__main__"] = main
@@ -122,7 +122,7 @@ def _run(path: str, source: bytes) -> Ending:
         exec(code, sys.modules["__main__"].__dict__)
     except SystemExit as ended:
         return Ending(_exit_code(ended))
-    except BaseException as error:  # noqa: BLE001  shown, and handed on
+    except BaseException as error:  # noqa: BLE001  shown, and returned to the caller
         error.__traceback__ = without_own_frames(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)
         interrupted = isinstance(error, KeyboardInterrupt)
@@ -146,7 +146,7 @@ def _join_threads() -> None:
             thread.join()
 
 
-# What imports a module is left out by Python itself, but not where xsp imports it.
+# Python leaves importlib's frames out of a traceback, but not where xsp imports a module.
 _OWN = (str(Path(__file__).parents[1]) + os.sep, "<frozen importlib")
 
 

@@ -1,6 +1,6 @@
-"""Builds models with random weights and inputs of the right shape, by name.
+"""Sources of models: a model's name in, the model with random weights and inputs out.
 
-Nothing is downloaded: latencies do not depend on what the weights are.
+Nothing is downloaded: latencies do not depend on the values of the weights.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xsp.suggestion import suggest
 
 SOURCES = ("torchvision", "timm", "transformers")
 
-TOKENS = 128  # length of a text, where the model takes that many
+TOKENS = 128  # length of a text; shorter where the model's limit is lower
 DECODER_TOKENS = 16
 AUDIO_SAMPLES = 16_000  # one second
 IMAGE_PIXELS = 224  # height and width, where the model does not say
@@ -28,28 +28,28 @@ _CAPACITY = 0.9  # fraction of the free memory that weights may take
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """A model and what it is called with.
+class ModelWithInputs:
+    """A model and the inputs of one call.
 
     Attributes:
         model: A `torch.nn.Module`.
-        inputs: Its positional arguments, batch first.
+        inputs: Positional arguments of the model, batch first.
     """
 
     model: Any
     inputs: tuple[Any, ...]
 
-    def to(self, device: Any) -> Built:
-        """Return it with weights and inputs on a device."""
-        return Built(self.model.to(device), tuple(_moved(self.inputs, device)))
+    def to(self, device: Any) -> ModelWithInputs:
+        """Return the same model and inputs on a device."""
+        return ModelWithInputs(self.model.to(device), tuple(_moved(self.inputs, device)))
 
 
-def training_step(built: Built) -> Callable[[], None]:
+def training_step(built: ModelWithInputs) -> Callable[[], None]:
     """Return one step of training as a function: forward, loss, backward, SGD.
 
-    The loss is the cross entropy against class 0 of outputs of shape [batch,
-    classes], and the mean square of all others. The step is tiny, so that the
-    weights stay what they are however often it is made.
+    The loss is the cross entropy against class 0 for outputs of shape [batch, classes],
+    and the mean square for all other outputs. The learning rate is tiny, so that the
+    weights hardly change however often the step is made.
 
     Args:
         built: The model, which is put into training mode, and its inputs.
@@ -74,17 +74,17 @@ def training_step(built: Built) -> Callable[[], None]:
     return step
 
 
-def build(scheme: str, name: str, *, batch: int) -> Built:
+def build(scheme: str, name: str, *, batch: int) -> ModelWithInputs:
     """Return a model of `torchvision`, `timm` or `transformers` with its inputs.
 
     Args:
-        scheme: Which of the three.
-        name: The model's name there.
+        scheme: Name of the library: one of `SOURCES`.
+        name: Name of the model in that library.
         batch: How many images, texts or sounds.
 
     Raises:
-        UnknownTargetError: It has no such model.
-        MeasurementError: The library is not installed, or the model too large.
+        UnknownTargetError: The library has no such model.
+        MeasurementError: The library is not installed, or the model is too large.
     """
     return _BUILDERS[scheme](name, batch)
 
@@ -93,7 +93,7 @@ def require(library: str, target: str) -> ModuleType:
     """Return a library that a target needs.
 
     Raises:
-        MeasurementError: It is not installed; the message names the extra.
+        MeasurementError: The library is not installed; the message names the extra.
     """
     try:
         return importlib.import_module(library)
@@ -107,16 +107,16 @@ def require(library: str, target: str) -> ModuleType:
         ) from error
 
 
-def _torchvision(name: str, batch: int) -> Built:
+def _torchvision(name: str, batch: int) -> ModelWithInputs:
     models = require("torchvision", f"torchvision:{name}").models
     _known(name, models.list_models(), f"torchvision {_version('torchvision')}")
     builder = models.get_model_builder(name)
     options: dict[str, Any] = {"weights": None}
     if "weights_backbone" in inspect.signature(builder).parameters:
         options["weights_backbone"] = None
-    if name in ("googlenet", "inception_v3"):  # theirs takes a minute, and warns
+    if name in ("googlenet", "inception_v3"):  # their initialisation takes a minute, and warns
         options["init_weights"] = False
-    return Built(builder(**options), _torchvision_inputs(models, name, builder, batch))
+    return ModelWithInputs(builder(**options), _torchvision_inputs(models, name, builder, batch))
 
 
 def _torchvision_inputs(
@@ -143,7 +143,7 @@ def _crop(transforms: Any) -> tuple[int, int]:
     return sizes[0], sizes[-1]
 
 
-def _timm(name: str, batch: int) -> Built:
+def _timm(name: str, batch: int) -> ModelWithInputs:
     import torch  # noqa: PLC0415
 
     timm = require("timm", f"timm:{name}")
@@ -151,14 +151,15 @@ def _timm(name: str, batch: int) -> Built:
         _known(name, timm.list_models(), f"timm {_version('timm')}")
     model = timm.create_model(name, pretrained=False)
     size = getattr(model, "pretrained_cfg", {}).get("input_size") or (3, IMAGE_PIXELS, IMAGE_PIXELS)
-    return Built(model, (torch.rand(batch, *size),))
+    return ModelWithInputs(model, (torch.rand(batch, *size),))
 
 
-def _transformers(name: str, batch: int) -> Built:
+def _transformers(name: str, batch: int) -> ModelWithInputs:
     import torch  # noqa: PLC0415
 
     require("transformers", f"transformers:{name}")
     make, config = _transformers_factory(name)
+    # Weights on the device `meta` have shapes but take no memory.
     with torch.device("meta"):
         needed = sum(weight.numel() * weight.element_size() for weight in make().parameters())
     free = psutil.virtual_memory().available
@@ -169,11 +170,11 @@ def _transformers(name: str, batch: int) -> Built:
             "function of your own, and measure path.py:function."
         )
     model = make()
-    return Built(model, _transformers_inputs(model, config, batch))
+    return ModelWithInputs(model, _transformers_inputs(model, config, batch))
 
 
 def _transformers_factory(name: str) -> tuple[Callable[[], Any], Any]:
-    """Return what makes the model, and its configuration.
+    """Return a function that makes the model, and the model's configuration.
 
     `name` is a model type (`bert`), a class (`BertForMaskedLM`), or an Auto class
     with a type (`AutoModelForCausalLM:gpt2`).
@@ -217,7 +218,7 @@ def _without_download(config: Any) -> Any:
 
 
 def _transformers_inputs(model: Any, config: Any, batch: int) -> tuple[Any, ...]:
-    """Return the positional arguments of `model.forward`, None where it has a default."""
+    """Return positional arguments for `model.forward`, None for parameters left to default."""
     parameters = list(inspect.signature(model.forward).parameters)
     wanted = [name for name in _input_names(model, config) if name in parameters]
     inputs = {name: _input(name, config, batch) for name in wanted}
@@ -227,7 +228,7 @@ def _transformers_inputs(model: Any, config: Any, batch: int) -> tuple[Any, ...]
 
 def _input_names(model: Any, config: Any) -> Iterator[str]:
     yield model.main_input_name
-    if hasattr(model, "logit_scale"):  # compares texts with images: wants both
+    if hasattr(model, "logit_scale"):  # such a model compares texts with images
         yield "pixel_values"
     if getattr(config, "is_encoder_decoder", False):
         yield "decoder_input_ids"
@@ -323,7 +324,7 @@ def _moved(values: Any, device: Any) -> Any:
     return values.to(device) if hasattr(values, "to") else values
 
 
-_BUILDERS: dict[str, Callable[[str, int], Built]] = {
+_BUILDERS: dict[str, Callable[[str, int], ModelWithInputs]] = {
     "torchvision": _torchvision,
     "timm": _timm,
     "transformers": _transformers,

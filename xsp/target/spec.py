@@ -1,4 +1,4 @@
-"""Targets: what the command line can measure, from its name to something callable."""
+"""Specifications: a target as written on the command line in, a callable subject out."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TargetKind = Literal["model", "function", "script"]
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What is to be measured, as written on the command line.
+    """The specification of a target, as written on the command line.
 
     Attributes:
         target: `torchvision:NAME` and the like, `path.py:function`, or a script.
@@ -55,10 +55,10 @@ class Spec:
 
     @property
     def kind(self) -> TargetKind:
-        """What kind of target it is.
+        """Kind of target.
 
         Raises:
-            UnknownTargetError: It has none of the forms that there are, or is a file that
+            UnknownTargetError: The target has none of the known forms, or is a file that
                 xsp itself wrote.
         """
         scheme, colon, name = self.target.partition(":")
@@ -82,7 +82,7 @@ class Spec:
         return Path(last).stem if self.kind == "script" else last.rpartition(":")[2]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the specification as what JSON can hold."""
+        """Return the specification as values that JSON can hold."""
         return asdict(self) | {"arguments": list(self.arguments)}
 
     @classmethod
@@ -93,14 +93,14 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is called again and again: one call is one evaluation.
+    """A function that is called again and again: one call is one evaluation.
 
     Attributes:
-        function: What is called.
-        args: What it is called with.
-        name: What it is called by people.
+        function: The function, or the model.
+        args: Its positional arguments.
+        name: Its name for people.
         kind: `model` for a prediction, `training`, or `function`.
-        mode: Makes the context that the calls belong into.
+        mode: Returns the context manager in which the calls are to be made.
     """
 
     function: Callable[..., Any]
@@ -111,11 +111,11 @@ class Subject:
 
 
 def resolve(spec: Spec) -> Subject:
-    """Return what a model's or function's specification stands for.
+    """Return the subject that a model's or function's specification names.
 
     Raises:
-        UnknownTargetError: There is no such thing, or not in the way asked for.
-        MeasurementError: A library or device that it needs is not here.
+        UnknownTargetError: There is no such target, or it does not take these options.
+        MeasurementError: A library or device that the target needs is missing.
     """
     if spec.kind == "model":
         return _model(spec)
@@ -125,7 +125,7 @@ def resolve(spec: Spec) -> Subject:
 
 
 def hint(target: str) -> str:
-    """Return `; did you mean …?` if a missing Python file has neighbours of that name."""
+    """Return `; did you mean …?` if a Python file is missing and a neighbour is named alike."""
     path = Path(target.partition(":")[0])
     if path.suffix != ".py" or path.is_file() or not path.parent.is_dir():
         return ""
@@ -133,7 +133,7 @@ def hint(target: str) -> str:
 
 
 def _check_source(path: Path) -> None:
-    """Refuse what was measured already.
+    """Refuse files that hold a result of xsp instead of a script.
 
     Raises:
         UnknownTargetError: The file is a trace or a recording.
@@ -141,7 +141,7 @@ def _check_source(path: Path) -> None:
     try:
         with path.open("rb") as file:
             begin = file.read(4)
-    except OSError:  # said where it is run
+    except OSError:  # `run_script` says so
         return
     if begin == b"PAR1":
         raise UnknownTargetError(f"{path} is a saved trace: xsp show {path}")
@@ -152,7 +152,7 @@ def _check_source(path: Path) -> None:
 
 
 def _sourced(target: str) -> str:
-    """Return how a model is asked for, if the target looks like the bare name of one."""
+    """Return how to name a model's source, if the target looks like a model's bare name."""
     if not target.isidentifier():
         return ""
     return f"; for a model say where it comes from, as in torchvision:{target}"
@@ -162,6 +162,7 @@ def _model(spec: Spec) -> Subject:
     torch = require("torch", spec.target)
     scheme, _, name = spec.target.partition(":")
     device = _device(spec)
+    # The same weights and inputs in every process, as values may change the path taken.
     torch.manual_seed(0)
     built = source.build(scheme, name, batch=spec.batch or 1).to(device)
     if spec.train:
@@ -202,13 +203,14 @@ def _function(spec: Spec) -> Subject:
 def _load(path: Path) -> ModuleType:
     if not path.is_file():
         raise UnknownTargetError(f"there is no file {path}{hint(str(path))}")
-    # As for a script, what lies beside the file can be imported.
+    # As for a script, modules beside the file can be imported.
     sys.path.insert(0, str(path.resolve().parent))
     name = path.stem if path.stem not in sys.modules else f"_xsp_target_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UnknownTargetError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    # Registered before it runs, as pickling and dataclasses look the module up.
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
@@ -219,7 +221,7 @@ def _attribute(module: ModuleType, name: str, path: str) -> Callable[..., Any]:
     for part in name.split("."):
         found = getattr(found, part, None)
     if callable(found):
-        return found  # callable() says no more than that
+        return found
     functions = [key for key, value in vars(module).items() if callable(value)]
     if found is None:
         raise UnknownTargetError(f"{path} has no function {name!r}{suggest(name, functions)}")

@@ -1,7 +1,8 @@
-"""A process that measures one rung, or all of them, when it is its turn: both ends of it.
+"""Workers: a job in, the runs of a process that measured one rung or all rungs out.
 
-`Worker` is the parent's end; `main` is what the process runs
-(`python -m xsp.target JOB FOLDER`).
+`Worker` starts the process and gives the process turns; `main` is what the process runs
+(`python -m xsp.target JOB FOLDER`). Job, runs and failure are files in the folder; a pipe
+carries the progress, another one the turns.
 """
 
 from __future__ import annotations
@@ -29,36 +30,36 @@ from xsp.errors import (
     UnknownTargetError,
     XspError,
 )
-from xsp.measurement import Collected, Enough, Progress, collected_by, visit_all
+from xsp.measurement import Enough, ProcessRuns, Progress, interpret_session, visit_all
 from xsp.session import THREAD_NUMBERS, Settings
 from xsp.target.script import without_own_frames
 from xsp.target.spec import Spec, Subject, resolve
 
-# One that has told nothing for so long hangs: no evaluation takes ten minutes.
+# A process that has reported nothing for so long hangs: no evaluation takes ten minutes.
 SILENCE_S = 600.0
 
 _BLOCKING = "CUDA_LAUNCH_BLOCKING"
 
-# In a process that has these the host waits for each kernel, and libraries use one thread.
+# With these variables the host waits for each kernel, and libraries use one thread.
 SERIALISED = dict.fromkeys((_BLOCKING, *THREAD_NUMBERS), "1")
 
 _JOB, _FAILURE, _OUTPUT, _RUNS = "job.json", "failure.json", "output.txt", "runs"
 _LAST_LINES = 8
 _GO, _STOP = b"g", b"s"
-_PATIENCE_S = 5.0  # for one that saves what it has
-_GRACE_S = 2.0  # for one that is told to end
+_PATIENCE_S = 5.0  # for a process to save its runs
+_GRACE_S = 2.0  # for a process to end after a signal
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a child has nothing to give.
+    """Why a process has no runs.
 
     Attributes:
-        cause: `usage`: there is no such target; `measurement`: it cannot be
-            measured here; `target`: it raised; `died`: the process ended.
-        message: What happened.
-        traceback: The target's traceback, if it raised.
-        early: Whether it happened before the measurement, and so would again.
+        cause: `usage`: there is no such target; `measurement`: the target cannot be
+            measured here; `target`: the target raised; `died`: the process ended.
+        message: What happened, for people.
+        traceback: The target's traceback, if the target raised.
+        early: Whether the target failed before the measurement, as it would in any process.
     """
 
     cause: Literal["usage", "measurement", "target", "died"]
@@ -67,7 +68,7 @@ class Failure:
     early: bool = False
 
     def error(self) -> Exception:
-        """Return it as the exception that the parent raises."""
+        """Return the exception that the parent process raises for the failure."""
         if self.cause == "usage":
             return UnknownTargetError(self.message)
         if self.cause == "target":
@@ -77,13 +78,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker measures.
+    """The task of a worker.
 
     Attributes:
         spec: The target.
-        settings: How to measure it.
+        settings: How to measure the target.
         rung: Name of the rung; None for the whole ladder.
-        environment: Variables that its process has besides ours.
+        environment: Environment variables of the worker's process, beside inherited ones.
     """
 
     spec: Spec
@@ -93,11 +94,11 @@ class Job:
 
     @property
     def serial(self) -> bool:
-        """Whether the host waits for each kernel, because we have it so."""
+        """Whether the job makes the host wait for each kernel."""
         return self.environment.get(_BLOCKING) == "1"
 
     def save(self, path: Path, speak: int, wait: int) -> None:
-        """Write it, with the descriptors to speak and to wait on."""
+        """Write the job, with the pipe ends that the process speaks and waits on."""
         job: dict[str, Any] = {"spec": self.spec.to_json(), "settings": self.settings.to_json()}
         rungs = None if self.rung is None else [self.rung]
         job |= {"rungs": rungs, "serial": self.serial, "speak": speak, "wait": wait}
@@ -105,14 +106,18 @@ class Job:
 
 
 class Worker:
-    """A process that measures, and works only when it is its turn.
+    """A process that measures, one visit at each turn.
 
-    It says how far it is after every visit, and then waits for one byte: `_GO`, or
-    `_STOP` to save what there is and end.
+    After every visit the process writes the fraction done, and then reads one byte: `_GO`
+    for the next visit, or `_STOP` to save its runs and end.
 
     Args:
-        job: What it measures.
-        folder: Where it leaves its runs, or why there are none.
+        job: The task of the process.
+        folder: Folder, not yet made, for the job and for the runs or the failure.
+
+    Attributes:
+        job: The task of the process.
+        fraction: The fraction done, as the process last wrote it.
     """
 
     def __init__(self, job: Job, folder: Path) -> None:
@@ -121,64 +126,65 @@ class Worker:
         self._folder = folder
         self._silent = False
         folder.mkdir()
-        self._listen, speak = os.pipe()
-        wait, self._ask = os.pipe()
+        self._progress_pipe, speak = os.pipe()
+        wait, self._turn_pipe = os.pipe()
         job.save(folder / _JOB, speak, wait)
         self._process = _start(folder, speak, wait, job.environment)
+        # The process has these ends of its own; open here, they would hide that it ended.
         os.close(speak)
         os.close(wait)
 
     @property
     def failed_early(self) -> Failure | None:
-        """Why it ended before it measured anything, if any other child would too."""
+        """The failure of a process that ended as any other process would; None otherwise."""
         outcome = self.outcome() if self._process.poll() is not None else None
         return outcome if isinstance(outcome, Failure) and outcome.early else None
 
     def turn(self) -> bool:
-        """Let it make one visit; return whether it still runs."""
+        """Let the process make one visit; return whether the process still runs."""
         if self._process.poll() is None and not self._silent:
             with suppress(BrokenPipeError):
-                os.write(self._ask, _GO)
-            self.hear()
+                os.write(self._turn_pipe, _GO)
+            self.listen()
         return self._process.poll() is None
 
-    def hear(self) -> None:
-        """Wait until it says how far it is, or ends, or has been silent for too long."""
-        heard = time.monotonic()
+    def listen(self) -> None:
+        """Wait until the process reports its progress, ends, or has been silent too long."""
+        begin = time.monotonic()
         while self._process.poll() is None:
-            if select.select([self._listen], [], [], 0.25)[0]:
-                said = os.read(self._listen, 4096)
-                if said:
+            if select.select([self._progress_pipe], [], [], 0.25)[0]:
+                lines = os.read(self._progress_pipe, 4096)
+                if lines:
                     with suppress(ValueError):
-                        self.fraction = float(said.split()[-1])
+                        self.fraction = float(lines.split()[-1])
                     return
-                with suppress(subprocess.TimeoutExpired):  # closed: it is about to end
+                with suppress(subprocess.TimeoutExpired):  # a closed pipe: the process is ending
                     self._process.wait(0.25)
-            elif time.monotonic() - heard > SILENCE_S:
+            elif time.monotonic() - begin > SILENCE_S:
                 self._silent = True
                 self.end()
         self.fraction = 1.0
 
     def stop(self) -> None:
-        """Have it save what there is when its visit is over, and end."""
+        """Have the process save its runs after the visit under way, and end."""
         with suppress(BrokenPipeError):
-            os.write(self._ask, _STOP)
+            os.write(self._turn_pipe, _STOP)
 
     def wait(self) -> None:
-        """Wait until it has ended, but not for long."""
+        """Wait until the process has ended, at most `_PATIENCE_S`."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_PATIENCE_S)
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that its process has in use; 0 if it has ended."""
+        """Memory that the process has in use; 0 if the process has ended."""
         try:
             return int(psutil.Process(self._process.pid).memory_info().rss)
         except psutil.Error:
             return 0
 
-    def outcome(self) -> Collected | Failure:
-        """Return what it collected, or why it has nothing to give."""
+    def outcome(self) -> ProcessRuns | Failure:
+        """Return the runs of the process, or why the process has none."""
         folder = self._folder
         if (folder / _FAILURE).exists():
             return Failure(**json.loads((folder / _FAILURE).read_text(encoding="utf-8")))
@@ -188,13 +194,14 @@ class Worker:
         if code:
             return Failure("died", f"its process {_ended(code)}{_last_lines(folder / _OUTPUT)}")
         try:
-            return Collected.load(folder / _RUNS)
+            return ProcessRuns.load(folder / _RUNS)
         except TraceFormatError as error:
             return Failure("died", f"its process left no result: {error}")
 
     def end(self) -> None:
-        """End it, if it still runs, with every process that it started."""
+        """End the process, if it still runs, and all processes that it started."""
         helpers: set[psutil.Process] = set()
+        # Helpers are looked up anew: a dying process may have started more.
         for number in (signal.SIGTERM, signal.SIGKILL):
             helpers |= _helpers(self._process.pid)
             self._process.send_signal(number)
@@ -207,16 +214,16 @@ class Worker:
             helpers = set(left)
 
     def close(self) -> None:
-        """End it, and close the pipes to it."""
+        """End the process, and close the pipes."""
         self.end()
-        os.close(self._listen)
-        os.close(self._ask)
+        os.close(self._progress_pipe)
+        os.close(self._turn_pipe)
 
 
 def _helpers(leader: int) -> set[psutil.Process]:
-    """Return what descends from a process, or is in the session that it began.
+    """Return the descendants of a process, and the members of the session that it leads.
 
-    Of a process that has ended only the session remains: its children are others' by now.
+    The children of a process that has ended have other parents, but stay in its session.
     """
     found: set[psutil.Process] = set()
     with suppress(psutil.Error):
@@ -231,7 +238,7 @@ def _helpers(leader: int) -> set[psutil.Process]:
 def _start(
     folder: Path, speak: int, wait: int, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    # -P: a torch.py that happens to lie in the working directory must not be imported.
+    # -P: a torch.py in the working directory must not be imported instead of PyTorch.
     command = [sys.executable, "-P", "-m", "xsp.target", str(folder / _JOB), str(folder)]
     with (folder / _OUTPUT).open("wb") as output:
         return subprocess.Popen(
@@ -241,7 +248,7 @@ def _start(
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment},
             pass_fds=(speak, wait),
-            start_new_session=True,  # Ctrl-C reaches the parent, which ends the child
+            start_new_session=True,  # Ctrl-C reaches the parent only, which ends the process
         )
 
 
@@ -265,20 +272,21 @@ def main(job_path: str, directory: str) -> int:
     """Measure what the job says, as the process of a `Worker`.
 
     Args:
-        job_path: The job that the parent wrote.
-        directory: Where to leave the runs, or why there are none.
+        job_path: File with the job that the parent process wrote.
+        directory: Folder for the runs, or for the failure.
 
     Returns:
-        The exit code: 0, or 1 if it could not be measured.
+        The exit code: 0, or 1 after a failure.
     """
     job = json.loads(Path(job_path).read_text(encoding="utf-8"))
     for descriptor in (job["speak"], job["wait"]):
+        # Processes that the target starts must not keep the pipes open.
         os.set_inheritable(descriptor, False)
     folder = Path(directory)
     outcome = attempt(lambda: resolve(Spec.from_json(job["spec"])), early=True)
     if isinstance(outcome, Subject):
         subject = outcome
-        outcome = attempt(lambda: _collected(subject, job), early=False)
+        outcome = attempt(lambda: _carry_out(subject, job), early=False)
     if isinstance(outcome, Failure):
         (folder / _FAILURE).write_text(json.dumps(asdict(outcome)), encoding="utf-8")
         return 1
@@ -286,50 +294,50 @@ def main(job_path: str, directory: str) -> int:
     return 0
 
 
-def _collected(subject: Subject, job: dict[str, Any]) -> Collected:
-    def tell(fraction: float) -> None:
+def _carry_out(subject: Subject, job: dict[str, Any]) -> ProcessRuns:
+    def report(fraction: float) -> None:
         os.write(job["speak"], f"{fraction:.4f}\n".encode())
-        if os.read(job["wait"], 1) != _GO:  # told to stop, or the parent is gone
+        if os.read(job["wait"], 1) != _GO:  # `_STOP`, or nothing: the parent has ended
             raise Enough
 
     try:
-        tell(0.0)  # the target is there
+        report(0.0)  # the target is loaded
     except Enough:
-        return Collected((), (), subject.name, {})
+        return ProcessRuns((), (), subject.name, {})
     settings = Settings.from_json(job["settings"])
-    return collect_subject(subject, settings, job["rungs"], tell, serial=job["serial"])
+    return measure_subject(subject, settings, job["rungs"], report, serial=job["serial"])
 
 
-def collect_subject(
+def measure_subject(
     subject: Subject,
     settings: Settings,
     rungs: Sequence[str] | None,
     progress: bool | Progress | None,
     *,
     serial: bool = False,
-) -> Collected:
-    """Measure a resolved target in this process.
+) -> ProcessRuns:
+    """Measure a subject in this process, and return its runs.
 
     Args:
-        subject: The target.
-        settings: How to measure it.
-        rungs: Names of the rungs to run beside the bare one; None for all.
+        subject: The subject that the target names.
+        settings: How to measure the subject.
+        rungs: Names of the rungs to visit beside the bare rung; None for all.
         progress: As for `xsp.measure`.
         serial: Whether the host waits for each kernel in this process.
     """
     with subject.mode():
-        measured = visit_all(
+        visited = visit_all(
             subject.function, subject.args, settings=settings, rungs=rungs, progress=progress
         )
-        return collected_by(*measured, serial=serial)
+        return interpret_session(*visited, serial=serial)
 
 
 def attempt(work: Callable[[], Any], *, early: bool) -> Any:
     """Return what `work` returns, or the `Failure` that its exception means.
 
     Args:
-        work: Resolves a target, or measures one.
-        early: Whether it comes before the measurement.
+        work: Function that resolves or measures a target.
+        early: Whether `work` comes before the measurement.
     """
     try:
         return work()
@@ -339,6 +347,6 @@ def attempt(work: Callable[[], Any], *, early: bool) -> Any:
         return Failure("measurement", str(error), early=early)
     except Exception as error:  # noqa: BLE001  the target may raise anything
         error.__traceback__ = without_own_frames(error.__traceback__)
-        said = "".join(traceback.format_exception(error))
+        text = "".join(traceback.format_exception(error))
         message = "".join(traceback.format_exception_only(error)).strip()
-        return Failure("target", f"the target raised {message}", said, early=early)
+        return Failure("target", f"the target raised {message}", text, early=early)

@@ -1,12 +1,20 @@
-"""Traces: the table of spans, its file, and the tree as text and HTML."""
+"""Traces: a table of spans and metadata in, a checked `Trace` and its file, text and HTML out.
+
+`Trace` (document.py) checks what it is given (integrity.py, metadata.py), and `load` reads what
+`Trace.save` wrote (file.py). A tree is drawn as text or HTML (text.py, html.py) from an outline
+(outline.py) of folded spans (folding.py), below a headline (heading.py, coverage.py).
+attribute.py lists the fields of `attributes`.
+"""
 
 from xsp.trace.attribute import EXPORTED, SCHEMA_URL, USER, attribute_column, find_attribute
 from xsp.trace.document import FORMAT, SPAN_SCHEMA, Trace, load
+from xsp.trace.file import DAMAGE
 from xsp.trace.folding import Folding, agreed, alike, fold, parent_rows, sums, total
-from xsp.trace.heading import headline, remarks
+from xsp.trace.heading import headline, problem_lines
 from xsp.trace.integrity import RUN_SCHEMA
 
 __all__ = [
+    "DAMAGE",
     "EXPORTED",
     "FORMAT",
     "RUN_SCHEMA",
@@ -23,7 +31,7 @@ __all__ = [
     "headline",
     "load",
     "parent_rows",
-    "remarks",
+    "problem_lines",
     "sums",
     "total",
 ]

@@ -1,7 +1,7 @@
-"""Attributes: every field that providers and merging put into a span, and its name outside.
+"""Attributes: the name of a field of a span in, its type, unit, meaning and exported name out.
 
-Inside of xsp's files a field bears its plain name; where spans are handed over,
-OpenTelemetry's name where it has one, else `xsp.` and the plain name.
+In xsp's own files a field has its plain name. Exported spans have OpenTelemetry's name for the
+field if there is such a name, otherwise `xsp.` and the plain name.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import polars as pl
 
 from xsp.level import Kind
 
-# Version of the exported names and meanings; docs/schema/ says what it holds. The
-# domain is one that never exists (RFC 2606), until the project has its own.
+# Version of the exported names and meanings, which docs/schema/ lists. The domain is
+# reserved (RFC 2606) and stands in until the project has a domain of its own.
 SCHEMA_URL = "https://xsp.invalid/schema/1.0.0"
 
-# What stands before the names of the user's own attributes in `attributes`.
+# Prefix of the user's own attributes in the column `attributes`.
 USER = "user."
 
 _STANDARD = {"error": "error.type", "module_type": "code.function.name"}
-# Types, as polars writes them.
+# Data types, as polars writes them.
 _INT, _FLOAT, _TEXT, _FLAG = "Int64", "Float64", "String", "Boolean"
 _INTS, _SHAPES, _STRINGS = "List(Int64)", "List(List(Int64))", "List(String)"
 
@@ -33,7 +33,7 @@ _ALLOCATING = (Kind.LAYER, Kind.OP, Kind.LAUNCH)
 _HOST = (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL)
 _LAUNCH = (Kind.LAUNCH,)
 _KERNEL = (Kind.KERNEL,)
-_EXECUTIONS = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+_ACTIVITIES = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _TRANSFER = (Kind.MEMCPY, Kind.MEMSET)
 _COPY = (Kind.MEMCPY,)
 _PIPELINE = (Kind.PIPELINE,)
@@ -44,14 +44,14 @@ _ALL = tuple(Kind)
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One documented field of the column `attributes`; null where it means nothing.
+    """A field of the column `attributes`; null in spans that it does not apply to.
 
     Attributes:
-        name: The field's name.
-        kinds: Kinds of span that carry it.
-        type: Polars data type, as polars writes it.
-        meaning: One sentence.
-        unit: Unit of the number, empty where it has none.
+        name: Name of the field.
+        kinds: Kinds of span that have the field.
+        type: Data type, as polars writes it.
+        meaning: Meaning of the field, one sentence.
+        unit: Unit of the number, empty where the field has none.
     """
 
     name: str
@@ -62,20 +62,20 @@ class Attribute:
 
     @property
     def exported(self) -> str:
-        """The name that it has outside of xsp's own files."""
+        """Name of the field in exported spans."""
         return _STANDARD.get(self.name, f"xsp.{self.name}")
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """An attribute of exported spans that is a column of the trace, or made of such.
+    """An attribute of exported spans that comes from columns of the trace.
 
     Attributes:
-        name: Its name outside.
-        column: The column that it is, empty if it is made of several.
-        type: Polars data type.
-        meaning: One sentence.
-        unit: Unit of the number, empty where it has none.
+        name: Name of the attribute in exported spans.
+        column: The column with its values; empty if they are computed from several columns.
+        type: Data type, as polars writes it.
+        meaning: Meaning of the attribute, one sentence.
+        unit: Unit of the number, empty where the attribute has none.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Exported:
     unit: str = ""
 
 
-# Tables: at most two lines a row.
+# Tables are exempt from formatting: a row has at most two lines.
 # fmt: off
 ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("exact", _ALL, _FLAG,
@@ -157,9 +157,9 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Nodes of the traced graph that these were; null if it is called for several sets of them."
     ),
     Attribute("context", _DEVICE, _INT, "Number of the CUDA context."),
-    Attribute("graph", _EXECUTIONS, _INT, "Number of the CUDA graph that it is a node of."),
-    Attribute("graph_node", _EXECUTIONS, _INT, "Number of that node."),
-    Attribute("captured_node", _EXECUTIONS, _INT,
+    Attribute("graph", _ACTIVITIES, _INT, "Number of the CUDA graph that it is a node of."),
+    Attribute("graph_node", _ACTIVITIES, _INT, "Number of that node."),
+    Attribute("captured_node", _ACTIVITIES, _INT,
         "Number that the node had when it was captured; null where nobody saw that."),
     Attribute("created_nodes", _LAUNCH, _INTS,
         "Numbers of the nodes that the call captured into a CUDA graph."),
@@ -211,14 +211,14 @@ EXPORTED: tuple[Exported, ...] = (
 
 
 def find_attribute(name: str) -> Attribute | None:
-    """Return what is known of an attribute, or None: pipeline spans carry the user's own."""
+    """Return the documented attribute of a name; None for others, such as the user's own."""
     return next((known for known in ATTRIBUTES if known.name == name), None)
 
 
 def attribute_column(spans: pl.DataFrame, name: str, dtype: Any = pl.String) -> pl.Series:
-    """Return one attribute as a series, null throughout where the trace has none of it.
+    """Return one attribute of all spans, null throughout where the trace does not have it.
 
-    A user's own attribute may bear the name and be of another type: it is not ours.
+    A field of the same name but another type is a user's own attribute, and not returned.
     """
     if pl.Field(name, dtype) not in getattr(spans.schema["attributes"], "fields", ()):
         return pl.Series(name, [None] * spans.height, dtype=dtype)

@@ -1,7 +1,7 @@
-"""Coverage: the spans of a trace in, shares of time that other levels account for out.
+"""Coverage: the spans of a trace in, shares of time that spans of other levels cover out.
 
-Two questions: what part of the devices' time lies under a layer or operator, and what part
-of the operators' time library calls explain.
+Two shares: of the devices' time, the part under a layer or operator (`attribution`); of the
+operators' time, the part spent in library calls (`coverage`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _OP, _CALL = Kind.OP.value, Kind.CALL.value
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """Where the time of all kernels, copies and sets, added up, belongs.
+    """Fractions of the time of all device activities, by the spans above the activities.
 
     Attributes:
-        layer: Fraction that lies under a layer; None where the trace has no layers.
-        operator: Fraction that lies under an operator; None where it has none.
-        nowhere: Fraction that lies under no layer, operator or library call.
+        layer: Fraction under a layer; None where the trace has no layers.
+        operator: Fraction under an operator; None where the trace has no operators.
+        nowhere: Fraction under no layer, operator or library call.
     """
 
     layer: float | None
@@ -39,7 +39,7 @@ class Attribution:
 
 
 def attribution(spans: pl.DataFrame) -> Attribution | None:
-    """Return where the devices' time belongs, None where no device worked.
+    """Return the fractions of the devices' time, None where no device worked.
 
     Args:
         spans: Columns of `trace.spans`.
@@ -62,11 +62,12 @@ def attribution(spans: pl.DataFrame) -> Attribution | None:
 
 
 def _ancestors(spans: pl.DataFrame, rows: Ints) -> dict[str, Bools]:
-    """Return for each kind of cause which of the rows have such an ancestor."""
+    """Return for each kind in `_CAUSES` which of the rows have an ancestor of that kind."""
     parents = parent_rows(spans)
     kinds = {kind: (spans["kind"] == kind).to_numpy() for kind in _CAUSES}
     found = {kind: np.zeros(len(rows), dtype=np.bool_) for kind in _CAUSES}
     current = parents[rows]
+    # All rows climb one generation at a time, until all have passed the root.
     while np.any(current >= 0):
         for kind, among in kinds.items():
             found[kind] |= (current >= 0) & among[current]
@@ -76,24 +77,25 @@ def _ancestors(spans: pl.DataFrame, rows: Ints) -> dict[str, Bools]:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How library calls and operators fit together; of latencies without overhead.
+    """How much time library calls and operators have in common; latencies without overhead.
 
     Attributes:
         under_operator_pct: Share of the calls' time that lies under an operator.
-        explained_pct: Share of the operators' time that is spent in calls.
+        in_calls_pct: Share of the operators' time that is spent in calls.
     """
 
     under_operator_pct: float
-    explained_pct: float
+    in_calls_pct: float
 
 
 def coverage(spans: pl.DataFrame) -> Coverage | None:
-    """Return how calls and operators fit together, None where there are no calls or no operators.
+    """Return the coverage of calls and operators, None where there are no calls or operators.
 
     Args:
         spans: Columns `span_id`, `parent_id`, `kind` and `latency_ns` of a trace.
     """
     placed = _with_parents(spans)
+    # Only outermost calls and operators: inner ones are part of their time.
     calls = placed.filter((pl.col("kind") == _CALL) & (pl.col("parent_kind") != _CALL))
     operators = placed.filter((pl.col("kind") == _OP) & (pl.col("parent_kind") != _OP))
     under = _total(calls.filter(pl.col("parent_kind") == _OP))
@@ -103,35 +105,33 @@ def coverage(spans: pl.DataFrame) -> Coverage | None:
     return Coverage(100 * under / total, 100 * under / whole)
 
 
-def unexplained(spans: pl.DataFrame) -> pl.DataFrame:
-    """Return what of each operator's own time no library call explains, the most first.
+def outside_calls(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return the own time of operators that is not spent in library calls, the longest first.
 
-    An operator's own time is its latency less that of the operators in it: over all
-    operators it sums to the time of the outermost ones. Element-wise code inside a
-    framework makes no call; that it stands here is an answer.
+    An operator's own time is its latency less that of the operators in it: the own times of
+    all operators sum to the time of the outermost operators. Operators that compute inside
+    the framework, as element-wise operators do, make no library call at all.
 
     Args:
         spans: Columns `span_id`, `parent_id`, `kind`, `name` and `latency_ns` of a trace.
 
     Returns:
-        A row per name of operator: `name`, `count`, `own_ns`, `call_ns` (in calls right
-        below it), `rest_ns` (the difference; not below 0), and `explained_pct` (null
-        where `own_ns` is 0).
+        A row for each name of an operator: `name`, `count`, `own_ns`, `call_ns` (in calls
+        right below the operator), `rest_ns` (the difference; not below 0), and
+        `in_calls_pct` (null where `own_ns` is 0).
 
     >>> spans = pl.DataFrame({"span_id": [1, 2, 3, 4], "parent_id": [None, 1, 2, 1],
     ...                       "kind": ["pipeline", "op", "call", "op"],
     ...                       "name": ["predict", "addmm", "SGEMM", "relu"],
     ...                       "latency_ns": [10.0, 8.0, 6.0, 1.0]})
-    >>> unexplained(spans).select("name", "call_ns", "rest_ns").rows()
+    >>> outside_calls(spans).select("name", "call_ns", "rest_ns").rows()
     [('addmm', 6.0, 2.0), ('relu', 0.0, 1.0)]
     """
-    below = spans.group_by("parent_id").agg(
-        op_ns=_sum_of(_OP),
-        call_ns=_sum_of(_CALL),
-    )
+    below = spans.group_by("parent_id").agg(op_ns=_sum_of(_OP), call_ns=_sum_of(_CALL))
     operators = spans.filter(pl.col("kind") == _OP).join(
         below, left_on="span_id", right_on="parent_id", how="left"
     )
+    # Latencies of different rungs may contradict each other by their errors: not below 0.
     own = (pl.col("latency_ns").fill_null(0) - pl.col("op_ns").fill_null(0)).clip(lower_bound=0)
     return (
         operators.with_columns(own_ns=own, call_ns=pl.col("call_ns").fill_null(0))
@@ -139,7 +139,7 @@ def unexplained(spans: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.len().cast(pl.Int64).alias("count"), pl.col("own_ns", "call_ns").sum())
         .with_columns(rest_ns=(pl.col("own_ns") - pl.col("call_ns")).clip(lower_bound=0))
         .with_columns(
-            explained_pct=pl.when(pl.col("own_ns") > 0).then(
+            in_calls_pct=pl.when(pl.col("own_ns") > 0).then(
                 100 * pl.col("call_ns") / pl.col("own_ns")
             )
         )

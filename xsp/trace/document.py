@@ -1,4 +1,4 @@
-"""The merged trace: what a measurement hands back, and the file it is kept in."""
+"""The trace of a measurement: spans and metadata in, a read-only object for all uses out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT", "SPAN_SCHEMA", "Span", "Trace", "load"]
 
-# The number that a reader checks: it rises when a file's columns or metadata change meaning.
+# Version of the file format, which `load` checks; rises when columns or metadata change meaning.
 FORMAT = 1
 
 SPAN_SCHEMA = integrity.SPAN_SCHEMA
@@ -35,7 +35,7 @@ SPAN_SCHEMA = integrity.SPAN_SCHEMA
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One row of `trace.spans`; every field is the column of that name, see docs/trace.md."""
+    """One row of `trace.spans`; each field is the column of that name (docs/trace.md)."""
 
     span_id: int
     parent_id: int | None
@@ -64,20 +64,20 @@ class Span:
 class Trace:
     """One measurement as one hierarchy of spans, without the profiler in the numbers.
 
-    It cannot be changed: `spans` and `metadata` are copies or read-only.
+    A trace cannot be changed: its `spans` are a copy, its `metadata` is read-only.
 
     Args:
         spans: Columns of `SPAN_SCHEMA` in that order, then `attributes`; root
             first, parents before children.
-        metadata: What JSON can hold: `name`, `problems`, `levels`, `rungs`,
+        metadata: Values that JSON can hold: `name`, `problems`, `levels`, `rungs`,
             `plan`, `environment`, `created` and `xsp_version`.
-        typical_runs: Columns of `RUN_SCHEMA`: one typical run of each rung; or
-            the text that a file holds them as, which is read when they are asked for.
+        typical_runs: Columns of `RUN_SCHEMA`: one typical run of each rung; or the text
+            of typical runs in a file, which the property `typical_runs` unpacks.
 
     Raises:
         TraceFormatError: A column is missing or of the wrong type, a kind or level is
-            unknown, or an entry of the metadata not of its documented type.
-        TypeError: `metadata` holds what JSON cannot.
+            unknown, or an entry of the metadata is not of its documented type.
+        TypeError: `metadata` has a value that JSON cannot hold.
     """
 
     __slots__ = ("_json", "_metadata", "_spans", "_typical_runs")
@@ -98,7 +98,9 @@ class Trace:
         if isinstance(typical_runs, pl.DataFrame):
             integrity.check_run_columns(typical_runs)
             typical_runs = typical_runs.clone()
+        # Metadata goes through JSON and back, so that a new trace equals a loaded one.
         text = json.dumps({"format": FORMAT, **metadata}, default=_plain)
+        # `__setattr__` of this class refuses all changes.
         put = super().__setattr__
         put("_json", text)
         put("_metadata", _checked(text))
@@ -110,18 +112,19 @@ class Trace:
 
     @property
     def spans(self) -> pl.DataFrame:
-        """One row per span, root first; docs/trace.md tells what the columns mean."""
+        """One row per span, root first; docs/trace.md documents the columns."""
         return self._spans.clone()
 
     @property
     def typical_runs(self) -> pl.DataFrame:
         """A typical run of each rung as it was measured, one row per span.
 
-        docs/trace.md tells what the columns mean. No rows where none were kept.
+        docs/trace.md documents the columns. There are no rows where no run was kept.
 
         Raises:
-            TraceFormatError: The part of the file that holds them is damaged.
+            TraceFormatError: The typical runs in the file are damaged.
         """
+        # Unpacked once, when first asked for: most readers want the spans only.
         if isinstance(self._typical_runs, str):
             super().__setattr__("_typical_runs", unpack_runs(self._typical_runs))
         assert isinstance(self._typical_runs, pl.DataFrame)
@@ -134,25 +137,25 @@ class Trace:
 
     @property
     def name(self) -> str:
-        """What was measured, for people: the model's class, as a rule."""
+        """Name of the model or function that was measured, for people."""
         return str(self._metadata.get("name") or "trace")
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What a reader should know before trusting the numbers."""
-        found = self._metadata.get("problems", ())
-        return tuple(Problem(str(problem["code"]), str(problem["message"])) for problem in found)
+        """Problems that a reader should know before trusting the numbers."""
+        problems = self._metadata.get("problems", ())
+        return tuple(Problem(str(entry["code"]), str(entry["message"])) for entry in problems)
 
     @property
     def root(self) -> Span:
-        """The span around everything: one evaluation of the model."""
+        """The span of a whole evaluation of the model."""
         return self._span(self._spans.head(1))
 
     def span(self, path: str) -> Span:
         """Return the span with this path.
 
         Raises:
-            KeyError: There is none.
+            KeyError: No span has the path.
         """
         found = self._spans.filter(pl.col("path") == path)
         if not found.height:
@@ -171,9 +174,10 @@ class Trace:
         name is replaced.
 
         Raises:
-            ExportError: It could not be written: the disk is full, the folder is
-                missing or closed to us. No part of it is left behind.
+            ExportError: The file could not be written: the disk is full, the folder is
+                missing or not writable. No part of the file is left behind.
         """
+        # Typical runs that were never unpacked are written as they were read.
         runs = (
             self._typical_runs
             if isinstance(self._typical_runs, str)
@@ -193,29 +197,30 @@ class Trace:
 
         Args:
             destination: `otlp+http://host:4318`, `otlp://host:4317` (gRPC, which
-                `xsp[grpc]` brings), `otlp+https://` and `otlps://` with TLS; None for what
-                the `OTEL_EXPORTER_OTLP_*` variables say, else a Jaeger on this machine; a
-                file that ends in `.otlp.json`, `.perfetto.json` or `.parquet`; or an
-                OpenTelemetry `SpanExporter`. Headers, certificates, compression and timeout
-                come from the variables.
-            max_spans: Most spans; over it deeper levels are cut, and repeated small spans
-                rolled up into one that holds their sum. None: no limit. `"auto"`: 2,000,
-                what Jaeger's UI bears, and no limit for Perfetto and Parquet.
+                `xsp[grpc]` brings), `otlp+https://` and `otlps://` with TLS; None for the
+                endpoint of the `OTEL_EXPORTER_OTLP_*` variables, or without these a Jaeger
+                on this machine; a file that ends in `.otlp.json`, `.perfetto.json` or
+                `.parquet`; or an OpenTelemetry `SpanExporter`. Headers, certificates,
+                compression and timeout come from the variables.
+            max_spans: Most spans exported; to keep the limit deeper levels are cut, and
+                repeated small spans rolled up into one span with their sum. None: no limit.
+                `"auto"`: 2,000, which Jaeger's UI can draw, and no limit for Perfetto and
+                Parquet.
             typical_runs: Whether to export a typical run of every rung as well, as a trace of its
                 own that the spans link to.
-            parent: W3C `traceparent` of the span to hang the root under, instead of
-                the one that the trace was measured inside of.
+            parent: W3C `traceparent` of the span to hang the root under, instead of the
+                span in which the trace was measured.
 
         Returns:
-            What was sent, and what of it was accepted.
+            How many spans were sent, and how many of them were accepted.
 
         Raises:
-            ExportError: Not every span arrived, or a file could not be written. The
-                message counts what did, and names the file that keeps the trace.
+            ExportError: Not every span arrived, or a file could not be written. The message
+                counts the spans that arrived, and names the file that keeps the trace.
             ValueError: There is no such destination, or a number is out of range.
-            TypeError: `destination` is none of these things.
+            TypeError: `destination` is neither text nor a path nor a `SpanExporter`.
         """
-        from xsp.export import export  # noqa: PLC0415  # the wire, only when used
+        from xsp.export import export  # noqa: PLC0415  # an upward import, made when used
 
         return export(
             self, destination, max_spans=max_spans, typical_runs=typical_runs, parent=parent
@@ -239,10 +244,10 @@ class Trace:
             raise
 
     def check(self) -> None:
-        """Verify that the spans are one well-formed tree, drawn as it should be.
+        """Verify that the spans are one well-formed tree whose drawn timeline nests.
 
         Raises:
-            TraceFormatError: They are not; it names the first breach and the span.
+            TraceFormatError: The spans are not; the message names the first breach.
         """
         integrity.check(self._spans)
 
@@ -273,6 +278,7 @@ class Trace:
     def __len__(self) -> int:
         return self._spans.height
 
+    # Without this a trace of no spans would be false, through `__len__`.
     def __bool__(self) -> bool:
         return True
 
@@ -282,9 +288,9 @@ class Trace:
 
 
 def load(path: str | PathLike[str]) -> Trace:
-    """Return the trace that a file holds; nothing in the file is ever executed.
+    """Return the trace of a file; nothing in the file is ever executed.
 
-    The file's checksum is verified, its metadata, and that its spans are one tree.
+    The checksum and the metadata are verified, and that the spans are one tree.
 
     Raises:
         TraceFormatError: The file is damaged, is no trace, or is newer than this xsp.
@@ -294,6 +300,7 @@ def load(path: str | PathLike[str]) -> Trace:
     metadata = _read_metadata(path, text)
     try:
         trace = Trace(spans, frozen(metadata), runs)
+        # Times are not checked: a trace with a wrong time is still worth reading.
         integrity.check_tree(spans)
     except TraceFormatError as error:
         raise TraceFormatError(f"{path}: {error}") from error
@@ -310,19 +317,19 @@ def _read_metadata(path: str | PathLike[str], text: str) -> Mapping[str, Any]:
             f"{path} is damaged: its metadata cannot be read; save it anew or measure again"
         ) from error
     if not isinstance(version, int) or version > FORMAT:
-        said = shorten(printable(str(version)), _LONGEST)
+        shown = shorten(printable(str(version)), _LONGEST)
         raise TraceFormatError(
-            f"{path} is a trace of format {said}, this xsp reads up to {FORMAT}: "
+            f"{path} is a trace of format {shown}, this xsp reads up to {FORMAT}: "
             "upgrade xsp to open it"
         )
-    return metadata  # a mapping: it has an entry
+    return metadata  # a mapping, as it has the entry `format`
 
 
 _LONGEST = 40  # characters of a damaged value that an error repeats
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can hold for a numpy number, a mapping or a set."""
+    """Return a numpy number or a mapping as a value that JSON can hold."""
     if isinstance(value, Mapping):
         return dict(value)
     if hasattr(value, "item"):
@@ -331,7 +338,7 @@ def _plain(value: Any) -> Any:
 
 
 def _checked(text: str) -> Mapping[str, Any]:
-    """Return metadata as JSON holds it, read-only; what JSON has no number for is null."""
+    """Return metadata parsed from JSON, read-only; NaN and infinity become None."""
     parsed = json.loads(text, parse_constant=lambda _: None)
     check_metadata(parsed)
-    return frozen(parsed)  # a mapping, as it was checked to be
+    return frozen(parsed)  # a mapping: `check_metadata` refuses all else

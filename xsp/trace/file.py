@@ -1,4 +1,4 @@
-"""The file of a trace: one Parquet table with its metadata inside, written whole or not at all."""
+"""Files: spans, metadata and typical runs in, one Parquet file out, and back again."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from xsp.atomic_file import replacing
 from xsp.errors import TraceFormatError
 from xsp.trace.integrity import RUN_SCHEMA, check_run_columns
 
+# Raised by polars and Python on a damaged Parquet file; a PanicException is no `Exception`.
+DAMAGE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError)
+
 _KEY = "xsp"
 _RUNS = "xsp.runs"
 _CHECKSUM = "xsp.checksum"
-# BLAKE2b of the whole file as hexadecimal digits, taken with zeros in its own place. It is of
-# bytes, so that it holds whatever version of polars wrote the file.
+# Zeros that stand for the checksum while it is computed: BLAKE2b of the whole file in
+# hexadecimal. A checksum of bytes does not depend on the version of polars that wrote them.
 _BLANK = "0" * 32
-# What stands before it in Parquet's footer: the key, then the field and length of its value in
-# Thrift's compact protocol. No JSON holds such bytes.
+# Bytes before the checksum in Parquet's footer: its key, then field and length of the value in
+# Thrift's compact protocol. No JSON text contains these bytes.
 _MARK = _CHECKSUM.encode() + bytes((0x18, len(_BLANK)))
 _MAGIC = b"PAR1"
 _ZIP = b"PK\3\4"
-# Magic at both ends, and the length of the footer.
-_SMALLEST = 12
+_SMALLEST = 12  # bytes: magic at both ends, and the length of the footer
 
 
 def write_file(spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = "") -> Path:
@@ -35,17 +37,18 @@ def write_file(spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = ""
 
     Args:
         spans: The table.
-        metadata: Kept under the key `xsp`.
+        metadata: JSON text, written under the key `xsp`.
         path: The file.
-        runs: Kept under the key `xsp.runs`, which readers of the table do not look at.
+        runs: Text of the typical runs (`pack_runs`), written under the key `xsp.runs`.
 
     Raises:
-        ExportError: It could not be written; nothing is left behind.
+        ExportError: The file could not be written; nothing is left behind.
     """
     texts = {_KEY: metadata, _CHECKSUM: _BLANK} | ({_RUNS: runs} if runs else {})
     buffer = io.BytesIO()
     spans.write_parquet(buffer, metadata=texts)
     content = buffer.getbuffer()
+    # The footer is last: a span's name that looks like the mark stands before it.
     place = buffer.getvalue().rindex(_MARK) + len(_MARK)
     content[place : place + len(_BLANK)] = _checksum(content).encode()
     with replacing(path) as file:
@@ -54,25 +57,26 @@ def write_file(spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = ""
 
 
 def read_file(path: Path) -> tuple[pl.DataFrame, str, str]:
-    """Return the spans of a file, its metadata as JSON text, and the text of its runs.
+    """Return the spans of a file, its metadata as JSON text, and the text of its typical runs.
 
     Raises:
         TraceFormatError: The file is damaged or not a trace.
         OSError: The file cannot be opened.
     """
+    # Both ends are checked before a file that may be huge is read whole.
     with path.open("rb") as file:
         _check_ends(path, file)
         content = file.read()
     _check_sum(path, content)
-    # By content, not by name: polars takes `[` and `*` in a name for a pattern.
+    # polars gets the content, not the name: `[` and `*` in a name would be a pattern.
     buffer = io.BytesIO(content)
     try:
         texts = pl.read_parquet_metadata(buffer)
         metadata = texts.get(_KEY)
         buffer.seek(0)
-        # A Parquet file of someone else's may be huge: its columns are not read at all.
+        # A Parquet file that is no trace may be huge: its columns are not read.
         spans = pl.read_parquet(buffer) if metadata is not None else pl.DataFrame()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+    except DAMAGE as error:
         raise TraceFormatError(
             f"{path} is damaged and cannot be read: copy it anew or measure again ({error})"
         ) from error
@@ -84,10 +88,10 @@ def read_file(path: Path) -> tuple[pl.DataFrame, str, str]:
 
 
 def pack_runs(runs: pl.DataFrame) -> str:
-    """Return runs as the text that a file keeps; empty for no rows.
+    """Return typical runs as text for a file; empty for no rows.
 
-    It is a checksum and base64 of a Parquet file: key-value metadata of Parquet must be
-    text. Not of an Arrow file: polars ends the whole process over a damaged one.
+    The text is a checksum and the base64 of a Parquet file, as Parquet's key-value metadata
+    must be text. An Arrow file would not do: a damaged one makes polars abort the process.
     """
     if not runs.height:
         return ""
@@ -98,7 +102,7 @@ def pack_runs(runs: pl.DataFrame) -> str:
 
 
 def unpack_runs(text: str) -> pl.DataFrame:
-    """Return the runs that `pack_runs` made a text of.
+    """Return the typical runs of a text that `pack_runs` returned.
 
     Raises:
         TraceFormatError: The text is damaged.
@@ -111,16 +115,16 @@ def unpack_runs(text: str) -> pl.DataFrame:
         if f"{zlib.crc32(content):08x}" != checksum:
             raise _damaged_runs("its checksum is another")
         runs = pl.read_parquet(io.BytesIO(content))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
+    except DAMAGE as error:
         raise _damaged_runs(error) from error
     check_run_columns(runs)
     return runs
 
 
 def _check_sum(path: Path, content: bytes) -> None:
-    """Verify the checksum of a file, before polars sees what may make it panic.
+    """Verify the checksum of a file, as damaged bytes could make polars panic.
 
-    Files of earlier versions have none.
+    Files of earlier versions have no checksum.
     """
     place = content.rfind(_MARK)
     if place < 0:
@@ -148,6 +152,7 @@ def _check_ends(path: Path, file: io.BufferedReader) -> None:
         raise TraceFormatError(f"{path} is a recording: xsp.testing.replay makes its trace")
     if begin != _MAGIC:
         raise TraceFormatError(f"{path} is not a trace: open files that trace.save() wrote")
+    # A copy that was cut short lacks the magic at its end.
     file.seek(-min(size, 4), os.SEEK_END)
     if size < _SMALLEST or file.read(4) != _MAGIC:
         raise TraceFormatError(

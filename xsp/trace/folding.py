@@ -1,8 +1,8 @@
-"""Folding: a trace's spans in, groups of spans that look alike out, with what each sums up to.
+"""Folding: a trace's spans in, groups of spans that look alike and their sums out.
 
-The rows of a tree and the spans of a reduced export are both such groups. What may
-become one differs (neighbours that are alike to the bottom; small spans of one name),
-and so does how it is drawn; what alike means and how it is summed do not.
+The rows of a tree and the spans of a reduced export are such groups. A tree groups
+neighbours with equal subtrees, an export groups small spans of one name; both share the
+definition of looking alike (`alike`) and the sums (`sums`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xsp.evaluation import Ints, Keys, lineage_keys, mix
 from xsp.trace.attribute import attribute_column
 
 SUMMED = ("latency_ns", "self_ns", "overhead_ns", "device_ns")
-# A pattern of siblings that recurs is folded from so many times on, and up to this length.
+# A pattern of siblings is folded where it recurs so often, and is at most so long.
 _RECURRENCES, _LONGEST_PATTERN = 4, 32
 _BOUNDS = ("latency_low_ns", "latency_high_ns")
 
@@ -27,13 +27,13 @@ _BOUNDS = ("latency_low_ns", "latency_high_ns")
 class Folding:
     """Spans in groups, in the order of their first members.
 
-    Members of a group hang in one span, or in spans of one group.
+    The parents of a group's members are one span, or spans of one group.
 
     Attributes:
-        of: Number of each span's group; the root's is 0.
+        of: Number of each span's group; the root's group is 0.
         first: Index of each group's first member.
-        count: How many members each group has.
-        parent: Number of the group that each group hangs in, -1 for the root's.
+        count: Number of members of each group.
+        parent: Number of each group's parent group, -1 for the root's group.
     """
 
     of: Ints
@@ -43,7 +43,7 @@ class Folding:
 
 
 def fold(own: Keys, parent: Ints, levels: Sequence[Ints]) -> Folding:
-    """Return spans in groups: siblings of one key become one, and so on within them.
+    """Return spans in groups: siblings with equal keys, and alike the children of a group.
 
     Args:
         own: Key of each span.
@@ -59,6 +59,7 @@ def fold(own: Keys, parent: Ints, levels: Sequence[Ints]) -> Folding:
     _, first, of, count = np.unique(
         keys, return_index=True, return_inverse=True, return_counts=True
     )
+    # np.unique numbers groups by key: they are renumbered by their first member.
     by_first = np.argsort(first)
     of, first = np.argsort(by_first)[of], first[by_first]
     above = np.where(parent[first] < 0, -1, of[parent[first]])
@@ -68,8 +69,8 @@ def fold(own: Keys, parent: Ints, levels: Sequence[Ints]) -> Folding:
 def parent_rows(spans: pl.DataFrame) -> Ints:
     """Return the row of each span's parent, -1 for the root.
 
-    An unchecked trace may name parents that it lacks, or that stand below the span: such
-    spans hang in the root, so that whoever goes up from any span arrives there.
+    In an unchecked trace a parent may be missing, or come after its child: the root is the
+    parent of such spans, so that the way up from every span ends at the root.
     """
     ids = spans["span_id"].to_numpy()
     if not len(ids):
@@ -86,13 +87,13 @@ def parent_rows(spans: pl.DataFrame) -> Ints:
 def alike(spans: pl.DataFrame, *more: str, named: bool = True) -> Keys:
     """Return keys that are equal where spans look alike.
 
-    That is where they are of one kind, class (what has no class: name) and phase, and
-    were left by the same exception.
+    Spans look alike that have the same kind, phase and exception, and the same class of
+    module, or without a class the same name.
 
     Args:
         spans: Columns of `trace.spans`.
-        more: Columns that must be equal as well.
-        named: Whether class, name and phase count.
+        more: Further columns that must be equal.
+        named: Whether class, name and phase must be equal.
     """
     looks = spans.select("kind", *more, attribute_column(spans, "error"))
     if named:
@@ -102,14 +103,15 @@ def alike(spans: pl.DataFrame, *more: str, named: bool = True) -> Keys:
 
 
 def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
-    """Return keys that are equal where spans are alike down to the bottom.
+    """Return keys that are equal where the subtrees of spans are alike.
 
-    That is where they look alike, have the same number of parameters, and their
-    children have the same names and shapes in the same order.
+    Such spans look alike, have the same number of parameters, and their children have
+    the same names and shapes in the same order.
     """
     parameters = attribute_column(spans, "parameter_bytes", pl.Int64).hash().to_numpy()
     keys, names = mix(alike(spans) + mix(parameters)), mix(spans["name"].hash().to_numpy())
     ordinals = _ordinals(parent)
+    # From the deepest level up, so that children's keys are complete.
     for rows in reversed(levels[1:]):
         keys[rows] = mix(keys[rows])
         np.add.at(keys, parent[rows], mix(keys[rows] + names[rows] + ordinals[rows]))
@@ -119,9 +121,10 @@ def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
 def neighbours(shapes: Keys, parent: Ints) -> Keys:
     """Return keys that are equal where siblings of one shape follow one another.
 
-    So they are where a pattern of such runs recurs often enough (a model called again
-    and again, the same few operators after each call). Siblings' keys count the runs, so
-    in parents of one shape they are the same.
+    Siblings of one shape in a row are a run. Where a pattern of runs recurs often enough (a
+    model called again and again, with the same few operators after each call), the runs in
+    the same place of the pattern have equal keys too. A key is the number of the run among
+    its siblings, so that siblings in parents of one shape have the same keys.
 
     >>> shapes = np.array([9, 7, 7, 5, 7], dtype=np.uint64)
     >>> neighbours(shapes, np.array([-1, 0, 0, 0, 0]))[1:]
@@ -137,7 +140,7 @@ def neighbours(shapes: Keys, parent: Ints) -> Keys:
 
 
 def _first_alike(kinds: Keys, family: Ints) -> Ints:
-    """Return for each run of siblings the first one in its place of a pattern that recurs.
+    """Return for each run of siblings the first run in the same place of a recurring pattern.
 
     >>> kinds = np.array([9, 1, 2, 1, 2, 1, 2, 1, 2, 1], dtype=np.uint64)
     >>> _first_alike(kinds, np.zeros(10, dtype=np.int64))
@@ -146,17 +149,19 @@ def _first_alike(kinds: Keys, family: Ints) -> Ints:
     found = np.arange(len(kinds))
     rows = np.flatnonzero(np.bincount(family)[family] >= 2 * _RECURRENCES)
     kinds, family, free = kinds[rows], family[rows], np.ones(len(rows), dtype=np.bool_)
+    # Short patterns first: a long pattern would also match two rounds of a short one.
     for period in range(2, _LONGEST_PATTERN + 1):
         starts, size = _patterns(kinds, family, free, period)
         place = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
         start = np.repeat(starts, size)
+        # The first round of a pattern stands for the later ones, run by run.
         found[rows[start + place]] = rows[start + place % period]
         free[start + place] = False
     return found
 
 
 def _patterns(kinds: Keys, family: Ints, free: NDArray[np.bool_], period: int) -> tuple[Ints, Ints]:
-    """Return where free runs recur with a period often enough, and how many runs that are."""
+    """Return the starts and sizes of stretches in which free runs recur with a period."""
     before, after = slice(None, -period), slice(period, None)
     same = (kinds[before] == kinds[after]) & (family[before] == family[after])
     same &= free[before] & free[after]
@@ -167,16 +172,16 @@ def _patterns(kinds: Keys, family: Ints, free: NDArray[np.bool_], period: int) -
 
 
 def sums(spans: pl.DataFrame, of: Ints, *more: pl.Expr) -> pl.DataFrame:
-    """Return what the members of each group add up to, one row per group.
+    """Return the sums over the members of each group, one row per group.
 
-    What is not known is left out of a sum, which is null where nothing is known; sums of
-    bounds are null where that of a known latency is missing. Bounds are added up as if
-    latencies erred together: the safe assumption.
+    Unknown values are left out of a sum; the sum is null where no value is known. The sum of
+    a bound is null where a known latency has no bound. Bounds are added up as if the errors
+    of latencies were fully correlated, which gives the widest interval.
 
     Args:
-        spans: Columns of `trace.spans`, and what else `more` is made of.
+        spans: Columns of `trace.spans`, and the columns that `more` needs.
         of: Number of each span's group.
-        more: Further columns of the result, made of a group's rows.
+        more: Further columns of the result, aggregated over a group's rows.
     """
     floats = pl.col(*SUMMED, *_BOUNDS).fill_nan(None)
     known = pl.col("latency_ns").is_not_null()
@@ -197,12 +202,12 @@ def sums(spans: pl.DataFrame, of: Ints, *more: pl.Expr) -> pl.DataFrame:
 
 
 def total(values: pl.Expr) -> pl.Expr:
-    """Return the sum of what is known, null where nothing is: missing is not 0."""
+    """Return the sum of the known values, null where no value is known: missing is not 0."""
     return pl.when(values.count() > 0).then(values.sum())
 
 
 def _whole_total(values: pl.Expr) -> pl.Expr:
-    """Return the sum, null where some of it is not known."""
+    """Return the sum, null where any value is unknown."""
     return pl.when(values.null_count() == 0).then(total(values))
 
 
@@ -210,16 +215,17 @@ def agreed(values: pl.Series, folding: Folding, rows: Ints) -> pl.Series:
     """Return the value that all members of a group share, null where they differ.
 
     Args:
-        values: A value per row of a frame.
-        folding: Groups of some of these rows.
-        rows: The row that each index in `folding` stands for.
+        values: A column of a frame.
+        folding: Groups of some rows of the frame.
+        rows: The row of the frame for each index in `folding`.
     """
     heads = rows[folding.first]
     first = values.gather(heads)
     if values.null_count() == values.len():
         return first
-    # Hashes stand for the values: some types (lists of lists) are slow to compare.
+    # Hashes are compared, as values of some types (lists of lists) are slow to compare.
     hashes = values.to_frame().hash_rows().to_numpy()
+    # A group agrees where no member differs from the group's first.
     odd = hashes[rows] != hashes[heads][folding.of]
     differ = np.bincount(folding.of[odd], minlength=len(heads)) > 0
     shared = pl.when(pl.Series(differ)).then(None).otherwise(first)
@@ -227,13 +233,13 @@ def agreed(values: pl.Series, folding: Folding, rows: Ints) -> pl.Series:
 
 
 def _ordinals(parent: Ints) -> Keys:
-    """Return how many siblings stand before each row."""
+    """Return the number of siblings before each row."""
     order = np.argsort(parent, kind="stable")
     return _from_first(np.arange(len(parent)), order, _changes(parent[order]))
 
 
 def _from_first(values: Ints, order: Ints, families: NDArray[np.bool_]) -> Keys:
-    """Return for each row how much its value, one in `order`, is above its first sibling's."""
+    """Return for each row its value less that of its first sibling; `values` are in `order`."""
     firsts = np.maximum.accumulate(np.where(families, values, 0))
     above = np.empty(len(order), dtype=np.uint64)
     above[order] = values - firsts
@@ -241,5 +247,5 @@ def _from_first(values: Ints, order: Ints, families: NDArray[np.bool_]) -> Keys:
 
 
 def _changes(values: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Return whether each value differs from the one before it; the first one does."""
+    """Return whether each value differs from its predecessor; true for the first value."""
     return np.append(True, values[1:] != values[:-1])

@@ -1,4 +1,4 @@
-"""What stands above a trace's tree: what was measured, how, and what went wrong."""
+"""Headings: spans and metadata of a trace in, the headline and the lines of problems out."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from xsp.level import MEASURED
 from xsp.provider import ON_DEVICE
 from xsp.quantity import counted, duration, estimate, percent, printable
 from xsp.trace.attribute import attribute_column
-from xsp.trace.coverage import Coverage, attribution, coverage, unexplained
+from xsp.trace.coverage import Coverage, attribution, coverage, outside_calls
 
 _IMPOSSIBLE_PCT = 105.0
-_WORTH_SAYING, _MOST_NAMES = 0.01, 3  # of what no library call explains
+_LEAST_SHARE, _MOST_NAMES = 0.01, 3  # of operators named for time outside of library calls
 
 _WORDS = {
     "pipeline": "model",
@@ -31,12 +31,12 @@ _WORDS = {
 
 
 def headline(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
-    """Return the first line: name, latency of the model, what of it is without overhead."""
+    """Return the first line: name and latency of the model, and how far the numbers go."""
     return " · ".join((f"{title(metadata)}  {model_latency(spans)}", *_claims(spans, metadata)))
 
 
 def title(metadata: Mapping[str, Any]) -> str:
-    """Return the printable name of what was measured."""
+    """Return the printable name of the model or function that was measured."""
     return printable(str(metadata.get("name") or "trace"))
 
 
@@ -50,8 +50,8 @@ def model_latency(spans: pl.DataFrame) -> str:
     return f"{value} ± {plus_minus} {unit}" if plus_minus else f"{value} {unit}".rstrip()
 
 
-def remarks(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the trace's problems as printable sentences."""
+def problem_lines(metadata: Mapping[str, Any]) -> list[str]:
+    """Return the trace's problems as printable lines: code, colon and sentence."""
     return [
         f"{printable(str(problem['code']))}: {printable(str(problem['message']))}"
         for problem in metadata.get("problems", ())
@@ -59,7 +59,9 @@ def remarks(metadata: Mapping[str, Any]) -> list[str]:
 
 
 def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the parts of the headline after the latency."""
     kinds = _exactness(spans)
+    # A kind is without overhead if all of its known latencies are exact.
     exact = [_WORDS.get(kind, kind) for kind, row in kinds.items() if row["exact"] == row["known"]]
     if exact:
         yield f"without overhead: {', '.join(exact)}{_runs(spans)}"
@@ -70,66 +72,67 @@ def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     ]
     if inexact:
         yield f"still with overhead: {', '.join(inexact)}"
-    host = spans.filter(~ON_DEVICE)  # not the operators that a graph replays
-    if found := coverage(host):
-        yield f"library calls: {_explained(host, found)}{_astray(found)}"
-    if said := _devices(spans):
-        yield said
-    if said := _serialised(spans, metadata):
-        yield said
+    host = spans.filter(~ON_DEVICE)  # without operators that a CUDA graph replays
+    if covered := coverage(host):
+        yield f"library calls: {_in_calls(host, covered)}{_outside_operators(covered)}"
+    yield from filter(None, (_devices(spans), _serialised(spans, metadata)))
     if missing := _missing(metadata):
         yield f"not measured: {', '.join(missing)}"
 
 
-def _explained(spans: pl.DataFrame, found: Coverage) -> str:
-    if found.explained_pct > _IMPOSSIBLE_PCT:  # each is measured in runs of its own
+def _in_calls(spans: pl.DataFrame, covered: Coverage) -> str:
+    """Return the share of the operators' time in library calls, and where the rest is spent."""
+    if covered.in_calls_pct > _IMPOSSIBLE_PCT:  # calls and operators come from different runs
         return "longer than the operators around them, so these are not known well enough to tell"
-    return f"{min(found.explained_pct, 100):.0f} % of the operators' time{_rest(spans)}"
+    return f"{min(covered.in_calls_pct, 100):.0f} % of the operators' time{_rest(spans)}"
 
 
 def _rest(spans: pl.DataFrame) -> str:
-    """Return in which operators most of the time is that no library call explains."""
-    by_name = unexplained(spans)
+    """Return the operators with most of the time outside of library calls."""
+    by_name = outside_calls(spans)
     parts = by_name["rest_ns"] / (by_name["own_ns"].sum() or 1)
-    said = [
+    operators = [
         f"{printable(name.removeprefix('aten::'))} {percent(part)}"
         for name, part in zip(by_name["name"], parts, strict=True)
-        if part >= _WORTH_SAYING
+        if part >= _LEAST_SHARE
     ]
-    return f" (most of the rest: {', '.join(said[:_MOST_NAMES])})" if said else ""
+    return f" (most of the rest: {', '.join(operators[:_MOST_NAMES])})" if operators else ""
 
 
-def _astray(found: Coverage) -> str:
-    if round(found.under_operator_pct, 1) >= 100:
+def _outside_operators(covered: Coverage) -> str:
+    if round(covered.under_operator_pct, 1) >= 100:
         return ""
-    return f", {100 - found.under_operator_pct:.1f} % of theirs lies under no operator"
+    return f", {100 - covered.under_operator_pct:.1f} % of theirs lies under no operator"
 
 
 def _devices(spans: pl.DataFrame) -> str:
-    """Return how long devices worked, and what of their work belongs where."""
-    found = attribution(spans)
-    if found is None:
+    """Return how long devices worked, and the shares of that work under layers and operators."""
+    work = attribution(spans)
+    if work is None:
         return ""
-    shares = {"a layer": found.layer, "an operator": found.operator}
-    said = [f"{percent(part)} under {what}" for what, part in shares.items() if part is not None]
-    said.append(f"{percent(found.nowhere)} unattributed")
-    return f"device: {duration(spans['device_ns'][0])}, of its work {', '.join(said)}"
+    shares = {"a layer": work.layer, "an operator": work.operator}
+    parts = [
+        f"{percent(share)} under {span}" for span, share in shares.items() if share is not None
+    ]
+    parts.append(f"{percent(work.nowhere)} unattributed")
+    return f"device: {duration(spans['device_ns'][0])}, of its work {', '.join(parts)}"
 
 
 def _serialised(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
-    """Return the model's latency in a serialised measurement, if there was one."""
+    """Return the model's latency in serialised runs; empty if there were none."""
     rungs = metadata.get("rungs", ())
     latency = next(
-        (one.get("latency_ns") for one in rungs if one.get("rung") == "serialised"), None
+        (rung.get("latency_ns") for rung in rungs if rung.get("rung") == "serialised"), None
     )
     if latency is None or not spans.height:
         return ""
-    what = "one thread" if spans["device_ns"][0] is None else "each kernel waited for"
-    return f"with {what}: {duration(latency)}"
+    constraint = "one thread" if spans["device_ns"][0] is None else "each kernel waited for"
+    return f"with {constraint}: {duration(latency)}"
 
 
 def _exactness(spans: pl.DataFrame) -> dict[str, dict[str, int]]:
-    """Return per kind how many latencies are known, how many exact, and how many not."""
+    """Return for each kind the numbers of known, of exact and of inexact latencies."""
+    # Spans that a CUDA graph replays were never observed themselves.
     spans = spans.filter(~attribute_column(spans, "replayed", pl.Boolean).fill_null(value=False))
     exact = attribute_column(spans, "exact", pl.Boolean)
     counts = (
@@ -162,6 +165,6 @@ def _share_of(kind: str, part: int, whole: int) -> str:
 
 
 def _missing(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the levels that were asked for and left out; a problem says why."""
+    """Return the levels that were asked for but left out; a problem says why."""
     levels = metadata.get("levels", {})
     return [printable(str(level)) for level, state in levels.items() if state != MEASURED]

@@ -1,7 +1,7 @@
-"""The tree of a trace as HTML: what Jupyter shows for it. No script, nothing from elsewhere.
+"""HTML: spans and metadata of a trace in, the fragment that Jupyter shows for the trace out.
 
-Every value goes through `Markup.format`, which escapes whatever is not `Markup` itself: a
-trace's file may be a stranger's, and Jupyter carries out what it is shown.
+The fragment has no script and loads nothing. A trace's file may come from a stranger, and
+Jupyter executes scripts: every value goes through `Markup.format`, which escapes all but `Markup`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ import polars as pl
 from markupsafe import Markup
 
 from xsp.quantity import NOTHING, counted, duration, estimate, percent, removed, shorten
-from xsp.trace.heading import headline, remarks
+from xsp.trace.heading import headline, problem_lines
 from xsp.trace.outline import Outline, Row, outline
 
 _ROWS = 1_000
 _SMALLEST = 0.001
 _LONGEST_NAME = 160
-# The model, its parts and theirs are open at first.
-_OPEN_DEPTH = 2
+_OPEN_DEPTH = 2  # branches above this depth are open at first
 
 _STYLE = Markup("""
 .xsp{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;max-width:1100px}
 .xsp p{margin:0 0 .4em}
 .xsp .title{font-weight:600}
-.xsp .remark{border-left:3px solid #d97706;padding-left:.6em}
+.xsp .problem{border-left:3px solid #d97706;padding-left:.6em}
 .xsp .row{display:flex;gap:1em;padding:0 .3em;white-space:pre;border-radius:3px;
 background:linear-gradient(90deg,rgba(59,130,246,.16) var(--share,0%),transparent var(--share,0%))}
 .xsp .row:hover{outline:1px solid rgba(128,128,128,.5)}
@@ -45,7 +44,7 @@ background:linear-gradient(90deg,rgba(59,130,246,.16) var(--share,0%),transparen
 
 
 _PAGE = Markup('<div class="xsp"><style>{}</style><p class="title">{}</p>{}{}{}</div>')
-_REMARK = Markup('<p class="remark">{}</p>')
+_PROBLEM = Markup('<p class="problem">{}</p>')
 _FOOTER = Markup('<p class="rest">{}; trace.spans has them all</p>')
 _CELL = Markup('<span class="n {}">{}</span>')
 _HEAD = Markup('<div class="row head leaf"><span class="name"></span>{}</div>')
@@ -65,12 +64,12 @@ def page_part(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
 
     Args:
         spans: Frame with the columns of `trace.spans`.
-        metadata: What `trace.metadata` holds; `name`, `problems` and `levels` are used.
+        metadata: `trace.metadata`, of which `name`, `problems` and `levels` are used.
     """
     drawn = outline(spans, rows=_ROWS, smallest=_SMALLEST)
-    said = _NOTHING.join(_REMARK.format(remark) for remark in remarks(metadata))
+    problems = _NOTHING.join(_PROBLEM.format(problem) for problem in problem_lines(metadata))
     tree = _NOTHING.join(_tree(drawn.rows))
-    return str(_PAGE.format(_STYLE, headline(spans, metadata), said, tree, _footer(drawn)))
+    return str(_PAGE.format(_STYLE, headline(spans, metadata), problems, tree, _footer(drawn)))
 
 
 def _cells(named: Mapping[str, str], columns: tuple[str, ...]) -> Markup:
@@ -78,13 +77,13 @@ def _cells(named: Mapping[str, str], columns: tuple[str, ...]) -> Markup:
 
 
 def _columns(rows: tuple[Row, ...]) -> tuple[str, ...]:
-    """Return the columns of numbers; that of devices only where one worked."""
+    """Return the columns of numbers; `device` only where a device worked."""
     device = ("device",) if any(row.device_ns is not None for row in rows) else ()
     return ("latency", "share", *device, "overhead", "each")
 
 
 def _tree(rows: tuple[Row, ...]) -> Iterator[Markup]:
-    """Yield the rows with their branches around them; closed by depth, without recursion."""
+    """Yield the rows inside of their branches; without recursion, as call stacks can be deep."""
     columns = _columns(rows)
     yield _HEAD.format(_cells({name: name for name in columns}, columns))
     depth = 0
@@ -92,6 +91,7 @@ def _tree(rows: tuple[Row, ...]) -> Iterator[Markup]:
         yield _END * (depth - row.depth)
         depth = row.depth
         if row.parent:
+            # The branch is closed by the first row that is not deeper.
             opened = _OPEN if depth < _OPEN_DEPTH else _NOTHING
             yield _BRANCH.format(opened, _row(row, columns))
             depth += 1

@@ -1,4 +1,4 @@
-"""The integrity of a trace: what must hold of its spans, checked column by column."""
+"""Integrity: spans in, nothing out, or an error that names the first rule broken and the span."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SPAN_SCHEMA: dict[str, Any] = {
 _NUMBERS = [name for name, dtype in SPAN_SCHEMA.items() if dtype == pl.Float64]
 _ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
 _NEVER_NULL = ("span_id", "level", "kind", "name", "path", "start_ns", "end_ns", "runs")
-# Sums and differences of float nanoseconds: a millionth, or a nanosecond, is rounding.
+# Relative rounding error allowed in sums and differences of float nanoseconds.
 _SLACK = 1e-6
 
 # Columns of `trace.typical_runs`: one row per span of a run, one run after the other.
@@ -64,7 +64,7 @@ def check_run_columns(runs: pl.DataFrame) -> None:
     """Verify names, order and types of the columns.
 
     Raises:
-        TraceFormatError: They are not those of `RUN_SCHEMA`.
+        TraceFormatError: The columns are not those of `RUN_SCHEMA`.
     """
     if runs.schema != pl.Schema(RUN_SCHEMA):
         found = ", ".join(f"{name} {dtype}" for name, dtype in runs.schema.items())
@@ -76,7 +76,7 @@ def check_columns(spans: pl.DataFrame) -> None:
     """Verify names, order and types of the columns.
 
     Raises:
-        TraceFormatError: One is missing, unknown, misplaced or of another type.
+        TraceFormatError: A column is missing, unknown, misplaced or of another type.
     """
     expected = [*SPAN_SCHEMA, "attributes"]
     if spans.columns != expected:
@@ -94,19 +94,19 @@ def check_columns(spans: pl.DataFrame) -> None:
 
 
 def check_words(spans: pl.DataFrame) -> None:
-    """Verify that kinds and levels are those that there are; a few milliseconds for 100,000.
+    """Verify that all kinds and levels are known; takes some milliseconds for 100,000 spans.
 
     Raises:
-        TraceFormatError: One is unknown.
+        TraceFormatError: A kind or level is unknown.
     """
     _refuse(spans, _word_breaches())
 
 
 def check_tree(spans: pl.DataFrame) -> None:
-    """Verify that spans are one tree, parents before children, whatever its times.
+    """Verify that spans are one tree, parents before children; times are not looked at.
 
     Raises:
-        TraceFormatError: They are not; it names the first breach.
+        TraceFormatError: The spans are not; the message names the first breach.
     """
     _check_identity(spans)
     _refuse(_linked(spans), _tree_breaches())
@@ -116,7 +116,7 @@ def check(spans: pl.DataFrame) -> None:
     """Verify that spans are one well-formed tree whose drawn timeline nests.
 
     Raises:
-        TraceFormatError: They are not; it names the first breach.
+        TraceFormatError: The spans are not; the message names the first breach.
     """
     check_columns(spans)
     if not spans.height:
@@ -132,6 +132,7 @@ def check(spans: pl.DataFrame) -> None:
     _check_self(linked)
 
 
+# Rules as what a span does that breaks the rule, with the expression that is true then.
 Breaches = Iterator[tuple[str, pl.Expr]]
 
 
@@ -177,7 +178,7 @@ def _drawing_breaches() -> Breaches:
     first = pl.col("row") == 0
     yield "ends before it starts", pl.col("end_ns") < pl.col("start_ns")
     yield "does not start at 0", first & (pl.col("start_ns") != 0)
-    # What runs on a device may outlive the host's span that asked for it.
+    # A device activity may outlive the span on the host that launched it.
     outside = (pl.col("start_ns") < pl.col("parent_start")) | (
         pl.col("end_ns") > pl.col("parent_end")
     )
@@ -202,10 +203,10 @@ def _number_breaches() -> Breaches:
 
 
 def _siblings(linked: pl.DataFrame) -> pl.DataFrame:
-    """Return spans with their elder sibling on the same thread: its end, drawn and measured.
+    """Return spans on the host with start and end of the sibling before them on their thread.
 
-    `overlap` is whether siblings of that parent and thread were measured at one
-    time (coroutines take turns on a thread): such siblings are drawn in lanes.
+    `overlap` is whether any siblings of that parent and thread overlap in the measured times,
+    as coroutines on one thread do: such siblings may be drawn overlapping.
     """
     lane = ["parent_id", "thread"]
     began, ended = pl.col("measured_start_ns"), pl.col("measured_end_ns")
@@ -232,10 +233,10 @@ def _sibling_breaches() -> Breaches:
 
 
 def _streams(spans: pl.DataFrame) -> pl.DataFrame:
-    """Return what devices did, with what was measured before it on its stream.
+    """Return device activities with the end of the activity before them on their stream.
 
-    `overlap` is whether anything on the stream was measured at one time with another:
-    the branches of a graph may share a stream. A synchronisation waits for the others.
+    `overlap` is whether any activities on the stream overlap in the measured times, as the
+    branches of a CUDA graph do that share a stream.
     """
     lane = ["device", "stream"]
     began, ended = pl.col("measured_start_ns"), pl.col("measured_end_ns")
@@ -258,9 +259,9 @@ def _stream_breaches() -> Breaches:
 
 
 def _check_self(linked: pl.DataFrame) -> None:
-    """Verify that own time and the children's latencies make up the latency.
+    """Verify that own time and the children's latencies add up to the latency.
 
-    On a device children overlap: it is own time and the time in which any was at work.
+    Children on a device overlap: there own time and device time add up to the latency.
     """
     on_host = pl.col("device").is_null()
     same = on_host & pl.col("thread").eq_missing(pl.col("parent_thread"))
@@ -282,7 +283,7 @@ def _check_self(linked: pl.DataFrame) -> None:
 
 
 def _holders(linked: pl.DataFrame) -> pl.Series:
-    """Return the ids of spans on devices that others lie in: what graphs replay of layers."""
+    """Return the ids of spans on devices that have children: layers in replayed CUDA graphs."""
     return linked.filter(pl.col("parent_device").is_not_null())["parent_id"].implode()
 
 

@@ -1,6 +1,6 @@
-"""Verifies the metadata of a trace: in goes what JSON holds of it, out comes nothing, or an error.
+"""Metadata: parsed JSON in, nothing out, or an error that names the entry of a wrong type.
 
-The types are those that docs/trace.md documents; what is not named there may be anything.
+docs/trace.md documents the types; entries that are not documented may be of any type.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 
 from xsp.errors import TraceFormatError
 
-# What a signed integer of OTLP and Parquet holds.
+# A signed integer of OTLP and Parquet.
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-# Leaves room for the spans' own times after it, up to the year 2116.
+# Up to the year 2116, so that the sum with a span's time from the root's start fits as well.
 UnixNanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
-_DEEPEST = 64  # objects and lists in one another; xsp's own metadata has four
+_DEEPEST = 64  # nested objects and lists; xsp's own metadata has four
 
 
 class _Problem(msgspec.Struct):
@@ -76,29 +76,29 @@ class _Metadata(msgspec.Struct):
 
 
 def check(metadata: Mapping[str, Any]) -> None:
-    """Verify that every entry of a trace's metadata is of the type that it is documented to be.
+    """Verify that every entry of a trace's metadata is of its documented type.
 
     Args:
-        metadata: As `json.loads` returns it.
+        metadata: Metadata as `json.loads` returns it.
 
     Raises:
-        TraceFormatError: One is not; the message names it.
+        TraceFormatError: An entry is of another type; the message names the entry.
     """
     try:
         created = msgspec.convert(metadata, _Metadata).created
         if created is not None:
             datetime.fromisoformat(created)
-    except ValueError as error:  # msgspec's own is one, and names the entry
+    except ValueError as error:  # msgspec's ValidationError is one, and names the entry
         raise TraceFormatError(
             f"the metadata is damaged or was put together wrongly: {error}"
         ) from error
 
 
 def frozen(value: Any, depth: int = 0) -> Any:
-    """Return what `json.loads` returns, so that it cannot be changed.
+    """Return a value of `json.loads` with read-only mappings, and tuples for lists.
 
     Raises:
-        TraceFormatError: It is nested deeper than any reader of it bears.
+        TraceFormatError: The value is nested so deep that readers would fail.
     """
     if depth > _DEEPEST:
         raise TraceFormatError(f"the metadata is nested more than {_DEEPEST} deep")

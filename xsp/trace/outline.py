@@ -1,4 +1,4 @@
-"""The outline of a trace: its tree folded and cut to so many rows, before it is drawn anywhere."""
+"""The outline of a trace: spans in, the rows of a folded tree out, which text and HTML draw."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from xsp.quantity import counted, duration, printable
 from xsp.trace import folding
 from xsp.trace.attribute import attribute_column
 
-# Opening a layer to show operators is worth less than opening one to show layers.
+# Showing operators is worth so much of showing layers, when a row is chosen to be opened.
 _OPERATOR_WEIGHT = 0.25
-# A chain of operators that call one another is one row while each does so much of its caller.
+# Operators that call one another share a row while each takes so much of its caller's time.
 _CHAIN_SHARE = 0.8
-# A list cut to fewer rows than this says little: it stays closed where it does not fit.
+# A row stays closed where fewer rows than this are left for its children.
 _FEWEST = 10
-# Hidden children are told apart by class or name where they take so many times the smallest share.
+# Hidden children are summed by class or name from so many times the smallest latency on.
 _MUCH = 5
-# Kinds of row that are no span: collected by class or name, the rest, a span's own time.
+# Kinds of row that are no kind of span: siblings of one class or name, the rest, own time.
 _SUMS = ("some", "rest", "own")
 _MODULES = ("pipeline", "layer")
 _NOUNS = {
@@ -40,23 +40,23 @@ _NUMBERS = (*folding.SUMMED, "latency_low_ns", "latency_high_ns")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the tree: a span, several that look alike, or the sum of what is hidden.
+    """One line of the tree: a span, several spans that look alike, or a sum of hidden spans.
 
     Attributes:
-        depth: How deep it hangs; the root is at 0.
-        last: Whether no sibling follows.
-        parent: Whether rows of its own hang below it.
+        depth: Depth in the tree; 0 for the root.
+        last: Whether the row is the last of its siblings.
+        parent: Whether the row has children.
         kind: Kind of span; `"some"` for hidden siblings of one class or name, `"rest"`
-            for other hidden ones, `"own"` for a span's own time.
+            for other hidden siblings, `"own"` for a span's own time.
         name: Printable name.
-        detail: What else it is: class, phase, exception; may be empty.
-        count: How many spans it stands for.
-        latency_ns: Sum of their latencies; None where none of them has one.
-        margin_ns: Half the width of the latency's interval. Intervals of folded
-            spans are added up, as if they erred together: the safe assumption.
-        overhead_ns: Sum of what was removed.
-        share: Latency as a fraction of the model's.
-        device_ns: Sum of the time that devices worked for each of them; None without any.
+        detail: Class, phase and exception, as far as known; may be empty.
+        count: Number of spans that the row stands for.
+        latency_ns: Sum of the spans' latencies; None where no latency is known.
+        margin_ns: Half the width of the latency's interval. Widths of folded spans are added
+            up as if the errors were fully correlated, which gives the widest interval.
+        overhead_ns: Sum of the overhead removed from the spans.
+        share: Latency as a fraction of the model's latency.
+        device_ns: Sum of the spans' device times; None where no device worked.
     """
 
     depth: int
@@ -74,13 +74,13 @@ class Row:
 
     @property
     def mean_ns(self) -> float | None:
-        """Latency of each of the spans, None where it stands for one or for a mixture."""
+        """Mean latency of the spans; None for a single span, and for unlike spans."""
         if self.count == 1 or self.latency_ns is None or self.kind in ("rest", "own"):
             return None
         return self.latency_ns / self.count
 
     def each(self, width: int = 0) -> str:
-        """Return how many spans it stands for and what each takes, right-aligned; or nothing."""
+        """Return count and mean latency of the spans, right-aligned; empty for a single span."""
         if self.mean_ns is None:
             return ""
         return f"{self.count:,} \u00d7 {duration(self.mean_ns).rjust(width)}"
@@ -88,20 +88,30 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """Rows of the tree in the order they are drawn, and how many spans they stand for."""
+    """Rows of the tree in the order of drawing, and the number of spans of the trace."""
 
     rows: tuple[Row, ...]
     spans: int
 
     @property
     def cut(self) -> bool:
-        """Whether spans are in the tree that have no row of their own."""
+        """Whether some spans are only part of a sum."""
         return self.spans > sum(row.count for row in self.rows if row.kind not in _SUMS)
 
 
 @dataclass(slots=True)
 class _Node:
-    """One row to be: the groups that it sums up, and the one whose children hang below it."""
+    """A row before it is complete.
+
+    Attributes:
+        kind: As `Row.kind`.
+        names: Names of a chain of operators, or a single name.
+        groups: Numbers of the groups that the row sums up.
+        tail: Number of the group whose children are the row's children.
+        count: Number of spans in `groups`.
+        totals: Sums over `groups`, by the names in `_NUMBERS`.
+        children: The row's children, as far as the row has been opened.
+    """
 
     kind: str
     names: tuple[str, ...]
@@ -115,19 +125,20 @@ class _Node:
 def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.01) -> Outline:
     """Return the outline of a trace's tree.
 
-    The largest spans are opened first, until there are so many rows. Siblings
-    next to each other that look alike are one row, and so are those of a pattern
-    that recurs; so is a chain of operators that only call one another.
+    The largest spans are opened first, until there are `rows` rows. Neighbouring siblings
+    with equal subtrees share a row, also where they recur in a pattern, and so do operators
+    of a chain in which each operator only calls the next.
 
     Args:
         spans: Frame with the columns of `trace.spans`.
         rows: About how many rows at most; None for all.
-        smallest: Fraction of the model's latency below which a span is only
-            counted; a tree that fits into `rows` anyway is shown whole.
+        smallest: Fraction of the model's latency below which a span has no row of its
+            own; a trace with at most `rows` spans is shown whole.
     """
     if not spans.height:
         return Outline((), 0)
     if rows is None or spans.height <= rows:
+        # Own times are rows as well: twice the spans are always enough.
         rows, smallest = spans.height * 2, 0.0
     builder = _Builder(spans, smallest)
     root = builder.grow(rows)
@@ -135,9 +146,9 @@ def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.0
 
 
 class _Builder:
-    """Holds the groups of alike neighbours that every step of one outline reads.
+    """The groups of a trace (`folding.Folding`), of which rows are made.
 
-    Numbers in its arrays are those of groups; a group's children follow their order.
+    Arrays have an entry for each group; a group number is an index into the arrays.
     """
 
     def __init__(self, spans: pl.DataFrame, smallest: float) -> None:
@@ -146,7 +157,7 @@ class _Builder:
         shapes = folding.shapes(spans, parent, levels)
         folded = folding.fold(folding.neighbours(shapes, parent), parent, levels)
         heads = _heads(spans, folded.first)
-        # What is short on the host may keep a device busy for long.
+        # A span that is short on the host may keep a device busy for long.
         weight = pl.max_horizontal("latency_ns", "device_ns").fill_nan(None)
         sums = folding.sums(
             spans, folded.of, weight.sum().alias("weight"), pl.last("name").alias("last_name")
@@ -169,9 +180,10 @@ class _Builder:
         self._own_least_ns = max(smallest, 0.01) * self._model_ns
 
     def grow(self, rows: int) -> _Node:
-        """Return the root with as many rows below it as fit, the largest spans opened first."""
+        """Return the root with up to `rows - 1` rows below, the largest spans opened first."""
         root = self._node(0)
         left, ticket = rows - 1, count()
+        # A tree of few rows needs shorter lists.
         fewest = max(3, min(_FEWEST, rows // 4))
         heap = [(0.0, next(ticket), root)] if self._order.size else []
         while heap and left > 0:
@@ -189,6 +201,7 @@ class _Builder:
 
     def flatten(self, root: _Node) -> Iterator[Row]:
         """Yield rows from the root down, without recursion: call stacks can be deep."""
+        # Children go onto the stack in reverse, so that the first child comes off first.
         stack = [(root, 0, True)]
         while stack:
             node, depth, last = stack.pop()
@@ -219,10 +232,11 @@ class _Builder:
         return max(weight, 1e-9) * (1.0 if modules else _OPERATOR_WEIGHT)
 
     def _children(self, node: _Node, most: int) -> list[_Node]:
-        """Return what hangs below a node: large groups, then the rest, then its own time."""
+        """Return the children of a node: large groups, then the rest, then its own time."""
         below = self._below(node.tail)
         weights = self._weights[below]
         shown = weights >= self._least_ns
+        # A rest of a single group would be no shorter than a row of its own.
         if (~shown).sum() == 1 and shown.any():
             shown[:] = True
         if shown.sum() > most:
@@ -230,7 +244,7 @@ class _Builder:
         children = [self._node(group) for group in below[shown].tolist()]
         children += self._summed(below[~shown], most - len(children) - 1)
         children += self._own(node)
-        # Opened, it would say no more than it does closed.
+        # Children that are only sums would say no more than the closed row.
         return [] if all(child.kind in ("rest", "own") for child in children) else children
 
     def _node(self, group: int) -> _Node:
@@ -245,7 +259,7 @@ class _Builder:
         return _Node(kind, names, groups, tail, spans, self._totals(groups))
 
     def _next_called(self, group: int) -> int | None:
-        """Return the one operator that does the work of these, None where there is no such."""
+        """Return the operator that does nearly all work of a group, None where several do."""
         below = self._below(group)
         if not below.size:
             return None
@@ -260,7 +274,7 @@ class _Builder:
         return called if alone and once and enough and self._kinds[called] == "op" else None
 
     def _summed(self, groups: Ints, most: int) -> list[_Node]:
-        """Return hidden children summed up: by class or name where it is much, then the rest."""
+        """Return hidden children summed: large sums by class or name, then the rest."""
         if not groups.size:
             return []
         if self._weights[groups].sum() < _MUCH * self._least_ns:
@@ -289,9 +303,9 @@ class _Builder:
         return self._sum(groups, "rest", (name,), int(groups[0]))
 
     def _own(self, node: _Node) -> list[_Node]:
-        """Return a span's own time, that of the whole chain, as far as it is worth a row.
+        """Return rows for the own time of a span or chain, where it is long enough.
 
-        The root's is partly that of waiting for devices at its end.
+        The root's own time has a row apart for waiting for devices at the root's end.
         """
         own = node.totals["self_ns"]
         if node.tail != node.groups[0]:
@@ -299,6 +313,7 @@ class _Builder:
             on_host = self._table["on_host"].to_numpy()[below]
             inside = self._totals(below[on_host])["latency_ns"]
             own = node.totals["latency_ns"] - inside
+        # Both come with errors: waiting cannot take more than all of the own time.
         wait = min(self._wait_ns, own) if int(node.groups[0]) == 0 else 0.0
         parts = {"own time": own - wait, "waiting for devices": wait}
         return [
@@ -310,6 +325,7 @@ class _Builder:
     def _totals(self, groups: Ints) -> dict[str, float]:
         values = {name: numbers[groups] for name, numbers in self._numbers.items()}
         totals = {name: _sum(numbers) for name, numbers in values.items()}
+        # An interval of a sum is unknown where one member's interval is.
         if np.any(np.isfinite(values["latency_ns"]) & np.isnan(values["latency_low_ns"])):
             totals["latency_low_ns"] = float("nan")
         return totals
@@ -350,7 +366,7 @@ class _Builder:
 
 
 def _heads(spans: pl.DataFrame, first: Ints) -> pl.DataFrame:
-    """Return what is told of groups, as their first members have it."""
+    """Return kind, class, phase and exception of the first member of each group."""
     label = pl.coalesce(attribute_column(spans, "module_class"), "name")
     phase, error = attribute_column(spans, "phase"), attribute_column(spans, "error")
     return spans.select("kind", "name", phase, error, label=label, on_host=~ON_DEVICE)[first]
@@ -369,7 +385,7 @@ def _only_latency(latency_ns: float) -> dict[str, float]:
 
 
 def _sum(values: NDArray[np.float64]) -> float:
-    """Return the sum of what is known; NaN where nothing is: missing is not 0."""
+    """Return the sum of the known values, NaN where no value is known: missing is not 0."""
     known = values[np.isfinite(values)]
     return float(known.sum()) if known.size else float("nan")
 

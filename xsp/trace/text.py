@@ -1,4 +1,4 @@
-"""The tree of a trace as plain text: what `print(trace)` shows."""
+"""Text: spans and metadata of a trace in, the plain text that `print(trace)` shows out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import polars as pl
 
 from xsp.quantity import NOTHING, counted, duration, estimate, percent, removed, shorten
-from xsp.trace.heading import headline, remarks
+from xsp.trace.heading import headline, problem_lines
 from xsp.trace.outline import Outline, Row, outline
 
 _GAP = "  "
 _NARROWEST, _WIDEST = 72, 140
-_LEAST_ROOM = 12  # for a name, even where absurd numbers fill the line
+_NARROWEST_NAME = 12  # cells of a name, however wide the numbers beside it are
 
 Cells = tuple[str, ...]
 
@@ -28,11 +28,11 @@ def text(
     rows: int | None = 60,
     smallest: float = 0.01,
 ) -> str:
-    """Return the tree of a trace, with what a reader must know above it.
+    """Return the tree of a trace below its headline and problems.
 
     Args:
         spans: Frame with the columns of `trace.spans`.
-        metadata: What `trace.metadata` holds; `name`, `problems` and `levels` are used.
+        metadata: `trace.metadata`, of which `name`, `problems` and `levels` are used.
         width: Columns to fill; None for those of the terminal, or 100 without one.
         rows: About how many rows the tree has at most; None for all.
         smallest: Fraction of the model's latency below which a span is only counted.
@@ -40,8 +40,8 @@ def text(
     width = max(_NARROWEST, width or min(shutil.get_terminal_size((100, 24)).columns, _WIDEST))
     drawn = outline(spans, rows=rows, smallest=smallest)
     lines = [*_wrapped(headline(spans, metadata), width)]
-    for remark in remarks(metadata):
-        lines += _wrapped(remark, width, bullet="! ")
+    for problem in problem_lines(metadata):
+        lines += _wrapped(problem, width, bullet="! ")
     if drawn.rows:
         lines += ["", *_table(drawn, width)]
     if drawn.cut:
@@ -71,15 +71,16 @@ def _table(drawn: Outline, width: int) -> Iterator[str]:
     """Yield the lines of the tree: names on the left, numbers in columns on the right."""
     rows = [_cells(row) for row in drawn.rows]
     head = ("", "latency", "share", "device", "overhead", "each")
+    # Columns without any number are left out; the latency always stands.
     columns = [c for c in range(1, len(head)) if c == 1 or any(row[c] for row in rows)]
     widths = {c: max(_cells_wide(row[c]) for row in (head, *rows)) for c in columns}
     taken = sum(widths.values()) + len(_GAP) * len(columns)
-    room = max(width - taken, _LEAST_ROOM)
+    name_width = max(width - taken, _NARROWEST_NAME)
     names = [
-        _name(row, branch, room)
+        _name(row, branch, name_width)
         for row, branch in zip(drawn.rows, _branches(drawn.rows), strict=True)
     ]
-    wide = min(room, max(_cells_wide(name) for name in names))
+    wide = min(name_width, max(_cells_wide(name) for name in names))
     for name, row in zip(("", *names), (head, *rows), strict=True):
         numbers = (row[c].rjust(widths[c]) for c in columns)
         padded = name + " " * (wide - _cells_wide(name))
@@ -96,7 +97,7 @@ def _cells(row: Row) -> Cells:
 
 
 def _branches(rows: tuple[Row, ...]) -> Iterator[str]:
-    """Yield the lines of the tree that lead to each row."""
+    """Yield the branch before each row's name, drawn with lines."""
     trail: list[str] = []
     for row in rows:
         del trail[max(row.depth - 1, 0) :]
@@ -105,16 +106,16 @@ def _branches(rows: tuple[Row, ...]) -> Iterator[str]:
             trail.append("   " if row.last else "│  ")
 
 
-def _name(row: Row, branch: str, room: int) -> str:
-    """Return a row's branch and label in so many cells, or in three where there are fewer."""
-    # Deep down the branches make way: half of the room belongs to the name.
-    half = max(room // 2, 2)
+def _name(row: Row, branch: str, cells: int) -> str:
+    """Return a row's branch and name in at most so many cells of the terminal, but at least 3."""
+    # Long branches are cut: half of the cells belong to the name.
+    half = max(cells // 2, 2)
     if len(branch) > half:
         branch = "… " + branch[len(branch) - half + 2 :]
     label = f"{row.name} {row.detail}" if row.detail else row.name
-    for width in range(room - len(branch), 1, -1):  # some characters are two cells wide
+    for width in range(cells - len(branch), 1, -1):  # some characters are two cells wide
         name = branch + shorten(label, width)
-        if _cells_wide(name) <= room:
+        if _cells_wide(name) <= cells:
             return name
     return branch + "…"
 
@@ -122,6 +123,6 @@ def _name(row: Row, branch: str, room: int) -> str:
 def _cells_wide(line: str) -> int:
     if line.isascii():
         return len(line)
-    from rich.cells import cell_len  # noqa: PLC0415 - not on the way of `import xsp`
+    from rich.cells import cell_len  # noqa: PLC0415  # `import xsp` must not load rich
 
     return cell_len(line)

@@ -11,7 +11,7 @@ from xsp.errors import MeasurementError, TraceFormatError
 from xsp.evaluation.run import Run, ladder
 from xsp.level import Kind
 from xsp.measurement.build import build_trace
-from xsp.measurement.collection import Collected
+from xsp.measurement.process_runs import ProcessRuns
 from xsp.problem import Problem
 from xsp.session.plan import settings_of
 from xsp.testing import rows
@@ -30,8 +30,8 @@ def tree(scale: int = 1) -> pl.DataFrame:
     return frame.with_columns(parent=pl.Series([-1, 0], dtype=pl.Int64))
 
 
-def some() -> Collected:
-    return Collected(
+def some() -> ProcessRuns:
+    return ProcessRuns(
         runs=(
             Run(BARE, 100, round=0),
             Run(PIPELINE, 100, tree()[:1], round=0),
@@ -46,7 +46,7 @@ def some() -> Collected:
 
 def test_what_is_saved_is_loaded_unchanged(tmp_path: Path) -> None:
     some().save(tmp_path / "runs")
-    loaded = Collected.load(tmp_path / "runs")
+    loaded = ProcessRuns.load(tmp_path / "runs")
     assert (loaded.problems, loaded.subject, loaded.levels) == (
         some().problems,
         some().subject,
@@ -74,7 +74,19 @@ def test_runs_that_are_not_whole_are_refused(tmp_path: Path, damage: str) -> Non
         path.write_bytes(path.read_bytes()[:-20])
     where = tmp_path / "nowhere" if damage == "no folder" else tmp_path
     with pytest.raises(TraceFormatError, match="no complete runs"):
-        Collected.load(where)
+        ProcessRuns.load(where)
+
+
+def test_rows_that_polars_panics_over_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def panic(path: Path) -> pl.DataFrame:  # as over some damaged footers
+        raise pl.exceptions.PanicException("not yet implemented")
+
+    some().save(tmp_path)
+    monkeypatch.setattr(pl, "read_parquet", panic)
+    with pytest.raises(TraceFormatError, match="no complete runs: not yet implemented"):
+        ProcessRuns.load(tmp_path)
 
 
 def test_the_trace_names_its_problems_and_levels() -> None:
@@ -91,7 +103,7 @@ def test_runs_of_several_processes_make_one_trace() -> None:
 
 
 def test_without_a_run_there_is_no_trace() -> None:
-    empty = Collected((), (), "Net", {})
+    empty = ProcessRuns((), (), "Net", {})
     with pytest.raises(MeasurementError, match="not a single complete evaluation"):
         build_trace([empty], settings_of(2))
 
@@ -99,7 +111,7 @@ def test_without_a_run_there_is_no_trace() -> None:
 @pytest.mark.parametrize("origin", [None, CALLER, Origin(7)])
 def test_the_origin_is_kept_until_the_trace_has_it(tmp_path: Path, origin: Origin | None) -> None:
     replace(some(), origin=origin).save(tmp_path)
-    loaded = Collected.load(tmp_path)
+    loaded = ProcessRuns.load(tmp_path)
     assert loaded.origin == origin
     metadata = build_trace([loaded], settings_of(2)).metadata
     names = ("began_unix_ns", "traceparent", "tracestate")
@@ -116,7 +128,7 @@ def test_the_first_processs_origin_is_the_traces() -> None:
 
 def test_the_runs_reach_the_trace_and_its_file(tmp_path: Path) -> None:
     some().save(tmp_path / "runs")
-    trace = build_trace([Collected.load(tmp_path / "runs")], settings_of(2))
+    trace = build_trace([ProcessRuns.load(tmp_path / "runs")], settings_of(2))
     assert trace.typical_runs["name"].to_list() == ["predict", "predict", "conv1"]
     assert load(trace.save(tmp_path / "a.xsp")).typical_runs.equals(trace.typical_runs)
 
@@ -128,7 +140,7 @@ def test_documented_metadata_is_that_of_a_trace() -> None:
     assert documented == [*trace.metadata]
 
 
-def serialised(scale: int = 3) -> Collected:
+def serialised(scale: int = 3) -> ProcessRuns:
     """Return what a serialised process collected: everything takes longer there."""
     rungs = (Run(BARE, 100 * scale), Run(PIPELINE, 100 * scale, tree(scale)[:1]))
     layers = tuple(Run(LAYER, 100 * scale, tree(scale), round=n) for n in range(3))
@@ -160,7 +172,7 @@ def test_a_span_that_is_not_there_and_a_launch_have_no_serialised_latency() -> N
     launched = launched.with_columns(parent=pl.Series([-1, 0, 1], dtype=pl.Int64))
     other = launched.with_columns(name=pl.col("name").replace("conv1", "conv2"))
 
-    def collected(frame: pl.DataFrame) -> Collected:
+    def collected(frame: pl.DataFrame) -> ProcessRuns:
         heights = (None, 1, 2, 3)  # of what each rung records
         runs = (
             Run(rung, 100, None if height is None else frame[:height])

@@ -1,4 +1,4 @@
-"""What one process collected: its runs and problems, saved to a folder and loaded from it."""
+"""The runs of one process with their problems: saved to a folder, and loaded by another process."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from xsp.errors import TraceFormatError
 from xsp.evaluation import Run, Rung
 from xsp.level import Kind
 from xsp.problem import Problem, ProblemCount
+from xsp.trace import DAMAGE
 from xsp.trace_context import Origin
 
 _ROWS, _FACTS = "rows.parquet", "runs.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
-    """The runs of one process.
+class ProcessRuns:
+    """The runs of one process, and what the trace says of that process.
 
     Attributes:
-        runs: Every evaluation that counts.
-        problems: What went wrong on the way.
-        counts: How many rows were lost, found no parent, or are ambiguous.
-        subject: What was measured, for people.
-        levels: For every level asked for, "measured" or why it is left out.
+        runs: Every evaluation that counts, warm-up evaluations left out.
+        problems: Problems of the session and of the interpretation, as sentences.
+        subject: Name of the model or function that was measured, for people.
+        levels: For every level asked for, "measured" or why the level is left out.
         environment: The machine, and the process at the end of the measurement.
-        origin: When the measurement began, and inside whose span; None if nobody noted it.
+        origin: When the measurement began, and inside whose span; None if unknown.
+        counts: How many rows were lost, found no parent, or are ambiguous.
     """
 
     runs: tuple[Run, ...]
@@ -42,15 +43,18 @@ class Collected:
     counts: tuple[ProblemCount, ...] = ()
 
     def save(self, directory: str | Path) -> None:
-        """Write it into a directory, which is made if it is not there."""
+        """Write the runs into a directory, which is made if it does not exist."""
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
+        # One table for all runs: thousands of small files would be slow to write and read.
+        # The bare runs have no rows, and so no part in the table.
         frames = [
             run.rows.with_columns(run=pl.lit(at, dtype=pl.Int64))
             for at, run in enumerate(self.runs)
             if run.rows is not None
         ]
         if frames:
+            # Rungs may differ in the fields of `attributes`: missing columns become null.
             pl.concat(frames, how="diagonal_relaxed").write_parquet(folder / _ROWS)
         facts = {
             "runs": [_run_facts(run) for run in self.runs],
@@ -64,17 +68,17 @@ class Collected:
         (folder / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
 
     @classmethod
-    def load(cls, directory: str | Path) -> Collected:
+    def load(cls, directory: str | Path) -> ProcessRuns:
         """Read what `save` wrote.
 
         Raises:
-            TraceFormatError: It is not there, or not whole.
+            TraceFormatError: A file is missing or damaged.
         """
         folder = Path(directory)
         try:
             facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
             frames = _frames(folder / _ROWS)
-        except (OSError, ValueError, pl.exceptions.PolarsError) as error:
+        except DAMAGE as error:
             raise TraceFormatError(f"{folder} holds no complete runs: {error}") from error
         return cls(
             tuple(_run(fact, frames.get(at)) for at, fact in enumerate(facts["runs"])),
@@ -103,6 +107,7 @@ def _run(fact: Mapping[str, Any], rows: pl.DataFrame | None) -> Run:
 
 
 def _frames(path: Path) -> dict[int, pl.DataFrame]:
+    """Return the rows of each run by the run's number; bare runs have none."""
     if not path.exists():
         return {}
     parts = pl.read_parquet(path).partition_by("run", as_dict=True, include_key=False)

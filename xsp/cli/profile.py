@@ -1,0 +1,243 @@
+"""`xsp profile`: a target and options in, the tree on the terminal and the trace in a file out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from xsp.cli import exit_code, terminal
+from xsp.cli.export import DESTINATION, check_options, deliver
+from xsp.cli.option import (
+    TargetCommand,
+    check_usage,
+    complete_target,
+    model_options,
+    output_option,
+    span_options,
+    target_failures,
+    timeline_option,
+    usage,
+)
+
+if TYPE_CHECKING:
+    from xsp.session import Settings
+    from xsp.target import Spec
+    from xsp.trace import Trace
+
+_HELP = """Measure TARGET on every rung, print its tree and save its trace.
+
+\b
+TARGET is one of
+  torchvision:NAME    timm:NAME    a model with random weights
+  transformers:NAME   a model type (bert), a class (BertForMaskedLM), or an
+                      Auto class with a type (AutoModelForCausalLM:gpt2)
+  path.py:function    called again and again, without arguments, but for
+                      batch and device if it has such parameters
+  script.py ARGS...   run once as it is; the models that it calls are measured
+
+A script's standard output stays its own: the tree goes to standard error.
+What a target prints in a process of its own (--isolate) is not shown.
+"""
+
+_EPILOG = """\b
+Examples:
+  xsp profile torchvision:resnet50 --batch 8
+  xsp profile timm:vit_base_patch16_224 --train -o vit-training.xsp
+  xsp profile torchvision:resnet50 --levels 4 --device cuda --serialised
+  xsp profile transformers:bert --levels framework --budget 60
+  xsp profile transformers:AutoModelForCausalLM:gpt2 --json > gpt2.json
+  xsp profile predict.py:run
+  xsp profile --levels 2 train.py --epochs 3
+"""
+
+
+@click.command(cls=TargetCommand, help=_HELP, epilog=_EPILOG)
+@click.argument("target", shell_complete=complete_target)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--levels",
+    default="3",
+    show_default=True,
+    metavar="LEVELS",
+    help="Deepest level, by number or name; or several: model,framework,kernel.",
+)
+@model_options
+@click.option(
+    "--runs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Evaluations on each rung.  [default: until it is known to ±1 %]",
+)
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Seconds of measuring after which it is enough; starting a process for each rung comes "
+    "on top.  [default: 20]",
+)
+@click.option(
+    "--statistic",
+    type=click.Choice(["trimmed", "median", "mean", "min"]),
+    default="trimmed",
+    show_default=True,
+    help="How runs are summarised; trimmed: the mean of the middle 60 %.",
+)
+@click.option(
+    "--isolate/--no-isolate",
+    default=None,
+    help="A fresh process for each rung.  [default: --isolate; a script runs once, in one process]",
+)
+@click.option(
+    "--serialised",
+    is_flag=True,
+    help="A process more, in which the host waits for each kernel and libraries use one thread: "
+    "latencies of their own, and what caused what.  [default: only where that is in doubt]",
+)
+@output_option("Where to save the trace.  [default: NAME.xsp; with --json: nowhere]")
+@click.option("--json", "as_json", is_flag=True, help="Print the spans as JSON, not the tree.")
+@timeline_option
+@click.option(
+    "--export",
+    "exports",
+    multiple=True,
+    metavar=DESTINATION,
+    help="Where to take it: otlp+http://localhost:4318, NAME.perfetto.json; may be repeated.",
+)
+@span_options
+def profile(target: str, arguments: tuple[str, ...], **options: Any) -> int:
+    """Measure a target."""
+    from xsp.session import limited_threads  # noqa: PLC0415
+
+    with limited_threads(options["threads"]):  # before the libraries are loaded
+        return _profile(target, arguments, options)
+
+
+def _profile(target: str, arguments: tuple[str, ...], options: dict[str, Any]) -> int:
+    from xsp.target import Spec  # noqa: PLC0415
+
+    spec = Spec(target, arguments, options["batch"], options["device"], train=options["train"])
+    settings = _settings(options)
+    check_options(options, options["exports"])
+    # All that can be refused is refused before anything is measured.
+    check_usage(spec, options)
+    _check_files(spec, options)
+    if spec.kind == "script":
+        return _profile_script(spec, settings, options)
+    trace = _measure(spec, settings, options)
+    shown = _shown(trace, options)
+    try:
+        saved = _save(trace, spec, options)
+    finally:  # a trace that cannot be saved is shown all the same
+        terminal.show(terminal.as_json(shown) if options["as_json"] else str(shown))
+    if saved:
+        terminal.say(saved)
+    deliver(shown, options["exports"], options)
+    return (
+        exit_code.INTERRUPTED
+        if any(p.code == "interrupted" for p in trace.problems)
+        else exit_code.OK
+    )
+
+
+def _settings(options: dict[str, Any]) -> Settings:
+    from xsp.session import settings_of  # noqa: PLC0415
+
+    chosen = {name: options[name] for name in ("runs", "budget", "statistic")}
+    return usage(lambda: settings_of(options["levels"], **chosen))
+
+
+def _check_files(spec: Spec, options: dict[str, Any]) -> None:
+    """Verify that the files can be written, before anything is measured.
+
+    Raises:
+        ExportError: A file cannot be written.
+    """
+    from xsp.atomic_file import check_writable  # noqa: PLC0415
+
+    exported = (Path(to) for to in options["exports"] if "://" not in to)
+    for path in (_output(spec, options), *exported):
+        if path is not None:
+            check_writable(path)
+
+
+def _measure(spec: Spec, settings: Settings, options: dict[str, Any]) -> Trace:
+    from xsp.target import measure_here, measure_isolated  # noqa: PLC0415
+
+    with target_failures(spec.target):
+        if options["isolate"] is False:
+            return measure_here(spec, settings)
+        return measure_isolated(spec, settings, serialised=options["serialised"])
+
+
+def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> int:
+    from xsp.errors import ExportError, XspError  # noqa: PLC0415
+    from xsp.measurement import profile  # noqa: PLC0415
+    from xsp.target import Ending, end_by_interrupt, run_script  # noqa: PLC0415
+
+    profiling = profile(
+        settings.levels,
+        runs=settings.runs,
+        budget=settings.budget_s,
+        statistic=settings.statistic,
+        progress=False,
+    )
+    ending, code = Ending(exit_code.OK), exit_code.OK
+    try:
+        with profiling:
+            ending = usage(lambda: run_script(spec.target, spec.arguments))
+            ending.reraise()
+    except KeyboardInterrupt:
+        code = exit_code.INTERRUPTED
+    except BaseException as error:
+        if error is not ending.error:
+            raise
+    if ending.forked:  # the measurement belongs to the parent process
+        sys.exit(ending.code)
+    try:
+        shown, saved = _shown(profiling.trace, options), ""
+        try:
+            saved = _save(profiling.trace, spec, options)
+        finally:
+            terminal.say(f"{shown}\n{saved}".rstrip("\n"))
+        deliver(shown, options["exports"], options)
+    except ExportError as error:
+        code = terminal.fail(str(error), code or exit_code.of_export(error))
+    except (XspError, OSError) as error:
+        code = terminal.fail(f"{error}{_misplaced(spec)}", code or exit_code.NOT_MEASURED)
+    if isinstance(ending.error, KeyboardInterrupt):
+        end_by_interrupt()
+    return ending.code or code
+
+
+def _misplaced(spec: Spec) -> str:
+    """Return a hint at the script's arguments that are options of xsp, if there are any."""
+    ours = {option for param in profile.params for option in param.opts if option.startswith("-")}
+    astray = [argument for argument in spec.arguments if argument in ours]
+    if not astray:
+        return ""
+    return f" ({', '.join(astray)} went to the script: what is for xsp stands before it)"
+
+
+def _shown(trace: Trace, options: dict[str, Any]) -> Trace:
+    """Return the trace to print and export, with the timeline that the user chose."""
+    return trace.as_measured() if options["timeline"] == "measured" else trace
+
+
+def _output(spec: Spec, options: dict[str, Any]) -> Path | None:
+    """Return the file to save the trace to; None where the spans are only printed."""
+    if options["output"] is None and options["as_json"]:
+        return None
+    return options["output"] or Path(f"{spec.name}.xsp")
+
+
+def _save(trace: Trace, spec: Spec, options: dict[str, Any]) -> str:
+    """Save a trace, and return the line that says where; empty if it is not saved."""
+    path = _output(spec, options)
+    if path is None:
+        return ""
+    verb = "it took the place of an older" if path.exists() else "saved to"
+    saved = trace.save(path)
+    return f"{verb} {saved}; print it again with: xsp show {saved}"
