@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from xsp.cli import terminal
 from xsp.cli.option import span_options, timeline_option, usage
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def deliver(
             done = trace.export(destination, max_spans=most, typical_runs=typical_runs)
         if done.sent < trace.spans.height and not as_json:
             cut = f"{done.sent:,} spans stand for the trace's {trace.spans.height:,}"
-            click.echo(f"{cut}; --full takes all of them to {done.destination}", err=True)
+            terminal.say(f"{cut}; --full takes all of them to {done.destination}")
         return done
 
     _each(export_to, destinations, as_json=as_json)
@@ -231,9 +232,9 @@ def _say(done: Delivery, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(asdict(done), default=str))
         return
-    click.echo(f"{done.accepted:,} of {done.sent:,} spans to {done.destination}", err=True)
+    terminal.say(f"{done.accepted:,} of {done.sent:,} spans to {done.destination}")
     if done.trace_id and "://" in done.destination:
-        click.echo(_page(done), err=True)
+        terminal.say(_page(done))
 
 
 def _page(done: Delivery) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from xsp.cli import terminal
 from xsp.cli.option import (
     TargetCommand,
     complete_target,
@@ -42,6 +43,7 @@ def record(target: str, **options: Any) -> None:
     A recording is no trace yet: xsp.testing.replay makes one of it, on any machine, with or
     without the devices. TARGET is what it is for xsp profile, but no script.
     """
+    from xsp.atomic_file import check_writable  # noqa: PLC0415
     from xsp.measurement import problem_sentences  # noqa: PLC0415
     from xsp.session import limited_threads, settings_of  # noqa: PLC0415
     from xsp.target import Spec, record_target  # noqa: PLC0415
@@ -50,11 +52,11 @@ def record(target: str, **options: Any) -> None:
     settings = usage(lambda: settings_of(options["levels"], runs=options["runs"]))
     if usage(lambda: spec.kind) == "script":
         raise click.UsageError(f"{target} is a script; give path.py:function to record a part")
+    output = options["output"] or Path(f"{spec.name}.xsprec")
+    check_writable(output)
     with limited_threads(options["threads"]), target_failures(target):
         recording = record_target(spec, settings)
-    saved = recording.save(options["output"] or Path(f"{spec.name}.xsprec"))
+    saved = recording.save(output)
     for sentence in problem_sentences(saved):
-        click.echo(sentence, err=True)
-    click.echo(
-        f"saved to {saved}; make its trace with: xsp.testing.replay({str(saved)!r})", err=True
-    )
+        terminal.say(sentence)
+    terminal.say(f"saved to {saved}; make its trace with: xsp.testing.replay({str(saved)!r})")

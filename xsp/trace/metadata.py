@@ -35,9 +35,9 @@ class _Rung(msgspec.Struct):
     latency_high_ns: float | None = None
     overhead_ns: float | None = None
     spans: Integer | None = None
-    share_ns: float | None = None
-    share_low_ns: float | None = None
-    share_high_ns: float | None = None
+    cost_per_span_ns: float | None = None
+    cost_per_span_low_ns: float | None = None
+    cost_per_span_high_ns: float | None = None
 
 
 class _Environment(msgspec.Struct):
