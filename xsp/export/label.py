@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from xsp.quantity import duration, estimate, percent
@@ -248,14 +249,21 @@ def _text(value: Any) -> str | None:
 def json_of(document: Any) -> bytes:
     r"""Return a document as JSON in UTF-8.
 
-    What comes from other JSON or the environment may hold half a surrogate pair, which
-    is no text: a question mark stands for it.
+    Text from other JSON or from the environment may hold half a surrogate pair, which is
+    no Unicode: a question mark stands for that half.
+
+    Args:
+        document: Structs, dictionaries, lists and scalars; every number finite.
 
     >>> json_of({"a": [1, "\ud800"]})
     b'{"a":[1,"?"]}'
     """
-    written = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return written.encode("utf-8", "replace")
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        builtin = msgspec.to_builtins(document)
+        written = json.dumps(builtin, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return written.encode("utf-8", "replace")
 
 
 def finite(value: float) -> float | str:
