@@ -1,4 +1,4 @@
-"""OTLP as JSON: a picture in, one `ExportTraceServiceRequest` document that OTLP receivers take out.
+"""OTLP as JSON: a picture in, an `ExportTraceServiceRequest` that OTLP receivers take out.
 
 The classes are the messages of opentelemetry/proto (trace/v1/trace.proto and
 common/v1/common.proto), field by field. The document follows the OTLP specification: the

@@ -337,7 +337,7 @@ class _Sorter:
         self._tracks.append(Track(*key, lane=len(lanes) - 1))
         return lanes[-1]
 
-    def _close(self, lane: _Open, now: int, keep: int = -1) -> None:
+    def _close(self, lane: _Lane, now: int, keep: int = -1) -> None:
         """Remove spans that have ended; `keep` stays: a parent of no length has children too."""
         while lane.rows and self._ends[lane.rows[-1]] <= now and lane.rows[-1] != keep:
             lane.rows.pop()
