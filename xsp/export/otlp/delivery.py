@@ -216,7 +216,7 @@ def _sent(
     chunks: Callable[[int], Iterable[Chunk]],
     most_bytes: int,
 ) -> Sender:
-    """Send all chunks and return their sender; chunks that are too large are made at half the size."""
+    """Send all chunks, at half the size if the server finds them too large; return the sender."""
     sender = Sender(client, endpoint)
     for chunk in chunks(most_bytes):
         too_large = sender.send(chunk) is Verdict.TOO_LARGE
