@@ -36,7 +36,7 @@ def names(spans: pl.DataFrame, subject: str = "") -> pl.Series:
     """Return the name of each span, made of words that a person would search for.
 
     Args:
-        spans: Columns of `trace.spans`, and those of a reduction.
+        spans: Columns of `trace.spans` and of `reduction.EXTRA`.
         subject: Name of the model; appended to the root's name, unless they are the same.
     """
     known = spans.select(
@@ -71,7 +71,7 @@ def attributes(spans: pl.DataFrame, root_ns: float | None) -> pl.DataFrame:
     """Return one column `attr.NAME` per attribute, null where a span lacks it.
 
     Args:
-        spans: Columns of `trace.spans`, and those of a reduction.
+        spans: Columns of `trace.spans` and of `reduction.EXTRA`.
         root_ns: Latency of the model, of which spans have shares.
     """
     known = pl.lit(100 / root_ns if root_ns else None, pl.Float64)

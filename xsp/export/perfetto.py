@@ -83,7 +83,7 @@ class _Timeline:
     """Spans and the track of each.
 
     Attributes:
-        spans: Columns of `trace.spans` and those of a reduction.
+        spans: Columns of `trace.spans` and of `reduction.EXTRA`.
         tracks: Every track; its thread id in the document is its index plus 1.
         of_row: Index of the track of each span.
         processes: Process id of each device, and of the host (None).
@@ -166,7 +166,7 @@ def own_memory(spans: pl.DataFrame) -> pl.DataFrame:
     bears the counts that each of its members has, so they are multiplied by their number.
 
     Args:
-        spans: Columns of `trace.spans` and those of a reduction, parents before children.
+        spans: Columns of `trace.spans` and of `reduction.EXTRA`, parents before children.
 
     Returns:
         `end_ns` and `own_bytes` of the spans whose memory was recorded.
@@ -283,7 +283,7 @@ class _Lane:
 def tracks(spans: pl.DataFrame) -> tuple[list[Track], list[int]]:
     """Return the tracks that spans need, and the index of the track of each row.
 
-    On each track spans nest by time, and what lies in a span is below it in the tree.
+    On each track spans nest by time, and a span within another is its descendant in the tree.
 
     Args:
         spans: Columns of `trace.spans`, parents before children.

@@ -269,7 +269,7 @@ def launches(spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def _linked(rows: pl.DataFrame, to: Linked) -> pl.DataFrame:
-    """Return the links from spans to those of the same path in another picture.
+    """Return the links from spans to the spans of the same path in another picture.
 
     The root has none: Jaeger draws no critical path where the root has a link.
     """
