@@ -3,11 +3,16 @@ from __future__ import annotations
 import json
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from sketch import TEXTS, some
 
 from xsp.export.label import finite, json_of, known
+
+
+class Word(msgspec.Struct, rename="camel"):
+    in_words: str
 
 
 @some
@@ -18,6 +23,7 @@ def test_texts_come_back_from_json_as_they_were(text: str) -> None:
 
 def test_half_a_surrogate_pair_does_not_spoil_the_file() -> None:
     assert json.loads(json_of("a\ud800b\udcff")) == "a?b?"
+    assert json.loads(json_of([Word("a\ud800")])) == [{"inWords": "a?"}]
 
 
 @pytest.mark.parametrize("value", [0.1, -0.0, 1e308, 5e-324, 2.0**63])

@@ -360,3 +360,11 @@ def test_threads_and_streams_have_tracks_of_their_own() -> None:
         Track(None, 5, 0),
         Track(0, 5, 0),
     ]
+
+
+def test_a_span_that_begins_before_its_parent_has_a_track_all_the_same() -> None:
+    damaged = frame(row(1, None, 10, 20), row(2, 1, 5, 15), row(3, 2, 0, 30))
+    _, of_row = tracks(damaged)
+    assert min(of_row) >= 0
+    assert len(set(of_row)) == 3  # all overlap, none is drawn in another
+    assert len(events(damaged, "X")) == 3

@@ -57,6 +57,12 @@ def many(number: int) -> Picture:
     return picture(*(told(span_id) for span_id in range(1, number + 1)))
 
 
+def counts(done: object) -> tuple[int, int]:
+    """Return accepted and rejected spans."""
+    assert isinstance(done, Delivery)
+    return done.accepted, done.rejected
+
+
 def read(span: ReadableSpan) -> Told:
     known = span.get_span_context()
     assert known is not None
@@ -90,7 +96,7 @@ def read(span: ReadableSpan) -> Told:
 @given(pictures())
 def test_an_exporter_gets_every_span_as_it_was(drawn: Picture) -> None:
     exporter = InMemorySpanExporter()
-    assert hand_over([drawn], exporter) == (drawn.height, 0)
+    assert counts(hand_over([drawn], exporter)) == (drawn.height, 0)
     expected = [
         Told(**{**vars(span), "attributes": told_attributes(span)}) for span in spans_of(drawn)
     ]
@@ -136,17 +142,21 @@ def test_spans_of_a_service_share_its_resource() -> None:
 
 def test_spans_come_in_chunks() -> None:
     exporter = Moody()
-    assert hand_over([many(5_000)], exporter) == (5_000, 0)
+    assert counts(hand_over([many(5_000)], exporter)) == (5_000, 0)
     assert exporter.given == [2_048, 2_048, 904]
 
 
 def test_a_refused_chunk_is_counted_and_the_next_one_tried() -> None:
     exporter = Moody(SpanExportResult.SUCCESS, SpanExportResult.FAILURE)
-    assert hand_over([many(5_000)], exporter) == (2_952, 2_048)
+    with pytest.raises(ExportError, match="took 2,952 of 5,000 spans and refused") as told_it:
+        hand_over([many(5_000)], exporter)
+    assert counts(told_it.value.delivery) == (2_952, 2_048)
 
 
 def test_an_exporter_that_answers_nothing_has_accepted_nothing() -> None:
-    assert hand_over([many(3)], Moody(None)) == (0, 3)
+    with pytest.raises(ExportError) as told_it:
+        hand_over([many(3)], Moody(None))
+    assert counts(told_it.value.delivery) == (0, 3)
 
 
 def test_an_exporter_that_raises_is_told_with_what_it_had_accepted() -> None:
@@ -194,5 +204,5 @@ def test_links_name_other_traces() -> None:
 
 def test_a_picture_without_spans_troubles_nobody() -> None:
     exporter = Moody()
-    assert hand_over([picture()], exporter) == (0, 0)
+    assert counts(hand_over([picture()], exporter)) == (0, 0)
     assert exporter.given == []

@@ -1,7 +1,10 @@
-"""Export: traces handed to Jaeger and other OpenTelemetry back ends, or written for other tools.
+"""Export: a trace in; its spans in Jaeger, at an OTLP endpoint, or in files of other tools out.
 
-`Trace.export` is the way in. This package says what came of it, and sends what
-could not be delivered.
+`destination` takes a trace to the place that the user names. A `parcel` is the trace with
+its options; `reduction` cuts it to a span budget, and a `picture` gives the spans names
+(`label`), services (`resource`), ids and wall-clock times. Pictures become OTLP requests
+(`otlp`, by way of `spool`, which keeps undelivered traces), OTLP files (`otlp_json`) or
+spans for an exporter of the user's (`sdk`); `perfetto` draws timelines from reduced spans.
 """
 
 from xsp.export.destination import check, export

@@ -1,53 +1,51 @@
-"""Destinations: where a trace may go, and the one function that takes it there."""
+"""Destinations: a trace and a URL, file or exporter in; what arrived there, counted, out."""
 
 from __future__ import annotations
 
 import io
 import os
 import re
-from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
-import polars as pl
-
 from xsp.atomic_file import replacing
 from xsp.export import otlp_json, perfetto
-from xsp.export.otlp import FORMS, SCHEMES, Delivery, endpoint, failure, without_credentials
-from xsp.export.parcel import Parcel, Source
-from xsp.export.picture import Picture, check_parent
+from xsp.export.otlp import FORMS, SCHEMES, Delivery, endpoint, without_credentials
+from xsp.export.parcel import Parcel
+from xsp.export.picture import Picture
 from xsp.export.reduction import reduce
 from xsp.export.sdk import hand_over
 from xsp.export.spool import send
-from xsp.quantity import counted
+from xsp.trace import Trace
+from xsp.trace_context import parse
 
 # As many spans as Jaeger's UI shows without becoming slow (jaeger-ui#645).
 MOST_SPANS = 2_000
 
 MaxSpans = int | None | Literal["auto"]
-# Tools behind these files bear traces of any size, and know no ids of traces.
+# Readers of these files take traces of any size, and know no trace ids.
 _UNBOUNDED = (".perfetto.json", ".parquet")
 _SUFFIXES = (".otlp.json", *_UNBOUNDED)
 
 
 def export(
-    trace: Source,
+    trace: Trace,
     destination: object,
     *,
     max_spans: MaxSpans = "auto",
     typical_runs: bool = False,
     parent: str | None = None,
 ) -> Delivery:
-    """Take a trace to a destination.
+    """Export a trace to a destination.
 
     Args:
-        trace: What is exported.
+        trace: The trace.
         destination: A URL (`otlp+http://host:4318`, `otlp+https://`, and over gRPC
             `otlp://host:4317`, `otlps://`), None for what the `OTEL_EXPORTER_OTLP_*`
             variables say, a file (`.otlp.json`, `.perfetto.json`, `.parquet`), or an
             OpenTelemetry `SpanExporter`.
-        max_spans: Most spans; what is over it is cut. None: no limit. `"auto"`: 2,000,
+        max_spans: Most spans; a larger trace is reduced. None: no limit. `"auto"`: 2,000,
             what Jaeger's UI bears, but no limit for Perfetto and Parquet.
         typical_runs: Whether to export a typical run of every rung as well, as a trace of its
             own that the spans link to.
@@ -56,12 +54,12 @@ def export(
 
     Raises:
         ExportError: Not every span arrived; the message counts them.
-        ValueError: There is no such destination, it does not take what was asked for, gRPC
-            is not installed, or a number is out of range.
+        ValueError: There is no such destination, it does not take typical runs or a parent,
+            gRPC is not installed, or a number is out of range.
     """
     kind = _kind(destination)
     most = _most(kind, max_spans)
-    check_parent(parent)
+    _check_parent(parent)
     _check_kind(kind, typical_runs=typical_runs, parent=parent)
     if kind in _SUFFIXES:
         return _to_file(trace, Path(os.fspath(destination)), kind, most, parent)  # type: ignore[call-overload]
@@ -71,21 +69,21 @@ def export(
         )
     parcel = Parcel(trace, most, typical_runs, parent)
     if kind == "exporter":
-        return _to_exporter(parcel.pictures(), destination)
+        return hand_over(parcel.pictures(), destination)
     assert destination is None or isinstance(destination, str)
     return send(parcel, endpoint(destination))
 
 
 def check(destination: str, *, typical_runs: bool = False) -> None:
-    """Verify that there is such a destination, without going there.
+    """Verify that a destination makes sense, without connecting to it.
 
     Args:
         destination: URL or file.
-        typical_runs: Whether it is to take typical runs as well.
+        typical_runs: Whether typical runs are to be exported as well.
 
     Raises:
-        ValueError: There is not, it takes no runs, gRPC is not installed, or a variable of
-            `OTEL_*` makes no sense.
+        ValueError: There is no such destination, it takes no runs, gRPC is not installed, or
+            an `OTEL_*` variable makes no sense.
     """
     kind = _kind(destination)
     _check_kind(kind, typical_runs=typical_runs)
@@ -102,8 +100,16 @@ def _check_kind(kind: str, *, typical_runs: bool, parent: str | None = None) -> 
         raise ValueError(f"a {kind} file has no place for a parent: leave parent={parent!r} out")
 
 
+def _check_parent(traceparent: str | None) -> None:
+    if traceparent is not None and parse(traceparent) is None:
+        raise ValueError(
+            f"parent={traceparent!r} is no W3C traceparent; one looks like "
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        )
+
+
 def _kind(destination: object) -> str:
-    """Return what a destination is: `otlp`, `exporter`, or the suffix of a file."""
+    """Return the kind of a destination: `otlp`, `exporter`, or the suffix of a file."""
     if destination is None:
         return "otlp"
     if callable(getattr(destination, "export", None)):
@@ -154,33 +160,15 @@ def _most(kind: str, max_spans: MaxSpans) -> int | None:
     return max_spans
 
 
-def _to_exporter(pictures: Sequence[Picture], exporter: object) -> Delivery:
-    accepted, rejected = hand_over(pictures, exporter)
-    done = Delivery(
-        accepted + rejected,
-        accepted,
-        rejected,
-        destination=type(exporter).__name__,
-        trace_id=pictures[0].trace_id.hex(),
-    )
-    if rejected:
-        raise failure(
-            done,
-            f"{done.destination} took {accepted:,} of {counted(done.sent, 'span')} and refused "
-            "the others. The trace is whole: mend the exporter and hand it over again.",
-        )
-    return done
-
-
-def _to_file(
-    trace: Source, path: Path, kind: str, most: int | None, parent: str | None
-) -> Delivery:
-    """Write a file, whole or not at all."""
+def _to_file(trace: Trace, path: Path, kind: str, most: int | None, parent: str | None) -> Delivery:
+    """Write a file: the whole file, or none."""
     reduced = reduce(trace.spans, most)
     trace_id = ""
     with replacing(path) as file:
         if kind == ".parquet":
-            file.write(_parquet(reduced.spans))
+            buffer = io.BytesIO()  # for a full disk polars raises errors of its own
+            reduced.spans.write_parquet(buffer)
+            file.write(buffer.getbuffer())
         elif kind == ".perfetto.json":
             perfetto.write(reduced, trace.metadata, file)
         else:
@@ -189,9 +177,3 @@ def _to_file(
             otlp_json.write(picture, file)
     height = reduced.spans.height
     return Delivery(height, height, 0, destination=str(path), trace_id=trace_id)
-
-
-def _parquet(spans: pl.DataFrame) -> memoryview:
-    buffer = io.BytesIO()  # polars has errors of its own for a full disk
-    spans.write_parquet(buffer)
-    return buffer.getbuffer()

@@ -1,4 +1,4 @@
-"""Labels: the spans of a trace in, the names, attributes and remarks that people find out."""
+"""Labels: the spans of a trace in; their names, attributes, errors and events for people out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from xsp.quantity import duration, estimate, percent
@@ -14,30 +15,29 @@ from xsp.trace import EXPORTED, USER, attribute_column, find_attribute
 
 PREFIX = "attr."
 
-# What is said of single spans.
+# Columns of the events of spans; `row` is the span's.
 EVENT_SCHEMA: dict[str, Any] = {
     "row": pl.Int64,
     "unix_ns": pl.Int64,
     "name": pl.String,
     "message": pl.String,
 }
-# Jaeger's Badger storage refuses a span with a value of more than 65,000 bytes, and a
-# character takes four of them at most.
+# Jaeger's Badger storage refuses a span with a value of more than 65,000 bytes; a character
+# takes at most four bytes.
 MOST_CHARACTERS = 8_192
 
-# Children that sum to a little more than their parent are noise; more is worth a word.
+# Children that sum to a little more than their parent are noise; a larger excess gets an event.
 _EXCESS = 0.05
 _TEXT = pl.String()
 _TEXTS = pl.List(pl.String())
 
 
 def names(spans: pl.DataFrame, subject: str = "") -> pl.Series:
-    """Return what each span is called: what a person would search for.
+    """Return the name of each span, made of words that a person would search for.
 
     Args:
-        spans: Columns of `trace.spans`, and those of a reduction.
-        subject: What was measured; it follows the name of the root, unless that
-            is its name already.
+        spans: Columns of `trace.spans` and of `reduction.EXTRA`.
+        subject: Name of the model; appended to the root's name, unless they are the same.
     """
     known = spans.select(
         "name",
@@ -71,8 +71,8 @@ def attributes(spans: pl.DataFrame, root_ns: float | None) -> pl.DataFrame:
     """Return one column `attr.NAME` per attribute, null where a span lacks it.
 
     Args:
-        spans: Columns of `trace.spans`, and those of a reduction.
-        root_ns: Latency of the model, for the spans' shares of it.
+        spans: Columns of `trace.spans` and of `reduction.EXTRA`.
+        root_ns: Latency of the model, of which spans have shares.
     """
     known = pl.lit(100 / root_ns if root_ns else None, pl.Float64)
     share = (pl.col("latency_ns") * known).round(3)
@@ -88,18 +88,18 @@ def attributes(spans: pl.DataFrame, root_ns: float | None) -> pl.DataFrame:
     struct = spans["attributes"].struct.unnest()
     taken = {PREFIX + one.name for one in EXPORTED}
     more = [_column(struct[name], taken) for name in struct.columns]
-    # Parts of a nanosecond are no more than digits in a list of tags.
+    # Fractions of a nanosecond tell nobody anything.
     whole = [pl.col(name).round() for name in frame.columns if name.endswith("_ns")]
     return frame.with_columns(*whole, pl.col(pl.Int32).cast(pl.Int64)).hstack(more)
 
 
 def known(keys: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    """Return the attributes that a span has, by name; it lacks those that are None."""
+    """Return the attributes of a span by name, without those that are None."""
     return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
 
 def _readable(spans: pl.DataFrame, root_ns: float | None) -> pl.Series:
-    """Return latencies as people read them, `45.7 ± 1.7 ms · 12.3 %`."""
+    """Return latencies in a form for people: `45.7 ± 1.7 ms · 12.3 %`."""
     numbers = spans.select("latency_ns", "latency_low_ns", "latency_high_ns")
     return pl.Series(
         [_latency(*row, root_ns=root_ns) for row in numbers.iter_rows()], dtype=pl.String
@@ -118,7 +118,7 @@ def _latency(
 
 
 def _column(values: pl.Series, taken: set[str]) -> pl.Series:
-    """Return one field of a trace's `attributes` under the name it has outside, once."""
+    """Return one field of a trace's `attributes`, renamed as exported; the name joins `taken`."""
     known = find_attribute(values.name)
     name = values.name.removeprefix(USER) if known is None else known.exported
     name = PREFIX + (name or USER.rstrip("."))
@@ -131,7 +131,7 @@ def _column(values: pl.Series, taken: set[str]) -> pl.Series:
 
 
 def errors(spans: pl.DataFrame) -> pl.Series:
-    """Return what went wrong in each span, null where nothing did."""
+    """Return the error of each span in words, null where there is none."""
     raised = attribute_column(spans, "error")
     return spans.select(
         error=pl.when(raised.is_not_null())
@@ -142,7 +142,7 @@ def errors(spans: pl.DataFrame) -> pl.Series:
 
 
 def events(spans: pl.DataFrame, start_unix_ns: pl.Series) -> pl.DataFrame:
-    """Return what a reader should know of single spans, in the columns of `EVENT_SCHEMA`."""
+    """Return the problems of single spans as events, in the columns of `EVENT_SCHEMA`."""
     scaled = attribute_column(spans, "scaled_ns", pl.Float64)
     exact = attribute_column(spans, "exact", pl.Boolean)
     known = spans.select("latency_ns").with_columns(
@@ -181,7 +181,7 @@ def problems(
     Args:
         metadata: The trace's metadata.
         unix_ns: When the root began.
-        left_out: What the span budget left out, if it did.
+        left_out: A sentence about spans that the span budget left out; None if there are none.
     """
     said = [(str(p["code"]), str(p["message"])) for p in metadata.get("problems", ())]
     if left_out is not None:
@@ -190,7 +190,7 @@ def problems(
 
 
 def shortened(values: pl.Series) -> pl.Series:
-    """Return text of at most `MOST_CHARACTERS` characters, with a note where it was longer."""
+    """Return texts cut to `MOST_CHARACTERS` characters; a text that was longer says so."""
     length = values.str.len_chars()
     if not (length > MOST_CHARACTERS).any():
         return values
@@ -209,16 +209,17 @@ def joined(values: pl.Series) -> pl.Series:
 
 
 def plain(values: pl.Series) -> pl.Series:
-    """Return values as one of the types that an attribute can have.
+    """Return values as text, Int64, Float64, Boolean or lists of text: types of attributes.
 
-    A column with a number that is not finite becomes text: Jaeger cannot show a
-    trace at all that holds a number which JSON has not.
+    A column with a number that is not finite becomes text: JSON lacks such numbers, and
+    Jaeger cannot show a trace with one.
     """
     dtype = values.dtype
     if isinstance(dtype, pl.List):
         return _plain_lists(values)
     if dtype.is_nested() or dtype == pl.Binary:
-        return shortened(_written(values))
+        written = [None if value is None else str(value) for value in values]
+        return shortened(pl.Series(written, dtype=_TEXT))
     if dtype.is_integer() and dtype != pl.UInt64:
         dtype = pl.Int64()
     elif dtype.is_float():
@@ -237,29 +238,28 @@ def _plain_lists(values: pl.Series) -> pl.Series:
     return shortened(whole) if (whole.str.len_chars() > MOST_CHARACTERS).any() else texts
 
 
-def _written(values: pl.Series) -> pl.Series:
-    return pl.Series([_text(value) for value in values], dtype=_TEXT)
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
 def json_of(document: Any) -> bytes:
     r"""Return a document as JSON in UTF-8.
 
-    What comes from other JSON or the environment may hold half a surrogate pair, which
-    is no text: a question mark stands for it.
+    Text from other JSON or from the environment may hold half a surrogate pair, which is
+    no Unicode: a question mark stands for that half.
+
+    Args:
+        document: Structs, dictionaries, lists and scalars; every number finite.
 
     >>> json_of({"a": [1, "\ud800"]})
     b'{"a":[1,"?"]}'
     """
-    written = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return written.encode("utf-8", "replace")
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        builtin = msgspec.to_builtins(document)
+        written = json.dumps(builtin, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return written.encode("utf-8", "replace")
 
 
 def finite(value: float) -> float | str:
-    """Return a number, or one of the strings that the proto3 JSON mapping has for others.
+    """Return a finite number, or the proto3 JSON mapping's string for any other number.
 
     >>> finite(0.1), finite(float("-inf"))
     (0.1, '-Infinity')

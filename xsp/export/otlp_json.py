@@ -1,33 +1,102 @@
-"""OTLP as JSON: a trace as one `ExportTraceServiceRequest` that any OTLP receiver takes.
+"""OTLP as JSON: a picture in, an `ExportTraceServiceRequest` that OTLP receivers take out.
 
-Written as the OTLP specification says: the proto3 JSON mapping with ids in
-hexadecimal, field names in lowerCamelCase, enumerations as numbers, 64-bit integers
-as decimal strings.
+The classes are the messages of opentelemetry/proto (trace/v1/trace.proto and
+common/v1/common.proto), field by field. The document follows the OTLP specification: the
+proto3 JSON mapping with ids in hexadecimal, field names in lowerCamelCase, enumerations as
+numbers and 64-bit integers as decimal strings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
+
+import msgspec
 
 from xsp import __version__
 from xsp.export import label
 from xsp.export.picture import Picture, Slice, Value
 from xsp.trace import SCHEMA_URL
 
-# Spans that are dictionaries at the same time: some 20 KB each.
+# Spans that are objects at the same time: some 4 KB each.
 _ROWS = 1024
-_KIND_INTERNAL = 1
-_STATUS_ERROR = 2
-_SAMPLED = 1
 _SCOPE = {"name": "xsp", "version": __version__}
+_KIND_INTERNAL, _STATUS_ERROR, _SAMPLED = 1, 2, 1
+
+
+# Most objects of a document are these; none is part of a cycle that had to be collected.
+class _Message(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
+    pass
+
+
+class _Text(_Message):
+    string_value: str
+
+
+class _Boolean(_Message):
+    bool_value: bool
+
+
+class _Integer(_Message):
+    int_value: str
+
+
+class _Double(_Message):
+    double_value: float | str
+
+
+class _Values(_Message):
+    values: list[_Text]
+
+
+class _Array(_Message):
+    array_value: _Values
+
+
+class _KeyValue(_Message):
+    key: str
+    value: _Text | _Boolean | _Integer | _Double | _Array
+
+
+class _Event(_Message):
+    time_unix_nano: str
+    name: str
+    attributes: list[_KeyValue]
+
+
+class _Link(_Message):
+    trace_id: str
+    span_id: str
+    attributes: list[_KeyValue]
+    flags: int
+
+
+class _Status(_Message):
+    message: str
+    code: int
+
+
+class _Span(_Message):
+    trace_id: str
+    span_id: str
+    name: str
+    kind: int
+    flags: int
+    start_time_unix_nano: str
+    end_time_unix_nano: str
+    attributes: list[_KeyValue]
+    parent_span_id: str | None = None
+    trace_state: str = ""
+    events: list[_Event] | None = None
+    links: list[_Link] | None = None
+    status: _Status | None = None
 
 
 def write(picture: Picture, file: IO[bytes]) -> None:
-    """Write a picture as one OTLP/JSON document.
+    """Write a picture as one OTLP/JSON document, a slice at a time.
 
-    Spans stay in slices: within each they are grouped by service, so a service comes
-    once per slice, and no more than a slice is held in memory.
+    The spans of a slice are grouped by service, so each slice names a service at most once.
 
     Raises:
         OSError: The file could not be written.
@@ -35,73 +104,73 @@ def write(picture: Picture, file: IO[bytes]) -> None:
     file.write(b'{"resourceSpans":[')
     separator = b""
     for part in picture.slices(_ROWS):
-        for group in _groups(picture, part):
+        for group in _resource_spans(picture, part):
             file.write(separator + label.json_of(group))
             separator = b",\n"
     file.write(b"]}\n")
 
 
-def _groups(picture: Picture, part: Slice) -> Iterator[dict[str, Any]]:
+def _resource_spans(picture: Picture, part: Slice) -> Iterator[dict[str, Any]]:
     """Yield one `ResourceSpans` per service of a slice."""
-    spans: dict[int, list[dict[str, Any]]] = {}
+    spans = defaultdict(list)
     for service, span in zip(part.spans["service"], _spans(picture, part), strict=True):
-        spans.setdefault(service, []).append(span)
+        spans[service].append(span)
     for service, members in spans.items():
         scope = {"scope": _SCOPE, "schemaUrl": SCHEMA_URL, "spans": members}
         resource = {"attributes": _attributes(picture.services[service].attributes)}
         yield {"resource": resource, "scopeSpans": [scope]}
 
 
-def _spans(picture: Picture, part: Slice) -> Iterator[dict[str, Any]]:
-    events, links = _events(part), _links(part)
-    for row, (fixed, attributes) in enumerate(part.rows()):
-        span_id, parent, _, name, start, end, error = fixed
-        span = {
-            "traceId": picture.trace_id.hex(),
-            "traceState": picture.trace_state or None,
-            "flags": _SAMPLED,
-            "spanId": f"{span_id:016x}",
-            "parentSpanId": f"{parent:016x}" if parent else None,
-            "name": name,
-            "kind": _KIND_INTERNAL,
-            "startTimeUnixNano": str(start),
-            "endTimeUnixNano": str(end),
-            "attributes": _attributes(attributes),
-            "events": events.get(row),
-            "links": links.get(row),
-            "status": None if error is None else {"message": error, "code": _STATUS_ERROR},
-        }
-        yield {field: value for field, value in span.items() if value is not None}
+def _spans(picture: Picture, part: Slice) -> Iterator[_Span]:
+    trace_id, events, links = picture.trace_id.hex(), _events(part), _links(part)
+    for row, (fields, attributes) in enumerate(part.rows()):
+        span_id, parent, _, name, start, end, error = fields
+        yield _Span(
+            trace_id,
+            f"{span_id:016x}",
+            name,
+            _KIND_INTERNAL,
+            _SAMPLED,
+            str(start),
+            str(end),
+            _attributes(attributes),
+            parent_span_id=f"{parent:016x}" if parent else None,
+            trace_state=picture.trace_state,
+            events=events.get(row),
+            links=links.get(row),
+            status=None if error is None else _Status(error, _STATUS_ERROR),
+        )
 
 
-def _events(part: Slice) -> dict[int, list[dict[str, Any]]]:
-    events: dict[int, list[dict[str, Any]]] = {}
+def _events(part: Slice) -> Mapping[int, list[_Event]]:
+    """Return the events of each span, by row."""
+    events = defaultdict(list)
     for row, at, name, message in part.events.iter_rows():
-        event = {"timeUnixNano": str(at), "name": name}
-        events.setdefault(row, []).append(event | {"attributes": _attributes({"message": message})})
+        events[row].append(_Event(str(at), name, _attributes({"message": message})))
     return events
 
 
-def _links(part: Slice) -> dict[int, list[dict[str, Any]]]:
-    links: dict[int, list[dict[str, Any]]] = {}
+def _links(part: Slice) -> Mapping[int, list[_Link]]:
+    """Return the links of each span, by row."""
+    links = defaultdict(list)
     for row, trace_id, span_id, relation in part.links.iter_rows():
-        link = {"traceId": trace_id.hex(), "spanId": f"{span_id:016x}", "flags": _SAMPLED}
-        related = _attributes({"xsp.relation": relation})
-        links.setdefault(row, []).append(link | {"attributes": related})
+        told = _attributes({"xsp.relation": relation})
+        links[row].append(_Link(trace_id.hex(), f"{span_id:016x}", told, _SAMPLED))
     return links
 
 
-def _attributes(pairs: Mapping[str, Value]) -> list[dict[str, Any]]:
-    return [{"key": key, "value": _any_value(value)} for key, value in pairs.items()]
+def _attributes(pairs: Mapping[str, Value]) -> list[_KeyValue]:
+    return [_key_value(key, value) for key, value in pairs.items()]
 
 
-def _any_value(value: Value) -> dict[str, Any]:
-    if isinstance(value, str):
-        return {"stringValue": value}
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, int):
-        return {"intValue": str(value)}
-    if isinstance(value, float):
-        return {"doubleValue": label.finite(value)}
-    return {"arrayValue": {"values": [_any_value(item) for item in value]}}
+def _key_value(key: str, value: Value) -> _KeyValue:
+    return _KeyValue(key, _VALUES[type(value)](value))
+
+
+_VALUES: dict[type, Callable[[Any], _Text | _Boolean | _Integer | _Double | _Array]] = {
+    str: _Text,
+    bool: _Boolean,
+    int: lambda value: _Integer(str(value)),
+    float: lambda value: _Double(label.finite(value)),
+    list: lambda value: _Array(_Values([_Text(item) for item in value])),
+}

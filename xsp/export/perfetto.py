@@ -1,11 +1,11 @@
-"""Chrome's trace format: a trace as a timeline for ui.perfetto.dev and chrome://tracing.
+"""Chrome's trace format: spans in, a timeline for ui.perfetto.dev and chrome://tracing out.
 
-A process for the host and one for each device; in them a track per thread and per
-stream. Times are microseconds with the nanoseconds as decimals, from 0 at the root's
-start, on the timeline without overhead.
+The host is a process of the timeline, and so is each device; a process has a track per
+thread or stream. Times are microseconds with the nanoseconds as decimals, from 0 at the
+root's start, on the timeline without overhead.
 
-A timeline draws what overlaps on a track as if one called the other. So a span lies
-on its parent's track or on a free one: coroutines that take turns on a thread get
+Viewers draw spans that overlap on a track as if one called the other. So a span lies on
+the track of its parent or on a free track: coroutines that take turns on a thread get
 tracks of their own.
 """
 
@@ -37,15 +37,15 @@ def write(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes]) -> Non
 
     - Complete events (`X`) are the spans, with all attributes as `args`.
     - Flows (`s`, `f`) lead from each launch to what it started on a device.
-    - The counter (`C`) `memory` says how many bytes are held that were allocated
-      within the trace, where that was recorded. What a span allocated or freed
-      outside of the spans below it is counted at its end: its moment is not known.
+    - The counter (`C`) `memory` is how many bytes are held that were allocated within
+      the trace, where memory was recorded. A span's own allocations, those outside of the
+      spans below it, are counted at its end, as their moments are not known.
     - Problems of the trace are an instant event (`i`) of the host.
 
     Args:
         reduced: The spans, cut to a budget or whole.
         metadata: The trace's metadata.
-        file: Where to; one event is written at a time.
+        file: Written to event by event.
 
     Raises:
         OSError: The file could not be written.
@@ -65,12 +65,12 @@ def write(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes]) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """One row of a timeline.
+    """One row of a timeline: spans of one thread or stream that nest.
 
     Attributes:
         device: Number of the device; None on the host.
-        number: The host's thread or the device's stream; None where it is not known.
-        lane: Counts the tracks of one thread or stream, from 0.
+        number: The host's thread or the device's stream; None where that is not known.
+        lane: Which of the tracks of its thread or stream this track is, from 0.
     """
 
     device: int | None
@@ -80,11 +80,11 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class _Timeline:
-    """Spans with the place of each.
+    """Spans and the track of each.
 
     Attributes:
-        spans: Columns of `trace.spans` and those of a reduction.
-        tracks: Every track; a track's thread id is its index and 1.
+        spans: Columns of `trace.spans` and of `reduction.EXTRA`.
+        tracks: Every track; its thread id in the document is its index plus 1.
         of_row: Index of the track of each span.
         processes: Process id of each device, and of the host (None).
     """
@@ -124,7 +124,7 @@ def _spans(timeline: _Timeline, metadata: Mapping[str, Any]) -> Iterator[Event]:
             times = {"ts": start / 1000, "dur": (end - start) / 1000}
             args = {"args": _finite(label.known(keys, values))}
             yield {"ph": "X", "cat": kind, "name": name} | place | times | args
-            # Readers tie a flow to the span last opened on its track: it follows that.
+            # Viewers tie a flow to the span opened last on its track, so flows follow their span.
             yield from flows.get(row, ())
             row += 1
 
@@ -137,7 +137,7 @@ def _finite(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flows(timeline: _Timeline) -> dict[int, list[Event]]:
-    """Return the flow events that follow the event of a row; the two of a flow share an id."""
+    """Return the flow events of each row; both events of a flow have the same id."""
     flows: dict[int, list[Event]] = {}
     starts = timeline.spans["start_ns"]
     for number, rows in enumerate(launches(timeline.spans).iter_rows(), 1):
@@ -159,14 +159,14 @@ def _memory(spans: pl.DataFrame) -> Iterator[Event]:
 
 
 def own_memory(spans: pl.DataFrame) -> pl.DataFrame:
-    """Return what each span changed memory by outside of those below it.
+    """Return how each span changed the memory held, without the changes by spans below it.
 
-    What a span allocated and freed is all that its thread did in its time; what the
-    spans below it on that thread account for is taken off. What is rolled up has the
-    value that all in it share, so it counts as often.
+    A span's `allocated_bytes` and `freed_bytes` count everything that its thread did in its
+    time, so the counts of the spans below it on that thread are subtracted. A rolled-up span
+    bears the counts that each of its members has, so they are multiplied by their number.
 
     Args:
-        spans: Columns of `trace.spans` and those of a reduction, parents before children.
+        spans: Columns of `trace.spans` and of `reduction.EXTRA`, parents before children.
 
     Returns:
         `end_ns` and `own_bytes` of the spans whose memory was recorded.
@@ -191,7 +191,7 @@ def own_memory(spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def _charged(known: pl.DataFrame) -> pl.DataFrame:
-    """Return the `net` of spans summed by the nearest one above that has such on their thread."""
+    """Return `net` summed by the nearest ancestor on the same thread that has a `net` as well."""
     parents = parent_rows(known).tolist()
     threads, nets = known["thread"].to_list(), known["net"].to_list()
     sums: dict[int, int] = {}
@@ -219,7 +219,7 @@ def _tracks(timeline: _Timeline, environment: Mapping[str, Any]) -> Iterator[Eve
 
 
 def _order(tracks: Sequence[Track]) -> list[int]:
-    """Return tracks as they stand in their process: threads by first span, streams by number."""
+    """Return tracks in the order to be shown: threads by first span, streams by number."""
     firsts: dict[tuple[int | None, int | None], int] = {}
     ranks: list[tuple[int, int]] = []
     for index, track in enumerate(tracks):
@@ -245,7 +245,8 @@ def _device_name(device: int, environment: Mapping[str, Any]) -> str:
 
 
 def _track_name(track: Track) -> str:
-    if track.number is None:  # of a device: waits for all of it, what a graph replays of layers
+    # Without a stream, on a device: waits for the whole device, layers replayed from a graph.
+    if track.number is None:
         name = "unknown thread" if track.device is None else "across streams"
     else:
         name = f"{'thread' if track.device is None else 'stream'} {track.number}"
@@ -272,8 +273,8 @@ def _about(reduced: Reduced, metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class _Open:
-    """Spans that are open on one track, the innermost last, by row."""
+class _Lane:
+    """A track (its index) and the rows of the spans open on it, the innermost last."""
 
     track: int
     rows: list[int]
@@ -282,7 +283,7 @@ class _Open:
 def tracks(spans: pl.DataFrame) -> tuple[list[Track], list[int]]:
     """Return the tracks that spans need, and the index of the track of each row.
 
-    On each track spans nest by time, and what lies in a span is below it in the tree.
+    On each track spans nest by time, and a span within another is its descendant in the tree.
 
     Args:
         spans: Columns of `trace.spans`, parents before children.
@@ -293,7 +294,7 @@ def tracks(spans: pl.DataFrame) -> tuple[list[Track], list[int]]:
 
 
 class _Sorter:
-    """Holds what every step of one distribution over tracks reads."""
+    """Distributes spans over tracks; `keys` has the device and the thread or stream of each."""
 
     def __init__(self, spans: pl.DataFrame, keys: list[tuple[int | None, int | None]]) -> None:
         self._parents = parent_rows(spans).tolist()
@@ -301,21 +302,22 @@ class _Sorter:
         self._ends = spans["end_ns"].to_list()
         self._keys = keys
         self._tracks: list[Track] = []
-        self._open: dict[tuple[int | None, int | None], list[_Open]] = {}
+        self._open: dict[tuple[int | None, int | None], list[_Lane]] = {}
         self._of_row = [-1] * len(keys)
 
     def sort(self) -> tuple[list[Track], list[int]]:
-        """Return the tracks and each row's; spans are taken in the order they begin."""
+        """Return the tracks and the index of each row's track; spans that begin first go first."""
         for row in sorted(range(len(self._keys)), key=self._starts.__getitem__):
             lane = self._parents_lane(row) or self._free_lane(row)
             lane.rows.append(row)
             self._of_row[row] = lane.track
         return self._tracks, self._of_row
 
-    def _parents_lane(self, row: int) -> _Open | None:
-        """Return the lane of the parent, if that is open there and the span fits into it."""
+    def _parents_lane(self, row: int) -> _Lane | None:
+        """Return the lane of the parent, if the parent is open there and the span fits into it."""
         parent = self._parents[row]
-        if parent < 0 or self._keys[parent] != self._keys[row]:
+        # Where times are damaged, a span may begin before its parent, which has no track yet.
+        if parent < 0 or self._of_row[parent] < 0 or self._keys[parent] != self._keys[row]:
             return None
         track = self._tracks[self._of_row[parent]]
         lane = self._open[self._keys[row]][track.lane]
@@ -323,18 +325,19 @@ class _Sorter:
         inside = bool(lane.rows) and lane.rows[-1] == parent
         return lane if inside and self._ends[row] <= self._ends[parent] else None
 
-    def _free_lane(self, row: int) -> _Open:
+    def _free_lane(self, row: int) -> _Lane:
+        """Return the first lane of the row's thread or stream without an open span."""
         key = self._keys[row]
         lanes = self._open.setdefault(key, [])
         for lane in lanes:
             self._close(lane, self._starts[row])
             if not lane.rows:
                 return lane
-        lanes.append(_Open(len(self._tracks), []))
+        lanes.append(_Lane(len(self._tracks), []))
         self._tracks.append(Track(*key, lane=len(lanes) - 1))
         return lanes[-1]
 
-    def _close(self, lane: _Open, now: int, keep: int = -1) -> None:
-        """Take off what has ended; a parent without length still holds its children."""
+    def _close(self, lane: _Lane, now: int, keep: int = -1) -> None:
+        """Remove spans that have ended; `keep` stays: a parent of no length has children too."""
         while lane.rows and self._ends[lane.rows[-1]] <= now and lane.rows[-1] != keep:
             lane.rows.pop()

@@ -1,7 +1,8 @@
-"""The picture of a trace that is handed over: names, services, ids and wall-clock times.
+"""The picture of a trace: a reduced frame in, slices of spans ready to be encoded out.
 
-Stands between the frames of a trace, that of its typical runs among them, and whatever
-encodes it. Spans come in slices, so that nothing of the size of the trace is built beside it.
+A picture gives spans what they have outside of xsp: names, services, ids and wall-clock
+times. Every OTLP format encodes pictures. Spans come in slices, so that no second copy of
+the trace is held in memory.
 """
 
 from __future__ import annotations
@@ -20,16 +21,15 @@ import polars as pl
 
 from xsp.evaluation import Keys
 from xsp.export import label
-from xsp.export.reduction import Reduced, reduce
+from xsp.export.reduction import Reduced
 from xsp.export.resource import resource, service_name
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.provider import ON_DEVICE
-from xsp.trace import SPAN_SCHEMA as TRACE_SCHEMA
 from xsp.trace_context import parse
 
 Value = str | bool | int | float | list[str]
 
-# Of a `Slice`'s spans, before their attributes.
+# Columns of `Slice.spans` before the attributes.
 SPAN_SCHEMA: dict[str, Any] = {
     "span_id": pl.UInt64,
     "parent_span_id": pl.UInt64,
@@ -45,8 +45,8 @@ LINK_SCHEMA: dict[str, Any] = {
     "span_id": pl.UInt64,
     "relation": pl.String,
 }
-# Jaeger writes the service before each span and colours by it: it says what the span is,
-# in a short word. Pipeline spans are the service that the user named.
+# Jaeger writes the service before each span and colours spans by it, so xsp's services are
+# kinds of span in a short word. Pipeline spans belong to the service that the user named.
 _SERVICES = {
     "layer": "layer",
     "op": "op",
@@ -58,23 +58,20 @@ _SERVICES = {
     "sync": "device",
     "syscall": "syscall",
 }
-# What a launch starts; what a graph replays of layers is on a device as well, and lies in it.
+# Kinds that a launch starts. Layers replayed from a graph are on a device as well, but the
+# launch started the graph.
 _STARTED = [kind.value for kind in (*DEVICE_ACTIVITIES, Kind.SYNC)]
 _ROWS = 8192
-# Kinds that are linked to the run of a rung: those that it adds.
-_LINKED = {
-    kind.value: [other.value for other in Kind if other.order == kind.order] for kind in Kind
-}
 # Ids of one picture share their upper half; the lower one counts its spans.
 _UPPER = 0xFFFF_FFFF_0000_0000
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Whoever a span is said to come from: in OpenTelemetry's terms, a resource.
+    """A service that spans belong to: in OpenTelemetry's terms, a resource.
 
     Attributes:
-        name: What the Jaeger UI writes before each of its spans, and colours them by.
+        name: Its `service.name`.
         attributes: The resource's attributes, `service.name` among them.
     """
 
@@ -84,17 +81,17 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Some spans as they are handed over.
+    """Some consecutive spans of a picture.
 
     Attributes:
         spans: One row per span, in the columns of `SPAN_SCHEMA`: `span_id` and
             `parent_span_id` (0: none), `service` (index of `Picture.services`),
-            `name`, `start_unix_ns`, `end_unix_ns`, `error` (null: nothing is wrong);
+            `name`, `start_unix_ns`, `end_unix_ns`, `error` (null where there is none);
             then one column `attr.NAME` per attribute, null where a span lacks it.
-        events: What is said of single spans: `row` (of `spans`), `unix_ns`, `name`
-            and `message`, sorted by row.
-        links: Ties to spans elsewhere: `row`, `trace_id` (16 bytes), `span_id` and
-            `relation`, sorted by row.
+        events: Span events: `row` (of `spans`), `unix_ns`, `name` and `message`,
+            sorted by row.
+        links: Span links: `row`, `trace_id` (16 bytes), `span_id` and `relation`,
+            sorted by row.
     """
 
     spans: pl.DataFrame
@@ -102,7 +99,7 @@ class Slice:
     links: pl.DataFrame
 
     def rows(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Value]]]:
-        """Yield what each span has in the columns of `SPAN_SCHEMA`, and its attributes."""
+        """Yield each span: its values in the columns of `SPAN_SCHEMA`, and its attributes."""
         fixed = len(SPAN_SCHEMA)
         keys = [name.removeprefix(label.PREFIX) for name in self.spans.columns[fixed:]]
         for row in self.spans.iter_rows():
@@ -111,14 +108,14 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
-    """What the ids of a trace's spans are made of.
+    """The ids that a trace and its spans have outside of xsp.
 
     Attributes:
         trace_id: 16 bytes; the caller's where the trace hangs under a span of theirs.
         parent_span_id: The caller's span, 0 where there is none.
-        base: What the number of a span, from 1, is added to.
+        base: Upper half of every span id; the lower half is the span's number, from 1.
         known: The trace's own span ids, sorted.
-        numbers: Number of each of them.
+        numbers: Number of each span in `known`.
     """
 
     trace_id: bytes
@@ -128,9 +125,9 @@ class Identity:
     numbers: Keys
 
     def span_ids(self, ids: pl.Series) -> pl.Series:
-        """Return what the trace's own span ids are outside of it; null for those it lacks.
+        """Return the outside ids of the trace's own span ids; null for ids that it lacks.
 
-        They grow in the order of the spans, so that a store that keeps microseconds
+        Outside ids grow in the order of the spans, so that a store that keeps microseconds
         and sorts by time, then id, gives siblings back in the order they ran.
         """
         if not self.known.size:
@@ -144,7 +141,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """Where spans of the same path are in another picture.
+    """Another picture that spans are linked to: each to the span there with the same path.
 
     Attributes:
         kinds: Kinds of span that are linked.
@@ -156,15 +153,15 @@ class Linked:
 
 
 class Picture:
-    """A trace as it is handed over, in the callers' own trace where there is one.
+    """A trace as it is exported, as part of the caller's own trace where there is one.
 
-    The same trace cut in the same way has the same ids each time, so that a store
-    which knows them keeps one copy.
+    The same trace, reduced in the same way, has the same ids each time, so that a store
+    that has these ids already keeps one copy.
 
     Args:
         reduced: The spans, cut to a budget or whole.
         metadata: The trace's metadata.
-        parent: W3C `traceparent` to hang the root under; None for that of the trace.
+        parent: W3C `traceparent` to hang the root under; None for the trace's own.
         linked: Other pictures to link spans to.
     """
 
@@ -245,7 +242,7 @@ class Picture:
         )
 
     def _launched(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the links from what a device did to the call that launched it."""
+        """Return the links from device activities to the calls that launched them."""
         found = rows.join(self._launches, on="span_id")
         ids = self.identity.span_ids(found["launch_id"])
         return _link_rows(found["row"], self.identity, ids, "launch")
@@ -260,7 +257,7 @@ class Picture:
 def launches(spans: pl.DataFrame) -> pl.DataFrame:
     """Return the pairs `launch` and `execution` that share a correlation id, as rows of `spans`.
 
-    Where calls within calls bear the same id, the innermost is the launch.
+    Where a call and a call within it have the same correlation id, the inner call is the launch.
     """
     rows = spans.select("kind", "thread", "device", "correlation_id").with_row_index("row")
     rows = rows.filter(pl.col("correlation_id").is_not_null())
@@ -272,7 +269,7 @@ def launches(spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def _linked(rows: pl.DataFrame, to: Linked) -> pl.DataFrame:
-    """Return the links from spans to those of the same path in another picture.
+    """Return the links from spans to the spans of the same path in another picture.
 
     The root has none: Jaeger draws no critical path where the root has a link.
     """
@@ -301,7 +298,7 @@ def _on_the_root(name: str, value: str, height: int) -> pl.Series:
 
 
 def _began_unix_ns(metadata: Mapping[str, Any]) -> int:
-    """Return when the root began; a trace made by hand may not say, and begins now."""
+    """Return when the root began; a trace made by hand may lack every time, and begins now."""
     if (began := metadata.get("began_unix_ns")) is not None:
         return int(began)
     if created := metadata.get("created"):
@@ -317,23 +314,10 @@ def _services(names: list[str], base: str, metadata: Mapping[str, Any]) -> tuple
     )
 
 
-def check_parent(traceparent: str | None) -> None:
-    """Verify that spans can hang under a span that is named like this.
-
-    Raises:
-        ValueError: It is not W3C trace context.
-    """
-    if traceparent is not None and parse(traceparent) is None:
-        raise ValueError(
-            f"parent={traceparent!r} is no W3C traceparent; one looks like "
-            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-        )
-
-
 def identity(
     spans: pl.DataFrame, metadata: Mapping[str, Any], traceparent: str | None = None
 ) -> Identity:
-    """Return the identity that spans, times and metadata give; equal ones give the same.
+    """Return the identity made of spans, times and metadata; it is equal where they are equal.
 
     Args:
         spans: Frame with at least `span_id`, `start_ns` and `end_ns`.
@@ -352,44 +336,3 @@ def identity(
     order = np.argsort(ids)
     numbers = order.astype(np.uint64) + np.uint64(1)
     return Identity(trace_id, parent, seed & _UPPER, ids[order], numbers)
-
-
-def run_pictures(
-    runs: pl.DataFrame, metadata: Mapping[str, Any], most: int | None
-) -> list[tuple[Picture, Linked]]:
-    """Return the picture of each rung's typical run, and how the merged spans link to it.
-
-    A merged span is linked to the run of the rung that its latency is from.
-
-    Args:
-        runs: The frame `trace.typical_runs`.
-        metadata: The trace's metadata.
-        most: Span budget of each picture; None for no limit.
-    """
-    rungs = runs.partition_by("rung", maintain_order=True)
-    return [_run_picture(run, metadata, most) for run in rungs]
-
-
-def _run_picture(
-    run: pl.DataFrame, metadata: Mapping[str, Any], most: int | None
-) -> tuple[Picture, Linked]:
-    rung = run["rung"][0]
-    reduced = reduce(_as_trace(run), most)
-    told = {"name": f"{metadata.get('name') or 'trace'} ({rung} run)", "problems": ()}
-    # Runs are traces of their own: under the caller's span they would stand beside the result.
-    picture = Picture(reduced, {**metadata, **told, "traceparent": None, "tracestate": ""})
-    return picture, Linked(tuple(_LINKED[rung]), picture.identity)
-
-
-def _as_trace(run: pl.DataFrame) -> pl.DataFrame:
-    """Return a run in the columns of a trace; its latencies are those of this one run."""
-    measured = {"measured_start_ns": "start_ns", "measured_end_ns": "end_ns"}
-    known = run.with_columns(
-        latency_ns=(pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64),
-        runs=pl.lit(1, pl.Int64),
-        **{name: pl.col(source) for name, source in measured.items()},
-    )
-    lacking = TRACE_SCHEMA.keys() - set(known.columns)
-    nothing = {name: pl.lit(None, TRACE_SCHEMA[name]) for name in lacking}
-    exact = pl.struct(exact=pl.lit(None, pl.Boolean))
-    return known.with_columns(**nothing).select(*TRACE_SCHEMA, attributes=exact)

@@ -1,9 +1,8 @@
-"""Reduction: a trace cut to so many spans as a viewer can draw, its sums kept exact.
+"""Reduction: the spans of a trace in, at most as many as a viewer can draw out, sums kept exact.
 
-Stands between a trace's frame and the picture of it that is handed over. Two
-things are done, and both leave every sum over a kind as it was. Kinds of span are
-left out from below, each everywhere or nowhere. And small siblings that look alike
-are rolled up into one span, with the spans below them, as in a flame graph.
+A reduction leaves out whole kinds of span, the deepest kinds first, and rolls up small
+siblings that look alike into one span, with the spans below them, as in a flame graph. The
+sum of latencies over any kind that is left stays as it was.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ from xsp.provider import ON_DEVICE
 from xsp.quantity import counted
 from xsp.trace import Folding, agreed, alike, attribute_column, fold, parent_rows, sums, total
 
-# Columns that follow those of a trace; null on a span that stands for itself alone.
+# Columns after those of `trace.spans`; null on a span that is not rolled up.
 EXTRA: dict[str, Any] = {
-    "rolled_count": pl.Int64,  # how many spans it stands for, 2 or more
-    "rolled_min_ns": pl.Float64,  # the least of their latencies
+    "rolled_count": pl.Int64,  # number of members of a rolled-up span, 2 or more
+    "rolled_min_ns": pl.Float64,  # the least latency of a member
     "rolled_max_ns": pl.Float64,
-    "hidden_spans": pl.Int64,  # of kinds left out: how many have it as nearest ancestor left
+    "hidden_spans": pl.Int64,  # number of left-out spans below without a nearer ancestor left
 }
-# Name of a span that stands for spans of several names.
+# Name of a rolled-up span whose members have several names.
 MORE = "… more"
 
-# While kinds can be left out instead, only spans up to this part of the model are rolled up.
+# As long as kinds can be left out instead, only spans up to this share are rolled up.
 _SMALL = 0.01
 _ORDERS = {kind.value: kind.order for kind in Kind}
 _INNER = {kind.value: (-kind.order, place) for place, kind in enumerate(Kind)}
-# What must be the same for spans to be drawn as one slice of time.
+# Columns that members of a rolled-up span have in common, so that it has one place to be drawn.
 _LANE = ("thread", "device", "stream")
 _ROLLED = {"count": "rolled_count", "least_ns": "rolled_min_ns", "most_ns": "rolled_max_ns"}
 
@@ -47,19 +46,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """A trace cut to a budget.
+    """A trace reduced to a span budget.
 
-    Each span of the full tree is one of those that are left, was rolled up into one
-    (`rolled_count`), or is hidden in one (`hidden_spans`). So `rolled_count` (1
-    where null) and `hidden_spans` (0 where null) add up to `total`.
+    Each span of the full tree is left, rolled up into a span that is left
+    (`rolled_count`), or hidden in one (`hidden_spans`). So `rolled_count` (1 where
+    null) and `hidden_spans` (0 where null) add up to `total`.
 
     Attributes:
         spans: Columns of `trace.spans`, then those of `EXTRA`; root first, parents
-            before children, otherwise by the first span that each stands for.
-        total: How many spans the full tree has.
+            before children, otherwise in the order of first members.
+        total: Number of spans in the full tree.
         cut_kinds: Kinds left out everywhere, the deepest first. The root is left
             whatever its kind.
-        rolled: How many spans of the full tree are inside of rolled-up spans.
+        rolled: Number of spans of the full tree that are members of rolled-up spans.
     """
 
     spans: pl.DataFrame
@@ -69,7 +68,7 @@ class Reduced:
 
     @property
     def left_out(self) -> str | None:
-        """What the span budget left out, in a sentence; None if nothing."""
+        """A sentence about the spans left out or rolled up; None if there are none."""
         if self.spans.height == self.total:
             return None
         said = [f"shown: {counted(self.spans.height, 'span')} for the {self.total:,} of the trace"]
@@ -81,12 +80,12 @@ class Reduced:
 
 
 def reduce(spans: pl.DataFrame, most: int | None) -> Reduced:
-    """Return a trace cut to at most so many spans; one that fits is left as it is.
+    """Return a trace with at most `most` spans; a trace that fits is left as it is.
 
-    The latencies of all spans of a kind that is left sum to what they do in the full
-    tree; so do their own, removed and device times. A rolled-up span has the id and
-    path of its first member, and of the other columns what all members share. What
-    raised an exception is rolled up only with what raised the same.
+    For each kind that is left, the sum of latencies is that of the full tree; so are the
+    sums of own time, overhead and device time. A rolled-up span has the id and path of its
+    first member, and in other columns the value that all members share. A span with an
+    exception is rolled up only with spans that have the same exception.
 
     Args:
         spans: Columns of `trace.spans`, root first and parents before children.
@@ -110,7 +109,7 @@ def reduce(spans: pl.DataFrame, most: int | None) -> Reduced:
 
 
 def _parents(spans: pl.DataFrame) -> Ints:
-    """Return the row of each span's parent, once it is sure that the spans are one tree."""
+    """Return the row of each span's parent, after a check that the spans are one tree."""
     parent = parent_rows(spans)
     stated = spans["span_id"].gather(pl.Series(parent).replace(-1, None))
     if not spans["span_id"].is_unique().all() or not stated.equals(spans["parent_id"]):
@@ -123,14 +122,14 @@ def _parents(spans: pl.DataFrame) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The tree of the kinds that are left, an entry per span in it.
+    """The tree of the spans whose kinds are left; arrays have an entry per span in it.
 
     Attributes:
         rows: Row in the full tree.
         parent: Index of the parent in this part, -1 for the root.
-        hidden: For how many spans that are cut it is the nearest ancestor left.
-        size: The least size from below the root down to the span: what lies in a
-            small span is small.
+        hidden: Number of left-out spans below that have no nearer ancestor left.
+        size: The least size on the way from below the root down to the span: a span
+            within a small span is small.
         levels: The spans of depth 0, of depth 1, and so on.
     """
 
@@ -141,20 +140,20 @@ class _Part:
     levels: Sequence[Ints]
 
     def keys(self, look: Keys, small: float) -> Keys:
-        """Return a key per span, the same for siblings that may become one.
+        """Return a key per span, equal for spans that may become one if they are siblings.
 
-        Those of at most the size `small` may that look the same.
+        Spans of a size up to `small` have their key in `look`, larger spans a key of their own.
         """
         alone = mix(np.arange(len(self.rows), dtype=np.uint64))
         return np.where(self.size <= small, look[self.rows], alone)
 
 
 def _fitting(spans: pl.DataFrame, parent: Ints, most: int) -> tuple[_Part, Folding]:
-    """Return which spans are left and which of them become one, at most so many in all.
+    """Return the part that is left and how it is folded into at most `most` spans.
 
-    As many kinds are left as fit when only small spans become one. The outermost are
-    left even where large spans must, and at last such as do not look alike; if
-    nothing helps, the root is left.
+    As many kinds are left as fit if only small spans that look alike become one. If not
+    even the outermost kind fits so, its large spans may become one as well, and then
+    spans that do not look alike. If that does not fit either, the root alone is left.
     """
     kinds = spans["kind"].replace_strict(_ORDERS, return_dtype=pl.Int64).to_numpy()
     sizes = _sizes(spans)
@@ -174,7 +173,7 @@ def _fitting(spans: pl.DataFrame, parent: Ints, most: int) -> tuple[_Part, Foldi
 
 
 def _sizes(spans: pl.DataFrame) -> Floats:
-    """Return latencies, or how long spans are drawn where those are not known."""
+    """Return latencies; where a latency is not known, the length of the span as drawn."""
     drawn = (pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64)
     size = pl.coalesce(pl.col("latency_ns").fill_nan(None), drawn)
     return spans.select(size).to_series().to_numpy()
@@ -201,10 +200,10 @@ def _part(parent: Ints, left: NDArray[np.bool_], sizes: Floats) -> _Part:
 
 
 def _smallest(part: _Part, look: Keys, *, most: int, limit: float) -> float | None:
-    """Return the least size up to which spans must become one for at most `most` to be left.
+    """Return the least `small` (see `_Part.keys`) with at most `most` spans left.
 
-    None if it is above `limit`. The larger what passes for small, the fewer spans are
-    left, so the size is found by halving.
+    None if it is above `limit`. A larger `small` leaves fewer spans, so it is found by
+    bisection.
     """
     if len(part.rows) <= most:
         return -1.0
@@ -213,7 +212,7 @@ def _smallest(part: _Part, look: Keys, *, most: int, limit: float) -> float | No
         keys = lineage_keys(part.keys(look, small), part.parent, part.levels)
         return pl.Series(keys).n_unique() <= most
 
-    # Below this size, too many spans stand for themselves alone.
+    # Below this size, more than `most` spans have keys of their own.
     least = np.partition(part.size, -most)[-most]
     sizes = part.size[1:]
     sizes = np.unique(sizes[(sizes >= least) & (sizes <= limit)])
@@ -249,7 +248,7 @@ def _rolled(spans: pl.DataFrame, part: _Part, folding: Folding) -> pl.DataFrame:
 
 
 def _merged(spans: pl.DataFrame, part: _Part, folding: Folding) -> pl.DataFrame:
-    """Return what the members of each group add up to and share, one row per group."""
+    """Return sums over the members of each group and values they share, one row per group."""
     exact, scaled = (
         attribute_column(spans, "exact", pl.Boolean),
         attribute_column(spans, "scaled_ns", pl.Float64),
@@ -268,7 +267,7 @@ def _merged(spans: pl.DataFrame, part: _Part, folding: Folding) -> pl.DataFrame:
     def shared(values: pl.Series) -> pl.Series:
         return agreed(values, folding, part.rows)
 
-    # Members' name where it is one, else their class, else that they are several.
+    # The name that members share, else the class that they share, else `MORE`.
     name = pl.coalesce(
         shared(spans["name"]), shared(attribute_column(spans, "module_class")), pl.lit(MORE)
     )
@@ -293,16 +292,16 @@ def place(
 ) -> tuple[Ints, Ints]:
     """Return start and end of each group of spans, in nanoseconds from the root's start.
 
-    Members are drawn end to end from where the first one began, or later if another
-    group of their parent and lane is drawn there, so that groups do not overlap, lie in
-    their parent, and are as long as their members together. Where spans of a host's lane
-    overlap already (coroutines take turns), they stay where they are, and a group reaches
-    from its first member to its last.
+    Members of a group are drawn end to end from the start of the first member, or later if
+    another group of the same parent and lane is drawn there. So groups do not overlap, lie
+    in their parent, and are as long as their members together. Where spans of a host's lane
+    overlap already (coroutines take turns), they keep their times, and a group reaches from
+    its first member to its last.
 
     Args:
-        drawn: Spans as they are drawn before any is rolled up: `lane` (what runs one
-            after the other: a thread, a stream), `host` (whether it is drawn within its
-            parent; what runs on a device need not be), `start_ns` and `end_ns`.
+        drawn: Spans as drawn before any is rolled up: `lane` (a number per thread or
+            stream), `host` (whether the span is on the host, and so drawn within its
+            parent), `start_ns` and `end_ns`.
         parent: Index of each span's parent, -1 for the root, which is the first.
         levels: The spans of depth 0, of depth 1, and so on.
         group: Number of each span's group, from 0, the root's; a group's members are
@@ -317,7 +316,7 @@ def place(
     start, end = np.zeros((2, int(group.max()) + 1), dtype=np.int64)
     length = drawn.select(pl.col("end_ns") - pl.col("start_ns")).to_series().to_numpy().copy()
     end[0] = length[0]
-    # A group's own time begins with its first member: where in it each member begins.
+    # When each member begins, in its group's own time, which begins with the first member.
     within = np.zeros(len(group), dtype=np.int64)
     for rows in levels[1:]:
         above = parent[rows]
@@ -340,7 +339,7 @@ def place(
 
 
 def _bounds(drawn: pl.DataFrame, rows: Ints, above: Ints, room: Ints) -> tuple[Ints, Ints]:
-    """Return where rows begin and end in their parents; what must lie inside is kept there."""
+    """Return start and end of rows in their parents' time; host spans are kept inside."""
     starts, ends = drawn["start_ns"].to_numpy(), drawn["end_ns"].to_numpy()
     begin, finish = starts[rows] - starts[above], ends[rows] - starts[above]
     host = drawn["host"].to_numpy()[rows]
@@ -349,7 +348,7 @@ def _bounds(drawn: pl.DataFrame, rows: Ints, above: Ints, room: Ints) -> tuple[I
 
 
 def _side_by_side(members: pl.DataFrame) -> pl.DataFrame:
-    """Return members with their lanes in order, and where in its group's time each begins."""
+    """Return members sorted by lane and time, with `within`: their start in their group's time."""
     lane, begin, finish = ("above", "lane"), pl.col("begin"), pl.col("finish")
     overlaps = pl.col("host") & (begin < finish.shift(1).over(lane))
     length = finish - begin
@@ -365,10 +364,10 @@ def _side_by_side(members: pl.DataFrame) -> pl.DataFrame:
 
 
 def _apart(members: pl.DataFrame, room: Ints) -> pl.DataFrame:
-    """Return start and end of each group in the time of the group above, which has so much room.
+    """Return start and end of each group in the time of the group above, of length `room`.
 
-    What would begin before the group before it has ended is moved to the right, and what
-    sticks out at the end, with all before it, back to the left.
+    A group that would overlap the group before it is moved to the right. Groups that then
+    reach beyond the end of the group above are moved back to the left.
     """
     lane, begin, length = ("above", "lane"), pl.col("begin"), pl.col("length")
     before = length.cum_sum().over(lane) - length

@@ -1,7 +1,7 @@
-"""The resource: where spans come from, in the words of OpenTelemetry's conventions.
+"""The resource: a trace's environment and standard variables in, resource attributes out.
 
-Made of a trace's metadata and of the standard variables, for every service alike: a
-host that differed between two of them would have Jaeger move spans for clock skew.
+Names are those of OpenTelemetry's conventions. All services of a trace have the same
+attributes: where the host differs between two services, Jaeger moves spans for clock skew.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_SERVICE = "xsp"
 
 _UNKNOWN_HOST = "unknown"
 _NEVER_EMPTY = ("host.id", "host.name")
-# What xsp itself stands on says nothing of what was measured.
+# Packages that xsp itself needs say nothing about the model.
 _OWN_TOOLS = frozenset({"polars", "click", "rich", "psutil"})
 _ARCHITECTURES = {
     "x86_64": "amd64",
@@ -52,11 +52,10 @@ _log = logging.getLogger("xsp.export")
 def resource(
     environment: Mapping[str, Any], variables: Mapping[str, str] = os.environ
 ) -> dict[str, str | int]:
-    """Return the attributes that every resource of a trace carries.
+    """Return the attributes that all resources of a trace share: all but `service.name`.
 
-    What the trace does not tell is left out, but `host.id` and `host.name` are there
-    always. What `OTEL_RESOURCE_ATTRIBUTES` says wins. There is no `service.name`: see
-    `service_name`.
+    Facts that the trace lacks are left out, except `host.id` and `host.name`. Attributes in
+    `OTEL_RESOURCE_ATTRIBUTES` win.
 
     Args:
         environment: The entry `environment` of a trace's metadata.
@@ -77,11 +76,9 @@ def resource(
 
 
 def service_name(variables: Mapping[str, str] = os.environ) -> str:
-    """Return the name that the user gives the service, or `DEFAULT_SERVICE`.
+    """Return the user's name for the service, or `DEFAULT_SERVICE`.
 
-    Args:
-        variables: Environment variables; `OTEL_SERVICE_NAME` wins over
-            `OTEL_RESOURCE_ATTRIBUTES`.
+    `OTEL_SERVICE_NAME` wins over `service.name` in `OTEL_RESOURCE_ATTRIBUTES`.
     """
     name = variables.get("OTEL_SERVICE_NAME", "").strip()
     return name or _given(variables).get("service.name") or DEFAULT_SERVICE
@@ -91,8 +88,8 @@ def _host(environment: Mapping[str, Any]) -> dict[str, Any]:
     name = environment.get("host") or _UNKNOWN_HOST
     machine = str(environment.get("machine") or "").lower()
     return {
-        # Jaeger's API for its pages tells machines apart by `ip` alone, and would take
-        # spans without it for those of machines whose clocks differ.
+        # Jaeger's query service tells machines apart by `ip` alone, and moves spans without
+        # `ip` as if they came from machines whose clocks differ.
         "ip": "127.0.0.1",
         "host.id": environment.get("host_id") or name,
         "host.name": name,
@@ -119,10 +116,9 @@ def _versions(environment: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _devices(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is known of the GPUs, each thing once where they are alike.
+    """Return the number of GPUs and the distinct values of their name, driver and memory.
 
-    The conventions have `hw.*` for the metrics of a single component only, and a
-    resource stands for all of them.
+    OpenTelemetry's `hw.*` attributes describe a single component, not all GPUs of a machine.
     """
     gpus = environment.get("gpus") or ()
     if not gpus:
@@ -135,11 +131,11 @@ def _devices(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _given(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return what `OTEL_RESOURCE_ATTRIBUTES` says: `key=value,…`, percent-encoded."""
+    """Return the attributes in `OTEL_RESOURCE_ATTRIBUTES`: `key=value,…`, percent-encoded."""
     return dict(_pairs(variables.get("OTEL_RESOURCE_ATTRIBUTES", "")))
 
 
-@functools.lru_cache(maxsize=1)  # so that what is malformed is warned of once
+@functools.lru_cache(maxsize=1)  # so that each malformed text is warned of once
 def _pairs(text: str) -> tuple[tuple[str, str], ...]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     pairs = {part: _pair(part) for part in parts}
@@ -162,5 +158,5 @@ def _pair(text: str) -> tuple[str, str] | None:
 
 def _decoded(text: str) -> str:
     decoded = unquote(text, errors="strict")
-    decoded.encode()  # bytes of the environment that are no UTF-8 cannot be handed over
+    decoded.encode()  # raises UnicodeError for bytes of the environment that are no UTF-8
     return decoded

@@ -1,9 +1,9 @@
-"""The spool: traces that an endpoint did not take whole, kept until it does.
+"""The spool: a trace and an endpoint in; spans delivered, or the trace kept for later, out.
 
-A trace that waits is the file that `trace.save` writes, and beside it, under the same
-name, a note in JSON: where it was to go, without credentials, and what was asked for. Its
-ids are made of what is in it, so sending it again is the same export again, and stores
-that know ids keep one copy.
+A spooled trace is two files of one name: the trace as `trace.save` writes it, and a note in
+JSON with the endpoint, without credentials, and the options of the export. The ids of
+exported spans are made from the trace's content, so sending a spooled trace repeats the same
+export, and stores that have these ids already keep one copy.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from xsp.export.parcel import Parcel
 from xsp.export.picture import Picture
 from xsp.machine import state_folder
 from xsp.quantity import printable
-from xsp.trace import Trace, load
+from xsp.trace import load
 
 _TRACE, _NOTE = ".xsp", ".json"
 
 
 class _Note(msgspec.Struct, forbid_unknown_fields=True):
-    """What stands beside a trace.
+    """The note beside a spooled trace.
 
     Attributes:
-        endpoint: Destination that the trace was to go to, without credentials.
-        path: For HTTP, the path there.
+        endpoint: URL of the endpoint, without credentials.
+        path: For HTTP, the path of the request.
         max_spans: Most spans of a picture; None for no limit.
-        typical_runs: Whether typical runs go with it.
-        parent: W3C `traceparent` to hang the root under.
-        xsp: Version that wrote it.
+        typical_runs: Whether typical runs are exported as well.
+        parent: W3C `traceparent` to hang the root under; None for the trace's own.
+        xsp: Version of xsp that wrote the note.
     """
 
     endpoint: str
@@ -55,20 +55,20 @@ class _Note(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def folder() -> Path:
-    """Return where traces wait: `$XSP_SPOOL_DIR`, or `xsp/spool` among the user's state."""
+    """Return the folder of the spool: `$XSP_SPOOL_DIR`, or `xsp/spool` in the user's state."""
     chosen = os.environ.get("XSP_SPOOL_DIR")
     return Path(chosen).expanduser() if chosen else state_folder() / "spool"
 
 
 def spool_files() -> tuple[Path, ...]:
-    """Return the traces that wait to be sent, the oldest first."""
+    """Return the files of spooled traces, the oldest first."""
     return tuple(sorted(folder().glob(f"*{_TRACE}")))
 
 
 def send(parcel: Parcel, endpoint: Endpoint) -> Delivery:
-    """Send a trace to an endpoint; where that does not take all of it, keep the trace.
+    """Send a trace to an endpoint; where not all spans are accepted, spool the trace.
 
-    Ctrl-C ends it, and nothing is kept: the trace can be exported again.
+    After Ctrl-C nothing is spooled: the user still has the trace.
 
     Raises:
         ExportError: Not all spans were accepted; its `delivery` has the numbers.
@@ -82,8 +82,8 @@ def send(parcel: Parcel, endpoint: Endpoint) -> Delivery:
         path = _keep(parcel, endpoint, pictures[0])
     except (ExportError, OSError) as error:
         lost = (
-            f"The trace is not kept: {error}. Once {folder()} can be written (or XSP_SPOOL_DIR "
-            f"names another folder), export the trace again: xsp export FILE --to {endpoint}."
+            f"The trace is not kept: {error}. Make {folder()} writable, or name another folder in "
+            f"XSP_SPOOL_DIR, and export the trace again: xsp export FILE --to {endpoint}."
         )
         raise failure(result, result.message, lost) from error
     kept = (
@@ -94,22 +94,25 @@ def send(parcel: Parcel, endpoint: Endpoint) -> Delivery:
 
 
 def send_spool(path: Path, endpoint: Endpoint | None = None) -> Delivery:
-    """Send a trace that waits again, and delete its files when all of it was accepted.
+    """Send a spooled trace again, and delete its files once all spans are accepted.
 
     Args:
         path: The trace's file.
-        endpoint: Where to; None: where it was to go at first, with what the `OTEL_*`
-            variables say. Their headers are sent only if they name that endpoint
-            themselves: a file is not to decide who gets credentials.
+        endpoint: Receives the trace; None for the endpoint in the note. That endpoint gets
+            the headers of the `OTEL_*` variables only if these variables name it: a file
+            does not decide who gets credentials.
 
     Raises:
-        ExportError: Not all spans were accepted, or a file is damaged, somebody else's, or
-            not there.
+        ExportError: Not all spans were accepted, or a file is damaged, missing, or
+            belongs to another user.
         ValueError: A variable makes no sense.
     """
     note = _read_note(path)
-    target, withheld = _first_endpoint(note, path) if endpoint is None else (endpoint, False)
-    trace = _load(path)
+    target, withheld = _noted_endpoint(note, path) if endpoint is None else (endpoint, False)
+    try:
+        trace = load(path)
+    except TraceFormatError as error:
+        raise ExportError(f"{path} was kept and is damaged since: {error}") from error
     parcel = Parcel(trace, note.max_spans, note.typical_runs, note.parent)
     result = _deliver(parcel.pictures(), target)
     if result.accepted == result.sent:
@@ -117,7 +120,7 @@ def send_spool(path: Path, endpoint: Endpoint | None = None) -> Delivery:
         return result
     headers = (
         f"The headers of OTEL_EXPORTER_OTLP_HEADERS were not sent, for the variables name another "
-        f"endpoint: --to {target} sends them."
+        f"endpoint: --to {target} sends these headers."
     )
     staying = f"The trace stays in {path}: `xsp export --spool` sends it again"
     staying += "; delete it if the server will never take it." if result.rejected else "."
@@ -134,11 +137,11 @@ def _deliver(pictures: list[Picture], endpoint: Endpoint) -> Delivery:
 
 
 def _keep(parcel: Parcel, endpoint: Endpoint, picture: Picture) -> Path:
-    """Write a trace and its note, both or none, for nobody else to read; return the trace's file.
+    """Write a trace and its note, readable by this user alone, and return the trace's file.
 
     Raises:
         ExportError: The trace cannot be written.
-        OSError: The note or the folder cannot be.
+        OSError: The note or the folder cannot be written.
     """
     note = _Note(
         endpoint.url,
@@ -151,11 +154,11 @@ def _keep(parcel: Parcel, endpoint: Endpoint, picture: Picture) -> Path:
     home = folder()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = home / _file_name(picture)
-    with TemporaryDirectory(prefix=".", dir=home) as room:  # nobody else can look into it
+    with TemporaryDirectory(prefix=".", dir=home) as room:  # which only this user can enter
         trace = parcel.trace.save(Path(room, path.name))
         beside = Path(room, path.with_suffix(_NOTE).name)
         beside.write_bytes(msgspec.json.format(msgspec.json.encode(note)))
-        # The note first: a trace that is there is whole.
+        # The note is moved first: every trace in the spool has its note.
         for file in (beside, trace):
             file.chmod(0o600)
             os.replace(file, home / file.name)
@@ -163,17 +166,17 @@ def _keep(parcel: Parcel, endpoint: Endpoint, picture: Picture) -> Path:
 
 
 def _file_name(picture: Picture) -> str:
-    """Return a name that sorts by time and says what it is."""
+    """Return a file name that sorts by time and holds the root's name."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-    speaking = re.sub(r"[^A-Za-z0-9_-]+", "-", picture.name)[:40].strip("-") or "trace"
-    return f"{stamp}-{speaking}-{picture.trace_id.hex()[:8]}-{secrets.token_hex(2)}{_TRACE}"
+    root = re.sub(r"[^A-Za-z0-9_-]+", "-", picture.name)[:40].strip("-") or "trace"
+    return f"{stamp}-{root}-{picture.trace_id.hex()[:8]}-{secrets.token_hex(2)}{_TRACE}"
 
 
 def _read_note(path: Path) -> _Note:
-    """Return what stands beside a trace.
+    """Return the note beside a trace.
 
     Raises:
-        ExportError: It is not there, somebody else's, or damaged.
+        ExportError: The note is missing, damaged, or belongs to another user.
     """
     _check_owner(path)
     beside = path.with_suffix(_NOTE)
@@ -203,34 +206,22 @@ def _check_owner(path: Path) -> None:
         )
 
 
-def _first_endpoint(note: _Note, path: Path) -> tuple[Endpoint, bool]:
-    """Return where a trace was to go, and whether headers of the variables are kept from it.
+def _noted_endpoint(note: _Note, path: Path) -> tuple[Endpoint, bool]:
+    """Return the endpoint in a note, and whether headers of the variables are withheld from it.
 
     Raises:
-        ExportError: The note names no destination.
+        ExportError: The note names no endpoint.
         ValueError: A variable makes no sense.
     """
     own = otlp.endpoint(None)
     if (own.url, own.path) == (note.endpoint, note.path):
         return own, False
     try:
-        # The path by itself: a URL with none would get that of OTLP.
+        # The path is set apart: a URL without a path gets OTLP's default path.
         first = replace(otlp.endpoint(note.endpoint), path=note.path)
     except ValueError as error:
         raise _damaged(path.with_suffix(_NOTE), error, path) from error
     return replace(first, headers=()), bool(first.headers)
-
-
-def _load(path: Path) -> Trace:
-    """Return the trace in a file.
-
-    Raises:
-        ExportError: The file is damaged.
-    """
-    try:
-        return load(path)
-    except TraceFormatError as error:
-        raise ExportError(f"{path} was kept and is damaged since: {error}") from error
 
 
 def _damaged(beside: Path, error: Exception, path: Path) -> ExportError:
@@ -242,11 +233,11 @@ def _damaged(beside: Path, error: Exception, path: Path) -> ExportError:
 
 def _remove(path: Path) -> None:
     try:
-        path.unlink(missing_ok=True)  # somebody may have sent it at the same time
+        path.unlink(missing_ok=True)  # another process may have sent the trace meanwhile
     except OSError as error:
         raise ExportError(
             f"all that is in {path} was accepted, but it cannot be removed: {error.strerror}; "
             "remove it"
         ) from error
-    with suppress(OSError):  # by itself it is nothing
+    with suppress(OSError):  # a note without its trace is ignored
         path.with_suffix(_NOTE).unlink()

@@ -1,6 +1,8 @@
-"""OTLP: requests made of pictures, the endpoints that take them, and how they are delivered.
+"""OTLP (https://opentelemetry.io/docs/specs/otlp/): pictures in, spans at an endpoint out.
 
-The protocol is that of https://opentelemetry.io/docs/specs/otlp/, over HTTP and gRPC.
+`endpoint` reads destinations and `variable` the standard variables. `encoding` makes requests
+of pictures, in protobuf's `wire` format. `delivery` sends the requests by `http` or `grpc`,
+repeats them as each `answer` allows, and counts spans.
 """
 
 from xsp.export.otlp.delivery import Delivery, deliver, failure

@@ -1,9 +1,9 @@
-"""Answers: what a server made of one request, read from its bytes whatever they hold.
+"""Answers: the bytes of a server's response in; whether and why a request was accepted out.
 
-An answer is an ExportTraceServiceResponse of
-opentelemetry/proto/collector/trace/v1/trace_service.proto, or, of a refused request, a
+The bytes, which may hold anything, should be an ExportTraceServiceResponse
+(opentelemetry/proto/collector/trace/v1/trace_service.proto) or, of a refused request, a
 google.rpc.Status (https://github.com/googleapis/googleapis, google/rpc/status.proto and
-error_details.proto). The packages with their classes are not needed for four fields.
+error_details.proto). Four fields are read here without the packages of these messages.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from xsp.quantity import printable, shorten
 
 _LONGEST = 300
 _RETRY_INFO = b"google.rpc.RetryInfo"
-# What google.protobuf.Duration can hold: ten thousand years.
+# The longest google.protobuf.Duration: ten thousand years.
 _LONGEST_S = 315_576_000_000
 
 CREDENTIALS = (
-    "give credentials in OTEL_EXPORTER_OTLP_HEADERS (authorization=Bearer%20TOKEN), "
-    "or other ones, if there are some"
+    "give credentials, or other credentials, in OTEL_EXPORTER_OTLP_HEADERS "
+    "(authorization=Bearer%20TOKEN)"
 )
 NO_SERVICE = (
-    "check host and port (OTLP has 4317 for gRPC and 4318 for HTTP) and, for HTTP, the path "
+    "check host, port (by default 4317 for gRPC, 4318 for HTTP) and, for HTTP, the path "
     "(/v1/traces)"
 )
 NOBODY = (
@@ -41,25 +41,25 @@ SEE_SERVER = "see the server's log"
 
 
 class Verdict(enum.Enum):
-    """What becomes of a request, and of those after it."""
+    """What a server decided about a request, and what that means for the requests after it."""
 
     ACCEPTED = "accepted, in whole or in part"
-    REFUSED = "refused for what it holds: others may be accepted"
+    REFUSED = "refused for its content: other requests may be accepted"
     TOO_LARGE = "refused for its size"
-    FAILED = "the server failed at it: others may be accepted"
-    RETRY = "not accepted now, maybe later"
-    CLOSED = "no request is accepted there"
+    FAILED = "the server failed: other requests may be accepted"
+    RETRY = "not accepted now, perhaps later"
+    CLOSED = "no request is accepted by this server"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server made of one request.
+    """A server's answer to one request.
 
     Attributes:
-        verdict: What becomes of the request.
+        verdict: What the server decided.
         message: What happened, as the end of a sentence about the server; empty if all
             is well. Of an accepted request, the server's own words.
-        remedy: What to do about it.
+        remedy: What the user can do.
         rejected: How many spans of an accepted request were rejected.
         wait_s: Seconds that the server asks to wait before the request is repeated.
     """
@@ -73,11 +73,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """An error as a server describes it.
+    """A google.rpc.Status: how a server describes an error.
 
     Attributes:
-        message: Its words.
-        retry_s: Seconds after which the request may be repeated; None: not said.
+        message: The server's words.
+        retry_s: Seconds after which the request may be repeated; None if not stated.
     """
 
     message: str = ""
@@ -85,35 +85,31 @@ class Status:
 
 
 def acceptance(response: bytes, censored: Callable[[str], str]) -> Answer:
-    """Return what an encoded ExportTraceServiceResponse says.
+    """Return the answer that an encoded ExportTraceServiceResponse is.
 
-    Its field 1 is `partial_success`, with `rejected_spans` 1 and `error_message` 2.
+    Field 1 is `partial_success`, with `rejected_spans` 1 and `error_message` 2.
 
     Args:
-        response: What the server answered.
-        censored: Takes credentials out of the server's words.
+        response: The encoded message.
+        censored: Removes credentials from the server's words.
     """
     try:
         partial = dict(wire.fields(wire.content(dict(wire.fields(response)), 1)))
     except ValueError:
         return not_otlp("its answer is not OTLP")
     words = wire.content(partial, 2).decode(errors="replace")
-    # A number below 0, which there should not be, is in the upper half here.
+    # A negative number, which no server should send, is in the upper half of unsigned numbers.
     rejected = wire.unsigned(partial, 1)
     return accepted(rejected if rejected < 1 << 63 else 0, censored(words))
 
 
 def accepted(rejected: int, words: str) -> Answer:
-    """Return that a request was accepted but for some spans; `words` are the server's."""
+    """Return the answer to a request accepted but for some spans; `words` are the server's."""
     return Answer(Verdict.ACCEPTED, plain(words), rejected=rejected)
 
 
 def status(data: bytes) -> Status:
-    """Return what an encoded google.rpc.Status (message 2, details 3) says; nothing if it is none.
-
-    Args:
-        data: What the server answered.
-    """
+    """Return a decoded google.rpc.Status (message 2, details 3); an empty one for other bytes."""
     try:
         found = list(wire.fields(data))
         details = (value for number, value in found if number == 3 and isinstance(value, bytes))
@@ -125,27 +121,27 @@ def status(data: bytes) -> Status:
 
 
 def not_otlp(message: str) -> Answer:
-    """Return that something else than an OTLP server answered."""
+    """Return the answer of a server that does not speak OTLP."""
     return Answer(Verdict.CLOSED, message, NO_SERVICE)
 
 
 def unanswered(words: str) -> Answer:
-    """Return that nothing was heard; `words` are those of the error instead."""
+    """Return the answer that stands for none; `words` are those of the error."""
     return Answer(Verdict.RETRY, f"does not answer{quoted(words)}", NOBODY)
 
 
 def plain(text: str) -> str:
-    """Return a server's words as one short line."""
+    """Return a server's words as one short printable line."""
     return shorten(printable(" ".join(text.split())), _LONGEST)
 
 
 def quoted(text: str) -> str:
-    """Return a server's words to be put behind a statement; nothing if there are none."""
+    """Return a server's words in brackets, to follow a statement; empty without words."""
     return f" ({plain(text)})" if text.strip() else ""
 
 
 def _retry_s(detail: bytes) -> float | None:
-    """Return the delay in a detail (type_url 1, value 2) that is a RetryInfo."""
+    """Return the seconds in a detail (type_url 1, value 2) that is a RetryInfo, else None."""
     known = dict(wire.fields(detail))
     if wire.content(known, 1).rpartition(b"/")[2] != _RETRY_INFO:
         return None

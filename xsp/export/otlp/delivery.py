@@ -1,4 +1,7 @@
-"""Delivery: requests handed to an endpoint and repeated as OTLP says, with every span counted."""
+"""Delivery: encoded requests and an endpoint in; the number of spans accepted and rejected out.
+
+Requests are repeated as the OTLP specification says.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -15,29 +18,24 @@ from xsp.errors import ExportError
 from xsp.export.otlp import answer
 from xsp.export.otlp.answer import SEE_SERVER, Answer, Verdict
 from xsp.export.otlp.encoding import MOST_BYTES, Chunk
-from xsp.export.otlp.endpoint import GRPC, Endpoint, proxy
+from xsp.export.otlp.endpoint import GRPC, Endpoint
 from xsp.quantity import counted
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _JITTER = 0.25
 _MOST_REASONS = 3
-# No server takes less than that; requests are not made smaller.
+# Every server takes requests of this size, so no smaller ones are made.
 _LEAST_BYTES = 8 * 1024
 
 _log = logging.getLogger("xsp.export")
 
 
 class Client(Protocol):
-    """What sends requests. It connects when it has to, and again after it was cut off."""
+    """A client of one protocol: connects for the first request, and again after a cut."""
 
     def send(self, body: bytes, timeout_s: float) -> Answer:
-        """Send an encoded ExportTraceServiceRequest, once.
-
-        Args:
-            body: The request.
-            timeout_s: Seconds within which this returns, above 0.
-        """
+        """Send an encoded ExportTraceServiceRequest once, within `timeout_s` seconds."""
         ...
 
     def close(self) -> None:
@@ -47,17 +45,17 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What became of the spans: sent = accepted + rejected + undelivered.
+    """The spans of an export, counted: sent = accepted + rejected + undelivered.
 
     Attributes:
         sent: Spans that were to be delivered.
         accepted: Spans that the server said it took.
-        rejected: Spans that the server said no to: as many as a `partial_success` says,
-            and all of a request that it refused for its content or its size.
-        destination: Where to, without credentials.
-        trace_id: Of the trace, in hexadecimal; empty where there is none.
-        spool: File that keeps the trace because not all was accepted; None if all was,
-            or if it could not be kept.
+        rejected: Spans that the server rejected: the number in `partial_success`, and
+            all spans of a request refused for its content or its size.
+        destination: URL without credentials, file, or name of the exporter.
+        trace_id: In hexadecimal; empty where the destination has no trace ids.
+        spool: File that keeps the trace because not all spans were accepted; None if all
+            were, or if the trace could not be kept.
         message: What happened, in a sentence or more.
     """
 
@@ -71,12 +69,12 @@ class Delivery:
 
     @property
     def undelivered(self) -> int:
-        """Spans that the server said nothing about, or only that it cannot take them now."""
+        """Spans that the server neither accepted nor rejected."""
         return self.sent - self.accepted - self.rejected
 
 
 def failure(result: Delivery, *sentences: str) -> ExportError:
-    """Return the error that says, in sentences of which some may be empty, what is amiss."""
+    """Return the error for an export with these counts; empty sentences are left out."""
     message = " ".join(filter(None, sentences))
     return ExportError(message, replace(result, message=message))
 
@@ -84,18 +82,17 @@ def failure(result: Delivery, *sentences: str) -> ExportError:
 def deliver(
     chunks: Callable[[int], Iterable[Chunk]], endpoint: Endpoint, *, trace_id: str, total: int
 ) -> Delivery:
-    """Send chunks to an endpoint, and return what became of their spans.
+    """Send chunks to an endpoint and count their spans.
 
-    Each chunk has the endpoint's timeout, all attempts and waits together. When one
-    shows that the endpoint accepts none, those after it are not made. Where the first
-    is refused for its size, all are made anew with half of it.
+    The endpoint's timeout holds for all attempts and waits of a chunk together. Once an
+    answer says that the endpoint accepts no request, no more chunks are made. Where the
+    first chunk is too large for the server, all chunks are made anew at half the size.
 
     Args:
-        chunks: Makes what is sent, in bodies of at most so many bytes; one at a time is
-            held in memory.
-        endpoint: Where to.
+        chunks: Makes chunks of at most so many bytes, one at a time.
+        endpoint: Receives the chunks.
         trace_id: In hexadecimal.
-        total: How many spans the chunks hold together.
+        total: Number of spans in all chunks.
 
     Raises:
         ValueError: The variable of a proxy makes no sense.
@@ -107,7 +104,7 @@ def deliver(
             " and ".join(endpoint.exposed),
             endpoint,
         )
-    with _connected(endpoint) as client:
+    with closing(_client(endpoint)) as client:
         sender = _sent(client, endpoint, chunks, MOST_BYTES)
     if not sender.closed and sender.sent != total:
         lost = f"was sent {sender.sent:,} of {total:,} spans by xsp"
@@ -124,9 +121,9 @@ class Sender:
     Attributes:
         sent: Spans in chunks that were sent, whatever became of them.
         accepted: Spans that the server took.
-        rejected: Spans that it said no to.
-        reasons: What it said, each with what to do about it.
-        closed: Whether it has shown that it accepts nothing.
+        rejected: Spans that the server rejected.
+        reasons: What the server said, each with its remedy.
+        closed: Whether the server has shown that it accepts no request.
     """
 
     def __init__(self, client: Client, endpoint: Endpoint) -> None:
@@ -154,7 +151,7 @@ class Sender:
         return found.verdict
 
     def note(self, message: str, remedy: str) -> None:
-        """Note why something was not accepted; of many reasons the first and the last are kept."""
+        """Note a reason and its remedy; of many reasons the first two and the last are kept."""
         self.reasons.setdefault(message, remedy)
         if len(self.reasons) > _MOST_REASONS:
             del self.reasons[list(self.reasons)[-2]]
@@ -169,7 +166,7 @@ class Sender:
             self.note(f"says: {found.message}", "")
 
     def _ask(self, body: bytes) -> Answer:
-        """Return the last answer to a request that is repeated as long as there is time."""
+        """Return the last answer to a request, repeated until the timeout where that may help."""
         deadline = time.monotonic() + self._endpoint.timeout_s
         pauses = _pauses()
         while True:
@@ -183,10 +180,10 @@ class Sender:
             time.sleep(wait_s)
 
     def _once(self, body: bytes, timeout_s: float) -> Answer:
-        """Return the answer to a request: whatever comes back, the counting goes on."""
+        """Return the answer to a request sent once; an exception counts as an answer too."""
         try:
             return self._client.send(body, timeout_s)
-        # What a server answers goes through libraries that have their own ideas of it.
+        # Libraries that parse a server's answer raise many exceptions, and spans must be counted.
         except Exception as error:  # noqa: BLE001
             words = answer.quoted(self._endpoint.censored(f"{type(error).__name__}: {error}"))
             return Answer(Verdict.FAILED, f"gave an answer that makes no sense{words}", SEE_SERVER)
@@ -200,17 +197,6 @@ class Sender:
                 f"but {max(0.0, left_s):.2g} s are left of the {limit}"
             )
         return replace(found, verdict=Verdict.CLOSED, message=found.message + rest)
-
-
-@contextmanager
-def _connected(endpoint: Endpoint) -> Iterator[Client]:
-    """Return a client for the endpoint, closed at the end of the block."""
-    proxy(endpoint)  # said now, for later there are answers only
-    client = _client(endpoint)
-    try:
-        yield client
-    finally:
-        client.close()
 
 
 def _client(endpoint: Endpoint) -> Client:
@@ -230,7 +216,7 @@ def _sent(
     chunks: Callable[[int], Iterable[Chunk]],
     most_bytes: int,
 ) -> Sender:
-    """Return the sender of all chunks; before anything is accepted, their size can change."""
+    """Send all chunks, at half the size if the server finds them too large; return the sender."""
     sender = Sender(client, endpoint)
     for chunk in chunks(most_bytes):
         too_large = sender.send(chunk) is Verdict.TOO_LARGE
@@ -260,7 +246,7 @@ def _why(result: Delivery, sender: Sender) -> str:
 
 
 def _pauses() -> Iterator[float]:
-    """Yield seconds to wait before each repetition: doubling, with jitter, without end."""
+    """Yield seconds to wait before each repetition: doubling up to a limit, with jitter."""
     pause_s = _FIRST_PAUSE_S
     while True:
         yield pause_s * random.uniform(1 - _JITTER, 1 + _JITTER)

@@ -1,8 +1,8 @@
-"""OTLP protobuf: a picture's columns straight to bytes, as export requests of bounded size.
+"""OTLP protobuf: a picture in, encoded export requests of bounded size out.
 
-Protobuf's own objects would cost ten times as much: here each column becomes a list of
-encoded fields, a span is its row of them, joined, and requests are rows of spans. Fields
-are written in the order of their numbers. The messages are those of opentelemetry/proto:
+Protobuf's own objects would cost ten times as much. Here each column becomes a list of
+encoded fields, a span is a row of fields, joined, and a request is many spans, joined. Fields
+are in the order of their numbers. The messages are those of opentelemetry/proto:
 ExportTraceServiceRequest (collector/trace/v1/trace_service.proto), ResourceSpans,
 ScopeSpans and Span (trace/v1/trace.proto), KeyValue (key 1, value 2) and AnyValue (text 1,
 boolean 2, integer 3, double 4, array 5; common/v1/common.proto).
@@ -29,16 +29,16 @@ from xsp.trace import SCHEMA_URL
 if TYPE_CHECKING:
     from xsp.export.picture import Picture, Service, Slice, Value
 
-# Servers take 4 MiB by default. A quarter of it costs nothing here, and a store that is
-# slow to write answers well within the timeout.
+# Servers take 4 MiB by default. Requests of a quarter of that are no slower to make, and
+# even a slow store answers such a request well within the timeout.
 MOST_BYTES = 1024 * 1024
 
 # The repeated field of ExportTraceServiceRequest, ResourceSpans and ScopeSpans.
 _RESOURCE_SPANS, _SCOPE_SPANS, _SPANS = 1, 2, 2
 # Protobuf messages are below 2^31 bytes, so this holds a tag and a length.
 _WIDEST = 6
-# Spans that are encoded at one go: about as many as a chunk holds, and fewer where their
-# texts are larger than this.
+# Spans encoded together: about as many as a chunk holds, and fewer where their texts are
+# larger than _MOST_TEXT_BYTES.
 _ROWS = 2048
 _MOST_TEXT_BYTES = 8 * MOST_BYTES
 
@@ -62,7 +62,7 @@ class Chunk:
 
     Attributes:
         body: An encoded ExportTraceServiceRequest.
-        spans: How many spans are in it.
+        spans: Number of spans in the request.
     """
 
     body: bytes
@@ -71,12 +71,12 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Envelope:
-    """What stands around the spans of one service, encoded; each is equal to itself only.
+    """The encoded fields around the spans of one service; an envelope equals itself only.
 
     Attributes:
         resource: Fields of ResourceSpans before its ScopeSpans.
         scope: Fields of ScopeSpans before its spans.
-        schema: Fields of ScopeSpans after them.
+        schema: Fields of ScopeSpans after its spans.
     """
 
     resource: bytes
@@ -85,14 +85,14 @@ class _Envelope:
 
     @property
     def most_bytes(self) -> int:
-        """How many bytes it takes with the tags and lengths of any content."""
+        """Most bytes that the envelope takes, tags and lengths included."""
         return len(self.resource) + len(self.scope) + len(self.schema) + 2 * _WIDEST
 
     def around(self, spans: Sequence[bytes]) -> tuple[bytes, ...]:
-        """Return the pieces of a field of the request that holds encoded spans.
+        """Return a `resource_spans` field that holds encoded spans, in pieces.
 
-        They are joined once, with all others: a message is inside of another inside of
-        another here, and each could be a copy of the spans.
+        The caller joins all pieces once: joining at each level of nested messages would
+        copy the spans each time.
         """
         inside = len(self.scope) + sum(map(len, spans)) + len(self.schema)
         scope = wire.tag(_SCOPE_SPANS, wire.LENGTH) + wire.varint(inside) + self.scope
@@ -102,12 +102,11 @@ class _Envelope:
 
 
 def chunks(picture: Picture, most_bytes: int = MOST_BYTES) -> Iterator[Chunk]:
-    """Yield the spans of a picture in requests, each span in one of them.
+    """Yield the spans of a picture in requests, each span once.
 
     Args:
-        picture: What is encoded; at no time more of it than a slice and a chunk.
-        most_bytes: Most bytes of a body. A span that alone takes more has a chunk of
-            its own.
+        picture: The picture; a slice and a chunk of it are held in memory at a time.
+        most_bytes: Most bytes of a body. A larger span has a chunk of its own.
     """
     envelopes = tuple(_envelope(service) for service in picture.services)
     groups: dict[_Envelope, list[bytes]] = {}
@@ -125,7 +124,7 @@ def chunks(picture: Picture, most_bytes: int = MOST_BYTES) -> Iterator[Chunk]:
 
 
 def _spans(picture: Picture) -> Iterator[tuple[int, bytes]]:
-    """Yield service and encoded span, in order."""
+    """Yield each span's service (index of `Picture.services`) and the encoded span."""
     for part in picture.slices(_ROWS):
         for piece in _pieces(part):
             encoded = encode_spans(piece, picture.trace_id, picture.trace_state)
@@ -134,7 +133,7 @@ def _spans(picture: Picture) -> Iterator[tuple[int, bytes]]:
 
 
 def _pieces(part: Slice) -> Iterator[Slice]:
-    """Yield a slice, or parts of it: the bytes of a million long texts are not made at once."""
+    """Yield a slice in parts of at most 8 MiB of text, which bounds the memory for encoding."""
     height = part.spans.height
     if height == 0:
         return
@@ -200,7 +199,7 @@ def encode_spans(part: Slice, trace_id: bytes, trace_state: str = "") -> list[by
 
 
 def _identities(spans: pl.DataFrame, trace_id: bytes, trace_state: str) -> list[bytes]:
-    """Encode trace_id 1, span_id 2, trace_state 3 and, where there is one, parent_span_id 4."""
+    """Encode trace_id 1, span_id 2, trace_state 3 and, of all but the root, parent_span_id 4."""
     span_ids, parents = (spans[name].to_numpy() for name in ("span_id", "parent_span_id"))
     alone = wire.field(1, trace_id) + wire.tag(2, wire.LENGTH) + wire.varint(_ID)
     parent = wire.text(3, trace_state) + wire.tag(4, wire.LENGTH) + wire.varint(_ID)
@@ -241,7 +240,7 @@ def _links(links: pl.DataFrame) -> list[bytes]:
 
 
 def _attributes(number: int, columns: Mapping[str, pl.Series]) -> list[list[bytes]]:
-    # Columns that belong to another kind of span are null from top to bottom.
+    # Attributes of kinds of span that the slice lacks are null in every row.
     return [
         column(number, key, values)
         for key, values in columns.items()
@@ -255,7 +254,7 @@ def _text_fields(number: int, values: pl.Series) -> list[bytes]:
 
 
 def _statuses(errors: pl.Series) -> list[bytes]:
-    """Encode status 15 (message 2, code 3); what is fine has none."""
+    """Encode status 15 (message 2, code 3); spans without an error have no status."""
 
     @functools.cache
     def encode(error: str | None) -> bytes:
@@ -265,7 +264,7 @@ def _statuses(errors: pl.Series) -> list[bytes]:
 
 
 def _by_row(number: int, rows: pl.Series, encoded: list[bytes], *, height: int) -> list[bytes]:
-    """Return for each span its messages, as field `number`; `rows` is sorted."""
+    """Return the encoded messages of each span as fields `number`; `rows` is sorted."""
     column = [b""] * height
     pairs = zip(rows.to_list(), encoded, strict=True)
     for row, group in groupby(pairs, key=itemgetter(0)):
@@ -287,7 +286,7 @@ def any_value(value: Value) -> bytes:
 
 
 def attribute(number: int, key: str, value: Value) -> bytes:
-    """Return one attribute as field `number` of whatever bears it."""
+    """Return one attribute as field `number` of the message that has it."""
     return _attribute(number, _key(key), value)
 
 
@@ -295,9 +294,9 @@ def column(number: int, key: str, values: pl.Series) -> list[bytes]:
     """Return one attribute for each row, empty where the value is null.
 
     Args:
-        number: Field number of `attributes` in the message that bears it.
+        number: Field number of `attributes` in the message that has the attribute.
         key: Name of the attribute.
-        values: Of a type that `plain` gives.
+        values: Of a type that `label.plain` returns.
     """
     if values.null_count() == 0:
         return _encoder(values.dtype)(number, _key(key), values)
@@ -321,7 +320,7 @@ def _encoder(dtype: pl.DataType) -> Callable[[int, bytes, pl.Series], list[bytes
 
 
 def _integers(number: int, key: bytes, values: pl.Series) -> list[bytes]:
-    """Encode integers; those of one length in bytes together, as they share the lengths before."""
+    """Encode integers, all of one varint size together: the bytes before these are the same."""
     numbers = values.to_numpy().view(np.uint64)
     sizes = wire.varint_sizes(numbers)
     encoded = [b""] * len(numbers)
@@ -345,7 +344,7 @@ def _scalars(number: int, key: bytes, values: pl.Series) -> list[bytes]:
 
 
 def _lists(number: int, key: bytes, values: pl.Series) -> list[bytes]:
-    """Encode lists, each that repeats once: polars takes long to make lists of Python's."""
+    """Encode each distinct list once: polars is slow at making Python's lists."""
     same = pl.DataFrame({"values": values}).with_row_index("row").group_by("values").agg("row")
     encoded = [b""] * len(values)
     for items, rows in same.rows():
@@ -356,7 +355,7 @@ def _lists(number: int, key: bytes, values: pl.Series) -> list[bytes]:
 
 
 def _texts(number: int, key: bytes, values: pl.Series) -> list[bytes]:
-    """Encode text, each that repeats once, and what stands before it once for each length."""
+    """Encode each distinct text once, and the bytes before texts once for each length."""
 
     @functools.cache
     def before(size: int) -> bytes:
@@ -376,7 +375,7 @@ def _attribute(number: int, key: bytes, value: Value) -> bytes:
 
 
 def _before(number: int, key: bytes, size: int) -> bytes:
-    """Return what stands before the AnyValue of an attribute, if that has `size` bytes."""
+    """Return the bytes of an attribute before its AnyValue, which has `size` bytes."""
     start = key + wire.tag(_VALUE, wire.LENGTH) + wire.varint(size)
     return wire.tag(number, wire.LENGTH) + wire.varint(len(start) + size) + start
 

@@ -1,4 +1,4 @@
-"""Endpoints: where spans are sent and how, from a destination and the standard variables.
+"""Endpoints: a destination and the standard variables in; where and how spans are sent out.
 
 The rules are those of https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
 """
@@ -36,25 +36,25 @@ FORMS = (
 )
 _URL_PORTS = {"http": 80, "https": 443}
 _SHORTEST_SECRET = 4
-# Names of headers by whose value a server knows who asks.
+# Names of headers whose values are credentials.
 _CREDENTIAL = re.compile("auth|cookie|key|secret|token")
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where spans are sent. Neither `str` nor `repr` shows what could be a credential.
+    """A server that takes spans. Neither `str` nor `repr` shows credentials.
 
     Attributes:
-        protocol: What is spoken there.
+        protocol: OTLP over gRPC or over HTTP.
         host: Name or address, IPv6 without brackets.
         port: TCP port.
-        secure: Whether TLS is spoken.
+        secure: Whether connections use TLS.
         path: For HTTP, the path of the request; empty for gRPC.
-        query: For HTTP, what stands behind a question mark.
+        query: For HTTP, the query of the request, without question mark.
         headers: Names in lower case, and values, sent with every request.
-        timeout_s: Seconds that a chunk may take, all attempts together.
-        compression: How requests are packed.
-        certificates: What TLS rests on.
+        timeout_s: Seconds that a request may take, all attempts together.
+        compression: How requests are compressed.
+        certificates: Files for TLS.
     """
 
     protocol: Protocol
@@ -79,23 +79,23 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """The destination that leads here, without credentials."""
+        """The endpoint as a destination of `endpoint`, without credentials."""
         return f"{self.scheme(self.protocol, secure=self.secure)}://{self.address}{self.path}"
 
     @property
     def exposed(self) -> tuple[str, ...]:
-        """Names of the headers with credentials that everybody on the way can read."""
+        """Names of headers whose credentials would be sent over a network without TLS."""
         if self.secure or is_loopback(self.host):
             return ()
         return tuple(name for name, _ in self.headers if _CREDENTIAL.search(name))
 
     @staticmethod
     def scheme(protocol: Protocol, *, secure: bool) -> str:
-        """Return the scheme of destinations of a kind."""
+        """Return the scheme of destinations for a protocol, with TLS or without."""
         return next(name for name, kind in SCHEMES.items() if kind == (protocol, secure))
 
     def censored(self, text: str) -> str:
-        """Return text of the other side's, with stars for what only we should know."""
+        """Return a server's text with stars for credentials that the server repeats."""
         for secret in sorted(self._secrets(), key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
@@ -103,26 +103,27 @@ class Endpoint:
     def _secrets(self) -> set[str]:
         secrets = {self.query, *(value for _, value in parse_qsl(self.query))}
         for _, value in self.headers:
-            # `Bearer TOKEN`: the token by itself is as secret.
+            # Of `Bearer TOKEN`, the token alone is a secret as well.
             kind, _, token = value.rpartition(" ")
             secrets |= {value, token}
             if kind == "Basic":
                 with suppress(ValueError):
                     pair = b64decode(token, validate=True).decode()
                     secrets |= {pair, pair.partition(":")[2]}
-        # Fewer characters than that occur in any text.
+        # Shorter values occur in any text by chance.
         return {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
 
 
 def endpoint(destination: str | None = None) -> Endpoint:
-    """Return the endpoint of a destination, or the one that the variables name.
+    """Return the endpoint of a destination, or the endpoint that the variables name.
 
     Args:
         destination: `otlp://host:4317` (gRPC), `otlps://` (gRPC with TLS),
             `otlp+http://host:4318[/path]` or `otlp+https://`; a user and password before
             the host become basic authorisation. Without a port: 4317 and 4318. None:
-            what `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT`
-            and `…_PROTOCOL` say, else HTTP to localhost:4318. Headers, certificates,
+            the endpoint of `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or
+            `OTEL_EXPORTER_OTLP_ENDPOINT`, and of `…_PROTOCOL`; without them HTTP to
+            localhost:4318. Headers, certificates,
             timeout and compression come from the variables in either case.
 
     Raises:
@@ -153,19 +154,19 @@ def _check_grpc(found: Endpoint) -> None:
         other = Endpoint.scheme(HTTP, secure=found.secure)
         raise ValueError(
             f"{found} is OTLP over gRPC, which needs grpcio, and that is not installed: "
-            "pip install 'xsp[grpc]', or use OTLP over HTTP, which servers take on another port "
+            "pip install 'xsp[grpc]', or use OTLP over HTTP "
             f"({other}://host:4318, or OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf)"
         )
 
 
 def proxy(endpoint: Endpoint) -> str | None:
-    """Return the URL of the proxy to reach an endpoint through, None for the direct way.
+    """Return the URL of the proxy for an endpoint, credentials included; None for no proxy.
 
-    HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY say so, in capitals or not. There is
-    none on the way to this machine itself. The URL may hold credentials.
+    Proxies are named by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in capitals or
+    not. Endpoints on this machine have no proxy.
 
     Raises:
-        ValueError: The variable holds no address, or one of a proxy that cannot be used.
+        ValueError: The variable holds no address, or names a proxy that cannot be used.
     """
     named = getproxies()
     # gRPC has a variable of its own.
@@ -183,7 +184,7 @@ def proxy(endpoint: Endpoint) -> str | None:
 
 
 def _check_proxy(address: str, endpoint: Endpoint) -> None:
-    # What Python says of it may hold a password, and so may the address.
+    # Neither the address nor Python's error is shown: both may hold a password.
     instead = (
         f"HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or NO_PROXY={endpoint.host} for the direct way"
     )
@@ -242,7 +243,7 @@ def _configured() -> Endpoint:
 
 
 def _configured_path(parts: SplitResult, name: str) -> str:
-    """Return the path for traces: the variable for traces names all of it, the other the start."""
+    """Return the path for traces; the variable for all signals lacks its end, `/v1/traces`."""
     if variable.is_for_traces(name):
         return parts.path or "/"
     return parts.path.rstrip("/") + _TRACES_PATH
@@ -257,15 +258,15 @@ def _built(
 
 
 def _split(url: str, shown: str) -> SplitResult:
-    """Return the parts of a URL whose host and port make sense."""
+    """Return the parts of a URL, once its host and port are known to make sense."""
     try:
         parts = urlsplit(url)
         port = parts.port
-        (parts.hostname or "").encode("idna")  # as making a connection does it
+        (parts.hostname or "").encode("idna")  # as when connecting
     except ValueError:
-        # What Python says of it may hold a password.
+        # Python's error is not shown: it may hold a password.
         raise ValueError(f"{shown!r}: the host or the port makes no sense; {FORMS}") from None
-    # An @ in the path, or a fragment, is what follows a slash or hash in a password.
+    # An @ in the path, or a fragment, is the rest of a password with a slash or a hash in it.
     strange = "@" in parts.path or not (parts.path + parts.query).isascii()
     if not parts.hostname or port == 0 or strange or re.search(r"[\s\x00-\x1f#]", url):
         raise ValueError(
@@ -283,7 +284,7 @@ def _authorisation(parts: SplitResult) -> tuple[tuple[str, str], ...]:
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL, even one that makes no sense, without user, password and query.
+    """Return a URL, even a malformed one, without user, password and query.
 
     >>> without_credentials("otlp://user:secret@host:4317/?key=secret")
     'otlp://host:4317/'
@@ -293,5 +294,5 @@ def without_credentials(url: str) -> str:
         return "…"
     place = re.split(r"[?#]", rest)[0]
     if "@" in rest[len(place) :]:
-        return f"{scheme}{separator}…"  # a password, or a query: no telling what is what
+        return f"{scheme}{separator}…"  # the @ may end a password or be part of the query
     return f"{scheme}{separator}{place.rpartition('@')[2]}"

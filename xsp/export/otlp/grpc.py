@@ -1,4 +1,7 @@
-"""OTLP over gRPC: bytes as they are, through grpcio's generic call."""
+"""OTLP over gRPC: an encoded request in, the server's answer out.
+
+grpcio's generic call sends and returns bytes as they are.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from xsp.export.otlp.answer import Answer, Verdict
 from xsp.export.otlp.endpoint import Endpoint, proxy
 
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
-# As the specification's table has it; RESOURCE_EXHAUSTED only with a delay.
+# The OTLP specification's table; RESOURCE_EXHAUSTED may be repeated only if it names a delay.
 _RETRYABLE = (
     "CANCELLED",
     "DEADLINE_EXCEEDED",
@@ -19,6 +22,7 @@ _RETRYABLE = (
     "UNAVAILABLE",
     "DATA_LOSS",
 )
+# Codes that grpcio also gives where the server sent nothing.
 _SILENT = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED")
 _OTHERS = {
     "INVALID_ARGUMENT": (Verdict.REFUSED, answer.SEE_SERVER),
@@ -29,11 +33,11 @@ _OTHERS = {
     "RESOURCE_EXHAUSTED": (Verdict.CLOSED, answer.LATER),
 }
 _OPTIONS = (
-    # Channels would share connections, and the time they wait before connecting again.
+    # Otherwise channels share connections, and the time to wait before connecting again.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
-    # Repeating is ours, by OTLP's rules.
+    # xsp repeats requests itself, by OTLP's rules.
     ("grpc.enable_retries", 0),
     ("grpc.primary_user_agent", f"xsp-OTLP-exporter-Python/{__version__}"),
 )
@@ -55,7 +59,7 @@ class GrpcClient:
             for name, value in endpoint.headers
         )
         self._channel = self._connect()
-        # Neither serialiser: bytes go out and come in as they are.
+        # Without serialisers, which would make messages of the bytes.
         self._call = self._channel.unary_unary(_METHOD)
 
     def send(self, body: bytes, timeout_s: float) -> Answer:
@@ -74,9 +78,9 @@ class GrpcClient:
 
     def _connect(self) -> Any:
         target = self._endpoint.address
-        # By this gRPC means how long making a connection may take, whatever the name says.
+        # Despite its name, this option limits how long making a connection may take.
         limit = ("grpc.min_reconnect_backoff_ms", int(self._endpoint.timeout_s * 1000))
-        # By itself gRPC would go through HTTPS_PROXY without TLS, and to this machine, too.
+        # Left to itself, gRPC uses HTTPS_PROXY without TLS, and for this machine, too.
         between = proxy(self._endpoint)
         through = ("grpc.enable_http_proxy", 0) if between is None else ("grpc.http_proxy", between)
         options = (*_OPTIONS, limit, through)
@@ -93,7 +97,6 @@ class GrpcClient:
             return Answer(Verdict.TOO_LARGE, message, "raise the server's limit for a message")
         wait_s = _wait_s(error)
         if code in _RETRYABLE or (code == "RESOURCE_EXHAUSTED" and wait_s is not None):
-            # gRPC gives these codes as well where it has heard nothing from the server.
             if code in _SILENT and wait_s is None:
                 return answer.unanswered(self._endpoint.censored(said))
             return Answer(Verdict.RETRY, message, answer.LATER, wait_s=wait_s)
@@ -102,7 +105,7 @@ class GrpcClient:
 
 
 def _wait_s(error: Any) -> float | None:
-    """Return the delay in seconds that the server asks for, if it does."""
+    """Return the delay that the server asks for, in seconds; None where it asks for none."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             return answer.status(value).retry_s

@@ -1,4 +1,4 @@
-"""OTLP over HTTP: protobuf bodies by urllib3, and what comes back as an answer."""
+"""OTLP over HTTP, by urllib3: an encoded request in, the server's answer out."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _MEANINGS: dict[int, tuple[Verdict, str]] = {
 class HttpClient:
     """Speaks OTLP/HTTP with one endpoint, through the proxy that the environment names.
 
-    It does not follow redirections, which would turn the request into another. Its
-    deadline holds for connecting, sending and reading a body; the system's resolver of
-    names, and somebody who never ends the headers, can outlast it.
+    Redirections are not followed: a POST would become a GET. A request's deadline holds for
+    connecting, sending and reading the body; the system's name resolver and a server that
+    never ends its headers can outlast the deadline.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -73,7 +73,7 @@ class HttpClient:
 
     def close(self) -> None:
         """End the connection, if there is one."""
-        # Clearing alone leaves it to the garbage collector, which an error's traceback delays.
+        # `clear` alone leaves the socket to the garbage collector, which a traceback delays.
         self._pool.connection_from_url(self._url).close()
         self._pool.clear()
 
@@ -84,7 +84,7 @@ class HttpClient:
             body=body,
             headers=self._headers,
             timeout=urllib3.Timeout(total=_left(deadline)),
-            retries=False,  # repeating is ours, by OTLP's rules
+            retries=False,  # xsp repeats requests itself, by OTLP's rules
             redirect=False,
             preload_content=False,
         )
@@ -92,7 +92,7 @@ class HttpClient:
             headers = {name.lower(): value for name, value in response.headers.items()}
             return _Reply(response.status, headers, _content(response, deadline))
         finally:
-            # A connection that has more to say than anyone reads is of no further use.
+            # A connection with an unread rest of a body cannot be used again.
             if response.closed:
                 response.release_conn()
             else:
@@ -141,10 +141,12 @@ def _left(deadline: float) -> float:
 
 
 def _content(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """Return a body of at most 1 MiB, piece by piece: a socket's timeout begins anew with each.
+    """Return a body, of which at most 1 MiB is read.
+
+    A socket's timeout begins anew with each piece, so the deadline is checked between pieces.
 
     Raises:
-        TimeoutError: It is not complete at the deadline.
+        TimeoutError: The body is not complete at the deadline.
     """
     content = b""
     while piece := response.read1(min(_PIECE_BYTES, _MOST_RESPONSE_BYTES - len(content))):
@@ -157,7 +159,7 @@ def _content(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
 
 
 def _silence(error: Exception, endpoint: Endpoint) -> Answer:
-    """Return what it means that there is no answer, in the words of whoever noticed."""
+    """Return the answer that stands for an error of the connection."""
     cause = _cause(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
         words = f"shows a certificate that is not trusted: {answer.plain(cause.verify_message)}"
@@ -166,7 +168,7 @@ def _silence(error: Exception, endpoint: Endpoint) -> Answer:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the system's error, or TLS's, that urllib3's was made of, if it was of one."""
+    """Return the innermost error that urllib3's error wraps: the system's, or that of TLS."""
     inner = (*error.args, error.__cause__)
     below = next((one for one in inner if isinstance(one, BaseException)), None)
     return error if below is None else _cause(below)
@@ -186,12 +188,12 @@ def _judged(reply: _Reply, endpoint: Endpoint) -> Answer:
 
 
 def _meaning(status: int) -> tuple[Verdict, str]:
-    """Return what an error means that the protocol does not name."""
+    """Return verdict and remedy for a status that OTLP does not name."""
     return (Verdict.REFUSED if status < 500 else Verdict.FAILED), answer.SEE_SERVER
 
 
 def _accepted(reply: _Reply, endpoint: Endpoint) -> Answer:
-    """Return what a success says; a web page says nothing about spans."""
+    """Return the answer in a success; a web page is no answer of an OTLP server."""
     if reply.content and reply.kind == _JSON:
         return _accepted_in_json(reply.content, endpoint)
     if reply.content and reply.kind not in (_PROTOBUF, ""):
@@ -200,9 +202,9 @@ def _accepted(reply: _Reply, endpoint: Endpoint) -> Answer:
 
 
 def _accepted_in_json(content: bytes, endpoint: Endpoint) -> Answer:
-    """Return what a success says in JSON: some servers answer so, whatever they are asked in."""
+    """Return the answer in a success as JSON, which some servers send whatever the request is."""
     try:
-        # Not strict: 64-bit numbers are text in protobuf's JSON.
+        # Not strict: in protobuf's JSON 64-bit numbers are strings.
         found = msgspec.json.decode(content, type=_Success, strict=False)
     except (msgspec.MsgspecError, RecursionError):
         return answer.not_otlp("its answer is not OTLP")
@@ -212,7 +214,7 @@ def _accepted_in_json(content: bytes, endpoint: Endpoint) -> Answer:
 
 
 def _words(reply: _Reply) -> str:
-    """Return what the body of an error says in words; a page for browsers says nothing."""
+    """Return the words in the body of an error; none of a page for browsers."""
     if reply.kind == _PROTOBUF:
         return answer.status(reply.content).message
     text = reply.content.decode(errors="replace")
@@ -226,7 +228,7 @@ def _name(status: int) -> str:
 
 
 def _wait_s(text: str | None) -> float | None:
-    """Return the seconds that a Retry-After asks to wait: it has seconds or a date."""
+    """Return the seconds to wait that Retry-After, in seconds or a date, asks for."""
     if text is None:
         return None
     if text.strip().isdecimal():

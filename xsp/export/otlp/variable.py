@@ -1,7 +1,7 @@
-"""The standard OTEL_EXPORTER_OTLP_* variables; those for traces win over those for all signals.
+"""The OTEL_EXPORTER_OTLP_* environment variables in, checked values out.
 
-A variable that is empty is as one that is not set.
-https://opentelemetry.io/docs/specs/otel/protocol/exporter/ names them.
+Variables for traces win over variables for all signals, and an empty variable counts as not
+set: https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ALL = "OTEL_EXPORTER_OTLP_"
 _TRACES = "OTEL_EXPORTER_OTLP_TRACES_"
 _TIMEOUT_MS = 10_000
 _DAY_MS = 24 * 3600 * 1000
-# Names that gRPC takes; HTTP would take a few characters more.
+# Names of headers that gRPC takes; HTTP would take a few characters more.
 _NAME = re.compile(r"[0-9a-z_.-]+")
 _TEXT = re.compile(r"[\x20-\x7e]*")
 
@@ -34,11 +34,11 @@ _log = logging.getLogger("xsp.export")
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Files in PEM format; what is None is left to the system.
+    """PEM files for TLS; where one is None, the system's default is used.
 
     Attributes:
-        authority: Certificates that the server's must descend from.
-        client: Certificate by which this side shows who it is.
+        authority: Certificates of the issuers to be trusted.
+        client: Certificate of this side, the client.
         key: Private key of `client`.
     """
 
@@ -50,7 +50,7 @@ class Certificates:
         """Read every file once.
 
         Raises:
-            ValueError: One cannot be read or is not what it should be.
+            ValueError: A file cannot be read or holds something else.
         """
         if (self.client is None) != (self.key is None):
             raise ValueError(
@@ -67,7 +67,7 @@ class Certificates:
             ) from None
 
     def context(self) -> ssl.SSLContext:
-        """Return how Python makes a connection of it: the server's certificate is verified."""
+        """Return the TLS context for HTTP, which verifies the server's certificate."""
         import ssl  # noqa: PLC0415
 
         context = ssl.create_default_context(cafile=self.authority)
@@ -76,7 +76,7 @@ class Certificates:
         return context
 
     def contents(self) -> tuple[bytes | None, bytes | None, bytes | None]:
-        """Return the bytes of authority, key and client: the order in which gRPC takes them."""
+        """Return the contents of authority, key and client, in gRPC's order."""
         authority, key, client = (
             None if file is None else file.read_bytes()
             for file in (self.authority or _system_authorities(), self.key, self.client)
@@ -85,7 +85,7 @@ class Certificates:
 
 
 def find(name: str) -> tuple[str, str]:
-    """Return a value, empty if there is none, and the variable that it is in."""
+    """Return the value of a setting, empty if it is not set, and the variable's full name."""
     for variable in (_TRACES + name, _ALL + name):
         value = os.environ.get(variable, "").strip()
         if value:
@@ -117,9 +117,9 @@ def insecure() -> bool:
 
 
 def headers() -> dict[str, str]:
-    """Return the headers, `key1=value1,key2=value2` with percent-encoding, names in lower case.
+    """Return the headers of `key1=value1,key2=value2`, percent-decoded, names in lower case.
 
-    Entries that are none are left out with a warning, as the specification says.
+    Malformed entries are left out with a warning, as the specification says.
     """
     return dict(_headers(*find("HEADERS")))
 
@@ -130,7 +130,7 @@ def _headers(value: str, variable: str) -> tuple[tuple[str, str], ...]:
     found = [_header(entry) for entry in entries]
     for number, (entry, header) in enumerate(zip(entries, found, strict=True), start=1):
         if entry.strip() and header is None:
-            # The entry itself is not shown: it may be a credential.
+            # The entry itself may be a credential and is not shown.
             _log.warning(
                 "%s: entry %d is not a header and is left out; the form is "
                 "key1=value1,key2=value2, in ASCII, with %%20 for a space and %%2C for a comma "
@@ -142,10 +142,10 @@ def _headers(value: str, variable: str) -> tuple[tuple[str, str], ...]:
 
 
 def _header(entry: str) -> tuple[str, str] | None:
-    """Return name and value of an entry; None where it is no header."""
+    """Return name and value of an entry; None where the entry is malformed."""
     from opentelemetry.util.re import parse_env_headers  # noqa: PLC0415
 
-    with _unsaid("opentelemetry.util.re"):  # it would log the entry
+    with _muted("opentelemetry.util.re"):  # which logs malformed entries, credentials and all
         parsed = parse_env_headers(entry, liberal=True)
     for name, text in parsed.items():
         if _NAME.fullmatch(name) and _TEXT.fullmatch(text):
@@ -154,18 +154,14 @@ def _header(entry: str) -> tuple[str, str] | None:
 
 
 @contextmanager
-def _unsaid(name: str) -> Iterator[None]:
+def _muted(name: str) -> Iterator[None]:
     """Keep a logger quiet for a block."""
     logger = logging.getLogger(name)
-
-    def nothing(record: logging.LogRecord) -> bool:
-        return False
-
-    logger.addFilter(nothing)
+    disabled, logger.disabled = logger.disabled, True
     try:
         yield
     finally:
-        logger.removeFilter(nothing)
+        logger.disabled = disabled
 
 
 def timeout_s() -> float:
@@ -179,7 +175,7 @@ def timeout_s() -> float:
 
 
 def compression() -> Compression:
-    """Return how requests are packed; not at all unless said otherwise."""
+    """Return how requests are compressed, `none` by default."""
     value, variable = find("COMPRESSION")
     if value in ("", "none"):
         return "none"
@@ -189,16 +185,15 @@ def compression() -> Compression:
 
 
 def certificates() -> Certificates:
-    """Return what is named for TLS."""
+    """Return the files named for TLS."""
     files = (find(name)[0] for name in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"))
     return Certificates(*(Path(file) if file else None for file in files))
 
 
 def _system_authorities() -> Path | None:
-    """Return the file of what the system trusts; None where there is none, or gRPC has its own.
+    """Return the file of issuers that the system trusts; None without one, or where gRPC has one.
 
-    Left to itself gRPC trusts the list that it brings, which an organisation's own
-    authority is not in.
+    By default gRPC trusts a list of its own, which lacks an organisation's own issuer.
     """
     import ssl  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""Protobuf's wire format: one value at a time, or a whole column of them.
+"""Protobuf's wire format: single values or whole columns in, bytes out; fields of messages back.
 
-The format is that of https://protobuf.dev/programming-guides/encoding/: a message is
-a row of fields, and a field is a tag (its number and the kind of value), then the value.
+A message is a sequence of fields, and a field is a tag (field number and wire type), then the
+value: https://protobuf.dev/programming-guides/encoding/.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def varint(number: int) -> bytes:
 
 
 def tag(number: int, kind: int) -> bytes:
-    """Return what stands before a field's value: its number and the kind of value."""
+    """Return the tag of a field: its number and its wire type, `kind`."""
     return varint(number << 3 | kind)
 
 
@@ -56,23 +56,22 @@ def field(number: int, content: bytes) -> bytes:
 def text(number: int, value: str) -> bytes:
     """Return a field that holds text, or nothing where the text is empty.
 
-    Text from Python may hold what is not Unicode (surrogates, for bytes that were
-    not UTF-8 where it came from). One such field makes receivers refuse the whole
-    request, so these are written as escapes.
+    Text from Python may hold surrogates, for bytes of its source that were not UTF-8. A
+    receiver refuses a whole request for one such field, so surrogates become escapes.
     """
     return field(number, utf8(value)) if value else b""
 
 
 def utf8(value: str) -> bytes:
-    """Return text as UTF-8, with an escape for what cannot be said in it."""
+    """Return text as UTF-8, with an escape for each surrogate."""
     return value.encode("utf-8", "backslashreplace")
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field: bytes where it has a length, else an unsigned number.
+    """Yield number and value of each field: bytes where the field has a length, else unsigned.
 
     Raises:
-        ValueError: It is not a message, or one that ends within a field.
+        ValueError: The bytes are no message, or end within a field.
     """
     at = 0
     while at < len(message):
@@ -95,13 +94,13 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def content(found: Mapping[int, int | bytes], number: int) -> bytes:
-    """Return what a field with a length holds; nothing where there is no such field."""
+    """Return the bytes of a field with a length; empty where the message lacks the field."""
     value = found.get(number)
     return value if isinstance(value, bytes) else b""
 
 
 def unsigned(found: Mapping[int, int | bytes], number: int) -> int:
-    """Return the number that a field holds, 0 where there is none; one below 0 is huge here."""
+    """Return the unsigned number of a field, 0 where the message lacks the field."""
     value = found.get(number)
     return value if isinstance(value, int) else 0
 
@@ -110,7 +109,7 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     """Return the number at a place, and the place after it.
 
     Raises:
-        ValueError: It has no end within the ten bytes that a number takes at most.
+        ValueError: The number does not end within ten bytes, the most that a varint has.
     """
     number = 0
     for place, byte in enumerate(message[at : at + _MOST_GROUPS]):
@@ -142,10 +141,10 @@ def fixed(numbers: NDArray[Any], dtype: str = "<i8") -> Bytes:
 
 
 def rows(count: int, *parts: bytes | Bytes) -> list[bytes]:
-    """Return the bytes of each row: parts side by side, those that are `bytes` in every row.
+    """Return the bytes of each row: its parts side by side; parts of type `bytes` repeat.
 
     Args:
-        count: How many rows.
+        count: Number of rows.
         parts: Bytes, or arrays of shape (count, bytes of the part).
 
     >>> rows(2, b"n=", np.array([[65], [66]], np.uint8))
