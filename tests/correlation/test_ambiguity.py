@@ -16,9 +16,10 @@ from strategies import unhurried
 from xsp.correlation.ambiguity import Resolution, resolve
 from xsp.correlation.parent import correlate
 from xsp.evaluation.run import Run, Rung, ladder
+from xsp.evaluation.tree_row import is_ambiguous
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.assembly import Merged, merge
-from xsp.provider.row import SpanRows, is_ambiguous, span_rows
+from xsp.provider.row import SpanRows, span_rows
 from xsp.trace import integrity
 
 WORKING = [kind.value for kind in DEVICE_ACTIVITIES]

@@ -12,9 +12,10 @@ from strategies import Forest, forests, scattered_rows, unhurried
 
 from xsp.correlation.parent import Trees, correlate
 from xsp.evaluation.run import Run, Rung
+from xsp.evaluation.tree_row import TREE_SCHEMA
 from xsp.level import Kind
 from xsp.merge.assembly import merge
-from xsp.provider.row import TREE_SCHEMA, SpanRows, concat_rows, no_rows, span_rows
+from xsp.provider.row import SpanRows, concat_rows, no_rows, span_rows
 
 Row = tuple[str, str, int, int]
 

@@ -6,7 +6,8 @@ import pytest
 from gpu import MAIN, WORKER
 
 from xsp.correlation.parent import correlate
-from xsp.provider.row import is_ambiguous, span_rows
+from xsp.evaluation.tree_row import is_ambiguous
+from xsp.provider.row import span_rows
 
 Row = tuple[str, str, int, int, int | None]
 

@@ -4,18 +4,9 @@ import polars as pl
 import pytest
 
 from xsp.errors import ProviderError
+from xsp.evaluation.tree_row import has_provenance, on_device, rung_orders
 from xsp.level import Kind
-from xsp.provider.row import (
-    PROVENANCE,
-    ROW_SCHEMA,
-    Provenance,
-    concat_rows,
-    has_provenance,
-    no_rows,
-    on_device,
-    rung_orders,
-    span_rows,
-)
+from xsp.provider.row import PROVENANCE, ROW_SCHEMA, Provenance, concat_rows, no_rows, span_rows
 
 
 def test_columns_that_were_not_given_are_null_and_scalars_are_spread() -> None:

@@ -22,9 +22,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import Keys, Run, observe, typical_run
+from xsp.evaluation import ON_DEVICE, Keys, Run, is_ambiguous, observe, on_device, typical_run
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.provider import ON_DEVICE, is_ambiguous, on_device
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -16,7 +16,8 @@ import numpy as np
 import polars as pl
 
 from xsp.correlation.interval import Integers
-from xsp.provider import SpanRows, concat_rows, orders
+from xsp.evaluation import orders
+from xsp.provider import SpanRows, concat_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ import polars as pl
 
 from xsp.correlation.forest import Forest
 from xsp.correlation.interval import Integers, begun
-from xsp.evaluation import highest, nearest
+from xsp.evaluation import ON_DEVICE, highest, nearest
 from xsp.level import Kind
-from xsp.provider import ATTRIBUTE, ON_DEVICE, SpanRows
+from xsp.provider import ATTRIBUTE, SpanRows
 
 _ORDER = Kind.LAUNCH.order
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value

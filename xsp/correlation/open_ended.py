@@ -16,8 +16,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.correlation.interval import Integers, begun, enclosing
+from xsp.evaluation import orders
 from xsp.level import Kind
-from xsp.provider import PROVENANCE, Provenance, SpanRows, concat_rows, orders
+from xsp.provider import PROVENANCE, Provenance, SpanRows, concat_rows
 
 Bools = NDArray[np.bool_]
 

@@ -51,9 +51,21 @@ from xsp.correlation.launch import attach, part_launched
 from xsp.correlation.open_ended import end_with_launches
 from xsp.correlation.thread import locate
 from xsp.correlation.wait import waiting_rows
-from xsp.evaluation import depths, highest, inverse, is_forward, nearest_outer, rearranged, roots_of
+from xsp.evaluation import (
+    ON_DEVICE,
+    depths,
+    highest,
+    inverse,
+    is_forward,
+    mark_ambiguous,
+    nearest_outer,
+    on_device,
+    orders,
+    rearranged,
+    roots_of,
+)
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.provider import ON_DEVICE, SpanRows, concat_rows, mark_ambiguous, on_device, orders
+from xsp.provider import SpanRows, concat_rows
 
 _ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
 

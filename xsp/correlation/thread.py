@@ -22,9 +22,9 @@ import numpy as np
 import polars as pl
 
 from xsp.correlation.interval import Integers, enclosing
-from xsp.evaluation import nearest
+from xsp.evaluation import mark_ambiguous, nearest, on_device, orders
 from xsp.level import Kind
-from xsp.provider import SpanRows, concat_rows, mark_ambiguous, on_device, orders
+from xsp.provider import SpanRows, concat_rows
 
 _NOBODY = -(1 << 62)  # stands for the thread of an evaluation without one
 

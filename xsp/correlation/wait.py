@@ -15,9 +15,8 @@ import polars as pl
 
 from xsp.correlation.forest import Forest
 from xsp.correlation.interval import Integers, enclosing
-from xsp.evaluation import nearest
+from xsp.evaluation import nearest, on_device
 from xsp.level import Kind
-from xsp.provider import on_device
 
 
 def waiting_rows(forest: Forest, activities: Integers) -> Integers:

@@ -30,8 +30,10 @@ from xsp.evaluation.summary import (
     summarise,
     trimmed_mean,
 )
+from xsp.evaluation.tree_row import ON_DEVICE, is_ambiguous, mark_ambiguous, on_device, orders
 
 __all__ = [
+    "ON_DEVICE",
     "ROOT",
     "Ints",
     "Keys",
@@ -44,15 +46,19 @@ __all__ = [
     "generations",
     "highest",
     "inverse",
+    "is_ambiguous",
     "is_forward",
     "ladder",
     "lineage",
     "lineage_keys",
+    "mark_ambiguous",
     "mix",
     "nearest",
     "nearest_outer",
     "nearest_run",
     "observe",
+    "on_device",
+    "orders",
     "ranks_of",
     "rearranged",
     "roots_of",

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.evaluation.ancestry import Ints, generations, nearest_outer
-from xsp.provider import RUNG, rung_orders
+from xsp.evaluation.tree_row import RUNG, rung_orders
 
 Keys = NDArray[np.uint64]
 

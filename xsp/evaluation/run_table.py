@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from xsp.evaluation.path import Keys, path_keys
 from xsp.evaluation.run import Run
-from xsp.provider import Provenance, has_provenance, on_device, rung_orders
+from xsp.evaluation.tree_row import has_provenance, on_device, rung_orders
+from xsp.provider import Provenance
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

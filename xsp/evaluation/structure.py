@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from xsp.evaluation.ancestry import nearest, subtree_sums
 from xsp.evaluation.path import Keys, path_names
 from xsp.evaluation.run_table import Observations
+from xsp.evaluation.tree_row import has_provenance, orders
 from xsp.level import Kind
-from xsp.provider import Provenance, has_provenance, orders
+from xsp.provider import Provenance
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

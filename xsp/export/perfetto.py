@@ -18,10 +18,10 @@ from typing import IO, Any
 
 import polars as pl
 
+from xsp.evaluation import ON_DEVICE
 from xsp.export import label
 from xsp.export.picture import launches
 from xsp.export.reduction import Reduced
-from xsp.provider import ON_DEVICE
 from xsp.trace import attribute_column, headline, parent_rows, problem_lines
 
 _ROWS = 8192

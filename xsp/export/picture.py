@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from xsp.evaluation import Keys
+from xsp.evaluation import ON_DEVICE, Keys
 from xsp.export import label
 from xsp.export.reduction import Reduced
 from xsp.export.resource import resource, service_name
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.provider import ON_DEVICE
 from xsp.trace_context import parse
 
 Value = str | bool | int | float | list[str]

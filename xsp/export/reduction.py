@@ -17,9 +17,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.errors import TraceFormatError
-from xsp.evaluation import Ints, Keys, generations, lineage_keys, mix
+from xsp.evaluation import ON_DEVICE, Ints, Keys, generations, lineage_keys, mix
 from xsp.level import Kind
-from xsp.provider import ON_DEVICE
 from xsp.quantity import counted
 from xsp.trace import Folding, agreed, alike, attribute_column, fold, parent_rows, sums, total
 

@@ -12,11 +12,11 @@ import polars as pl
 from xsp import __version__
 from xsp.correlation import Resolution, resolve
 from xsp.errors import MeasurementError
+from xsp.evaluation import ON_DEVICE
 from xsp.level import MEASURED, Kind
 from xsp.measurement.process_runs import ProcessRuns
 from xsp.merge import Merged, merge
 from xsp.problem import AMBIGUITIES, Problem, ProblemCount, problems_of, resolved
-from xsp.provider import ON_DEVICE
 from xsp.session import Settings
 from xsp.trace import FORMAT, Trace
 from xsp.trace_context import Origin

@@ -14,10 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import Observations
+from xsp.evaluation import ON_DEVICE, Observations
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.union import covered_below
-from xsp.provider import ON_DEVICE
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

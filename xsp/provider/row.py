@@ -1,7 +1,7 @@
 """Rows: columns of numbers and names in, a polars frame with one row per span out.
 
 Providers return rows (`ROW_SCHEMA`), `xsp.correlation` makes a tree of the rows of each
-evaluation (`TREE_SCHEMA`), and `xsp.merge` one trace of all trees.
+evaluation (`xsp.evaluation.TREE_SCHEMA`), and `xsp.merge` one trace of all trees.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from xsp.errors import ProviderError
@@ -53,40 +51,11 @@ ROW_SCHEMA: dict[str, Any] = {
     "provenance": PROVENANCE,  # how the row came to be; null from a provider: recorded
 }
 
-# What `xsp.correlation` returns: one frame per evaluation, its root first, parents before their
-# children. Every row has a start and an end, and either a thread or a device.
-TREE_SCHEMA: dict[str, Any] = {
-    **ROW_SCHEMA,
-    "parent": pl.Int64,  # index of the parent's row in the frame, -1 for the root
-    "ambiguous": pl.Boolean,  # whether several spans may be the row's parent; null: no
-}
 
 ATTRIBUTE = "attr."
 
-# Whether a row ran on a device; all other rows ran on a thread of the host. Some rows of the host
-# name a device as well, and some name no thread until `xsp.correlation` gives them one.
-ON_DEVICE = pl.col("device").is_not_null() & pl.col("thread").is_null()
-
-_OTHER_RUNGS = {
-    Provenance.MARKER: Kind.KERNEL,
-    Provenance.ENDED_BY_LAUNCH: Kind.LAUNCH,
-    Provenance.DERIVED: Kind.OP,
-    Provenance.REPLAYED: Kind.KERNEL,
-}
-
-# The rung that a row's latency is taken from, as a kind: the row's own kind, unless the row's
-# times are known only on a deeper rung.
-RUNG = pl.col("kind")
-for _provenance, _kind in _OTHER_RUNGS.items():
-    RUNG = (
-        pl.when(pl.col("provenance") == _provenance.value)
-        .then(pl.lit(_kind.value, dtype=KIND))
-        .otherwise(RUNG)
-    )
 
 SpanRows = pl.DataFrame
-
-_ORDERS = np.array([kind.order for kind in Kind], np.int64)
 
 
 def span_rows(columns: Mapping[str, Any]) -> SpanRows:
@@ -122,44 +91,6 @@ def concat_rows(frames: list[SpanRows]) -> SpanRows:
     if not frames:
         return no_rows()
     return pl.concat(frames, how="diagonal_relaxed")
-
-
-def mark_ambiguous(rows: SpanRows, at: npt.NDArray[Any]) -> SpanRows:
-    """Return the rows with `ambiguous` set at the indices `at`; elsewhere the column stays."""
-    marked = is_ambiguous(rows)
-    marked[at] = True
-    return rows.with_columns(ambiguous=pl.Series(marked))
-
-
-def is_ambiguous(rows: SpanRows) -> npt.NDArray[np.bool_]:
-    """Return which rows are ambiguous; none, where the frame has no such column."""
-    if "ambiguous" not in rows.columns:
-        return np.zeros(rows.height, np.bool_)
-    return rows["ambiguous"].fill_null(value=False).to_numpy(writable=True)
-
-
-def on_device(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    """Return which rows ran on a device (`ON_DEVICE`), and not on a thread of the host."""
-    return rows.select(ON_DEVICE).to_series().to_numpy()
-
-
-def has_provenance(rows: pl.DataFrame, *provenances: Provenance) -> npt.NDArray[np.bool_]:
-    """Return which rows have one of these provenances."""
-    chosen: npt.NDArray[np.bool_] = np.isin(
-        rows["provenance"].fill_null(Provenance.RECORDED.value).to_physical().to_numpy(),
-        [list(Provenance).index(provenance) for provenance in provenances],
-    )
-    return chosen
-
-
-def orders(rows: SpanRows) -> npt.NDArray[np.int64]:
-    """Return the position of each row's kind from outside in (`Kind.order`)."""
-    return _ORDERS[rows["kind"].to_physical().to_numpy()]
-
-
-def rung_orders(rows: SpanRows) -> npt.NDArray[np.int64]:
-    """Return the position of the rung that each row's latency is taken from (`RUNG`)."""
-    return orders(rows.select(RUNG.alias("kind")))
 
 
 def _conform(frame: pl.DataFrame) -> SpanRows:

@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
+from xsp.evaluation import ON_DEVICE
 from xsp.level import MEASURED
-from xsp.provider import ON_DEVICE
 from xsp.quantity import counted, duration, estimate, percent, printable
 from xsp.trace.attribute import attribute_column
 from xsp.trace.coverage import Coverage, attribution, coverage, outside_calls

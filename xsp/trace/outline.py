@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import Ints, generations
-from xsp.provider import ON_DEVICE
+from xsp.evaluation import ON_DEVICE, Ints, generations
 from xsp.quantity import counted, duration, printable
 from xsp.trace import folding
 from xsp.trace.attribute import attribute_column
