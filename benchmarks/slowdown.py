@@ -67,7 +67,7 @@ def ways(case: Case) -> dict[str, Way]:
     def on(rung: Rung) -> Way:
         def visit(evaluations: int) -> list[float]:
             session.visits.clear()
-            latencies = session.visit(PlannedVisit(rung, evaluations, settle=1), call)
+            latencies = session.visit(PlannedVisit(rung, evaluations, untimed=1), call)
             return [float(latency) for latency in latencies]
 
         return visit

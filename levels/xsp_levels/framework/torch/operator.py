@@ -241,8 +241,8 @@ def _threads(records: OperatorRecords, events: Sequence[Any], seen: AnchorEvents
     for event in events:
         number = event.start_thread_id()
         if number not in threads:
-            kernels = event.device_resource_id()
-            threads[number] = records.threads.get(kernels, -kernels)
+            system_thread = event.device_resource_id()
+            threads[number] = records.threads.get(system_thread, -system_thread)
     return threads
 
 
