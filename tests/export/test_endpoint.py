@@ -293,3 +293,9 @@ def test_no_secret_before_an_at_sign_is_shown(text: str, scheme: str) -> None:
 def test_any_text_is_a_destination_or_a_value_error(text: str, scheme: str) -> None:
     with suppress(ValueError):
         assert endpoint(scheme + text).host
+
+
+@pytest.mark.parametrize("host", ["ho%zz", "h\u0661st"])
+def test_a_host_that_the_client_refuses_is_refused_before_anything_is_sent(host: str) -> None:
+    with pytest.raises(ValueError, match="the host or the port makes no sense"):
+        endpoint(f"otlp+http://{host}:4318")

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -364,3 +365,33 @@ def test_the_ids_of_a_request_are_those_of_the_kept_trace() -> None:
         send_spool(path, endpoint(at(one.port)))
         net().export(at(other.port))
     assert span_ids(one.requests[0].body) == span_ids(other.requests[0].body)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("path", "x"),
+        ("path", "@evil.com/x"),
+        ("path", "/a\r\nb"),
+        ("max_spans", 0),
+        ("parent", "zz"),
+    ],
+)
+def test_a_note_with_a_value_that_makes_no_sense_is_damaged(name: str, value: object) -> None:
+    path = kept()
+    note = json.loads(note_of(path).read_text())
+    note_of(path).write_text(json.dumps(note | {name: value}))
+    with pytest.raises(ExportError, match=r"\.json is damaged, and nothing was sent"):
+        send_spool(path)
+
+
+def test_a_note_is_not_damaged_because_grpc_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = kept()
+    note = json.loads(note_of(path).read_text())
+    note_of(path).write_text(json.dumps(note | {"endpoint": "otlp://127.0.0.1:4317", "path": ""}))
+    monkeypatch.setattr(sys.modules["xsp.export.otlp.endpoint"], "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"xsp\[grpc\]"):
+        send_spool(path)
+    assert path.exists()

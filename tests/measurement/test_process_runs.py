@@ -193,3 +193,11 @@ def test_the_heading_says_what_the_model_takes_serialised() -> None:
     assert " · with each kernel waited for: 300 ns" in headline(working, trace.metadata)
     plain = build_trace([some()], settings_of(2))
     assert "with one thread" not in headline(plain.spans, plain.metadata)
+
+
+@pytest.mark.parametrize("facts", ["{}", "[]", '{"runs": [{}]}', '{"runs": 3}'])
+def test_runs_with_other_facts_are_refused(tmp_path: Path, facts: str) -> None:
+    some().save(tmp_path)
+    (tmp_path / "runs.json").write_text(facts)
+    with pytest.raises(TraceFormatError, match="no complete runs"):
+        ProcessRuns.load(tmp_path)

@@ -239,3 +239,11 @@ def test_attributes_of_any_type_survive_as_what_the_trace_shows(tmp_path: Path) 
         attributes = trace.spans.filter(pool)["attributes"][0]
         assert attributes["user.kernel"] == "(2, 3)"
         assert (attributes["user.size"], attributes["user.note"]) == (2, "mean")
+
+
+def test_a_visit_without_evaluations_is_refused(tmp_path: Path) -> None:
+    kept = toy_recording()
+    empty = replace(kept, visits=(replace(kept.visits[0], windows=(), waited_ns=()),))
+    path = empty.save(tmp_path / "empty.xsprec")
+    with pytest.raises(TraceFormatError, match="a visit has no evaluations"):
+        recording.load(path, kept.providers)

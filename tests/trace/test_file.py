@@ -387,3 +387,9 @@ def test_missing_folder_and_special_files_are_refused(resnet: Trace, tmp_path: P
         resnet.save("/dev/null")
     with pytest.raises(ExportError, match="not a file that can be replaced"):
         resnet.save(tmp_path)
+
+
+def test_a_trace_without_a_span_is_refused(resnet: Trace, tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "none.xsp", resnet.spans.clear(), '{"format": 1}')
+    with pytest.raises(TraceFormatError, match="has no spans"):
+        load(path)

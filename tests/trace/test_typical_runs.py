@@ -332,3 +332,19 @@ def test_documented_columns_are_those_of_the_runs() -> None:
     for name, _, unit, meaning in documented:
         assert meaning.endswith(".")
         assert unit == ("ns" if name.endswith("_ns`") else "")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (pl.lit("evil").alias("rung"), "unknown rung"),
+        (pl.lit(None, pl.String).alias("rung"), "unknown rung"),
+        (pl.lit("evil").alias("kind"), "unknown kind"),
+        (pl.col("span_id").alias("parent_id"), "not the root"),
+    ],
+)
+def test_runs_that_are_no_trees_of_known_words_are_refused(change: pl.Expr, said: str) -> None:
+    merged = measured()[1]
+    text = pack_runs(merged.typical_runs.with_columns(change))
+    with pytest.raises(TraceFormatError, match=said):
+        _ = Trace(merged.spans, {"name": "Net"}, text).typical_runs

@@ -50,7 +50,7 @@ class Launches:
 def part_launched(rows: SpanRows) -> tuple[SpanRows, SpanRows]:
     """Return the rows in two parts: the second holds device activities whose launch is a row too.
 
-    >>> from xsp.provider.row import span_rows
+    >>> from xsp.provider import span_rows
     >>> rows = span_rows({"kind": ["launch", "kernel", "kernel"], "name": ["go", "mm", "lost"],
     ...                   "start_ns": [1, 5, 7], "end_ns": [2, 6, 8], "thread": [1, None, None],
     ...                   "device": [None, 0, 0], "correlation_id": [3, 3, 4]})

@@ -33,7 +33,7 @@ def end_with_launches(roots: SpanRows, rows: SpanRows) -> SpanRows:
         rows: All other rows of the visit. A row with a start, but a null `end_ns`, must have
             a thread.
 
-    >>> from xsp.provider.row import span_rows
+    >>> from xsp.provider import span_rows
     >>> roots = span_rows({"kind": ["pipeline"], "name": ["predict"], "start_ns": [0],
     ...                    "end_ns": [90], "thread": 1})
     >>> rows = span_rows({"kind": ["op", "call", "launch", "launch"],

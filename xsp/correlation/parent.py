@@ -109,7 +109,7 @@ def correlate(roots: SpanRows, rows: SpanRows, *, serial: bool = False) -> Trees
         rows: The rows of all providers in the time of the roots, in any order.
         serial: Whether the host waited for each kernel (rule 7).
 
-    >>> from xsp.provider.row import span_rows
+    >>> from xsp.provider import span_rows
     >>> roots = span_rows({"kind": ["pipeline"], "name": ["predict"],
     ...                    "start_ns": [0], "end_ns": [9]})
     >>> rows = span_rows({"kind": ["op", "layer", "op"], "name": ["add", "fc", "addmm"],

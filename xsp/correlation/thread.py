@@ -51,7 +51,7 @@ def locate(roots: SpanRows, rows: SpanRows) -> tuple[SpanRows, int]:
         roots: Evaluations, sorted by time, none within another.
         rows: All other rows of the visit.
 
-    >>> from xsp.provider.row import span_rows
+    >>> from xsp.provider import span_rows
     >>> roots = span_rows({"kind": ["pipeline"], "name": ["predict"], "thread": [1],
     ...                    "start_ns": [0], "end_ns": [90]})
     >>> rows = span_rows({"kind": ["op", "call"], "name": ["conv2d", "convolution"],

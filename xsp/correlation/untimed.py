@@ -42,7 +42,7 @@ def place_by_order(rows: SpanRows) -> SpanRows:
     Args:
         rows: Rows; the untimed ones in the order in which they happened.
 
-    >>> from xsp.provider.row import concat_rows, span_rows
+    >>> from xsp.provider import concat_rows, span_rows
     >>> ops = span_rows({"kind": "op", "name": ["relu", "mm"], "start_ns": [0, 10],
     ...                  "end_ns": [8, 20], "thread": 1})
     >>> call = span_rows({"kind": ["call"], "name": ["SGEMM"], "start_ns": [None],

@@ -27,7 +27,7 @@ _ROOT = np.uint64(0x9E3779B97F4A7C15)
 def path_keys(rows: pl.DataFrame) -> Keys:
     """Return the hash of each row's path; the same in every run and every process.
 
-    The rung that a row's latency is taken from (`xsp.provider.RUNG`) is a part of the path, so
+    The rung that a row's latency is taken from (`tree_row.RUNG`) is a part of the path, so
     that a layer derived from backward operators differs from another call of the forward layer
     with the same name. Ancestors of a deeper rung are no part of the path, for the row's own
     rung does not record them.

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Annotated
 
 import msgspec
 
@@ -47,10 +48,13 @@ class _Note(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     endpoint: str
-    path: str
-    max_spans: int | None
+    path: Annotated[str, msgspec.Meta(pattern=r"^(/[!-~]*)?$")]
+    max_spans: Annotated[int, msgspec.Meta(ge=1)] | None
     typical_runs: bool
-    parent: str | None
+    parent: (
+        Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")]
+        | None
+    )
     xsp: str
 
 
@@ -214,13 +218,13 @@ def _noted_endpoint(note: _Note, path: Path) -> tuple[Endpoint, bool]:
         ValueError: A variable makes no sense.
     """
     own = otlp.endpoint(None)
-    if (own.url, own.path) == (note.endpoint, note.path):
+    if own.url == note.endpoint:
         return own, False
-    try:
-        # The path is set apart: a URL without a path gets OTLP's default path.
-        first = replace(otlp.endpoint(note.endpoint), path=note.path)
-    except ValueError as error:
-        raise _damaged(path.with_suffix(_NOTE), error, path) from error
+    if note.endpoint.partition("://")[0] not in otlp.SCHEMES:
+        error = ValueError(f"{note.endpoint!r} is no destination for spans")
+        raise _damaged(path.with_suffix(_NOTE), error, path)
+    # The path is set apart: a URL without a path gets OTLP's default path.
+    first = replace(otlp.endpoint(note.endpoint), path=note.path)
     return replace(first, headers=()), bool(first.headers)
 
 

@@ -78,17 +78,17 @@ class ProcessRuns:
         try:
             facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
             frames = _frames(folder / _ROWS)
-        except DAMAGE as error:
+            return cls(
+                tuple(_run(fact, frames.get(at)) for at, fact in enumerate(facts["runs"])),
+                tuple(Problem(**problem) for problem in facts["problems"]),
+                facts["subject"],
+                facts["levels"],
+                facts["environment"],
+                Origin(**facts["origin"]) if facts["origin"] else None,
+                tuple(ProblemCount(**count) for count in facts["counts"]),
+            )
+        except (*DAMAGE, KeyError, TypeError, AttributeError) as error:
             raise TraceFormatError(f"{folder} holds no complete runs: {error}") from error
-        return cls(
-            tuple(_run(fact, frames.get(at)) for at, fact in enumerate(facts["runs"])),
-            tuple(Problem(**problem) for problem in facts["problems"]),
-            facts["subject"],
-            facts["levels"],
-            facts["environment"],
-            Origin(**facts["origin"]) if facts["origin"] else None,
-            tuple(ProblemCount(**count) for count in facts["counts"]),
-        )
 
 
 def _run_facts(run: Run) -> dict[str, Any]:

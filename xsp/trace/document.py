@@ -126,7 +126,9 @@ class Trace:
         """
         # Unpacked once, when first asked for: most readers want the spans only.
         if isinstance(self._typical_runs, str):
-            super().__setattr__("_typical_runs", unpack_runs(self._typical_runs))
+            runs = unpack_runs(self._typical_runs)
+            integrity.check_runs(runs)
+            super().__setattr__("_typical_runs", runs)
         assert isinstance(self._typical_runs, pl.DataFrame)
         return self._typical_runs.clone()
 

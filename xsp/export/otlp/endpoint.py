@@ -14,6 +14,8 @@ from typing import Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import urllib3
+
 from xsp.export.otlp import variable
 from xsp.export.otlp.variable import Certificates
 from xsp.machine import is_loopback
@@ -192,7 +194,9 @@ def _check_proxy(address: str, endpoint: Endpoint) -> None:
         parts = urlsplit(address)
         sensible = parts.hostname and parts.port != 0
         (parts.hostname or "").encode("idna")  # as making a connection does it
-    except ValueError:
+        pair = urllib3.util.parse_url(address).auth  # as the client does
+        unquote(pair or "").encode("latin-1")
+    except (ValueError, urllib3.exceptions.HTTPError):
         sensible = False
     if not sensible:
         raise ValueError(f"the proxy's address makes no sense: set http://host:port in {instead}")
@@ -263,7 +267,8 @@ def _split(url: str, shown: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
         (parts.hostname or "").encode("idna")  # as when connecting
-    except ValueError:
+        urllib3.util.parse_url(f"http://{parts.netloc.rpartition('@')[2]}")  # as the client does
+    except (ValueError, urllib3.exceptions.HTTPError):
         # Python's error is not shown: it may hold a password.
         raise ValueError(f"{shown!r}: the host or the port makes no sense; {FORMS}") from None
     # An @ in the path, or a fragment, is the rest of a password with a slash or a hash in it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import ssl
 import time
@@ -74,7 +75,8 @@ class HttpClient:
     def close(self) -> None:
         """End the connection, if there is one."""
         # `clear` alone leaves the socket to the garbage collector, which a traceback delays.
-        self._pool.connection_from_url(self._url).close()
+        with contextlib.suppress(HTTPError):  # the host is none that urllib3 would connect to
+            self._pool.connection_from_url(self._url).close()
         self._pool.clear()
 
     def _post(self, body: bytes, deadline: float) -> _Reply:
