@@ -86,7 +86,7 @@ def parse_level(spec: int | str | Level) -> Level:
         raise TypeError(f"a level is a number or a name, not {spec!r}; {_choices()}")
     said = spec if str(spec).isdigit() else repr(spec)
     meant = suggest(str(spec), (level.label for level in Level))
-    raise ValueError(f"there is no level {said}{meant}; {_choices()}")
+    raise ValueError(f"there is no level {said}; {_choices()}{meant}")
 
 
 def parse_levels(spec: LevelSet) -> frozenset[Level]:

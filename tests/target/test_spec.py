@@ -178,6 +178,9 @@ def test_what_xsp_wrote_is_no_target_and_is_told_what_it_is(tmp_path: Path) -> N
     (tmp_path / "net.xsp").write_bytes(b"PAR1 and more")
     with pytest.raises(UnknownTargetError, match=r"net\.xsp is a saved trace: xsp show .*net\.xsp"):
         _ = Spec(str(tmp_path / "net.xsp")).kind
+    (tmp_path / "net.parquet").write_bytes(b"PAR1 and more")
+    with pytest.raises(UnknownTargetError, match=r"net\.parquet is a table and no program"):
+        _ = Spec(str(tmp_path / "net.parquet")).kind
     (tmp_path / "net.xsprec").write_bytes(b"PK\3\4 and more")
     with pytest.raises(UnknownTargetError, match=r"is a recording: xsp\.testing\.replay\('"):
         _ = Spec(str(tmp_path / "net.xsprec")).kind

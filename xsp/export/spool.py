@@ -126,7 +126,8 @@ def send_spool(path: Path, endpoint: Endpoint | None = None) -> Delivery:
         f"The headers of OTEL_EXPORTER_OTLP_HEADERS were not sent, for the variables name another "
         f"endpoint: --to {target} sends these headers."
     )
-    staying = f"The trace stays in {path}: `xsp export --spool` sends it again"
+    staying = f"The trace stays in {path}: `xsp export --spool` sends it again, "
+    staying += "with --to to another place"
     staying += "; delete it if the server will never take it." if result.rejected else "."
     raise failure(replace(result, spool=path), result.message, headers * withheld, staying)
 

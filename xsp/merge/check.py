@@ -275,8 +275,8 @@ def _residual(evidence: Evidence) -> Problem | None:
                 "residual",
                 f"without a profiler the model was {abs(change):.1%} "
                 f"{'slower' if change > 0 else 'faster'} at the end than at the beginning: the "
-                "machine drifted, or a profiler left something behind; if it happens again in "
-                "fresh processes (xsp profile), it is the machine",
+                "machine drifted, or a profiler left something behind; if it happens again with "
+                "every rung in a process of its own, as xsp profile has it, it is the machine",
             )
     return None
 

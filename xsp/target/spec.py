@@ -143,6 +143,8 @@ def _check_source(path: Path) -> None:
             begin = file.read(4)
     except OSError:  # `run_script` says so
         return
+    if begin == b"PAR1" and path.suffix == ".parquet":
+        raise UnknownTargetError(f"{path} is a table and no program: polars and pandas read it")
     if begin == b"PAR1":
         raise UnknownTargetError(f"{path} is a saved trace: xsp show {path}")
     if begin == b"PK\3\4" and path.suffix == ".xsprec":
