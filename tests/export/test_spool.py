@@ -177,8 +177,16 @@ def test_ctrl_c_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_files_are_told_the_oldest_first() -> None:
     assert spool_files() == ()
-    paths = tuple(kept() for _ in range(3))
-    assert spool_files() == paths
+    paths = [kept(max_spans=most) for most in (9, 8, 7)]
+    os.utime(paths[1], ns=(1, 1))
+    assert spool_files() == (paths[1], paths[0], paths[2])
+
+
+def test_a_trace_that_is_kept_again_is_there_once() -> None:
+    to = at(free_port())
+    first, again = kept(to=to), kept(to=to)
+    assert spool_files() == (again,)
+    assert first == again
 
 
 def test_the_folder_is_where_the_user_keeps_state(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import stat
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,7 +65,11 @@ def folder() -> Path:
 
 def spool_files() -> tuple[Path, ...]:
     """Return the files of spooled traces, the oldest first."""
-    return tuple(sorted(folder().glob(f"*{_TRACE}")))
+    dated = []
+    for path in folder().glob(f"*{_TRACE}"):
+        with suppress(OSError):  # another process has just sent the trace
+            dated.append((path.lstat().st_mtime_ns, path))
+    return tuple(path for _, path in sorted(dated))
 
 
 def send(parcel: Parcel, endpoint: Endpoint) -> Delivery:
@@ -158,11 +161,12 @@ def _keep(parcel: Parcel, endpoint: Endpoint, picture: Picture) -> Path:
     )
     home = folder()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = home / _file_name(picture)
+    packed = msgspec.json.encode(note)
+    path = home / _file_name(picture, packed)
     with TemporaryDirectory(prefix=".", dir=home) as room:  # which only this user can enter
         trace = parcel.trace.save(Path(room, path.name))
         beside = Path(room, path.with_suffix(_NOTE).name)
-        beside.write_bytes(msgspec.json.format(msgspec.json.encode(note)))
+        beside.write_bytes(msgspec.json.format(packed))
         # The note is moved first: every trace in the spool has its note.
         for file in (beside, trace):
             file.chmod(0o600)
@@ -170,11 +174,10 @@ def _keep(parcel: Parcel, endpoint: Endpoint, picture: Picture) -> Path:
     return path
 
 
-def _file_name(picture: Picture) -> str:
-    """Return a file name that sorts by time and holds the root's name."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+def _file_name(picture: Picture, note: bytes) -> str:
+    """Return a file name with the root's name; a trace that is kept again has the same one."""
     root = re.sub(r"[^A-Za-z0-9_-]+", "-", picture.name)[:40].strip("-") or "trace"
-    return f"{stamp}-{root}-{picture.trace_id.hex()[:8]}-{secrets.token_hex(2)}{_TRACE}"
+    return f"{root}-{picture.trace_id.hex()}-{blake2b(note, digest_size=4).hexdigest()}{_TRACE}"
 
 
 def _read_note(path: Path) -> _Note:
