@@ -17,7 +17,7 @@ import xsp
 from xsp.cli import app as cli
 from xsp.cli import exit_code
 from xsp.cli import export as command
-from xsp.export import Delivery, destination
+from xsp.export import Delivery, destination, spool_files
 from xsp.testing import replay
 
 Said = pytest.CaptureFixture[str]
@@ -199,7 +199,7 @@ def test_spool_files_after_one_that_fails_are_sent(
         there = f"otlp://127.0.0.1:{running.port}"
         for to in (f"otlp://127.0.0.1:{free_port()}", there):
             assert cli.run(["export", saved, "--to", to]) == 4
-    first, _ = sorted(own_spool.glob("*.xsp"))
+    first, _ = spool_files()
     with serving("grpc", port=running.port) as again:
         assert cli.run(["export", "--spool"]) == 4
         assert len(names(again)) == 3
