@@ -35,7 +35,7 @@ def some() -> ProcessRuns:
         runs=(
             Run(BARE, 100, round=0),
             Run(PIPELINE, 100, tree()[:1], round=0),
-            Run(LAYER, 100, tree(), round=1),
+            Run(LAYER, 100, tree(), round=1, began_ns=7),
             Run(replace(LAYER, detail=True), 900, tree(9), round=1),
         ),
         problems=(Problem("provider", "the buffer was full"),),
@@ -53,11 +53,7 @@ def test_what_is_saved_is_loaded_unchanged(tmp_path: Path) -> None:
         some().levels,
     )
     for run, original in zip(loaded.runs, some().runs, strict=True):
-        assert (run.rung, run.latency_ns, run.round) == (
-            original.rung,
-            original.latency_ns,
-            original.round,
-        )
+        assert replace(run, rows=None) == replace(original, rows=None)
         assert (run.rows is None) == (original.rows is None)
         if run.rows is not None and original.rows is not None:
             assert run.rows.equals(original.rows)

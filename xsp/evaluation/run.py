@@ -74,6 +74,8 @@ class Run:
         host_ns: The latency without the time at the end in which the host only waited for
             devices; None: the host did not wait. Recording costs the host time, which such a
             wait would hide.
+        began_ns: When the evaluation began, on the measurement's clock, which all processes of
+            a measurement share.
     """
 
     rung: Rung
@@ -82,3 +84,4 @@ class Run:
     process: int = 0
     round: int = 0
     host_ns: int | None = None
+    began_ns: int = 0

@@ -95,8 +95,14 @@ class _Interpreter:
             self._note(visits, trees)
             frames = trees.frames
         for (visit, begin, end, waited), frame in zip(windows, frames, strict=True):
-            took = end - begin
-            yield Run(rung, took, frame, round=visit.planned.round, host_ns=took - waited)
+            yield Run(
+                rung,
+                latency_ns=end - begin,
+                rows=frame,
+                round=visit.planned.round,
+                began_ns=begin,
+                host_ns=end - begin - waited,
+            )
 
     def _warm_captures(self, visits: Sequence[Visit]) -> list[pl.DataFrame]:
         """Return the trees of warm-up evaluations in which CUDA graphs were captured."""

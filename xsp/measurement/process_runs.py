@@ -97,13 +97,15 @@ def _run_facts(run: Run) -> dict[str, Any]:
         "detail": run.rung.detail,
         "latency_ns": run.latency_ns,
         "round": run.round,
+        "began_ns": run.began_ns,
         "host_ns": run.host_ns,
     }
 
 
 def _run(fact: Mapping[str, Any], rows: pl.DataFrame | None) -> Run:
     rung = Rung(frozenset(Kind(kind) for kind in fact["kinds"]), fact["detail"])
-    return Run(rung, fact["latency_ns"], rows, round=fact["round"], host_ns=fact["host_ns"])
+    times = {name: fact[name] for name in ("latency_ns", "round", "began_ns", "host_ns")}
+    return Run(rung, rows=rows, **times)
 
 
 def _frames(path: Path) -> dict[int, pl.DataFrame]:
