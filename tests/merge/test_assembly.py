@@ -212,7 +212,7 @@ def test_processes_of_different_speed_are_brought_to_one_scale() -> None:
     runs, truth = Machine(tree).measure(5, speeds=[1.0, 1.05, 0.95])
     merged = merge(runs)
     assert errors(merged, truth)[~of_kind(tree, Kind.OP)].max() < 2e-3
-    assert "differs by 5.3%" in message(merged, "processes-differ")
+    assert "differs by 5.2%" in message(merged, "processes-differ")
 
 
 def test_processes_that_differ_by_noise_alone_are_left_alone() -> None:

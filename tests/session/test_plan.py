@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from xsp.evaluation.run import Rung, ladder
+from xsp.evaluation.slow_level import FEWEST_ROUNDS
 from xsp.level import Kind
 from xsp.session.plan import (
-    FEWEST_ROUNDS,
     MOST_ROUNDS,
+    ROUNDS,
+    SPREAD_S,
     VISIT_EVALUATIONS,
     Plan,
     PlannedVisit,
@@ -26,12 +28,13 @@ RUNGS = (
 
 def carry_out(plan: Plan, latency_ns: int = 20_000_000, noise: float = 0.0) -> list[PlannedVisit]:
     random = np.random.default_rng(1)
-    steps = []
+    steps, now = [], 1
     while (step := plan.next()) is not None:
         steps.append(step)
         drawn = random.normal(latency_ns, noise * latency_ns, step.evaluations)
         latencies = [int(value) for value in drawn]
-        plan.record(step, latencies, spent_ns=latency_ns * (step.evaluations + step.untimed))
+        began, now = now, now + latency_ns * (step.evaluations + step.untimed)
+        plan.record(step, latencies, began_ns=began, ended_ns=now)
         assert len(steps) < 20_000
     return steps
 
@@ -50,8 +53,51 @@ def test_every_round_visits_every_rung_once_in_an_order_of_its_own() -> None:
 
 def test_a_quiet_machine_needs_the_fewest_rounds() -> None:
     plan = Plan(RUNGS, Settings(), repeatable=True)
-    carry_out(plan)
+    carry_out(plan, latency_ns=80_000_000)
     assert len(plan.latencies[RUNGS[1]]) == FEWEST_ROUNDS
+
+
+@pytest.mark.parametrize("budget_s", [1, 20])
+@pytest.mark.parametrize("latency_ns", [50_000, 1_000_000, 20_000_000])
+def test_rounds_are_spread_over_seconds_where_the_budget_allows(
+    latency_ns: int, budget_s: float
+) -> None:
+    plan = Plan(RUNGS, Settings(budget_s=budget_s), repeatable=True)
+    steps = carry_out(plan, latency_ns)
+    spread = min(SPREAD_S, budget_s)
+    assert 0.9 * spread < plan.lasted_s < 1.5 * spread + 0.1
+    assert max(step.round for step in steps) <= ROUNDS + 1
+
+
+def test_time_passes_with_the_bare_model() -> None:
+    steps = carry_out(Plan(RUNGS, Settings(), repeatable=True), latency_ns=1_000_000)
+    passing = [step for step in steps if not step.evaluations]
+    assert {step.rung.name for step in passing} == {"bare"}
+    assert not any(step.counts for step in passing)
+
+
+def test_runs_that_were_asked_for_are_made_without_a_pause() -> None:
+    steps = carry_out(Plan(RUNGS, Settings(runs=20), repeatable=True), latency_ns=1_000_000)
+    assert all(step.evaluations for step in steps)
+
+
+def test_a_level_that_moves_slowly_is_not_taken_for_precision() -> None:
+    moods = 1 + 0.02 * np.repeat(np.random.default_rng(3).normal(size=200), 10)
+    plan = Plan(RUNGS, Settings(), repeatable=True)
+    now = 1
+    while (step := plan.next()) is not None:
+        latency = round(20_000_000 * moods[min(int(now / 1e8), 1999)])
+        began, now = now, now + latency * (step.evaluations + step.untimed)
+        plan.record(step, [latency] * step.evaluations, began_ns=began, ended_ns=now)
+    assert plan.lasted_s > 10
+
+
+def test_every_second_round_goes_the_other_way_so_that_drift_makes_no_rung_slower() -> None:
+    plan = Plan(RUNGS, Settings(budget_s=100), repeatable=True)
+    steps = [s for s in carry_out(plan, noise=0.05) if s.counts and not s.rung.detail]
+    names = [[s.rung.name for s in steps if s.round == number] for number in range(10)]
+    assert all(names[n] == names[n + 1][::-1] for n in range(0, 10, 2))
+    assert len({tuple(order) for order in names}) > 4
 
 
 def test_a_noisy_machine_is_measured_longer_until_it_is_precise() -> None:
@@ -91,7 +137,7 @@ def test_on_a_device_what_captures_graphs_is_recorded(
     rungs: tuple[Rung, ...], names: list[str]
 ) -> None:
     steps = carry_out(Plan(rungs, Settings(), repeatable=True))
-    assert [step.rung.name for step in steps if not step.counts] == names
+    assert [step.rung.name for step in steps if not step.counts and step.evaluations] == names
 
 
 def test_a_program_that_cannot_be_repeated_is_warmed_up_once() -> None:
@@ -120,7 +166,7 @@ def test_a_program_that_cannot_be_repeated_is_asked_for_one_evaluation_at_a_time
 
 def test_what_was_done_without_being_asked_for_does_not_confuse_it() -> None:
     plan = Plan(RUNGS, Settings(runs=1), repeatable=False)
-    plan.record(PlannedVisit(RUNGS[2], round=5), [1], spent_ns=1)
+    plan.record(PlannedVisit(RUNGS[2], round=5), [1], began_ns=0, ended_ns=1)
     first = plan.next()
     assert first is not None
     assert first.rung == RUNGS[3]
@@ -130,7 +176,7 @@ def test_the_fraction_grows_to_one() -> None:
     plan = Plan(RUNGS, Settings(runs=5), repeatable=False)
     seen = [plan.fraction]
     while (step := plan.next()) is not None:
-        plan.record(step, [100], spent_ns=100)
+        plan.record(step, [100], began_ns=0, ended_ns=100)
         seen.append(plan.fraction)
     assert seen == sorted(seen)
     assert seen[-1] == 1.0

@@ -3,7 +3,9 @@
 `observe` puts the rows of all runs into one frame in which equal spans have equal numbers. `run`
 says what a run and a rung are, `ancestry` climbs trees of rows, `path` hashes and names the way
 from the root to a row, `run_table` holds the frame of all runs, `structure` finds the typical
-run, and `summary` makes one number, with its interval, of a span's times in all runs.
+run, `summary` makes one number of a span's times in all runs, with what these say of its error,
+`slow_level` tells how the machine's speed moved meanwhile, and `process_speed` how fast each of
+several processes was.
 """
 
 from xsp.evaluation.ancestry import (
@@ -20,30 +22,42 @@ from xsp.evaluation.ancestry import (
     roots_of,
 )
 from xsp.evaluation.path import Keys, lineage_keys, mix
+from xsp.evaluation.process_speed import ProcessSpeeds, process_speeds
 from xsp.evaluation.run import Run, Rung, ladder
 from xsp.evaluation.run_table import ROOT, Observations, observe
+from xsp.evaluation.slow_level import FEWEST_ROUNDS, Series, SlowLevel, slow_level
 from xsp.evaluation.structure import RunSpans, nearest_run, run_spans, signatures, typical_run
 from xsp.evaluation.summary import (
-    bootstrap_interval,
+    Z95,
+    clustered_error,
+    half_width,
+    pulls,
     ranks_of,
     standard_error,
+    student,
     summarise,
     trimmed_mean,
 )
 from xsp.evaluation.tree_row import ON_DEVICE, is_ambiguous, mark_ambiguous, on_device, orders
 
 __all__ = [
+    "FEWEST_ROUNDS",
     "ON_DEVICE",
     "ROOT",
+    "Z95",
     "Ints",
     "Keys",
     "Observations",
+    "ProcessSpeeds",
     "Run",
     "RunSpans",
     "Rung",
-    "bootstrap_interval",
+    "Series",
+    "SlowLevel",
+    "clustered_error",
     "depths",
     "generations",
+    "half_width",
     "highest",
     "inverse",
     "is_ambiguous",
@@ -59,12 +73,16 @@ __all__ = [
     "observe",
     "on_device",
     "orders",
+    "process_speeds",
+    "pulls",
     "ranks_of",
     "rearranged",
     "roots_of",
     "run_spans",
     "signatures",
+    "slow_level",
     "standard_error",
+    "student",
     "summarise",
     "trimmed_mean",
     "typical_run",

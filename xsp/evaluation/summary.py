@@ -11,6 +11,7 @@ minimum leave out more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from math import pi, sqrt, tan
 from statistics import NormalDist
 
@@ -23,13 +24,17 @@ Ranks = Callable[[int], tuple[int, int]]  # of n sorted values: the first kept, 
 
 TRIM = 0.2
 _TAIL = 0.025  # on either side of a 95 % interval
-_RESAMPLES = 200
+Z95 = 1.96  # half of a 95 % interval, in standard errors
+_RESAMPLES = 4000  # an error of 1 % in the width, the same for all columns
+_WEIGHTS = 200_000  # most weights: of many runs there are fewer resamples
+_QUANTILES = 300  # more values than that are resampled as quantiles
+_FEW = 5  # of fewer values the trimmed mean leaves out one at either end
 _MOST = 2.5  # largest factor by which few rounds widen an interval
-_CHUNK = 20_000  # columns at a time, whose resamples take 32 MB
+_CHUNK = 20_000  # columns at a time, which bounds the memory
 
 
 def trimmed_mean(values: Floats) -> Floats:
-    """Return the mean of each column without its lowest and highest fifth, rounded down.
+    """Return the mean of each column without its lowest and highest fifth, at least one of three.
 
     Args:
         values: `[runs, spans]`; NaN where a span is missing in a run.
@@ -49,17 +54,11 @@ def summarise(values: Floats, statistic: str = "trimmed") -> Floats:
     return _mean_between(values, ranks_of(statistic))
 
 
-def bootstrap_interval(
-    values: Floats,
-    statistic: str = "trimmed",
-    *,
-    rounds: Ints | None = None,
-) -> tuple[Floats, Floats]:
-    """Return the lower and upper end of the statistic's 95 % interval for each column.
+def half_width(values: Floats, statistic: str = "trimmed", *, rounds: Ints | None = None) -> Floats:
+    """Return half of the statistic's 95 % interval for each column.
 
-    A bootstrap resample of sorted values is a count per rank, and the counts serve every
-    column: with columns sorted once, all resampled statistics are one matrix product. The
-    percentiles are widened by Student's factor, since few runs say little.
+    That is the bootstrap's standard error times Student's quantile. A resample of sorted values
+    is a weight per rank, and the weights serve every column.
 
     Args:
         values: `[runs, spans]`; NaN where a span is missing in a run.
@@ -68,28 +67,23 @@ def bootstrap_interval(
             than as many runs of different rounds. None: every run has a round of its own.
 
     Returns:
-        Two arrays, one number per column: NaN where there are fewer than two values.
+        One number per column; NaN where there are fewer than two values, and for the minimum,
+        which has no such interval: more runs find ever lower ones.
     """
-    low = np.full(values.shape[1], np.nan)
-    high = low.copy()
+    result = np.full(values.shape[1], np.nan)
+    if statistic == "min":
+        return result
     for n, columns, ordered in _by_count(values):
         if n < 2:
             continue
-        first, last = ranks_of(statistic)(n)
-        weights = _resampled_weights(n, (first, last))
-        centre = ordered[first:last].mean(axis=0)
-        quantiles = np.quantile(weights @ ordered, [_TAIL, 1 - _TAIL], axis=0)
-        widen = _student_factor(last - first if statistic == "trimmed" else n)
-        widen *= sqrt(n / (n - 1))
-        low[columns] = centre - (centre - quantiles[0]) * widen
-        high[columns] = centre + (quantiles[1] - centre) * widen
+        error = np.sqrt(_resampled_variance(ordered, ranks_of(statistic)) * n / (n - 1))
+        result[columns] = error * student(_freedom(n) if statistic == "trimmed" else n - 1)
     if rounds is not None and len(np.unique(rounds)) < len(rounds):
         alone = standard_error(values)
         alike = np.ones_like(alone)
         np.divide(standard_error(values, rounds=rounds), alone, out=alike, where=alone > 0)
-        centre = summarise(values, statistic)
-        low, high = centre - (centre - low) * alike, centre + (high - centre) * alike
-    return low, high
+        result *= alike
+    return result
 
 
 def _mean_between(values: Floats, ranks: Ranks) -> Floats:
@@ -102,8 +96,19 @@ def _mean_between(values: Floats, ranks: Ranks) -> Floats:
 
 
 def _trimmed_ranks(n: int) -> tuple[int, int]:
-    """Return the ranks between which the 20 % trimmed mean of `n` values is taken."""
-    return int(TRIM * n), n - int(TRIM * n)
+    """Return the ranks between which the 20 % trimmed mean of `n` values is taken.
+
+    Of three and four values the lowest and the highest are left out as well: of so few
+    evaluations, one that was disturbed would be a third of the result.
+    """
+    out = max(int(TRIM * n), 1 if n > 2 else 0)
+    return out, n - out
+
+
+def _freedom(n: int) -> int:
+    """Return Student's degrees of freedom for the trimmed mean of `n` values."""
+    first, last = _trimmed_ranks(n)
+    return (last - first if n >= _FEW else n) - 1
 
 
 _RANKS: dict[str, Ranks] = {
@@ -136,28 +141,55 @@ def standard_error(values: Floats, rounds: Ints | None = None) -> Floats:
         values: `[runs, spans]`; NaN where a span is missing in a run.
         rounds: Round of each run; None: every run has a round of its own.
     """
-    result = np.full(values.shape[1], np.nan)
+    counts = np.count_nonzero(~np.isnan(values), axis=0)
+    widen = np.full(len(counts), np.nan)
+    for n in np.unique(counts[counts > 1]):
+        widen[counts == n] = student(_freedom(int(n))) / Z95 * sqrt(n / (n - 1))
+    pull = pulls(values)
+    alone = np.sqrt((pull**2).sum(axis=0)) * widen
+    if rounds is None:
+        return alone
+    few = min(student(len(np.unique(rounds)) - 1) / Z95, _MOST)
+    return np.fmax(alone, clustered_error(pull, rounds) * few + 0 * alone)
+
+
+def pulls(values: Floats) -> Floats:
+    """Return by how much each run pulls the trimmed mean of a column up or down.
+
+    That is the run's influence over the number of runs: the distance of its winsorised value
+    from their mean, over the number of values kept. The pulls of a column sum to 0.
+
+    Args:
+        values: `[runs, spans]`; NaN where a span is missing in a run, whose pull is 0.
+
+    >>> pulls(np.array([[1.0], [2.0], [3.0], [4.0], [500.0]])).ravel().round(2).tolist()
+    [-0.33, -0.33, 0.0, 0.33, 0.33]
+    """
+    result = np.zeros(values.shape)
     for n, columns, ordered in _by_count(values):
         first, last = _trimmed_ranks(n)
-        if n < 2 or last - first < 2:
-            continue
         winsorised = np.clip(values[:, columns], ordered[first], ordered[last - 1])
-        residual = np.nan_to_num(winsorised - np.nanmean(winsorised, axis=0))
-        alone = np.sqrt((residual**2).sum(axis=0) * n / (n - 1)) * _student_factor(last - first)
-        error = alone if rounds is None else np.maximum(alone, _alike_error(residual, rounds))
-        result[columns] = error / (last - first)
+        distance = winsorised - np.nansum(winsorised, axis=0) / n
+        result[:, columns] = np.nan_to_num(distance) / (last - first)
     return result
 
 
-def _alike_error(residual: Floats, rounds: Ints) -> Floats:
-    """Return the standard error of a sum of runs that may be alike within a round."""
+def clustered_error(pull: Floats, rounds: Ints) -> Floats:
+    """Return the standard error of sums of `pull` over runs that may be alike within a round.
+
+    The error is 0 where there is a single round.
+
+    Args:
+        pull: `[runs, spans]`, as `pulls` returns them.
+        rounds: Round of each run.
+    """
     order = np.argsort(rounds, kind="stable")
     heads = np.flatnonzero(np.diff(rounds[order], prepend=-1))
     if len(heads) < 2:
-        return np.zeros(residual.shape[1])
-    sums = np.add.reduceat(residual[order], heads, axis=0)
+        return np.zeros(pull.shape[1])
+    sums = np.add.reduceat(pull[order], heads, axis=0)
     error: Floats = np.sqrt((sums**2).sum(axis=0) * len(heads) / (len(heads) - 1))
-    return error * min(_student_factor(len(heads)), _MOST)
+    return error
 
 
 def _by_count(values: Floats) -> Iterator[tuple[int, Ints, Floats]]:
@@ -170,23 +202,41 @@ def _by_count(values: Floats) -> Iterator[tuple[int, Ints, Floats]]:
             yield int(n), chunk, np.sort(values[:, chunk], axis=0)[:n]
 
 
+def _resampled_variance(ordered: Floats, ranks: Ranks) -> Floats:
+    """Return the variance of the statistic over bootstrap resamples of each column.
+
+    Of many values, neighbours in order are averaged: the variance is that of as many quantiles,
+    and falls with the number of values.
+    """
+    many = len(ordered)
+    if many > _QUANTILES:
+        starts = np.arange(_QUANTILES) * many // _QUANTILES
+        sizes = np.diff(starts, append=many)[:, None]
+        ordered = np.add.reduceat(ordered, starts, axis=0) / sizes
+    weights = _resampled_weights(len(ordered), ranks(len(ordered)))
+    centred = ordered - ordered.mean(axis=0)  # weights sum to 0: only rounding errors change
+    # The covariance of the weights is small, however many resamples there were.
+    variance = np.einsum("ij,ij->j", centred, (weights.T @ weights) @ centred)
+    result: Floats = np.maximum(variance, 0.0) * len(ordered) / many
+    return result
+
+
+@lru_cache(maxsize=32)
 def _resampled_weights(n: int, ranks: tuple[int, int]) -> Floats:
-    """Return for each resample the weight of each rank of the original values."""
+    """Return `[resamples, n]`: the weight of each rank less its mean, over √resamples."""
     random = np.random.default_rng(0)  # seeded, so that merging twice gives the same
-    counts = random.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES)
+    resamples = min(_WEIGHTS // n, _RESAMPLES)
+    counts = random.multinomial(n, np.full(n, 1 / n), size=resamples)
     upper = counts.cumsum(axis=1)
     inside = np.minimum(upper, ranks[1]) - np.maximum(upper - counts, ranks[0])
-    return np.clip(inside, 0, None) / (ranks[1] - ranks[0])
+    weights = np.clip(inside, 0, None) / (ranks[1] - ranks[0])
+    deviations: Floats = (weights - weights.mean(axis=0)) / sqrt(resamples)
+    return deviations
 
 
-def _student_factor(n: int) -> float:
-    """Return how much wider Student's interval is for `n` values than the normal one."""
+def student(freedom: int) -> float:
+    """Return the 97.5 % quantile of Student's distribution (Abramowitz and Stegun 26.7.5)."""
     probability = 1 - _TAIL
-    return _student(probability, n - 1) / NormalDist().inv_cdf(probability)
-
-
-def _student(probability: float, freedom: int) -> float:
-    """Return a quantile of Student's distribution (Abramowitz and Stegun 26.7.5)."""
     if freedom <= 1:
         return tan(pi * (probability - 0.5))
     if freedom == 2:

@@ -29,7 +29,7 @@ from xsp.measurement.repeat import (
 )
 from xsp.problem import Problem
 from xsp.provider import ModelCall
-from xsp.quantity import counted
+from xsp.quantity import counted, duration
 from xsp.session import Plan, Session, exclusively, if_alone, select, settings_of
 from xsp.trace import Trace
 
@@ -318,4 +318,7 @@ def _shortage(dispatcher: Dispatcher) -> str:
     seen, fewest = dispatcher.subjects.total(), dispatcher.plan.fewest_evaluations
     if seen < fewest:
         return f"it takes about {fewest} evaluations or more, and there were {seen}"
+    if dispatcher.plan.brief:
+        lasted = duration(1e9 * dispatcher.plan.lasted_s)
+        return f"the evaluations lasted {lasted}, which says little of the time after"
     return f"after {counted(seen, 'evaluation')} the model is not known as well as asked for yet"

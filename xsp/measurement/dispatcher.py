@@ -130,7 +130,8 @@ class Dispatcher:
         """Tell the plan the latencies of the visits made since there were `visits_before`."""
         windows = [w for visit in self.session.visits[visits_before:] for w in visit.windows]
         latencies = [end - begin for begin, end in windows]
-        self.plan.record(step, latencies, spent_ns=self.session.clock.now() - before_ns)
+        now_ns = self.session.clock.now()
+        self.plan.record(step, latencies, began_ns=before_ns, ended_ns=now_ns)
 
     def _begin(self, name: str, subject: str) -> bool:
         step = self.plan.next()

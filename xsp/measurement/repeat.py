@@ -24,9 +24,9 @@ def carry_out(plan: Plan, session: Session, call: ModelCall, report: Progress) -
     inputs: Inputs | None = Inputs(session.watchers, call)
     _check_iterators(session, call)
     while (step := plan.next()) is not None:
-        before = session.clock.now()
+        began_ns = session.clock.now()
         latencies = session.visit(step, call)
-        plan.record(step, latencies, spent_ns=session.clock.now() - before)
+        plan.record(step, latencies, began_ns=began_ns, ended_ns=session.clock.now())
         if inputs is not None:
             _check_arguments(session, call, inputs)
             inputs = None

@@ -21,7 +21,6 @@ from xsp.errors import MeasurementError
 from xsp.evaluation import (
     Keys,
     Run,
-    bootstrap_interval,
     nearest,
     nearest_run,
     ranks_of,
@@ -34,7 +33,7 @@ from xsp.merge.device_time import launch_rows
 from xsp.merge.device_timeline import Activities, around_activities, place_activities
 from xsp.merge.host_timeline import Timeline, rebuild
 from xsp.merge.ladder import Ladder, RungRuns, climb
-from xsp.merge.latency import Latencies, latencies, side_by_side
+from xsp.merge.latency import Latencies, half_of_interval, latencies, side_by_side
 from xsp.merge.recording_cost import RungCost, recording_costs
 from xsp.problem import Problem
 from xsp.provider import ATTRIBUTE
@@ -224,15 +223,15 @@ def _rungs(
 
 def _rung(ladder: Ladder, rung: RungRuns, cost: RungCost, statistic: str) -> dict[str, Any]:
     latency = _of_model(rung.root_ns, statistic)
-    low, high = bootstrap_interval(rung.root_ns[:, None], statistic)
+    half = float(half_of_interval(ladder, rung, rung.root_ns[:, None], statistic)[0])
     heights = np.diff(ladder.seen.first)[rung.members]
     per_span = cost.per_span
     return {
         "rung": rung.name,
         "runs": len(rung.root_ns),
         "latency_ns": latency,
-        "latency_low_ns": float(low[0]),
-        "latency_high_ns": float(high[0]),
+        "latency_low_ns": latency - half,
+        "latency_high_ns": latency + half,
         "overhead_ns": latency - _of_model(ladder.outer.root_ns, statistic),
         "spans": int(np.median(heights)) if len(heights) else 0,
         "cost_per_span_ns": per_span.pooled_ns if per_span else float("nan"),

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import ROOT, RunSpans, bootstrap_interval, signatures, trimmed_mean
+from xsp.evaluation import ROOT, RunSpans, half_width, signatures, trimmed_mean
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.difference import Sample, difference
 from xsp.merge.ladder import Ladder, RungRuns
@@ -254,7 +254,7 @@ def _activities_vary(evidence: Evidence) -> Problem | None:
 
 
 def _processes_differ(evidence: Evidence) -> Problem | None:
-    apart = evidence.ladder.apart
+    apart = evidence.ladder.speeds.apart
     if apart <= _APART:
         return None
     return Problem(
@@ -291,10 +291,10 @@ def _lasting_change(rung: RungRuns, chosen: Bools) -> float:
     if quarter < 5:
         return 0.0
     first, last = times[:quarter], times[-quarter:]
-    early, late = bootstrap_interval(first), bootstrap_interval(last)
-    if late[0][0] <= early[1][0] and late[1][0] >= early[0][0]:
+    early, late = (float(trimmed_mean(times)[0]) for times in (first, last))
+    if abs(late - early) <= float(half_width(first)[0] + half_width(last)[0]):
         return 0.0
-    return float(trimmed_mean(last)[0] / max(trimmed_mean(first)[0], 1.0) - 1)
+    return late / max(early, 1.0) - 1
 
 
 def _prediction(evidence: Evidence) -> Problem | None:

@@ -1,7 +1,8 @@
 """Differences: times of spans on two rungs in, how much longer spans are on one of the two out.
 
 Latencies are trimmed means; so the overhead taken out of a latency is a difference of trimmed
-means too.
+means too. Runs of one round were close in time. What the machine did meanwhile to both rungs is in
+both means, and not in the error of their difference.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.evaluation import standard_error, trimmed_mean
+from xsp.evaluation import Z95, clustered_error, pulls, student, trimmed_mean
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -58,7 +59,18 @@ def difference(sample: Sample, reference: Sample) -> tuple[Floats, Floats]:
     array([3.])
     """
     estimate = trimmed_mean(sample.values) - trimmed_mean(reference.values)
-    errors = [standard_error(each.values, rounds=each.rounds) for each in (sample, reference)]
-    error = np.hypot(*errors)
+    pull = np.vstack([pulls(sample.values), -pulls(reference.values)])
+    rounds = np.concatenate([sample.rounds, reference.rounds])
+    if len(np.unique(rounds)) < 2:  # one visit of either rung: all that is known is its runs
+        rounds = np.arange(len(rounds))
+    error = clustered_error(pull, rounds) * _few_values(sample, reference, rounds)
     size = np.abs(trimmed_mean(np.vstack([sample.values, reference.values])))
     return estimate, np.hypot(np.where(np.isnan(error), _UNKNOWN * size, error), _LEAST_NS)
+
+
+def _few_values(sample: Sample, reference: Sample, rounds: Ints) -> Floats:
+    """Return by how much few runs of a span widen its error; NaN for a single run."""
+    counts = [np.count_nonzero(~np.isnan(each.values), axis=0) for each in (sample, reference)]
+    fewest = np.minimum.reduce([*counts, np.full(len(counts[0]), len(np.unique(rounds)))])
+    widen = {int(n): student(int(n) - 1) / Z95 for n in np.unique(fewest) if n > 1}
+    return np.array([widen.get(n, np.nan) for n in fewest.tolist()])

@@ -20,12 +20,15 @@ from numpy.typing import NDArray
 from xsp.evaluation import (
     ROOT,
     Observations,
+    ProcessSpeeds,
     Run,
     RunSpans,
+    Series,
+    SlowLevel,
     observe,
+    process_speeds,
     run_spans,
-    standard_error,
-    trimmed_mean,
+    slow_level,
     typical_run,
 )
 from xsp.merge.device_time import device_times
@@ -33,10 +36,6 @@ from xsp.merge.union import covered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_ROUNDS = 1_000_000  # more rounds than any process has
-_FEWEST = 3  # bare runs that a process needs to have a factor
-_BEYOND_NOISE = 2.5  # standard errors by which a process must differ to have a factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,9 @@ class RungRuns:
         order: The rung's order, -1 for the bare rung.
         members: The runs, as indices into the observations; empty on the bare rung.
         processes: Process of each run.
-        rounds: Round of each run; no two processes share a number.
+        rounds: Round of each run. Processes take turns, so that rounds of one number are close
+            in time in all of them.
+        began_ns: When each run began.
         factor: Factor by which the host's times in each run are multiplied, so that the times of
             all processes are on one scale.
         root_ns: Latency of each run, on that scale.
@@ -61,6 +62,7 @@ class RungRuns:
     members: Ints
     processes: Ints
     rounds: Ints
+    began_ns: Ints
     factor: Floats
     root_ns: Floats
     host_ns: Floats
@@ -76,7 +78,8 @@ class Ladder:
         shown: The run whose spans are shown, as an index into `seen.runs`.
         spans: The spans of that run: the columns of each matrix.
         columns: Column of each path in `seen.path`, -1 where the shown run lacks it.
-        apart: Largest relative difference of a process's bare latency from the mean of all.
+        speeds: How fast the processes are.
+        level: How the machine's speed moved during the measurement.
     """
 
     rungs: tuple[RungRuns, ...]
@@ -84,7 +87,8 @@ class Ladder:
     shown: int
     spans: RunSpans
     columns: Ints
-    apart: float
+    speeds: ProcessSpeeds
+    level: SlowLevel
 
     @property
     def deepest(self) -> RungRuns:
@@ -149,63 +153,59 @@ def climb(runs: Sequence[Run]) -> Ladder:
         runs: In the order in which they were made; a run that gives latencies must have rows.
     """
     seen = observe(runs)
-    factors, apart = process_factors(runs)
+    speeds = process_speeds(_bare_series(runs))
     rungs = []
     for order in sorted({run.rung.order for run in runs if run.rung.timed}):
         source = seen.runs if order >= 0 else runs
         found = [i for i, run in enumerate(source) if run.rung.timed and run.rung.order == order]
         if found:
             members = np.array(found if order >= 0 else [], dtype=np.int64)
-            rungs.append(_rung_runs([source[i] for i in found], members, factors))
+            rungs.append(_rung_runs([source[i] for i in found], members, speeds))
     shown = typical_run(seen, rungs[-1].members.tolist())
     spans = run_spans(seen, shown)
     columns = np.full(int(seen.path.max()) + 1, -1, dtype=np.int64)
     columns[seen.path[seen.of(shown)]] = np.arange(len(spans.key))
-    return Ladder(tuple(rungs), seen, shown, spans, columns, apart)
+    return Ladder(tuple(rungs), seen, shown, spans, columns, speeds, _level(rungs))
 
 
-def process_factors(runs: Sequence[Run]) -> tuple[dict[int, float], float]:
-    """Return by what each process's times are multiplied to bring all times to one scale.
-
-    The bare runs of each process say how fast the process is. A process's factor differs from 1
-    only where its bare latency differs from the mean of all processes by more than noise.
-
-    Returns:
-        The factors by process, and the largest relative difference from that mean.
-    """
-    bare: dict[int, list[int]] = {}
+def _bare_series(runs: Sequence[Run]) -> dict[int, Series]:
+    """Return the bare runs of each process."""
+    bare: dict[int, list[Run]] = {}
     for run in runs:
         if run.rung.order < 0 and run.rung.timed:
-            bare.setdefault(run.process, []).append(run.latency_ns)
-    samples = {p: np.array(times, dtype=float)[:, None] for p, times in bare.items()}
-    samples = {p: times for p, times in samples.items() if len(times) >= _FEWEST}
-    if len(samples) < 2:
-        return {}, 0.0
-    means = {p: max(float(trimmed_mean(times)[0]), 1.0) for p, times in samples.items()}
-    centre = sum(means.values()) / len(means)
-    factors = {}
-    for process, times in samples.items():
-        apart = abs(means[process] / centre - 1)
-        noise = float(standard_error(times)[0]) / means[process]
-        factors[process] = centre / means[process] if apart > _BEYOND_NOISE * noise else 1.0
-    return factors, max(abs(factor - 1) for factor in factors.values())
+            bare.setdefault(run.process, []).append(run)
+    return {
+        process: Series(
+            np.array([run.began_ns for run in group]),
+            np.array([run.round for run in group]),
+            np.array([run.latency_ns for run in group], dtype=float),
+        )
+        for process, group in bare.items()
+    }
 
 
-def same_process(rounds: Ints, processes: Ints) -> NDArray[np.bool_]:
-    """Tell which rounds (`RungRuns.rounds`) are of one of these processes."""
-    return np.isin(rounds // _ROUNDS, processes)
+def _level(rungs: Sequence[RungRuns]) -> SlowLevel:
+    """Return how the machine's speed moved, from the runs of every rung in every process."""
+    return slow_level(
+        [
+            Series(rung.began_ns[chosen], rung.rounds[chosen], rung.root_ns[chosen])
+            for rung in rungs
+            for process in np.unique(rung.processes)
+            for chosen in [rung.processes == process]
+        ]
+    )
 
 
-def _rung_runs(group: Sequence[Run], members: Ints, factors: dict[int, float]) -> RungRuns:
-    factor = np.array([factors.get(run.process, 1.0) for run in group])
-    processes = np.array([run.process for run in group], dtype=np.int64)
+def _rung_runs(group: Sequence[Run], members: Ints, speeds: ProcessSpeeds) -> RungRuns:
+    factor = np.array([speeds.factors.get(run.process, 1.0) for run in group])
     host = [run.latency_ns if run.host_ns is None else run.host_ns for run in group]
     return RungRuns(
         name=group[0].rung.name,
         order=group[0].rung.order,
         members=members,
-        processes=processes,
-        rounds=processes * _ROUNDS + np.array([run.round for run in group]),
+        processes=np.array([run.process for run in group], dtype=np.int64),
+        rounds=np.array([run.round for run in group], dtype=np.int64),
+        began_ns=np.array([run.began_ns for run in group], dtype=np.int64),
         factor=factor,
         root_ns=factor * [run.latency_ns for run in group],
         host_ns=factor * host,

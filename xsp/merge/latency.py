@@ -14,15 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.evaluation import RunSpans, bootstrap_interval, summarise
+from xsp.evaluation import Z95, RunSpans, half_width, summarise
 from xsp.merge.ladder import Ladder, RungRuns
 from xsp.merge.recording_cost import RungCost
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-_Z95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +67,10 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
         new = np.isnan(value) & (seen > 0) & (spans.order <= max(rung.order, 0))
         part = _part_inside(spans, cost)
         removed = (overhead * part)[new], (error * part)[new]
-        value[new], low[new], high[new] = _without(
-            removed, matrix[:, new], rounds=rung.rounds, statistic=statistic
-        )
+        value[new] = np.maximum(summarise(matrix[:, new], statistic) - removed[0], 0.0)
+        half = half_of_interval(ladder, rung, matrix[:, new], statistic)
+        half = np.hypot(half, Z95 * removed[1])
+        low[new], high[new] = np.maximum(value[new] - half, 0.0), value[new] + half
         runs[new], order[new] = seen[new], rung.order
         exact[new] = known[new] & (spans.order[new] >= rung.order)
     return Latencies(value, low, high, runs, order, exact)
@@ -86,23 +85,23 @@ def side_by_side(spans: RunSpans) -> Ints:
     return child
 
 
-def _without(
-    removed: tuple[Floats, Floats], matrix: Floats, *, rounds: Ints, statistic: str
-) -> tuple[Floats, Floats, Floats]:
-    """Return latencies and both ends of their intervals, without overhead.
+def half_of_interval(ladder: Ladder, rung: RungRuns, matrix: Floats, statistic: str) -> Floats:
+    """Return half of the 95 % interval of each span's summary, recording costs aside.
+
+    Three things vary: a span from round to round, the machine's level over seconds, and the
+    processes. A straight drift is known, and is no part of the interval.
 
     Args:
-        removed: The overhead of each span, and its standard error.
+        ladder: The ladder, which knows level and processes.
+        rung: The rung that was measured.
         matrix: Measured times, `[runs, spans]`.
-        rounds: Round of each run.
         statistic: How runs are summarised.
     """
-    summary = summarise(matrix, statistic)
-    low, high = bootstrap_interval(matrix, statistic, rounds=rounds)
-    value = np.maximum(summary - removed[0], 0.0)
-    wide = _Z95 * removed[1]
-    below, above = np.hypot(summary - low, wide), np.hypot(high - summary, wide)
-    return value, np.maximum(value - below, 0.0), value + above
+    steady = matrix / ladder.level.drift(rung.began_ns)[:, None]
+    within = half_width(steady, statistic, rounds=rung.rounds)
+    shared = np.hypot(ladder.level.half_width, ladder.speeds.half_width)
+    result: Floats = np.hypot(within, shared * summarise(matrix, statistic))
+    return result
 
 
 def _turn(pair: tuple[RungRuns, RungCost]) -> tuple[bool, int]:

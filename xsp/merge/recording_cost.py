@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from xsp.evaluation import ROOT, RunSpans, trimmed_mean
 from xsp.merge.difference import Sample, difference
-from xsp.merge.ladder import Ladder, RungRuns, same_process
+from xsp.merge.ladder import Ladder, RungRuns
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -130,9 +130,11 @@ def _excess(
     times = ladder.own_times(rung, above.order)[:, anchors]
     reference = Sample(ladder.own_times(above, above.order)[:, anchors], above.rounds)
     bare = ladder.rungs[0]
+    processes = above.processes
     if anchors.tolist() == [ROOT] and above.order >= 0 > bare.order and _only_root(ladder, above):
         reference = reference.joined(Sample(bare.host_ns[:, None], bare.rounds))
-    near = same_process(reference.rounds, rung.processes)
+        processes = np.concatenate([processes, bare.processes])
+    near = np.isin(processes, rung.processes)
     if near.sum() >= _FEW:
         reference = reference.of(near)
     return difference(Sample(times, rung.rounds), reference)

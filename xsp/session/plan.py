@@ -5,8 +5,9 @@ enough. Three rounds of a ladder with the rungs bare, layer and op:
 
     warming up   bare, bare, bare, layer, op      gives no latencies
     round 0      bare, layer, op
-    round 1      op, bare, layer                  shuffled
-    round 2      layer, op, bare
+    round 1      op, layer, bare                  the other way round
+    round 2      layer, bare, op                  shuffled
+    round 3      op, bare, layer                  the other way round
     closing      detail, bare                     attributes that cost time; did the machine drift?
 """
 
@@ -21,7 +22,16 @@ from typing import Any
 
 import numpy as np
 
-from xsp.evaluation import Rung, bootstrap_interval, ranks_of, trimmed_mean
+from xsp.evaluation import (
+    FEWEST_ROUNDS,
+    Rung,
+    Series,
+    SlowLevel,
+    half_width,
+    ranks_of,
+    slow_level,
+    trimmed_mean,
+)
 from xsp.level import Kind, Level, LevelSet, parse_levels
 
 VISIT_NS = 5_000_000  # timed evaluations of a visit together, if the model is quicker
@@ -29,7 +39,8 @@ VISIT_EVALUATIONS = 20  # most timed evaluations of a visit
 UNTIMED_NS = 3_000_000  # evaluations for this long replace what the last visit left in the caches
 SLOW_NS = 500_000_000  # a model slower than this does not notice what is in the caches
 MOST_UNTIMED = 100  # evaluations before the timed ones of a visit
-FEWEST_ROUNDS = 10
+SPREAD_S = 3.0  # the rounds take at least so long: within less, a machine shows one mood
+ROUNDS = 30  # in that time at most; between rounds the bare model runs, unrecorded
 MOST_ROUNDS = 400  # interpreting more rounds takes longer than measuring them
 
 
@@ -101,7 +112,7 @@ class PlannedVisit:
 
     Attributes:
         rung: The rung, which says what is recorded.
-        evaluations: How many evaluations are timed.
+        evaluations: How many evaluations are timed; 0 to let time pass.
         untimed: How many warm-up evaluations come before the timed ones, to replace what the
             last visit left in the caches.
         round: Number of the visit's round, from 0; -1 for warming up.
@@ -121,8 +132,10 @@ class PlannedVisit:
 class Plan:
     """Asks for visits until the model's latency on every rung is known well enough.
 
-    Each round visits every rung once, in an order of its own, so that drift of the machine, and
-    what one rung leaves in the caches, hits all rungs alike. The bare rung comes first and last.
+    Each round visits every rung once, in an order of its own, and every second round in the
+    reverse order of the one before, so that drift of the machine, and what one rung leaves in the
+    caches, hits all rungs alike. The bare rung comes first and last. Rounds are spread over
+    seconds, for what is measured within a fraction of one second is that moment.
 
     Args:
         rungs: The ladder, bare rung first; rungs that give no latency may be among them.
@@ -136,7 +149,12 @@ class Plan:
         self.repeatable = repeatable
         self.latencies: dict[Rung, list[int]] = defaultdict(list)
         self._rounds: dict[Rung, list[int]] = defaultdict(list)
+        self._began_ns: dict[Rung, list[int]] = defaultdict(list)
         self.spent_ns = 0
+        self._begun = -1  # the latest round of which a visit was made
+        self._first_ns = 0  # when the first round began
+        self._latest_ns = 0  # when the latest round began
+        self._now_ns = 0  # when the last visit ended
         self._timed = [rung for rung in rungs if rung.timed]
         self._untimed = [rung for rung in rungs if not rung.timed]
         self._round = -1
@@ -169,6 +187,16 @@ class Plan:
         return 1 + rounds * len(self._timed) + len(self._untimed) + 1
 
     @property
+    def lasted_s(self) -> float:
+        """Seconds since the first round began."""
+        return (self._now_ns - self._first_ns) / 1e9 if self._first_ns else 0.0
+
+    @property
+    def brief(self) -> bool:
+        """Whether the rounds took less time than it takes to see how the machine's speed moves."""
+        return not self.settings.runs and self.lasted_s < self._spread_s
+
+    @property
     def fell_short(self) -> bool:
         """Whether the budget ran out before there were as many evaluations as asked for."""
         fewest = min((len(self.latencies[rung]) for rung in self._timed), default=0)
@@ -178,23 +206,31 @@ class Plan:
         """Return the next visit, or None when the measurement is enough."""
         return self._queue[0] if self._queue else None
 
-    def record(self, planned: PlannedVisit, latencies: Sequence[int], *, spent_ns: int) -> None:
+    def record(
+        self, planned: PlannedVisit, latencies: Sequence[int], *, began_ns: int, ended_ns: int
+    ) -> None:
         """Take note that a visit was made.
 
         Args:
             planned: The visit, as `next` gave it.
             latencies: Model latencies of the timed evaluations of the visit, in ns.
-            spent_ns: How long the whole visit took.
+            began_ns: When the visit began, on the session's clock.
+            ended_ns: When the visit ended.
         """
         if self._queue and self._queue[0] == planned:
             self._queue.pop(0)
-        self.spent_ns += spent_ns
+        self.spent_ns += ended_ns - began_ns
+        self._now_ns = ended_ns
+        if planned.counts and planned.round != self._begun:
+            self._begun, self._latest_ns = planned.round, began_ns
+            self._first_ns = self._first_ns or began_ns
         self._note_slowness(latencies)
         if latencies and not planned.counts:
             self._quickest_ns = min(self._quickest_ns or latencies[0], *latencies)
         if planned.counts:
             self.latencies[planned.rung].extend(latencies)
             self._rounds[planned.rung].extend([planned.round] * len(latencies))
+            self._began_ns[planned.rung].extend([began_ns] * len(latencies))
         if not self._queue and not self._last_round:
             self._queue = self._closing() if self._enough() else self._next_round()
 
@@ -217,7 +253,23 @@ class Plan:
 
     def _next_round(self) -> list[PlannedVisit]:
         self._round += 1
-        return self._visits(self._round, latency_ns=self._typical())
+        typical_ns = self._typical()
+        visits = self._visits(self._round, latency_ns=typical_ns)
+        early_ns = self._latest_ns + 1e9 * self._round_s - self._now_ns
+        if self._round == 0 or early_ns <= 0 or not typical_ns:
+            return visits
+        return [PlannedVisit(self._timed[0], 0, math.ceil(early_ns / typical_ns)), *visits]
+
+    @property
+    def _round_s(self) -> float:
+        """Seconds from the beginning of a round to that of the next, at least."""
+        if not self.repeatable or self.settings.runs:
+            return 0.0
+        return max(self._spread_s / ROUNDS, self.settings.budget_s / MOST_ROUNDS)
+
+    @property
+    def _spread_s(self) -> float:
+        return min(SPREAD_S, self.settings.budget_s)
 
     def _typical(self) -> float | None:
         known = self.latencies[self._timed[0]]
@@ -225,8 +277,10 @@ class Plan:
 
     def _visits(self, number: int, latency_ns: float | None) -> list[PlannedVisit]:
         order = self._timed
-        if number > 0:  # shuffled, so that no rung always follows the same rung
-            order = random.Random(number).sample(self._timed, len(self._timed))
+        if number > 1:  # shuffled, so that no rung always follows the same rung
+            order = random.Random(number // 2).sample(order, len(order))
+        if number % 2:  # the other way round, so that drift makes no rung slower
+            order = order[::-1]
         evaluations, untimed = self._size(latency_ns)
         return [PlannedVisit(rung, evaluations, untimed, number) for rung in order]
 
@@ -259,14 +313,27 @@ class Plan:
         rounds = self._round + 1
         if rounds >= MOST_ROUNDS:
             return True
-        if rounds < self._ask_at:
+        if rounds < self._ask_at or self.lasted_s < self._spread_s:
             return False
         self._ask_at = math.ceil(rounds * 1.1)  # the intervals take as long as a visit, or longer
-        return all(self._precise(rung) for rung in self._timed)
+        return self._precise()
 
-    def _precise(self, rung: Rung) -> bool:
-        values = np.asarray(self.latencies[rung], dtype=np.float64)[:, None]
-        rounds = np.asarray(self._rounds[rung])
-        low, high = bootstrap_interval(values, self.settings.statistic, rounds=rounds)
-        half_width = float(high[0] - low[0]) / 2
-        return half_width <= self.settings.precision * float(trimmed_mean(values)[0])
+    def _precise(self) -> bool:
+        """Return whether the model's latency is known well enough on every rung."""
+        samples = [
+            Series(
+                np.array(self._began_ns[rung]),
+                np.array(self._rounds[rung]),
+                np.array(self.latencies[rung], dtype=np.float64),
+            )
+            for rung in self._timed
+        ]
+        level = slow_level(samples)
+        return all(self._half_width(each, level) <= self.settings.precision for each in samples)
+
+    def _half_width(self, sample: Series, level: SlowLevel) -> float:
+        """Return half of the 95 % interval of a rung's latency, as a fraction of the latency."""
+        statistic = "trimmed" if self.settings.statistic == "min" else self.settings.statistic
+        steady = (sample.values / level.drift(sample.began_ns))[:, None]
+        within = half_width(steady, statistic, rounds=sample.rounds) / trimmed_mean(steady)
+        return math.hypot(float(within[0]), level.half_width)
