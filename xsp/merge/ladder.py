@@ -33,10 +33,12 @@ from xsp.merge.union import covered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _ROUNDS = 1_000_000  # more rounds than any process has
 _FEWEST = 3  # bare runs that a process needs to have a factor
 _BEYOND_NOISE = 2.5  # standard errors by which a process must differ to have a factor
+_MISSING = 0.05  # of the runs: a span that more of them lack varies
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Ladder:
         spans: The spans of that run: the columns of each matrix.
         columns: Column of each path in `seen.path`, -1 where the shown run lacks it.
         apart: Largest relative difference of a process's bare latency from the mean of all.
+        varies: Which spans are missing in some runs of their rung.
     """
 
     rungs: tuple[RungRuns, ...]
@@ -85,6 +88,7 @@ class Ladder:
     spans: RunSpans
     columns: Ints
     apart: float
+    varies: Bools
 
     @property
     def deepest(self) -> RungRuns:
@@ -161,7 +165,8 @@ def climb(runs: Sequence[Run]) -> Ladder:
     spans = run_spans(seen, shown)
     columns = np.full(int(seen.path.max()) + 1, -1, dtype=np.int64)
     columns[seen.path[seen.of(shown)]] = np.arange(len(spans.key))
-    return Ladder(tuple(rungs), seen, shown, spans, columns, apart)
+    varies = _varies(rungs, seen, spans, columns)
+    return Ladder(tuple(rungs), seen, shown, spans, columns, apart, varies)
 
 
 def process_factors(runs: Sequence[Run]) -> tuple[dict[int, float], float]:
@@ -194,6 +199,25 @@ def process_factors(runs: Sequence[Run]) -> tuple[dict[int, float], float]:
 def same_process(rounds: Ints, processes: Ints) -> NDArray[np.bool_]:
     """Tell which rounds (`RungRuns.rounds`) are of one of these processes."""
     return np.isin(rounds // _ROUNDS, processes)
+
+
+def warming_up(rounds: Ints) -> Bools:
+    """Tell which rounds (`RungRuns.rounds`) are those of warming up (`Run.round` is -1)."""
+    return rounds % _ROUNDS == _ROUNDS - 1
+
+
+def _varies(rungs: Sequence[RungRuns], seen: Observations, spans: RunSpans, columns: Ints) -> Bools:
+    """Tell which spans more than `_MISSING` of the runs lack, of the first rung to record them."""
+    varies, judged = np.zeros((2, len(spans.key)), dtype=bool)
+    for rung in rungs:
+        if not len(rung.members):
+            continue
+        column = columns[seen.path[np.isin(seen.run, rung.members)]]
+        present = np.bincount(column[column >= 0], minlength=len(varies)) / len(rung.members)
+        new = ~judged & (spans.order <= rung.order)
+        varies[new] = present[new] < 1 - _MISSING
+        judged |= new
+    return varies
 
 
 def _rung_runs(group: Sequence[Run], members: Ints, factors: dict[int, float]) -> RungRuns:

@@ -11,10 +11,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import ON_DEVICE, Ints, generations
+from xsp.evaluation import Ints, generations
+from xsp.inexact import Inexact, reasons_of, united
 from xsp.quantity import counted, duration, printable
 from xsp.trace import folding
-from xsp.trace.attribute import attribute_column
+from xsp.trace.attribute import attribute_column, inexact_column
 
 # Showing operators is worth so much of showing layers, when a row is chosen to be opened.
 _OPERATOR_WEIGHT = 0.25
@@ -56,6 +57,7 @@ class Row:
         overhead_ns: Sum of the overhead removed from the spans.
         share: Latency as a fraction of the model's latency.
         device_ns: Sum of the spans' device times; None where no device worked.
+        inexact: Why the latency is not exact: all reasons that apply to any of the spans.
     """
 
     depth: int
@@ -70,6 +72,7 @@ class Row:
     overhead_ns: float | None
     share: float | None
     device_ns: float | None = None
+    inexact: tuple[Inexact, ...] = ()
 
     @property
     def mean_ns(self) -> float | None:
@@ -109,6 +112,7 @@ class _Node:
         tail: Number of the group whose children are the row's children.
         count: Number of spans in `groups`.
         totals: Sums over `groups`, by the names in `_NUMBERS`.
+        inexact: Code of the reasons why the row's latency is not exact.
         children: The row's children, as far as the row has been opened.
     """
 
@@ -118,6 +122,7 @@ class _Node:
     tail: int
     count: int
     totals: dict[str, float]
+    inexact: int
     children: list[_Node] = field(default_factory=list)
 
 
@@ -155,16 +160,17 @@ class _Builder:
         levels = list(generations(parent))
         shapes = folding.shapes(spans, parent, levels)
         folded = folding.fold(folding.neighbours(shapes, parent), parent, levels)
-        heads = _heads(spans, folded.first)
+        heads = folding.heads(spans, folded.first)
         # A span that is short on the host may keep a device busy for long.
         weight = pl.max_horizontal("latency_ns", "device_ns").fill_nan(None)
         sums = folding.sums(
             spans, folded.of, weight.sum().alias("weight"), pl.last("name").alias("last_name")
         )
         self._table = heads.with_columns(sums["last_name"], sums["weight"], sums["count"])
-        self._kinds = heads["kind"]
+        self._kinds, self._on_host = heads["kind"], heads["on_host"].to_numpy()
         self._weights = sums["weight"].to_numpy()
         self._counts = folded.count
+        self._inexact = united(inexact_column(spans), folded.of, len(folded.count))
         self._numbers = {
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
             for name in _NUMBERS
@@ -255,7 +261,7 @@ class _Builder:
 
     def _sum(self, groups: Ints, kind: str, names: tuple[str, ...], tail: int) -> _Node:
         spans = int(self._counts[groups].sum())
-        return _Node(kind, names, groups, tail, spans, self._totals(groups))
+        return _Node(kind, names, groups, tail, spans, self._totals(groups), self._reasons(groups))
 
     def _next_called(self, group: int) -> int | None:
         """Return the operator that does nearly all work of a group, None where several do."""
@@ -306,20 +312,23 @@ class _Builder:
 
         The root's own time has a row apart for waiting for devices at the root's end.
         """
-        own = node.totals["self_ns"]
+        own, below = node.totals["self_ns"], self._below(node.tail)
+        inside = below[self._on_host[below]]
         if node.tail != node.groups[0]:
-            below = self._below(node.tail)
-            on_host = self._table["on_host"].to_numpy()[below]
-            inside = self._totals(below[on_host])["latency_ns"]
-            own = node.totals["latency_ns"] - inside
+            own = node.totals["latency_ns"] - self._totals(inside)["latency_ns"]
         # Both come with errors: waiting cannot take more than all of the own time.
         wait = min(self._wait_ns, own) if int(node.groups[0]) == 0 else 0.0
         parts = {"own time": own - wait, "waiting for devices": wait}
+        inexact = node.inexact | self._reasons(inside)  # what the latencies inside leave
+        group = (node.groups, node.tail, node.count)
         return [
-            _Node("own", (name,), node.groups, node.tail, node.count, _only_latency(part))
+            _Node("own", (name,), *group, _only_latency(part), inexact)
             for name, part in parts.items()
             if part > 0 and part >= self._own_least_ns
         ]
+
+    def _reasons(self, groups: Ints) -> int:
+        return int(np.bitwise_or.reduce(self._inexact[groups]))
 
     def _totals(self, groups: Ints) -> dict[str, float]:
         values = {name: numbers[groups] for name, numbers in self._numbers.items()}
@@ -350,6 +359,7 @@ class _Builder:
             overhead_ns=totals["overhead_ns"],
             share=latency / self._model_ns if latency is not None and self._model_ns else None,
             device_ns=totals["device_ns"],
+            inexact=reasons_of(node.inexact) if latency is not None else (),
         )
 
     def _detail(self, node: _Node) -> str:
@@ -362,13 +372,6 @@ class _Builder:
             words.append("backward" if head["phase"] == "backward" else None)
         words.append(f"raised {head['error']}" if head["error"] is not None else None)
         return printable(" ".join(str(word) for word in words if word))
-
-
-def _heads(spans: pl.DataFrame, first: Ints) -> pl.DataFrame:
-    """Return kind, class, phase and exception of the first member of each group."""
-    label = pl.coalesce(attribute_column(spans, "module_class"), "name")
-    phase, error = attribute_column(spans, "phase"), attribute_column(spans, "error")
-    return spans.select("kind", "name", phase, error, label=label, on_host=~ON_DEVICE)[first]
 
 
 def _chain_name(names: tuple[str, ...]) -> str:
