@@ -13,6 +13,7 @@ from xsp.trace.document import SPAN_SCHEMA, Trace
 
 _FIELDS: dict[str, Any] = {
     "exact": pl.Boolean,
+    "inexact": pl.List(pl.String),
     "scaled_ns": pl.Float64,
     "module_path": pl.String,
     "module_class": pl.String,
