@@ -47,6 +47,11 @@ def layer(name: str, module: str, *children: Node, own_ns: int = 2_000, **more: 
     return Node("layer", name, own_ns, list(children), {"module_class": module, **more})
 
 
+def inexact(*reasons: str) -> dict[str, Any]:
+    """Return the attributes of a span whose latency is not exact, for these reasons."""
+    return {"exact": False, "inexact": list(reasons)}
+
+
 def pipeline(name: str, *children: Node, own_ns: int = 2_000) -> Node:
     return Node("pipeline", name, own_ns, list(children))
 

@@ -57,7 +57,8 @@ class Row:
         overhead_ns: Sum of the overhead removed from the spans.
         share: Latency as a fraction of the model's latency.
         device_ns: Sum of the spans' device times; None where no device worked.
-        inexact: Why the latency is not exact: all reasons that apply to any of the spans.
+        inexact: Why the latency is not exact: all reasons that apply to any of the spans; none
+            of own time, which is what the latencies inside leave.
     """
 
     depth: int
@@ -112,8 +113,8 @@ class _Node:
         tail: Number of the group whose children are the row's children.
         count: Number of spans in `groups`.
         totals: Sums over `groups`, by the names in `_NUMBERS`.
-        inexact: Code of the reasons why the row's latency is not exact.
         children: The row's children, as far as the row has been opened.
+        inexact: Code of the reasons why the row's latency is not exact.
     """
 
     kind: str
@@ -122,8 +123,8 @@ class _Node:
     tail: int
     count: int
     totals: dict[str, float]
-    inexact: int
     children: list[_Node] = field(default_factory=list)
+    inexact: int = 0
 
 
 def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.01) -> Outline:
@@ -167,7 +168,7 @@ class _Builder:
             spans, folded.of, weight.sum().alias("weight"), pl.last("name").alias("last_name")
         )
         self._table = heads.with_columns(sums["last_name"], sums["weight"], sums["count"])
-        self._kinds, self._on_host = heads["kind"], heads["on_host"].to_numpy()
+        self._kinds = heads["kind"]
         self._weights = sums["weight"].to_numpy()
         self._counts = folded.count
         self._inexact = united(inexact_column(spans), folded.of, len(folded.count))
@@ -261,7 +262,8 @@ class _Builder:
 
     def _sum(self, groups: Ints, kind: str, names: tuple[str, ...], tail: int) -> _Node:
         spans = int(self._counts[groups].sum())
-        return _Node(kind, names, groups, tail, spans, self._totals(groups), self._reasons(groups))
+        inexact = int(np.bitwise_or.reduce(self._inexact[groups]))
+        return _Node(kind, names, groups, tail, spans, self._totals(groups), inexact=inexact)
 
     def _next_called(self, group: int) -> int | None:
         """Return the operator that does nearly all work of a group, None where several do."""
@@ -312,23 +314,20 @@ class _Builder:
 
         The root's own time has a row apart for waiting for devices at the root's end.
         """
-        own, below = node.totals["self_ns"], self._below(node.tail)
-        inside = below[self._on_host[below]]
+        own = node.totals["self_ns"]
         if node.tail != node.groups[0]:
-            own = node.totals["latency_ns"] - self._totals(inside)["latency_ns"]
+            below = self._below(node.tail)
+            on_host = self._table["on_host"].to_numpy()[below]
+            inside = self._totals(below[on_host])["latency_ns"]
+            own = node.totals["latency_ns"] - inside
         # Both come with errors: waiting cannot take more than all of the own time.
         wait = min(self._wait_ns, own) if int(node.groups[0]) == 0 else 0.0
         parts = {"own time": own - wait, "waiting for devices": wait}
-        inexact = node.inexact | self._reasons(inside)  # what the latencies inside leave
-        group = (node.groups, node.tail, node.count)
         return [
-            _Node("own", (name,), *group, _only_latency(part), inexact)
+            _Node("own", (name,), node.groups, node.tail, node.count, _only_latency(part))
             for name, part in parts.items()
             if part > 0 and part >= self._own_least_ns
         ]
-
-    def _reasons(self, groups: Ints) -> int:
-        return int(np.bitwise_or.reduce(self._inexact[groups]))
 
     def _totals(self, groups: Ints) -> dict[str, float]:
         values = {name: numbers[groups] for name, numbers in self._numbers.items()}
