@@ -13,6 +13,7 @@ from xsp.trace.document import SPAN_SCHEMA, Trace
 
 _FIELDS: dict[str, Any] = {
     "exact": pl.Boolean,
+    "inexact": pl.List(pl.String),
     "scaled_ns": pl.Float64,
     "module_path": pl.String,
     "module_class": pl.String,
@@ -44,6 +45,11 @@ def op(name: str, *children: Node, own_ns: int = 1_000) -> Node:
 
 def layer(name: str, module: str, *children: Node, own_ns: int = 2_000, **more: Any) -> Node:
     return Node("layer", name, own_ns, list(children), {"module_class": module, **more})
+
+
+def inexact(*reasons: str) -> dict[str, Any]:
+    """Return the attributes of a span whose latency is not exact, for these reasons."""
+    return {"exact": False, "inexact": list(reasons)}
 
 
 def pipeline(name: str, *children: Node, own_ns: int = 2_000) -> Node:

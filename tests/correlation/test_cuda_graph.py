@@ -190,7 +190,7 @@ def test_merged_they_have_device_times_and_latencies() -> None:
     rungs = [rung for rung in ladder(EVERYTHING) if rung.order in (-1, 0, 4)]
     runs = [
         Run(rung, 1000, None if rung.order < 0 else frame, 0, number)
-        for number in range(4)
+        for number in range(5)
         for rung in rungs
         for frame in [replay([1, 2, 3]) if rung.order else replay([1, 2, 3])[:1]]
     ]
@@ -202,6 +202,8 @@ def test_merged_they_have_device_times_and_latencies() -> None:
     assert spans[f"{top}/fc2/aten::addmm/k3"] == [10.0, 10.0]
     drawn = merged.filter(pl.col("path").str.starts_with(top))
     assert (drawn["end_ns"] - drawn["start_ns"]).to_list() == drawn["latency_ns"].to_list()
+    reasons = dict(drawn.unnest("attributes").group_by("kind").agg(pl.col("inexact")).rows())
+    assert reasons == {"layer": [["derived"]] * 3, "op": [["derived"]] * 2, "kernel": [None] * 3}
 
 
 def test_replayed_spans_are_drawn_around_their_kernels_wherever_those_are_moved() -> None:

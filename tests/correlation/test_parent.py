@@ -489,13 +489,13 @@ def test_rows_of_a_device_get_no_thread() -> None:
 def test_layers_are_freed_of_what_recording_cost_whether_they_state_a_thread_or_not(
     stated: bool,
 ) -> None:
-    runs = [Run(Rung(frozenset()), 20_000, None, round=i) for i in range(3)]
-    runs += [Run(PIPELINE, 20_000, correlate(root_of(0, 20_000), no_rows()).frames[0])] * 3
+    runs = [Run(Rung(frozenset()), 20_000, None, round=i) for i in range(5)]
+    runs += [Run(PIPELINE, 20_000, correlate(root_of(0, 20_000), no_rows()).frames[0])] * 5
     inside = rows_of(("layer", "outer", 500, 11_500), ("layer", "inner", 1_500, 6_500))
     if not stated:
         inside = inside.with_columns(thread=pl.lit(None, pl.Int64))
     frame = correlate(root_of(0, 22_000), inside).frames[0]
-    runs += [Run(LAYER, 22_000, frame, round=i) for i in range(3)]
+    runs += [Run(LAYER, 22_000, frame, round=i) for i in range(5)]
     spans = merge(runs).spans
     assert spans["name"].to_list() == ["root", "outer", "inner"]
     assert spans["latency_ns"].to_list() == pytest.approx([20_000, 10_000, 5_000])

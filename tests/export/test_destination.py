@@ -72,6 +72,15 @@ def test_every_attribute_that_there_is_can_be_written(tmp_path: Path, name: str)
     assert (tmp_path / name).stat().st_size > 1000
 
 
+@pytest.mark.parametrize("name", ["net.otlp.json", "net.perfetto.json"])
+def test_reasons_why_a_latency_is_not_exact_are_written(tmp_path: Path, name: str) -> None:
+    unsure = samples.op("unsure")
+    unsure.attributes |= samples.inexact("carried", "few")
+    samples.trace(samples.pipeline("net", samples.op("sure"), unsure)).export(tmp_path / name)
+    written = (tmp_path / name).read_text(encoding="utf-8")
+    assert written.count("xsp.inexact") == written.count('"carried, few"') == 1
+
+
 def test_an_exporter_that_refuses_is_an_error_with_the_counts() -> None:
     trace = samples.trace(samples.resnet())
     with pytest.raises(ExportError, match=f"Refusing took 0 of {len(trace)} spans") as told:

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import samples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -32,7 +33,8 @@ from pictures import (
 
 import xsp
 from xsp.export.otlp.encoding import MOST_BYTES, Chunk, attribute, chunks, column, encode_spans
-from xsp.export.picture import Service, Slice
+from xsp.export.picture import Picture, Service, Slice
+from xsp.export.reduction import reduce
 from xsp.trace.attribute import SCHEMA_URL
 
 
@@ -241,3 +243,17 @@ def test_values_that_are_equal_but_not_the_same_stay_apart() -> None:
 def test_megabyte_of_text_with_zero_bytes_arrives_whole() -> None:
     text = "a\0é" * 300_000
     assert column(1, "key", pl.Series([text])) == [attribute_field("key", text)]
+
+
+def test_reasons_why_a_latency_is_not_exact_are_sent() -> None:
+    unsure = samples.op("unsure")
+    unsure.attributes |= samples.inexact("carried", "few")
+    trace = samples.trace(samples.pipeline("net", samples.op("sure"), unsure))
+    sent = received(*chunks(Picture(reduce(trace.spans, None), trace.metadata)))
+    told = [
+        (span.name, one.value.string_value)
+        for _, span in sent
+        for one in span.attributes
+        if one.key == "xsp.inexact"
+    ]
+    assert told == [("unsure", "carried, few")]

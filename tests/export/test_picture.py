@@ -235,15 +235,20 @@ def test_spans_with_problems_have_events_and_errors() -> None:
             samples.layer("a", "A", error="ValueError"),
             samples.layer("b", "B", exact=False),
             samples.layer("c", "C", scaled_ns=500.0),
+            samples.layer("d", "D", **samples.inexact("cold", "few", "varies", "derived")),
+            samples.layer("e", "E", **samples.inexact("carried", "few")),
         )
     )
     (piece,) = picture(trace).slices()
-    assert piece.spans["error"].to_list() == [None, "raised ValueError", None, None]
+    assert piece.spans["error"].to_list() == [None, "raised ValueError", *[None] * 4]
     assert piece.events.select("row", "name").rows() == [
         (2, "overhead-left"),
         (3, "children-exceed"),
+        (5, "overhead-left"),
     ]
-    assert piece.events["unix_ns"].to_list() == piece.spans["start_unix_ns"].to_list()[2:]
+    assert piece.events["unix_ns"].to_list() == [
+        piece.spans["start_unix_ns"][row] for row in (2, 3, 5)
+    ]
 
 
 def test_what_was_cut_is_said_at_the_root() -> None:

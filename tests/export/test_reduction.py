@@ -239,13 +239,16 @@ def test_attributes_are_those_that_all_members_share() -> None:
     spans = samples.frame(pipeline("predict", *small, own_ns=10**7))
     spans = with_attribute(spans, "input_shapes", [None, [[2, 3], []], [[2, 3], []], [[4]], [[5]]])
     spans = with_attribute(spans, "scaled_ns", [None, 2.0, 3.0, None, None])
-    spans = with_attribute(spans, "exact", [True, True, False, True, True])
+    spans = with_attribute(spans, "exact", [True, False, False, True, True])
+    reasons = [None, ["few"], ["carried", "few"], None, None]
+    spans = with_attribute(spans, "inexact", reasons)
     spans = spans.with_columns(correlation_id=pl.Series([None, 1, 2, 3, 3]))
     reduced = reduce(spans, 3)
     fields = reduced.spans["attributes"].struct.unnest()
     assert fields["input_shapes"].to_list() == [None, [[2, 3], []], None]
     assert fields["scaled_ns"].to_list() == [None, 5.0, None]
     assert fields["exact"].to_list() == [True, False, True]
+    assert fields["inexact"].to_list() == [None, ["carried", "few"], None]
     assert reduced.spans["correlation_id"].to_list() == [None, None, 3]
     assert reduced.spans["attributes"].dtype == spans["attributes"].dtype
 

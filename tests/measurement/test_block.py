@@ -212,6 +212,22 @@ def test_few_unsafe_calls_leave_a_whole_tree_that_says_what_it_lacks(toy: Toy, c
     assert set(prof.trace.spans["kind"]) == {"pipeline", "layer", "op"}
 
 
+def test_a_single_evaluation_is_cold_few_and_carries_overhead(toy: Toy) -> None:
+    with xsp.profile(levels=2, replay=False) as prof:
+        ToyModel(toy)(1)
+    assert prof.trace.root.attributes["inexact"] == ["carried", "cold", "few"]
+    assert prof.trace.root.attributes["exact"] is False
+    lines = str(prof.trace).splitlines()
+    assert any(line.startswith("+ still with overhead · * from first") for line in lines)
+
+
+def test_a_complete_block_is_exact(toy: Toy) -> None:
+    with xsp.profile(levels=2, runs=5) as prof:
+        ToyModel(toy)(1)
+    assert prof.trace.spans.unnest("attributes")["exact"].all()
+    assert "fewer" not in str(prof.trace)
+
+
 def test_a_block_without_a_model_has_no_trace_and_says_what_to_do(toy: Toy) -> None:
     with xsp.profile() as prof:
         pass

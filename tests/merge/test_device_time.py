@@ -97,7 +97,7 @@ def test_waiting_for_a_device_is_no_device_time() -> None:
 @pytest.mark.parametrize("drain", [True, False])
 def test_kernels_have_the_devices_own_latency_and_hosts_lose_their_overhead(*, drain: bool) -> None:
     quiet, costly = (
-        merged(Gpu(gpu.transformer(), cost_ns=cost, drain=drain), rounds=3).spans
+        merged(Gpu(gpu.transformer(), cost_ns=cost, drain=drain), rounds=5).spans
         for cost in (0, 4_000)
     )
     assert quiet["path"].to_list() == costly["path"].to_list()

@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from xsp.inexact import Inexact
 from xsp.level import Kind
 from xsp.trace.attribute import (
     ATTRIBUTES,
@@ -38,6 +39,13 @@ def test_documented_attributes_are_those_of_the_code() -> None:
         [f"`{known.name}`", kinds(known), f"`{known.type}`", known.unit, known.meaning]
         for known in ATTRIBUTES
     ]
+
+
+def test_documented_reasons_and_marks_are_those_of_the_code() -> None:
+    documented = [(reason, mark) for reason, mark, _ in table("Exact")]
+    assert documented == [(f"`{one.value}`", f"`{one.mark}`") for one in Inexact]
+    (attribute,) = (one for one in ATTRIBUTES if one.name == "inexact")
+    assert all(f"`{one.value}`" in attribute.meaning for one in Inexact)
 
 
 def test_documented_columns_are_those_of_a_trace_in_order() -> None:

@@ -108,6 +108,19 @@ def test_numbers_are_those_of_the_text_tree() -> None:
     assert any(re.fullmatch(r"5 \u00d7 2\.01 ms", word) for word in words)
 
 
+def test_rows_that_are_not_exact_are_marked_and_the_marks_that_occur_explained() -> None:
+    leaf = samples.layer("act", "ReLU", **samples.inexact("carried", "few"))
+    page = read(samples.pipeline("step", leaf))
+    assert page.words.count("+?") == 1
+    assert page.words[-1] == "+ still with overhead · ? in fewer than 5 runs"
+
+
+def test_where_all_is_exact_there_are_no_marks_and_no_legend() -> None:
+    page = read(samples.resnet())
+    assert ("class", "n marks") not in page.attributes
+    assert not any("still with overhead" in word for word in page.words)
+
+
 def test_very_deep_trees_are_drawn_without_recursion() -> None:
     node = samples.layer("bottom", "Leaf")
     for depth in range(800):

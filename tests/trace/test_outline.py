@@ -8,6 +8,7 @@ import samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xsp.inexact import Inexact
 from xsp.trace.outline import Outline, Row, outline
 
 SAMPLES = [samples.resnet(), samples.transformer(), samples.wide(3_000), samples.hostile()]
@@ -76,6 +77,25 @@ def test_a_sum_over_unknown_latencies_is_of_what_is_known() -> None:
     )
     [row] = [row for row in outline(half).rows if row.name == "a"]
     assert row.latency_ns == 1_000
+
+
+def test_a_row_has_the_reasons_of_all_spans_that_it_stands_for() -> None:
+    alike = [samples.op("a") for _ in range(4)]
+    alike[1].attributes |= samples.inexact("few")
+    alike[2].attributes |= samples.inexact("carried", "few")
+    drawn = outline(samples.frame(samples.pipeline("predict", *alike, samples.op("b"))))
+    found = {row.name: row.inexact for row in drawn.rows}
+    both = (Inexact.CARRIED, Inexact.FEW)
+    assert found == {"predict": (), "a": both, "b": (), "own time": ()}
+
+
+def test_spans_that_are_only_counted_leave_their_reasons_to_the_sum() -> None:
+    small = [samples.op(f"op{i}", own_ns=10) for i in range(9)]
+    small[4].attributes |= samples.inexact("varies")
+    many = [samples.op(f"large{i}", own_ns=10**6) for i in range(57)]
+    drawn = outline(samples.frame(samples.pipeline("predict", *small, *many)))
+    marked = [row.kind for row in drawn.rows if row.inexact]
+    assert marked == ["rest"]
 
 
 def test_rest_speaks_of_what_it_holds() -> None:

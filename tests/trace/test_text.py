@@ -77,6 +77,71 @@ def test_first_line_says_what_still_carries_overhead() -> None:
     assert "still with overhead: 2 of 125 layers" in first
 
 
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        (["few"], "in fewer than 5 runs: 2 of 125 layers"),
+        (
+            ["cold", "few"],
+            "from first evaluations alone: 2 of 125 layers · in fewer than 5 runs: 2",
+        ),
+        (["varies"], "not found in all runs: 2 of 125 layers"),
+        (["derived"], "made from the spans inside: 2 of 125 layers"),
+    ],
+)
+def test_first_line_says_what_else_is_not_exact_and_that_it_is_without_overhead(
+    reasons: list[str], said: str
+) -> None:
+    tree = samples.transformer()
+    for child in tree.children[0].children[1].children[:2]:
+        child.attributes |= samples.inexact(*reasons)
+    first = samples.trace(tree).tree(width=1_000).splitlines()[0]
+    assert "without overhead: model, layers, operators" in first
+    assert said in first
+    assert "still with overhead" not in first
+
+
+def everywhere(node: samples.Node, **attributes: object) -> samples.Node:
+    node.attributes |= attributes
+    for child in node.children:
+        everywhere(child, **attributes)
+    return node
+
+
+def test_what_holds_for_all_spans_is_said_of_all() -> None:
+    tree = everywhere(samples.resnet(), **samples.inexact("few"))
+    first = samples.trace(tree).tree(width=1_000).splitlines()[0]
+    assert first.endswith("operators (30 runs) · in fewer than 5 runs: all")
+
+
+def test_rows_that_are_not_exact_are_marked_and_the_marks_that_occur_explained() -> None:
+    back = samples.layer("fc", "Linear", phase="backward", **samples.inexact("derived"))
+    leaf = samples.layer("act", "ReLU", **samples.inexact("carried", "few"))
+    tree = samples.pipeline("step", samples.layer("fc", "Linear"), leaf, back, own_ns=0)
+    lines = samples.trace(tree).tree(width=100).splitlines()
+    table = lines.index("") + 1
+    assert lines[table:] == [
+        "                               latency       share  overhead",
+        "step                   6.00 ± 0.060 µs     100.0 %    600 ns",
+        "├─ fc Linear           2.00 ± 0.020 µs      33.3 %    200 ns",
+        "├─ act ReLU            2.00 ± 0.020 µs +?   33.3 %    200 ns",
+        "└─ fc Linear backward  2.00 ± 0.020 µs =    33.3 %    200 ns",
+        "",
+        "+ still with overhead · ? in fewer than 5 runs · = made from the spans inside",
+    ]
+
+
+def test_a_file_of_an_earlier_version_marks_what_carries_overhead() -> None:
+    tree = samples.pipeline("step", samples.layer("fc", "Linear", exact=False))
+    spans = samples.frame(tree)
+    kept = [name for name in spans["attributes"].struct.fields if name != "inexact"]
+    old = spans.with_columns(attributes=pl.struct(pl.col("attributes").struct.field(kept)))
+    lines = text(old, {}).splitlines()
+    assert "still with overhead: layers" in lines[0]
+    assert [line.split("µs")[1].split()[0] for line in lines[3:5]] == ["100.0", "+"]
+    assert lines[-1] == "+ still with overhead"
+
+
 def test_first_line_names_levels_that_are_missing() -> None:
     levels = {"model": "measured", "library": "no provider here"}
     lines = samples.trace(samples.wide(3), levels=levels).tree(width=120).splitlines()

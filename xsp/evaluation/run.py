@@ -70,7 +70,7 @@ class Run:
         rows: Correlated rows, root first, with the column `parent` (index of the
             parent's row in this frame, -1 for the root); None on the bare rung.
         process: Number of the process that the evaluation ran in, from 0.
-        round: Number of the round of the plan, from 0.
+        round: Number of the round of the plan, from 0; -1 for warming up.
         host_ns: The latency without the time at the end in which the host only waited for
             devices; None: the host did not wait. Recording costs the host time, which such a
             wait would hide.

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from xsp.inexact import Inexact
 from xsp.quantity import duration, estimate, percent
-from xsp.trace import EXPORTED, USER, attribute_column, find_attribute
+from xsp.trace import EXPORTED, USER, attribute_column, find_attribute, inexact_column
 
 PREFIX = "attr."
 
@@ -144,16 +145,15 @@ def errors(spans: pl.DataFrame) -> pl.Series:
 def events(spans: pl.DataFrame, start_unix_ns: pl.Series) -> pl.DataFrame:
     """Return the problems of single spans as events, in the columns of `EVENT_SCHEMA`."""
     scaled = attribute_column(spans, "scaled_ns", pl.Float64)
-    exact = attribute_column(spans, "exact", pl.Boolean)
+    carried = inexact_column(spans) & Inexact.CARRIED.bit
     known = spans.select("latency_ns").with_columns(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
         start_unix_ns.alias("unix_ns"),
         scaled.alias("scaled_ns"),
-        exact.alias("exact"),
     )
-    inexact = known.filter(~pl.col("exact"))
+    loaded = known.filter(pl.Series(carried > 0))
     exceeded = known.filter(pl.col("scaled_ns") > _EXCESS * pl.col("latency_ns"))
-    said = [(row, at, "overhead-left", _OVERHEAD_LEFT) for row, at in _places(inexact)]
+    said = [(row, at, "overhead-left", _OVERHEAD_LEFT) for row, at in _places(loaded)]
     said += [
         (row, at, "children-exceed", _CHILDREN_EXCEED.format(duration(excess)))
         for (row, at), excess in zip(_places(exceeded), exceeded["scaled_ns"], strict=True)

@@ -18,9 +18,20 @@ from numpy.typing import NDArray
 
 from xsp.errors import TraceFormatError
 from xsp.evaluation import ON_DEVICE, Ints, Keys, generations, lineage_keys, mix
+from xsp.inexact import lists_of, united
 from xsp.level import Kind
 from xsp.quantity import counted
-from xsp.trace import Folding, agreed, alike, attribute_column, fold, parent_rows, sums, total
+from xsp.trace import (
+    Folding,
+    agreed,
+    alike,
+    attribute_column,
+    fold,
+    inexact_column,
+    parent_rows,
+    sums,
+    total,
+)
 
 # Columns after those of `trace.spans`; null on a span that is not rolled up.
 EXTRA: dict[str, Any] = {
@@ -38,6 +49,8 @@ _ORDERS = {kind.value: kind.order for kind in Kind}
 _INNER = {kind.value: (-kind.order, place) for place, kind in enumerate(Kind)}
 # Columns that members of a rolled-up span have in common, so that it has one place to be drawn.
 _LANE = ("thread", "device", "stream")
+# Attributes of a rolled-up span that members need not have in common.
+_OURS = ("exact", "inexact", "scaled_ns")
 _ROLLED = {"count": "rolled_count", "least_ns": "rolled_min_ns", "most_ns": "rolled_max_ns"}
 
 Floats = NDArray[np.float64]
@@ -272,7 +285,9 @@ def _merged(spans: pl.DataFrame, part: _Part, folding: Folding) -> pl.DataFrame:
     )
     fields = spans["attributes"].struct.unnest()
     attributes = pl.DataFrame([shared(fields[name]) for name in fields.columns])
-    ours = [one for one in ("exact", "scaled_ns") if fields.schema.get(one) == summed.schema[one]]
+    codes = united(inexact_column(spans)[part.rows], folding.of, summed.height)
+    summed = summed.with_columns(lists_of(codes))
+    ours = [one for one in _OURS if fields.schema.get(one) == summed.schema[one]]
     return summed.with_columns(
         name.alias("name"),
         shared(spans["correlation_id"]),

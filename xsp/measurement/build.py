@@ -13,6 +13,7 @@ from xsp import __version__
 from xsp.correlation import Resolution, resolve
 from xsp.errors import MeasurementError
 from xsp.evaluation import ON_DEVICE
+from xsp.inexact import Inexact
 from xsp.level import MEASURED, Kind
 from xsp.measurement.process_runs import ProcessRuns
 from xsp.merge import Merged, merge
@@ -110,11 +111,11 @@ def _serialised_problems(
 
 def _with_serialised(merged: Merged, serialised: Merged) -> Merged:
     """Return the merged runs with the latencies of the merged serialised runs as an attribute."""
-    exact = pl.col("attributes").struct.field("exact") & ~ON_DEVICE
-    # Only exact latencies: others still have overhead, and could not be compared.
-    latencies = serialised.spans.filter(exact & pl.col("kind").is_in(_SERIALISED)).select(
-        "span_id", serialised_ns="latency_ns"
-    )
+    reasons = pl.col("attributes").struct.field("inexact")
+    carried = reasons.list.contains(Inexact.CARRIED.value).fill_null(value=False)
+    # Latencies that still carry overhead could not be compared.
+    chosen = ~carried & ~ON_DEVICE & pl.col("kind").is_in(_SERIALISED)
+    latencies = serialised.spans.filter(chosen).select("span_id", serialised_ns="latency_ns")
     # The order is kept, as parents come before children in a trace.
     joined = merged.spans.join(latencies, on="span_id", how="left", maintain_order="left")
     field = pl.col("attributes").struct.with_fields(serialised_ns="serialised_ns")

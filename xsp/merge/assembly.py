@@ -27,13 +27,20 @@ from xsp.evaluation import (
     run_spans,
     summarise,
 )
+from xsp.inexact import lists_of
 from xsp.level import Kind
 from xsp.merge.check import find_problems
 from xsp.merge.device_time import launch_rows
 from xsp.merge.device_timeline import Activities, around_activities, place_activities
 from xsp.merge.host_timeline import Timeline, rebuild
 from xsp.merge.ladder import Ladder, RungRuns, climb
-from xsp.merge.latency import Latencies, half_of_interval, latencies, side_by_side
+from xsp.merge.latency import (
+    Latencies,
+    half_of_interval,
+    inexact_codes,
+    latencies,
+    side_by_side,
+)
 from xsp.merge.recording_cost import RungCost, recording_costs
 from xsp.problem import Problem
 from xsp.provider import ATTRIBUTE
@@ -192,7 +199,10 @@ def _attributes(ladder: Ladder, found: Latencies, times: Timeline) -> pl.DataFra
         if run.rung.detail and run.rows is not None:
             frame = _filled(frame, _attribute_columns(run.rows, seen.key[seen.of(i)]))
     scaled = pl.Series(times.scaled_ns).fill_nan(None)
-    return frame.drop("key").with_columns(exact=pl.Series(found.exact), scaled_ns=scaled)
+    codes = inexact_codes(ladder, found)
+    known = pl.Series(~np.isnan(found.value_ns))
+    exact = pl.when(known).then(pl.Series(codes == 0)).alias("exact")
+    return frame.drop("key").with_columns(exact, lists_of(codes), scaled_ns=scaled)
 
 
 def _attribute_columns(rows: pl.DataFrame, key: Keys) -> pl.DataFrame:

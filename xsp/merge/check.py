@@ -87,7 +87,7 @@ def find_problems(
 
 
 def _carries_overhead(evidence: Evidence) -> Problem | None:
-    missing = ~evidence.found.exact & ~_lost(evidence) & ~_unended(evidence)
+    missing = evidence.found.carried & ~_lost(evidence)
     if not missing.any():
         return None
     kinds = _kinds(evidence.spans, np.flatnonzero(missing))

@@ -36,6 +36,9 @@ from xsp.merge.union import covered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_MISSING = 0.05  # of the runs: a span that more of them lack varies
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class RungRuns:
         order: The rung's order, -1 for the bare rung.
         members: The runs, as indices into the observations; empty on the bare rung.
         processes: Process of each run.
-        rounds: Round of each run. Processes take turns, so that rounds of one number are close
+        rounds: Round of each run, -1 for warming up. Processes take turns, so that rounds of one number are close
             in time in all of them.
         began_ns: When each run began.
         factor: Factor by which the host's times in each run are multiplied, so that the times of
@@ -80,6 +83,7 @@ class Ladder:
         columns: Column of each path in `seen.path`, -1 where the shown run lacks it.
         speeds: How fast the processes are.
         level: How the machine's speed moved during the measurement.
+        varies: Which spans are missing in some runs of their rung.
     """
 
     rungs: tuple[RungRuns, ...]
@@ -89,6 +93,7 @@ class Ladder:
     columns: Ints
     speeds: ProcessSpeeds
     level: SlowLevel
+    varies: Bools
 
     @property
     def deepest(self) -> RungRuns:
@@ -165,7 +170,8 @@ def climb(runs: Sequence[Run]) -> Ladder:
     spans = run_spans(seen, shown)
     columns = np.full(int(seen.path.max()) + 1, -1, dtype=np.int64)
     columns[seen.path[seen.of(shown)]] = np.arange(len(spans.key))
-    return Ladder(tuple(rungs), seen, shown, spans, columns, speeds, _level(rungs))
+    varies = _varies(rungs, seen, spans, columns)
+    return Ladder(tuple(rungs), seen, shown, spans, columns, speeds, _level(rungs), varies)
 
 
 def _bare_series(runs: Sequence[Run]) -> dict[int, Series]:
@@ -194,6 +200,20 @@ def _level(rungs: Sequence[RungRuns]) -> SlowLevel:
             for chosen in [rung.processes == process]
         ]
     )
+
+
+def _varies(rungs: Sequence[RungRuns], seen: Observations, spans: RunSpans, columns: Ints) -> Bools:
+    """Tell which spans more than `_MISSING` of the runs lack, of the first rung to record them."""
+    varies, judged = np.zeros((2, len(spans.key)), dtype=bool)
+    for rung in rungs:
+        if not len(rung.members):
+            continue
+        column = columns[seen.path[np.isin(seen.run, rung.members)]]
+        present = np.bincount(column[column >= 0], minlength=len(varies)) / len(rung.members)
+        new = ~judged & (spans.order <= rung.order)
+        varies[new] = present[new] < 1 - _MISSING
+        judged |= new
+    return varies
 
 
 def _rung_runs(group: Sequence[Run], members: Ints, speeds: ProcessSpeeds) -> RungRuns:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xsp.evaluation import Z95, RunSpans, half_width, summarise
+from xsp.inexact import FEWEST_RUNS, Codes, Inexact, encoded
 from xsp.merge.ladder import Ladder, RungRuns
 from xsp.merge.recording_cost import RungCost
 
@@ -33,7 +34,8 @@ class Latencies:
         high_ns: Upper end of that interval.
         runs: Number of runs that the latency rests on.
         order: Order of the rung that the latency was taken from.
-        exact: Whether that rung is the span's own and the overhead is known.
+        carried: Whether overhead is left in the latency: the rung is deeper than the span's
+            own, or what recording cost there is not known.
     """
 
     value_ns: Floats
@@ -41,7 +43,7 @@ class Latencies:
     high_ns: Floats
     runs: Ints
     order: Ints
-    exact: Bools
+    carried: Bools
 
 
 def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Latencies:
@@ -56,7 +58,7 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
     count = len(spans.key)
     value, low, high = np.full((3, count), np.nan)
     runs, order = np.zeros((2, count), dtype=np.int64)
-    exact = np.zeros(count, dtype=bool)
+    carried = np.zeros(count, dtype=bool)
     overhead, error = np.zeros((2, count))
     known = np.ones(count, dtype=bool)
     for rung, cost in sorted(zip(ladder.rungs, costs, strict=True), key=_turn):
@@ -72,8 +74,28 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
         half = np.hypot(half, Z95 * removed[1])
         low[new], high[new] = np.maximum(value[new] - half, 0.0), value[new] + half
         runs[new], order[new] = seen[new], rung.order
-        exact[new] = known[new] & (spans.order[new] >= rung.order)
-    return Latencies(value, low, high, runs, order, exact)
+        carried[new] = ~known[new] | (spans.order[new] < rung.order)
+    return Latencies(value, low, high, runs, order, carried)
+
+
+def inexact_codes(ladder: Ladder, found: Latencies) -> Codes:
+    """Return the reasons why each latency is not exact; none where there is no latency.
+
+    Times of device activities are the device's own, so that these carry no overhead; all other
+    reasons are theirs as well.
+    """
+    spans = ladder.spans
+    cold = [rung.order for rung in ladder.rungs if (rung.rounds < 0).all()]
+    codes = encoded(
+        {
+            Inexact.CARRIED: found.carried,
+            Inexact.COLD: np.isin(found.order, cold),
+            Inexact.FEW: found.runs < FEWEST_RUNS,
+            Inexact.VARIES: ladder.varies,
+            Inexact.DERIVED: spans.derived | spans.ended,
+        }
+    )
+    return np.where(np.isnan(found.value_ns), 0, codes).astype(np.uint8)
 
 
 def side_by_side(spans: RunSpans) -> Ints:

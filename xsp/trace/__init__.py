@@ -6,7 +6,14 @@
 attribute.py lists the fields of `attributes`.
 """
 
-from xsp.trace.attribute import EXPORTED, SCHEMA_URL, USER, attribute_column, find_attribute
+from xsp.trace.attribute import (
+    EXPORTED,
+    SCHEMA_URL,
+    USER,
+    attribute_column,
+    find_attribute,
+    inexact_column,
+)
 from xsp.trace.document import FORMAT, SPAN_SCHEMA, Trace, load
 from xsp.trace.file import DAMAGE
 from xsp.trace.folding import Folding, agreed, alike, fold, parent_rows, sums, total
@@ -29,6 +36,7 @@ __all__ = [
     "find_attribute",
     "fold",
     "headline",
+    "inexact_column",
     "load",
     "parent_rows",
     "problem_lines",

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from xsp.inexact import Codes, Inexact, codes_of
 from xsp.level import Kind
 
 # Version of the exported names and meanings, which docs/schema/ lists. The domain is
@@ -89,7 +90,9 @@ class Exported:
 # fmt: off
 ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("exact", _ALL, _FLAG,
-        "Whether the latency comes from runs in which nothing deeper was recorded."),
+        "Whether none of the reasons in `inexact` applies; null where no latency is known."),
+    Attribute("inexact", _ALL, _STRINGS,
+        "Why it is not exact: `carried`, `cold`, `few`, `varies`, `derived`; null where it is."),
     Attribute("scaled_ns", _ALL, _FLOAT,
         "By how much the children's latencies exceed the span's own, and were shrunk to be drawn.",
         "ns"),
@@ -223,3 +226,15 @@ def attribute_column(spans: pl.DataFrame, name: str, dtype: Any = pl.String) -> 
     if pl.Field(name, dtype) not in getattr(spans.schema["attributes"], "fields", ()):
         return pl.Series(name, [None] * spans.height, dtype=dtype)
     return spans["attributes"].struct.field(name)
+
+
+def inexact_column(spans: pl.DataFrame) -> Codes:
+    """Return the code of reasons why each latency is not exact (`xsp.inexact`); 0 if it is.
+
+    Files of earlier versions have `exact` alone, which is false there where overhead is left.
+    """
+    codes = codes_of(attribute_column(spans, "inexact", pl.List(pl.String())))
+    inexact = ~attribute_column(spans, "exact", pl.Boolean).fill_null(value=True).to_numpy()
+    known = spans["latency_ns"].is_not_null().to_numpy()
+    codes[inexact & known & (codes == 0)] = Inexact.CARRIED.bit
+    return codes

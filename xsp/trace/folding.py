@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import Ints, Keys, lineage_keys, mix
+from xsp.evaluation import ON_DEVICE, Ints, Keys, lineage_keys, mix
 from xsp.trace.attribute import attribute_column
 
 SUMMED = ("latency_ns", "self_ns", "overhead_ns", "device_ns")
@@ -169,6 +169,13 @@ def _patterns(kinds: Keys, family: Ints, free: NDArray[np.bool_], period: int) -
     starts, size = edges[::2], edges[1::2] - edges[::2] + period
     often = size >= _RECURRENCES * period
     return starts[often], size[often]
+
+
+def heads(spans: pl.DataFrame, first: Ints) -> pl.DataFrame:
+    """Return kind, class, phase and exception of the first member of each group."""
+    label = pl.coalesce(attribute_column(spans, "module_class"), "name")
+    phase, error = attribute_column(spans, "phase"), attribute_column(spans, "error")
+    return spans.select("kind", "name", phase, error, label=label, on_host=~ON_DEVICE)[first]
 
 
 def sums(spans: pl.DataFrame, of: Ints, *more: pl.Expr) -> pl.DataFrame:

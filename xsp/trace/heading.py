@@ -8,9 +8,10 @@ from typing import Any
 import polars as pl
 
 from xsp.evaluation import ON_DEVICE
+from xsp.inexact import Inexact
 from xsp.level import MEASURED
 from xsp.quantity import counted, duration, estimate, percent, printable
-from xsp.trace.attribute import attribute_column
+from xsp.trace.attribute import attribute_column, inexact_column
 from xsp.trace.coverage import Coverage, attribution, coverage, outside_calls
 
 _IMPOSSIBLE_PCT = 105.0
@@ -61,17 +62,11 @@ def problem_lines(metadata: Mapping[str, Any]) -> list[str]:
 def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of the headline after the latency."""
     kinds = _exactness(spans)
-    # A kind is without overhead if all of its known latencies are exact.
-    exact = [_WORDS.get(kind, kind) for kind, row in kinds.items() if row["exact"] == row["known"]]
-    if exact:
-        yield f"without overhead: {', '.join(exact)}{_runs(spans)}"
-    inexact = [
-        _share_of(kind, row["inexact"], row["known"])
-        for kind, row in kinds.items()
-        if row["inexact"]
-    ]
-    if inexact:
-        yield f"still with overhead: {', '.join(inexact)}"
+    # A kind is without overhead if all of its known latencies say so.
+    without = [_WORDS.get(kind, kind) for kind, row in kinds.items() if row["free"] == row["known"]]
+    if without:
+        yield f"without overhead: {', '.join(without)}{_runs(spans)}"
+    yield from _reasons(kinds)
     host = spans.filter(~ON_DEVICE)  # without operators that a CUDA graph replays
     if covered := coverage(host):
         yield f"library calls: {_in_calls(host, covered)}{_outside_operators(covered)}"
@@ -131,23 +126,35 @@ def _serialised(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
 
 
 def _exactness(spans: pl.DataFrame) -> dict[str, dict[str, int]]:
-    """Return for each kind the numbers of known, of exact and of inexact latencies."""
+    """Return for each kind how many latencies are known, free of overhead, and inexact, by reason.
+
+    A latency is only free of overhead if the trace says so: some traces do not tell.
+    """
     # Spans that a CUDA graph replays were never observed themselves.
     spans = spans.filter(~attribute_column(spans, "replayed", pl.Boolean).fill_null(value=False))
-    exact = attribute_column(spans, "exact", pl.Boolean)
+    told = attribute_column(spans, "exact", pl.Boolean).is_not_null()
+    codes = inexact_column(spans)
+    applies = {reason.value: pl.Series((codes & reason.bit) > 0) for reason in Inexact}
     counts = (
-        spans.select("kind", known=pl.col("latency_ns").is_not_null())
-        .with_columns(exact=exact)
+        spans.select("kind", "latency_ns")
+        .with_columns(**applies, known=1, free=told & ~applies[Inexact.CARRIED])
+        .filter(pl.col("latency_ns").is_not_null())
         .group_by("kind", maintain_order=True)
-        .agg(
-            pl.col("known").sum(),
-            exact=(pl.col("known") & pl.col("exact").fill_null(value=False)).sum(),
-            inexact=(pl.col("known") & ~pl.col("exact").fill_null(value=True)).sum(),
-        )
-        .filter(pl.col("known") > 0)
+        .agg(pl.col("known", "free", *applies).sum())
     )
     rows = {row["kind"]: row for row in counts.iter_rows(named=True)}
     return {kind: rows[kind] for kind in sorted(rows, key=[*_WORDS, *rows].index)}
+
+
+def _reasons(kinds: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield for each reason the kinds of latency that are not exact for it."""
+    for reason in Inexact:
+        parts = [
+            _share_of(kind, row[reason], row["known"]) for kind, row in kinds.items() if row[reason]
+        ]
+        everywhere = all(row[reason] == row["known"] for row in kinds.values())
+        if parts:
+            yield f"{reason.words}: {'all' if everywhere else ', '.join(parts)}"
 
 
 def _runs(spans: pl.DataFrame) -> str:

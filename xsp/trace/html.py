@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
+from xsp.inexact import legend, marks
 from xsp.quantity import NOTHING, counted, duration, estimate, percent, removed, shorten
 from xsp.trace.heading import headline, problem_lines
 from xsp.trace.outline import Outline, Row, outline
@@ -31,7 +32,8 @@ background:linear-gradient(90deg,rgba(59,130,246,.16) var(--share,0%),transparen
 .xsp .row:hover{outline:1px solid rgba(128,128,128,.5)}
 .xsp .name{flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis}
 .xsp .n{flex:none;text-align:right}
-.xsp .latency{width:10.5em}.xsp .share{width:4.5em}.xsp .device,.xsp .overhead{width:5.5em}
+.xsp .latency{width:10.5em}.xsp .marks{width:2em;margin-left:-.7em;text-align:left}
+.xsp .share{width:4.5em}.xsp .device,.xsp .overhead{width:5.5em}
 .xsp .each{width:9em}
 .xsp .detail,.xsp .some,.xsp .rest,.xsp .own,.xsp .head{opacity:.65}
 .xsp .below{margin-left:.55em;padding-left:.75em;border-left:1px solid rgba(128,128,128,.35)}
@@ -43,8 +45,9 @@ background:linear-gradient(90deg,rgba(59,130,246,.16) var(--share,0%),transparen
 """)
 
 
-_PAGE = Markup('<div class="xsp"><style>{}</style><p class="title">{}</p>{}{}{}</div>')
+_PAGE = Markup('<div class="xsp"><style>{}</style><p class="title">{}</p>{}{}{}{}</div>')
 _PROBLEM = Markup('<p class="problem">{}</p>')
+_LEGEND = Markup('<p class="rest">{}</p>')
 _FOOTER = Markup('<p class="rest">{}; trace.spans has them all</p>')
 _CELL = Markup('<span class="n {}">{}</span>')
 _HEAD = Markup('<div class="row head leaf"><span class="name"></span>{}</div>')
@@ -69,7 +72,10 @@ def page_part(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
     drawn = outline(spans, rows=_ROWS, smallest=_SMALLEST)
     problems = _NOTHING.join(_PROBLEM.format(problem) for problem in problem_lines(metadata))
     tree = _NOTHING.join(_tree(drawn.rows))
-    return str(_PAGE.format(_STYLE, headline(spans, metadata), problems, tree, _footer(drawn)))
+    meaning = legend(reason for row in drawn.rows for reason in row.inexact)
+    below = _LEGEND.format(meaning) if meaning else _NOTHING
+    title = headline(spans, metadata)
+    return str(_PAGE.format(_STYLE, title, problems, tree, below, _footer(drawn)))
 
 
 def _cells(named: Mapping[str, str], columns: tuple[str, ...]) -> Markup:
@@ -77,15 +83,17 @@ def _cells(named: Mapping[str, str], columns: tuple[str, ...]) -> Markup:
 
 
 def _columns(rows: tuple[Row, ...]) -> tuple[str, ...]:
-    """Return the columns of numbers; `device` only where a device worked."""
+    """Return the columns; marks only where a latency is not exact, `device` where one worked."""
+    signs = ("marks",) if any(row.inexact for row in rows) else ()
     device = ("device",) if any(row.device_ns is not None for row in rows) else ()
-    return ("latency", "share", *device, "overhead", "each")
+    return ("latency", *signs, "share", *device, "overhead", "each")
 
 
 def _tree(rows: tuple[Row, ...]) -> Iterator[Markup]:
     """Yield the rows inside of their branches; without recursion, as call stacks can be deep."""
     columns = _columns(rows)
-    yield _HEAD.format(_cells({name: name for name in columns}, columns))
+    head = {name: name for name in columns} | {"marks": ""}
+    yield _HEAD.format(_cells(head, columns))
     depth = 0
     for row in rows:
         yield _END * (depth - row.depth)
@@ -103,6 +111,7 @@ def _tree(rows: tuple[Row, ...]) -> Iterator[Markup]:
 def _row(row: Row, columns: tuple[str, ...]) -> Markup:
     numbers = {
         "latency": _latency(row),
+        "marks": marks(row.inexact),
         "share": "" if row.share is None else percent(row.share),
         "device": "" if row.device_ns is None else duration(row.device_ns),
         "overhead": removed(row.overhead_ns, row.margin_ns),

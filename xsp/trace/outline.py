@@ -11,10 +11,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import ON_DEVICE, Ints, generations
+from xsp.evaluation import Ints, generations
+from xsp.inexact import Inexact, reasons_of, united
 from xsp.quantity import counted, duration, printable
 from xsp.trace import folding
-from xsp.trace.attribute import attribute_column
+from xsp.trace.attribute import attribute_column, inexact_column
 
 # Showing operators is worth so much of showing layers, when a row is chosen to be opened.
 _OPERATOR_WEIGHT = 0.25
@@ -56,6 +57,8 @@ class Row:
         overhead_ns: Sum of the overhead removed from the spans.
         share: Latency as a fraction of the model's latency.
         device_ns: Sum of the spans' device times; None where no device worked.
+        inexact: Why the latency is not exact: all reasons that apply to any of the spans; none
+            of own time, which is what the latencies inside leave.
     """
 
     depth: int
@@ -70,6 +73,7 @@ class Row:
     overhead_ns: float | None
     share: float | None
     device_ns: float | None = None
+    inexact: tuple[Inexact, ...] = ()
 
     @property
     def mean_ns(self) -> float | None:
@@ -110,6 +114,7 @@ class _Node:
         count: Number of spans in `groups`.
         totals: Sums over `groups`, by the names in `_NUMBERS`.
         children: The row's children, as far as the row has been opened.
+        inexact: Code of the reasons why the row's latency is not exact.
     """
 
     kind: str
@@ -119,6 +124,7 @@ class _Node:
     count: int
     totals: dict[str, float]
     children: list[_Node] = field(default_factory=list)
+    inexact: int = 0
 
 
 def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.01) -> Outline:
@@ -155,7 +161,7 @@ class _Builder:
         levels = list(generations(parent))
         shapes = folding.shapes(spans, parent, levels)
         folded = folding.fold(folding.neighbours(shapes, parent), parent, levels)
-        heads = _heads(spans, folded.first)
+        heads = folding.heads(spans, folded.first)
         # A span that is short on the host may keep a device busy for long.
         weight = pl.max_horizontal("latency_ns", "device_ns").fill_nan(None)
         sums = folding.sums(
@@ -165,6 +171,7 @@ class _Builder:
         self._kinds = heads["kind"]
         self._weights = sums["weight"].to_numpy()
         self._counts = folded.count
+        self._inexact = united(inexact_column(spans), folded.of, len(folded.count))
         self._numbers = {
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
             for name in _NUMBERS
@@ -255,7 +262,8 @@ class _Builder:
 
     def _sum(self, groups: Ints, kind: str, names: tuple[str, ...], tail: int) -> _Node:
         spans = int(self._counts[groups].sum())
-        return _Node(kind, names, groups, tail, spans, self._totals(groups))
+        inexact = int(np.bitwise_or.reduce(self._inexact[groups]))
+        return _Node(kind, names, groups, tail, spans, self._totals(groups), inexact=inexact)
 
     def _next_called(self, group: int) -> int | None:
         """Return the operator that does nearly all work of a group, None where several do."""
@@ -350,6 +358,7 @@ class _Builder:
             overhead_ns=totals["overhead_ns"],
             share=latency / self._model_ns if latency is not None and self._model_ns else None,
             device_ns=totals["device_ns"],
+            inexact=reasons_of(node.inexact) if latency is not None else (),
         )
 
     def _detail(self, node: _Node) -> str:
@@ -362,13 +371,6 @@ class _Builder:
             words.append("backward" if head["phase"] == "backward" else None)
         words.append(f"raised {head['error']}" if head["error"] is not None else None)
         return printable(" ".join(str(word) for word in words if word))
-
-
-def _heads(spans: pl.DataFrame, first: Ints) -> pl.DataFrame:
-    """Return kind, class, phase and exception of the first member of each group."""
-    label = pl.coalesce(attribute_column(spans, "module_class"), "name")
-    phase, error = attribute_column(spans, "phase"), attribute_column(spans, "error")
-    return spans.select("kind", "name", phase, error, label=label, on_host=~ON_DEVICE)[first]
 
 
 def _chain_name(names: tuple[str, ...]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from xsp.inexact import legend, marks
 from xsp.quantity import NOTHING, counted, duration, estimate, percent, removed, shorten
 from xsp.trace.heading import headline, problem_lines
 from xsp.trace.outline import Outline, Row, outline
@@ -44,6 +45,8 @@ def text(
         lines += _wrapped(problem, width, bullet="! ")
     if drawn.rows:
         lines += ["", *_table(drawn, width)]
+    if meaning := legend(reason for row in drawn.rows for reason in row.inexact):
+        lines += ["", *_wrapped(meaning, width)]
     if drawn.cut:
         lines += ["", *_wrapped(_footer(drawn), width)]
     return "\n".join(lines)
@@ -69,8 +72,9 @@ def _footer(drawn: Outline) -> str:
 
 def _table(drawn: Outline, width: int) -> Iterator[str]:
     """Yield the lines of the tree: names on the left, numbers in columns on the right."""
-    rows = [_cells(row) for row in drawn.rows]
-    head = ("", "latency", "share", "device", "overhead", "each")
+    signs = max(len(row.inexact) for row in drawn.rows)
+    rows = [_cells(row, signs) for row in drawn.rows]
+    head = ("", _signed("latency", "", signs), "share", "device", "overhead", "each")
     # Columns without any number are left out; the latency always stands.
     columns = [c for c in range(1, len(head)) if c == 1 or any(row[c] for row in rows)]
     widths = {c: max(_cells_wide(row[c]) for row in (head, *rows)) for c in columns}
@@ -87,13 +91,18 @@ def _table(drawn: Outline, width: int) -> Iterator[str]:
         yield _GAP.join((padded, *numbers)).rstrip()
 
 
-def _cells(row: Row) -> Cells:
+def _signed(latency: str, marks: str, signs: int) -> str:
+    """Return a latency with its marks, in a column that has room for so many signs."""
+    return f"{latency} {marks:<{signs}}" if signs else latency
+
+
+def _cells(row: Row, signs: int) -> Cells:
     value, margin, unit = estimate(row.latency_ns, row.margin_ns)
     latency = f"{value} {f'± {margin}' if margin else '':<7} {unit:>2}" if unit else NOTHING
     overhead = removed(row.overhead_ns, row.margin_ns)
     share = "" if row.share is None else percent(row.share)
     device = "" if row.device_ns is None else duration(row.device_ns)
-    return "", latency, share, device, overhead, row.each(7)
+    return "", _signed(latency, marks(row.inexact), signs), share, device, overhead, row.each(7)
 
 
 def _branches(rows: tuple[Row, ...]) -> Iterator[str]:
