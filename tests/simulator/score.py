@@ -1,0 +1,159 @@
+"""Scores: measurements of a simulated machine in, bias, error, coverage and width out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from simulate import Tree
+
+from simulator.cost import cost_of
+from simulator.machine import Layout, Machine
+from simulator.measurement import Measurement
+from simulator.mood import Mood
+from xsp.evaluation.summary import trimmed_mean
+from xsp.level import Kind
+
+Floats = NDArray[np.float64]
+
+LARGE_NS = 5_000.0  # operators above are judged in percent
+_COURSES = 200
+_CELLS = 4_000_000  # spans times evaluations of which a truth is made
+GROUPS = ("model", "layers", "ops", "small ops")
+
+
+def true_latencies(tree: Tree, mood: Mood) -> Floats:
+    """Return the 20 % trimmed mean of each span over the long run, nothing recorded.
+
+    Of a mood whose truth moves: at a factor of 1 (see `Score`).
+    """
+    machine = Machine(tree, cost_of(tree, "none"), mood, seed=1_000_003)
+    layout = Layout(tree, frozenset(Kind))
+    each = max(_CELLS // len(tree.kind) // _COURSES, 5)
+    parts = []
+    for _ in range(_COURSES):
+        batch = machine.draw(layout, each)
+        course = mood.course(machine.random)
+        if mood.moving:
+            parts.append(batch.ends - batch.starts)
+            continue
+        began = machine.random.uniform(0, course.work_until(40e9), (each, 1))
+        parts.append(course.time_of(began + batch.ends) - course.time_of(began + batch.starts))
+    return trimmed_mean(np.concatenate(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One measurement beside the truth; one number per span.
+
+    Attributes:
+        error: Relative error of each latency.
+        half: Half width of each interval, relative to the truth.
+        held: Whether the interval holds the truth.
+        seconds: Simulated time that the measurement took.
+        runs: Evaluations on the rung with the fewest.
+        problems: Codes of the problems that xsp names.
+    """
+
+    error: Floats
+    half: Floats
+    held: NDArray[np.bool_]
+    seconds: float
+    runs: int
+    problems: tuple[str, ...]
+
+    @classmethod
+    def of(cls, machine: Machine, found: Measurement, truth: Floats, *, moving: bool) -> Score:
+        """Return the score of a measurement; with `moving`, for its own stretch of time."""
+        spans = found.merged.spans
+        if spans["name"].to_list() != machine.tree.name:
+            raise AssertionError("the measurement shows other spans than the machine has")
+        if moving:
+            truth = truth * machine.course.mean_factor(*found.stretch)
+        value, low, high = (
+            spans[name].cast(float).fill_null(np.nan).to_numpy()
+            for name in ("latency_ns", "latency_low_ns", "latency_high_ns")
+        )
+        return cls(
+            value / truth - 1,
+            (high - low) / 2 / truth,
+            (low <= truth) & (truth <= high),
+            found.seconds,
+            int(found.merged.rungs["runs"].min()),  # type: ignore[arg-type]
+            tuple(problem.code for problem in found.merged.problems),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What the scores of many measurements say of one kind of span.
+
+    Attributes:
+        bias: Mean relative error.
+        p50: Median of the absolute relative errors.
+        p95: Their 95th percentile.
+        coverage: Share of the intervals that hold the truth.
+        width: Mean half width over that of an oracle, who knows how estimates spread: 1.96
+            standard deviations of the latencies of equal measurements.
+    """
+
+    bias: float
+    p50: float
+    p95: float
+    coverage: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The scores of many measurements of one tree.
+
+    Attributes:
+        tree: The tree.
+        truth: True latency of each span.
+        scores: One per measurement.
+    """
+
+    tree: Tree
+    truth: Floats
+    scores: Sequence[Score]
+
+    @property
+    def seconds(self) -> float:
+        """Simulated seconds that a measurement took on average."""
+        return float(np.mean([score.seconds for score in self.scores]))
+
+    @property
+    def runs(self) -> float:
+        """Evaluations on the rung with the fewest, on average."""
+        return float(np.mean([score.runs for score in self.scores]))
+
+    def group(self, name: str) -> Group:
+        """Return what the scores say of one of `GROUPS`."""
+        chosen = self._members(name)
+        error = np.array([score.error[chosen] for score in self.scores])
+        half = np.array([score.half[chosen] for score in self.scores])
+        held = np.array([score.held[chosen] for score in self.scores])
+        apart = np.abs(error)
+        oracle = 1.96 * error.std(axis=0, ddof=1).mean()
+        return Group(
+            float(error.mean()),
+            float(np.quantile(apart, 0.5)),
+            float(np.quantile(apart, 0.95)),
+            float(held.mean()),
+            float(half.mean() / oracle),
+        )
+
+    def _members(self, name: str) -> NDArray[np.int64]:
+        kinds = np.array([kind.value for kind in self.tree.kind])
+        large = self.truth > LARGE_NS
+        return np.flatnonzero(
+            {
+                "model": kinds == Kind.PIPELINE.value,
+                "layers": kinds == Kind.LAYER.value,
+                "ops": (kinds == Kind.OP.value) & large,
+                "small ops": (kinds == Kind.OP.value) & ~large,
+            }[name]
+        )
