@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -43,8 +44,11 @@ class Condition:
 
     def scores(self, seeds: range) -> Scores:
         """Return the scores of one measurement per seed."""
-        tree, truth = known_tree(self.tree), known_truth(self.tree, self.mood)
-        return Scores(tree, truth, tuple(self.score(seed) for seed in seeds))
+        return self.scores_of([self.score(seed) for seed in seeds])
+
+    def scores_of(self, scores: Sequence[Score]) -> Scores:
+        """Return the scores of measurements that were made elsewhere."""
+        return Scores(known_tree(self.tree), known_truth(self.tree, self.mood), scores)
 
     def score(self, seed: int) -> Score:
         """Measure once, and return the score."""

@@ -63,5 +63,5 @@ TREES: dict[str, Callable[[], Tree]] = {
     "50 spans, 0.3 ms": lambda: random_tree(50, 0.3e6),
     "200 spans, 2 ms": lambda: random_tree(200, 2e6),
     "2,000 spans, 15 ms": lambda: random_tree(2000, 15e6),
-    "200 spans, 1.2 s": lambda: random_tree(200, 1.2e9),  # few evaluations fit into the budget
+    "200 spans, 0.6 s": lambda: random_tree(200, 0.6e9),  # few evaluations fit into the budget
 }
