@@ -99,8 +99,8 @@ def report(condition: Condition, scores: Scores) -> None:
     cells += [f"{scores.runs:.0f}", f"{scores.seconds:.1f} s"]
     for name in SHOWN:
         group = scores.group(name)
-        errors = [percent(value) for value in (group.bias, group.p50, group.p95)]
-        rest = [f"{group.coverage:.3f}", f"{group.width:.2f}"]
+        errors = [percent(value) for value in (group.bias.value, group.p50, group.p95)]
+        rest = [f"{group.coverage.value:.3f}", f"{group.width.value:.2f}"]
         print_row([*cells, name, *errors, *rest], WIDTHS)
         cells = [""] * len(cells)
 

@@ -12,7 +12,7 @@ from simulator.machine import Machine
 from simulator.measurement import Measurement, measure, measure_processes
 from simulator.mood import MOODS, Course, Mood
 from simulator.score import GROUPS, Group, Score, Scores, true_latencies
-from simulator.tree import TREES, random_tree
+from simulator.tree import TREES, Tree, random_tree
 
 __all__ = [
     "COSTS",
@@ -28,6 +28,7 @@ __all__ = [
     "Mood",
     "Score",
     "Scores",
+    "Tree",
     "cost_of",
     "known_tree",
     "known_truth",

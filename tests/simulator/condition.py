@@ -8,14 +8,13 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from simulate import Tree
 
 from simulator.cost import cost_of
 from simulator.machine import Machine
 from simulator.measurement import RUNGS, Measurement, measure, measure_processes
 from simulator.mood import MOODS
 from simulator.score import Score, Scores, true_latencies
-from simulator.tree import TREES
+from simulator.tree import TREES, Tree
 from xsp.level import parse_levels
 from xsp.session import Settings
 
@@ -56,13 +55,17 @@ class Condition:
         machine = self._machine(seed)
         return Score.of(machine, self._measure(machine), truth, moving=mood.moving)
 
+    def measurement(self, seed: int) -> Measurement:
+        """Measure once."""
+        return self._measure(self._machine(seed))
+
     def _machine(self, seed: int) -> Machine:
         tree = known_tree(self.tree)
         machine = Machine(tree, cost_of(tree, self.costs), MOODS[self.mood], seed)
         if self.ten_times:
             # The first evaluation of a rung warms up, and the next ones count.
             rung = RUNGS[machine.random.integers(1, len(RUNGS))]
-            machine.ten_times = (rung.kinds, int(machine.random.integers(1, 4)))
+            machine.ten_times = (rung.kinds, int(machine.random.integers(1, 1 + (self.runs or 3))))
         return machine
 
     def _measure(self, machine: Machine) -> Measurement:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from simulate import Tree
 
+from simulator.tree import Tree
 from xsp.level import Kind
 
 Floats = NDArray[np.float64]

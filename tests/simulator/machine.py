@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from simulate import Tree
 
 from simulator.cost import Cost
 from simulator.mood import Course, Mood
+from simulator.tree import Tree
 from xsp.clock import Clock
 from xsp.level import Kind
 from xsp.provider import Records, Request, SpanRows, no_rows, span_rows
@@ -37,11 +37,11 @@ class Layout:
 
     Args:
         tree: The spans, in depth-first order.
-        recorded: Kinds of span that are recorded.
+        recorded: Kinds of span that are recorded; recording the root costs nothing.
     """
 
     def __init__(self, tree: Tree, recorded: Kinds) -> None:
-        self.shown: list[int] = [i for i, kind in enumerate(tree.kind) if kind in recorded]
+        self.shown: list[int] = [i for i, kind in enumerate(tree.kind) if i and kind in recorded]
         self.all = len(tree.kind)
         self._recorded = np.zeros(self.all, bool)
         self._recorded[self.shown] = True
@@ -197,10 +197,9 @@ class Machine:
         return Batch(starts * run, ends * run, total * run[:, 0])
 
     def _deck(self, kinds: Kinds) -> Deck:
-        shown = kinds - {Kind.PIPELINE}
         deck = self._decks.get(kinds)
         if deck is None:
-            layout = Layout(self.tree, shown)
+            layout = Layout(self.tree, kinds)
             deck = Deck(layout, self.draw(layout, self._at_once()))
             self._decks[kinds] = deck
         elif deck.used == len(deck.batch.total):
@@ -256,14 +255,11 @@ class SimulatedProvider:
         shown = machine.layout(recorded.kinds).shown
         if not len(shown):
             return no_rows()
-        return span_rows(span_columns(machine, shown, *machine.span_times(recorded)))
+        return span_rows(span_columns(machine.tree, shown, *machine.span_times(recorded)))
 
 
-def span_columns(
-    machine: Machine, spans: Sequence[int], start: Ints, end: Ints
-) -> dict[str, object]:
+def span_columns(tree: Tree, spans: Sequence[int], start: Ints, end: Ints) -> dict[str, object]:
     """Return the columns of some spans `[evaluations, spans]`, one evaluation after the other."""
-    tree = machine.tree
     return {
         "kind": [tree.kind[i].value for i in spans] * len(start),
         "name": [tree.name[i] for i in spans] * len(start),

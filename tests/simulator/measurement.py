@@ -145,14 +145,14 @@ def _frames(machine: Machine, visits: Sequence[Visit]) -> list[pl.DataFrame]:
     kinds = visits[0].records[0][1].data.kinds
     shown = machine.layout(kinds).shown
     windows = np.array([window for visit in visits for window in visit.windows])
-    starts, ends = [windows[:, :1]], [windows[:, 1:]]
+    start, end = windows[:, :1], windows[:, 1:]
     if len(shown):
         times = [machine.span_times(_counted(visit)) for visit in visits]
-        starts.append(np.concatenate([start for start, _ in times]))
-        ends.append(np.concatenate([end for _, end in times]))
-    columns = span_columns(
-        machine, [0, *shown], np.concatenate(starts, axis=1), np.concatenate(ends, axis=1)
-    )
+        start, end = (
+            np.concatenate([whole, np.concatenate(parts)], axis=1)
+            for whole, parts in zip((start, end), zip(*times, strict=True), strict=True)
+        )
+    columns = span_columns(machine.tree, [0, *shown], start, end)
     height = len(shown) + 1
     parents = np.tile([-1, *shown_parents(machine.tree, shown)], len(windows))
     rows = span_rows(columns).with_columns(parent=pl.Series(parents))

@@ -13,12 +13,15 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from xsp.evaluation.summary import trimmed_mean
+
 Floats = NDArray[np.float64]
 Random = np.random.Generator
 
 HORIZON_NS = 60e9  # after so long a course stays as it is
 _STEP_NS = 10e6
 _FOREVER_NS = 1e15
+_PIECES = 1000  # of a stretch of time, each with a factor of its own
 
 
 class Course:
@@ -43,10 +46,11 @@ class Course:
         """Return when the machine has done so much work."""
         return np.interp(work_ns, self._work_ns, self.edges_ns)
 
-    def mean_factor(self, begin_ns: float, end_ns: float) -> float:
-        """Return the mean factor over a stretch of time, each unit of work weighing the same."""
-        work = float(self.work_until(end_ns) - self.work_until(begin_ns))
-        return (end_ns - begin_ns) / work
+    def typical_factor(self, begin_ns: float, end_ns: float) -> float:
+        """Return the 20 % trimmed mean of the factor over a stretch of time."""
+        work = np.linspace(self.work_until(begin_ns), self.work_until(end_ns), _PIECES + 1)
+        pieces = np.diff(self.time_of(work)) / np.diff(work)
+        return float(trimmed_mean(pieces[:, None])[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +95,12 @@ def bursts(length_ns: float, share: float = 0.1, factor: float = 1.3) -> Callabl
     return course
 
 
-def drift(slope_per_s: float) -> Callable[[Random], Course]:
-    """Return a machine that becomes slower, by a share of its first latency per second."""
+def drift(length_s: float, growth: float = 0.2) -> Callable[[Random], Course]:
+    """Return a machine that becomes slower, evenly, for so long."""
 
     def course(random: Random) -> Course:
-        edges = np.arange(0, HORIZON_NS, _STEP_NS)
-        return Course(edges, 1 + slope_per_s * (edges + _STEP_NS / 2) / 1e9)
+        edges = np.arange(0, length_s * 1e9 + _STEP_NS, _STEP_NS)
+        return Course(edges, 1 + growth * np.minimum(edges / (length_s * 1e9), 1.0))
 
     return course
 
@@ -141,7 +145,9 @@ MOODS: dict[str, Mood] = {
     "calm 10 %": Mood(steady, jitter=0.1),
     "bursts 60 ms": Mood(bursts(60e6)),
     "bursts 1 s": Mood(bursts(1e9)),
-    "drift": Mood(drift(0.01), moving=True),  # 20 % over the default budget
+    "drift 0.5 s": Mood(drift(0.5), moving=True),
+    "drift 3 s": Mood(drift(3.0), moving=True),
+    "drift 20 s": Mood(drift(20.0), moving=True),
     "spikes": Mood(steady, spikes=0.02),
     "level 0.3 s": Mood(level(0.3)),
     "level 1 s": Mood(level(1.0)),

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from simulate import Tree
 
 from simulator.cost import cost_of
 from simulator.machine import Layout, Machine
 from simulator.measurement import Measurement
 from simulator.mood import Mood
+from simulator.tree import Tree
 from xsp.evaluation.summary import trimmed_mean
 from xsp.level import Kind
 
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 LARGE_NS = 5_000.0  # operators above are judged in percent
 _COURSES = 200
-_CELLS = 4_000_000  # spans times evaluations of which a truth is made
+_CELLS = 2_000_000  # spans times evaluations of which a truth is made
 GROUPS = ("model", "layers", "ops", "small ops")
 
 
@@ -35,12 +35,14 @@ def true_latencies(tree: Tree, mood: Mood) -> Floats:
     parts = []
     for _ in range(_COURSES):
         batch = machine.draw(layout, each)
-        course = mood.course(machine.random)
+        starts = np.insert(batch.starts, 0, 0.0, axis=1)
+        ends = np.insert(batch.ends, 0, batch.total, axis=1)
         if mood.moving:
-            parts.append(batch.ends - batch.starts)
+            parts.append(ends - starts)
             continue
+        course = mood.course(machine.random)
         began = machine.random.uniform(0, course.work_until(40e9), (each, 1))
-        parts.append(course.time_of(began + batch.ends) - course.time_of(began + batch.starts))
+        parts.append(course.time_of(began + ends) - course.time_of(began + starts))
     return trimmed_mean(np.concatenate(parts))
 
 
@@ -64,6 +66,10 @@ class Score:
     runs: int
     problems: tuple[str, ...]
 
+    def largest_error(self, spans: NDArray[np.bool_]) -> float:
+        """Return the largest absolute error of some spans."""
+        return float(np.abs(self.error[spans]).max())
+
     @classmethod
     def of(cls, machine: Machine, found: Measurement, truth: Floats, *, moving: bool) -> Score:
         """Return the score of a measurement; with `moving`, for its own stretch of time."""
@@ -71,7 +77,7 @@ class Score:
         if spans["name"].to_list() != machine.tree.name:
             raise AssertionError("the measurement shows other spans than the machine has")
         if moving:
-            truth = truth * machine.course.mean_factor(*found.stretch)
+            truth = truth * machine.course.typical_factor(*found.stretch)
         value, low, high = (
             spans[name].cast(float).fill_null(np.nan).to_numpy()
             for name in ("latency_ns", "latency_low_ns", "latency_high_ns")
@@ -87,6 +93,18 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number that is estimated from replicates, and its standard error."""
+
+    value: float
+    error: float
+
+    def within(self, low: float, high: float) -> bool:
+        """Return whether the number may lie in a band, as far as two standard errors tell."""
+        return low - 2 * self.error <= self.value <= high + 2 * self.error
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """What the scores of many measurements say of one kind of span.
 
@@ -99,11 +117,11 @@ class Group:
             standard deviations of the latencies of equal measurements.
     """
 
-    bias: float
+    bias: Estimate
     p50: float
     p95: float
-    coverage: float
-    width: float
+    coverage: Estimate
+    width: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +148,13 @@ class Scores:
         """Evaluations on the rung with the fewest, on average."""
         return float(np.mean([score.runs for score in self.scores]))
 
+    @property
+    def large(self) -> NDArray[np.bool_]:
+        """The spans that are judged in percent: all but small operators."""
+        chosen = np.ones(len(self.truth), bool)
+        chosen[self._members("small ops")] = False
+        return chosen
+
     def group(self, name: str) -> Group:
         """Return what the scores say of one of `GROUPS`."""
         chosen = self._members(name)
@@ -137,13 +162,12 @@ class Scores:
         half = np.array([score.half[chosen] for score in self.scores])
         held = np.array([score.held[chosen] for score in self.scores])
         apart = np.abs(error)
-        oracle = 1.96 * error.std(axis=0, ddof=1).mean()
         return Group(
-            float(error.mean()),
+            _mean(error),
             float(np.quantile(apart, 0.5)),
             float(np.quantile(apart, 0.95)),
-            float(held.mean()),
-            float(half.mean() / oracle),
+            _share(held),
+            _width(half, error),
         )
 
     def _members(self, name: str) -> NDArray[np.int64]:
@@ -157,3 +181,30 @@ class Scores:
                 "small ops": (kinds == Kind.OP.value) & ~large,
             }[name]
         )
+
+
+def _mean(values: Floats) -> Estimate:
+    """Return the mean of `[measurements, spans]`; spans of one measurement may be alike."""
+    return Estimate(
+        float(values.mean()), float(values.mean(axis=1).std(ddof=1) / len(values) ** 0.5)
+    )
+
+
+def _share(held: NDArray[np.bool_]) -> Estimate:
+    """Return the share of what is held, at least as uncertain as independent spans make it."""
+    found = _mean(held.astype(float))
+    return Estimate(found.value, max(found.error, (0.95 * 0.05 / held.size) ** 0.5))
+
+
+def _width(half: Floats, error: Floats) -> Estimate:
+    """Return the mean half width over the oracle's; the error is that of the jackknife."""
+    times = len(half)
+    ratios = [
+        _ratio(np.delete(half, left_out, axis=0), np.delete(error, left_out, axis=0))
+        for left_out in range(times)
+    ]
+    return Estimate(_ratio(half, error), float(np.std(ratios) * (times - 1) ** 0.5))
+
+
+def _ratio(half: Floats, error: Floats) -> float:
+    return float(half.mean() / (1.96 * error.std(axis=0, ddof=1).mean()))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
-from simulate import Tree
 
 from xsp.level import Kind
 
@@ -15,6 +15,34 @@ _OUTER = ("aten::linear", "aten::conv2d", "aten::layer_norm", "aten::softmax", "
 _INNER = ("aten::addmm", "aten::t", "aten::empty", "aten::copy_", "aten::view", "aten::mul")
 _TINY = ("aten::select", "aten::as_strided", "aten::slice", "aten::item")
 _MANY = 0.04  # of the leaf layers hold many tiny operators
+
+
+@dataclass
+class Tree:
+    """Spans in depth-first order: own time and cost of being recorded, in ns."""
+
+    kind: list[Kind] = field(default_factory=list)
+    name: list[str] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list)
+    own_ns: list[float] = field(default_factory=list)
+    cost_ns: list[float] = field(default_factory=list)
+
+    def add(
+        self, kind: Kind, name: str, *, parent: int = -1, own: float = 0.0, cost: float = 0.0
+    ) -> int:
+        self.kind.append(kind)
+        self.name.append(name)
+        self.parent.append(parent)
+        self.own_ns.append(own)
+        self.cost_ns.append(cost)
+        return len(self.kind) - 1
+
+    def names(self) -> list[str]:
+        paths: list[str] = []
+        for name, parent in zip(self.name, self.parent, strict=True):
+            path = name if parent < 0 else f"{paths[parent]}/{name}"
+            paths.append(path if path not in paths else f"{path}#{paths.count(path) + 1}")
+        return paths
 
 
 def random_tree(spans: int, latency_ns: float, seed: int = 3) -> Tree:
