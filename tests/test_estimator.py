@@ -15,7 +15,6 @@ BANDS = {"bias": (-0.003, 0.003), "coverage": (0.92, 0.98), "width": (0.0, 1.5)}
 # Where costs differ a width is not judged: an oracle who knows the noise does not know the costs.
 BANDS_OF_COSTS = {"bias": BANDS["bias"], "coverage": (0.92, 1.0)}
 SMALL, MIDDLE, SLOW = "50 spans, 0.3 ms", "200 spans, 2 ms", "200 spans, 0.6 s"
-NAMED = {"wide-interval"}  # problems that name an evaluation that took much longer
 GROUPS = ("model", "layers", "ops")
 FEW, MANY = 12, 30  # measurements of a condition
 
@@ -53,7 +52,7 @@ PROCESSES = "that processes differ is in no interval"
     ],
 )
 def test_intervals_hold_the_truth(mood: str) -> None:
-    assert not unmet(Condition("equal", mood, SMALL), FEW)
+    assert not unmet(Condition("equal", mood, SMALL, interpreted=True), FEW)
 
 
 @pytest.mark.slow
@@ -111,5 +110,5 @@ def test_operators_that_cost_differently_by_name_are_told_apart() -> None:
 )
 def test_one_evaluation_ten_times_longer_among_few_is_left_out_or_named(runs: int) -> None:
     scores = Condition("equal", "calm 1 %", SLOW, runs=runs, ten_times=True).scores(range(FEW))
-    wrong = [score for score in scores.scores if score.largest_error(scores.large) > 0.05]
-    assert all(NAMED & set(score.problems) for score in wrong)
+    _, silent = scores.misled()
+    assert not silent

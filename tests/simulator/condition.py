@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -43,10 +42,7 @@ class Condition:
 
     def scores(self, seeds: range) -> Scores:
         """Return the scores of one measurement per seed."""
-        return self.scores_of([self.score(seed) for seed in seeds])
-
-    def scores_of(self, scores: Sequence[Score]) -> Scores:
-        """Return the scores of measurements that were made elsewhere."""
+        scores = tuple(self.score(seed) for seed in seeds)
         return Scores(known_tree(self.tree), known_truth(self.tree, self.mood), scores)
 
     def score(self, seed: int) -> Score:

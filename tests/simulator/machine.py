@@ -38,27 +38,30 @@ class Layout:
     Args:
         tree: The spans, in depth-first order.
         recorded: Kinds of span that are recorded; recording the root costs nothing.
+
+    Attributes:
+        shown: The recorded spans, the root left out.
     """
 
     def __init__(self, tree: Tree, recorded: Kinds) -> None:
         self.shown: list[int] = [i for i, kind in enumerate(tree.kind) if i and kind in recorded]
-        self.all = len(tree.kind)
-        self._recorded = np.zeros(self.all, bool)
+        self._count = len(tree.kind)
+        self._recorded = np.zeros(self._count, bool)
         self._recorded[self.shown] = True
         self._children: list[list[int]] = [[] for _ in tree.kind]
         for i, parent in enumerate(tree.parent[1:], 1):
             self._children[parent].append(i)
         self._source: list[int] = []  # column of [own | outside | inside]
         self._part: list[float] = []
-        self._bounds = np.zeros((self.all, 2), np.int64)
+        self._bounds = np.zeros((self._count, 2), np.int64)
         self._walk(0)
-        self.source, self.part = np.array(self._source), np.array(self._part)
+        self._sources, self._parts = np.array(self._source), np.array(self._part)
 
     def place(self, own: Floats, outside: Floats, inside: Floats) -> tuple[Floats, Floats, Floats]:
         """Return starts and ends of the shown spans `[evaluations, shown]`, and the total work."""
         columns = np.concatenate([own, outside, inside], axis=1)
-        line = np.zeros((len(own), len(self.source) + 1))
-        np.cumsum(columns[:, self.source] * self.part, axis=1, out=line[:, 1:])
+        line = np.zeros((len(own), len(self._sources) + 1))
+        np.cumsum(columns[:, self._sources] * self._parts, axis=1, out=line[:, 1:])
         bounds = self._bounds[self.shown]
         return line[:, bounds[:, 0]], line[:, bounds[:, 1]], line[:, -1]
 
@@ -66,19 +69,19 @@ class Layout:
         # Trees are as deep as models are: no deeper than Python's stack.
         recorded, inside = self._recorded[span], self._children[span]
         if recorded:
-            self._add(self.all + span, 0.5)
+            self._add(self._count + span, 0.5)
         self._bounds[span, 0] = len(self._source)
         if recorded:
-            self._add(2 * self.all + span, 0.5)
+            self._add(2 * self._count + span, 0.5)
         for child in inside:
             self._add(span, 1 / (len(inside) + 1))
             self._walk(child)
         self._add(span, 1 / (len(inside) + 1))
         if recorded:
-            self._add(2 * self.all + span, 0.5)
+            self._add(2 * self._count + span, 0.5)
         self._bounds[span, 1] = len(self._source)
         if recorded:
-            self._add(self.all + span, 0.5)
+            self._add(self._count + span, 0.5)
 
     def _add(self, source: int, part: float) -> None:
         self._source.append(source)
@@ -142,6 +145,15 @@ class Machine:
         cost: What recording costs.
         mood: How the machine behaves.
         seed: Of everything that is random.
+
+    Attributes:
+        tree: What is evaluated.
+        random: Where everything random comes from.
+        course: The machine's factor over time.
+        clock: The clock that evaluations move.
+        speed: Factor of the process that works at the moment.
+        recorded: What is being recorded at the moment; None: nothing.
+        ten_times: Recorded kinds, and the number of an evaluation that takes ten times as long.
     """
 
     def __init__(self, tree: Tree, cost: Cost, mood: Mood, seed: int = 0) -> None:
@@ -149,9 +161,9 @@ class Machine:
         self.random = np.random.default_rng(seed)
         self.course: Course = mood.course(self.random)
         self.clock = FakeClock(1_000_000)
-        self.speed = 1.0  # factor of the process that works at the moment
+        self.speed = 1.0
         self.recorded: Recorded | None = None
-        self.ten_times: tuple[Kinds, int] | None = None  # one evaluation, by its number from 0
+        self.ten_times: tuple[Kinds, int] | None = None
         self._cost, self._mood = cost, mood
         self._own = np.array(tree.own_ns)
         self._decks: dict[Kinds, Deck] = {}
