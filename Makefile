@@ -45,6 +45,7 @@ bench: $(VENV)/.development  ## Print the tables behind the README's numbers (so
 	$(BIN)/python benchmarks/exactness.py $(ARGS)
 	$(BIN)/python benchmarks/exactness.py --waste layer $(ARGS)
 	$(BIN)/python benchmarks/exactness.py --waste op $(ARGS)
+	$(BIN)/python benchmarks/estimator.py
 	$(BIN)/python benchmarks/slowdown.py $(ARGS)
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/library.py

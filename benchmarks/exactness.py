@@ -10,6 +10,10 @@ Every latency, whoever measured it, is the 20 % trimmed mean of all its evaluati
 The ground truths together have as much time as xsp. The truth is the mean of the two;
 how far they lie apart is the noise of this machine, below which no method can be told
 from another.
+
+With `--again SECONDS` every model is measured twice more, by xsp alone with its default plan: at
+once, and when so many seconds have passed. An interval that means what it says holds the value
+that the other one of the two measurements found.
 """
 
 from __future__ import annotations
@@ -18,9 +22,10 @@ import argparse
 import random
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 import torch
@@ -44,6 +49,7 @@ import xsp
 SMALLEST_NS = 5_000  # layers below are listed, but the bar is for those above
 TOLERANCE = 0.02
 MANY = 1_000_000
+MODEL: Layer = ("the model", 0)
 COLUMNS = (
     ("model", 20),
     ("batch", 5),
@@ -60,7 +66,7 @@ COLUMNS = (
     ("within*", 7),
     ("model err", 9),
 )
-HEADINGS, WIDTHS = zip(*COLUMNS, strict=True)
+AGAIN = (("apart", 6), ("held", 7), ("differ", 7), ("half", 7))
 LEGEND = """
 runs       evaluations that each of xsp's layer latencies rests on
 layers     calls of modules that are compared; >5us: those that last longer, which all errors are of
@@ -69,6 +75,11 @@ noise      two independent ground truths against each other
 within     share of layers whose error is at most 2 %, or at most the noise of that layer
 within*    the same, with the noise's p95 in place of that layer's own
 model err  xsp's model latency against the bare one"""
+LEGEND_AGAIN = """apart      seconds between two measurements with xsp's default plan
+held       how often the interval of one of them holds the value of the other one, both ways; of
+           the model and its layers above 5 us, as are:
+differ     by how much the two differ, in the median
+half       half width of their intervals, in the median"""
 
 
 class Observer:
@@ -138,7 +149,7 @@ def measure(case: Case, *, seconds: float, waste: str | None) -> tuple[xsp.Trace
     slices = 2 * len(groups(case.model, _at_once(once)))
     evaluations = int(np.clip(seconds / (slices * once), 5, 400))
     observer = Observer(case, evaluations, once)
-    with wasting(waste) if waste else nullcontext():
+    with _wasting(waste):
         # No number of runs ends it, so that the budget does: the other half of the time.
         trace = xsp.measure(
             case.model, case.inputs, levels=2, runs=MANY, budget=seconds, progress=observer
@@ -147,23 +158,82 @@ def measure(case: Case, *, seconds: float, waste: str | None) -> tuple[xsp.Trace
     return trace, observer
 
 
+def _wasting(waste: str | None) -> AbstractContextManager[None]:
+    return wasting(waste) if waste else nullcontext()
+
+
 def _seconds(case: Case) -> float:
     begin = perf_counter()
     case.evaluate()
     return perf_counter() - begin
 
 
-def layer_latencies(trace: xsp.Trace) -> dict[Layer, float]:
+def layer_latencies(trace: xsp.Trace, column: str = "latency_ns") -> dict[Layer, float]:
     """Return what xsp says of each layer, in ns."""
     layers = trace.spans.filter(trace.spans["kind"] == "layer")
     attributes = layers["attributes"].struct.unnest()
     calls = attributes["call_index"].fill_null(0)
     keys = zip(attributes["module_path"], calls, strict=True)
-    return dict(zip(keys, layers["latency_ns"], strict=True))
+    return dict(zip(keys, layers[column], strict=True))
 
 
-def report(case: Case, trace: xsp.Trace, observer: Observer) -> str:
-    """Print one line of the table; return what a reader should know besides."""
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the table, and the measurement that is to be made again.
+
+    Attributes:
+        name: Name of the model.
+        batch: The batch size.
+        cells: The line's cells.
+        trace: What xsp's default plan found at that time.
+        at_s: When that measurement ended.
+    """
+
+    name: str
+    batch: int
+    cells: list[str]
+    trace: xsp.Trace
+    at_s: float
+
+
+def measure_by_default(case: Case, waste: str | None) -> xsp.Trace:
+    """Measure a model with xsp's default plan and nothing in between."""
+    with _wasting(waste):
+        return xsp.measure(case.model, case.inputs, levels=2)
+
+
+def report_again(line: Line, waste: str | None, seconds: float) -> None:
+    """Wait until a line is old enough, measure its model again, and print the whole line."""
+    case = make(line.name, line.batch)
+    case.evaluate()
+    sleep(max(0.0, line.at_s + seconds - perf_counter()))
+    apart = perf_counter() - line.at_s
+    found = [_intervals(trace) for trace in (line.trace, measure_by_default(case, waste))]
+    shared = [key for key in found[0] if key in found[1] and found[0][key][0] > SMALLEST_NS]
+    one, two = (np.array([intervals[key] for key in shared], dtype=float) for intervals in found)
+    held = np.concatenate([_holds(one, two[:, 0]), _holds(two, one[:, 0])])
+    differ = np.abs(two[:, 0] / one[:, 0] - 1)
+    half = np.concatenate([(each[:, 2] - each[:, 1]) / 2 / each[:, 0] for each in (one, two)])
+    cells = [f"{apart:.0f} s", percent(float(held.mean()), 1)]
+    cells += [percent(_quantile(differ, 0.5)), percent(_quantile(half, 0.5))]
+    print_row([*line.cells, *cells], _widths(again=True))
+
+
+def _intervals(trace: xsp.Trace) -> dict[Layer, tuple[float, float, float]]:
+    """Return latency, and both ends of its interval, of each layer and of the model."""
+    columns = ("latency_ns", "latency_low_ns", "latency_high_ns")
+    found = [layer_latencies(trace, column) for column in columns]
+    intervals = {key: (found[0][key], found[1][key], found[2][key]) for key in found[0]}
+    value, low, high = trace.spans.select(columns).row(0)
+    return {MODEL: (value, low, high), **intervals}
+
+
+def _holds(intervals: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return (intervals[:, 1] <= values) & (values <= intervals[:, 2])
+
+
+def report(case: Case, trace: xsp.Trace, observer: Observer) -> tuple[list[str], str]:
+    """Print one line of the table; return its cells, and what a reader should know besides."""
     truth_a, truth_b = (summarise(truth) for truth in observer.truths)
     ours, theirs = layer_latencies(trace), summarise(observer.torch)
     compared = [key for key in truth_a if key in ours and key in theirs]
@@ -178,8 +248,9 @@ def report(case: Case, trace: xsp.Trace, observer: Observer) -> str:
     cells += [percent(_share_within(error, noise), 1)]
     cells += [percent(_share_within(error, np.full_like(noise, _quantile(noise, 0.95))), 1)]
     model = trace.spans["latency_ns"][0] / statistic(observer.bare) - 1
-    print_row([*cells, percent(model)], WIDTHS)
-    return _missing(case, truth_a, ours)
+    cells.append(percent(model))
+    print_row(cells, _widths())
+    return cells, _missing(case, truth_a, ours)
 
 
 def _runs(trace: xsp.Trace) -> int:
@@ -205,6 +276,14 @@ def _missing(case: Case, truth: dict[Layer, float], ours: dict[Layer, float]) ->
     return f"{case.name}, batch {case.batch}: xsp lacks {len(lost)} layers, such as {lost[:3]}"
 
 
+def _headings(*, again: bool = False) -> list[str]:
+    return [name for name, _ in (*COLUMNS, *(AGAIN if again else ()))]
+
+
+def _widths(*, again: bool = False) -> list[int]:
+    return [width for _, width in (*COLUMNS, *(AGAIN if again else ()))]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small models, a tenth of the time")
@@ -212,18 +291,31 @@ def main() -> None:
     parser.add_argument("--waste", choices=("layer", "op"), help="waste 100 us on every such span")
     parser.add_argument("--models", nargs="+", choices=MODELS, metavar="NAME")
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 8])
+    parser.add_argument(
+        "--again", type=float, metavar="SECONDS", help="measure again so much later"
+    )
     chosen = parser.parse_args()
     seconds = chosen.seconds / 10 if chosen.quick else chosen.seconds
     torch.set_num_threads(1)
     print_header("Error of layer latencies against the ground truth, one thread, inference")
-    print_row(HEADINGS, WIDTHS)
-    notes = []
+    print_row(_headings(), _widths())
+    notes, lines = [], []
     with torch.inference_mode():
         for name in chosen.models or (QUICK if chosen.quick else MODELS):
             for batch in chosen.batch:
                 case = make(name, batch)
-                notes.append(report(case, *measure(case, seconds=seconds, waste=chosen.waste)))
-    print("\n".join([LEGEND, *filter(None, notes)]))
+                measured = measure(case, seconds=seconds, waste=chosen.waste)
+                cells, note = report(case, *measured)
+                notes.append(note)
+                if chosen.again is not None:
+                    trace = measure_by_default(case, chosen.waste)
+                    lines.append(Line(name, batch, cells, trace, perf_counter()))
+        if lines:
+            print()
+            print_row(_headings(again=True), _widths(again=True))
+        for line in lines:
+            report_again(line, chosen.waste, chosen.again)
+    print("\n".join([LEGEND, *([LEGEND_AGAIN] if lines else []), *filter(None, notes)]))
 
 
 if __name__ == "__main__":

@@ -1,48 +1,27 @@
-"""A machine that is simulated: true latencies, what recording costs, and noise, all known."""
+"""A ladder driven by hand: a tree, noise and a number of rounds in, runs with a known truth out.
+
+For tests of merging alone, which choose rounds, rungs and processes themselves. On the machine of
+`simulator` time passes, and the plan and the session decide what is evaluated when.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from simulator.machine import Layout, shown_parents, span_columns
+from simulator.tree import Tree
 
 from xsp.evaluation.run import Run, Rung, ladder
 from xsp.level import Kind
 from xsp.provider.row import span_rows
 
+__all__ = ["QUIET", "Machine", "Noise", "Tree", "resnet", "transformer"]
+
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-
-@dataclass
-class Tree:
-    """Spans in depth-first order: own time and cost of being recorded, in ns."""
-
-    kind: list[Kind] = field(default_factory=list)
-    name: list[str] = field(default_factory=list)
-    parent: list[int] = field(default_factory=list)
-    own_ns: list[float] = field(default_factory=list)
-    cost_ns: list[float] = field(default_factory=list)
-
-    def add(
-        self, kind: Kind, name: str, *, parent: int = -1, own: float = 0.0, cost: float = 0.0
-    ) -> int:
-        self.kind.append(kind)
-        self.name.append(name)
-        self.parent.append(parent)
-        self.own_ns.append(own)
-        self.cost_ns.append(cost)
-        return len(self.kind) - 1
-
-    def names(self) -> list[str]:
-        paths: list[str] = []
-        for name, parent in zip(self.name, self.parent, strict=True):
-            path = name if parent < 0 else f"{paths[parent]}/{name}"
-            paths.append(path if path not in paths else f"{path}#{paths.count(path) + 1}")
-        return paths
 
 
 @dataclass(frozen=True)
@@ -99,32 +78,19 @@ class Machine:
         return np.asarray(total)
 
     def run(self, rung: Rung, number: int = 0, process: int = 0, speed: float = 1.0) -> Run:
-        tree, total = self.tree, speed * self.durations(rung.kinds)
+        own, cost = speed * self._own_times()[None], np.array(self.tree.cost_ns)[None]
+        layout = Layout(self.tree, rung.kinds)
+        starts, ends, total = layout.place(own, cost, np.zeros_like(cost))
         latency = round(total[0])
         if not rung.kinds:
             return Run(rung, latency, None, process, number)
-        children: list[list[int]] = [[] for _ in total]
-        for i, parent in enumerate(tree.parent[1:], 1):
-            children[parent].append(i)
-        start = np.zeros(len(total))
-        for i, inside in enumerate(children):
-            costs = [tree.cost_ns[c] if tree.kind[c] in rung.kinds else 0.0 for c in inside]
-            gap = (total[i] - sum(total[c] for c in inside) - sum(costs)) / (len(inside) + 1)
-            now = start[i]
-            for child, cost in zip(inside, costs, strict=True):
-                now += gap + cost / 2
-                start[child] = now
-                now += total[child] + cost / 2
-        shown = [i for i, kind in enumerate(tree.kind) if kind in rung.kinds or i == 0]
-        place = {i: row for row, i in enumerate(shown)}
-        parents = [-1] + [place[self._above(i, place)] for i in shown[1:]]
-        begin = np.rint(start[shown]).astype(int)
-        end = np.rint(start[shown] + total[shown]).astype(int)
-        return Run(rung, latency, rows_of(tree, shown, parents, (begin, end)), process, number)
-
-    def _above(self, i: int, place: dict[int, int]) -> int:
-        parent = self.tree.parent[i]
-        return parent if parent in place else self._above(parent, place)
+        times = (
+            1_000_000 + np.rint(np.insert(bounds, 0, whole, axis=1)).astype(np.int64)
+            for bounds, whole in ((starts, 0), (ends, total))
+        )
+        rows = span_rows(span_columns(self.tree, [0, *layout.shown], *times))
+        parents = [-1, *shown_parents(self.tree, layout.shown)]
+        return Run(rung, latency, rows.with_columns(parent=pl.Series(parents)), process, number)
 
     def _own_times(self) -> Floats:
         noise, random = self.noise, self.random
@@ -137,22 +103,6 @@ class Machine:
         for _ in range(random.poisson(noise.interference)):
             own[random.choice(len(own), p=weights)] += random.exponential(noise.interference_ns)
         return own
-
-
-def rows_of(
-    tree: Tree, shown: Sequence[int], parents: Sequence[int], times: tuple[Ints, Ints]
-) -> pl.DataFrame:
-    begin, end = times
-    rows = span_rows(
-        {
-            "kind": [tree.kind[i].value for i in shown],
-            "name": [tree.name[i] for i in shown],
-            "start_ns": begin + 1_000_000,
-            "end_ns": end + 1_000_000,
-            "thread": 7,
-        }
-    )
-    return rows.with_columns(parent=pl.Series(parents, dtype=pl.Int64))
 
 
 def transformer(

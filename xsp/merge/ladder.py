@@ -50,8 +50,8 @@ class RungRuns:
         order: The rung's order, -1 for the bare rung.
         members: The runs, as indices into the observations; empty on the bare rung.
         processes: Process of each run.
-        rounds: Round of each run, -1 for warming up. Processes take turns, so that rounds of one number are close
-            in time in all of them.
+        rounds: Round of each run, -1 for warming up. Processes take turns, so that rounds of one
+            number are close in time in all of them.
         began_ns: When each run began.
         factor: Factor by which the host's times in each run are multiplied, so that the times of
             all processes are on one scale.

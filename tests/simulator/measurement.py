@@ -1,0 +1,165 @@
+"""Measurement: a simulated machine and settings in, merged latencies out.
+
+`xsp.session` visits the rungs, as the plan wants it, and the runs are merged by `xsp.merge`. Runs
+are interpreted by `xsp.measurement`, or, where a table needs thousands of measurements, made
+directly of what the machine knows; a test shows that both are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from simulator.machine import Machine, Recorded, SimulatedProvider, shown_parents, span_columns
+from xsp.evaluation import Run, Rung, ladder
+from xsp.level import Kind
+from xsp.measurement.interpretation import interpret
+from xsp.measurement.repeat import carry_out
+from xsp.merge import Merged, merge
+from xsp.provider import ModelCall, span_rows
+from xsp.session import Plan, Session, Settings, Visit
+
+RUNGS = ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one simulated measurement found.
+
+    Attributes:
+        runs: All evaluations that count.
+        merged: What xsp makes of them.
+        seconds: Simulated time that the measurement took.
+    """
+
+    runs: tuple[Run, ...]
+    merged: Merged
+    seconds: float
+
+    @property
+    def stretch(self) -> tuple[int, int]:
+        """When the first evaluation began, and when the last one ended."""
+        ends = max(run.began_ns + run.latency_ns for run in self.runs)
+        return min(run.began_ns for run in self.runs), ends
+
+
+def measure(machine: Machine, settings: Settings, *, interpreted: bool = True) -> Measurement:
+    """Measure all rungs in one process, as `xsp.measure` does.
+
+    Args:
+        machine: The machine.
+        settings: How to measure.
+        interpreted: Whether xsp interprets the records; else runs are made directly.
+    """
+    session = Session([SimulatedProvider(machine)], machine.clock)
+    began = machine.clock.now()
+    carry_out(Plan(RUNGS, settings, repeatable=True), session, _call(machine), lambda _: None)
+    seconds = (machine.clock.now() - began) / 1e9
+    runs = _runs(machine, session, interpreted=interpreted)
+    return Measurement(runs, merge(runs), seconds)
+
+
+def measure_processes(
+    machine: Machine, settings: Settings, speeds: Sequence[float], *, interpreted: bool = True
+) -> Measurement:
+    """Measure each rung in processes of its own, beside bare visits, in turns (`xsp.target`).
+
+    Args:
+        machine: The machine.
+        settings: How to measure; the budget is divided.
+        speeds: Factor of each process; as many as there are rungs, or a multiple.
+        interpreted: As for `measure`.
+    """
+    settings = replace(settings, budget_s=settings.budget_s / len(speeds))
+    processes = [
+        (Plan((RUNGS[0], rung), settings, repeatable=True), _session(machine), speed)
+        for rung, speed in zip(RUNGS[1:] * (len(speeds) // len(RUNGS[1:])), speeds, strict=True)
+    ]
+    began = machine.clock.now()
+    while sum(_turn(machine, *process) for process in processes):
+        pass
+    seconds = (machine.clock.now() - began) / 1e9
+    runs = tuple(
+        replace(run, process=number)
+        for number, (_, session, _) in enumerate(processes)
+        for run in _runs(machine, session, interpreted=interpreted)
+    )
+    return Measurement(runs, merge(runs), seconds)
+
+
+def _session(machine: Machine) -> Session:
+    return Session([SimulatedProvider(machine)], machine.clock)
+
+
+def _call(machine: Machine) -> ModelCall:
+    return ModelCall(machine.evaluate, subject="a simulated model")
+
+
+def _turn(machine: Machine, plan: Plan, session: Session, speed: float) -> bool:
+    """Make one visit of a process; return whether there was one to make."""
+    step = plan.next()
+    if step is None:
+        return False
+    machine.speed = speed
+    before = machine.clock.now()
+    latencies = session.visit(step, _call(machine))
+    plan.record(step, latencies, spent_ns=machine.clock.now() - before)
+    return True
+
+
+def _runs(machine: Machine, session: Session, *, interpreted: bool) -> tuple[Run, ...]:
+    failed = [problem for problem in session.problems if problem.code == "provider-failed"]
+    if failed:
+        raise AssertionError(failed[0].message)
+    if interpreted:
+        return interpret(session.visits, session.providers).runs
+    by_rung: dict[Rung, list[Visit]] = {}
+    for visit in session.visits:
+        if visit.planned.counts:
+            by_rung.setdefault(visit.planned.rung, []).append(visit)
+    return tuple(run for rung, visits in by_rung.items() for run in _direct(machine, rung, visits))
+
+
+def _direct(machine: Machine, rung: Rung, visits: Sequence[Visit]) -> list[Run]:
+    """Return the runs of a rung, made of what the machine knows."""
+    frames = _frames(machine, visits) if rung.kinds else None
+    windows = [(visit, *window) for visit in visits for window in visit.windows]
+    return [
+        Run(
+            rung,
+            end - begin,
+            None if frames is None else frames[number],
+            round=visit.planned.round,
+            began_ns=begin,
+            host_ns=end - begin,
+        )
+        for number, (visit, begin, end) in enumerate(windows)
+    ]
+
+
+def _frames(machine: Machine, visits: Sequence[Visit]) -> list[pl.DataFrame]:
+    """Return the tree of each evaluation that counts."""
+    kinds = visits[0].records[0][1].data.kinds
+    shown = machine.layout(kinds).shown
+    windows = np.array([window for visit in visits for window in visit.windows])
+    start, end = windows[:, :1], windows[:, 1:]
+    if len(shown):
+        times = [machine.span_times(_counted(visit)) for visit in visits]
+        start, end = (
+            np.concatenate([whole, np.concatenate(parts)], axis=1)
+            for whole, parts in zip((start, end), zip(*times, strict=True), strict=True)
+        )
+    columns = span_columns(machine.tree, [0, *shown], start, end)
+    height = len(shown) + 1
+    parents = np.tile([-1, *shown_parents(machine.tree, shown)], len(windows))
+    rows = span_rows(columns).with_columns(parent=pl.Series(parents))
+    return [rows.slice(at * height, height) for at in range(len(windows))]
+
+
+def _counted(visit: Visit) -> Recorded:
+    """Return the records of the timed evaluations of a visit, which are its last."""
+    recorded: Recorded = visit.records[0][1].data
+    return recorded.last(len(visit.windows))
