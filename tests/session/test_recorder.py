@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import mmap
+import sys
 import threading
 
 import polars as pl
@@ -36,6 +38,26 @@ def test_a_visit_times_every_evaluation_but_those_that_settle() -> None:
     assert session.visit(PlannedVisit(BARE, 3, 2, round=0), call) == [model.latency_ns] * 3
     assert model.calls == 5
     assert len(interpreted(session).runs) == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not count page faults")
+def test_a_visit_counts_the_page_faults_of_its_timed_evaluations_alone() -> None:
+    pages, size = 200, mmap.PAGESIZE
+    made = []
+
+    def model() -> None:
+        made.append(mmap.mmap(-1, pages * size))
+        for place in range(0, pages * size, size):
+            made[-1][place] = 1
+
+    session = Session([], FakeClock())
+    session.visit(PlannedVisit(BARE, 2, 5, round=0), ModelCall(model, (), subject="model"))
+    for memory in made:
+        memory.close()
+    (visit,) = session.visits
+    assert visit.page_faults == pytest.approx(2 * pages, abs=50)
+    (one, other) = interpreted(session).runs
+    assert one.page_faults == other.page_faults == pytest.approx(pages, abs=25)
 
 
 def test_each_rung_records_its_kinds_and_no_more() -> None:

@@ -102,6 +102,7 @@ class _Interpreter:
                 round=visit.planned.round,
                 began_ns=begin,
                 host_ns=end - begin - waited,
+                page_faults=_faults_per_evaluation(visit),
             )
 
     def _warm_captures(self, visits: Sequence[Visit]) -> list[pl.DataFrame]:
@@ -195,6 +196,10 @@ class _Interpreter:
                 "beside a model's that is warm; more evaluations would change that"
             )
             self._problems[Problem("cold-start", sentence)] = None
+
+
+def _faults_per_evaluation(visit: Visit) -> float | None:
+    return None if visit.page_faults is None else visit.page_faults / len(visit.windows)
 
 
 def _roots(visit: Visit) -> SpanRows:

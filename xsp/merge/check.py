@@ -19,6 +19,7 @@ from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.difference import Sample, difference
 from xsp.merge.ladder import Ladder, RungRuns
 from xsp.merge.latency import Latencies, side_by_side
+from xsp.merge.page_fault import uneven_page_faults
 from xsp.merge.recording_cost import RungCost
 from xsp.problem import Problem
 from xsp.provider import ATTRIBUTE
@@ -77,6 +78,7 @@ def find_problems(
         _unseen,
         _endless,
         _processes_differ,
+        _page_faults,
         _residual,
         _prediction,
         _cost_outlier,
@@ -263,6 +265,10 @@ def _processes_differ(evidence: Evidence) -> Problem | None:
         "this measurement; all were brought to one scale, which is only an approximation for a "
         "single span: quieten the machine, or measure with --no-isolate",
     )
+
+
+def _page_faults(evidence: Evidence) -> Problem | None:
+    return uneven_page_faults(evidence.ladder, float(evidence.found.value_ns[ROOT]))
 
 
 def _residual(evidence: Evidence) -> Problem | None:

@@ -54,6 +54,7 @@ class RungRuns:
         root_ns: Latency of each run, on that scale.
         host_ns: Latency of each run without the wait for devices at the end, which hides the
             cost of recording; on that scale.
+        page_faults: Minor page faults of each run, NaN where unknown.
     """
 
     name: str
@@ -64,6 +65,7 @@ class RungRuns:
     factor: Floats
     root_ns: Floats
     host_ns: Floats
+    page_faults: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,4 +211,5 @@ def _rung_runs(group: Sequence[Run], members: Ints, factors: dict[int, float]) -
         factor=factor,
         root_ns=factor * [run.latency_ns for run in group],
         host_ns=factor * host,
+        page_faults=np.array([run.page_faults for run in group], dtype=float),
     )
