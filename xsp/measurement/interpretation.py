@@ -23,7 +23,7 @@ from xsp.correlation import (
 from xsp.evaluation import Run, Rung
 from xsp.level import Kind, Level
 from xsp.problem import Problem, ProblemCount
-from xsp.provider import Provider, Records, SpanRows, concat_rows, span_rows
+from xsp.provider import Provider, Records, SpanRows, checked, concat_rows, span_rows
 from xsp.quantity import counted
 from xsp.session import Visit, counting, worth_keeping
 
@@ -130,7 +130,7 @@ class _Interpreter:
 
     def _rows_of(self, rung: Rung, provider: Provider, records: Records) -> SpanRows:
         try:
-            rows = provider.spans(records)
+            rows = checked(provider.spans(records))
         except Exception as error:  # noqa: BLE001  a failing provider costs its level only
             self._note_failure(provider, rung, error)
             return concat_rows([])
