@@ -52,6 +52,11 @@ def test_one_run_gives_no_interval() -> None:
     assert np.isnan(high[0])
 
 
+def test_the_minimum_has_no_interval_since_no_resample_lies_below_it() -> None:
+    ends = bootstrap_interval(np.ones((30, 2)), "min", rounds=np.zeros(30, dtype=np.int64))
+    assert np.isnan(ends).tolist() == [[True, True], [True, True]]
+
+
 def test_few_runs_give_wider_intervals_than_their_range() -> None:
     low, high = bootstrap_interval(column(99, 101))
     assert high[0] - low[0] > 4

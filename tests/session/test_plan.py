@@ -54,6 +54,12 @@ def test_a_quiet_machine_needs_the_fewest_rounds() -> None:
     assert len(plan.latencies[RUNGS[1]]) == FEWEST_ROUNDS
 
 
+def test_the_minimum_which_has_no_interval_is_measured_as_long_as_the_trimmed_mean() -> None:
+    plan = Plan(RUNGS, Settings(statistic="min"), repeatable=True)
+    carry_out(plan)
+    assert len(plan.latencies[RUNGS[1]]) == FEWEST_ROUNDS
+
+
 def test_a_noisy_machine_is_measured_longer_until_it_is_precise() -> None:
     plan = Plan(RUNGS, Settings(budget_s=1000), repeatable=True)
     carry_out(plan, noise=0.05)

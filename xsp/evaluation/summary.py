@@ -68,10 +68,13 @@ def bootstrap_interval(
             than as many runs of different rounds. None: every run has a round of its own.
 
     Returns:
-        Two arrays, one number per column: NaN where there are fewer than two values.
+        Two arrays, one number per column: NaN where there are fewer than two values, and for the
+        minimum, whose resamples never lie below it.
     """
     low = np.full(values.shape[1], np.nan)
     high = low.copy()
+    if statistic == "min":
+        return low, high
     for n, columns, ordered in _by_count(values):
         if n < 2:
             continue

@@ -346,6 +346,8 @@ def _cost_outlier(evidence: Evidence) -> Problem | None:
 def _wide_interval(evidence: Evidence) -> Problem | None:
     found = evidence.found
     half = (found.high_ns[ROOT] - found.low_ns[ROOT]) / 2
+    if np.isnan(half) and found.runs[ROOT] > 1:  # of the minimum
+        return None
     if np.isnan(half):
         return Problem(
             "wide-interval",

@@ -267,6 +267,8 @@ class Plan:
     def _precise(self, rung: Rung) -> bool:
         values = np.asarray(self.latencies[rung], dtype=np.float64)[:, None]
         rounds = np.asarray(self._rounds[rung])
-        low, high = bootstrap_interval(values, self.settings.statistic, rounds=rounds)
+        # The minimum has no interval: how far the runs agree is judged by their trimmed mean.
+        statistic = self.settings.statistic if self.settings.statistic != "min" else "trimmed"
+        low, high = bootstrap_interval(values, statistic, rounds=rounds)
         half_width = float(high[0] - low[0]) / 2
         return half_width <= self.settings.precision * float(trimmed_mean(values)[0])
