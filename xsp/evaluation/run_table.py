@@ -41,6 +41,7 @@ _CORE = [
     "parent",
 ]
 
+_STRUCTURE = ["kind", "provenance", "name", "parent"]
 _TRIES = 8  # structures that a run is compared with: all runs may differ
 
 # Row of the root in every run. So the root's path is number 0, and in the matrices
@@ -122,7 +123,7 @@ def _structures(frames: Sequence[pl.DataFrame]) -> tuple[Keys, Ints, Ints, Bools
 
     Most runs of a rung have the same structure, so that these are found once for each structure.
     """
-    structures = [frame.select("kind", "provenance", "name", "parent") for frame in frames]
+    structures = [frame[_STRUCTURE] for frame in frames]
     different, number = _different(structures)
     first = np.cumsum([0, *(frame.height for frame in different)])
     rows = pl.concat(
