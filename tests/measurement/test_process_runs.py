@@ -35,7 +35,7 @@ def some() -> ProcessRuns:
         runs=(
             Run(BARE, 100, round=0),
             Run(PIPELINE, 100, tree()[:1], round=0),
-            Run(LAYER, 100, tree(), round=1, began_ns=7),
+            Run(LAYER, 100, tree(), round=1, began_ns=7, page_faults=2.5),
             Run(replace(LAYER, detail=True), 900, tree(9), round=1),
         ),
         problems=(Problem("provider", "the buffer was full"),),

@@ -439,3 +439,11 @@ def test_a_parent_whose_operators_cost_far_more_is_named() -> None:
 def test_other_statistics_on_request(statistic: str) -> None:
     runs, truth = Machine(resnet()).measure(3)
     assert errors(merge(runs, statistic=statistic), truth).max() < 1e-3
+
+
+def test_the_minimum_has_no_interval_and_is_not_said_to_rest_on_one_run() -> None:
+    runs, _ = Machine(resnet()).measure(3)
+    merged = merge(runs, statistic="min")
+    ends = merged.spans.select("latency_low_ns", "latency_high_ns")
+    assert sum(ends.null_count().row(0)) == 2 * ends.height
+    assert "wide-interval" not in codes(merged)

@@ -100,6 +100,15 @@ def test_every_second_round_goes_the_other_way_so_that_drift_makes_no_rung_slowe
     assert len({tuple(order) for order in names}) > 4
 
 
+def test_the_minimum_which_has_no_interval_is_measured_as_long_as_the_trimmed_mean() -> None:
+    rounds = []
+    for statistic in ("min", "trimmed"):
+        plan = Plan(RUNGS, Settings(statistic=statistic), repeatable=True)
+        carry_out(plan)
+        rounds.append(len(plan.latencies[RUNGS[1]]))
+    assert rounds[0] == rounds[1] < 2 * ROUNDS
+
+
 def test_a_noisy_machine_is_measured_longer_until_it_is_precise() -> None:
     plan = Plan(RUNGS, Settings(budget_s=1000), repeatable=True)
     carry_out(plan, noise=0.05)

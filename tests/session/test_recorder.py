@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import mmap
+import sys
 import threading
+from typing import Any
 
 import polars as pl
 import pytest
@@ -12,7 +15,7 @@ from xsp.level import Kind
 from xsp.measurement.interpretation import Interpretation, interpret
 from xsp.problem import Problem, ProblemCount
 from xsp.provider.contract import ModelCall, Records, Request
-from xsp.provider.row import SpanRows, span_rows
+from xsp.provider.row import ROW_SCHEMA, SpanRows, span_rows
 from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session
 from xsp.testing import FakeClock, FakeProvider, ReplayProvider, rows
@@ -36,6 +39,26 @@ def test_a_visit_times_every_evaluation_but_those_that_settle() -> None:
     assert session.visit(PlannedVisit(BARE, 3, 2, round=0), call) == [model.latency_ns] * 3
     assert model.calls == 5
     assert len(interpreted(session).runs) == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not count page faults")
+def test_a_visit_counts_the_page_faults_of_its_timed_evaluations_alone() -> None:
+    pages, size = 200, mmap.PAGESIZE
+    made = []
+
+    def model() -> None:
+        made.append(mmap.mmap(-1, pages * size))
+        for place in range(0, pages * size, size):
+            made[-1][place] = 1
+
+    session = Session([], FakeClock())
+    session.visit(PlannedVisit(BARE, 2, 5, round=0), ModelCall(model, (), subject="model"))
+    for memory in made:
+        memory.close()
+    (visit,) = session.visits
+    assert visit.page_faults == pytest.approx(2 * pages, abs=50)
+    (one, other) = interpreted(session).runs
+    assert one.page_faults == other.page_faults == pytest.approx(pages, abs=25)
 
 
 def test_each_rung_records_its_kinds_and_no_more() -> None:
@@ -174,6 +197,35 @@ def test_an_open_evaluation_ends_when_it_was_last_extended() -> None:
     assert run.latency_ns == 100
     assert run.rows is not None
     assert run.rows["name"].to_list() == ["training step"]
+
+
+@pytest.mark.parametrize(
+    "spoilt", [{"end_ns": 0}, {"start_ns": None}, {"name": None}, {"end_ns": None}, {"id": "a"}]
+)
+def test_rows_that_cannot_be_placed_cost_their_provider_alone(spoilt: dict[str, Any]) -> None:
+    class Spoiling(FakeProvider):
+        def spans(self, records: Records) -> SpanRows:
+            frame = super().spans(records)
+            return frame.with_columns(
+                pl.lit(value).cast(ROW_SCHEMA[name] if name != "id" else pl.String).alias(name)
+                for name, value in spoilt.items()
+            )
+
+    clock = FakeClock(1_000)
+    bad, good = Spoiling(clock, [Kind.LAUNCH], name="bad"), FakeProvider(clock, name="good")
+    session = Session([bad, good], clock)
+
+    def work() -> None:
+        with good.span("fc"), bad.span("launched", Kind.LAUNCH):
+            clock.advance(10)
+
+    session.visit(PlannedVisit(ladder(Kind)[-1], round=0), ModelCall(work, whole_model=False))
+    [run] = interpreted(session).runs
+    assert run.rows is not None
+    assert run.rows["name"].to_list() == ["predict", "fc"]
+    [problem] = interpreted(session).problems
+    assert problem.code == "provider-failed"
+    assert "the records of bad" in problem.message
 
 
 def test_ids_of_different_providers_are_kept_apart() -> None:

@@ -5,7 +5,7 @@ says what a run and a rung are, `ancestry` climbs trees of rows, `path` hashes a
 from the root to a row, `run_table` holds the frame of all runs, `structure` finds the typical
 run, `summary` makes one number of a span's times in all runs, with what these say of its error,
 `slow_level` tells how the machine's speed moved meanwhile, and `process_speed` how fast each of
-several processes was.
+several processes was. `union` adds up intervals that overlap.
 """
 
 from xsp.evaluation.ancestry import (
@@ -39,6 +39,7 @@ from xsp.evaluation.summary import (
     trimmed_mean,
 )
 from xsp.evaluation.tree_row import ON_DEVICE, is_ambiguous, mark_ambiguous, on_device, orders
+from xsp.evaluation.union import covered, covered_below
 
 __all__ = [
     "FEWEST_ROUNDS",
@@ -55,6 +56,8 @@ __all__ = [
     "Series",
     "SlowLevel",
     "clustered_error",
+    "covered",
+    "covered_below",
     "depths",
     "generations",
     "half_width",

@@ -76,6 +76,8 @@ class Run:
             wait would hide.
         began_ns: When the evaluation began, on the measurement's clock, which all processes of
             a measurement share.
+        page_faults: How many minor page faults the process took during the evaluation, on
+            average over the evaluations of its visit; None if unknown.
     """
 
     rung: Rung
@@ -85,3 +87,4 @@ class Run:
     round: int = 0
     host_ns: int | None = None
     began_ns: int = 0
+    page_faults: float | None = None

@@ -23,7 +23,7 @@ from xsp.correlation import (
 from xsp.evaluation import Run, Rung
 from xsp.level import Kind, Level
 from xsp.problem import Problem, ProblemCount
-from xsp.provider import Provider, Records, SpanRows, concat_rows, span_rows
+from xsp.provider import Provider, Records, SpanRows, checked, concat_rows, span_rows
 from xsp.quantity import counted
 from xsp.session import Visit, counting, worth_keeping
 
@@ -102,6 +102,7 @@ class _Interpreter:
                 round=visit.planned.round,
                 began_ns=begin,
                 host_ns=end - begin - waited,
+                page_faults=_faults_per_evaluation(visit),
             )
 
     def _warm_captures(self, visits: Sequence[Visit]) -> list[pl.DataFrame]:
@@ -129,7 +130,7 @@ class _Interpreter:
 
     def _rows_of(self, rung: Rung, provider: Provider, records: Records) -> SpanRows:
         try:
-            rows = provider.spans(records)
+            rows = checked(provider.spans(records))
         except Exception as error:  # noqa: BLE001  a failing provider costs its level only
             self._note_failure(provider, rung, error)
             return concat_rows([])
@@ -195,6 +196,10 @@ class _Interpreter:
                 "beside a model's that is warm; more evaluations would change that"
             )
             self._problems[Problem("cold-start", sentence)] = None
+
+
+def _faults_per_evaluation(visit: Visit) -> float | None:
+    return None if visit.page_faults is None else visit.page_faults / len(visit.windows)
 
 
 def _roots(visit: Visit) -> SpanRows:

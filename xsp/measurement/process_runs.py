@@ -99,13 +99,14 @@ def _run_facts(run: Run) -> dict[str, Any]:
         "round": run.round,
         "began_ns": run.began_ns,
         "host_ns": run.host_ns,
+        "page_faults": run.page_faults,
     }
 
 
 def _run(fact: Mapping[str, Any], rows: pl.DataFrame | None) -> Run:
     rung = Rung(frozenset(Kind(kind) for kind in fact["kinds"]), fact["detail"])
-    times = {name: fact[name] for name in ("latency_ns", "round", "began_ns", "host_ns")}
-    return Run(rung, rows=rows, **times)
+    numbers = ("latency_ns", "round", "began_ns", "host_ns", "page_faults")
+    return Run(rung, rows=rows, **{name: fact[name] for name in numbers})
 
 
 def _frames(path: Path) -> dict[int, pl.DataFrame]:

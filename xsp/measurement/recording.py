@@ -38,7 +38,7 @@ from xsp.session import (
 from xsp.trace import Trace
 from xsp.trace_context import Origin
 
-FORMAT = 3
+FORMAT = 4
 _MANIFEST = "manifest.json"
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError)  # raised on a damaged zip archive
 
@@ -228,6 +228,7 @@ def _facts(visit: Visit) -> dict[str, Any]:
         "thread": visit.thread,
         "windows": visit.windows,
         "waited_ns": visit.waited_ns,
+        "page_faults": visit.page_faults,
     }
 
 
@@ -272,4 +273,5 @@ def _visit(
         windows=tuple((begin, end) for begin, end in facts["windows"]),
         records=tuple(records),
         waited_ns=tuple(facts["waited_ns"]),
+        page_faults=facts["page_faults"],
     )

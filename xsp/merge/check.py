@@ -19,6 +19,7 @@ from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.difference import Sample, difference
 from xsp.merge.ladder import Ladder, RungRuns
 from xsp.merge.latency import Latencies, side_by_side
+from xsp.merge.page_fault import uneven_page_faults
 from xsp.merge.recording_cost import RungCost
 from xsp.problem import Problem
 from xsp.provider import ATTRIBUTE
@@ -77,6 +78,7 @@ def find_problems(
         _unseen,
         _endless,
         _processes_differ,
+        _page_faults,
         _residual,
         _prediction,
         _cost_outlier,
@@ -265,6 +267,10 @@ def _processes_differ(evidence: Evidence) -> Problem | None:
     )
 
 
+def _page_faults(evidence: Evidence) -> Problem | None:
+    return uneven_page_faults(evidence.ladder, float(evidence.found.value_ns[ROOT]))
+
+
 def _residual(evidence: Evidence) -> Problem | None:
     """Compare the bare runs of the last quarter with those of the first, process by process."""
     bare = evidence.ladder.rungs[0]
@@ -340,6 +346,8 @@ def _cost_outlier(evidence: Evidence) -> Problem | None:
 def _wide_interval(evidence: Evidence) -> Problem | None:
     found = evidence.found
     half = (found.high_ns[ROOT] - found.low_ns[ROOT]) / 2
+    if np.isnan(half) and found.runs[ROOT] > 1:  # of the minimum
+        return None
     if np.isnan(half):
         return Problem(
             "wide-interval",

@@ -25,6 +25,7 @@ from xsp.evaluation import (
     RunSpans,
     Series,
     SlowLevel,
+    covered,
     observe,
     process_speeds,
     run_spans,
@@ -32,7 +33,6 @@ from xsp.evaluation import (
     typical_run,
 )
 from xsp.merge.device_time import device_times
-from xsp.merge.union import covered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -58,6 +58,7 @@ class RungRuns:
         root_ns: Latency of each run, on that scale.
         host_ns: Latency of each run without the wait for devices at the end, which hides the
             cost of recording; on that scale.
+        page_faults: Minor page faults of each run, NaN where unknown.
     """
 
     name: str
@@ -69,6 +70,7 @@ class RungRuns:
     factor: Floats
     root_ns: Floats
     host_ns: Floats
+    page_faults: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +109,8 @@ class Ladder:
 
     def durations(self, rung: RungRuns) -> Floats:
         """Return `[runs, spans]`: how long each span took on a rung, NaN where missing."""
-        seen = self.seen
-        took = (seen.end_ns - seen.start_ns).astype(float)
-        took[seen.endless] = np.nan
-        matrix = self._matrix(rung, took)
-        matrix[:, self.spans.host] *= rung.factor[:, None]
+        matrix = self._matrix(rung, self.seen.duration_ns)
+        np.multiply(matrix, rung.factor[:, None], out=matrix, where=self.spans.host)
         matrix[:, ROOT] = rung.root_ns
         return matrix
 
@@ -142,12 +141,12 @@ class Ladder:
 
     def _matrix(self, rung: RungRuns, values: Floats) -> Floats:
         """Return `[runs, spans]` of `values`, which hold one value per row of the observations."""
-        place = np.full(len(self.seen.runs), -1, dtype=np.int64)
-        place[rung.members] = np.arange(len(rung.members))
-        run, column = place[self.seen.run], self.columns[self.seen.path]
-        rows = np.flatnonzero((run >= 0) & (column >= 0))
         matrix = np.full((len(rung.root_ns), len(self.spans.key)), np.nan)
-        matrix[run[rows], column[rows]] = values[rows]
+        for times, member in zip(matrix, rung.members.tolist(), strict=False):
+            rows = self.seen.of(member)
+            column = self.columns[self.seen.path[rows]]
+            shown = column >= 0
+            times[column[shown]] = values[rows][shown]
         return matrix
 
 
@@ -229,4 +228,5 @@ def _rung_runs(group: Sequence[Run], members: Ints, speeds: ProcessSpeeds) -> Ru
         factor=factor,
         root_ns=factor * [run.latency_ns for run in group],
         host_ns=factor * host,
+        page_faults=np.array([run.page_faults for run in group], dtype=float),
     )

@@ -55,6 +55,28 @@ ROW_SCHEMA: dict[str, Any] = {
 ATTRIBUTE = "attr."
 
 
+# What makes it impossible to place a row. A key ends the sentence "2 of 9 rows ...".
+_LAST = [kind.value for kind in Kind if kind.order >= Kind.LAUNCH.order]
+_NO_START, _NO_END = pl.col("start_ns").is_null(), pl.col("end_ns").is_null()
+_DEFECTS: Mapping[str, pl.Expr] = {
+    "have no kind": pl.col("kind").is_null(),
+    "have no name": pl.col("name").is_null(),
+    "have an end_ns, but no start_ns: state both, or neither and a duration_ns": (
+        _NO_START & ~_NO_END
+    ),
+    "have no start_ns, so that duration_ns and inside must say where to place them; leave out what "
+    "cannot be placed, and count it in Records.dropped": (
+        _NO_START & (pl.col("duration_ns").is_null() | pl.col("inside").is_null())
+    ),
+    "have a start_ns, but no end_ns: only kinds of span that launch others can do without": (
+        ~_NO_START & _NO_END & pl.col("kind").is_in(_LAST)
+    ),
+    "end before they begin: take both times from one clock, and convert them alike": (
+        pl.col("end_ns") < pl.col("start_ns")
+    ),
+    "have a duration_ns below 0": pl.col("duration_ns") < 0,
+}
+
 SpanRows = pl.DataFrame
 
 
@@ -67,8 +89,8 @@ def span_rows(columns: Mapping[str, Any]) -> SpanRows:
             names that begin with `attr.`. A scalar stands for n equal values.
 
     Raises:
-        ProviderError: A column is missing, unknown, or of the wrong type; or a row has
-            no kind or name.
+        ProviderError: A column is missing, unknown, or of the wrong type; or a row cannot be
+            placed in a tree (see `checked`).
     """
     unknown = [c for c in columns if c not in ROW_SCHEMA and not c.startswith(ATTRIBUTE)]
     missing = [c for c in ("kind", "name", "start_ns", "end_ns") if c not in columns]
@@ -101,8 +123,30 @@ def _conform(frame: pl.DataFrame) -> SpanRows:
         for name, dtype in ROW_SCHEMA.items()
     ]
     attributes = [pl.col(name) for name in frame.columns if name.startswith(ATTRIBUTE)]
-    rows = frame.select(*known, *attributes)
-    for name in ("kind", "name"):
-        if rows[name].null_count():
-            raise ProviderError(f"span rows: {rows[name].null_count()} of them have no {name}")
+    return checked(frame.select(*known, *attributes))
+
+
+def checked(rows: SpanRows) -> SpanRows:
+    """Return the rows, if each of them can be placed in a tree.
+
+    Raises:
+        ProviderError: They are no frame with the columns of `ROW_SCHEMA`; or a row has no kind or
+            no name, ends before it begins, or has no time and may not do without.
+    """
+    if not isinstance(rows, pl.DataFrame):
+        raise ProviderError(f"span rows: a {type(rows).__name__} is no frame; span_rows makes one")
+    wrong = [name for name, dtype in ROW_SCHEMA.items() if rows.schema.get(name) != dtype]
+    if wrong:
+        raise ProviderError(
+            f"span rows: columns {wrong} are missing, or not of the type of ROW_SCHEMA; make the "
+            "frame with span_rows"
+        )
+    found = rows.select(mask.fill_null(value=False).alias(what) for what, mask in _DEFECTS.items())
+    for column in found:
+        if column.any():
+            at = int(column.arg_max() or 0)
+            raise ProviderError(
+                f"span rows: {int(column.sum())} of {rows.height} rows (the first: "
+                f"{rows['kind'][at]} {rows['name'][at]}, index {at}) {column.name}"
+            )
     return rows

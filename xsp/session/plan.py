@@ -333,6 +333,7 @@ class Plan:
 
     def _half_width(self, sample: Series, level: SlowLevel) -> float:
         """Return half of the 95 % interval of a rung's latency, as a fraction of the latency."""
+        # The minimum has no interval: how far the runs agree is judged by their trimmed mean.
         statistic = "trimmed" if self.settings.statistic == "min" else self.settings.statistic
         steady = (sample.values / level.drift(sample.began_ns))[:, None]
         within = half_width(steady, statistic, rounds=sample.rounds) / trimmed_mean(steady)

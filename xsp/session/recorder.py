@@ -16,7 +16,7 @@ from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import Evaluations, ModelCall, Provider, Records, Request, Watcher
 from xsp.session.plan import PlannedVisit
-from xsp.session.visit import Visit, Window
+from xsp.session.visit import Readings, Visit, Window
 from xsp.trace_context import origin
 
 
@@ -69,56 +69,55 @@ class Session:
         """Evaluate as often as planned, and return the latencies of the timed evaluations in ns."""
         now, synchronize = self.clock.now, self._synchronize
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
-        windows: list[tuple[int, int]] = []
-        waited: list[int] = []
-        with self._armed(planned, call.name, windows, waited, whole_model=call.whole_model):
-            for _ in range(planned.untimed + planned.evaluations):
+        readings = Readings()
+        with self._armed(planned, call.name, readings, whole_model=call.whole_model):
+            for number in range(planned.untimed + planned.evaluations):
+                if number == planned.untimed:
+                    readings.start()
                 begin = now()
                 function(*args, **kwargs)
                 returned = now()
                 for wait in synchronize:
                     wait()
-                windows.append((begin, now()))
-                waited.append(windows[-1][1] - returned)
-            del windows[: planned.untimed], waited[: planned.untimed]
-        return [end - begin for begin, end in windows]
+                readings.append(begin, returned, now())
+            readings.stop()
+        return [end - begin for begin, end in readings.windows]
 
     def evaluate(self, planned: PlannedVisit, call: ModelCall) -> Any:
         """Make one call of the user's as a visit of its own, and return the result of the call."""
         now, synchronize = self.clock.now, self._synchronize
         function, args, kwargs = call.function, call.args, call.kwargs
-        windows: list[tuple[int, int]] = []
-        waited: list[int] = []
-        with self._armed(planned, call.name, windows, waited, whole_model=call.whole_model):
+        readings = Readings()
+        with self._armed(planned, call.name, readings, whole_model=call.whole_model):
+            readings.start()
             begin = now()
             result = function(*args, **kwargs)
             returned = now()
             for wait in synchronize:
                 wait()
-            windows.append((begin, now()))
-            waited.append(windows[-1][1] - returned)
+            readings.append(begin, returned, now())
+            readings.stop()
         return result
 
     @contextmanager
     def open(self, planned: PlannedVisit, name: str) -> Iterator[Window]:
         """Time the `with` block as one evaluation, up to the last `extend` of its window."""
-        windows: list[tuple[int, int]] = []
-        waited: list[int] = []
-        with self._armed(planned, name, windows, waited, whole_model=False):
+        readings = Readings()
+        with self._armed(planned, name, readings, whole_model=False):
+            readings.start()
             window = Window(self.clock.now, self._synchronize)
             yield window
             window.await_devices()
             if window.end_ns is not None:  # a window never extended was cut short
-                windows.append((window.begin_ns, window.end_ns))
-                waited.append(window.waited_ns)
+                readings.append(window.begin_ns, window.end_ns - window.waited_ns, window.end_ns)
+            readings.stop()
 
     @contextmanager
     def _armed(
         self,
         planned: PlannedVisit,
         name: str,
-        windows: list[tuple[int, int]],
-        waited: list[int],
+        readings: Readings,
         *,
         whole_model: bool,
     ) -> Iterator[None]:
@@ -136,9 +135,8 @@ class Session:
                 if self._guard(provider, rung, "start", provider.start, self.clock, request):
                     stack.callback(self._stop, provider, rung, records)
             yield
-        if windows:
-            times, kept = tuple(windows), tuple(records)
-            self.visits.append(Visit(planned, name, thread, times, kept, tuple(waited)))
+        if readings.windows:
+            self.visits.append(readings.visit(planned, name, thread, tuple(records)))
 
     def _stop(
         self, provider: Provider, rung: Rung, records: list[tuple[Provider, Records]]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from xsp.level import Kind
 from xsp.provider import Provider, Records
+from xsp.session.page_fault import page_faults
 from xsp.session.plan import PlannedVisit
 
 
@@ -22,6 +23,8 @@ class Visit:
         records: Each provider that was armed, with the records that it kept.
         waited_ns: How long, at the end of every timed evaluation, the host did nothing but wait
             for devices.
+        page_faults: How many minor page faults the process took during all timed evaluations
+            together; None where the system does not count them.
     """
 
     planned: PlannedVisit
@@ -30,6 +33,7 @@ class Visit:
     windows: tuple[tuple[int, int], ...]
     records: tuple[tuple[Provider, Records], ...] = ()
     waited_ns: tuple[int, ...] = ()
+    page_faults: int | None = None
 
 
 def counting(visits: Sequence[Visit]) -> list[Visit]:
@@ -49,6 +53,56 @@ def worth_keeping(visits: Sequence[Visit]) -> list[Visit]:
     """
     sure = {id(visit) for visit in counting(visits)}
     return [v for v in visits if id(v) in sure or Kind.KERNEL in v.planned.rung.kinds]
+
+
+class Readings:
+    """Readings of the clock around each evaluation of a visit, and of page faults around all.
+
+    Reading the page faults takes a microsecond, and the evaluation after it a quarter of one
+    longer: too much to be done before every evaluation.
+
+    Attributes:
+        windows: Start and end of each evaluation, in ns.
+    """
+
+    __slots__ = ("_page_faults", "_waited_ns", "windows")
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Begin with the timed evaluations, and forget those before."""
+        self.windows: list[tuple[int, int]] = []
+        self._waited_ns: list[int] = []
+        self._page_faults = page_faults()
+
+    def append(self, begin_ns: int, returned_ns: int, end_ns: int) -> None:
+        """Add an evaluation; from `returned_ns` on the host only waited for devices."""
+        self.windows.append((begin_ns, end_ns))
+        self._waited_ns.append(end_ns - returned_ns)
+
+    def stop(self) -> None:
+        """End with the last timed evaluation."""
+        before, after = self._page_faults, page_faults()
+        self._page_faults = None if before is None or after is None else after - before
+
+    def visit(
+        self,
+        planned: PlannedVisit,
+        name: str,
+        thread: int,
+        records: tuple[tuple[Provider, Records], ...],
+    ) -> Visit:
+        """Return the visit that the evaluations make."""
+        return Visit(
+            planned,
+            name,
+            thread,
+            windows=tuple(self.windows),
+            records=records,
+            waited_ns=tuple(self._waited_ns),
+            page_faults=self._page_faults,
+        )
 
 
 class Window:
