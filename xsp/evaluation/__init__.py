@@ -22,7 +22,14 @@ from xsp.evaluation.ancestry import (
 from xsp.evaluation.path import Keys, lineage_keys, mix
 from xsp.evaluation.run import Run, Rung, ladder
 from xsp.evaluation.run_table import ROOT, Observations, observe
-from xsp.evaluation.structure import RunSpans, nearest_run, run_spans, signatures, typical_run
+from xsp.evaluation.structure import (
+    RunSpans,
+    matched,
+    nearest_run,
+    run_spans,
+    signatures,
+    typical_run,
+)
 from xsp.evaluation.summary import (
     bootstrap_interval,
     ranks_of,
@@ -52,6 +59,7 @@ __all__ = [
     "lineage",
     "lineage_keys",
     "mark_ambiguous",
+    "matched",
     "mix",
     "nearest",
     "nearest_outer",

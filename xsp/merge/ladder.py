@@ -22,6 +22,7 @@ from xsp.evaluation import (
     Observations,
     Run,
     RunSpans,
+    matched,
     observe,
     run_spans,
     standard_error,
@@ -33,9 +34,11 @@ from xsp.merge.union import covered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _ROUNDS = 1_000_000  # more rounds than any process has
 _FEWEST = 3  # bare runs that a process needs to have a factor
+_OTHERS = 0.05  # of a rung's runs: in as many a span may be missing and not vary
 _BEYOND_NOISE = 2.5  # standard errors by which a process must differ to have a factor
 
 
@@ -76,6 +79,9 @@ class Ladder:
         shown: The run whose spans are shown, as an index into `seen.runs`.
         spans: The spans of that run: the columns of each matrix.
         columns: Column of each path in `seen.path`, -1 where the shown run lacks it.
+        place: Column of each row of `seen`; -1 where the shown run lacks the row's path, or where
+            the row cannot be told from its siblings (see `xsp.evaluation.matched`).
+        varies: Which spans have no column in more than 5 % of the runs of their rung.
         apart: Largest relative difference of a process's bare latency from the mean of all.
     """
 
@@ -84,6 +90,8 @@ class Ladder:
     shown: int
     spans: RunSpans
     columns: Ints
+    place: Ints
+    varies: Bools
     apart: float
 
     @property
@@ -106,15 +114,27 @@ class Ladder:
         matrix[:, ROOT] = rung.root_ns
         return matrix
 
-    def own_times(self, rung: RungRuns, order: int) -> Floats:
-        """Return `[runs, spans]`: each span's time outside of its children of rungs up to `order`.
+    def paths(self, rung: RungRuns) -> Bools:
+        """Return which paths of `seen` were seen on a rung, in a run that is like the shown one."""
+        return self._paths(rung, int(self.seen.order.max()))
+
+    def shared(self, rung: RungRuns, above: RungRuns) -> Bools:
+        """Return which paths were really seen on both rungs, and are timed on the rung above."""
+        return self.paths(rung) & self._paths(above, above.order)
+
+    def of_paths(self, values: Bools) -> Bools:
+        """Return for each span the value of its path."""
+        return values[self.seen.path[self.seen.of(self.shown)]]
+
+    def own_times(self, rung: RungRuns, shared: Bools) -> Floats:
+        """Return `[runs, spans]`: each span's time outside of its children with `shared` paths.
 
         The time of the root is `host_ns`, which leaves out the wait for devices at the end.
         """
         own = self.durations(rung)
         own[:, ROOT] = rung.host_ns
-        if rung.order >= 0 and order >= 0:
-            inside = self._matrix(rung, self._covered(rung, order))
+        if rung.order >= 0 and shared.any():
+            inside = self._matrix(rung, self._covered(rung, shared))
             own -= inside * rung.factor[:, None]
         return own
 
@@ -123,22 +143,36 @@ class Ladder:
         times = device_times(self.seen, rung.members.tolist())
         return None if times is None else self._matrix(rung, times)
 
-    def _covered(self, rung: RungRuns, order: int) -> Floats:
-        """Return for how long children of rungs up to `order` run inside each row."""
+    def _covered(self, rung: RungRuns, shared: Bools) -> Floats:
+        """Return for how long children with a `shared` path run inside each row of a rung."""
         seen = self.seen
-        child = (seen.order <= order) & seen.host & (seen.parent >= 0)
-        rows = np.flatnonzero(child & np.isin(seen.run, rung.members))
+        rows = self._rows(rung)
+        rows = rows[shared[seen.path[rows]] & seen.host[rows] & (seen.parent[rows] >= 0)]
         times = seen.start_ns[rows], seen.end_ns[rows]
         return covered(seen.parent[rows], *times, len(seen.parent))
 
+    def _paths(self, rung: RungRuns, order: int) -> Bools:
+        """Return which paths were seen on a rung and have their own rung up to `order`."""
+        seen, rows = self.seen, self._rows(rung)
+        path = seen.path[rows]
+        alike = (self.place[rows] >= 0) | (self.columns[path] < 0)
+        found = np.zeros(len(self.columns), dtype=bool)
+        found[path[alike & (seen.order[rows] <= order)]] = True
+        return found
+
+    def _rows(self, rung: RungRuns) -> Ints:
+        """Return the rows of the runs of a rung."""
+        runs = [self.seen.of(run) for run in rung.members.tolist()]
+        return np.concatenate([np.arange(0), *(np.arange(run.start, run.stop) for run in runs)])
+
     def _matrix(self, rung: RungRuns, values: Floats) -> Floats:
         """Return `[runs, spans]` of `values`, which hold one value per row of the observations."""
-        place = np.full(len(self.seen.runs), -1, dtype=np.int64)
-        place[rung.members] = np.arange(len(rung.members))
-        run, column = place[self.seen.run], self.columns[self.seen.path]
-        rows = np.flatnonzero((run >= 0) & (column >= 0))
+        order = np.full(len(self.seen.runs), -1, dtype=np.int64)
+        order[rung.members] = np.arange(len(rung.members))
+        run = order[self.seen.run]
+        rows = np.flatnonzero((run >= 0) & (self.place >= 0))
         matrix = np.full((len(rung.root_ns), len(self.spans.key)), np.nan)
-        matrix[run[rows], column[rows]] = values[rows]
+        matrix[run[rows], self.place[rows]] = values[rows]
         return matrix
 
 
@@ -161,7 +195,22 @@ def climb(runs: Sequence[Run]) -> Ladder:
     spans = run_spans(seen, shown)
     columns = np.full(int(seen.path.max()) + 1, -1, dtype=np.int64)
     columns[seen.path[seen.of(shown)]] = np.arange(len(spans.key))
-    return Ladder(tuple(rungs), seen, shown, spans, columns, apart)
+    place = np.where(matched(seen, shown), columns[seen.path], -1)
+    varies = _varies(rungs, seen, spans, place)
+    return Ladder(tuple(rungs), seen, shown, spans, columns, place, varies, apart)
+
+
+def _varies(rungs: Sequence[RungRuns], seen: Observations, spans: RunSpans, place: Ints) -> Bools:
+    """Return which spans have no place in more than 5 % of the runs of their rung."""
+    missing = np.zeros(len(spans.key), dtype=bool)
+    orders = np.array([rung.order for rung in rungs])
+    own = np.minimum(np.searchsorted(orders, spans.order), len(rungs) - 1)
+    for number, rung in enumerate(rungs):
+        if len(rung.members):
+            rows = np.isin(seen.run, rung.members) & (place >= 0)
+            share = np.bincount(place[rows], minlength=len(missing)) / len(rung.members)
+            missing |= (own == number) & (1 - share > _OTHERS)
+    return missing
 
 
 def process_factors(runs: Sequence[Run]) -> tuple[dict[int, float], float]:
