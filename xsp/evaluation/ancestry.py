@@ -49,12 +49,19 @@ def generations(parent: Ints) -> Iterator[Ints]:
 def subtree_sums(values: Floats, parent: Ints) -> Floats:
     """Return for each row the sum of `values` over the rows nested in it, itself excluded.
 
+    Args:
+        values: `[rows]`, or `[kinds of value, rows]`.
+        parent: Index of each row's parent, -1 for roots.
+
     >>> subtree_sums(np.array([1.0, 2.0, 4.0, 8.0]), np.array([-1, 0, 1, 0]))
     array([14.,  4.,  0.,  0.])
     """
-    below = np.zeros(len(values))
+    below = np.zeros(values.shape)
+    pairs = list(zip(np.atleast_2d(values), np.atleast_2d(below), strict=True))
     for rows in reversed(list(generations(parent))[1:]):
-        np.add.at(below, parent[rows], values[rows] + below[rows])
+        above = parent[rows]
+        for each, sums in pairs:
+            np.add.at(sums, above, each[rows] + sums[rows])
     return below
 
 

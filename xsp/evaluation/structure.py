@@ -69,7 +69,7 @@ class RunSpans:
         return nearest(self.parent, self.parent, measured)
 
     def nested(self, values: Floats) -> Floats:
-        """Return for each span the sum of `values` over the spans inside it."""
+        """Return for each span the sum of `values` (`[…, spans]`) over the spans inside it."""
         return subtree_sums(values, self.parent)
 
     def identity(self) -> dict[str, pl.Series]:

@@ -13,6 +13,7 @@ each name costs, and the 3 are divided accordingly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,8 +31,8 @@ Bools = NDArray[np.bool_]
 _Z95 = 1.96
 _FEW = 3  # with so many runs of the same process, runs of others are left out
 _TINY = 1e-9  # instead of 0, to divide by
-_LEAST_NS = 1.0  # least cost that spreads are compared with
-_ANCHORS = 2_000  # as many anchors, those known best, tell what names cost
+_LEAST_NS = 10.0  # least cost that spreads are compared with
+_ANCHORS = 1_000  # as many anchors, those known best, tell what names cost
 _NAMES = 48  # as many names, the most frequent, have a cost of their own
 _FRACTIONS = 10  # spreads of costs that are considered: the cost per span, its half, and so on
 _FLAT = 1e-12  # of the precision of names: that of the cost they have in common
@@ -111,11 +112,14 @@ def _cost(ladder: Ladder, rung: RungRuns, above: RungRuns | None) -> RungCost:
     number = np.searchsorted(anchors, anchor[own])
     excess, error = _excess(ladder, (rung, above), shared, anchors)
     per_span = estimate_cost(excess, error, anchor=number, name=_name_numbers(spans, own))
-    charge, charge_error = np.zeros((2, len(own)))
-    charge[own], charge_error[own] = per_span.value_ns, per_span.error_ns
-    nested, nested_error = (spans.nested(np.nan_to_num(each)) for each in (charge, charge_error))
-    nested_error = np.hypot(nested_error, _unequal(spans, own, anchor, per_span) * ~on_both)
-    return RungCost(per_span, anchors, count[anchors], charge, nested, nested_error)
+    costs = np.zeros((4, len(own)))
+    costs[:3, own] = per_span.value_ns, per_span.error_ns, per_span.name_error_ns
+    costs[3, own] = per_span.spread_ns**2
+    charge, costs = costs[0], np.nan_to_num(costs)
+    nested, error, *inside = spans.nested(costs)
+    sums = (np.bincount(anchor, each, minlength=len(own)) for each in costs[2:])
+    unequal = _unequal(inside, [each.astype(float)[anchor] for each in sums]) * ~on_both
+    return RungCost(per_span, anchors, count[anchors], charge, nested, np.hypot(error, unequal))
 
 
 def _name_numbers(spans: RunSpans, own: Bools) -> Ints:
@@ -124,28 +128,21 @@ def _name_numbers(spans: RunSpans, own: Bools) -> Ints:
     return names.rank("dense").cast(pl.Int64).to_numpy() - 1
 
 
-def _unequal(spans: RunSpans, own: Bools, anchor: Ints, cost: CostPerSpan) -> Floats:
+def _unequal(inside: Sequence[Floats], whole: Sequence[Floats]) -> Floats:
     """Return by how much the cost inside each span is off because spans cost differently.
 
     The cost inside a whole anchor is known. So the cost inside a span within the anchor is off by
     as much as that of all else in the anchor.
 
     Args:
-        spans: The spans of the shown run.
-        own: Which spans are of the rung's own kinds.
-        anchor: Row of each span's anchor.
-        cost: What recording the own spans costs.
+        inside: Sums over the spans inside each span: of errors of names, which add up, and of
+            variances of single spans, which are independent of each other.
+        whole: The same sums over the whole anchor.
     """
-    sums = []
-    for values in (np.full(own.sum(), cost.spread_ns**2), np.nan_to_num(cost.name_error_ns)):
-        each = np.zeros(len(own))
-        each[own] = values
-        inside = spans.nested(each)
-        whole = np.bincount(anchor, each, minlength=len(own))[anchor]
-        sums.append((inside, np.maximum(whole - inside, 0.0)))
-    (inside, outside), names = sums
-    single = inside * outside / np.maximum(inside + outside, _TINY)  # independent of each other
-    return np.sqrt(single + np.minimum(*names) ** 2)
+    names, single = inside
+    other_names, others = (np.maximum(w - i, 0.0) for w, i in zip(whole, inside, strict=True))
+    variance = single * others / np.maximum(single + others, _TINY)
+    return np.sqrt(variance + np.minimum(names, other_names) ** 2)
 
 
 def _excess(
@@ -187,10 +184,10 @@ def estimate_cost(excess: Floats, error: Floats, *, anchor: Ints, name: Ints) ->
         name: Number of each span's name, from 0.
 
     >>> cost = estimate_cost(
-    ...     np.array([3500.0, 500.0, 510.0]), np.array([1.0, 1.0, 1.0]),
-    ...     anchor=np.array([0, 0, 1, 2]), name=np.array([0, 1, 1, 1]))
-    >>> cost.value_ns.round(-2)
-    array([3000.,  500.,  500.,  500.])
+    ...     np.array([3000.0, 500.0, 3500.0]), np.array([1.0, 1.0, 1.0]),
+    ...     anchor=np.array([0, 1, 2, 2]), name=np.array([0, 1, 0, 1]))
+    >>> cost.value_ns.round(-1)
+    array([3000.,  500., 2940.,  560.])
     """
     count = np.maximum(np.bincount(anchor, minlength=len(excess)), 1)
     known = np.isfinite(excess) & np.isfinite(error)
@@ -286,19 +283,19 @@ def _names(
     weights = np.exp(likely - likely.max())
     weights /= weights.sum()
     cost: Floats = np.tensordot(weights, costs, 2)
-    error: Floats = np.sqrt(np.tensordot(weights, variances + (costs - cost) ** 2, 2))
-    return pooled + cost, error, float(weights.sum(axis=1) @ spreads**2) ** 0.5
+    variance: Floats = np.tensordot(weights, variances + (costs - cost) ** 2, 2)
+    return pooled + cost, variance**0.5, float(weights.sum(axis=1) @ spreads**2) ** 0.5
 
 
 def _possible_spreads(scale: float, apart: Floats, count: Ints) -> tuple[Floats, Floats]:
     """Return spreads that costs may have, and the logarithms of their prior weights.
 
-    The spreads are the cost per span and fractions of it, the mean square being a third of its
-    square; larger spreads, as far as anchors lie apart, are less likely.
+    Their root mean square is 0.6 of the cost per span, unless anchors lie further apart.
     """
     far = max(float(np.max(apart * np.sqrt(count))) / scale, 1.0)
     steps = np.arange(np.ceil(np.log2(far)), -_FRACTIONS, -1)
-    return scale * 2.0**steps, np.log(2) * np.where(steps > 0, -2 * steps, steps / 2)
+    spreads: Floats = scale * np.exp2(steps)
+    return spreads, np.log(2) * np.where(steps > 0, -2 * steps, steps / 2)
 
 
 def _fits(
@@ -345,7 +342,7 @@ def _pooled(values: Floats, errors: Floats) -> tuple[float, float]:
     return float(np.average(values, weights=weights)), float(weights.sum() ** -0.5)
 
 
-def _far(raw: Floats, error: Floats, mean: float) -> NDArray[np.bool_]:
+def _far(raw: Floats, error: Floats, mean: float) -> Bools:
     """Tell which costs are far from the rung's: beyond noise, and several times as large."""
     distance = np.abs(raw - mean)
     spread = 1.4826 * np.median(np.abs(raw - np.median(raw)))
