@@ -61,6 +61,8 @@ def test_sums_and_maxima_are_those_of_descendants_and_ancestors(
     for row in range(len(parent)):
         sums[climb(parent, row)] += values[row]
     assert subtree_sums(values.astype(float), parent).tolist() == pytest.approx(sums.tolist())
+    several = subtree_sums(np.array([values, -2.0 * values]), parent)
+    assert several.tolist() == [pytest.approx(sums.tolist()), pytest.approx((-2 * sums).tolist())]
     assert highest(parent, values).tolist() == [
         max(values[[row, *climb(parent, row)]]) for row in range(len(parent))
     ]

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from xsp.evaluation.machine_speed import Series
 from xsp.evaluation.process_speed import process_speeds
-from xsp.evaluation.slow_level import Series
 
 ROUNDS = np.repeat(np.arange(20), 2)
 

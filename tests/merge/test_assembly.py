@@ -343,6 +343,70 @@ def test_a_span_that_its_own_rung_never_saw_comes_from_a_deeper_one() -> None:
     assert "carries-overhead" not in codes(merged)
 
 
+def renamed(rung: Rung, layer: str) -> Run:
+    """A layer whose name is not always the same, of 78 us; 20 operators in one cost 1 us each."""
+    cost = 1000 if rung.order > Kind.LAYER.order else 0
+    end = 88_000 + 21 * cost
+    spans = [("pipeline", "predict", 0, end + 10_000, -1)]
+    if rung.order >= Kind.LAYER.order:
+        spans.append(("layer", layer, 10_000, end, 0))
+    if cost:
+        spans.append(("op", "outer", 10_500, end - 500, 1))
+        starts = range(11_500, 11_500 + 20 * 3000, 3000)
+        spans += [("op", "inner", start, start + 2000, 2) for start in starts]
+    return hand_run(rung, spans)
+
+
+@pytest.mark.parametrize("layer", ["fc", "other"])
+def test_costs_are_known_where_a_rung_sees_other_layers_than_the_rung_above(layer: str) -> None:
+    runs = [Run(RUNGS[0], 98_000)] * 3
+    for rung, name in zip(RUNGS[1:], ("", "fc", layer), strict=True):
+        runs += [renamed(rung, name)] * 3
+    merged = merge(runs)
+    assert latency(merged)[2] == pytest.approx(78_000, rel=1e-3)
+    assert merged.spans["attributes"].struct.field("exact").to_list()[2]
+    assert merged.rungs["cost_per_span_ns"][-1] == pytest.approx(1000, rel=1e-3)
+
+
+def dropping(rung: Rung, absent: np.ndarray) -> Run:
+    """Layers `block`, of which the first has 2 us, the others 100 us; those absent are skipped."""
+    tree = Tree()
+    root = tree.add(Kind.PIPELINE, "predict", own=5_000)
+    for number in np.flatnonzero(~absent):
+        block = tree.add(Kind.LAYER, "block", parent=root, own=1_000, cost=300)
+        tree.add(Kind.OP, "relu", parent=block, own=99_000 if number else 1_000, cost=900)
+    return Machine(tree).run(rung)
+
+
+def test_a_span_is_not_taken_for_its_sibling_where_one_is_skipped() -> None:
+    random = np.random.default_rng(0)
+    runs = []
+    for rung in RUNGS:
+        skipped = [np.array([random.random() < 0.3, False, False]) for _ in range(30)]
+        runs += [dropping(rung, absent) for absent in skipped]
+    merged = merge(runs)
+    layers = merged.spans.filter(kind="layer")
+    assert layers["latency_ns"].to_list() == pytest.approx([2e3, 1e5, 1e5], rel=0.01)
+    assert (layers["runs"] < 30).all()
+    assert "as many siblings of its name" in message(merged, "structure-varies")
+
+
+def test_names_that_cost_differently_are_told_apart() -> None:
+    random = np.random.default_rng(0)
+    tree, costs = Tree(), random.uniform(500, 3000, 8)
+    root = tree.add(Kind.PIPELINE, "predict", own=5_000)
+    for number in range(40):
+        layer = tree.add(Kind.LAYER, f"layer{number}", parent=root, own=2_000, cost=300)
+        for _ in range(int(random.integers(1, 4))):
+            op = int(random.integers(8))
+            outer = tree.add(Kind.OP, f"op{op}", parent=layer, own=9_000, cost=costs[op])
+            op = int(random.integers(8))
+            tree.add(Kind.OP, f"op{op}", parent=outer, own=5_000, cost=costs[op])
+    runs, truth = Machine(tree, Noise(jitter=0.01, span_jitter=0.01)).measure(30)
+    operators = of_kind(tree, Kind.OP)
+    assert np.quantile(errors(merge(runs), truth)[operators], 0.95) < 0.04
+
+
 def backward(rung: Rung, cost: int) -> Run:
     """A layer, called and then differentiated: three operators, made into a derived layer."""
     at = 50_000 + (300 if rung.order >= 1 else 0)
@@ -418,7 +482,7 @@ def test_a_profiler_that_stays_behind_is_seen() -> None:
 
 
 def test_overhead_that_the_shares_do_not_explain_is_said() -> None:
-    runs, _ = Machine(resnet(), Noise(jitter=0.001)).measure(20)
+    runs, _ = Machine(resnet(), Noise(jitter=0.001)).measure(40)
     slower = [
         replace(run, latency_ns=int(run.latency_ns * 0.9)) if run.rung.order < 0 else run
         for run in runs

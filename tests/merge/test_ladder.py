@@ -6,6 +6,7 @@ import pytest
 from simulate import Machine, Tree, resnet
 
 from xsp.evaluation.run import Run, Rung, ladder
+from xsp.evaluation.run_table import ROOT
 from xsp.level import Kind
 from xsp.merge.assembly import merge
 from xsp.merge.ladder import climb
@@ -39,15 +40,72 @@ def test_what_a_run_lacks_is_missing_and_what_it_has_beside_is_left_out() -> Non
     assert np.isnan(durations[2, 1])
 
 
-def test_own_time_is_less_what_children_of_outer_rungs_cover() -> None:
+def test_own_time_is_less_what_children_seen_on_both_rungs_cover() -> None:
+    layers = [("pipeline", "p", 0, 90, -1), ("layer", "a", 10, 50, 0), ("layer", "b", 40, 70, 0)]
     spans = [
         *[("pipeline", "p", 0, 100, -1), ("layer", "a", 10, 60, 0), ("layer", "b", 40, 80, 0)],
         ("op", "o", 12, 20, 1),
     ]
-    found = climb([hand_run(RUNGS[3], 100, spans)])
-    assert found.own_times(found.deepest, Kind.LAYER.order).tolist() == [[30, 50, 40, 8]]
-    assert found.own_times(found.deepest, Kind.OP.order).tolist() == [[30, 42, 40, 8]]
-    assert found.own_times(found.deepest, -1).tolist() == [[100, 50, 40, 8]]
+    found = climb([hand_run(RUNGS[2], 90, layers), hand_run(RUNGS[3], 100, spans)])
+    shared = found.shared(found.deepest, found.rungs[0])
+    assert found.of_paths(shared).tolist() == [True, True, True, False]
+    assert found.own_times(found.deepest, shared).tolist() == [[30, 50, 40, 8]]
+    assert found.own_times(found.rungs[0], shared)[0, :3].tolist() == [30, 40, 30]
+
+
+def test_own_time_holds_children_that_one_of_the_rungs_never_saw() -> None:
+    layers = [("pipeline", "p", 0, 90, -1), ("layer", "a", 10, 50, 0), ("layer", "c", 60, 70, 0)]
+    spans = [("pipeline", "p", 0, 99, -1), ("layer", "a", 10, 60, 0), ("layer", "b", 70, 80, 0)]
+    runs = [
+        hand_run(RUNGS[2], 90, layers),
+        hand_run(RUNGS[3], 99, [*spans, ("op", "o", 72, 78, 2)]),
+    ]
+    found = climb(runs)
+    shared = found.shared(found.deepest, found.rungs[0])
+    assert found.of_paths(shared).tolist() == [True, True, False, False]
+    assert found.own_times(found.deepest, shared)[0, ROOT] == 49
+    assert found.own_times(found.rungs[0], shared)[0, ROOT] == 50
+
+
+RELUS = [("relu", 10, 12), ("relu", 20, 120), ("add", 130, 140)]
+
+
+def alike(names: list[tuple[str, int, int]], rung: Rung = RUNGS[3]) -> Run:
+    """A run with a layer of operators, each with an operator inside."""
+    spans = [("pipeline", "p", 0, 200, -1), ("layer", "fc", 5, 190, 0)]
+    if rung.order > Kind.LAYER.order:
+        for name, start, end in names:
+            spans.append(("op", name, start, end, 1))
+            spans.append(("op", "inner", start, end, len(spans) - 1))
+    return hand_run(rung, 200, spans)
+
+
+def test_siblings_of_one_name_are_not_matched_where_one_of_them_is_missing() -> None:
+    found = climb([alike(RELUS), alike(RELUS), alike(RELUS[1:])])
+    times = found.durations(found.deepest)
+    assert times[0].tolist() == [200, 185, 2, 2, 100, 100, 10, 10]
+    assert np.isnan(times[2]).tolist() == [False, False, True, True, True, True, False, False]
+    assert times[2, 6] == 10
+
+
+def test_siblings_of_one_name_are_not_matched_where_there_are_more_of_them() -> None:
+    found = climb([alike(RELUS), alike(RELUS), alike([*RELUS, ("relu", 150, 160)])])
+    times = found.durations(found.deepest)
+    assert np.isnan(times[2]).tolist() == [False, False, True, True, True, True, False, False]
+
+
+def test_spans_whose_place_is_empty_in_too_many_runs_vary() -> None:
+    usual, other = [alike(RELUS)], [alike(RELUS[1:])]
+    seldom = climb([alike(RELUS, RUNGS[2]), *usual * 39, *other])
+    assert not seldom.varies.any()
+    often = climb([alike(RELUS, RUNGS[2]), *usual * 9, *other])
+    assert often.varies.tolist() == [False, False, True, True, True, True, False, False]
+
+
+def test_a_span_that_its_own_rung_never_saw_varies() -> None:
+    spans = [("pipeline", "p", 0, 100, -1), ("layer", "a", 10, 40, 0)]
+    found = climb([hand_run(RUNGS[2], 100, spans[:1]), hand_run(RUNGS[3], 100, spans)])
+    assert found.varies.tolist() == [False, True]
 
 
 def test_the_bare_rung_tells_of_the_root_alone() -> None:

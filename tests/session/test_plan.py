@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from xsp.evaluation.machine_speed import FEWEST_ROUNDS
 from xsp.evaluation.run import Rung, ladder
-from xsp.evaluation.slow_level import FEWEST_ROUNDS
 from xsp.level import Kind
 from xsp.session.plan import (
     MOST_ROUNDS,

@@ -106,7 +106,7 @@ def _turn(machine: Machine, plan: Plan, session: Session, speed: float) -> bool:
     machine.speed = speed
     before = machine.clock.now()
     latencies = session.visit(step, _call(machine))
-    plan.record(step, latencies, spent_ns=machine.clock.now() - before)
+    plan.record(step, latencies, began_ns=before, ended_ns=machine.clock.now())
     return True
 
 

@@ -4,7 +4,7 @@
 says what a run and a rung are, `ancestry` climbs trees of rows, `path` hashes and names the way
 from the root to a row, `run_table` holds the frame of all runs, `structure` finds the typical
 run, `summary` makes one number of a span's times in all runs, with what these say of its error,
-`slow_level` tells how the machine's speed moved meanwhile, and `process_speed` how fast each of
+`machine_speed` tells how the machine's speed moved meanwhile, and `process_speed` how fast each of
 several processes was. `union` adds up intervals that overlap.
 """
 
@@ -21,12 +21,19 @@ from xsp.evaluation.ancestry import (
     rearranged,
     roots_of,
 )
+from xsp.evaluation.machine_speed import FEWEST_ROUNDS, Series, SlowLevel, slow_level
 from xsp.evaluation.path import Keys, lineage_keys, mix
 from xsp.evaluation.process_speed import ProcessSpeeds, process_speeds
 from xsp.evaluation.run import Run, Rung, ladder
 from xsp.evaluation.run_table import ROOT, Observations, observe
-from xsp.evaluation.slow_level import FEWEST_ROUNDS, Series, SlowLevel, slow_level
-from xsp.evaluation.structure import RunSpans, nearest_run, run_spans, signatures, typical_run
+from xsp.evaluation.structure import (
+    RunSpans,
+    matched,
+    nearest_run,
+    run_spans,
+    signatures,
+    typical_run,
+)
 from xsp.evaluation.summary import (
     Z95,
     clustered_error,
@@ -69,6 +76,7 @@ __all__ = [
     "lineage",
     "lineage_keys",
     "mark_ambiguous",
+    "matched",
     "mix",
     "nearest",
     "nearest_outer",

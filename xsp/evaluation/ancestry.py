@@ -52,17 +52,20 @@ def subtree_sums(values: Floats, parent: Ints, levels: Sequence[Ints] | None = N
     """Return for each row the sum of `values` over the rows nested in it, itself excluded.
 
     Args:
-        values: One value per row.
+        values: `[rows]`, or `[kinds of value, rows]`.
         parent: Index of each row's parent, -1 for roots.
         levels: What `generations` yields, if it is known.
 
     >>> subtree_sums(np.array([1.0, 2.0, 4.0, 8.0]), np.array([-1, 0, 1, 0]))
     array([14.,  4.,  0.,  0.])
     """
-    below = np.zeros(len(values))
+    below = np.zeros(values.shape)
+    pairs = list(zip(np.atleast_2d(values), np.atleast_2d(below), strict=True))
     levels = list(generations(parent)) if levels is None else levels
     for rows in reversed(levels[1:]):
-        np.add.at(below, parent[rows], values[rows] + below[rows])
+        above = parent[rows]
+        for each, sums in pairs:
+            np.add.at(sums, above, each[rows] + sums[rows])
     return below
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.evaluation.slow_level import Series
+from xsp.evaluation.machine_speed import Series
 from xsp.evaluation.summary import standard_error, student, trimmed_mean
 
 Floats = NDArray[np.float64]

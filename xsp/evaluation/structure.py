@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation.ancestry import generations, nearest, subtree_sums
+from xsp.evaluation.ancestry import generations, nearest, nearest_outer, subtree_sums
 from xsp.evaluation.path import Keys, path_names
 from xsp.evaluation.run_table import Observations
 from xsp.evaluation.tree_row import has_provenance, orders
@@ -71,7 +71,7 @@ class RunSpans:
         return nearest(self.parent, self.parent, measured)
 
     def nested(self, values: Floats) -> Floats:
-        """Return for each span the sum of `values` over the spans inside it."""
+        """Return for each span the sum of `values` (`[…, spans]`) over the spans inside it."""
         return subtree_sums(values, self.parent, self.levels)
 
     def identity(self) -> dict[str, pl.Series]:
@@ -118,6 +118,68 @@ def signatures(seen: Observations, members: Sequence[int]) -> list[int]:
     """Return a number for each run; runs that hold the same paths have equal numbers."""
     marks = np.bitwise_xor.reduceat(seen.key, seen.first[:-1])
     return [int(marks[run]) for run in members]
+
+
+def matched(seen: Observations, shown: int) -> Bools:
+    """Return which rows are the same span as the row of the shown run with the same path.
+
+    A path tells siblings of one kind and name apart by their order. Where a run has more or
+    fewer of them than the shown run, nobody knows which are missing, and neither they nor the
+    rows inside are matched.
+
+    Args:
+        seen: The rows of all runs.
+        shown: The run with which the others are compared, as an index into `seen.runs`.
+    """
+    result = np.ones(len(seen.path), dtype=bool)
+    unusual = _unusual(seen, shown)
+    if not unusual.any():
+        return result
+    unusual[shown] = True
+    rows = np.flatnonzero(unusual[seen.run])
+    parent = nearest_outer(seen.parent, seen.order)[rows]
+    place = np.full(len(seen.path), -1)
+    place[rows] = np.arange(len(rows))
+    parent = np.where(parent < 0, -1, place[parent])
+    wrong = _miscounted(seen, rows, parent, shown)
+    result[rows] = nearest(parent, np.arange(len(rows)), wrong) < 0
+    return result
+
+
+def _unusual(seen: Observations, shown: int) -> Bools:
+    """Return which runs do not hold the paths that the shown run lets expect on their rung."""
+    spans = run_spans(seen, shown)
+    first = np.where(spans.derived, spans.order, spans.first)
+    expected = {
+        order: int(np.bitwise_xor.reduce(spans.key[first <= order]))
+        for order in {run.rung.order for run in seen.runs}
+    }
+    marks = signatures(seen, range(len(seen.runs)))
+    pairs = zip(marks, seen.runs, strict=True)
+    return np.array([mark != expected[run.rung.order] for mark, run in pairs])
+
+
+def _miscounted(seen: Observations, rows: Ints, parent: Ints, shown: int) -> Bools:
+    """Return which rows have more or fewer siblings of their kind and name than in `shown`.
+
+    Args:
+        seen: The rows of all runs.
+        rows: Some of these rows; those of the shown run among them.
+        parent: Index of the parent of each of `rows` in `rows`, -1 for roots.
+        shown: The run with which the others are compared.
+    """
+    above = np.where(parent < 0, -1, seen.path[rows[parent]])
+    frame = seen.rows.select("run", "kind", "name")[rows].with_columns(
+        above=above, order=seen.order[rows]
+    )
+    alike = ["above", "order", "kind", "name"]
+    shown_rows = frame.filter(pl.col("run") == shown)
+    usual = shown_rows.group_by(alike).agg(usual=pl.len())
+    joined = frame.with_columns(count=pl.len().over("run", *alike)).join(
+        usual, on=alike, how="left", maintain_order="left", nulls_equal=True
+    )
+    wrong = joined.select((pl.col("count") != pl.col("usual")).fill_null(value=False))
+    return wrong.to_series().to_numpy()
 
 
 def run_spans(seen: Observations, run: int) -> RunSpans:

@@ -165,7 +165,8 @@ def _structure_varies(evidence: Evidence) -> Problem | None:
             return Problem(
                 "structure-varies",
                 f"{others} of {len(marks)} runs of rung {rung.name} took another path than the "
-                "most frequent one; each latency rests on the runs that have the span",
+                "most frequent one; a span's latency rests on the runs that have as many siblings "
+                "of its name as the run shown, the latency of what lies around it on all runs",
             )
     return None
 
@@ -330,7 +331,7 @@ def _cost_outlier(evidence: Evidence) -> Problem | None:
         if cost.per_span is None or not len(cost.per_span.outliers):
             continue
         outliers = cost.per_span.outliers
-        rows, value = cost.anchors[outliers], cost.per_span.value_ns[outliers]
+        rows, value = cost.anchors[outliers], cost.per_span.anchor_ns[outliers]
         if not (value * cost.count[outliers] > _WIDE * evidence.found.value_ns[rows]).any():
             continue
         worst = int(np.argmax(value))

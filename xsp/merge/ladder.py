@@ -26,6 +26,7 @@ from xsp.evaluation import (
     Series,
     SlowLevel,
     covered,
+    matched,
     observe,
     process_speeds,
     run_spans,
@@ -38,7 +39,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_MISSING = 0.05  # of the runs: a span that more of them lack varies
+_OTHERS = 0.05  # of a rung's runs: in as many a span may be missing and not vary
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +84,11 @@ class Ladder:
         shown: The run whose spans are shown, as an index into `seen.runs`.
         spans: The spans of that run: the columns of each matrix.
         columns: Column of each path in `seen.path`, -1 where the shown run lacks it.
+        place: Column of each row of `seen`; -1 where the shown run lacks the row's path, or where
+            the row cannot be told from its siblings (see `xsp.evaluation.matched`).
+        varies: Which spans have no column in more than 5 % of the runs of their rung.
         speeds: How fast the processes are.
         level: How the machine's speed moved during the measurement.
-        varies: Which spans are missing in some runs of their rung.
     """
 
     rungs: tuple[RungRuns, ...]
@@ -93,9 +96,10 @@ class Ladder:
     shown: int
     spans: RunSpans
     columns: Ints
+    place: Ints
+    varies: Bools
     speeds: ProcessSpeeds
     level: SlowLevel
-    varies: Bools
 
     @property
     def deepest(self) -> RungRuns:
@@ -114,15 +118,27 @@ class Ladder:
         matrix[:, ROOT] = rung.root_ns
         return matrix
 
-    def own_times(self, rung: RungRuns, order: int) -> Floats:
-        """Return `[runs, spans]`: each span's time outside of its children of rungs up to `order`.
+    def paths(self, rung: RungRuns) -> Bools:
+        """Return which paths of `seen` were seen on a rung, in a run that is like the shown one."""
+        return self._paths(rung, int(self.seen.order.max()))
+
+    def shared(self, rung: RungRuns, above: RungRuns) -> Bools:
+        """Return which paths were really seen on both rungs, and are timed on the rung above."""
+        return self.paths(rung) & self._paths(above, above.order)
+
+    def of_paths(self, values: Bools) -> Bools:
+        """Return for each span the value of its path."""
+        return values[self.seen.path[self.seen.of(self.shown)]]
+
+    def own_times(self, rung: RungRuns, shared: Bools) -> Floats:
+        """Return `[runs, spans]`: each span's time outside of its children with `shared` paths.
 
         The time of the root is `host_ns`, which leaves out the wait for devices at the end.
         """
         own = self.durations(rung)
         own[:, ROOT] = rung.host_ns
-        if rung.order >= 0 and order >= 0:
-            inside = self._matrix(rung, self._covered(rung, order))
+        if rung.order >= 0 and shared.any():
+            inside = self._matrix(rung, self._covered(rung, shared))
             own -= inside * rung.factor[:, None]
         return own
 
@@ -131,22 +147,36 @@ class Ladder:
         times = device_times(self.seen, rung.members.tolist())
         return None if times is None else self._matrix(rung, times)
 
-    def _covered(self, rung: RungRuns, order: int) -> Floats:
-        """Return for how long children of rungs up to `order` run inside each row."""
+    def _covered(self, rung: RungRuns, shared: Bools) -> Floats:
+        """Return for how long children with a `shared` path run inside each row of a rung."""
         seen = self.seen
-        child = (seen.order <= order) & seen.host & (seen.parent >= 0)
-        rows = np.flatnonzero(child & np.isin(seen.run, rung.members))
+        rows = self._rows(rung)
+        rows = rows[shared[seen.path[rows]] & seen.host[rows] & (seen.parent[rows] >= 0)]
         times = seen.start_ns[rows], seen.end_ns[rows]
         return covered(seen.parent[rows], *times, len(seen.parent))
+
+    def _paths(self, rung: RungRuns, order: int) -> Bools:
+        """Return which paths were seen on a rung and have their own rung up to `order`."""
+        seen, rows = self.seen, self._rows(rung)
+        path = seen.path[rows]
+        alike = (self.place[rows] >= 0) | (self.columns[path] < 0)
+        found = np.zeros(len(self.columns), dtype=bool)
+        found[path[alike & (seen.order[rows] <= order)]] = True
+        return found
+
+    def _rows(self, rung: RungRuns) -> Ints:
+        """Return the rows of the runs of a rung."""
+        runs = [self.seen.of(run) for run in rung.members.tolist()]
+        return np.concatenate([np.arange(0), *(np.arange(run.start, run.stop) for run in runs)])
 
     def _matrix(self, rung: RungRuns, values: Floats) -> Floats:
         """Return `[runs, spans]` of `values`, which hold one value per row of the observations."""
         matrix = np.full((len(rung.root_ns), len(self.spans.key)), np.nan)
         for times, member in zip(matrix, rung.members.tolist(), strict=False):
             rows = self.seen.of(member)
-            column = self.columns[self.seen.path[rows]]
-            shown = column >= 0
-            times[column[shown]] = values[rows][shown]
+            place = self.place[rows]
+            shown = place >= 0
+            times[place[shown]] = values[rows][shown]
         return matrix
 
 
@@ -169,8 +199,22 @@ def climb(runs: Sequence[Run]) -> Ladder:
     spans = run_spans(seen, shown)
     columns = np.full(int(seen.path.max()) + 1, -1, dtype=np.int64)
     columns[seen.path[seen.of(shown)]] = np.arange(len(spans.key))
-    varies = _varies(rungs, seen, spans, columns)
-    return Ladder(tuple(rungs), seen, shown, spans, columns, speeds, _level(rungs), varies)
+    place = np.where(matched(seen, shown), columns[seen.path], -1)
+    varies = _varies(rungs, seen, spans, place)
+    return Ladder(tuple(rungs), seen, shown, spans, columns, place, varies, speeds, _level(rungs))
+
+
+def _varies(rungs: Sequence[RungRuns], seen: Observations, spans: RunSpans, place: Ints) -> Bools:
+    """Return which spans have no place in more than 5 % of the runs of their rung."""
+    missing = np.zeros(len(spans.key), dtype=bool)
+    orders = np.array([rung.order for rung in rungs])
+    own = np.minimum(np.searchsorted(orders, spans.order), len(rungs) - 1)
+    for number, rung in enumerate(rungs):
+        if len(rung.members):
+            rows = np.isin(seen.run, rung.members) & (place >= 0)
+            share = np.bincount(place[rows], minlength=len(missing)) / len(rung.members)
+            missing |= (own == number) & (1 - share > _OTHERS)
+    return missing
 
 
 def _bare_series(runs: Sequence[Run]) -> dict[int, Series]:
@@ -199,20 +243,6 @@ def _level(rungs: Sequence[RungRuns]) -> SlowLevel:
             for chosen in [rung.processes == process]
         ]
     )
-
-
-def _varies(rungs: Sequence[RungRuns], seen: Observations, spans: RunSpans, columns: Ints) -> Bools:
-    """Tell which spans more than `_MISSING` of the runs lack, of the first rung to record them."""
-    varies, judged = np.zeros((2, len(spans.key)), dtype=bool)
-    for rung in rungs:
-        if not len(rung.members):
-            continue
-        column = columns[seen.path[np.isin(seen.run, rung.members)]]
-        present = np.bincount(column[column >= 0], minlength=len(varies)) / len(rung.members)
-        new = ~judged & (spans.order <= rung.order)
-        varies[new] = present[new] < 1 - _MISSING
-        judged |= new
-    return varies
 
 
 def _rung_runs(group: Sequence[Run], members: Ints, speeds: ProcessSpeeds) -> RungRuns:

@@ -1,21 +1,26 @@
-"""Recording cost: the matrices of the ladder in, what recording one span of each rung costs out.
+"""Recording cost: the matrices of the ladder in, what recording each span of each rung costs out.
 
 A rung records all spans that the rung above records, and spans of its own kinds besides. Spans
-that both rungs record are called anchors. The own time of an anchor (without the anchors inside)
-grows from one rung to the other by the cost of recording the rung's own spans in the anchor.
+that both rungs really saw are called anchors. The own time of an anchor (without the anchors
+inside) grows from one rung to the other by the cost of recording the rung's own spans in it.
 
     anchor "fc"    own time 17 on rung layer, 20 on rung op, which records 2 operators in "fc"
     result         recording one operator costs (20 - 17) / 2 = 1.5
+
+Operators of one name cost alike. So anchors that hold different operators tell, together, what
+each name costs, and the 3 are divided accordingly.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import ROOT, RunSpans, trimmed_mean
+from xsp.evaluation import ROOT, RunSpans
 from xsp.merge.difference import Sample, difference
 from xsp.merge.ladder import Ladder, RungRuns
 
@@ -25,28 +30,37 @@ Bools = NDArray[np.bool_]
 
 _Z95 = 1.96
 _FEW = 3  # with so many runs of the same process, runs of others are left out
-_LEAST_ROOM_NS = 10.0
+_TINY = 1e-9  # instead of 0, to divide by
+_LEAST_NS = 10.0  # least cost that spreads are compared with
+_ANCHORS = 1_000  # as many anchors, those known best, tell what names cost
+_NAMES = 48  # as many names, the most frequent, have a cost of their own
+_FRACTIONS = 10  # spreads of costs that are considered: the cost per span, its half, and so on
+_FLAT = 1e-12  # of the precision of names: that of the cost they have in common
 _NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class CostPerSpan:
-    """What recording one span of a rung's own kinds costs.
+    """What recording the spans of a rung's own kinds costs.
 
     Attributes:
-        value_ns: Cost per span inside each anchor; the rung's where an anchor holds no such span.
-        error_ns: Standard error of `value_ns`.
-        spread_ns: Standard deviation of the cost of single spans, estimated from how much the
-            anchors differ.
-        pooled_ns: Cost per span of the whole rung.
+        value_ns: Cost of each of these spans, NaN where nothing is known.
+        error_ns: Standard error of the mean cost in each span's anchor.
+        name_error_ns: Standard error of each span's cost, because its name is not known to cost
+            what others cost.
+        spread_ns: Standard deviation of the costs of single spans of one name.
+        anchor_ns: Mean cost of the spans in each anchor.
+        pooled_ns: Mean cost of the whole rung.
         low_ns: Lower end of the 95 % interval of `pooled_ns`.
         high_ns: Upper end of that interval.
-        outliers: Anchors whose cost per span is far from that of the rung.
+        outliers: Anchors in which the mean cost is far from that of the rung.
     """
 
     value_ns: Floats
     error_ns: Floats
+    name_error_ns: Floats
     spread_ns: float
+    anchor_ns: Floats
     pooled_ns: float
     low_ns: float
     high_ns: float
@@ -59,10 +73,10 @@ class RungCost:
 
     Attributes:
         per_span: Cost per span; None for the outermost rung, which has no rung to compare with.
-        anchors: Rows of the anchors, in the order of `per_span.value_ns`.
+        anchors: Rows of the anchors, in the order of `per_span.anchor_ns`.
         count: How many recorded spans have each anchor as their nearest.
-        charge_ns: Cost of recording each span; 0 for spans of rungs above.
-        nested_ns: Cost of recording the rung's own kinds inside each span.
+        charge_ns: Cost of recording each span; 0 for spans of rungs above, NaN where unknown.
+        nested_ns: Known cost of recording the rung's own kinds inside each span.
         error_ns: Standard error of `nested_ns`.
     """
 
@@ -87,48 +101,60 @@ def _cost(ladder: Ladder, rung: RungRuns, above: RungRuns | None) -> RungCost:
         unknown = (spans.first <= rung.order) & spans.paid
         charge = np.where(unknown, np.nan, 0.0)
         return RungCost(None, _NOBODY, nothing[:0], charge, nothing, nothing)
-    on_both = spans.order <= above.order
+    shared = ladder.shared(rung, above)
+    on_both = ladder.of_paths(shared)
     on_both[ROOT] = True
     own = ~on_both & (spans.first > above.order) & (spans.first <= rung.order) & spans.paid
+    own &= ladder.of_paths(ladder.paths(rung))
     anchor = np.maximum(spans.anchors(on_both), ROOT)
     count = np.bincount(anchor[own], minlength=len(own)).astype(float)
-    anchors = np.flatnonzero(on_both & (count > 0))
-    excess, error = _excess(ladder, rung, above, anchors)
-    room = _room(ladder, rung, own)
-    per_span = estimate_cost(excess, error, count=count[anchors], room_ns=room)
-    value, value_error = np.zeros((2, len(own)))
-    value[anchors], value_error[anchors] = per_span.value_ns, per_span.error_ns
-    charge, charge_error = np.where(own, (value[anchor], value_error[anchor]), 0.0)
-    unequal = _unequal(spans, own, count[anchor], per_span.spread_ns) * ~on_both
-    nested_error = np.hypot(spans.nested(charge_error), unequal)
-    return RungCost(per_span, anchors, count[anchors], charge, spans.nested(charge), nested_error)
+    anchors = np.flatnonzero(count)
+    number = np.searchsorted(anchors, anchor[own])
+    excess, error = _excess(ladder, (rung, above), shared, anchors)
+    per_span = estimate_cost(excess, error, anchor=number, name=_name_numbers(spans, own))
+    costs = np.zeros((4, len(own)))
+    costs[:3, own] = per_span.value_ns, per_span.error_ns, per_span.name_error_ns
+    costs[3, own] = per_span.spread_ns**2
+    charge, costs = costs[0], np.nan_to_num(costs)
+    nested, error, *inside = spans.nested(costs)
+    sums = (np.bincount(anchor, each, minlength=len(own)) for each in costs[2:])
+    unequal = _unequal(inside, [each.astype(float)[anchor] for each in sums]) * ~on_both
+    return RungCost(per_span, anchors, count[anchors], charge, nested, np.hypot(error, unequal))
 
 
-def _unequal(spans: RunSpans, own: Bools, count: Floats, spread_ns: float) -> Floats:
-    """Return by how much the cost inside each span is off because single spans cost differently.
+def _name_numbers(spans: RunSpans, own: Bools) -> Ints:
+    """Return a number for the name of each of the spans `own`, equal for equal names."""
+    names = spans.rows["name"].filter(pl.Series(own))
+    return names.rank("dense").cast(pl.Int64).to_numpy() - 1
 
-    The cost inside a whole anchor is known; the cost inside a span within the anchor is not.
+
+def _unequal(inside: Sequence[Floats], whole: Sequence[Floats]) -> Floats:
+    """Return by how much the cost inside each span is off because spans cost differently.
+
+    The cost inside a whole anchor is known. So the cost inside a span within the anchor is off by
+    as much as that of all else in the anchor.
 
     Args:
-        spans: The spans of the shown run.
-        own: Which spans are of the rung's own kinds.
-        count: How many own spans the nearest anchor of each span holds.
-        spread_ns: Standard deviation of the cost of single spans.
+        inside: Sums over the spans inside each span: of errors of names, which add up, and of
+            variances of single spans, which are independent of each other.
+        whole: The same sums over the whole anchor.
     """
-    inside = spans.nested(own.astype(float))
-    left = np.clip(1 - inside / np.maximum(count, 1), 0, 1)
-    return spread_ns * np.sqrt(inside * left)
+    names, single = inside
+    other_names, others = (np.maximum(w - i, 0.0) for w, i in zip(whole, inside, strict=True))
+    variance = single * others / np.maximum(single + others, _TINY)
+    return np.sqrt(variance + np.minimum(names, other_names) ** 2)
 
 
 def _excess(
-    ladder: Ladder, rung: RungRuns, above: RungRuns, anchors: Ints
+    ladder: Ladder, pair: tuple[RungRuns, RungRuns], shared: Bools, anchors: Ints
 ) -> tuple[Floats, Floats]:
     """Return by how much the own time of each anchor grew from the rung above, and its error.
 
     The own time is compared with runs of the same process alone, where there are enough.
     """
-    times = ladder.own_times(rung, above.order)[:, anchors]
-    reference = Sample(ladder.own_times(above, above.order)[:, anchors], above.rounds)
+    rung, above = pair
+    times, before = (ladder.own_times(each, shared)[:, anchors] for each in pair)
+    reference = Sample(before, above.rounds)
     bare = ladder.rungs[0]
     processes = above.processes
     if anchors.tolist() == [ROOT] and above.order >= 0 > bare.order and _only_root(ladder, above):
@@ -145,64 +171,169 @@ def _only_root(ladder: Ladder, rung: RungRuns) -> bool:
     return int((ladder.spans.order <= rung.order).sum()) == 1
 
 
-def _room(ladder: Ladder, rung: RungRuns, own: Bools) -> float:
-    """Return the time that usually lies between two of the spans `own`, in ns.
+def estimate_cost(excess: Floats, error: Floats, *, anchor: Ints, name: Ints) -> CostPerSpan:
+    """Return the cost of each span, estimated from how much the anchors grew.
 
-    That is the lower quartile, for some parents do much between the spans inside.
-    """
-    parent = ladder.spans.parent
-    children = np.bincount(parent[own], minlength=len(parent))
-    holders = np.flatnonzero(children)
-    if not len(holders):
-        return _LEAST_ROOM_NS
-    gaps = trimmed_mean(ladder.own_times(rung, rung.order)[:, holders]) / children[holders]
-    gaps = np.repeat(gaps, children[holders])
-    gaps = gaps[np.isfinite(gaps)]
-    return max(float(np.quantile(gaps, 0.25)) if len(gaps) else 0.0, _LEAST_ROOM_NS)
-
-
-def estimate_cost(excess: Floats, error: Floats, *, count: Floats, room_ns: float) -> CostPerSpan:
-    """Return the cost per span inside each anchor.
-
-    Each anchor's own estimate is drawn towards the rung's, the more the noisier the anchor is in
-    comparison with how much anchors differ (empirical Bayes): an anchor of 20 ms cannot tell a
-    cost of 1 us, an anchor of 50 us can. The rung's cost is not negative, and much more than
-    `room_ns` only where the data say so clearly.
+    A span's cost is that of its name, and a part of what its anchor grew by beyond the costs of
+    the names in it: the larger a part, the less noisy the anchor is in comparison with how much
+    spans of one name differ (empirical Bayes). An anchor of 20 ms cannot tell a cost of 1 us, an
+    anchor of 50 us can. No cost is negative.
 
     Args:
-        excess: Growth of each anchor's own time, in ns.
+        excess: Growth of each anchor's own time, in ns; NaN where it is not known.
         error: Standard error of each growth.
-        count: How many recorded spans caused the growth, for each anchor.
-        room_ns: Time that usually lies between two recorded spans. Recording is a part of that
-            time, which is so the scale of plausible costs before anything is measured.
+        anchor: Anchor of each span that caused the growth, as an index into `excess`.
+        name: Number of each span's name, from 0.
 
     >>> cost = estimate_cost(
-    ...     np.array([3000.0]), np.array([1.0]), count=np.array([10.0]), room_ns=500.0
-    ... )
-    >>> cost.value_ns.round(1), round(cost.pooled_ns, 1)
-    (array([300.]), 300.0)
+    ...     np.array([3000.0, 500.0, 3500.0]), np.array([1.0, 1.0, 1.0]),
+    ...     anchor=np.array([0, 1, 2, 2]), name=np.array([0, 1, 0, 1]))
+    >>> cost.value_ns.round(-1)
+    array([3000.,  500., 2940.,  560.])
     """
-    known = (count > 0) & np.isfinite(excess) & np.isfinite(error)
+    count = np.maximum(np.bincount(anchor, minlength=len(excess)), 1)
+    known = np.isfinite(excess) & np.isfinite(error)
+    mean, mean_error = np.where(known, (excess, error), np.nan) / count
     if not known.any():
-        nothing, unknown = np.zeros(len(excess)), float("nan")
-        return CostPerSpan(nothing, nothing, 0.0, unknown, unknown, unknown, _NOBODY)
-    raw, raw_error = excess[known] / count[known], error[known] / count[known]
-    centre, centre_error, spread = _random_effects(raw, raw_error)
-    mean, deviation, low, high = _posterior(centre, centre_error, room_ns)
-    value = np.full(len(excess), mean)
-    value_error = np.full(len(excess), np.hypot(deviation, spread))
-    trust = spread**2 / (spread**2 + raw_error**2)
-    value[known] = np.maximum(trust * raw + (1 - trust) * mean, 0.0)
-    value_error[known] = np.hypot(np.sqrt(trust) * raw_error, (1 - trust) * deviation)
-    outliers = np.flatnonzero(known)[_far(raw, raw_error, mean)]
-    single = spread * float(np.median(count[known])) ** 0.5
-    return CostPerSpan(value, value_error, single, mean, low, high, outliers)
+        unknown, nan = np.full(len(anchor), np.nan), float("nan")
+        return CostPerSpan(unknown, unknown, unknown, 0.0, mean, nan, nan, nan, _NOBODY)
+    pooled, pooled_error = _pooled(mean[known], mean_error[known])
+    best = np.argsort(mean_error)[: min(known.sum(), _ANCHORS)]  # NaN comes last
+    column = _by_frequency(name)
+    mix = _mix(anchor, column, best)
+    names, names_error, spread = _names(mean[best], mean_error[best], count[best], mix, pooled)
+    value, value_error = names[column], names_error[column]
+    said, said_error = (np.bincount(anchor, v, len(excess)) / count for v in (value, value_error))
+    beyond, beyond_error = _beyond(mean - said, mean_error, said_error, spread / np.sqrt(count))
+    value = np.maximum(value + beyond[anchor], 0.0)
+    low, middle, high = np.maximum(pooled + _Z95 * np.array([-1, 0, 1]) * pooled_error, 0).tolist()
+    return CostPerSpan(
+        value_ns=value,
+        error_ns=beyond_error[anchor],
+        name_error_ns=value_error,
+        spread_ns=spread,
+        anchor_ns=np.bincount(anchor, value, len(excess)) / count,
+        pooled_ns=middle,
+        low_ns=low,
+        high_ns=high,
+        outliers=np.flatnonzero(known)[_far(mean[known], mean_error[known], middle)],
+    )
 
 
-def _random_effects(values: Floats, errors: Floats) -> tuple[float, float, float]:
-    """Return common mean, its standard error, and the spread of the true values.
+def _beyond(
+    apart: Floats, error: Floats, said_error: Floats, alone: Floats
+) -> tuple[Floats, Floats]:
+    """Return by how much spans in each anchor cost more than their names say.
 
-    The spread is that of DerSimonian and Laird (1986); weights of the mean include the spread.
+    Args:
+        apart: By how much the mean cost in each anchor is above that of its names; may be NaN.
+        error: Standard error of the mean cost.
+        said_error: Standard error of the cost that the names say.
+        alone: Standard deviation of the mean costs in anchors with the same names.
+
+    Returns:
+        The part of `apart` that is no noise, 0 where nothing is known, and the standard error of
+        the mean cost that results.
+    """
+    trust = np.nan_to_num(alone**2 / (alone**2 + error**2))
+    doubt = (1 - trust) * np.fmin(said_error, np.hypot(error, alone))
+    return np.nan_to_num(trust * apart), np.hypot(alone * np.sqrt(1 - trust), doubt)
+
+
+def _by_frequency(name: Ints) -> Ints:
+    """Return for each name its rank in frequency, from 0; all names from `_NAMES` on are one."""
+    rank = np.argsort(np.argsort(-np.bincount(name), kind="stable"))
+    return np.minimum(rank, _NAMES)[name]
+
+
+def _mix(anchor: Ints, column: Ints, chosen: Ints) -> Floats:
+    """Return `[chosen anchors, columns]`: which part of an anchor's spans has each name."""
+    row = np.full(int(anchor.max()) + 1, -1)
+    row[chosen] = np.arange(len(chosen))
+    inside, width = row[anchor] >= 0, int(column.max()) + 1
+    cell = row[anchor[inside]] * width + column[inside]
+    counts = np.bincount(cell, minlength=len(chosen) * width).reshape(len(chosen), width)
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+def _names(
+    mean: Floats, error: Floats, count: Ints, mix: Floats, pooled: float
+) -> tuple[Floats, Floats, float]:
+    """Return the cost of each name, its standard error, and the spread of single spans.
+
+    Model: the mean cost in an anchor is the rung's cost, plus the mean deviation of the names in
+    the anchor, plus the mean deviation of its single spans, plus noise. Deviations are normal.
+    How large they are, of names and of single spans, is not known: estimates are averaged over
+    spreads, weighted by how likely each makes the data, as in Gelman et al., Bayesian Data
+    Analysis, section 5.4. Where the data cannot tell (a single anchor, or the same names in
+    every anchor), the spread is assumed to be about half of the cost per span.
+
+    Args:
+        mean: Mean cost of the spans in each anchor.
+        error: Standard error of each mean.
+        count: How many spans each anchor holds.
+        mix: `[anchors, names]`, which part of an anchor's spans has each name.
+        pooled: Cost per span of the whole rung.
+    """
+    scale = max(pooled, _LEAST_NS)
+    above = mean - pooled
+    spreads, prior = _possible_spreads(scale, np.abs(above) - 3 * error, count)
+    design = np.hstack([np.ones((len(mean), 1)), mix])
+    fits = [_fits(above, design, error**2 + each**2 / count, spreads) for each in spreads]
+    likely, costs, variances = (np.stack(each) for each in zip(*fits, strict=True))
+    likely = likely + prior[:, None] + prior
+    weights = np.exp(likely - likely.max())
+    weights /= weights.sum()
+    cost: Floats = np.tensordot(weights, costs, 2)
+    variance: Floats = np.tensordot(weights, variances + (costs - cost) ** 2, 2)
+    return pooled + cost, variance**0.5, float(weights.sum(axis=1) @ spreads**2) ** 0.5
+
+
+def _possible_spreads(scale: float, apart: Floats, count: Ints) -> tuple[Floats, Floats]:
+    """Return spreads that costs may have, and the logarithms of their prior weights.
+
+    Their root mean square is 0.6 of the cost per span, unless anchors lie further apart.
+    """
+    far = max(float(np.max(apart * np.sqrt(count))) / scale, 1.0)
+    steps = np.arange(np.ceil(np.log2(far)), -_FRACTIONS, -1)
+    spreads: Floats = scale * np.exp2(steps)
+    return spreads, np.log(2) * np.where(steps > 0, -2 * steps, steps / 2)
+
+
+def _fits(
+    above: Floats, design: Floats, variance: Floats, spreads: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Return how likely the data are for each spread of names, and costs of names with variances.
+
+    That is ridge regression, one for each spread: Bayesian linear regression with a normal prior.
+
+    Args:
+        above: By how much the mean cost in each anchor is above that of the rung.
+        design: `[anchors, 1 + names]`: 1, and which part of an anchor's spans has each name.
+        variance: Variance of each `above`, given the costs of names.
+        spreads: Standard deviations of the costs of names.
+
+    Returns:
+        Logarithms of marginal likelihoods `[spreads]`; the cost of each name, less that of the
+        rung, and its variance, both `[spreads, names]`.
+    """
+    weighted = design.T / variance
+    precision = np.repeat(spreads[:, None] ** -2.0, design.shape[1], axis=1)
+    precision[:, 0] = _FLAT * spreads.max() ** -2.0
+    covariance = np.linalg.inv(weighted @ design + precision[:, :, None] * np.eye(len(weighted)))
+    moment = weighted @ above
+    solution = covariance @ moment
+    likely = solution @ moment + np.linalg.slogdet(covariance)[1] + np.log(precision).sum(axis=1)
+    likely -= np.log(variance).sum() + (above**2 / variance).sum()
+    own = covariance.diagonal(axis1=1, axis2=2)
+    variances: Floats = own[:, :1] + 2 * covariance[:, 0, 1:] + own[:, 1:]
+    return likely / 2, solution[:, :1] + solution[:, 1:], variances
+
+
+def _pooled(values: Floats, errors: Floats) -> tuple[float, float]:
+    """Return the common mean of values that differ by more than their errors, and its error.
+
+    That is the random-effects mean of DerSimonian and Laird (1986).
     """
     weights = errors**-2.0
     mean = float(np.average(values, weights=weights))
@@ -210,31 +341,10 @@ def _random_effects(values: Floats, errors: Floats) -> tuple[float, float, float
     scale = float(weights.sum() - (weights**2).sum() / weights.sum())
     variance = max(heterogeneity / scale, 0.0) if len(values) > 1 and scale > 0 else 0.0
     weights = 1 / (errors**2 + variance)
-    mean = float(np.average(values, weights=weights))
-    return mean, float(weights.sum() ** -0.5), variance**0.5
+    return float(np.average(values, weights=weights)), float(weights.sum() ** -0.5)
 
 
-def _posterior(value: float, error: float, scale: float) -> tuple[float, float, float, float]:
-    """Return mean, deviation and 95 % interval of a cost that was measured with an error.
-
-    Prior: half-Cauchy, as Gelman (2006) advises for scales. Its long tail leaves a
-    large cost as it is once the data show it; near zero it keeps noise from
-    becoming a cost.
-    """
-    near = scale * np.linspace(0, 10, 1001)
-    around = np.linspace(value - 6 * error, value + 6 * error, 1001)
-    grid = np.unique(np.concatenate([near, around[around > 0]]))
-    logarithm = -0.5 * ((grid - value) / error) ** 2 - np.log1p((grid / scale) ** 2)
-    density = np.exp(logarithm - logarithm.max())
-    steps = np.diff(grid, append=grid[-1]) + np.diff(grid, prepend=grid[0])
-    weights = density * steps / (density @ steps)
-    mean = float(weights @ grid)
-    deviation = float(np.sqrt(weights @ (grid - mean) ** 2))
-    low, high = np.interp([0.025, 0.975], weights.cumsum(), grid)
-    return mean, deviation, float(low), float(high)
-
-
-def _far(raw: Floats, error: Floats, mean: float) -> NDArray[np.bool_]:
+def _far(raw: Floats, error: Floats, mean: float) -> Bools:
     """Tell which costs are far from the rung's: beyond noise, and several times as large."""
     distance = np.abs(raw - mean)
     spread = 1.4826 * np.median(np.abs(raw - np.median(raw)))

@@ -1,4 +1,4 @@
-"""Slow levels: when runs began and how long they took in, how the machine's speed moved out.
+"""Machine speed: when runs began and how long they took in, how the machine's speed moved out.
 
 A machine is faster in some seconds than in others: its frequency, its neighbours, its memory.
 Runs of one measurement see only the levels of a few seconds, and many runs within one level say

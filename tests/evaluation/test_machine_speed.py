@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from xsp.evaluation.slow_level import FEWEST_ROUNDS, Series, SlowLevel, slow_level
+from xsp.evaluation.machine_speed import FEWEST_ROUNDS, Series, SlowLevel, slow_level
 
 Floats = NDArray[np.float64]
 Mood = Callable[[np.random.Generator, Floats], Floats]
