@@ -30,7 +30,15 @@ from xsp.evaluation.summary import (
     summarise,
     trimmed_mean,
 )
-from xsp.evaluation.tree_row import ON_DEVICE, is_ambiguous, mark_ambiguous, on_device, orders
+from xsp.evaluation.tree_row import (
+    ON_DEVICE,
+    inside_costs,
+    is_ambiguous,
+    mark_ambiguous,
+    on_device,
+    orders,
+    with_inside_cost,
+)
 
 __all__ = [
     "ON_DEVICE",
@@ -45,6 +53,7 @@ __all__ = [
     "depths",
     "generations",
     "highest",
+    "inside_costs",
     "inverse",
     "is_ambiguous",
     "is_forward",
@@ -68,4 +77,5 @@ __all__ = [
     "summarise",
     "trimmed_mean",
     "typical_run",
+    "with_inside_cost",
 ]

@@ -1,9 +1,11 @@
 """Latencies: the matrices of the ladder and the costs of recording in, latencies of spans out.
 
 A span's latency is the summary of its times in the runs of its own rung, less the cost of
-recording the spans inside it on that rung.
+recording the spans inside it on that rung, and less what recording the span itself cost between
+its two ends.
 
-    layer "fc" took 17 in the runs of rung layer; recording 1 span inside cost 2: latency 15
+    layer "fc" took 17 in the runs of rung layer; recording 1 span inside cost 1.8, and recording
+    "fc" itself 0.2 inside: latency 15
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xsp.evaluation import RunSpans, bootstrap_interval, summarise
+from xsp.merge.inside_cost import inside_costs
 from xsp.merge.ladder import Ladder, RungRuns
 from xsp.merge.recording_cost import RungCost
 
@@ -68,7 +71,8 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
         seen = np.count_nonzero(~np.isnan(matrix), axis=0)
         new = np.isnan(value) & (seen > 0) & (spans.order <= max(rung.order, 0))
         part = _part_inside(spans, cost)
-        removed = (overhead * part)[new], (error * part)[new]
+        inside, inside_error = inside_costs(ladder, rung)
+        removed = (overhead * part + inside)[new], np.hypot(error * part, inside_error)[new]
         value[new], low[new], high[new] = _without(
             removed, matrix[:, new], rounds=rung.rounds, statistic=statistic
         )
