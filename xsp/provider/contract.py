@@ -58,7 +58,8 @@ class Provider(Protocol):
 
     Between `start` and `stop` a hook appends a few integers and returns. The hook reads the
     clock last before the observed code and first after it, so that the cost of recording lies
-    outside of the recorded span, and inside the spans around.
+    outside of the recorded span, and inside the spans around. A provider that cannot keep to
+    that is `Calibrating`.
     """
 
     name: str
