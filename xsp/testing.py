@@ -14,7 +14,7 @@ from typing import Any
 from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.measurement import load
-from xsp.provider import Provider, Records, Request, SpanRows, no_rows, span_rows
+from xsp.provider import EmptySpan, Provider, Records, Request, SpanRows, no_rows, span_rows
 from xsp.session import registered
 from xsp.trace import Trace
 
@@ -54,13 +54,14 @@ class FakeProvider:
 
     The code calls `provider.span(...)` where a real library would be observed. While the
     provider is armed for the span's kind, the span is recorded, and the fake clock advances by
-    `cost_ns`: half before the span and half after it.
+    `cost_ns`: half before the span and half after it; and by `inside_ns` inside the span.
 
     Args:
         clock: The clock that recording advances.
         kinds: Kinds of span that the provider emits.
         level: The provider's level; by default the level of the outermost of `kinds`.
-        cost_ns: Cost of recording one span.
+        cost_ns: Cost of recording one span, outside of the span.
+        inside_ns: Cost of recording one span between the span's two ends.
         name: The provider's name.
     """
 
@@ -71,6 +72,7 @@ class FakeProvider:
         *,
         level: Level | None = None,
         cost_ns: int = 0,
+        inside_ns: int = 0,
         name: str = "fake",
     ) -> None:
         self.name = name
@@ -79,6 +81,7 @@ class FakeProvider:
         self.reason: str | None = None
         self._clock = clock
         self._cost_ns = cost_ns
+        self._inside_ns = inside_ns
         self._request: Request | None = None
         self._records: list[tuple[str, str, int, int]] = []
 
@@ -101,6 +104,17 @@ class FakeProvider:
         columns = dict(zip(names, zip(*records.data, strict=True), strict=False))
         return span_rows({**columns, "thread": threading.get_ident()}) if columns else no_rows()
 
+    def empty_span(self, kind: Kind) -> EmptySpan | None:
+        """Return an empty span of one of the provider's kinds; None if it costs nothing inside."""
+        if not self._inside_ns or kind not in self.kinds:
+            return None
+
+        def make() -> None:
+            with self.span("empty", kind):
+                pass
+
+        return EmptySpan("empty", make, bare=None)
+
     @contextmanager
     def span(self, name: str, kind: Kind = Kind.LAYER) -> Iterator[None]:
         """Mark the time in which a real library would work."""
@@ -112,6 +126,7 @@ class FakeProvider:
             yield
         finally:
             if recorded:
+                self._clock.advance(self._inside_ns)
                 self._records.append((kind.value, name, start_ns, self._clock.now()))
                 self._clock.advance(self._cost_ns - self._cost_ns // 2)
 

@@ -9,7 +9,7 @@ from typing import Any
 from xsp import tracer
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider import ATTRIBUTE, Records, Request, SpanRows, no_rows, span_rows
+from xsp.provider import ATTRIBUTE, EmptySpan, Records, Request, SpanRows, no_rows, span_rows
 
 # In front of the names of the user's attributes, so that none has the name of xsp's own.
 USER_ATTRIBUTE = f"{ATTRIBUTE}user."
@@ -101,6 +101,16 @@ class Model:
         if any(data.error):
             columns[f"{ATTRIBUTE}error"] = data.error
         return span_rows(columns | _attribute_columns(data.attributes))
+
+    def empty_span(self, kind: Kind) -> EmptySpan | None:
+        """Return an empty `with` block, which takes no more than two readings of the clock."""
+        block = tracer.span("empty", kind.level)
+
+        def make() -> None:
+            with block:
+                pass
+
+        return EmptySpan(block.name, make, bare=None) if block.kind == kind else None
 
     def plain(self, records: Records) -> Records:
         """Return the same records, attributes of any other type than `Value` made texts. Pure."""

@@ -72,7 +72,7 @@ def test_time_tells_what_caused_a_kernel_only_in_a_job_that_has_the_host_wait(
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")  # the user's own is not ours
     asked: list[bool] = []
 
-    def interpret(*visits: object, serial: bool = False) -> Interpretation:
+    def interpret(*visits: object, inside_costs: object, serial: bool = False) -> Interpretation:
         asked.append(serial)
         return Interpretation((), (), ())
 

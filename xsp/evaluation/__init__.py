@@ -45,7 +45,15 @@ from xsp.evaluation.summary import (
     summarise,
     trimmed_mean,
 )
-from xsp.evaluation.tree_row import ON_DEVICE, is_ambiguous, mark_ambiguous, on_device, orders
+from xsp.evaluation.tree_row import (
+    ON_DEVICE,
+    inside_costs,
+    is_ambiguous,
+    mark_ambiguous,
+    on_device,
+    orders,
+    with_inside_cost,
+)
 from xsp.evaluation.union import covered, covered_below
 
 __all__ = [
@@ -69,6 +77,7 @@ __all__ = [
     "generations",
     "half_width",
     "highest",
+    "inside_costs",
     "inverse",
     "is_ambiguous",
     "is_forward",
@@ -97,4 +106,5 @@ __all__ = [
     "summarise",
     "trimmed_mean",
     "typical_run",
+    "with_inside_cost",
 ]

@@ -23,6 +23,10 @@ TREE_SCHEMA: dict[str, Any] = {
     "ambiguous": pl.Boolean,  # whether several spans may be the row's parent; null: no
 }
 
+# What recording a row cost between its start and its end, with the standard error of that.
+# Frames have these columns only where a provider of their rows was calibrated; null: not known.
+INSIDE, INSIDE_ERROR = "inside_ns", "inside_error_ns"
+
 # Whether a row ran on a device; all other rows ran on a thread of the host. Some rows of the host
 # name a device as well, and some name no thread until `xsp.correlation` gives them one.
 ON_DEVICE = pl.col("device").is_not_null() & pl.col("thread").is_null()
@@ -60,6 +64,25 @@ def is_ambiguous(rows: SpanRows) -> npt.NDArray[np.bool_]:
     if "ambiguous" not in rows.columns:
         return np.zeros(rows.height, np.bool_)
     return rows["ambiguous"].fill_null(value=False).to_numpy(writable=True)
+
+
+def with_inside_cost(rows: SpanRows, kind: Kind, cost_ns: float, error_ns: float) -> SpanRows:
+    """Return the rows with what recording cost inside those of one kind; others stay."""
+    of_kind = pl.when(pl.col("kind") == kind.value)
+    columns = []
+    for name, value in ((INSIDE, cost_ns), (INSIDE_ERROR, error_ns)):
+        before = pl.col(name) if name in rows.columns else pl.lit(None, pl.Float32)
+        columns.append(of_kind.then(pl.lit(value, pl.Float32)).otherwise(before).alias(name))
+    return rows.with_columns(columns)
+
+
+def inside_costs(rows: SpanRows) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return what recording each row cost inside, and the standard error; NaN: not known."""
+    if INSIDE not in rows.columns:
+        unknown = np.full(rows.height, np.nan)
+        return unknown, unknown
+    cost, error = (rows[name].to_numpy().astype(np.float64) for name in (INSIDE, INSIDE_ERROR))
+    return cost, error
 
 
 def on_device(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:

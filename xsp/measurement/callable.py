@@ -120,7 +120,9 @@ def interpret_session(
         subject: The name of the model or function, for people.
         serial: Whether the host waited for each kernel.
     """
-    interpretation = interpret(session.visits, session.providers, serial=serial)
+    interpretation = interpret(
+        session.visits, session.providers, inside_costs=session.inside_costs(), serial=serial
+    )
     return ProcessRuns(
         runs=interpretation.runs,
         # A provider may report the same problem in every visit.

@@ -20,12 +20,12 @@ from xsp.correlation import (
     unseen,
     with_captured,
 )
-from xsp.evaluation import Run, Rung
+from xsp.evaluation import Run, Rung, with_inside_cost
 from xsp.level import Kind, Level
 from xsp.problem import Problem, ProblemCount
 from xsp.provider import Provider, Records, SpanRows, checked, concat_rows, span_rows
 from xsp.quantity import counted
-from xsp.session import Visit, counting, worth_keeping
+from xsp.session import InsideCost, Visit, counting, worth_keeping
 
 _BATCH = 256  # evaluations correlated at once: more would save no more time
 
@@ -46,7 +46,11 @@ class Interpretation:
 
 
 def interpret(
-    visits: Sequence[Visit], providers: Sequence[Provider], *, serial: bool = False
+    visits: Sequence[Visit],
+    providers: Sequence[Provider],
+    *,
+    inside_costs: Iterable[InsideCost] = (),
+    serial: bool = False,
 ) -> Interpretation:
     """Return the runs that visits hold.
 
@@ -54,16 +58,20 @@ def interpret(
         visits: Visits in the order in which they were made.
         providers: Providers of the session in their order, which keeps the ids of their
             rows apart.
+        inside_costs: What recording costs inside spans, as the session measured it.
         serial: Whether the host waited for each kernel; see `xsp.correlation`.
     """
-    return _Interpreter(tuple(providers), serial).interpret(visits)
+    return _Interpreter(tuple(providers), tuple(inside_costs), serial).interpret(visits)
 
 
 class _Interpreter:
     """One interpretation: its providers, and the problems noted on the way."""
 
-    def __init__(self, providers: tuple[Provider, ...], serial: bool) -> None:
+    def __init__(
+        self, providers: tuple[Provider, ...], inside_costs: tuple[InsideCost, ...], serial: bool
+    ) -> None:
         self._providers = providers
+        self._inside_costs = inside_costs
         self._serial = serial
         self._problems: dict[Problem, None] = {}
         self._counts: list[ProblemCount] = []
@@ -134,7 +142,7 @@ class _Interpreter:
         except Exception as error:  # noqa: BLE001  a failing provider costs its level only
             self._note_failure(provider, rung, error)
             return concat_rows([])
-        return self._with_own_ids(rows, provider)
+        return self._with_inside_costs(self._with_own_ids(rows, provider), provider)
 
     def _with_own_ids(self, rows: SpanRows, provider: Provider) -> SpanRows:
         """Return rows whose ids differ from all other providers' ids; the root keeps the id 0."""
@@ -144,6 +152,13 @@ class _Interpreter:
         place, count = self._providers.index(provider), len(self._providers)
         ids = pl.col("id", "parent_id")
         return rows.with_columns(pl.when(ids > 0).then(ids * count + place).otherwise(ids))
+
+    def _with_inside_costs(self, rows: SpanRows, provider: Provider) -> SpanRows:
+        """Return rows with what recording each one cost between its ends, where that is known."""
+        for cost in self._inside_costs:
+            if cost.provider == provider.name:
+                rows = with_inside_cost(rows, cost.kind, cost.cost_ns, cost.error_ns)
+        return rows
 
     def _note(self, visits: Sequence[Visit], trees: Trees) -> None:
         """Count the rows that visits of one rung lost, and those whose parent is not certain."""

@@ -27,6 +27,7 @@ from xsp.measurement.progress import Progress
 from xsp.problem import Problem
 from xsp.provider import Provider, Records, pack, unpack
 from xsp.session import (
+    InsideCost,
     PlannedVisit,
     Session,
     Settings,
@@ -57,6 +58,7 @@ class Recording:
         settings: How the session measured.
         environment: The machine, and the process at the end of the measurement.
         origin: When the measurement began, and inside whose span.
+        inside_costs: What recording costs inside spans, as the session measured it.
     """
 
     visits: tuple[Visit, ...]
@@ -67,10 +69,11 @@ class Recording:
     settings: Settings
     environment: Mapping[str, Any]
     origin: Origin
+    inside_costs: tuple[InsideCost, ...] = ()
 
     def trace(self) -> Trace:
         """Interpret the records, as after every measurement, and return the trace."""
-        interpretation = interpret(self.visits, self.providers)
+        interpretation = interpret(self.visits, self.providers, inside_costs=self.inside_costs)
         runs = ProcessRuns(
             runs=interpretation.runs,
             problems=tuple(dict.fromkeys((*self.problems, *interpretation.problems))),
@@ -107,6 +110,7 @@ class Recording:
             "origin": asdict(self.origin),
             "problems": [asdict(problem) for problem in problems],
             "providers": [provider.name for provider in self.providers],
+            "inside_costs": [asdict(cost) for cost in self.inside_costs],
             "visits": visits,
             "environment": dict(self.environment),
         }
@@ -132,6 +136,7 @@ def recording_of(
     session: Session, *, levels: Mapping[str, str], subject: str, settings: Settings
 ) -> Recording:
     """Return the recording of the visits that a session has made so far."""
+    inside_costs = session.inside_costs()  # may note a problem
     return Recording(
         visits=tuple(worth_keeping(session.visits)),
         providers=session.providers,
@@ -141,6 +146,7 @@ def recording_of(
         settings=settings,
         environment=describe_environment(),
         origin=session.origin,
+        inside_costs=inside_costs,
     )
 
 
@@ -252,6 +258,9 @@ def _read(
         settings=Settings.from_json(manifest["settings"]),
         environment=manifest["environment"],
         origin=Origin(**manifest["origin"]),
+        inside_costs=tuple(
+            InsideCost(**cost | {"kind": Kind(cost["kind"])}) for cost in manifest["inside_costs"]
+        ),
     )
 
 

@@ -33,6 +33,7 @@ from xsp.merge.check import find_problems
 from xsp.merge.device_time import launch_rows
 from xsp.merge.device_timeline import Activities, around_activities, place_activities
 from xsp.merge.host_timeline import Timeline, rebuild
+from xsp.merge.inside_cost import inside_cost_of_rung
 from xsp.merge.ladder import Ladder, RungRuns, climb
 from xsp.merge.latency import (
     Latencies,
@@ -61,7 +62,8 @@ class Merged:
         rungs: One row per rung: `rung`, `runs`, `latency_ns` of the model on that rung with
             its interval (`latency_low_ns`, `latency_high_ns`), `overhead_ns` over the
             pipeline rung, `spans`, and the cost of recording one span: `cost_per_span_ns`
-            with its interval (`cost_per_span_low_ns`, `cost_per_span_high_ns`).
+            with its interval (`cost_per_span_low_ns`, `cost_per_span_high_ns`), and by how
+            much recording a span makes the span itself longer (`inside_cost_ns`).
         typical_runs: A typical run of each rung that records spans, see `docs/trace.md`.
     """
 
@@ -247,6 +249,7 @@ def _rung(ladder: Ladder, rung: RungRuns, cost: RungCost, statistic: str) -> dic
         "cost_per_span_ns": per_span.pooled_ns if per_span else float("nan"),
         "cost_per_span_low_ns": per_span.low_ns if per_span else float("nan"),
         "cost_per_span_high_ns": per_span.high_ns if per_span else float("nan"),
+        "inside_cost_ns": inside_cost_of_rung(ladder, rung),
     }
 
 

@@ -1,9 +1,11 @@
 """Latencies: the matrices of the ladder and the costs of recording in, latencies of spans out.
 
 A span's latency is the summary of its times in the runs of its own rung, less the cost of
-recording the spans inside it on that rung.
+recording the spans inside it on that rung, and less what recording the span itself cost between
+its two ends.
 
-    layer "fc" took 17 in the runs of rung layer; recording 1 span inside cost 2: latency 15
+    layer "fc" took 17 in the runs of rung layer; recording 1 span inside cost 1.8, and recording
+    "fc" itself 0.2 inside: latency 15
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from xsp.evaluation import Z95, RunSpans, half_width, summarise
 from xsp.inexact import FEWEST_RUNS, Codes, Inexact, encoded
+from xsp.merge.inside_cost import inside_costs
 from xsp.merge.ladder import Ladder, RungRuns
 from xsp.merge.recording_cost import RungCost
 
@@ -68,7 +71,8 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
         seen = np.count_nonzero(~np.isnan(matrix), axis=0)
         new = np.isnan(value) & (seen > 0) & (spans.order <= max(rung.order, 0))
         part = _part_inside(spans, cost)
-        removed = (overhead * part)[new], (error * part)[new]
+        inside, inside_error = inside_costs(ladder, rung)
+        removed = (overhead * part + inside)[new], np.hypot(error * part, inside_error)[new]
         value[new] = np.maximum(summarise(matrix[:, new], statistic) - removed[0], 0.0)
         half = half_of_interval(ladder, rung, matrix[:, new], statistic)
         half = np.hypot(half, Z95 * removed[1])

@@ -10,6 +10,8 @@ from xsp.clock import Clock
 from xsp.errors import ProviderError, TraceFormatError
 from xsp.level import Kind, Level
 from xsp.provider.contract import (
+    Calibrating,
+    EmptySpan,
     Evaluations,
     ModelCall,
     Packable,
@@ -38,7 +40,9 @@ __all__ = [
     "KIND",
     "PROVENANCE",
     "ROW_SCHEMA",
+    "Calibrating",
     "Clock",
+    "EmptySpan",
     "Evaluations",
     "Kind",
     "Level",

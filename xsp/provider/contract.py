@@ -58,7 +58,8 @@ class Provider(Protocol):
 
     Between `start` and `stop` a hook appends a few integers and returns. The hook reads the
     clock last before the observed code and first after it, so that the cost of recording lies
-    outside of the recorded span, and inside the spans around.
+    outside of the recorded span, and inside the spans around. A provider that cannot keep to
+    that is `Calibrating`.
     """
 
     name: str
@@ -111,6 +112,44 @@ class Packable(Protocol):
     """
 
     record_type: Any
+
+
+@dataclass(frozen=True, slots=True)
+class EmptySpan:
+    """A span in which nothing happens; recorded, its length shows what recording costs inside.
+
+    Attributes:
+        name: Name of the rows that the provider makes of the span.
+        make: Call that makes one such span on this thread while the provider is armed.
+        bare: Call that takes, between two readings of the clock, as long as the span takes with
+            nothing recorded; None: no call, only the two readings.
+        apart: Call that takes as long as the part of `bare` that lies outside of the span; None:
+            the span is all of `bare`.
+    """
+
+    name: str
+    make: Callable[[], object]
+    bare: Callable[[], object] | None
+    apart: Callable[[], object] | None = None
+
+
+@runtime_checkable
+class Calibrating(Protocol):
+    """A provider whose recording takes time between the two ends of the recorded span.
+
+    The session makes some hundred empty spans while it warms up, and merging takes what recording
+    them cost inside off the latency of every span of the same provider and kind.
+    """
+
+    def empty_span(self, kind: Kind) -> EmptySpan | None:
+        """Return an empty span of a kind.
+
+        None if the provider has none of this kind, or if the program would notice one here: by
+        hooks or modes of its own, say. Called while the provider is not armed, on the thread
+        that evaluates the model. Making the span prints nothing, draws no random number and keeps
+        no gradient.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,12 @@
 `Session.visit` arms the providers of a rung, times some evaluations of the model and keeps what
 was recorded. Its way through the files: `registry` finds the providers, `selection` keeps those
 that serve the levels asked for, `plan` says which rung comes next, `recorder` visits the rung,
-`visit` holds the result. Beside this way: `exclusive` (one measurement at a time), `environment`
+`visit` holds the result; while warming up, `calibration` finds what recording costs inside of
+spans. Beside this way: `exclusive` (one measurement at a time), `environment`
 (this machine and its software) and `disturbance` (what makes its latencies vary).
 """
 
+from xsp.session.calibration import InsideCost
 from xsp.session.disturbance import disturbances
 from xsp.session.environment import THREAD_NUMBERS, describe_environment, limited_threads
 from xsp.session.exclusive import exclusively, if_alone
@@ -18,6 +20,7 @@ from xsp.session.visit import Visit, Window, counting, worth_keeping
 
 __all__ = [
     "THREAD_NUMBERS",
+    "InsideCost",
     "Listed",
     "Plan",
     "PlannedVisit",

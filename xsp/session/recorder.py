@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from xsp.clock import Clock, SystemClock
@@ -15,9 +16,15 @@ from xsp.evaluation import Rung
 from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import Evaluations, ModelCall, Provider, Records, Request, Watcher
+from xsp.session.calibration import Calibration, InsideCost, calibrate, inside_cost
 from xsp.session.plan import PlannedVisit
 from xsp.session.visit import Readings, Visit, Window
 from xsp.trace_context import origin
+
+_UNCALIBRATED = (
+    "{} failed to make empty {} spans, so what recording costs inside such spans is not taken off "
+    "their latencies"
+)
 
 
 class Session:
@@ -45,6 +52,7 @@ class Session:
         self.clock = clock or SystemClock()
         self.origin = origin(self.clock)
         self.visits: list[Visit] = []
+        self._calibrations: dict[tuple[str, Kind], Calibration | None] = {}
         self._kinds = kinds
         self._problems: dict[tuple[str, str], Problem] = {}
         self._broken: set[tuple[str, Rung | None]] = set()
@@ -54,6 +62,18 @@ class Session:
     def problems(self) -> tuple[Problem, ...]:
         """The problems noted so far, each one once."""
         return tuple(self._problems.values())
+
+    def inside_costs(self) -> tuple[InsideCost, ...]:
+        """Return what recording costs inside spans, of all kinds for which that is known.
+
+        Interprets the records of the empty spans made while warming up.
+        """
+        found = (
+            self._attempt(partial(inside_cost, made), _UNCALIBRATED.format(*at))
+            for at, made in self._calibrations.items()
+            if made is not None
+        )
+        return tuple(cost[0] for cost in found if cost and cost[0])
 
     def problem(self, code: str, message: str) -> None:
         """Note a problem, unless it has been noted already."""
@@ -122,6 +142,8 @@ class Session:
         whole_model: bool,
     ) -> Iterator[None]:
         rung = planned.rung
+        if not planned.counts:
+            self._calibrate(rung)
         request = Request(
             rung.kinds,
             detail=rung.detail,
@@ -137,6 +159,16 @@ class Session:
             yield
         if readings.windows:
             self.visits.append(readings.visit(planned, name, thread, tuple(records)))
+
+    def _calibrate(self, rung: Rung) -> None:
+        """Make empty spans of the rung's kinds, once for each provider and kind."""
+        for provider in self._wanted(rung):
+            for kind in sorted(rung.kinds, key=lambda kind: kind.order):
+                at = (provider.name, kind)
+                if at not in self._calibrations:
+                    make = partial(calibrate, provider, kind, self.clock)
+                    made = self._attempt(make, _UNCALIBRATED.format(*at))
+                    self._calibrations[at] = made[0] if made else None
 
     def _stop(
         self, provider: Provider, rung: Rung, records: list[tuple[Provider, Records]]
@@ -161,14 +193,20 @@ class Session:
         *args: Any,
     ) -> tuple[Any] | None:
         """Return the result of `function` in a tuple; if it fails, note a problem, return None."""
-        try:
-            return (function(*args),)
-        except Exception as error:  # noqa: BLE001  # a provider must never reach the user's call
+        where = f" on the {rung.name} rung" if rung else ""
+        result = self._attempt(
+            partial(function, *args),
+            f"{provider.name} failed to {verb}{where} and was left out of it, so what it sees "
+            "is missing there",
+        )
+        if result is None:
             self._broken.add((provider.name, rung))
-            where = f" on the {rung.name} rung" if rung else ""
-            self.problem(
-                "provider-failed",
-                f"{provider.name} failed to {verb}{where} and was left out of it, so what it sees "
-                f"is missing there: {type(error).__name__}: {error}",
-            )
+        return result
+
+    def _attempt(self, function: Callable[[], Any], failure: str) -> tuple[Any] | None:
+        """Return the result of `function` in a tuple; if it fails, note why, return None."""
+        try:
+            return (function(),)
+        except Exception as error:  # noqa: BLE001  # a provider must never reach the user's call
+            self.problem("provider-failed", f"{failure}: {type(error).__name__}: {error}")
             return None

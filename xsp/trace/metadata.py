@@ -38,6 +38,7 @@ class _Rung(msgspec.Struct):
     cost_per_span_ns: float | None = None
     cost_per_span_low_ns: float | None = None
     cost_per_span_high_ns: float | None = None
+    inside_cost_ns: float | None = None
 
 
 class _Environment(msgspec.Struct):

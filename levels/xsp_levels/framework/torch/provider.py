@@ -18,9 +18,10 @@ import polars as pl
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider import Evaluations, ModelCall, Records, Request, SpanRows, concat_rows
+from xsp.provider import EmptySpan, Evaluations, ModelCall, Records, Request, SpanRows, concat_rows
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework.torch.call import is_module, module_call, versions
+from xsp_levels.framework.torch.empty_span import empty_span
 from xsp_levels.framework.torch.layer import LayerRecorder
 from xsp_levels.framework.torch.memory import memory_columns
 from xsp_levels.framework.torch.module_path import LayerRecords
@@ -121,6 +122,10 @@ class Torch:
         if data.operators is None:
             return records
         return replace(records, data=replace(data, operators=plain_records(data.operators)))
+
+    def empty_span(self, kind: Kind) -> EmptySpan | None:
+        """Return an empty layer or operator; None where the program would notice one."""
+        return empty_span(kind)
 
     def watch(self, evaluations: Evaluations) -> None:
         """Hand the outermost calls of the model to `evaluations` from now on."""
