@@ -60,7 +60,7 @@ SHOWN = ("model", "layers", "ops")
 def quick_conditions() -> Iterator[tuple[Condition, int]]:
     """Yield conditions, each with how often it is measured, for about a minute in all."""
     for mood in MOODS:
-        yield Condition("equal", mood, SMALL), 30
+        yield Condition("equal", mood, SMALL), 20
     for costs in COSTS[1:]:
         yield Condition(costs, "calm 1 %", MIDDLE, runs=30), 12
     yield Condition("equal", "calm 1 %", SLOW, runs=4, ten_times=True), 20
