@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +26,7 @@ def rows(parent: list[int], names: list[str], kinds: list[str] | None = None) ->
 def test_paths_and_their_hashes_are_unique(tree: tuple[list[int], list[str]]) -> None:
     parent, names = tree
     keys = path_keys(rows(parent, names))
-    paths = path_names(names, parent)
+    paths = path_names(pl.Series(names), np.array(parent))
     assert len(set(paths)) == len(set(keys.tolist())) == len(parent)
     assert (keys != 0).all()
 

@@ -16,8 +16,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation.ancestry import Ints, generations, nearest_outer
+from xsp.evaluation.ancestry import Ints, generations, inverse, nearest_outer
 from xsp.evaluation.tree_row import RUNG, rung_orders
+from xsp.level import Kind
 
 Keys = NDArray[np.uint64]
 
@@ -36,15 +37,9 @@ def path_keys(rows: pl.DataFrame) -> Keys:
         rows: Columns `kind`, `provenance`, `name`, and `parent` (row index, -1 for roots);
             siblings in their order. Several runs may follow one another.
     """
-    parent = rows["parent"].to_numpy()
-    visible = pl.Series("parent", nearest_outer(parent, rung_orders(rows)), dtype=pl.Int64)
-    labelled = rows.select("kind", RUNG.alias("rung"), "name", visible).with_columns(
-        pl.int_range(pl.len(), dtype=pl.UInt64)
-        .over("parent", "kind", "rung", "name")
-        .alias("ordinal")
-    )
-    own = mix(_label_hashes(labelled) + labelled["ordinal"].to_numpy())
-    parent = labelled["parent"].to_numpy()
+    parent = nearest_outer(rows["parent"].to_numpy(), rung_orders(rows))
+    label, hashes = _labels(rows)
+    own = mix(hashes[label] + _ordinals(parent, label))
     keys = lineage_keys(own, parent, list(generations(parent)))
     keys[keys == 0] = 1  # as a span id, 0 means no span
     return keys
@@ -65,40 +60,89 @@ def lineage_keys(own: Keys, parent: Ints, levels: Sequence[Ints]) -> Keys:
     return keys
 
 
-def path_names(names: Sequence[str], parent: Sequence[int]) -> list[str]:
+def path_names(names: pl.Series, parent: Ints) -> pl.Series:
     """Return for each row the names from the root down, joined by `/`.
 
     The second of several siblings with one name is called `name#2`, and so on. A slash or hash
     in a name is written with a backslash before it.
 
     Args:
-        names: Name of each row, parents before children.
+        names: Name of each row.
         parent: Row index of each row's parent, -1 for the root.
 
-    >>> path_names(["model", "conv", "conv"], [-1, 0, 0])
+    >>> path_names(pl.Series(["model", "conv", "conv"]), np.array([-1, 0, 0])).to_list()
     ['model', 'model/conv', 'model/conv#2']
     """
-    paths: list[str] = []
-    seen: dict[tuple[int, str], int] = {}
-    for name, above in zip(names, parent, strict=True):
-        ordinal = seen[above, name] = seen.get((above, name), 0) + 1
-        label = name.replace("\\", "\\\\").replace("/", "\\/").replace("#", "\\#")
-        label = label if ordinal == 1 else f"{label}#{ordinal}"
-        paths.append(f"{paths[above]}/{label}" if above >= 0 else label)
-    return paths
+    labels = _among_siblings(names, parent)
+    place = np.zeros(len(parent), dtype=np.int64)  # of each row in its generation
+    levels = list(generations(parent))
+    paths: list[pl.Series] = []
+    for rows in levels:
+        place[rows] = np.arange(len(rows))
+        own = labels.gather(rows)
+        paths.append(paths[-1].gather(place[parent[rows]]) + "/" + own if paths else own)
+    return pl.concat(paths).gather(inverse(np.concatenate(levels))).rename("path")
 
 
-def _label_hashes(rows: pl.DataFrame) -> Keys:
-    labels = rows.select("kind", "rung", "name").unique(maintain_order=True)
-    hashes = [
-        int.from_bytes(blake2b("\0".join(map(str, label)).encode(), digest_size=8).digest(), "big")
-        for label in labels.iter_rows()
-    ]
-    labels = labels.with_columns(pl.Series("hash", hashes, dtype=pl.UInt64))
-    joined = rows.join(
-        labels, on=["kind", "rung", "name"], how="left", maintain_order="left", nulls_equal=True
+def _among_siblings(names: pl.Series, parent: Ints) -> pl.Series:
+    """Return the escaped name of each row, with its number where siblings before have the name."""
+    different, name = numbered(names)
+    for character in "\\/#":
+        different = different.str.replace_all(character, f"\\{character}", literal=True)
+    ordinal = _ordinals(parent, name)
+    later = np.flatnonzero(ordinal)
+    numbers = pl.Series(ordinal[later] + 1).cast(pl.String)
+    escaped = different.gather(name)
+    return escaped.scatter(later, escaped.gather(later) + "#" + numbers)
+
+
+def _ordinals(parent: Ints, label: Ints) -> Keys:
+    """Return how many siblings with the same label come before each row.
+
+    >>> _ordinals(np.array([-1, 0, 0, 0]), np.array([0, 1, 2, 1]))
+    array([0, 0, 0, 1], dtype=uint64)
+    """
+    group = parent * (int(label.max(initial=0)) + 1) + label
+    order = np.argsort(group, kind="stable")
+    heads = np.flatnonzero(np.diff(group[order], prepend=group.min(initial=0) - 1))
+    ordinal = np.empty(len(group), dtype=np.uint64)
+    ordinal[order] = np.arange(len(group)) - np.repeat(heads, np.diff(heads, append=len(group)))
+    return ordinal
+
+
+def _labels(rows: pl.DataFrame) -> tuple[Ints, Keys]:
+    """Return a number for the label (kind, rung, name) of each row, and a hash for each number."""
+    names, name = numbered(rows["name"])
+    columns = rows.select(pl.col("kind"), RUNG.alias("rung"))
+    kind, rung = (
+        columns[each].to_physical().to_numpy().astype(np.int64) for each in columns.columns
     )
-    return joined["hash"].to_numpy()
+    label, number = np.unique((name * len(Kind) + kind) * len(Kind) + rung, return_inverse=True)
+    kinds = [each.value for each in Kind]
+    texts = names.gather(label // len(Kind) ** 2).to_list()
+    hashes = [
+        blake2b(f"{kinds[k]}\0{kinds[r]}\0{text}".encode(), digest_size=8).digest()
+        for k, r, text in zip(
+            (label // len(Kind) % len(Kind)).tolist(),
+            (label % len(Kind)).tolist(),
+            texts,
+            strict=True,
+        )
+    ]
+    return number, np.frombuffer(b"".join(hashes), dtype=">u8").astype(np.uint64)
+
+
+def numbered(values: pl.Series) -> tuple[pl.Series, Ints]:
+    """Return the different values in the order of first use, and for each value its number there.
+
+    >>> numbered(pl.Series(["conv", "relu", "conv"]))[1]
+    array([0, 1, 0])
+    """
+    values = values.alias("value")
+    different = values.unique(maintain_order=True)
+    numbers = different.to_frame().with_row_index("number")
+    joined = values.to_frame().join(numbers, on="value", how="left", maintain_order="left")
+    return different, joined["number"].to_numpy().astype(np.int64)
 
 
 def mix(values: Keys) -> Keys:

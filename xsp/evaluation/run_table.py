@@ -19,12 +19,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation.path import Keys, path_keys
+from xsp.evaluation.path import Keys, numbered, path_keys
 from xsp.evaluation.run import Run
 from xsp.evaluation.tree_row import has_provenance, on_device, rung_orders
 from xsp.provider import Provenance
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _CORE = [
@@ -38,6 +39,9 @@ _CORE = [
     "correlation_id",
     "parent",
 ]
+
+_STRUCTURE = ["kind", "provenance", "name", "parent"]
+_TRIES = 8  # structures that a run is compared with: all runs may differ
 
 # Row of the root in every run. So the root's path is number 0, and in the matrices
 # `[runs, spans]` the root's column is column 0.
@@ -58,10 +62,11 @@ class Observations:
         path: Number of each row's path, from 0; a span has the same number in every run.
         order: Order of the rung that each row's latency is taken from.
         recorded: Whether a provider recorded the row; False: it was derived from other rows.
-        endless: Whether the row's end is not known, neither from its library nor by a launch.
         host: Whether the row ran on a thread of the host; False: on a device.
         start_ns: Start of each row, from the start of its root.
         end_ns: End of each row, from the start of its root.
+        duration_ns: How long each row took; NaN where its end is not known, neither from its
+            library nor by a launch.
     """
 
     runs: tuple[Run, ...]
@@ -73,10 +78,10 @@ class Observations:
     path: Ints
     order: Ints
     recorded: Bools
-    endless: Bools
     host: Bools
     start_ns: Ints
     end_ns: Ints
+    duration_ns: Floats
 
     def of(self, run: int) -> slice:
         """Return the place of a run's rows."""
@@ -89,33 +94,69 @@ def observe(runs: Sequence[Run]) -> Observations:
     frames = [run.rows[_CORE] for run in runs if run.rows is not None]
     heights = np.array([frame.height for frame in frames], dtype=np.int64)
     first = np.concatenate([[0], heights.cumsum()])
-    of_run = np.repeat(np.arange(len(runs)), heights)
-    rows = pl.concat(frames).with_columns(run=of_run)
+    rows = pl.concat(frames).with_columns(run=np.repeat(np.arange(len(runs)), heights))
     origin = np.repeat(first[:-1], heights)
     parent = rows["parent"].to_numpy().astype(np.int64)
-    parent = np.where(parent < 0, -1, parent + origin)
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    key = path_keys(rows.with_columns(parent=parent))
+    endless = has_provenance(rows, Provenance.ENDED_BY_LAUNCH) & (start == end)
+    key, path, order, recorded = _structures(frames)
     return Observations(
         runs=runs,
         rows=rows,
-        run=of_run,
+        run=rows["run"].to_numpy(),
         first=first,
-        parent=parent,
+        parent=np.where(parent < 0, -1, parent + origin),
         key=key,
-        path=_numbered(key),
-        order=rung_orders(rows),
-        recorded=~has_provenance(rows, Provenance.DERIVED, Provenance.REPLAYED),
-        endless=has_provenance(rows, Provenance.ENDED_BY_LAUNCH) & (start == end),
+        path=path,
+        order=order,
+        recorded=recorded,
         host=~on_device(rows),
         start_ns=start - start[origin],
         end_ns=end - start[origin],
+        duration_ns=np.where(endless, np.nan, end - start),
     )
 
 
-def _numbered(keys: Keys) -> Ints:
-    """Return a number for each key, equal for equal keys, from 0 in the order of first use."""
-    frame = pl.DataFrame({"key": keys})
-    numbers = frame.unique(maintain_order=True).with_row_index("number")
-    joined = frame.join(numbers, on="key", how="left", maintain_order="left")
-    return joined["number"].cast(pl.Int64).to_numpy()
+def _structures(frames: Sequence[pl.DataFrame]) -> tuple[Keys, Ints, Ints, Bools]:
+    """Return `key`, `path`, `order` and `recorded` of the rows of all frames.
+
+    Most runs of a rung have the same structure, so that these are found once for each structure.
+    """
+    structures = [frame[_STRUCTURE] for frame in frames]
+    different, number = _different(structures)
+    first = np.cumsum([0, *(frame.height for frame in different)])
+    rows = pl.concat(
+        frame.with_columns(
+            parent=pl.when(pl.col("parent") >= 0).then(pl.col("parent") + at).otherwise(-1)
+        )
+        for frame, at in zip(different, first.tolist(), strict=False)
+    )
+    key = path_keys(rows)
+    once = (
+        key,
+        numbered(pl.Series(key))[1],
+        rung_orders(rows),
+        ~has_provenance(rows, Provenance.DERIVED, Provenance.REPLAYED),
+    )
+    key, path, order, recorded = (
+        np.concatenate([column[first[n] : first[n + 1]] for n in number]) for column in once
+    )
+    return key, path, order, recorded
+
+
+def _different(frames: Sequence[pl.DataFrame]) -> tuple[list[pl.DataFrame], list[int]]:
+    """Return frames that differ, by their first use, and for each frame its number among these.
+
+    A frame that equals none of the last few of its height may stand among them again.
+    """
+    different: list[pl.DataFrame] = []
+    number: list[int] = []
+    of_height: dict[int, list[int]] = {}
+    for frame in frames:
+        known = of_height.setdefault(frame.height, [])
+        found = next((n for n in known[-_TRIES:] if different[n].equals(frame)), len(different))
+        if found == len(different):
+            different.append(frame)
+            known.append(found)
+        number.append(found)
+    return different, number

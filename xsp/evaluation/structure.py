@@ -81,7 +81,7 @@ class RunSpans:
             "level": kind.replace_strict(_LEVELS),
             "kind": kind,
             "name": names,
-            "path": path_names(names.to_list(), self.parent.tolist()),
+            "path": path_names(names, self.parent),
         }
         child = pl.Series(self.parent >= 0)
         return (

@@ -100,10 +100,7 @@ class Ladder:
 
     def durations(self, rung: RungRuns) -> Floats:
         """Return `[runs, spans]`: how long each span took on a rung, NaN where missing."""
-        seen = self.seen
-        took = (seen.end_ns - seen.start_ns).astype(float)
-        took[seen.endless] = np.nan
-        matrix = self._matrix(rung, took)
+        matrix = self._matrix(rung, self.seen.duration_ns)
         matrix[:, self.spans.host] *= rung.factor[:, None]
         matrix[:, ROOT] = rung.root_ns
         return matrix
@@ -135,12 +132,12 @@ class Ladder:
 
     def _matrix(self, rung: RungRuns, values: Floats) -> Floats:
         """Return `[runs, spans]` of `values`, which hold one value per row of the observations."""
-        place = np.full(len(self.seen.runs), -1, dtype=np.int64)
-        place[rung.members] = np.arange(len(rung.members))
-        run, column = place[self.seen.run], self.columns[self.seen.path]
-        rows = np.flatnonzero((run >= 0) & (column >= 0))
         matrix = np.full((len(rung.root_ns), len(self.spans.key)), np.nan)
-        matrix[run[rows], column[rows]] = values[rows]
+        for times, member in zip(matrix, rung.members.tolist(), strict=False):
+            rows = self.seen.of(member)
+            column = self.columns[self.seen.path[rows]]
+            shown = column >= 0
+            times[column[shown]] = values[rows][shown]
         return matrix
 
 
