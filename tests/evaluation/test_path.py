@@ -5,6 +5,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xsp.evaluation.ancestry import generations
 from xsp.evaluation.path import path_keys, path_names
 from xsp.provider.row import PROVENANCE, span_rows
 
@@ -26,7 +27,8 @@ def rows(parent: list[int], names: list[str], kinds: list[str] | None = None) ->
 def test_paths_and_their_hashes_are_unique(tree: tuple[list[int], list[str]]) -> None:
     parent, names = tree
     keys = path_keys(rows(parent, names))
-    paths = path_names(pl.Series(names), np.array(parent))
+    above = np.array(parent)
+    paths = path_names(pl.Series(names), above, list(generations(above)))
     assert len(set(paths)) == len(set(keys.tolist())) == len(parent)
     assert (keys != 0).all()
 

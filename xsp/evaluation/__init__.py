@@ -3,7 +3,8 @@
 `observe` puts the rows of all runs into one frame in which equal spans have equal numbers. `run`
 says what a run and a rung are, `ancestry` climbs trees of rows, `path` hashes and names the way
 from the root to a row, `run_table` holds the frame of all runs, `structure` finds the typical
-run, and `summary` makes one number, with its interval, of a span's times in all runs.
+run, `summary` makes one number, with its interval, of a span's times in all runs, and `union`
+adds up intervals that overlap.
 """
 
 from xsp.evaluation.ancestry import (
@@ -31,6 +32,7 @@ from xsp.evaluation.summary import (
     trimmed_mean,
 )
 from xsp.evaluation.tree_row import ON_DEVICE, is_ambiguous, mark_ambiguous, on_device, orders
+from xsp.evaluation.union import covered, covered_below
 
 __all__ = [
     "ON_DEVICE",
@@ -42,6 +44,8 @@ __all__ = [
     "RunSpans",
     "Rung",
     "bootstrap_interval",
+    "covered",
+    "covered_below",
     "depths",
     "generations",
     "highest",

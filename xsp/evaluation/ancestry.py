@@ -10,7 +10,7 @@ parent, -1 for a root. Parents need not come before their children.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,18 +42,26 @@ def depths(parent: Ints) -> Ints:
 def generations(parent: Ints) -> Iterator[Ints]:
     """Yield the rows of depth 0, of depth 1, and so on, each in their given order."""
     depth = depths(parent)
-    order = np.argsort(depth, kind="stable")
+    # Integers of 16 bits are sorted in linear time.
+    shallow = depth.max(initial=0) <= np.iinfo(np.int16).max
+    order = np.argsort(depth.astype(np.int16) if shallow else depth, kind="stable")
     yield from np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)
 
 
-def subtree_sums(values: Floats, parent: Ints) -> Floats:
+def subtree_sums(values: Floats, parent: Ints, levels: Sequence[Ints] | None = None) -> Floats:
     """Return for each row the sum of `values` over the rows nested in it, itself excluded.
+
+    Args:
+        values: One value per row.
+        parent: Index of each row's parent, -1 for roots.
+        levels: What `generations` yields, if it is known.
 
     >>> subtree_sums(np.array([1.0, 2.0, 4.0, 8.0]), np.array([-1, 0, 1, 0]))
     array([14.,  4.,  0.,  0.])
     """
     below = np.zeros(len(values))
-    for rows in reversed(list(generations(parent))[1:]):
+    levels = list(generations(parent)) if levels is None else levels
+    for rows in reversed(levels[1:]):
         np.add.at(below, parent[rows], values[rows] + below[rows])
     return below
 

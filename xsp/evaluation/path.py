@@ -60,7 +60,7 @@ def lineage_keys(own: Keys, parent: Ints, levels: Sequence[Ints]) -> Keys:
     return keys
 
 
-def path_names(names: pl.Series, parent: Ints) -> pl.Series:
+def path_names(names: pl.Series, parent: Ints, levels: Sequence[Ints]) -> pl.Series:
     """Return for each row the names from the root down, joined by `/`.
 
     The second of several siblings with one name is called `name#2`, and so on. A slash or hash
@@ -69,13 +69,15 @@ def path_names(names: pl.Series, parent: Ints) -> pl.Series:
     Args:
         names: Name of each row.
         parent: Row index of each row's parent, -1 for the root.
+        levels: The rows of each depth, as `generations` yields them.
 
-    >>> path_names(pl.Series(["model", "conv", "conv"]), np.array([-1, 0, 0])).to_list()
+    >>> parent = np.array([-1, 0, 0])
+    >>> levels = list(generations(parent))
+    >>> path_names(pl.Series(["model", "conv", "conv"]), parent, levels).to_list()
     ['model', 'model/conv', 'model/conv#2']
     """
     labels = _among_siblings(names, parent)
     place = np.zeros(len(parent), dtype=np.int64)  # of each row in its generation
-    levels = list(generations(parent))
     paths: list[pl.Series] = []
     for rows in levels:
         place[rows] = np.arange(len(rows))
@@ -86,7 +88,7 @@ def path_names(names: pl.Series, parent: Ints) -> pl.Series:
 
 def _among_siblings(names: pl.Series, parent: Ints) -> pl.Series:
     """Return the escaped name of each row, with its number where siblings before have the name."""
-    different, name = numbered(names)
+    different, name = _numbered(names)
     for character in "\\/#":
         different = different.str.replace_all(character, f"\\{character}", literal=True)
     ordinal = _ordinals(parent, name)
@@ -112,7 +114,7 @@ def _ordinals(parent: Ints, label: Ints) -> Keys:
 
 def _labels(rows: pl.DataFrame) -> tuple[Ints, Keys]:
     """Return a number for the label (kind, rung, name) of each row, and a hash for each number."""
-    names, name = numbered(rows["name"])
+    names, name = _numbered(rows["name"])
     columns = rows.select(pl.col("kind"), RUNG.alias("rung"))
     kind, rung = (
         columns[each].to_physical().to_numpy().astype(np.int64) for each in columns.columns
@@ -132,10 +134,10 @@ def _labels(rows: pl.DataFrame) -> tuple[Ints, Keys]:
     return number, np.frombuffer(b"".join(hashes), dtype=">u8").astype(np.uint64)
 
 
-def numbered(values: pl.Series) -> tuple[pl.Series, Ints]:
+def _numbered(values: pl.Series) -> tuple[pl.Series, Ints]:
     """Return the different values in the order of first use, and for each value its number there.
 
-    >>> numbered(pl.Series(["conv", "relu", "conv"]))[1]
+    >>> _numbered(pl.Series(["conv", "relu", "conv"]))[1]
     array([0, 1, 0])
     """
     values = values.alias("value")

@@ -19,7 +19,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation.path import Keys, numbered, path_keys
+from xsp.evaluation.ancestry import inverse
+from xsp.evaluation.path import Keys, path_keys
 from xsp.evaluation.run import Run
 from xsp.evaluation.tree_row import has_provenance, on_device, rung_orders
 from xsp.provider import Provenance
@@ -134,7 +135,7 @@ def _structures(frames: Sequence[pl.DataFrame]) -> tuple[Keys, Ints, Ints, Bools
     key = path_keys(rows)
     once = (
         key,
-        numbered(pl.Series(key))[1],
+        _numbered(key),
         rung_orders(rows),
         ~has_provenance(rows, Provenance.DERIVED, Provenance.REPLAYED),
     )
@@ -160,3 +161,9 @@ def _different(frames: Sequence[pl.DataFrame]) -> tuple[list[pl.DataFrame], list
             known.append(found)
         number.append(found)
     return different, number
+
+
+def _numbered(keys: Keys) -> Ints:
+    """Return a number for each key, equal for equal keys, from 0 in the order of first use."""
+    _, first, number = np.unique(keys, return_index=True, return_inverse=True)
+    return inverse(np.argsort(first))[number]

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation.ancestry import nearest, subtree_sums
+from xsp.evaluation.ancestry import generations, nearest, subtree_sums
 from xsp.evaluation.path import Keys, path_names
 from xsp.evaluation.run_table import Observations
 from xsp.evaluation.tree_row import has_provenance, orders
@@ -41,6 +41,7 @@ class RunSpans:
         rows: The run's rows.
         key: Hash of each span's path.
         parent: Row of each span's parent, -1 for the root.
+        levels: Rows of each depth, the root's first.
         order: Order of the rung that each span's latency is taken from.
         first: Order of the rung on which each span is recorded first.
         paid: Whether recording the span cost time on a thread. Derived spans, spans on devices
@@ -55,6 +56,7 @@ class RunSpans:
     rows: pl.DataFrame
     key: Keys
     parent: Ints
+    levels: tuple[Ints, ...]
     order: Ints
     first: Ints
     paid: Bools
@@ -70,7 +72,7 @@ class RunSpans:
 
     def nested(self, values: Floats) -> Floats:
         """Return for each span the sum of `values` over the spans inside it."""
-        return subtree_sums(values, self.parent)
+        return subtree_sums(values, self.parent, self.levels)
 
     def identity(self) -> dict[str, pl.Series]:
         """Return `span_id`, `parent_id`, `level`, `kind`, `name` and `path` of each span."""
@@ -81,7 +83,7 @@ class RunSpans:
             "level": kind.replace_strict(_LEVELS),
             "kind": kind,
             "name": names,
-            "path": path_names(names, self.parent),
+            "path": path_names(names, self.parent, self.levels),
         }
         child = pl.Series(self.parent >= 0)
         return (
@@ -130,6 +132,7 @@ def run_spans(seen: Observations, run: int) -> RunSpans:
         rows=frame,
         key=seen.key[rows],
         parent=parent,
+        levels=tuple(generations(parent)),
         order=seen.order[rows],
         first=np.where(has_provenance(frame, Provenance.MARKER), seen.order[rows], orders(frame)),
         paid=paid,

@@ -3,8 +3,8 @@
 `merge` (in `assembly`) leads through the files. `ladder` makes matrices `[runs, spans]` of the
 runs of each rung; `recording_cost` estimates from the `difference` of two rungs what recording
 one span costs; `latency` takes that cost out of each span's time. `host_timeline` and
-`device_timeline` draw the spans anew; `device_time` and `union` add up overlapping work; `check`
-finds problems, and `page_fault` those of memory.
+`device_timeline` draw the spans anew; `device_time` adds up overlapping work; `check` finds
+problems, and `page_fault` those of memory.
 """
 
 from xsp.merge.assembly import Merged, merge

@@ -14,9 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import ON_DEVICE, Observations
+from xsp.evaluation import ON_DEVICE, Observations, covered_below
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.merge.union import covered_below
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -22,6 +22,7 @@ from xsp.evaluation import (
     Observations,
     Run,
     RunSpans,
+    covered,
     observe,
     run_spans,
     standard_error,
@@ -29,7 +30,6 @@ from xsp.evaluation import (
     typical_run,
 )
 from xsp.merge.device_time import device_times
-from xsp.merge.union import covered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -101,7 +101,7 @@ class Ladder:
     def durations(self, rung: RungRuns) -> Floats:
         """Return `[runs, spans]`: how long each span took on a rung, NaN where missing."""
         matrix = self._matrix(rung, self.seen.duration_ns)
-        matrix[:, self.spans.host] *= rung.factor[:, None]
+        np.multiply(matrix, rung.factor[:, None], out=matrix, where=self.spans.host)
         matrix[:, ROOT] = rung.root_ns
         return matrix
 

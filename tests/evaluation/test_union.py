@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.merge.union import covered, covered_below
+from xsp.evaluation.union import covered, covered_below
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 9), st.integers(-60, 60), st.integers(0, 20)))
 

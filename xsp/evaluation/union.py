@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.evaluation import depths
+from xsp.evaluation.ancestry import depths
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -33,7 +33,9 @@ def covered(group: Ints, start: Ints, end: Ints, count: int) -> Floats:
     """
     if not len(group):
         return np.zeros(count)
-    order = np.lexsort((start, group))
+    order = np.argsort(group, kind="stable")
+    if np.any((np.diff(start[order]) < 0) & (np.diff(group[order]) == 0)):  # mostly in order
+        order = np.lexsort((start, group))
     group, start, end = group[order], start[order], end[order]
     added = _added(group, start, end)
     return np.bincount(group, weights=added, minlength=count).astype(np.float64)
