@@ -51,6 +51,7 @@ bench: $(VENV)/.development  ## Print the tables behind the README's numbers (so
 	$(BIN)/python benchmarks/inside.py
 	$(BIN)/python benchmarks/library.py
 	$(BIN)/python benchmarks/correlation.py
+	$(BIN)/python benchmarks/merging.py
 	$(BIN)/python benchmarks/records.py
 	$(BIN)/python benchmarks/export.py
 

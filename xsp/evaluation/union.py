@@ -34,11 +34,12 @@ def covered(group: Ints, start: Ints, end: Ints, count: int) -> Floats:
     if not len(group):
         return np.zeros(count)
     order = np.argsort(group, kind="stable")
-    if np.any((np.diff(start[order]) < 0) & (np.diff(group[order]) == 0)):  # mostly in order
+    groups, starts = group[order], start[order]
+    if np.any((starts[1:] < starts[:-1]) & (groups[1:] == groups[:-1])):  # mostly in order
         order = np.lexsort((start, group))
-    group, start, end = group[order], start[order], end[order]
-    added = _added(group, start, end)
-    return np.bincount(group, weights=added, minlength=count).astype(np.float64)
+        starts = start[order]
+    added = _added(groups, starts, end[order])
+    return np.bincount(groups, weights=added, minlength=count).astype(np.float64)
 
 
 def covered_below(parent: Ints, rows: Ints, times: tuple[Ints, Ints]) -> Floats:
@@ -85,11 +86,10 @@ def _added(group: Ints, start: Ints, end: Ints) -> Ints:
 
     The intervals are sorted by group and start.
     """
-    number = np.cumsum(np.diff(group, prepend=-1) != 0)
-    first = int(start.min())
-    span = int(end.max()) - first + 1
-    reached = np.maximum.accumulate(end - first + number * span) - number * span + first
+    head = np.ones(len(group), dtype=bool)
+    np.not_equal(group[1:], group[:-1], out=head[1:])
+    shift = np.cumsum(head) * (int(end.max()) - int(start.min()) + 1)  # keeps the groups apart
+    reached = np.maximum.accumulate(end + shift) - shift
     before = np.roll(reached, 1)
-    head = np.diff(number, prepend=0) != 0
     before[head] = start[head]
     return np.maximum(end - np.maximum(start, before), 0)

@@ -223,12 +223,11 @@ def idle_launches(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _deepest_rows(ladder: Ladder) -> pl.DataFrame:
     """Return the columns that `idle_launches` asks for, of the runs of the deepest rung."""
-    rows = ladder.seen.rows
-    members = ladder.deepest.members
-    chosen = np.isin(ladder.seen.run, members)
-    rows = rows.filter(chosen).select("run", "kind", "name", "correlation_id")
+    rows = ladder.seen.rows.select("run", "kind", "name", "correlation_id")
     if not (rows["kind"] == Kind.LAUNCH.value).any():
         return rows.clear().with_columns(pl.lit(None).alias(_CREATED))
+    members = ladder.deepest.members
+    rows = rows.filter(np.isin(ladder.seen.run, members))
     created = [_created_nodes(ladder.seen.runs[int(run)].rows) for run in np.sort(members)]
     return rows.with_columns(pl.concat(created).alias(_CREATED))
 
