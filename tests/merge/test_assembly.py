@@ -361,7 +361,7 @@ def renamed(rung: Rung, layer: str) -> Run:
 def test_costs_are_known_where_a_rung_sees_other_layers_than_the_rung_above(layer: str) -> None:
     runs = [Run(RUNGS[0], 98_000)] * 3
     for rung, name in zip(RUNGS[1:], ("", "fc", layer), strict=True):
-        runs += [renamed(rung, name)] * 3
+        runs += [renamed(rung, name)] * 5
     merged = merge(runs)
     assert latency(merged)[2] == pytest.approx(78_000, rel=1e-3)
     assert merged.spans["attributes"].struct.field("exact").to_list()[2]

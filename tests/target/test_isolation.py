@@ -80,6 +80,7 @@ def without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def two_rungs(without_torch: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolate, "rung_names", lambda settings: ["pipeline", "bare"])
+    monkeypatch.setattr(isolate, "_FEWEST_PROCESSES", 2)
 
 
 def processes(tmp_path: Path) -> int:
@@ -100,6 +101,18 @@ def test_every_rung_gets_a_process_of_its_own(tmp_path: Path, write: Write) -> N
     assert kept == [rung for rung in rungs if rung != "detail"]
     assert told == sorted(told)
     assert told[-1] == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_torch")
+def test_processes_are_compared_even_where_the_ladder_has_one_rung(
+    tmp_path: Path, write: Write
+) -> None:
+    trace = isolate.measure_isolated(write(""), settings_of(1, runs=5))
+    assert processes(tmp_path) == 3
+    assert trace.metadata["intervals"] == "across 3 processes"
+    assert [rung["rung"] for rung in trace.metadata["rungs"]] == ["bare", "pipeline"]
+    assert "across 3 processes" in str(trace).splitlines()[0]
 
 
 @pytest.mark.slow
@@ -474,6 +487,7 @@ def doubt(without_torch: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: doubt\nVersion: 1\n")
     (about / "entry_points.txt").write_text("[xsp.levels]\ndoubt = doubt:Doubt\n")
     monkeypatch.setattr(isolate, "rung_names", lambda settings: ["pipeline", "kernel"])
+    monkeypatch.setattr(isolate, "_FEWEST_PROCESSES", 2)
 
 
 @pytest.mark.slow

@@ -151,10 +151,16 @@ def _metadata(
         "problems": [asdict(problem) for problem in dict.fromkeys((*problems, *left_out))],
         "levels": levels,
         "rungs": merged.rungs.to_dicts(),
+        "intervals": _intervals(merged.processes),
         "plan": settings.to_json(),
         "environment": dict(first.environment),
         **_beginning(first.origin),
     }
+
+
+def _intervals(processes: int) -> str:
+    """Return what the 95 % intervals hold: runs of one process, or of any process."""
+    return "within this run" if processes < 2 else f"across {processes} processes"
 
 
 def _beginning(origin: Origin | None) -> dict[str, Any]:

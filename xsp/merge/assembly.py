@@ -65,12 +65,14 @@ class Merged:
             with its interval (`cost_per_span_low_ns`, `cost_per_span_high_ns`), and by how
             much recording a span makes the span itself longer (`inside_cost_ns`).
         typical_runs: A typical run of each rung that records spans, see `docs/trace.md`.
+        processes: How many processes the intervals compare; 1 where they hold within one alone.
     """
 
     spans: pl.DataFrame
     problems: tuple[Problem, ...]
     rungs: pl.DataFrame
     typical_runs: pl.DataFrame
+    processes: int
 
 
 def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
@@ -98,6 +100,7 @@ def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
         find_problems(ladder, costs, found),
         _rungs(ladder, costs, untimed, statistic),
         _typical_runs(ladder, statistic),
+        max(len(ladder.speeds.factors), 1),
     )
 
 

@@ -31,7 +31,8 @@ Bools = NDArray[np.bool_]
 
 _NAMED = 5  # examples that a message gives
 _CHANGE = 0.01  # of the latency: a smaller difference is no problem
-_WIDE = 0.05  # of the latency: half an interval wider than this is a problem
+_WIDE = 0.05  # of the model's latency: half an interval wider than this is a problem
+_LARGE = 0.05  # of the model's latency: a span that takes more is large
 _APART = 0.02  # of the latency: processes may differ by as much
 _OTHERS = 0.05  # of the runs: as many may differ from the most frequent structure
 _WORK = [kind.value for kind in DEVICE_ACTIVITIES]
@@ -344,22 +345,31 @@ def _cost_outlier(evidence: Evidence) -> Problem | None:
 
 
 def _wide_interval(evidence: Evidence) -> Problem | None:
+    """Name the kinds of span whose latencies are hardly known: the model, and large spans."""
     found = evidence.found
-    half = (found.high_ns[ROOT] - found.low_ns[ROOT]) / 2
-    if np.isnan(half) and found.runs[ROOT] > 1:  # of the minimum
-        return None
-    if np.isnan(half):
+    half = (found.high_ns - found.low_ns) / 2 / np.maximum(found.value_ns, 1.0)
+    if np.isnan(half[ROOT]) and found.runs[ROOT] == 1:
         return Problem(
             "wide-interval",
             "the model's latency rests on a single run, so that nothing is known of its error",
         )
-    if half <= _WIDE * found.value_ns[ROOT]:
+    wide = []
+    if half[ROOT] > _WIDE:
+        wide.append(f"the model's to ±{half[ROOT]:.0%} ({found.runs[ROOT]} runs)")
+    large = found.value_ns > _LARGE * found.value_ns[ROOT]
+    large[ROOT] = False
+    kind = evidence.spans.rows["kind"].to_numpy()
+    for each in (each for each in Kind if np.any(large & (kind == each.value))):
+        rows = large & (kind == each.value) & ~np.isnan(half)
+        if rows.any() and (typical := float(np.median(half[rows]))) > 2 * _WIDE:
+            runs = int(np.median(found.runs[rows]))
+            wide.append(f"those of the largest {each.value} spans to ±{typical:.0%} ({runs} runs)")
+    if not wide:
         return None
     return Problem(
         "wide-interval",
-        f"the model's latency is only known to ±{half / max(found.value_ns[ROOT], 1.0):.0%} "
-        f"({found.runs[ROOT]} runs): more runs, or a quieter machine, would change that; "
-        "`xsp doctor` says what disturbs this one",
+        f"some latencies are hardly known: {', '.join(wide)}; a larger budget (--budget, budget=) "
+        "or a quieter machine would change that; `xsp doctor` says what disturbs this one",
     )
 
 

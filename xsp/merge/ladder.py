@@ -212,8 +212,8 @@ def _varies(rungs: Sequence[RungRuns], seen: Observations, spans: RunSpans, plac
     for number, rung in enumerate(rungs):
         if len(rung.members):
             rows = np.isin(seen.run, rung.members) & (place >= 0)
-            share = np.bincount(place[rows], minlength=len(missing)) / len(rung.members)
-            missing |= (own == number) & (1 - share > _OTHERS)
+            lacking = len(rung.members) - np.bincount(place[rows], minlength=len(missing))
+            missing |= (own == number) & (lacking > _OTHERS * len(rung.members))
     return missing
 
 

@@ -29,6 +29,7 @@ from xsp.trace_context import origin
 
 INTERRUPTED = "interrupted"
 
+_FEWEST_PROCESSES = 3  # with fewer, Student's factor makes any difference between them an abyss
 _DETAIL_WEIGHT = 0.25  # part of a rung's budget for detail runs, which are made once
 _SERIALISED_WEIGHT = 2.0  # a whole ladder, but of latencies that need less precision
 _MEMORY_FRACTION = 0.8  # of the free memory that several processes may fill
@@ -147,7 +148,8 @@ class _Outcomes:
     """The runs or failures of all processes of a measurement.
 
     Attributes:
-        rungs: Runs or failure of each rung's process, by the rung's name.
+        rungs: Runs or failure of each rung's process, by the rung's name; of a rung's second
+            process by that name and a number.
         serialised: Runs or failure of the serialised process; None if there was none.
         interrupted: Whether Ctrl-C ended the measurement.
         complete: Whether all rungs were complete when Ctrl-C ended the measurement.
@@ -179,14 +181,15 @@ def _measure(
     spec: Spec, settings: Settings, folder: Path, report: Progress, *, serialised: bool
 ) -> _Outcomes:
     """Measure every rung, and serialised if asked for or if parents are ambiguous."""
-    budgets = _budgets(rung_names(settings), settings, serialised=serialised)
-    jobs = [Job(spec, budget, rung) for rung, budget in budgets.items()]
+    rungs = _rungs_of_processes(rung_names(settings))
+    budgets = _budgets(rungs, settings, serialised=serialised)
+    jobs = [Job(spec, budget, rung) for rung, budget in zip(rungs, budgets, strict=True)]
     # Fraction of the work before the serialised process; an unplanned one sets progress back.
     part = len(jobs) / (len(jobs) + 1)
     outcomes = _climb(jobs, folder, lambda done: report(part * done if serialised else done))
     if outcomes.interrupted or not outcomes.measured or not (serialised or outcomes.ambiguous):
         return outcomes
-    most = _SERIALISED_WEIGHT * max(budget.budget_s for budget in budgets.values())
+    most = _SERIALISED_WEIGHT * max(budget.budget_s for budget in budgets)
     try:
         serial = _serialised(
             Job(spec, replace(settings, budget_s=most), None, SERIALISED),
@@ -198,14 +201,19 @@ def _measure(
     return replace(outcomes, serialised=serial)
 
 
-def _budgets(rungs: Sequence[str], settings: Settings, *, serialised: bool) -> dict[str, Settings]:
-    """Return the settings of each rung, the budget divided among them and a serialised process."""
-    weights = {rung: _DETAIL_WEIGHT if rung == "detail" else 1.0 for rung in rungs}
-    whole = sum(weights.values()) + serialised * _SERIALISED_WEIGHT
-    return {
-        rung: replace(settings, budget_s=settings.budget_s * weight / whole)
-        for rung, weight in weights.items()
-    }
+def _rungs_of_processes(rungs: Sequence[str]) -> list[str]:
+    """Return the rung of each process: all rungs once, of a short ladder the first more often.
+
+    Processes of one program differ in speed, and only several processes tell by how much.
+    """
+    return [*rungs, *list(rungs[:1]) * (_FEWEST_PROCESSES - len(rungs))]
+
+
+def _budgets(rungs: Sequence[str], settings: Settings, *, serialised: bool) -> list[Settings]:
+    """Return the settings of each process, the budget divided among these and a serialised one."""
+    weights = [_DETAIL_WEIGHT if rung == "detail" else 1.0 for rung in rungs]
+    whole = sum(weights) + serialised * _SERIALISED_WEIGHT
+    return [replace(settings, budget_s=settings.budget_s * weight / whole) for weight in weights]
 
 
 def _climb(jobs: Sequence[Job], folder: Path, report: Progress) -> _Outcomes:
@@ -221,7 +229,7 @@ def _climb(jobs: Sequence[Job], folder: Path, report: Progress) -> _Outcomes:
                 worker.stop()
             for worker in workers:
                 worker.wait()
-        outcomes = {str(worker.job.rung): worker.outcome() for worker in workers}
+        outcomes = {worker.name: worker.outcome() for worker in workers}
     return _Outcomes(outcomes, interrupted=interrupted)
 
 
@@ -243,7 +251,9 @@ def _take_turns(jobs: Sequence[Job], folder: Path, rotation: _Rotation, stack: E
     for job in jobs:
         if job.rung == "detail":  # detail runs are made once: turns would be no use
             rotation.run()
-        worker = stack.enter_context(_worker(job, folder / str(job.rung)))
+        again = sum(worker.job.rung == job.rung for worker in rotation.workers)
+        name = f"{job.rung} {again + 1}" if again else str(job.rung)
+        worker = stack.enter_context(_worker(job, folder / name))
         rotation.workers.append(worker)
         worker.listen()
         # The target cannot be loaded: the other rungs would fail alike.

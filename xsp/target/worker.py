@@ -135,6 +135,11 @@ class Worker:
         os.close(wait)
 
     @property
+    def name(self) -> str:
+        """The name of the worker's folder."""
+        return self._folder.name
+
+    @property
     def failed_early(self) -> Failure | None:
         """The failure of a process that ended as any other process would; None otherwise."""
         outcome = self.outcome() if self._process.poll() is not None else None

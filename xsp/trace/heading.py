@@ -33,7 +33,10 @@ _WORDS = {
 
 def headline(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return the first line: name and latency of the model, and how far the numbers go."""
-    return " · ".join((f"{title(metadata)}  {model_latency(spans)}", *_claims(spans, metadata)))
+    latency = model_latency(spans)
+    if "±" in latency and "intervals" in metadata:
+        latency += f" {printable(str(metadata['intervals']))}"
+    return " · ".join((f"{title(metadata)}  {latency}", *_claims(spans, metadata)))
 
 
 def title(metadata: Mapping[str, Any]) -> str:
