@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import ROOT, RunSpans, half_width, signatures, trimmed_mean
+from xsp.evaluation import FEWEST_ROUNDS, ROOT, RunSpans, half_width, signatures, trimmed_mean
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.difference import Sample, difference
 from xsp.merge.ladder import Ladder, RungRuns
@@ -345,7 +345,7 @@ def _cost_outlier(evidence: Evidence) -> Problem | None:
 
 
 def _wide_interval(evidence: Evidence) -> Problem | None:
-    """Name the kinds of span whose latencies are hardly known: the model, and large spans."""
+    """Name latencies that are hardly known: the model's, and those of large spans of few runs."""
     found = evidence.found
     half = (found.high_ns - found.low_ns) / 2 / np.maximum(found.value_ns, 1.0)
     if np.isnan(half[ROOT]) and found.runs[ROOT] == 1:
@@ -356,7 +356,7 @@ def _wide_interval(evidence: Evidence) -> Problem | None:
     wide = []
     if half[ROOT] > _WIDE:
         wide.append(f"the model's to ±{half[ROOT]:.0%} ({found.runs[ROOT]} runs)")
-    large = found.value_ns > _LARGE * found.value_ns[ROOT]
+    large = (found.value_ns > _LARGE * found.value_ns[ROOT]) & (found.runs < FEWEST_ROUNDS)
     large[ROOT] = False
     kind = evidence.spans.rows["kind"].to_numpy()
     for each in (each for each in Kind if np.any(large & (kind == each.value))):

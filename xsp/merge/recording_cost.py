@@ -34,7 +34,7 @@ _TINY = 1e-9  # instead of 0, to divide by
 _LEAST_NS = 10.0  # least cost that spreads are compared with
 _ANCHORS = 1_000  # as many anchors, those known best, tell what names cost
 _NAMES = 48  # as many names, the most frequent, have a cost of their own
-_FRACTIONS = 10  # spreads of costs that are considered: the cost per span, its half, and so on
+_FRACTIONS = 6  # spreads of costs that are considered: the cost per span, its half, and so on
 _FLAT = 1e-12  # of the precision of names: that of the cost they have in common
 _NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
@@ -292,12 +292,12 @@ def _names(
 def _possible_spreads(scale: float, apart: Floats, count: Ints) -> tuple[Floats, Floats]:
     """Return spreads that costs may have, and the logarithms of their prior weights.
 
-    Their root mean square is 0.6 of the cost per span, unless anchors lie further apart.
+    Their root mean square is half of the cost per span, unless anchors lie further apart.
     """
     far = max(float(np.max(apart * np.sqrt(count))) / scale, 1.0)
     steps = np.arange(np.ceil(np.log2(far)), -_FRACTIONS, -1)
     spreads: Floats = scale * np.exp2(steps)
-    return spreads, np.log(2) * np.where(steps > 0, -2 * steps, steps / 2)
+    return spreads, np.log(2) * np.where(steps > 0, -2 * steps, 0)
 
 
 def _fits(
