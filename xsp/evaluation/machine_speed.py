@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FEWEST_ROUNDS = 10  # fewer say nothing of levels
-_MOST_POINTS = 200  # of a series; neighbouring rounds are averaged
+_MOST_POINTS = 200  # of a series; of more rounds, neighbours are averaged
 _TIMES_S = (0.1, 0.3, 1.0, 3.0, 10.0)  # after which a level has moved on
 _RATIOS = tuple(10.0**power for power in range(-2, 5))  # variance of the level over the noise's
 _DRIFT = 1.0  # scale of plausible drifts, as a fraction of the latency
@@ -78,14 +78,14 @@ def slow_level(samples: Sequence[Series]) -> SlowLevel:
     if not samples or len({time for sample in samples for time in sample.began_ns.tolist()}) < 2:
         return SlowLevel()
     began = np.concatenate([sample.began_ns for sample in samples]).astype(float)
-    rounds = np.concatenate([sample.rounds for sample in samples])
+    rounds = max(len(np.unique(sample.rounds)) for sample in samples)
     centre = float(began.mean())
     relative = np.concatenate([_relative(sample.values) for sample in samples])
     slope = _resistant_slope((began - centre) / 1e9, relative)
     moved = [_moved(sample, SlowLevel(0.0, slope, centre)) for sample in samples]
     # The drift is taken out while values are winsorised, and judged like all else afterwards.
     series = np.concatenate(moved) + slope * (began - centre) / 1e9
-    seconds, level = _points(rounds, (began - centre) / 1e9, series)
+    seconds, level = _points((began - centre) / 1e9, series, min(rounds, _MOST_POINTS))
     half_width, drift = _fitted(seconds, level)
     return SlowLevel(half_width, drift, centre)
 
@@ -110,15 +110,13 @@ def _moved(sample: Series, drift: SlowLevel) -> Floats:
     return influence / max(float(trimmed_mean(values)[0]), 1.0)
 
 
-def _points(rounds: Ints, seconds: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Return time and mean value of every round, neighbouring rounds averaged if many."""
-    _, place = np.unique(rounds, return_inverse=True)
-    count = int(place.max()) + 1
-    place = place * min(count, _MOST_POINTS) // count
-    weights = np.bincount(place)
-    at = np.bincount(place, weights=seconds) / weights
-    order = np.argsort(at, kind="stable")
-    return at[order], (np.bincount(place, weights=values) / weights)[order]
+def _points(seconds: Floats, values: Floats, count: int) -> tuple[Floats, Floats]:
+    """Return time and mean value of `count` groups of runs, in the order of time."""
+    order = np.argsort(seconds, kind="stable")
+    starts = np.arange(count) * len(order) // count
+    sizes = np.diff(starts, append=len(order))
+    at, level = (np.add.reduceat(each[order], starts) / sizes for each in (seconds, values))
+    return at, level
 
 
 def _fitted(seconds: Floats, level: Floats) -> tuple[float, float]:

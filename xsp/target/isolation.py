@@ -249,8 +249,6 @@ def _serialised(job: Job, folder: Path, report: Progress) -> ProcessRuns | Failu
 def _take_turns(jobs: Sequence[Job], folder: Path, rotation: _Rotation, stack: ExitStack) -> None:
     """Start each worker when the worker before it is ready, and let the workers take turns."""
     for job in jobs:
-        if job.rung == "detail":  # detail runs are made once: turns would be no use
-            rotation.run()
         again = sum(worker.job.rung == job.rung for worker in rotation.workers)
         name = f"{job.rung} {again + 1}" if again else str(job.rung)
         worker = stack.enter_context(_worker(job, folder / name))
