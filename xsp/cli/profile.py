@@ -69,7 +69,7 @@ Examples:
     "--runs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Evaluations on each rung.  [default: until it is known to ±1 %]",
+    help="Evaluations on each rung.  [default: over 3 s at least, until it is known to ±1 %]",
 )
 @click.option(
     "--budget",

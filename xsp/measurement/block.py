@@ -46,8 +46,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
 
     Args:
         levels: Levels to profile: a number or name (that and all above), or several.
-        runs: Evaluations on each rung; by default as many as it takes until the
-            model's latency is known to ±1 %.
+        runs: Evaluations on each rung; by default as many as it takes, over 3 s at
+            least, until the model's latency is known to ±1 %.
         budget: Seconds of evaluating after which the plan counts as complete; 20 by default.
         statistic: How runs are summarised: "trimmed" (20 % trimmed mean), "median",
             "mean" or "min".

@@ -43,8 +43,8 @@ def measure(
             times, with the same arguments each time.
         args: Its arguments.
         levels: Levels to profile: a number or name (that and all above), or several.
-        runs: Evaluations on each rung; by default as many as it takes until the
-            model's latency is known to ±1 %.
+        runs: Evaluations on each rung; by default as many as it takes, over 3 s at
+            least, until the model's latency is known to ±1 %.
         budget: Seconds after which to stop, however well the latency is known; 20 by default.
         statistic: How runs are summarised: "trimmed" (20 % trimmed mean), "median",
             "mean" or "min".
