@@ -41,6 +41,7 @@ SLOW_NS = 500_000_000  # a model slower than this does not notice what is in the
 MOST_UNTIMED = 100  # evaluations before the timed ones of a visit
 SPREAD_S = 3.0  # the rounds take at least so long: within less, a machine shows one mood
 ROUNDS = 30  # in that time at most; between rounds the bare model runs, unrecorded
+LATER_ROUNDS = 100  # in the budget at most, where the machine's speed moves more than rounds do
 MOST_ROUNDS = 400  # interpreting more rounds takes longer than measuring them
 
 
@@ -162,6 +163,7 @@ class Plan:
         self._ask_at = FEWEST_ROUNDS
         self._last_round = False
         self._slow = False
+        self._moody = False  # whether the machine's speed says more of the error than the rounds
         self._queue = self._warming()
 
     @property
@@ -265,7 +267,10 @@ class Plan:
         """Seconds from the beginning of a round to that of the next, at least."""
         if not self.repeatable or self.settings.runs:
             return 0.0
-        return max(self._spread_s / ROUNDS, self.settings.budget_s / MOST_ROUNDS)
+        if self.lasted_s < self._spread_s:
+            return self._spread_s / ROUNDS
+        # More rounds help against noise; against a level that moves slowly only time does.
+        return self.settings.budget_s / LATER_ROUNDS if self._moody else 0.0
 
     @property
     def _spread_s(self) -> float:
@@ -329,12 +334,14 @@ class Plan:
             for rung in self._timed
         ]
         level = slow_level(samples)
-        return all(self._half_width(each, level) <= self.settings.precision for each in samples)
+        within = max(self._half_width(each, level) for each in samples)
+        self._moody = level.half_width > within
+        return math.hypot(within, level.half_width) <= self.settings.precision
 
     def _half_width(self, sample: Series, level: SlowLevel) -> float:
-        """Return half of the 95 % interval of a rung's latency, as a fraction of the latency."""
+        """Return half of the 95 % interval of a rung's latency within the run, as a fraction."""
         # The minimum has no interval: how far the runs agree is judged by their trimmed mean.
         statistic = "trimmed" if self.settings.statistic == "min" else self.settings.statistic
         steady = (sample.values / level.drift(sample.began_ns))[:, None]
-        within = half_width(steady, statistic, rounds=sample.rounds) / trimmed_mean(steady)
-        return math.hypot(float(within[0]), level.half_width)
+        half = half_width(steady, statistic, rounds=sample.rounds) / trimmed_mean(steady)
+        return float(half[0])
