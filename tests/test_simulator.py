@@ -69,11 +69,18 @@ def test_a_truth_without_noise_is_the_own_times_inside() -> None:
     assert true_latencies(TREE, SILENT) == pytest.approx(nested(TREE), rel=1e-6)
 
 
-@pytest.mark.parametrize("costs", ["equal", "none"])
+@pytest.mark.parametrize("costs", ["equal", "inside", "none"])
 def test_a_measurement_without_noise_finds_the_truth(costs: str) -> None:
     found = measure(Machine(TREE, cost_of(TREE, costs), SILENT), SETTINGS)
     latency = found.merged.spans["latency_ns"].to_numpy()
     assert latency == pytest.approx(nested(TREE), rel=2e-3, abs=20)
+
+
+def test_work_is_done_at_the_pace_of_the_moment() -> None:
+    course = Course(np.array([0.0, 100.0, 200.0]), np.array([1.0, 2.0, 0.5]))
+    for time, work in ((0.0, 50.0), (50.0, 50.0), (50.0, 75.0), (90.0, 100.0), (250.0, 3.0)):
+        began = course.work_until(time)
+        assert course.advance(time, work) == pytest.approx((began, course.time_of(began + work)))
 
 
 def test_a_measurement_costs_what_is_recorded() -> None:
@@ -87,10 +94,14 @@ def test_a_measurement_costs_what_is_recorded() -> None:
     assert taken["op"] - taken["bare"] == pytest.approx(whole.sum(), abs=2)
 
 
-@pytest.mark.parametrize("mood", ["calm 3 %", "bursts 60 ms", "spikes"])
-def test_runs_made_directly_are_those_that_xsp_interprets(mood: str) -> None:
+@pytest.mark.parametrize(
+    ("mood", "costs"),
+    [("calm 3 %", "equal"), ("bursts 60 ms", "equal"), ("spikes", "equal"), ("calm 1 %", "inside")],
+)
+def test_runs_made_directly_are_those_that_xsp_interprets(mood: str, costs: str) -> None:
     interpreted, direct = (
-        measure(machine(mood), SETTINGS, interpreted=interpreted) for interpreted in (True, False)
+        measure(machine(mood, costs), SETTINGS, interpreted=interpreted)
+        for interpreted in (True, False)
     )
     by_begin = [sorted(found.runs, key=lambda run: run.began_ns) for found in (interpreted, direct)]
     for one, other in zip(*by_begin, strict=True):
@@ -102,8 +113,8 @@ def test_runs_made_directly_are_those_that_xsp_interprets(mood: str) -> None:
     assert interpreted.merged.spans[columns].equals(direct.merged.spans[columns])
 
 
-def machine(mood: str, seed: int = 5) -> Machine:
-    return Machine(TREE, cost_of(TREE, "equal"), MOODS[mood], seed)
+def machine(mood: str, costs: str) -> Machine:
+    return Machine(TREE, cost_of(TREE, costs), MOODS[mood], seed=5)
 
 
 def test_processes_take_turns_and_each_has_its_factor() -> None:

@@ -6,6 +6,7 @@ Work is counted in ns of a machine that is never slow. While the machine's facto
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
@@ -37,6 +38,18 @@ class Course:
         self.factors = factors
         steps = np.diff(self.edges_ns) / factors
         self._work_ns = np.concatenate([[0.0], steps.cumsum()])
+        # Of single numbers, lists are read several times as fast as arrays.
+        self._lists = self.edges_ns.tolist(), self._work_ns.tolist(), factors.tolist()
+
+    def advance(self, time_ns: float, work_ns: float) -> tuple[float, float]:
+        """Do some work from a time on; return the work done until then, and when all is done."""
+        edges, work, factors = self._lists
+        place = bisect_right(edges, time_ns) - 1
+        began = work[place] + (time_ns - edges[place]) / factors[place]
+        ended = began + work_ns
+        while ended > work[place + 1]:
+            place += 1
+        return began, edges[place] + (ended - work[place]) * factors[place]
 
     def work_until(self, time_ns: Floats | float) -> Floats:
         """Return how much work the machine has done at a time."""
