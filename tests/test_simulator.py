@@ -40,29 +40,23 @@ def test_work_takes_longer_while_the_machine_is_slow() -> None:
     course = Course(np.array([0.0, 100.0]), np.array([1.0, 2.0]))
     assert course.time_of(np.array([50.0, 100.0, 150.0])).tolist() == [50, 100, 200]
     assert course.work_until(np.array([50.0, 100.0, 200.0])).tolist() == [50, 100, 150]
-    assert course.typical_factor(0, 100) == pytest.approx(1)
-    assert course.typical_factor(100, 300) == pytest.approx(2)
+    assert course.factors_at(np.array([99.0, 100.0])).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("length_ns", [60e6, 1e9])
 def test_bursts_take_a_tenth_of_the_time(length_ns: float) -> None:
     random = np.random.default_rng(0)
     moments = np.arange(0, 50e9, 7e6)
-    slow = [factors_at(bursts(length_ns)(random), moments) > 1.2 for _ in range(60)]
+    slow = [bursts(length_ns)(random).factors_at(moments) > 1.2 for _ in range(60)]
     assert np.mean(slow) == pytest.approx(0.1, abs=0.01)
 
 
 @pytest.mark.parametrize("make", [level(0.3), jumps(0.3)])
 def test_levels_vary_by_two_percent(make: Callable[[np.random.Generator], Course]) -> None:
     random = np.random.default_rng(0)
-    logarithms = np.log([factors_at(make(random), np.arange(0, 50e9, 0.3e9)) for _ in range(40)])
+    logarithms = np.log([make(random).factors_at(np.arange(0, 50e9, 0.3e9)) for _ in range(40)])
     assert logarithms.std() == pytest.approx(0.02, rel=0.05)
     assert logarithms.mean() == pytest.approx(0, abs=0.002)
-
-
-def factors_at(course: Course, moments: np.ndarray) -> np.ndarray:
-    place = np.searchsorted(course.edges_ns, moments, side="right") - 1
-    return np.asarray(course.factors[place])
 
 
 def test_a_truth_without_noise_is_the_own_times_inside() -> None:

@@ -39,12 +39,6 @@ class Measurement:
     merged: Merged
     seconds: float
 
-    @property
-    def stretch(self) -> tuple[int, int]:
-        """When the first evaluation began, and when the last one ended."""
-        ends = max(run.began_ns + run.latency_ns for run in self.runs)
-        return min(run.began_ns for run in self.runs), ends
-
 
 def measure(machine: Machine, settings: Settings, *, interpreted: bool = True) -> Measurement:
     """Measure all rungs in one process, as `xsp.measure` does.
