@@ -40,40 +40,41 @@ def test_work_takes_longer_while_the_machine_is_slow() -> None:
     course = Course(np.array([0.0, 100.0]), np.array([1.0, 2.0]))
     assert course.time_of(np.array([50.0, 100.0, 150.0])).tolist() == [50, 100, 200]
     assert course.work_until(np.array([50.0, 100.0, 200.0])).tolist() == [50, 100, 150]
-    assert course.typical_factor(0, 100) == pytest.approx(1)
-    assert course.typical_factor(100, 300) == pytest.approx(2)
+    assert course.factors_at(np.array([99.0, 100.0])).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("length_ns", [60e6, 1e9])
 def test_bursts_take_a_tenth_of_the_time(length_ns: float) -> None:
     random = np.random.default_rng(0)
     moments = np.arange(0, 50e9, 7e6)
-    slow = [factors_at(bursts(length_ns)(random), moments) > 1.2 for _ in range(60)]
+    slow = [bursts(length_ns)(random).factors_at(moments) > 1.2 for _ in range(60)]
     assert np.mean(slow) == pytest.approx(0.1, abs=0.01)
 
 
 @pytest.mark.parametrize("make", [level(0.3), jumps(0.3)])
 def test_levels_vary_by_two_percent(make: Callable[[np.random.Generator], Course]) -> None:
     random = np.random.default_rng(0)
-    logarithms = np.log([factors_at(make(random), np.arange(0, 50e9, 0.3e9)) for _ in range(40)])
+    logarithms = np.log([make(random).factors_at(np.arange(0, 50e9, 0.3e9)) for _ in range(40)])
     assert logarithms.std() == pytest.approx(0.02, rel=0.05)
     assert logarithms.mean() == pytest.approx(0, abs=0.002)
-
-
-def factors_at(course: Course, moments: np.ndarray) -> np.ndarray:
-    place = np.searchsorted(course.edges_ns, moments, side="right") - 1
-    return np.asarray(course.factors[place])
 
 
 def test_a_truth_without_noise_is_the_own_times_inside() -> None:
     assert true_latencies(TREE, SILENT) == pytest.approx(nested(TREE), rel=1e-6)
 
 
-@pytest.mark.parametrize("costs", ["equal", "none"])
+@pytest.mark.parametrize("costs", ["equal", "inside", "none"])
 def test_a_measurement_without_noise_finds_the_truth(costs: str) -> None:
     found = measure(Machine(TREE, cost_of(TREE, costs), SILENT), SETTINGS)
     latency = found.merged.spans["latency_ns"].to_numpy()
     assert latency == pytest.approx(nested(TREE), rel=2e-3, abs=20)
+
+
+def test_work_is_done_at_the_pace_of_the_moment() -> None:
+    course = Course(np.array([0.0, 100.0, 200.0]), np.array([1.0, 2.0, 0.5]))
+    for time, work in ((0.0, 50.0), (50.0, 50.0), (50.0, 75.0), (90.0, 100.0), (250.0, 3.0)):
+        began = course.work_until(time)
+        assert course.advance(time, work) == pytest.approx((began, course.time_of(began + work)))
 
 
 def test_a_measurement_costs_what_is_recorded() -> None:
@@ -87,10 +88,14 @@ def test_a_measurement_costs_what_is_recorded() -> None:
     assert taken["op"] - taken["bare"] == pytest.approx(whole.sum(), abs=2)
 
 
-@pytest.mark.parametrize("mood", ["calm 3 %", "bursts 60 ms", "spikes"])
-def test_runs_made_directly_are_those_that_xsp_interprets(mood: str) -> None:
+@pytest.mark.parametrize(
+    ("mood", "costs"),
+    [("calm 3 %", "equal"), ("bursts 60 ms", "equal"), ("spikes", "equal"), ("calm 1 %", "inside")],
+)
+def test_runs_made_directly_are_those_that_xsp_interprets(mood: str, costs: str) -> None:
     interpreted, direct = (
-        measure(machine(mood), SETTINGS, interpreted=interpreted) for interpreted in (True, False)
+        measure(machine(mood, costs), SETTINGS, interpreted=interpreted)
+        for interpreted in (True, False)
     )
     by_begin = [sorted(found.runs, key=lambda run: run.began_ns) for found in (interpreted, direct)]
     for one, other in zip(*by_begin, strict=True):
@@ -102,8 +107,8 @@ def test_runs_made_directly_are_those_that_xsp_interprets(mood: str) -> None:
     assert interpreted.merged.spans[columns].equals(direct.merged.spans[columns])
 
 
-def machine(mood: str, seed: int = 5) -> Machine:
-    return Machine(TREE, cost_of(TREE, "equal"), MOODS[mood], seed)
+def machine(mood: str, costs: str) -> Machine:
+    return Machine(TREE, cost_of(TREE, costs), MOODS[mood], seed=5)
 
 
 def test_processes_take_turns_and_each_has_its_factor() -> None:

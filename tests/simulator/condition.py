@@ -31,6 +31,7 @@ class Condition:
         runs: Evaluations on each rung; None: as many as the default plan wants.
         ten_times: Whether one evaluation of each measurement takes ten times as long.
         interpreted: Whether xsp interprets the records (`measure`).
+        precision: Half width of the model's interval that ends the default plan.
     """
 
     costs: str
@@ -39,6 +40,7 @@ class Condition:
     runs: int | None = None
     ten_times: bool = False
     interpreted: bool = False
+    precision: float = 0.01
 
     def scores(self, seeds: range) -> Scores:
         """Return the scores of one measurement per seed."""
@@ -65,7 +67,7 @@ class Condition:
         return machine
 
     def _measure(self, machine: Machine) -> Measurement:
-        settings = Settings(levels=parse_levels(2), runs=self.runs)
+        settings = Settings(parse_levels(2), runs=self.runs, precision=self.precision)
         spread = MOODS[self.mood].processes
         if not spread:
             return measure(machine, settings, interpreted=self.interpreted)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from simulator.mood import Course, Mood
 from simulator.tree import Tree
 from xsp.clock import Clock
 from xsp.level import Kind
-from xsp.provider import Records, Request, SpanRows, no_rows, span_rows
+from xsp.provider import EmptySpan, Records, Request, SpanRows, no_rows, span_rows
 from xsp.testing import FakeClock
 
 Floats = NDArray[np.float64]
@@ -100,7 +101,7 @@ class Batch:
 
     starts: Floats
     ends: Floats
-    total: Floats
+    total: list[float]
 
 
 @dataclass(slots=True)
@@ -122,13 +123,17 @@ class Deck:
 
 @dataclass(slots=True)
 class Recorded:
-    """What the simulated provider keeps: where each evaluation was drawn, and when it began."""
+    """What the simulated provider keeps: where each evaluation was drawn, and when it began.
+
+    Of empty spans it keeps kind, start and end.
+    """
 
     kinds: Kinds
     speed: float
     batches: list[Batch] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     began: list[float] = field(default_factory=list)
+    empty: list[tuple[Kind, int, int]] = field(default_factory=list)
 
     def last(self, count: int) -> Recorded:
         """Return the last evaluations alone."""
@@ -176,13 +181,35 @@ class Machine:
         if self.ten_times == (kinds, deck.made):
             _stretch(deck.batch, row)
         deck.used, deck.made = row + 1, deck.made + 1
-        course = self.course
-        began = course.work_until(self.clock.time_ns)
+        began = self._work(deck.batch.total[row])
         if self.recorded is not None:
             self.recorded.batches.append(deck.batch)
             self.recorded.rows.append(row)
-            self.recorded.began.append(float(began))
-        self.clock.time_ns = int(course.time_of(began + self.speed * deck.batch.total[row]))
+            self.recorded.began.append(began)
+
+    def make_empty_span(self, kind: Kind) -> None:
+        """Record a span of a kind in which nothing happens but the recording of the span."""
+        assert self.recorded is not None
+        factor = np.exp(self._mood.jitter * self.random.standard_normal())
+        outside, inside = (self.mean_cost(kind) * factor).tolist()
+        self._work(outside / 2)
+        start = self.clock.time_ns
+        self._work(inside)
+        self.recorded.empty.append((kind, start, self.clock.time_ns))
+        self._work(outside / 2)
+
+    def mean_cost(self, kind: Kind) -> Floats:
+        """Return what recording a span of a kind costs on average, outside and inside."""
+        of_kind = [each is kind for each in self.tree.kind]
+        return np.array(
+            [self._cost.outside_ns[of_kind].mean(), self._cost.inside_ns[of_kind].mean()]
+        )
+
+    def _work(self, work_ns: float) -> float:
+        """Do some work; return how much the machine had done before."""
+        began, ended = self.course.advance(self.clock.time_ns, self.speed * work_ns)
+        self.clock.time_ns = int(ended)
+        return began
 
     def span_times(self, recorded: Recorded) -> tuple[Ints, Ints]:
         """Return start and end of the shown spans, `[evaluations, spans]`, on the clock."""
@@ -201,12 +228,15 @@ class Machine:
     def draw(self, layout: Layout, evaluations: int) -> Batch:
         """Draw evaluations, as work."""
         own, run = self._own_times(evaluations)
+        if not layout.shown:
+            nothing = np.zeros((evaluations, 0))
+            return Batch(nothing, nothing, (own.sum(axis=1) * run[:, 0]).tolist())
         shown = np.zeros(len(self._own), bool)
         shown[layout.shown] = True
         outside = np.where(shown, self._cost.draw(self.random, evaluations), 0.0)
         inside = np.broadcast_to(np.where(shown, self._cost.inside_ns, 0.0), own.shape)
         starts, ends, total = layout.place(own, outside, inside)
-        return Batch(starts * run, ends * run, total * run[:, 0])
+        return Batch(starts * run, ends * run, (total * run[:, 0]).tolist())
 
     def _deck(self, kinds: Kinds) -> Deck:
         deck = self._decks.get(kinds)
@@ -235,8 +265,9 @@ class Machine:
 
 
 def _stretch(batch: Batch, row: int) -> None:
-    for values in (batch.starts, batch.ends, batch.total):
-        values[row] *= 10
+    batch.starts[row] *= 10
+    batch.ends[row] *= 10
+    batch.total[row] *= 10
 
 
 class SimulatedProvider:
@@ -262,8 +293,18 @@ class SimulatedProvider:
         recorded, self._machine.recorded = self._machine.recorded, None
         return Records(recorded)
 
+    def empty_span(self, kind: Kind) -> EmptySpan | None:
+        """Return an empty span of a kind; None if recording one costs nothing inside."""
+        if kind is Kind.PIPELINE or not self._machine.mean_cost(kind)[1]:
+            return None
+        return EmptySpan("empty", partial(self._machine.make_empty_span, kind), bare=None)
+
     def spans(self, records: Records) -> SpanRows:
         machine, recorded = self._machine, records.data
+        if recorded.empty:
+            kinds, starts, ends = zip(*recorded.empty, strict=True)
+            values = [kind.value for kind in kinds]
+            return span_rows({"kind": values, "name": "empty", "start_ns": starts, "end_ns": ends})
         shown = machine.layout(recorded.kinds).shown
         if not len(shown):
             return no_rows()

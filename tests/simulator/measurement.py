@@ -14,13 +14,13 @@ import numpy as np
 import polars as pl
 
 from simulator.machine import Machine, Recorded, SimulatedProvider, shown_parents, span_columns
-from xsp.evaluation import Run, Rung, ladder
+from xsp.evaluation import Run, Rung, ladder, with_inside_cost
 from xsp.level import Kind
 from xsp.measurement.interpretation import interpret
 from xsp.measurement.repeat import carry_out
 from xsp.merge import Merged, merge
 from xsp.provider import ModelCall, span_rows
-from xsp.session import Plan, Session, Settings, Visit
+from xsp.session import InsideCost, Plan, Session, Settings, Visit
 
 RUNGS = ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})
 
@@ -38,12 +38,6 @@ class Measurement:
     runs: tuple[Run, ...]
     merged: Merged
     seconds: float
-
-    @property
-    def stretch(self) -> tuple[int, int]:
-        """When the first evaluation began, and when the last one ended."""
-        ends = max(run.began_ns + run.latency_ns for run in self.runs)
-        return min(run.began_ns for run in self.runs), ends
 
 
 def measure(machine: Machine, settings: Settings, *, interpreted: bool = True) -> Measurement:
@@ -114,18 +108,25 @@ def _runs(machine: Machine, session: Session, *, interpreted: bool) -> tuple[Run
     failed = [problem for problem in session.problems if problem.code == "provider-failed"]
     if failed:
         raise AssertionError(failed[0].message)
+    costs = session.inside_costs()
     if interpreted:
-        return interpret(session.visits, session.providers).runs
+        found = interpret(session.visits, session.providers, inside_costs=costs).runs
+        # Page faults are those of the process that simulates.
+        return tuple(replace(run, page_faults=None) for run in found)
     by_rung: dict[Rung, list[Visit]] = {}
     for visit in session.visits:
         if visit.planned.counts:
             by_rung.setdefault(visit.planned.rung, []).append(visit)
-    return tuple(run for rung, visits in by_rung.items() for run in _direct(machine, rung, visits))
+    return tuple(
+        run for rung, visits in by_rung.items() for run in _direct(machine, rung, visits, costs)
+    )
 
 
-def _direct(machine: Machine, rung: Rung, visits: Sequence[Visit]) -> list[Run]:
+def _direct(
+    machine: Machine, rung: Rung, visits: Sequence[Visit], costs: Sequence[InsideCost]
+) -> list[Run]:
     """Return the runs of a rung, made of what the machine knows."""
-    frames = _frames(machine, visits) if rung.kinds else None
+    frames = _frames(machine, visits, costs) if rung.kinds else None
     windows = [(visit, *window) for visit in visits for window in visit.windows]
     return [
         Run(
@@ -140,7 +141,9 @@ def _direct(machine: Machine, rung: Rung, visits: Sequence[Visit]) -> list[Run]:
     ]
 
 
-def _frames(machine: Machine, visits: Sequence[Visit]) -> list[pl.DataFrame]:
+def _frames(
+    machine: Machine, visits: Sequence[Visit], costs: Sequence[InsideCost]
+) -> list[pl.DataFrame]:
     """Return the tree of each evaluation that counts."""
     kinds = visits[0].records[0][1].data.kinds
     shown = machine.layout(kinds).shown
@@ -156,6 +159,8 @@ def _frames(machine: Machine, visits: Sequence[Visit]) -> list[pl.DataFrame]:
     height = len(shown) + 1
     parents = np.tile([-1, *shown_parents(machine.tree, shown)], len(windows))
     rows = span_rows(columns).with_columns(parent=pl.Series(parents))
+    for cost in costs if len(shown) else ():
+        rows = with_inside_cost(rows, cost.kind, cost.cost_ns, cost.error_ns)
     return [rows.slice(at * height, height) for at in range(len(windows))]
 
 

@@ -6,6 +6,7 @@ Work is counted in ns of a machine that is never slow. While the machine's facto
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
@@ -13,15 +14,12 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.evaluation.summary import trimmed_mean
-
 Floats = NDArray[np.float64]
 Random = np.random.Generator
 
 HORIZON_NS = 60e9  # after so long a course stays as it is
 _STEP_NS = 10e6
 _FOREVER_NS = 1e15
-_PIECES = 1000  # of a stretch of time, each with a factor of its own
 
 
 class Course:
@@ -37,6 +35,18 @@ class Course:
         self.factors = factors
         steps = np.diff(self.edges_ns) / factors
         self._work_ns = np.concatenate([[0.0], steps.cumsum()])
+        # Of single numbers, lists are read several times as fast as arrays.
+        self._lists = self.edges_ns.tolist(), self._work_ns.tolist(), factors.tolist()
+
+    def advance(self, time_ns: float, work_ns: float) -> tuple[float, float]:
+        """Do some work from a time on; return the work done until then, and when all is done."""
+        edges, work, factors = self._lists
+        place = bisect_right(edges, time_ns) - 1
+        began = work[place] + (time_ns - edges[place]) / factors[place]
+        ended = began + work_ns
+        while ended > work[place + 1]:
+            place += 1
+        return began, edges[place] + (ended - work[place]) * factors[place]
 
     def work_until(self, time_ns: Floats | float) -> Floats:
         """Return how much work the machine has done at a time."""
@@ -46,11 +56,10 @@ class Course:
         """Return when the machine has done so much work."""
         return np.interp(work_ns, self._work_ns, self.edges_ns)
 
-    def typical_factor(self, begin_ns: float, end_ns: float) -> float:
-        """Return the 20 % trimmed mean of the factor over a stretch of time."""
-        work = np.linspace(self.work_until(begin_ns), self.work_until(end_ns), _PIECES + 1)
-        pieces = np.diff(self.time_of(work)) / np.diff(work)
-        return float(trimmed_mean(pieces[:, None])[0])
+    def factors_at(self, time_ns: Floats) -> Floats:
+        """Return the factor at some times."""
+        place = np.searchsorted(self.edges_ns, time_ns, side="right") - 1
+        return np.asarray(self.factors[place])
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +73,8 @@ class Mood:
         spikes: Share of the evaluations that are interrupted.
         spike_ns: How long such an interruption lasts.
         processes: Standard deviation of the factor of each process; 0: all in one process.
-        moving: Whether the truth is that of the same stretch of time, and not the population's.
+        moving: Whether the truth is that of the moments of the measurement's own runs, and not the
+            population's.
     """
 
     course: Callable[[Random], Course]

@@ -13,6 +13,7 @@ from simulator.machine import Layout, Machine
 from simulator.measurement import Measurement
 from simulator.mood import Mood
 from simulator.tree import Tree
+from xsp.evaluation import ROOT
 from xsp.evaluation.summary import trimmed_mean
 from xsp.level import Kind
 
@@ -21,13 +22,14 @@ Floats = NDArray[np.float64]
 LARGE_NS = 5_000.0  # operators above are judged in percent
 _COURSES = 200
 _CELLS = 4_000_000  # spans times evaluations of which a truth is made
-NAMED = {"wide-interval"}  # codes of problems that name an evaluation that took much longer
+NAMED = {"wide-interval"}  # codes of problems that say that a latency may be far off
 GROUPS = ("model", "layers", "ops", "small ops")
 
 
 def true_latencies(tree: Tree, mood: Mood) -> Floats:
     """Return the 20 % trimmed mean of each span over the long run, nothing recorded.
 
+    That is over evaluations that begin at moments which are equally likely.
     Of a mood whose truth moves: at a factor of 1 (see `Score`).
     """
     machine = Machine(tree, cost_of(tree, "none"), mood, seed=1_000_003)
@@ -42,7 +44,7 @@ def true_latencies(tree: Tree, mood: Mood) -> Floats:
             parts.append(ends - starts)
             continue
         course = mood.course(machine.random)
-        began = machine.random.uniform(0, course.work_until(40e9), (each, 1))
+        began = course.work_until(machine.random.uniform(0, 40e9, (each, 1)))
         parts.append(course.time_of(began + ends) - course.time_of(began + starts))
     return trimmed_mean(np.concatenate(parts))
 
@@ -69,12 +71,13 @@ class Score:
 
     @classmethod
     def of(cls, machine: Machine, found: Measurement, truth: Floats, *, moving: bool) -> Score:
-        """Return the score of a measurement; with `moving`, for its own stretch of time."""
+        """Return the score of a measurement; with `moving`, for the moments of its runs."""
         spans = found.merged.spans
         if spans["name"].to_list() != machine.tree.name:
             raise AssertionError("the measurement shows other spans than the machine has")
         if moving:
-            truth = truth * machine.course.typical_factor(*found.stretch)
+            began = np.array([run.began_ns for run in found.runs], dtype=float)
+            truth = truth * trimmed_mean(machine.course.factors_at(began)[:, None])
         value, low, high = (
             spans[name].cast(float).fill_null(np.nan).to_numpy()
             for name in ("latency_ns", "latency_low_ns", "latency_high_ns")
@@ -112,6 +115,7 @@ class Group:
         coverage: Share of the intervals that hold the truth.
         width: Mean half width over that of an oracle, who knows how estimates spread: 1.96
             standard deviations of the latencies of equal measurements.
+        half: Mean half width, relative to the truth.
     """
 
     bias: Estimate
@@ -119,6 +123,7 @@ class Group:
     p95: float
     coverage: Estimate
     width: Estimate
+    half: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +174,13 @@ class Scores:
             float(np.quantile(apart, 0.95)),
             _share(held),
             _width(half, error),
+            _mean(half),
         )
+
+    def held_or_near(self, limit: float) -> Estimate:
+        """Return the share of the model's latencies that the interval or a distance holds."""
+        near = [score.held[ROOT] or abs(score.error[ROOT]) <= limit for score in self.scores]
+        return _share(np.array(near)[:, None])
 
     def _members(self, name: str) -> NDArray[np.int64]:
         kinds = np.array([kind.value for kind in self.tree.kind])
