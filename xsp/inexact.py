@@ -19,7 +19,7 @@ Codes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-FEWEST_RUNS = 5  # with fewer, the trimmed mean trims nothing: one slow evaluation shows
+FEWEST_RUNS = 5  # with fewer, one or two slow evaluations show in the trimmed mean
 
 
 class Inexact(StrEnum):
@@ -28,7 +28,7 @@ class Inexact(StrEnum):
     CARRIED = "carried"  # overhead is left: a deeper rung's latency, or the cost is not known
     COLD = "cold"  # only first evaluations, in which libraries set themselves up
     FEW = "few"  # fewer than `FEWEST_RUNS` runs
-    VARIES = "varies"  # not in all runs, or not matched by identity in all of them
+    VARIES = "varies"  # more than 5 % of the runs lack the span, or one known to be the same
     DERIVED = "derived"  # made from the spans inside, never observed itself
 
     @property
@@ -51,7 +51,7 @@ _WORDS = {
     Inexact.CARRIED: ("+", "still with overhead"),
     Inexact.COLD: ("*", "from first evaluations alone"),
     Inexact.FEW: ("?", f"in fewer than {FEWEST_RUNS} runs"),
-    Inexact.VARIES: ("~", "not found in all runs"),
+    Inexact.VARIES: ("~", "missing in some runs"),
     Inexact.DERIVED: ("=", "made from the spans inside"),
 }
 

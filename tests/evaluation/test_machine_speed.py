@@ -103,3 +103,9 @@ def test_readings_that_began_together_do_not_break_it() -> None:
     samples, _ = measured(calm, 5, rounds=20)
     together = [Series(np.zeros_like(s.began_ns), s.rounds, s.values) for s in samples]
     assert np.isfinite(slow_level(together).half_width)
+
+
+def test_times_that_differ_by_less_than_a_float_resolves_do_not_break_it() -> None:
+    samples, _ = measured(calm, 6, rounds=20)
+    unix = [Series(10**18 + s.rounds, s.rounds, s.values) for s in samples]
+    assert slow_level(unix) == SlowLevel()

@@ -55,7 +55,23 @@ def test_a_single_process_is_compared_with_none(number: int) -> None:
     assert (dict(found.factors), found.half_width, found.apart) == ({}, 0.0, 0.0)
 
 
-def test_processes_that_share_no_rounds_are_not_compared() -> None:
-    one = processes([1.0, 1.0])
-    later = Series(one[1].began_ns, one[1].rounds + 100, one[1].values)
-    assert not process_speeds({0: one[0], 1: later}).factors
+def test_processes_that_ran_one_after_the_other_are_compared_round_by_round() -> None:
+    one, other = processes([1.0, 1.1]).values()
+    later = Series(other.began_ns + 10**12, other.rounds, other.values)
+    assert process_speeds({0: one, 1: later}).apart == pytest.approx(0.05, rel=0.1)
+
+
+def test_rounds_out_of_step_are_compared_in_the_same_time() -> None:
+    one, other = processes([1.0, 1.0]).values()
+    every = np.repeat(np.arange(40), 2)
+    level = 1 + 0.05 * np.sin(every / 6)
+    quick = Series(every * (10**8 // 2), every, 1e6 * level)
+    found = process_speeds({0: one, 1: other, 2: quick})
+    assert found.half_width < 0.02
+    assert found.apart < 0.005
+
+
+def test_processes_that_share_neither_time_nor_rounds_are_not_compared() -> None:
+    one, other = processes([1.0, 1.0]).values()
+    later = Series(other.began_ns + 10**12, other.rounds + 100, other.values)
+    assert not process_speeds({0: one, 1: later}).factors

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.evaluation.summary import half_width, pulls, standard_error, summarise, trimmed_mean
+from xsp.evaluation.summary import (
+    clustered_error,
+    half_width,
+    pulls,
+    standard_error,
+    summarise,
+    trimmed_mean,
+)
 
 
 def column(*values: float) -> np.ndarray:
@@ -96,3 +103,10 @@ def test_an_interval_of_many_runs_is_that_of_their_quantiles() -> None:
     values = np.random.default_rng(5).normal(100, 5, size=(4000, 50))
     ratio = half_width(values[:280]) / half_width(values) / (4000 / 280) ** 0.5
     assert np.median(ratio) == pytest.approx(1, abs=0.05)
+
+
+def test_rounds_of_warming_up_count_like_others() -> None:
+    values = np.random.default_rng(6).normal(100, 5, (40, 3))
+    rounds = np.repeat(np.arange(10), 4)
+    pull = pulls(values)
+    assert clustered_error(pull, rounds - 1) == pytest.approx(clustered_error(pull, rounds))

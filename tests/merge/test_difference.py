@@ -71,3 +71,21 @@ def test_runs_that_are_alike_within_a_round_do_not_make_an_error_small() -> None
     values = mood + random.normal(0, 1, mood.shape)
     estimate, error = difference(Sample(values[0], rounds), Sample(values[1], rounds + 100))
     assert np.mean(np.abs(estimate) < 1.96 * error) > 0.85
+
+
+@pytest.mark.parametrize(
+    ("rounds", "others"),
+    [
+        (np.zeros(5), np.arange(10)),
+        (np.zeros(17), np.repeat([0, 1], [17, 3])),
+        (-np.ones(3), np.zeros(5)),
+    ],
+)
+def test_runs_of_a_single_round_have_an_error(rounds: np.ndarray, others: np.ndarray) -> None:
+    random = np.random.default_rng(6)
+    values = random.normal(1000, 10, (len(rounds), 1000))
+    reference = random.normal(1000, 10, (len(others), 1000))
+    estimate, error = difference(
+        Sample(values, rounds.astype(int)), Sample(reference, others.astype(int))
+    )
+    assert np.mean(np.abs(estimate) < 1.96 * error) > 0.9

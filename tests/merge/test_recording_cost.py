@@ -115,3 +115,13 @@ def test_where_nothing_is_known_no_cost_is_known() -> None:
     found = cost([float("nan")], [1], [10])
     assert np.isnan(found.value_ns).all()
     assert np.isnan(found.pooled_ns)
+
+
+def test_excesses_far_beyond_anything_that_recording_costs_are_survived() -> None:
+    random = np.random.default_rng(7)
+    for _ in range(200):
+        excess = 10 ** random.uniform(0, 10, 6)
+        error = 10 ** random.uniform(-6, 3, 6)
+        found = cost(excess.tolist(), error.tolist(), [2] * 6, random.integers(0, 4, 12).tolist())
+        assert np.isfinite(found.value_ns).all()
+        assert np.isfinite(found.name_error_ns).all()

@@ -41,6 +41,14 @@ def test_a_visit_times_every_evaluation_but_those_that_settle() -> None:
     assert len(interpreted(session).runs) == 3
 
 
+def test_a_pause_lets_the_model_run_for_a_time_and_keeps_nothing() -> None:
+    session, call, model = toy_session()
+    before = session.clock.now()
+    assert session.visit(PlannedVisit(BARE, 0, pause_ns=10 * model.latency_ns - 1), call) == []
+    assert session.clock.now() - before == 10 * model.latency_ns
+    assert (model.calls, session.visits) == (10, [])
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not count page faults")
 def test_a_visit_counts_the_page_faults_of_its_timed_evaluations_alone() -> None:
     pages, size = 200, mmap.PAGESIZE

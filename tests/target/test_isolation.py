@@ -145,6 +145,17 @@ def test_a_process_that_is_killed_costs_its_rung_only(
     assert trace.root.latency_ns is not None
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_torch")
+def test_a_further_process_that_is_killed_costs_no_rung(tmp_path: Path, write: Write) -> None:
+    spec = write("if number == 2:\n    os.kill(os.getpid(), signal.SIGKILL)\n")
+    trace = isolate.measure_isolated(spec, settings_of(1, runs=5))
+    first = trace.problems[0]
+    assert first.code == "process-failed"
+    assert "one of 3 processes of the pipeline rung failed" in first.message
+    assert trace.metadata["intervals"] == "across 2 processes"
+
+
 @pytest.mark.usefixtures("without_torch")
 def test_what_ends_every_process_is_said_with_its_last_words(
     write: Write, settings: Settings

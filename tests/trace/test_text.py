@@ -85,7 +85,7 @@ def test_first_line_says_what_still_carries_overhead() -> None:
             ["cold", "few"],
             "from first evaluations alone: 2 of 125 layers · in fewer than 5 runs: 2",
         ),
-        (["varies"], "not found in all runs: 2 of 125 layers"),
+        (["varies"], "missing in some runs: 2 of 125 layers"),
         (["derived"], "made from the spans inside: 2 of 125 layers"),
     ],
 )

@@ -27,6 +27,7 @@ FEWEST_ROUNDS = 10  # fewer say nothing of levels
 _MOST_POINTS = 200  # of a series; of more rounds, neighbours are averaged
 _TIMES_S = (0.1, 0.3, 1.0, 3.0, 10.0)  # after which a level has moved on
 _RATIOS = tuple(10.0**power for power in range(-2, 5))  # variance of the level over the noise's
+_LEAST_NS = 1_000  # that a series lasts
 _DRIFT = 1.0  # scale of plausible drifts, as a fraction of the latency
 _ERF = np.vectorize(erf)
 
@@ -75,18 +76,18 @@ def slow_level(samples: Sequence[Series]) -> SlowLevel:
     each as a fraction of the rung's own.
     """
     samples = [sample for sample in samples if len(np.unique(sample.rounds)) >= FEWEST_ROUNDS]
-    if not samples or len({time for sample in samples for time in sample.began_ns.tolist()}) < 2:
+    began = np.concatenate([np.zeros(0, np.int64), *(sample.began_ns for sample in samples)])
+    if not len(began) or np.ptp(began) < _LEAST_NS:
         return SlowLevel()
-    began = np.concatenate([sample.began_ns for sample in samples]).astype(float)
     rounds = max(len(np.unique(sample.rounds)) for sample in samples)
     centre = float(began.mean())
     relative = np.concatenate([_relative(sample.values) for sample in samples])
     slope = _resistant_slope((began - centre) / 1e9, relative)
-    moved = [_moved(sample, SlowLevel(0.0, slope, centre)) for sample in samples]
+    moved = [_influence(sample, SlowLevel(0.0, slope, centre)) for sample in samples]
     # The drift is taken out while values are winsorised, and judged like all else afterwards.
     series = np.concatenate(moved) + slope * (began - centre) / 1e9
     seconds, level = _points((began - centre) / 1e9, series, min(rounds, _MOST_POINTS))
-    half_width, drift = _fitted(seconds, level)
+    half_width, drift = _level_and_drift(seconds, level)
     return SlowLevel(half_width, drift, centre)
 
 
@@ -103,7 +104,7 @@ def _resistant_slope(seconds: Floats, values: Floats) -> float:
     return rise / apart if apart > 0 else 0.0
 
 
-def _moved(sample: Series, drift: SlowLevel) -> Floats:
+def _influence(sample: Series, drift: SlowLevel) -> Floats:
     """Return by how much each run is off its rung's trimmed mean, winsorised, as a fraction."""
     values = (sample.values / drift.drift(sample.began_ns))[:, None]
     influence = pulls(values)[:, 0] * len(values)
@@ -119,7 +120,7 @@ def _points(seconds: Floats, values: Floats, count: int) -> tuple[Floats, Floats
     return at, level
 
 
-def _fitted(seconds: Floats, level: Floats) -> tuple[float, float]:
+def _level_and_drift(seconds: Floats, level: Floats) -> tuple[float, float]:
     """Return half of the 95 % interval of the level's mean, and the drift per second.
 
     Every pair of correlation time and variance ratio, with and without a drift, is a model. A

@@ -10,7 +10,7 @@ scale of their mean, and their differences say how far that mean may be from any
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,35 +44,59 @@ class ProcessSpeeds:
 def process_speeds(bare: Mapping[int, Series]) -> ProcessSpeeds:
     """Return how fast each process is, from its bare runs.
 
-    Processes take turns, so what the machine does to one round it does to that round of all
-    processes alike; each round is compared with the mean of the processes in that round.
+    Processes take turns, so what the machine does in one round of one process it does to all of
+    them; in each such time every process is compared with the mean of all.
 
     Args:
         bare: The bare runs of each process.
     """
-    rounds = {process: _by_round(series) for process, series in bare.items()}
-    rounds = {process: found for process, found in rounds.items() if len(found) >= _FEWEST}
-    common = sorted(set.intersection(*map(set, rounds.values()))) if rounds else []
-    if len(rounds) < 2 or len(common) < _FEWEST:
+    bare = {p: series for p, series in bare.items() if len(np.unique(series.rounds)) >= _FEWEST}
+    if len(bare) < 2:
         return ProcessSpeeds()
-    times = np.log([[found[number] for found in rounds.values()] for number in common])
+    times = _side_by_side(tuple(bare.values()))
+    if len(times) < _FEWEST:
+        return ProcessSpeeds()
+    times = np.log(times)
     offsets = times - times.mean(axis=1, keepdims=True)
     offset, error = trimmed_mean(offsets), standard_error(offsets)
     factors = np.exp(-_believed(offset, error))
     half_width = student(len(offset) - 1) * float(offset.std(ddof=1)) / len(offset) ** 0.5
     return ProcessSpeeds(
-        dict(zip(rounds, factors.tolist(), strict=True)),
+        dict(zip(bare, factors.tolist(), strict=True)),
         half_width,
         float(np.abs(factors - 1).max()),
     )
 
 
-def _by_round(series: Series) -> dict[int, float]:
-    """Return the median latency of each round."""
-    order = np.argsort(series.rounds, kind="stable")
-    numbers, first = np.unique(series.rounds[order], return_index=True)
-    groups = np.split(np.maximum(series.values[order], 1.0), first[1:])
-    return {int(n): float(np.median(group)) for n, group in zip(numbers, groups, strict=True)}
+def _side_by_side(bare: Sequence[Series]) -> Floats:
+    """Return `[times, processes]`: median latencies in times in which every process ran.
+
+    A time is a round of the process that has fewest. Where processes ran one after the other, no
+    time is common, and rounds of one number stand side by side.
+    """
+    fewest = min(bare, key=lambda series: len(np.unique(series.rounds)))
+    first = fewest.began_ns[np.unique(fewest.rounds, return_index=True)[1]]
+    edges = np.append(np.sort(first), fewest.began_ns.max() + 1)
+    places = [np.searchsorted(edges, series.began_ns, side="right") - 1 for series in bare]
+    inside = [np.where(place < len(first), place, -1) for place in places]
+    times = _medians([each.values for each in bare], inside)
+    return (
+        times
+        if len(times) >= _FEWEST
+        else _medians([each.values for each in bare], [each.rounds for each in bare])
+    )
+
+
+def _medians(values: Sequence[Floats], places: Sequence[Ints]) -> Floats:
+    """Return `[places, processes]`: the medians of the values at each place that all have."""
+    found = []
+    for value, place in zip(values, places, strict=True):
+        order = np.argsort(place, kind="stable")
+        numbers, heads = np.unique(place[order], return_index=True)
+        groups = np.split(np.maximum(value[order], 1.0), heads[1:])
+        found.append({int(n): float(np.median(g)) for n, g in zip(numbers, groups, strict=True)})
+    common = sorted(set.intersection(*map(set, found)) - {-1})
+    return np.array([[each[number] for each in found] for number in common])
 
 
 def _believed(offset: Floats, error: Floats) -> Floats:

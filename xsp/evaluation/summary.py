@@ -157,7 +157,8 @@ def pulls(values: Floats) -> Floats:
     """Return by how much each run pulls the trimmed mean of a column up or down.
 
     That is the run's influence over the number of runs: the distance of its winsorised value
-    from their mean, over the number of values kept. The pulls of a column sum to 0.
+    from their mean, over the number of values kept. The pulls of a column sum to 0. Of fewer than
+    five values none is winsorised.
 
     Args:
         values: `[runs, spans]`; NaN where a span is missing in a run, whose pull is 0.
@@ -167,7 +168,8 @@ def pulls(values: Floats) -> Floats:
     """
     result = np.zeros(values.shape)
     for n, columns, ordered in _by_count(values):
-        first, last = _trimmed_ranks(n)
+        # Of three values the trimmed mean keeps one, and that one alone has no spread.
+        first, last = _trimmed_ranks(n) if n >= _FEW else (0, n)
         winsorised = np.clip(values[:, columns], ordered[first], ordered[last - 1])
         distance = winsorised - np.nansum(winsorised, axis=0) / n
         result[:, columns] = np.nan_to_num(distance) / (last - first)
@@ -184,7 +186,7 @@ def clustered_error(pull: Floats, rounds: Ints) -> Floats:
         rounds: Round of each run.
     """
     order = np.argsort(rounds, kind="stable")
-    heads = np.flatnonzero(np.diff(rounds[order], prepend=-1))
+    heads = np.flatnonzero(np.diff(rounds[order], prepend=rounds.min() - 1))
     if len(heads) < 2:
         return np.zeros(pull.shape[1])
     sums = np.add.reduceat(pull[order], heads, axis=0)

@@ -238,7 +238,8 @@ def _rungs(
 
 def _rung(ladder: Ladder, rung: RungRuns, cost: RungCost, statistic: str) -> dict[str, Any]:
     latency = _of_model(rung.root_ns, statistic)
-    half = float(half_of_interval(ladder, rung, rung.root_ns[:, None], statistic)[0])
+    root = rung.root_ns[:, None]
+    half = float(half_of_interval(ladder, rung, root, statistic, host=np.array([True]))[0])
     heights = np.diff(ladder.seen.first)[rung.members]
     per_span = cost.per_span
     return {

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xsp.evaluation import FEWEST_ROUNDS, ROOT, RunSpans, half_width, signatures, trimmed_mean
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.difference import Sample, difference
-from xsp.merge.ladder import Ladder, RungRuns
+from xsp.merge.ladder import OTHERS, Ladder, RungRuns
 from xsp.merge.latency import Latencies, side_by_side
 from xsp.merge.page_fault import uneven_page_faults
 from xsp.merge.recording_cost import RungCost
@@ -34,7 +34,6 @@ _CHANGE = 0.01  # of the latency: a smaller difference is no problem
 _WIDE = 0.05  # of the model's latency: half an interval wider than this is a problem
 _LARGE = 0.05  # of the model's latency: a span that takes more is large
 _APART = 0.02  # of the latency: processes may differ by as much
-_OTHERS = 0.05  # of the runs: as many may differ from the most frequent structure
 _WORK = [kind.value for kind in DEVICE_ACTIVITIES]
 _CREATED = f"{ATTRIBUTE}created_nodes"  # of a captured launch, which starts nothing yet
 _ALWAYS = "LaunchKernel"  # in the names of calls that always start a kernel
@@ -162,7 +161,7 @@ def _structure_varies(evidence: Evidence) -> Problem | None:
     for rung in evidence.ladder.rungs:
         marks = signatures(evidence.ladder.seen, rung.members.tolist())
         others = _unlike_most(marks)
-        if others > _OTHERS * len(marks):
+        if others > OTHERS * len(marks):
             return Problem(
                 "structure-varies",
                 f"{others} of {len(marks)} runs of rung {rung.name} took another path than the "
@@ -246,7 +245,7 @@ def _activities_vary(evidence: Evidence) -> Problem | None:
     work = seen.rows["kind"].is_in(_WORK).to_numpy()
     counts = np.bincount(seen.run[work], minlength=len(seen.runs))[members].tolist()
     others = _unlike_most(counts)
-    if others <= _OTHERS * len(counts):
+    if others <= OTHERS * len(counts):
         return None
     return Problem(
         "executions-vary",

@@ -61,8 +61,8 @@ def difference(sample: Sample, reference: Sample) -> tuple[Floats, Floats]:
     estimate = trimmed_mean(sample.values) - trimmed_mean(reference.values)
     pull = np.vstack([pulls(sample.values), -pulls(reference.values)])
     rounds = np.concatenate([sample.rounds, reference.rounds])
-    if len(np.unique(rounds)) < 2:  # one visit of either rung: all that is known is its runs
-        rounds = np.arange(len(rounds))
+    if min(len(np.unique(each.rounds)) for each in (sample, reference)) < 2:
+        rounds = np.arange(len(rounds))  # of a single visit, all that is known is its runs
     error = clustered_error(pull, rounds) * _few_values(sample, reference, rounds)
     size = np.abs(trimmed_mean(np.vstack([sample.values, reference.values])))
     return estimate, np.hypot(np.where(np.isnan(error), _UNKNOWN * size, error), _LEAST_NS)

@@ -45,7 +45,7 @@ def _totals(ladder: Ladder, rung: RungRuns) -> tuple[Floats, Ints]:
         costs = np.array(costs_of_rows(rows)) * rung.factor[place]
         if np.isnan(costs[0]).all():
             continue
-        column = ladder.columns[seen.path[seen.of(run)]]
+        column = ladder.place[seen.of(run)]
         known = np.flatnonzero(np.isfinite(costs[0]) & (column >= 0))
         total[:, column[known]] += costs[:, known]
         number[column[known]] += 1

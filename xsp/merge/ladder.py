@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_OTHERS = 0.05  # of a rung's runs: in as many a span may be missing and not vary
+OTHERS = 0.05  # of a rung's runs: as many may differ from what is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,9 @@ def climb(runs: Sequence[Run]) -> Ladder:
     columns[seen.path[seen.of(shown)]] = np.arange(len(spans.key))
     place = np.where(matched(seen, shown), columns[seen.path], -1)
     varies = _varies(rungs, seen, spans, place)
-    return Ladder(tuple(rungs), seen, shown, spans, columns, place, varies, speeds, _level(rungs))
+    return Ladder(
+        tuple(rungs), seen, shown, spans, columns, place, varies, speeds, _slow_level(rungs)
+    )
 
 
 def _varies(rungs: Sequence[RungRuns], seen: Observations, spans: RunSpans, place: Ints) -> Bools:
@@ -213,7 +215,7 @@ def _varies(rungs: Sequence[RungRuns], seen: Observations, spans: RunSpans, plac
         if len(rung.members):
             rows = np.isin(seen.run, rung.members) & (place >= 0)
             lacking = len(rung.members) - np.bincount(place[rows], minlength=len(missing))
-            missing |= (own == number) & (lacking > _OTHERS * len(rung.members))
+            missing |= (own == number) & (lacking > OTHERS * len(rung.members))
     return missing
 
 
@@ -233,7 +235,7 @@ def _bare_series(runs: Sequence[Run]) -> dict[int, Series]:
     }
 
 
-def _level(rungs: Sequence[RungRuns]) -> SlowLevel:
+def _slow_level(rungs: Sequence[RungRuns]) -> SlowLevel:
     """Return how the machine's speed moved, from the runs of every rung in every process."""
     return slow_level(
         [

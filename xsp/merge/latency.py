@@ -74,7 +74,7 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
         inside, inside_error = inside_costs(ladder, rung)
         removed = (overhead * part + inside)[new], np.hypot(error * part, inside_error)[new]
         value[new] = np.maximum(summarise(matrix[:, new], statistic) - removed[0], 0.0)
-        half = half_of_interval(ladder, rung, matrix[:, new], statistic)
+        half = half_of_interval(ladder, rung, matrix[:, new], statistic, host=spans.host[new])
         half = np.hypot(half, Z95 * removed[1])
         low[new], high[new] = np.maximum(value[new] - half, 0.0), value[new] + half
         runs[new], order[new] = seen[new], rung.order
@@ -111,21 +111,25 @@ def side_by_side(spans: RunSpans) -> Ints:
     return child
 
 
-def half_of_interval(ladder: Ladder, rung: RungRuns, matrix: Floats, statistic: str) -> Floats:
+def half_of_interval(
+    ladder: Ladder, rung: RungRuns, matrix: Floats, statistic: str, *, host: Bools
+) -> Floats:
     """Return half of the 95 % interval of each span's summary, recording costs aside.
 
     Three things vary: a span from round to round, the machine's level over seconds, and the
-    processes. A straight drift is known, and is no part of the interval.
+    processes. A straight drift is known, and is no part of the interval. Devices have a speed of
+    their own, which is not modelled.
 
     Args:
         ladder: The ladder, which knows level and processes.
         rung: The rung that was measured.
         matrix: Measured times, `[runs, spans]`.
         statistic: How runs are summarised.
+        host: Which of these spans ran on the host.
     """
-    steady = matrix / ladder.level.drift(rung.began_ns)[:, None]
-    within = half_width(steady, statistic, rounds=rung.rounds)
-    shared = np.hypot(ladder.level.half_width, ladder.speeds.half_width)
+    drift = ladder.level.drift(rung.began_ns)[:, None]
+    within = half_width(np.where(host, matrix / drift, matrix), statistic, rounds=rung.rounds)
+    shared = host * np.hypot(ladder.level.half_width, ladder.speeds.half_width)
     result: Floats = np.hypot(within, shared * summarise(matrix, statistic))
     return result
 

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import ROOT, RunSpans
+from xsp.evaluation import ROOT, Z95, RunSpans
 from xsp.merge.difference import Sample, difference
 from xsp.merge.ladder import Ladder, RungRuns
 
@@ -28,7 +28,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_Z95 = 1.96
 _FEW = 3  # with so many runs of the same process, runs of others are left out
 _TINY = 1e-9  # instead of 0, to divide by
 _LEAST_NS = 10.0  # least cost that spreads are compared with
@@ -200,13 +199,17 @@ def estimate_cost(excess: Floats, error: Floats, *, anchor: Ints, name: Ints) ->
     pooled, pooled_error = _pooled(mean[known], mean_error[known])
     best = np.argsort(mean_error)[: min(known.sum(), _ANCHORS)]  # NaN comes last
     column = _by_frequency(name)
-    mix = _mix(anchor, column, best)
-    names, names_error, spread = _names(mean[best], mean_error[best], count[best], mix, pooled)
+    parts = _parts(anchor, column, best)
+    names, names_error, spread = _costs_of_names(
+        mean[best], mean_error[best], count[best], parts, pooled
+    )
     value, value_error = names[column], names_error[column]
     said, said_error = (np.bincount(anchor, v, len(excess)) / count for v in (value, value_error))
-    beyond, beyond_error = _beyond(mean - said, mean_error, said_error, spread / np.sqrt(count))
+    beyond, beyond_error = _beyond_names(
+        mean - said, mean_error, said_error, spread / np.sqrt(count)
+    )
     value = np.maximum(value + beyond[anchor], 0.0)
-    low, middle, high = np.maximum(pooled + _Z95 * np.array([-1, 0, 1]) * pooled_error, 0).tolist()
+    low, middle, high = np.maximum(pooled + Z95 * np.array([-1, 0, 1]) * pooled_error, 0).tolist()
     return CostPerSpan(
         value_ns=value,
         error_ns=beyond_error[anchor],
@@ -220,7 +223,7 @@ def estimate_cost(excess: Floats, error: Floats, *, anchor: Ints, name: Ints) ->
     )
 
 
-def _beyond(
+def _beyond_names(
     apart: Floats, error: Floats, said_error: Floats, alone: Floats
 ) -> tuple[Floats, Floats]:
     """Return by how much spans in each anchor cost more than their names say.
@@ -246,7 +249,7 @@ def _by_frequency(name: Ints) -> Ints:
     return np.minimum(rank, _NAMES)[name]
 
 
-def _mix(anchor: Ints, column: Ints, chosen: Ints) -> Floats:
+def _parts(anchor: Ints, column: Ints, chosen: Ints) -> Floats:
     """Return `[chosen anchors, columns]`: which part of an anchor's spans has each name."""
     row = np.full(int(anchor.max()) + 1, -1)
     row[chosen] = np.arange(len(chosen))
@@ -256,8 +259,8 @@ def _mix(anchor: Ints, column: Ints, chosen: Ints) -> Floats:
     return counts / counts.sum(axis=1, keepdims=True)
 
 
-def _names(
-    mean: Floats, error: Floats, count: Ints, mix: Floats, pooled: float
+def _costs_of_names(
+    mean: Floats, error: Floats, count: Ints, parts: Floats, pooled: float
 ) -> tuple[Floats, Floats, float]:
     """Return the cost of each name, its standard error, and the spread of single spans.
 
@@ -272,13 +275,14 @@ def _names(
         mean: Mean cost of the spans in each anchor.
         error: Standard error of each mean.
         count: How many spans each anchor holds.
-        mix: `[anchors, names]`, which part of an anchor's spans has each name.
+        parts: `[anchors, names]`, which part of an anchor's spans has each name.
         pooled: Cost per span of the whole rung.
     """
     scale = max(pooled, _LEAST_NS)
     above = mean - pooled
+    error = np.hypot(error, _TINY * np.abs(above).max())  # a part of rounding, at least
     spreads, prior = _possible_spreads(scale, np.abs(above) - 3 * error, count)
-    design = np.hstack([np.ones((len(mean), 1)), mix])
+    design = np.hstack([np.ones((len(mean), 1)), parts])
     fits = [_fits(above, design, error**2 + each**2 / count, spreads) for each in spreads]
     likely, costs, variances = (np.stack(each) for each in zip(*fits, strict=True))
     likely = likely + prior[:, None] + prior
@@ -326,7 +330,7 @@ def _fits(
     likely = solution @ moment + np.linalg.slogdet(covariance)[1] + np.log(precision).sum(axis=1)
     likely -= np.log(variance).sum() + (above**2 / variance).sum()
     own = covariance.diagonal(axis1=1, axis2=2)
-    variances: Floats = own[:, :1] + 2 * covariance[:, 0, 1:] + own[:, 1:]
+    variances: Floats = np.maximum(own[:, :1] + 2 * covariance[:, 0, 1:] + own[:, 1:], 0.0)
     return likely / 2, solution[:, :1] + solution[:, 1:], variances
 
 
@@ -348,4 +352,4 @@ def _far(raw: Floats, error: Floats, mean: float) -> Bools:
     """Tell which costs are far from the rung's: beyond noise, and several times as large."""
     distance = np.abs(raw - mean)
     spread = 1.4826 * np.median(np.abs(raw - np.median(raw)))
-    return (distance > 4 * np.hypot(error * _Z95, spread)) & (distance > 4 * mean)
+    return (distance > 4 * np.hypot(error * Z95, spread)) & (distance > 4 * mean)

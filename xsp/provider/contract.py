@@ -137,8 +137,9 @@ class EmptySpan:
 class Calibrating(Protocol):
     """A provider whose recording takes time between the two ends of the recorded span.
 
-    The session makes some hundred empty spans while it warms up, and merging takes what recording
-    them cost inside off the latency of every span of the same provider and kind.
+    The session makes 200 empty spans of each kind, and as many bare ones, while it warms up, and
+    merging takes what recording them cost inside off the latency of every span of the same
+    provider and kind.
     """
 
     def empty_span(self, kind: Kind) -> EmptySpan | None:

@@ -113,16 +113,18 @@ class PlannedVisit:
 
     Attributes:
         rung: The rung, which says what is recorded.
-        evaluations: How many evaluations are timed; 0 to let time pass.
+        evaluations: How many evaluations are timed.
         untimed: How many warm-up evaluations come before the timed ones, to replace what the
             last visit left in the caches.
         round: Number of the visit's round, from 0; -1 for warming up.
+        pause_ns: Instead of all that, how long the model runs without being observed.
     """
 
     rung: Rung
     evaluations: int = 1
     untimed: int = 0
     round: int = -1
+    pause_ns: int = 0
 
     @property
     def counts(self) -> bool:
@@ -163,7 +165,9 @@ class Plan:
         self._ask_at = FEWEST_ROUNDS
         self._last_round = False
         self._slow = False
-        self._moody = False  # whether the machine's speed says more of the error than the rounds
+        self._level_dominates = (
+            False  # whether the machine's speed says more of the error than the rounds
+        )
         self._queue = self._warming()
 
     @property
@@ -255,12 +259,11 @@ class Plan:
 
     def _next_round(self) -> list[PlannedVisit]:
         self._round += 1
-        typical_ns = self._typical()
-        visits = self._visits(self._round, latency_ns=typical_ns)
+        visits = self._visits(self._round, latency_ns=self._typical())
         early_ns = self._latest_ns + 1e9 * self._round_s - self._now_ns
-        if self._round == 0 or early_ns <= 0 or not typical_ns:
+        if self._round == 0 or early_ns <= 0:
             return visits
-        return [PlannedVisit(self._timed[0], 0, math.ceil(early_ns / typical_ns)), *visits]
+        return [PlannedVisit(self._timed[0], 0, pause_ns=math.ceil(early_ns)), *visits]
 
     @property
     def _round_s(self) -> float:
@@ -270,7 +273,7 @@ class Plan:
         if self.lasted_s < self._spread_s:
             return self._spread_s / ROUNDS
         # More rounds help against noise; against a level that moves slowly only time does.
-        return self.settings.budget_s / LATER_ROUNDS if self._moody else 0.0
+        return self.settings.budget_s / LATER_ROUNDS if self._level_dominates else 0.0
 
     @property
     def _spread_s(self) -> float:
@@ -335,7 +338,7 @@ class Plan:
         ]
         level = slow_level(samples)
         within = max(self._half_width(each, level) for each in samples)
-        self._moody = level.half_width > within
+        self._level_dominates = level.half_width > within
         return math.hypot(within, level.half_width) <= self.settings.precision
 
     def _half_width(self, sample: Series, level: SlowLevel) -> float:

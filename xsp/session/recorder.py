@@ -26,6 +26,8 @@ _UNCALIBRATED = (
     "their latencies"
 )
 
+_MOST_UNOBSERVED = 1_000_000
+
 
 class Session:
     """Evaluates the model on one rung after the other, in this process.
@@ -87,6 +89,9 @@ class Session:
 
     def visit(self, planned: PlannedVisit, call: ModelCall) -> list[int]:
         """Evaluate as often as planned, and return the latencies of the timed evaluations in ns."""
+        if planned.pause_ns:
+            self._pause(planned.pause_ns, call)
+            return []
         now, synchronize = self.clock.now, self._synchronize
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
         readings = Readings()
@@ -102,6 +107,16 @@ class Session:
                 readings.append(begin, returned, now())
             readings.stop()
         return [end - begin for begin, end in readings.windows]
+
+    def _pause(self, pause_ns: int, call: ModelCall) -> None:
+        """Let the model run, unobserved, until the time is over."""
+        until = self.clock.now() + pause_ns
+        for _ in range(_MOST_UNOBSERVED):  # a clock that stands still must not hang the session
+            call()
+            for wait in self._synchronize:
+                wait()
+            if self.clock.now() >= until:
+                return
 
     def evaluate(self, planned: PlannedVisit, call: ModelCall) -> Any:
         """Make one call of the user's as a visit of its own, and return the result of the call."""

@@ -320,10 +320,7 @@ def _total_failure(failures: dict[str, Failure]) -> Exception:
 
 
 def _problems(outcomes: _Outcomes) -> list[Problem]:
-    problems = [
-        Problem("rung-failed", f"the {rung} rung is missing: {failure.message}")
-        for rung, failure in outcomes.failures.items()
-    ]
+    problems = [_failed(name, failure, outcomes) for name, failure in outcomes.failures.items()]
     if isinstance(outcomes.serialised, Failure):
         sentence = f"the serialised run is missing: {outcomes.serialised.message}"
         problems.append(Problem("serialised-failed", sentence))
@@ -333,3 +330,16 @@ def _problems(outcomes: _Outcomes) -> list[Problem]:
             sentence = "the serialised run was interrupted, and is left out"
         problems.append(Problem(INTERRUPTED, sentence))
     return problems
+
+
+def _failed(name: str, failure: Failure, outcomes: _Outcomes) -> Problem:
+    """Return the problem that a process failed: its rung is missing, or has one process less."""
+    rung = name.split(maxsplit=1)[0]
+    others = [n for n in outcomes.rungs if n.split()[0] == rung and n not in outcomes.failures]
+    if not others:
+        return Problem("rung-failed", f"the {rung} rung is missing: {failure.message}")
+    return Problem(
+        "process-failed",
+        f"one of {len(others) + 1} processes of the {rung} rung failed, and is not compared with "
+        f"the others: {failure.message}",
+    )
