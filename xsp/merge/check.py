@@ -367,8 +367,8 @@ def _wide_interval(evidence: Evidence) -> Problem | None:
         return None
     return Problem(
         "wide-interval",
-        f"some latencies are hardly known: {', '.join(wide)}; a larger budget (--budget, budget=) "
-        "or a quieter machine would change that; `xsp doctor` says what disturbs this one",
+        f"some latencies are hardly known: {', '.join(wide)}; more evaluations, a larger budget "
+        "(--budget, budget=) or a quieter machine would change that: see `xsp doctor`",
     )
 
 
