@@ -165,9 +165,7 @@ class Plan:
         self._ask_at = FEWEST_ROUNDS
         self._last_round = False
         self._slow = False
-        self._level_dominates = (
-            False  # whether the machine's speed says more of the error than the rounds
-        )
+        self._level_dominates = False  # whether the machine moves more than rounds differ
         self._queue = self._warming()
 
     @property
