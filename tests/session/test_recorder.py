@@ -44,8 +44,10 @@ def test_a_visit_times_every_evaluation_but_those_that_settle() -> None:
 def test_a_pause_lets_the_model_run_for_a_time_and_keeps_nothing() -> None:
     session, call, model = toy_session()
     before = session.clock.now()
-    assert session.visit(PlannedVisit(BARE, 0, pause_ns=10 * model.latency_ns - 1), call) == []
+    pause = PlannedVisit(BARE, 0, pause_until_ns=before + 10 * model.latency_ns - 1)
+    assert session.visit(pause, call) == []
     assert session.clock.now() - before == 10 * model.latency_ns
+    assert session.visit(pause, call) == []  # the moment is over
     assert (model.calls, session.visits) == (10, [])
 
 

@@ -11,18 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from xsp.evaluation import FEWEST_ROUNDS, ROOT, RunSpans, half_width, signatures, trimmed_mean
 from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.merge.device_time import idle_launches, launches
 from xsp.merge.difference import Sample, difference
 from xsp.merge.ladder import OTHERS, Ladder, RungRuns
 from xsp.merge.latency import Latencies, side_by_side
 from xsp.merge.page_fault import uneven_page_faults
 from xsp.merge.recording_cost import RungCost
 from xsp.problem import Problem
-from xsp.provider import ATTRIBUTE
 from xsp.quantity import counted, duration
 
 Floats = NDArray[np.float64]
@@ -35,8 +34,6 @@ _WIDE = 0.05  # of the model's latency: half an interval wider than this is a pr
 _LARGE = 0.05  # of the model's latency: a span that takes more is large
 _APART = 0.02  # of the latency: processes may differ by as much
 _WORK = [kind.value for kind in DEVICE_ACTIVITIES]
-_CREATED = f"{ATTRIBUTE}created_nodes"  # of a captured launch, which starts nothing yet
-_ALWAYS = "LaunchKernel"  # in the names of calls that always start a kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +175,8 @@ def _unlike_most(marks: Sequence[int]) -> int:
 
 def _idle_launches(evidence: Evidence) -> Problem | None:
     """Compare launches with the kernels, copies and sets that have their correlation ids."""
-    idle = idle_launches(_deepest_rows(evidence.ladder))
+    ladder = evidence.ladder
+    idle = idle_launches(launches(ladder.seen, ladder.deepest.members))
     if not idle.height:
         return None
     said = [
@@ -190,54 +188,6 @@ def _idle_launches(evidence: Evidence) -> Problem | None:
         f"nothing was seen on a device after {', '.join(said)} of all runs: records were lost, or "
         "the call had nothing to do; where records were lost, device times are too short",
     )
-
-
-def idle_launches(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return launches after which no device did anything, by name.
-
-    Not every call on the launch level is to start a device activity. The calls of a name are to,
-    if a call of that name did, or if the name says so (`_ALWAYS`).
-
-    Args:
-        rows: Columns `run`, `kind`, `name`, `correlation_id` and `attr.created_nodes`.
-
-    Returns:
-        A row per name with idle launches: `name`, `launches` and `idle`, the most idle first.
-
-    >>> frame = pl.DataFrame({
-    ...     "run": 0, "kind": ["launch", "launch", "launch", "memset"],
-    ...     "name": ["set", "set", "wait", "Memset"], "correlation_id": [1, 2, 3, 1],
-    ...     "attr.created_nodes": None})
-    >>> idle_launches(frame).rows()
-    [('set', 2, 1)]
-    """
-    known = rows.filter(pl.col("correlation_id").is_not_null() & pl.col(_CREATED).is_null())
-    both = ["run", "correlation_id"]
-    worked = known.filter(pl.col("kind").is_in(_WORK)).select(*both, idle=0).unique()
-    launches = known.filter(pl.col("kind") == Kind.LAUNCH.value).join(worked, on=both, how="left")
-    idle = pl.col("idle").is_null().sum().cast(pl.Int64)
-    sums = launches.group_by("name").agg(pl.len().cast(pl.Int64).alias("launches"), idle=idle)
-    due = (pl.col("idle") < pl.col("launches")) | pl.col("name").str.contains(_ALWAYS, literal=True)
-    return sums.filter(due & (pl.col("idle") > 0)).sort("idle", "name", descending=[True, False])
-
-
-def _deepest_rows(ladder: Ladder) -> pl.DataFrame:
-    """Return the columns that `idle_launches` asks for, of the runs of the deepest rung."""
-    rows = ladder.seen.rows.select("run", "kind", "name", "correlation_id")
-    if not (rows["kind"] == Kind.LAUNCH.value).any():
-        return rows.clear().with_columns(pl.lit(None).alias(_CREATED))
-    members = ladder.deepest.members
-    rows = rows.filter(np.isin(ladder.seen.run, members))
-    created = [_created_nodes(ladder.seen.runs[int(run)].rows) for run in np.sort(members)]
-    return rows.with_columns(pl.concat(created).alias(_CREATED))
-
-
-def _created_nodes(rows: pl.DataFrame | None) -> pl.Series:
-    """Return True for each row that created nodes of a CUDA graph, else null."""
-    assert rows is not None
-    if _CREATED not in rows.columns:
-        return pl.Series([None], dtype=pl.Boolean).new_from_index(0, rows.height)
-    return rows[_CREATED].is_not_null().replace({False: None})
 
 
 def _activities_vary(evidence: Evidence) -> Problem | None:

@@ -1,7 +1,8 @@
 """Device time: the rows of runs in, for how long devices worked for each row out.
 
 Kernels, copies and sets count; a synchronisation only waits for these. Time in which several
-streams or devices work at once counts once (`union`).
+streams or devices work at once counts once (`union`). What ties launches to devices is here as
+well: the launch of each activity, and launches after which no device worked.
 
     op "mm" with two kernels, 10-20 and 15-30       device time of "mm": 20
 """
@@ -16,12 +17,16 @@ from numpy.typing import NDArray
 
 from xsp.evaluation import ON_DEVICE, Observations, covered_below
 from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.provider import ATTRIBUTE
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value
-_WORK = ON_DEVICE & pl.col("kind").is_in([kind.value for kind in DEVICE_ACTIVITIES])
+_CREATED = f"{ATTRIBUTE}created_nodes"  # of a captured launch, which starts nothing yet
+_ALWAYS = "LaunchKernel"  # in the names of calls that always start a kernel
+_ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
+_WORK = ON_DEVICE & pl.col("kind").is_in(_ACTIVITIES)
 
 
 def device_times(seen: Observations, members: Sequence[int]) -> Floats | None:
@@ -77,3 +82,58 @@ def _through_launches(rows: pl.DataFrame, parent: Ints) -> Ints:
     parent = parent.copy()
     parent[launched[between]] = launch[launched[between]]
     return parent
+
+
+def idle_launches(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return launches after which no device did anything, by name.
+
+    Not every call on the launch level is to start a device activity. The calls of a name are to,
+    if a call of that name did, or if the name says so (`_ALWAYS`).
+
+    Args:
+        rows: Columns `run`, `kind`, `name`, `correlation_id` and `attr.created_nodes`.
+
+    Returns:
+        A row per name with idle launches: `name`, `launches` and `idle`, the most idle first.
+
+    >>> frame = pl.DataFrame({
+    ...     "run": 0, "kind": ["launch", "launch", "launch", "memset"],
+    ...     "name": ["set", "set", "wait", "Memset"], "correlation_id": [1, 2, 3, 1],
+    ...     "attr.created_nodes": None})
+    >>> idle_launches(frame).rows()
+    [('set', 2, 1)]
+    """
+    known = rows.filter(pl.col("correlation_id").is_not_null() & pl.col(_CREATED).is_null())
+    both = ["run", "correlation_id"]
+    worked = known.filter(pl.col("kind").is_in(_ACTIVITIES)).select(*both, idle=0).unique()
+    asked = known.filter(pl.col("kind") == Kind.LAUNCH.value).join(worked, on=both, how="left")
+    idle = pl.col("idle").is_null().sum().cast(pl.Int64)
+    sums = asked.group_by("name").agg(pl.len().cast(pl.Int64).alias("launches"), idle=idle)
+    due = (pl.col("idle") < pl.col("launches")) | pl.col("name").str.contains(_ALWAYS, literal=True)
+    return sums.filter(due & (pl.col("idle") > 0)).sort("idle", "name", descending=[True, False])
+
+
+def launches(seen: Observations, members: Ints) -> pl.DataFrame:
+    """Return the columns that `idle_launches` asks for, of some runs.
+
+    Args:
+        seen: The rows of all runs.
+        members: The runs, as indices into `seen.runs`.
+
+    Returns:
+        No rows where nothing was launched.
+    """
+    rows = seen.rows.select("run", "kind", "name", "correlation_id")
+    if not (rows["kind"] == Kind.LAUNCH.value).any():
+        return rows.clear().with_columns(pl.lit(None).alias(_CREATED))
+    rows = rows.filter(np.isin(seen.run, members))
+    created = [_created_nodes(seen.runs[int(run)].rows) for run in np.sort(members)]
+    return rows.with_columns(pl.concat(created).alias(_CREATED))
+
+
+def _created_nodes(rows: pl.DataFrame | None) -> pl.Series:
+    """Return True for each row that created nodes of a CUDA graph, else null."""
+    assert rows is not None
+    if _CREATED not in rows.columns:
+        return pl.Series([None], dtype=pl.Boolean).new_from_index(0, rows.height)
+    return rows[_CREATED].is_not_null().replace({False: None})

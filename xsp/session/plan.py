@@ -117,14 +117,15 @@ class PlannedVisit:
         untimed: How many warm-up evaluations come before the timed ones, to replace what the
             last visit left in the caches.
         round: Number of the visit's round, from 0; -1 for warming up.
-        pause_ns: Instead of all that, how long the model runs without being observed.
+        pause_until_ns: Instead of all that, until when, on the session's clock, the model runs
+            without being observed.
     """
 
     rung: Rung
     evaluations: int = 1
     untimed: int = 0
     round: int = -1
-    pause_ns: int = 0
+    pause_until_ns: int = 0
 
     @property
     def counts(self) -> bool:
@@ -258,10 +259,10 @@ class Plan:
     def _next_round(self) -> list[PlannedVisit]:
         self._round += 1
         visits = self._visits(self._round, latency_ns=self._typical())
-        early_ns = self._latest_ns + 1e9 * self._round_s - self._now_ns
-        if self._round == 0 or early_ns <= 0:
+        due_ns = self._latest_ns + math.ceil(1e9 * self._round_s)
+        if self._round == 0 or due_ns <= self._now_ns:
             return visits
-        return [PlannedVisit(self._timed[0], 0, pause_ns=math.ceil(early_ns)), *visits]
+        return [PlannedVisit(self._timed[0], 0, pause_until_ns=due_ns), *visits]
 
     @property
     def _round_s(self) -> float:

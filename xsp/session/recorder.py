@@ -89,8 +89,8 @@ class Session:
 
     def visit(self, planned: PlannedVisit, call: ModelCall) -> list[int]:
         """Evaluate as often as planned, and return the latencies of the timed evaluations in ns."""
-        if planned.pause_ns:
-            self._pause(planned.pause_ns, call)
+        if planned.pause_until_ns:
+            self._pause(planned.pause_until_ns, call)
             return []
         now, synchronize = self.clock.now, self._synchronize
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
@@ -108,15 +108,14 @@ class Session:
             readings.stop()
         return [end - begin for begin, end in readings.windows]
 
-    def _pause(self, pause_ns: int, call: ModelCall) -> None:
-        """Let the model run, unobserved, until the time is over."""
-        until = self.clock.now() + pause_ns
+    def _pause(self, until_ns: int, call: ModelCall) -> None:
+        """Let the model run, unobserved, until a moment that may be over already."""
         for _ in range(_MOST_UNOBSERVED):  # a clock that stands still must not hang the session
+            if self.clock.now() >= until_ns:
+                return
             call()
             for wait in self._synchronize:
                 wait()
-            if self.clock.now() >= until:
-                return
 
     def evaluate(self, planned: PlannedVisit, call: ModelCall) -> Any:
         """Make one call of the user's as a visit of its own, and return the result of the call."""
