@@ -13,8 +13,9 @@ from xsp.level import Kind, Level
 from xsp.tracer import span
 
 if TYPE_CHECKING:
-    from xsp.measurement import Enough, measure, profile
+    from xsp.measurement import Enough, measure
     from xsp.problem import Problem
+    from xsp.program import profile, schedule
     from xsp.trace import Trace, load
 
 __version__ = "0.1.0"
@@ -34,6 +35,7 @@ __all__ = [
     "load",
     "measure",
     "profile",
+    "schedule",
     "span",
 ]
 
@@ -43,7 +45,8 @@ _HOMES = {
     "Trace": "xsp.trace",
     "load": "xsp.trace",
     "measure": "xsp.measurement",
-    "profile": "xsp.measurement",
+    "profile": "xsp.program",
+    "schedule": "xsp.program",
 }
 
 

@@ -49,7 +49,12 @@ class _Recorder:
         self.missed: set[Kind] = set()
 
 
+# A provider's recorder, for spans inside evaluations; a block's, for those around and between.
+_inside: _Recorder | None = None
+_around: _Recorder | None = None
+# The recorder in use: `_inside`, or `_around` while a block watches and no evaluation is open.
 _recorder: _Recorder | None = None
+_between = False
 # Numbers never begin anew: a task that lives on may hold the number of a span long gone.
 _next_number = itertools.count(1).__next__
 
@@ -162,8 +167,9 @@ class span:  # noqa: N801  # lower case, as it stands in `with span(...)`
 
 def arm(clock: Clock, kinds: frozenset[Kind]) -> None:
     """Record spans of these kinds from now on, in every thread."""
-    global _recorder  # noqa: PLW0603  # one global to look at makes an idle span cheap
-    _recorder = _Recorder(clock, kinds)
+    global _inside  # noqa: PLW0603  # few globals to look at make an idle span cheap
+    _inside = _Recorder(clock, kinds)
+    _choose()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +189,40 @@ class UserSpans:
 
 def disarm() -> UserSpans:
     """Stop recording, and return the spans since `arm`."""
+    global _inside
+    recorder, _inside = _inside, None
+    _choose()
+    return _spans_of(recorder)
+
+
+def watch(clock: Clock) -> None:
+    """Record spans of all kinds that begin outside of evaluations, until `unwatch`."""
+    global _around, _between
+    _around, _between = _Recorder(clock, frozenset(Kind)), True
+    _choose()
+
+
+def unwatch() -> UserSpans:
+    """Stop recording spans outside of evaluations, and return those since `watch`."""
+    global _around, _between
+    recorder, _around, _between = _around, None, False
+    _choose()
+    return _spans_of(recorder)
+
+
+def between(outside: bool) -> None:
+    """Say whether the program is now outside of evaluations; of no effect but while watching."""
+    global _between
+    _between = outside and _around is not None
+    _choose()
+
+
+def _choose() -> None:
     global _recorder
-    recorder, _recorder = _recorder, None
+    _recorder = _around if _between else _inside
+
+
+def _spans_of(recorder: _Recorder | None) -> UserSpans:
     if recorder is None:
         return UserSpans()
     return UserSpans(list(recorder.records), recorder.open, frozenset(recorder.missed))

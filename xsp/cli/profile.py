@@ -174,7 +174,7 @@ def _measure(spec: Spec, settings: Settings, options: dict[str, Any]) -> Trace:
 
 def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> int:
     from xsp.errors import ExportError, XspError  # noqa: PLC0415
-    from xsp.measurement import profile  # noqa: PLC0415
+    from xsp.program import profile  # noqa: PLC0415
     from xsp.target import Ending, end_by_interrupt, run_script  # noqa: PLC0415
 
     profiling = profile(

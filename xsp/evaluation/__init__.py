@@ -22,7 +22,7 @@ from xsp.evaluation.ancestry import (
     roots_of,
 )
 from xsp.evaluation.machine_speed import FEWEST_ROUNDS, Series, SlowLevel, slow_level
-from xsp.evaluation.path import Keys, lineage_keys, mix
+from xsp.evaluation.path import Keys, lineage_keys, mix, path_names
 from xsp.evaluation.process_speed import ProcessSpeeds, process_speeds
 from xsp.evaluation.run import Run, Rung, ladder
 from xsp.evaluation.run_table import ROOT, Observations, observe
@@ -93,6 +93,7 @@ __all__ = [
     "observe",
     "on_device",
     "orders",
+    "path_names",
     "process_speeds",
     "pulls",
     "ranks_of",

@@ -78,6 +78,7 @@ class Run:
             a measurement share.
         page_faults: How many minor page faults the process took during the evaluation, on
             average over the evaluations of its visit; None if unknown.
+        group: Number of the group of like evaluations that it is of; 0 where all are alike.
     """
 
     rung: Rung
@@ -88,3 +89,4 @@ class Run:
     host_ns: int | None = None
     began_ns: int = 0
     page_faults: float | None = None
+    group: int = 0

@@ -1,32 +1,46 @@
-"""Measurement: a callable or a `with` block in, its trace out. The front door.
+"""Measurement: a callable in, its trace out.
 
-`measure` (callable.py) asks the plan for steps and repeats the call (repeat.py); `profile`
-(block.py) hands the steps to calls that a program makes by itself (dispatcher.py). The visits
+`measure` (callable.py) asks the plan for steps and repeats the call (repeat.py). The visits
 become runs (interpretation.py), the runs of a process are `ProcessRuns` (process_runs.py), and
 `build_trace` (build.py) makes the trace of them. recording.py keeps raw records in a file.
 """
 
-from xsp.measurement.block import profile
-from xsp.measurement.build import build_trace
+from xsp.measurement.build import build_trace, describe
 from xsp.measurement.callable import interpret_session, measure, rung_names, visit_all
+from xsp.measurement.interpretation import interpret
 from xsp.measurement.process_runs import ProcessRuns
 from xsp.measurement.progress import Enough, Progress, progress_bar
 from xsp.measurement.recording import Recording, load, problem_sentences, record
-from xsp.measurement.repeat import check_function
+from xsp.measurement.repeat import (
+    Inputs,
+    carry_out,
+    check_function,
+    check_no_generator,
+    iterator_type,
+    name_of,
+    read_arguments,
+)
 
 __all__ = [
     "Enough",
+    "Inputs",
     "ProcessRuns",
     "Progress",
     "Recording",
     "build_trace",
+    "carry_out",
     "check_function",
+    "check_no_generator",
+    "describe",
+    "interpret",
     "interpret_session",
+    "iterator_type",
     "load",
     "measure",
+    "name_of",
     "problem_sentences",
-    "profile",
     "progress_bar",
+    "read_arguments",
     "record",
     "rung_names",
     "visit_all",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -80,9 +80,14 @@ def _trace(
     merged: Merged,
     problems: Sequence[Problem],
 ) -> Trace:
-    return Trace(
-        merged.spans, _metadata(processes, merged, settings, problems), merged.typical_runs
+    metadata = describe(
+        processes,
+        settings,
+        problems,
+        rungs=merged.rungs.to_dicts(),
+        intervals=_intervals(merged.processes),
     )
+    return Trace(merged.spans, metadata, merged.typical_runs)
 
 
 def _problems_left(counts: Sequence[ProblemCount], resolution: Resolution) -> tuple[Problem, ...]:
@@ -129,12 +134,23 @@ def _with_serialised(merged: Merged, serialised: Merged) -> Merged:
     )
 
 
-def _metadata(
+def describe(
     processes: Sequence[ProcessRuns],
-    merged: Merged,
     settings: Settings,
     problems: Sequence[Problem],
+    *,
+    rungs: Sequence[Mapping[str, Any]],
+    intervals: str,
 ) -> dict[str, Any]:
+    """Return the metadata of a trace.
+
+    Args:
+        processes: The runs of each process.
+        settings: How the processes measured.
+        problems: Problems that a reader should know.
+        rungs: What is known of each rung, as `merge.Merged.rungs`.
+        intervals: What the 95 % intervals hold, in words.
+    """
     first = processes[0]
     levels = {label: state for process in processes for label, state in process.levels.items()}
     left_out = [
@@ -150,8 +166,8 @@ def _metadata(
         # Processes may have the same problem: each sentence stands once.
         "problems": [asdict(problem) for problem in dict.fromkeys((*problems, *left_out))],
         "levels": levels,
-        "rungs": merged.rungs.to_dicts(),
-        "intervals": _intervals(merged.processes),
+        "rungs": list(rungs),
+        "intervals": intervals,
         "plan": settings.to_json(),
         "environment": dict(first.environment),
         **_beginning(first.origin),

@@ -91,9 +91,11 @@ class _Interpreter:
     def _runs(self, visits: Sequence[Visit]) -> Iterator[Run]:
         """Yield the runs of visits of one rung; the rows of all visits are correlated at once."""
         windows = [
-            (visit, *window, waited)
+            (visit, number, *window, waited)
             for visit in visits
-            for window, waited in zip(visit.windows, visit.waited_ns, strict=True)
+            for number, (window, waited) in enumerate(
+                zip(visit.windows, visit.waited_ns, strict=True)
+            )
         ]
         rung = visits[0].planned.rung
         # The bare rung records nothing: its runs have latencies, but no rows.
@@ -102,15 +104,16 @@ class _Interpreter:
             trees = self._trees(visits)
             self._note(visits, trees)
             frames = trees.frames
-        for (visit, begin, end, waited), frame in zip(windows, frames, strict=True):
+        for (visit, number, begin, end, waited), frame in zip(windows, frames, strict=True):
             yield Run(
                 rung,
                 latency_ns=end - begin,
                 rows=frame,
-                round=visit.planned.round,
+                round=visit.rounds[number] if visit.rounds else visit.planned.round,
                 began_ns=begin,
                 host_ns=end - begin - waited,
                 page_faults=_faults_per_evaluation(visit),
+                group=visit.groups[number] if visit.groups else 0,
             )
 
     def _warm_captures(self, visits: Sequence[Visit]) -> list[pl.DataFrame]:
@@ -128,6 +131,8 @@ class _Interpreter:
 
     def _trees(self, visits: Sequence[Visit]) -> Trees:
         rows = concat_rows([self._rows(visit) for visit in visits])
+        if visits[0].shared:  # such a visit is alone in its batch
+            rows = rows.filter(pl.col("thread").eq_missing(visits[0].thread))
         return correlate(concat_rows([_roots(v) for v in visits]), rows, serial=self._serial)
 
     def _rows(self, visit: Visit) -> SpanRows:
@@ -236,6 +241,9 @@ def _batches(visits: Iterable[Visit]) -> Iterator[list[Visit]]:
     # Rungs are kept apart: their rows have different kinds, and so different trees.
     waiting: dict[Rung, list[Visit]] = {}
     for visit in visits:
+        if visit.shared:  # its evaluations lie beside others in time
+            yield [visit]
+            continue
         batch = waiting.setdefault(visit.planned.rung, [])
         batch.append(visit)
         if sum(len(member.windows) for member in batch) >= _BATCH:

@@ -153,6 +153,10 @@ class Calibrating(Protocol):
         ...
 
 
+# Shape and data type of each tensor put into a call.
+Inputs = tuple[tuple[tuple[int, ...], str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCall:
     """One call that is an evaluation, found by a watcher or given by the user.
@@ -166,6 +170,11 @@ class ModelCall:
         name: Name of the root span.
         subject: Name of the model for people: `ResNet`.
         whole_model: Whether `function` is the model itself and nothing else.
+        phase: What the model does in the call: `training step`, `prefill`, `decode`; empty for
+            plain inference.
+        inputs: Shape and data type of each tensor put in, the leading tensor first.
+        found_ns: When the watcher found the call, on the system's monotonic clock; 0: when the
+            call is handed on.
     """
 
     function: Callable[..., Any]
@@ -174,6 +183,9 @@ class ModelCall:
     name: str = "predict"
     subject: str = ""
     whole_model: bool = True
+    phase: str = ""
+    inputs: Inputs = ()
+    found_ns: int = 0
 
     def __call__(self) -> Any:
         """Make the call."""
@@ -189,26 +201,52 @@ class ModelCall:
 
 
 class Evaluations(Protocol):
-    """The receiver of the evaluations that a watcher finds."""
+    """The receiver of the evaluations that a watcher finds.
+
+    Every method is called on the thread on which the evaluation, or the part of the program, runs.
+    """
 
     def run(self, call: ModelCall) -> Any:
         """Make a call that is an evaluation by itself, and return the result of the call."""
         ...
 
-    def begin(self, call: ModelCall) -> None:
-        """Open an evaluation that begins with this call and is longer: a training step."""
+    def begin(self, call: ModelCall | None) -> None:
+        """Open an evaluation that is longer than a call: a training step.
+
+        Args:
+            call: The first call of a model in the evaluation, about to be made; None where the
+                evaluation begins before that call (`identify` names the call then).
+        """
+        ...
+
+    def identify(self, call: ModelCall) -> None:
+        """Name the first call of a model in the open evaluation, which began without."""
         ...
 
     def extend(self) -> None:
         """Note that the open evaluation has lasted at least until now."""
         ...
 
-    def end(self) -> None:
-        """Close the open evaluation at the time last noted."""
+    def end(self, variant: str = "") -> None:
+        """Close the open evaluation at the time last noted.
+
+        Args:
+            variant: What tells the evaluation from others that began with a call alike, such as
+                the optimizers that stepped.
+        """
         ...
 
-    def passed_over(self, subject: str) -> None:
-        """Count an outermost call of another model than the one being measured."""
+    def mark(
+        self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]
+    ) -> None:
+        """Note a part of the program that is no evaluation: data loading, a scheduler's step.
+
+        Args:
+            name: Name of the part.
+            start_ns: When the part began, on the system's monotonic clock.
+            end_ns: When the part ended.
+            attributes: Anything worth knowing about the part.
+        """
         ...
 
 

@@ -16,7 +16,7 @@ from xsp.session.plan import Plan, PlannedVisit, Settings, settings_of
 from xsp.session.recorder import Session
 from xsp.session.registry import Listed, installed_providers, listed_providers, registered
 from xsp.session.selection import Selection, select
-from xsp.session.visit import Visit, Window, counting, worth_keeping
+from xsp.session.visit import Visit, counting, worth_keeping
 
 __all__ = [
     "THREAD_NUMBERS",
@@ -28,7 +28,6 @@ __all__ = [
     "Session",
     "Settings",
     "Visit",
-    "Window",
     "counting",
     "describe_environment",
     "disturbances",

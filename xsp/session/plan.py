@@ -189,7 +189,7 @@ class Plan:
     def fewest_evaluations(self) -> int:
         """How many evaluations the plan takes at least if each visit is one; budget aside."""
         rounds = self.settings.runs or FEWEST_ROUNDS
-        return 1 + rounds * len(self._timed) + len(self._untimed) + 1
+        return 1 + rounds * len(self._timed) + 1
 
     @property
     def lasted_s(self) -> float:
@@ -211,8 +211,22 @@ class Plan:
         """Return the next visit, or None when the measurement is enough."""
         return self._queue[0] if self._queue else None
 
+    def prefer(self, rung: Rung | None) -> None:
+        """Let a rung come first in the round under way, if the round has not visited it yet."""
+        first = self._queue[0].round if self._queue else None
+        for at, planned in enumerate(self._queue):
+            if planned.rung == rung and planned.round == first:
+                self._queue.insert(0, self._queue.pop(at))
+                return
+
     def record(
-        self, planned: PlannedVisit, latencies: Sequence[int], *, began_ns: int, ended_ns: int
+        self,
+        planned: PlannedVisit,
+        latencies: Sequence[int],
+        *,
+        began_ns: int,
+        ended_ns: int,
+        spent_ns: int | None = None,
     ) -> None:
         """Take note that a visit was made.
 
@@ -221,10 +235,11 @@ class Plan:
             latencies: Model latencies of the timed evaluations of the visit, in ns.
             began_ns: When the visit began, on the session's clock.
             ended_ns: When the visit ended.
+            spent_ns: What of that time counts against the budget; None: all of it.
         """
         if self._queue and self._queue[0] == planned:
             self._queue.pop(0)
-        self.spent_ns += ended_ns - began_ns
+        self.spent_ns += ended_ns - began_ns if spent_ns is None else spent_ns
         self._now_ns = ended_ns
         if planned.counts and planned.round != self._begun:
             self._begun, self._latest_ns = planned.round, began_ns
@@ -259,6 +274,8 @@ class Plan:
     def _next_round(self) -> list[PlannedVisit]:
         self._round += 1
         visits = self._visits(self._round, latency_ns=self._typical())
+        if not self.repeatable and self._round == 1:
+            visits += self._details()  # a program may end before the closing visits
         due_ns = self._latest_ns + math.ceil(1e9 * self._round_s)
         if self._round == 0 or due_ns <= self._now_ns:
             return visits
@@ -303,11 +320,15 @@ class Plan:
     def _closing(self) -> list[PlannedVisit]:
         self._last_round = True
         _, untimed = self._size(self._typical())
-        detail = [PlannedVisit(rung, 1, 0, self._round) for rung in self._untimed]
+        detail = self._details()
         # As many evaluations as the first rounds had, so that the two ends can be compared.
         evaluations = 3 if self.repeatable and not self._slow else 1
         last = PlannedVisit(self._timed[0], evaluations, untimed, self._round + 1)
         return [*detail, last]
+
+    def _details(self) -> list[PlannedVisit]:
+        rungs, self._untimed = self._untimed, []
+        return [PlannedVisit(rung, 1, 0, self._round) for rung in rungs]
 
     def _enough(self) -> bool:
         if self._round < 0:

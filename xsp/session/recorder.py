@@ -18,7 +18,7 @@ from xsp.problem import Problem
 from xsp.provider import Evaluations, ModelCall, Provider, Records, Request, Watcher
 from xsp.session.calibration import Calibration, InsideCost, calibrate, inside_cost
 from xsp.session.plan import PlannedVisit
-from xsp.session.visit import Readings, Visit, Window
+from xsp.session.visit import Readings, Visit
 from xsp.trace_context import origin
 
 _UNCALIBRATED = (
@@ -95,7 +95,9 @@ class Session:
         now, synchronize = self.clock.now, self._synchronize
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
         readings = Readings()
-        with self._armed(planned, call.name, readings, whole_model=call.whole_model):
+        if not planned.counts:
+            self.calibrate(planned.rung)
+        with self.recording(planned.rung, whole_model=call.whole_model) as records:
             for number in range(planned.untimed + planned.evaluations):
                 if number == planned.untimed:
                     readings.start()
@@ -106,6 +108,8 @@ class Session:
                     wait()
                 readings.append(begin, returned, now())
             readings.stop()
+        thread = threading.get_ident()
+        self.visits.append(readings.visit(planned, call.name, thread, tuple(records)))
         return [end - begin for begin, end in readings.windows]
 
     def _pause(self, until_ns: int, call: ModelCall) -> None:
@@ -117,47 +121,19 @@ class Session:
             for wait in self._synchronize:
                 wait()
 
-    def evaluate(self, planned: PlannedVisit, call: ModelCall) -> Any:
-        """Make one call of the user's as a visit of its own, and return the result of the call."""
-        now, synchronize = self.clock.now, self._synchronize
-        function, args, kwargs = call.function, call.args, call.kwargs
-        readings = Readings()
-        with self._armed(planned, call.name, readings, whole_model=call.whole_model):
-            readings.start()
-            begin = now()
-            result = function(*args, **kwargs)
-            returned = now()
-            for wait in synchronize:
-                wait()
-            readings.append(begin, returned, now())
-            readings.stop()
-        return result
-
     @contextmanager
-    def open(self, planned: PlannedVisit, name: str) -> Iterator[Window]:
-        """Time the `with` block as one evaluation, up to the last `extend` of its window."""
-        readings = Readings()
-        with self._armed(planned, name, readings, whole_model=False):
-            readings.start()
-            window = Window(self.clock.now, self._synchronize)
-            yield window
-            window.await_devices()
-            if window.end_ns is not None:  # a window never extended was cut short
-                readings.append(window.begin_ns, window.end_ns - window.waited_ns, window.end_ns)
-            readings.stop()
+    def recording(
+        self, rung: Rung, *, whole_model: bool
+    ) -> Iterator[list[tuple[Provider, Records]]]:
+        """Arm the providers of a rung for the `with` block.
 
-    @contextmanager
-    def _armed(
-        self,
-        planned: PlannedVisit,
-        name: str,
-        readings: Readings,
-        *,
-        whole_model: bool,
-    ) -> Iterator[None]:
-        rung = planned.rung
-        if not planned.counts:
-            self._calibrate(rung)
+        Args:
+            rung: The rung.
+            whole_model: Whether every evaluation in the block is a call of the model itself.
+
+        Yields:
+            A list that holds each provider with its records when the block has ended.
+        """
         request = Request(
             rung.kinds,
             detail=rung.detail,
@@ -165,17 +141,22 @@ class Session:
             deepest=rung.kinds == self._kinds,
         )
         records: list[tuple[Provider, Records]] = []
-        thread = threading.get_ident()
         with ExitStack() as stack:
             for provider in self._wanted(rung):
                 if self._guard(provider, rung, "start", provider.start, self.clock, request):
                     stack.callback(self._stop, provider, rung, records)
-            yield
-        if readings.windows:
-            self.visits.append(readings.visit(planned, name, thread, tuple(records)))
+            yield records
 
-    def _calibrate(self, rung: Rung) -> None:
-        """Make empty spans of the rung's kinds, once for each provider and kind."""
+    def synchronize(self) -> None:
+        """Wait until devices have finished their work."""
+        for wait in self._synchronize:
+            wait()
+
+    def calibrate(self, rung: Rung) -> None:
+        """Make empty spans of the rung's kinds, once for each provider and kind.
+
+        No provider is armed meanwhile.
+        """
         for provider in self._wanted(rung):
             for kind in sorted(rung.kinds, key=lambda kind: kind.order):
                 at = (provider.name, kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xsp.level import Kind
@@ -25,6 +25,11 @@ class Visit:
             for devices.
         page_faults: How many minor page faults the process took during all timed evaluations
             together; None where the system does not count them.
+        groups: Number of the group of each evaluation; empty: all are of one group, number 0.
+        rounds: Round of each evaluation in the plan of its group; empty: all are of the round
+            that was planned.
+        shared: Whether other threads made evaluations at the same time, so that only rows of this
+            visit's thread are of this visit.
     """
 
     planned: PlannedVisit
@@ -34,6 +39,9 @@ class Visit:
     records: tuple[tuple[Provider, Records], ...] = ()
     waited_ns: tuple[int, ...] = ()
     page_faults: int | None = None
+    groups: tuple[int, ...] = ()
+    rounds: tuple[int, ...] = ()
+    shared: bool = False
 
 
 def counting(visits: Sequence[Visit]) -> list[Visit]:
@@ -103,34 +111,3 @@ class Readings:
             waited_ns=tuple(self._waited_ns),
             page_faults=self._page_faults,
         )
-
-
-class Window:
-    """The time of an evaluation that is open: from its begin until `extend` was last called.
-
-    Args:
-        now: Returns the time of the clock, in ns.
-        synchronize: Functions that wait until devices have finished their work.
-    """
-
-    __slots__ = ("_now", "_synchronize", "begin_ns", "end_ns", "waited_ns")
-
-    def __init__(self, now: Callable[[], int], synchronize: tuple[Callable[[], None], ...]) -> None:
-        self._now = now
-        self._synchronize = synchronize
-        self.end_ns: int | None = None
-        self.waited_ns = 0
-        self.begin_ns = now()
-
-    def extend(self) -> None:
-        """Note that the evaluation has lasted at least until now."""
-        self.end_ns = self._now()
-
-    def await_devices(self) -> None:
-        """Wait until devices have finished their work, and add that time to the window."""
-        if self.end_ns is not None and self._synchronize:
-            before = self._now()
-            for wait in self._synchronize:
-                wait()
-            self.waited_ns = self._now() - before
-            self.end_ns += self.waited_ns

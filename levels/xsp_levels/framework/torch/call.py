@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from xsp.provider import ModelCall
+from xsp.provider import Inputs, ModelCall
 from xsp_levels.framework.torch.module_path import class_name
 from xsp_levels.framework.torch.shape import tensors
 
@@ -88,7 +88,43 @@ class TorchCall(ModelCall):
 
 def module_call(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TorchCall:
     """Return a call of `module` with the modes that this thread has now."""
-    return TorchCall(module, args, kwargs, subject=subject(module), modes=Modes.current())
+    inputs = tuple(_inputs((*args, *kwargs.values())))
+    phase = generation_phase(kwargs, inputs)
+    return TorchCall(
+        module,
+        args,
+        kwargs,
+        subject=subject(module),
+        modes=Modes.current(),
+        phase=phase,
+        # What a model has seen grows with each token: masks and positions tell no steps apart.
+        inputs=inputs[:1] if phase else inputs,
+    )
+
+
+def generation_phase(kwargs: Mapping[str, Any], inputs: Inputs) -> str:
+    """Return `prefill` or `decode` for a call with a cache of keys and values, else nothing.
+
+    The arguments are those of Hugging Face's transformers, and the second dimension of the
+    leading input is the sequence: with a cache, one token at a time is decoded.
+    """
+    if kwargs.get("past_key_values") is None and kwargs.get("use_cache") is not True:
+        return ""
+    leading = inputs[0][0] if inputs else ()
+    return "decode" if len(leading) > 1 and leading[1] == 1 else "prefill"
+
+
+def _inputs(values: Iterable[Any], depth: int = 3) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Yield shape and dtype of the tensors among arguments, in plain containers as well."""
+    import torch  # noqa: PLC0415
+
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield tuple(value.shape), str(value.dtype).removeprefix("torch.")
+        elif depth and isinstance(value, (tuple, list)):
+            yield from _inputs(value, depth - 1)
+        elif depth and isinstance(value, dict):
+            yield from _inputs(value.values(), depth - 1)
 
 
 def is_module(function: Any) -> bool:

@@ -31,11 +31,13 @@ class CallEntryPoint:
     Two other codes can take the place of the original code: a watcher's, which is handed
     outermost calls only, and a recorder's, which sees the calls inside as well. While a
     watched call is under way (`inside`), and while there is no watcher, the recorder's code
-    is in place, unless the recorder is paused. Any thread may call the methods; a recorded
-    call calls none of them.
+    is in place, unless the recorder is paused. Where several threads call models, the watcher's
+    code stays in place, and hands calls inside of a watched call on to `inner`. Any thread may
+    call the methods; a recorded call calls none of them.
 
     Attributes:
         call: A function with the original code, which runs a call unobserved.
+        inner: A function with the code that calls inside of a watched call have.
     """
 
     def __init__(self, function: FunctionType) -> None:
@@ -46,9 +48,10 @@ class CallEntryPoint:
         self._inside = False
         self._paused = False
         self._lock = threading.RLock()  # a signal's handler may call a model, too
-        self.call: Callable[..., Any] = FunctionType(
-            self._original, function.__globals__, function.__name__
-        )
+        self._threads = False
+        name, scope = function.__name__, function.__globals__
+        self.call: Callable[..., Any] = FunctionType(self._original, scope, name)
+        self.inner = FunctionType(self._original, scope, name)
 
     def code(self, template: Callable[..., Any], constants: Mapping[str, Any]) -> CodeType:
         """Return the template's code, with its placeholder strings replaced by `constants`.
@@ -74,10 +77,15 @@ class CallEntryPoint:
             self._recording, self._paused = code, False
             self._apply()
 
-    def watch(self, code: CodeType | None) -> None:
-        """Put a watcher's code in place; None takes the watcher's code out."""
+    def watch(self, code: CodeType | None, *, threads: bool = False) -> None:
+        """Put a watcher's code in place; None takes the watcher's code out.
+
+        Args:
+            code: The code.
+            threads: Whether several threads call models, so that `inside` has no effect.
+        """
         with self._lock:
-            self._watching, self._inside = code, False
+            self._watching, self._inside, self._threads = code, False, threads
             self._apply()
 
     def inside(self, code: CodeType, inside: bool) -> None:
@@ -123,7 +131,9 @@ class CallEntryPoint:
     def _apply(self) -> None:
         recording = None if self._paused else self._recording
         code = recording or self._original
-        if self._watching is not None and not self._inside:
+        if self.inner.__code__ is not code:
+            self.inner.__code__ = code
+        if self._watching is not None and (self._threads or not self._inside):
             code = self._watching
         if self._function.__code__ is not code:
             self._function.__code__ = code
@@ -185,7 +195,8 @@ class OptimizerEntryPoint:
         self._hooks: list[Any] = []
         self._begin: Callable[[Any], None] | None = None
         self._end: Callable[[Any], None] | None = None
-        self._after: Callable[[], None] | None = None
+        self._before: Callable[[Any, bool], None] | None = None
+        self._after: Callable[[Any], None] | None = None
 
     def record(
         self, begin: Callable[[Any], None] | None, end: Callable[[Any], None] | None
@@ -194,18 +205,26 @@ class OptimizerEntryPoint:
         self._begin, self._end = begin, end
         self._apply()
 
-    def watch(self, after: Callable[[], None] | None) -> None:
-        """Have `after()` called when a step has been made and recorded; None ends that."""
-        self._after = after
+    def watch(
+        self, before: Callable[[Any, bool], None] | None, after: Callable[[Any], None] | None
+    ) -> None:
+        """Have a watcher told of steps; None ends that.
+
+        Args:
+            before: Called with the optimizer, and whether the step makes the forward pass itself
+                (was given a closure), before the step is recorded.
+            after: Called with the optimizer when a step has been made and recorded.
+        """
+        self._before, self._after = before, after
         self._apply()
 
     def restore(self) -> None:
         """Take everything out."""
-        self._begin = self._end = self._after = None
+        self._begin = self._end = self._before = self._after = None
         self._apply()
 
     def _apply(self) -> None:
-        wanted = any((self._begin, self._end, self._after))
+        wanted = any((self._begin, self._end, self._before, self._after))
         if wanted and not self._hooks:
             self._hooks = [
                 self._optimizer.register_optimizer_step_pre_hook(self._before_step),
@@ -216,9 +235,16 @@ class OptimizerEntryPoint:
                 hook.remove()
             self._hooks = []
 
-    def _before_step(self, optimizer: Any, *_: Any) -> None:
-        begin = self._begin
-        if begin is not None and not self._is_compiling():
+    def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._is_compiling():
+            return
+        before, begin = self._before, self._begin
+        if before is not None:
+            # Hooks are given the arguments of the method, and so perhaps the optimizer itself.
+            closure = kwargs.get("closure", args[-1] if args else None)
+            before(optimizer, callable(closure))
+            begin = self._begin  # armed by now, perhaps
+        if begin is not None:
             begin(optimizer)
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
@@ -228,7 +254,7 @@ class OptimizerEntryPoint:
         if end is not None:
             end(optimizer)
         if after is not None:
-            after()
+            after(optimizer)
 
 
 @functools.cache

@@ -1,11 +1,13 @@
-"""Calls of any modules in; the evaluations of one model, calls or training steps, out."""
+"""Calls of any modules in; the evaluations of models, calls or training steps, out."""
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import weakref
 from dataclasses import replace
+from time import monotonic_ns
 from typing import Any
 
 from xsp.provider import Evaluations
@@ -23,16 +25,20 @@ from xsp_levels.framework.torch.entry_point import (
 from xsp_levels.framework.torch.layer import divert
 
 TRAINING_STEP = "training step"
+TRAINING_MODE = "in training mode"
 
 
 class Watch:
-    """Hands the outermost calls of one model to `evaluations`, until `close`.
+    """Hands the outermost calls of models to `evaluations`, until `close`.
 
-    The model is the first module with parameters that is called outermost. If the model
-    is called in training mode with gradients on, an evaluation is a training step. A
-    training step lasts until an optimizer has stepped; if no optimizer ever steps, until a
-    backward pass has returned; without a backward pass, until the call has returned. The
-    end of a training step is told at the next call, as a second optimizer may step.
+    A model is a module with parameters that is called outermost. If the model is in training
+    mode and gradients are on, an evaluation is a training step. A training step lasts until an
+    optimizer has stepped; if there is no optimizer, until a backward pass has returned; without
+    a backward pass, until the call has returned. The end of a training step is told at the next
+    call, as a second optimizer may step.
+
+    While one thread alone calls models, nothing inside of a model's call is watched or slowed.
+    Once two threads have called models, calls inside take some 0.1 µs longer each.
 
     Args:
         evaluations: Runs the evaluations, and is told when training steps begin and end.
@@ -42,120 +48,225 @@ class Watch:
         self._evaluations: Evaluations | None = evaluations
         self._entry = call_entry_point()
         hide_from_compiler(__name__, CallEntryPoint.__module__, Modes.__module__)
-        self._claim = threading.Lock()
-        self._model: weakref.ref[Any] | None = None
-        self._trains = False  # whether the model's evaluations are training steps
-        self._open = False  # whether a training step is under way
-        self._had_backward = False
-        self._had_step = False
-        self._backwards = 0  # number of backward passes since watching began
-        self._steps = 0
+        self._steps = threading.local()
+        self._threads: set[int] = set()  # those that have called models
+        self._models = _Models()
+        self._trains = False  # whether backward passes are seen
+        self._optimizes: bool | None = None  # whether there is an optimizer; None: not yet asked
+        self._optimizers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._code = self._entry.code(divert, {"xsp:handler": self._outermost})
         backward_entry_point().watch(self._after_backward)
-        optimizer_entry_point().watch(self._after_step)
+        optimizer_entry_point().watch(self._before_step, self._after_step)
         abandon_in_child(self.abandon)
         self._entry.watch(self._code)
 
     def close(self) -> None:
         """Stop watching; an open training step ends where the step was last extended."""
-        self._finish()
+        self._finish(self._step())
         self.abandon()
         keep_in_child(self.abandon)
 
     def abandon(self) -> None:
         """Take the watcher's code and hooks out, without telling `evaluations`."""
         self._evaluations = None
-        self._open = False
         self._entry.watch(None)
         backward_entry_point().watch(None)
-        optimizer_entry_point().watch(None)
+        optimizer_entry_point().watch(None, None)
 
     def _outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Handle a module call: hand a call that lies in no other module call to `_evaluate`."""
-        entry = self._entry
-        if entry.is_nested(sys._getframe(2), watched=True) or not self._claim.acquire(False):
-            return entry.call(module, *args, **kwargs)
-        try:
+        found_ns, entry, step = monotonic_ns(), self._entry, self._step()
+        if step.inside or step.holds(module) or entry.is_nested(sys._getframe(2), watched=True):
+            return entry.inner(module, *args, **kwargs)
+        alone = self._is_alone()
+        step.inside = True
+        if alone:
             entry.inside(self._code, True)
-            return self._evaluate(module, args, kwargs)
+        try:
+            return self._evaluate(step, module, args, kwargs, found_ns)
         finally:
-            if self._evaluations is not None and not self._steps_aside():
+            step.inside = False
+            if alone and self._evaluations is not None:
                 entry.inside(self._code, False)
-            self._claim.release()
 
-    def _steps_aside(self) -> bool:
-        """Return whether calls need no watching until a backward pass has returned."""
-        return self._open and self._backwards > 0 and not self._had_backward
+    def _step(self) -> _Step:
+        """Return the training step of this thread."""
+        step: _Step | None = getattr(self._steps, "step", None)
+        if step is None:
+            step = self._steps.step = _Step()
+        return step
 
-    def _evaluate(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _is_alone(self) -> bool:
+        """Return whether this thread alone calls models; if not, watch calls inside of calls."""
+        thread = threading.get_ident()
+        if thread not in self._threads:
+            self._threads.add(thread)
+            if len(self._threads) == 2:
+                self._entry.watch(self._code, threads=True)
+        return len(self._threads) == 1
+
+    def _evaluate(
+        self,
+        step: _Step,
+        module: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        found_ns: int,
+    ) -> Any:
         evaluations = self._evaluations
-        if evaluations is None:
+        if evaluations is None or not self._models.has_parameters(module):
             return module(*args, **kwargs)
-        if self._open and self._belongs(module):
+        if step.open and self._belongs(step, module):
             return module(*args, **kwargs)
-        if not self._is_model(module):
-            if _has_parameters(module):
-                evaluations.passed_over(subject(module))
+        if self._evaluations is None:  # watching ended with the step
             return module(*args, **kwargs)
-        trains = _trains(module)
-        if trains != self._trains:
-            mode = "training" if trains else "evaluation"
-            evaluations.passed_over(f"{subject(module)} in {mode} mode")
-            return module(*args, **kwargs)
-        call = self._call(module, args, kwargs)
-        return self._begin(call) if trains else evaluations.run(call)
+        call = replace(
+            module_call(module, args, kwargs), subject=self._models.name(module), found_ns=found_ns
+        )
+        if not _trains(module):
+            return evaluations.run(call)
+        return self._begin(step, replace(call, name=TRAINING_STEP, whole_model=False), module)
 
-    def _belongs(self, module: Any) -> bool:
+    def _belongs(self, step: _Step, module: Any) -> bool:
         """Return whether a call is part of the open training step; if not, end the step."""
-        again = self._model is not None and self._model() is module
-        ended = self._had_backward if self._backwards else True
-        if self._had_step or (again and ended and not self._steps):
-            self._finish()
-        return self._open
+        if step.pending:  # within an optimizer's step, before the first call
+            return False
+        again = step.model is not None and step.model() is module
+        if step.optimizers or ((again or not _trains(module)) and self._is_over(step)):
+            self._finish(step)
+        return step.open
 
-    def _is_model(self, module: Any) -> bool:
-        """Return whether `module` is the model; without a model yet, `module` becomes the model."""
-        if (self._model is None or self._model() is None) and _has_parameters(module):
-            self._model = weakref.ref(module)
-            self._trains = _trains(module)
-        return self._model is not None and self._model() is module
+    def _is_over(self, step: _Step) -> bool:
+        """Return whether a training step ends without an optimizer's step."""
+        if not step.had_backward:
+            return not self._trains
+        if self._optimizes is None:
+            self._optimizes = _optimizer_exists()
+        return not self._optimizes
 
-    def _call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TorchCall:
-        call = module_call(module, args, kwargs)
-        if self._trains:
-            return replace(call, name=TRAINING_STEP, whole_model=False)
-        return call
-
-    def _begin(self, call: TorchCall) -> Any:
+    def _begin(self, step: _Step, call: TorchCall, module: Any) -> Any:
         """Make the call that begins a training step."""
-        self._open, self._had_backward, self._had_step = True, False, False
-        if self._evaluations is not None:
-            self._evaluations.begin(call)
-        with undone_on_failure(self._finish):
+        evaluations = self._evaluations
+        assert evaluations is not None
+        step.model = weakref.ref(module)
+        if step.pending:
+            step.pending = False
+            evaluations.identify(replace(call, phase=TRAINING_STEP))
+        else:
+            step.open, step.had_backward, step.optimizers = True, False, []
+            evaluations.begin(replace(call, phase=TRAINING_STEP))
+        with undone_on_failure(lambda: self._finish(step)):
             result = call()
-        self._extend()
+        self._extend(step)
         return result
 
     def _after_backward(self) -> None:
-        self._backwards += 1
-        self._had_backward = self._open
-        self._extend()
-        if self._evaluations is not None and not self._claim.locked():
-            self._entry.inside(self._code, False)
+        step = self._step()
+        self._trains = True
+        step.had_backward = step.open
+        self._extend(step)
 
-    def _after_step(self) -> None:
-        self._steps += 1
-        self._had_step = self._open
-        self._extend()
+    def _before_step(self, optimizer: Any, closure: bool) -> None:
+        """Begin a training step with an optimizer that makes the forward pass itself."""
+        step = self._step()
+        self._optimizes = True
+        if not closure or step.inside or self._evaluations is None:
+            return
+        if step.open and step.optimizers:
+            self._finish(step)
+        if not step.open:
+            step.open, step.had_backward, step.optimizers = True, False, []
+            step.pending, step.model = True, None
+            self._evaluations.begin(None)
 
-    def _extend(self) -> None:
-        if self._open and self._evaluations is not None:
+    def _after_step(self, optimizer: Any) -> None:
+        step = self._step()
+        self._optimizes = True
+        if not step.open:
+            return
+        step.optimizers.append(self._name(optimizer))
+        self._extend(step)
+
+    def _name(self, optimizer: Any) -> str:
+        name = self._optimizers.get(optimizer)
+        if name is None:
+            number = len(self._optimizers) + 1
+            name = self._optimizers[optimizer] = f"{type(optimizer).__name__} {number}"
+        return name
+
+    def _extend(self, step: _Step) -> None:
+        if step.open and self._evaluations is not None:
             self._evaluations.extend()
 
-    def _finish(self) -> None:
-        if self._open and self._evaluations is not None:
-            self._open = False
-            self._evaluations.end()
+    def _finish(self, step: _Step) -> None:
+        if step.open and self._evaluations is not None:
+            step.open = step.pending = False
+            stepped = " + ".join(sorted(set(step.optimizers)))
+            without = "" if step.had_backward else "without backward"
+            self._evaluations.end(stepped or without)
+
+
+class _Step:
+    """The training step of a thread.
+
+    Attributes:
+        inside: Whether the thread is in a call of a model that is handled.
+        open: Whether a training step is under way.
+        pending: Whether the step began with its optimizer, and no model has been called yet.
+        model: The model whose call began the step.
+        had_backward: Whether a backward pass has returned in the step.
+        optimizers: Names of the optimizers that stepped.
+    """
+
+    __slots__ = ("had_backward", "inside", "model", "open", "optimizers", "pending")
+
+    def __init__(self) -> None:
+        self.inside = self.open = self.pending = self.had_backward = False
+        self.model: weakref.ref[Any] | None = None
+        self.optimizers: list[str] = []
+
+    def holds(self, module: Any) -> bool:
+        """Return whether a call surely belongs to the open step: the quickest question."""
+        if not self.open or self.optimizers or not module.training:
+            return False
+        return self.model is not None and self.model() is not module
+
+
+class _Models:
+    """Names of models for people, and whether modules are models at all."""
+
+    def __init__(self) -> None:
+        self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._parameters: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self._of_class: dict[str, list[weakref.ref[Any] | None]] = {}
+
+    def has_parameters(self, module: Any) -> bool:
+        """Return whether a module has parameters; asked once of each module that has some."""
+        if module in self._parameters:
+            return True
+        found = next(iter(module.parameters()), None) is not None
+        if found:  # others may get parameters later
+            self._parameters[module] = True
+        return found
+
+    def name(self, module: Any) -> str:
+        """Return the class of a model, with a number for each further model of the class."""
+        name = self._names.get(module)
+        if name is None:
+            plain = subject(module)
+            number = self._number(plain, module)
+            name = self._names[module] = plain if number == 0 else f"{plain} ({number + 1})"
+        return name
+
+    def _number(self, name: str, module: Any) -> int:
+        """Return the least number that no living model of the class has."""
+        places = self._of_class.setdefault(name, [])
+        for number, place in enumerate(places):
+            if place is None or place() is None:
+                places[number] = weakref.ref(module)
+                return number
+        places.append(weakref.ref(module))
+        return len(places) - 1
 
 
 def _trains(module: Any) -> bool:
@@ -164,5 +275,8 @@ def _trains(module: Any) -> bool:
     return bool(module.training) and bool(torch.is_grad_enabled())
 
 
-def _has_parameters(module: Any) -> bool:
-    return next(iter(module.parameters()), None) is not None
+def _optimizer_exists() -> bool:
+    """Return whether the program has an optimizer; takes some 10 ms, and is asked once."""
+    from torch.optim import Optimizer  # noqa: PLC0415
+
+    return any(isinstance(each, Optimizer) for each in gc.get_objects())

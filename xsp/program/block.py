@@ -1,7 +1,8 @@
-"""Profiling a program: a `with` block or a decorated function in, the trace of its evaluations out.
+"""Profiling a program: a `with` block or a decorated function in, the trace of the program out.
 
 Unlike `measure`, the program itself makes the calls; the dispatcher makes each of them a step
-of the plan, and the last call is repeated afterwards if the plan is not complete by then.
+of the plan of its group. After the block the last call of a group is repeated if the plan of the
+group is not complete by then, and repeating is safe.
 """
 
 from __future__ import annotations
@@ -9,28 +10,22 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
-from typing import Any, TypeVar
+from types import FrameType, TracebackType
+from typing import Any, Literal, TypeVar
 
+from xsp import tracer
 from xsp.errors import MeasurementError
 from xsp.level import LevelSet
-from xsp.measurement.build import build_trace
-from xsp.measurement.callable import interpret_session
-from xsp.measurement.dispatcher import Dispatcher
-from xsp.measurement.progress import Progress, progress_bar
-from xsp.measurement.repeat import (
-    carry_out,
-    check_no_generator,
-    iterator_type,
-    name_of,
-    read_arguments,
-)
-from xsp.problem import Problem
+from xsp.measurement import Progress, check_no_generator, name_of
+from xsp.program.dispatcher import Dispatcher
+from xsp.program.outcome import Outcome, outcome
+from xsp.program.replay import complete_plans
+from xsp.program.schedule import schedule
 from xsp.provider import ModelCall
-from xsp.quantity import counted, duration
-from xsp.session import Plan, Session, exclusively, if_alone, select, settings_of
+from xsp.session import Session, exclusively, if_alone, select, settings_of
 from xsp.trace import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,9 +35,14 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
     """Profile what happens in a `with` block, or every call of a decorated function.
 
     In a block each outermost call of a model is an evaluation (in training: everything
-    from that call to the end of the optimiser's step), and each evaluation is the next
-    step of the plan. If the block ends before the plan is complete, the last evaluation
-    is repeated until the plan is complete, where repeating is safe.
+    from that call to the end of the optimizer's step). Evaluations that are alike (of one
+    model, in one phase, with inputs of the same shapes) are a group, and have a plan. If
+    the block ends before a plan is complete, the last call of the group is repeated until
+    the plan is complete, where repeating is safe.
+
+    The trace is that of the whole block: the groups, the user's own spans around them, and
+    what lies between, such as data loading. The trace of a decorated function is that of one
+    call.
 
     Args:
         levels: Levels to profile: a number or name (that and all above), or several.
@@ -51,11 +51,15 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         budget: Seconds of evaluating after which the plan counts as complete; 20 by default.
         statistic: How runs are summarised: "trimmed" (20 % trimmed mean), "median",
             "mean" or "min".
-        replay: Whether the last evaluation may be repeated after the block; None
+        replay: Whether calls may be repeated after the block; None
             for "if the model is in eval mode, gradients are off, and the model neither
             writes to its input nor uses its input up".
         progress: Whether to show a progress bar while repeating, by default on a
             terminal; or a function that is called with the fraction done.
+        schedule: Which evaluations are measured (`xsp.schedule`); by default all.
+        on_busy: What to do if something else is being measured in this process: "raise", or
+            "skip" to run the block unprofiled, as a server wants that serves on meanwhile.
+        name: Name of the program in the trace; by default file and line of the block.
 
     Raises:
         ValueError: A level is unknown, or a number out of range.
@@ -70,16 +74,28 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         statistic: str = "trimmed",
         replay: bool | None = None,
         progress: bool | Progress | None = None,
+        schedule: schedule | None = None,
+        on_busy: Literal["raise", "skip"] = "raise",
+        name: str | None = None,
     ) -> None:
+        if on_busy not in ("raise", "skip"):
+            raise ValueError(f"on_busy={on_busy!r}: there are 'raise' and 'skip'")
         self._settings = settings_of(levels, runs=runs, budget=budget, statistic=statistic)
         self._replay = replay
         self._progress = progress
+        self._schedule = schedule or _EVERY
+        self._skips = on_busy == "skip"
+        self._name = name
         self._stack = ExitStack()
-        self._watching = ExitStack()
+        self._watching = ExitStack()  # the user's spans
+        self._finding = ExitStack()  # calls of models, and what lies between
+        self._skipped = False
         self._process = 0
         self._watches = False
         self._dispatcher: Dispatcher | None = None
-        self._trace: Trace | None = None
+        self._outcome: Outcome | None = None
+        self._decorates = False
+        self._repeated: dict[int, int] = {}
 
     def __repr__(self) -> str:
         levels = ", ".join(level.label for level in sorted(self._settings.levels))
@@ -90,17 +106,25 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
 
     @property
     def trace(self) -> Trace:
-        """The trace of what has been evaluated so far.
+        """The trace of the program so far.
 
         Raises:
             MeasurementError: Nothing has been evaluated.
         """
-        if self._trace is not None:
-            return self._trace
-        trace = self._build()
-        if not self._watches:  # otherwise later evaluations would be missing
-            self._trace = trace
-        return trace
+        made = self._made()
+        if self._decorates and len(made.groups) == 1:
+            [only] = made.groups.values()
+            return only
+        return made.program
+
+    @property
+    def groups(self) -> Mapping[str, Trace]:
+        """The trace of one evaluation of each group, by the group's name; the costliest first.
+
+        Raises:
+            MeasurementError: Nothing has been evaluated.
+        """
+        return self._made().groups
 
     def __enter__(self) -> profile:
         """Begin to watch for evaluations.
@@ -109,10 +133,17 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             MeasurementError: Another measurement is running in this process.
         """
         with ExitStack() as stack:
-            stack.enter_context(exclusively("a profile"))
-            self._begin()
+            self._skipped = not stack.enter_context(self._alone())
+            if self._skipped:
+                return self
+            self._begin(_place(sys._getframe(1)))
+            dispatcher = self._dispatching
             self._watching = stack.enter_context(ExitStack())
-            self._dispatching.session.watch(self._dispatching, self._watching)
+            tracer.watch(dispatcher.session.clock)
+            self._watching.callback(self._end_watching)
+            self._finding = self._watching.enter_context(ExitStack())
+            dispatcher.session.watch(dispatcher, self._finding)
+            dispatcher.stop_watching = self._finding.close
             self._stack = stack.pop_all()
         self._watches = True
         return self
@@ -123,6 +154,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if not self._watches:
+            return
         # Taken first: whatever is raised below, the hooks of the providers are removed.
         stack, self._stack = self._stack, ExitStack()
         self._watches = False
@@ -131,12 +164,12 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             return
         with stack:
             stack.callback(self._dispatching.forget)
+            self._dispatching.journal.end_ns = self._dispatching.session.clock.now()
+            self._watching.close()
+            self._dispatching.finish()
             if error is None:
-                self._dispatching.end()
-                self._watching.close()
                 self._complete()  # while no other measurement may begin
             else:
-                self._dispatching.abandon()
                 self._cut_short(error)
 
     @contextmanager
@@ -148,14 +181,17 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         Args:
             name: Name of the root span.
         """
+        if self._skipped:
+            yield
+            return
         dispatcher = self._dispatching
-        self._watching.close()  # from now on the program marks the evaluations
+        self._finding.close()  # from now on the program marks the evaluations
         if not dispatcher.begin_named(name):
             yield
             return
         with ExitStack() as cut_short:
             # An evaluation that raises is dropped: its latency would be that of a part.
-            cut_short.callback(dispatcher.abandon)
+            cut_short.callback(dispatcher.drop)
             yield
             cut_short.pop_all()
         dispatcher.end_named()
@@ -177,7 +213,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
                 with if_alone("a profile") as alone:
                     if not alone:
                         return await function(*args, **kwargs)
-                    self._decide()
+                    self._decide(function)
                     with self.evaluation(name_of(function)):
                         return await function(*args, **kwargs)
         else:
@@ -194,6 +230,10 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
 
     @property
     def _dispatching(self) -> Dispatcher:
+        if self._skipped:
+            raise MeasurementError(
+                "this profile was skipped, for something else was being measured in the process"
+            )
         if self._dispatcher is None:
             raise MeasurementError(
                 "this profile has not begun: use it as `with xsp.profile() as prof:`, or to "
@@ -201,82 +241,56 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             )
         return self._dispatcher
 
-    def _begin(self) -> None:
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Keep other measurements out; yield whether that is possible, or else raise."""
+        if not self._skips:
+            with exclusively("a profile"):
+                yield True
+        else:
+            with if_alone("a profile") as alone:
+                yield alone
+
+    def _begin(self, name: str) -> None:
         self._process = os.getpid()
         self._selection = select(self._settings.levels)
-        plan = Plan(self._selection.rungs, self._settings, repeatable=False)
         session = Session(self._selection.providers, kinds=self._selection.kinds)
-        self._dispatcher = Dispatcher(plan, session)
-        self._trace = None
+        self._dispatcher = Dispatcher(
+            self._selection.rungs, self._settings, session, self._schedule
+        )
+        self._name = self._name or name
+        self._repeated, self._outcome = {}, None
 
-    def _decide(self) -> None:
+    def _end_watching(self) -> None:
+        self._dispatching.journal.spans = tracer.unwatch()
+
+    def _decide(self, function: Callable[..., Any]) -> None:
+        self._decorates = True
         if self._dispatcher is None:
-            self._begin()
-        self._trace = None
+            self._begin(name_of(function))
+        self._outcome = None
 
     def _evaluate(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         name = name_of(function)
-        self._decide()
+        self._decide(function)
         call = ModelCall(function, args, kwargs, name=name, subject=name, whole_model=False)
         try:
             result = self._dispatching.run(call)
             # Unasked, a decorated function is not repeated: the program will call it again.
             if self._replay:
+                self._dispatching.finish()
                 self._complete()
             return result
         finally:
             self._dispatching.forget()
 
     def _complete(self) -> None:
-        """Repeat the last evaluation until the plan is complete, or note why not."""
-        dispatcher = self._dispatching
-        if dispatcher.plan.done or not dispatcher.subjects:
-            return
-        reason = self._hazard()
-        if reason is not None or dispatcher.last is None:
-            dispatcher.session.problem(
-                "not-replayed",
-                f"the plan was not completed: {_shortage(dispatcher)}; and the last evaluation was "
-                f"not repeated: {reason}",
-            )
-            return
-        dispatcher.plan.repeatable = True
-        title = f"repeating {dispatcher.last.subject}"
-        with ExitStack() as stack:
-            report = stack.enter_context(progress_bar(self._progress, title))
-            stack.enter_context(dispatcher.last.conditions())
-            try:
-                carry_out(dispatcher.plan, dispatcher.session, dispatcher.last, report)
-            except Exception as error:  # noqa: BLE001  # the user's own call had succeeded
-                dispatcher.session.problem(
-                    "replay-failed",
-                    f"repeating {dispatcher.last.subject} raised {type(error).__name__}: {error}; "
-                    "the trace holds what there was until then. replay=False leaves it out",
-                )
-
-    def _hazard(self) -> str | None:
-        """Return why the last evaluation must not be repeated, None if repeating is allowed."""
-        last = self._dispatching.last
-        if last is None:
-            return "it is more than one call, which only the program itself can make again"
-        # The user's answer goes before everything that can be found out.
-        if self._replay is not None:
-            return None if self._replay else "replay=False"
-        danger, unread = read_arguments(lambda: self._danger(last))
-        if unread := self._dispatching.unread or unread:
-            return f"whether it may be cannot be told, as {unread}. Say replay=True if it may"
-        return danger
-
-    def _danger(self, last: ModelCall) -> str | None:
-        """Return what repeating the last evaluation would change, None if nothing."""
-        if self._dispatching.writes:
-            return f"{last.subject} writes to its input. Say replay=True if it may go on doing so"
-        if iterator_type(last) is not None:
-            return f"{last.subject} was given an iterator, which is used up"
-        reason = last.hazard()
-        return None if reason is None else f"{reason}. Say replay=True if it may be"
+        """Repeat calls until the plans of their groups are complete, or note why not."""
+        self._repeated = complete_plans(
+            self._dispatching, self._settings, replay=self._replay, progress=self._progress
+        )
 
     def _cut_short(self, error: BaseException) -> None:
         self._dispatching.session.problem(
@@ -285,40 +299,23 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             "latencies rest on fewer evaluations",
         )
 
-    def _build(self) -> Trace:
+    def _made(self) -> Outcome:
+        if self._outcome is not None:
+            return self._outcome
         dispatcher = self._dispatching
-        passed = tuple(
-            Problem(
-                "passed-over",
-                f"not evaluated: {counted(calls, 'call')} of {subject}; mark what belongs "
-                "together with prof.evaluation()",
-            )
-            for subject, calls in dispatcher.passed.items()
+        if self._watches or self._decorates:
+            dispatcher.pause()
+        made = outcome(
+            dispatcher, self._selection, self._settings, str(self._name), repeated=self._repeated
         )
-        if dispatcher.subjects and not dispatcher.session.visits:
-            raise MeasurementError(
-                f"no evaluation came to its end: each call of {', '.join(dispatcher.subjects)} "
-                "raised, or was cut short. Mend that, or profile more of what the program does"
-            )
-        if not dispatcher.session.visits:
-            failed = "".join(f" ({problem.message})" for problem in dispatcher.session.problems)
-            raise MeasurementError(
-                "nothing was evaluated: no model was called in the block. Call one in it, mark "
-                "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)"
-                + failed
-            )
-        # Several models may have been evaluated: the most frequent names the trace.
-        subject = dispatcher.subjects.most_common(1)[0][0]
-        runs = interpret_session(dispatcher.session, self._selection, subject)
-        return build_trace([runs], self._settings, problems=passed)
+        if not self._watches:  # otherwise later evaluations would be missing
+            self._outcome = made
+        return made
 
 
-def _shortage(dispatcher: Dispatcher) -> str:
-    """Return why the evaluations of the program did not complete the plan."""
-    seen, fewest = dispatcher.subjects.total(), dispatcher.plan.fewest_evaluations
-    if seen < fewest:
-        return f"it takes about {fewest} evaluations or more, and there were {seen}"
-    if dispatcher.plan.brief:
-        lasted = duration(1e9 * dispatcher.plan.lasted_s)
-        return f"the evaluations lasted {lasted}, which says little of the time after"
-    return f"after {counted(seen, 'evaluation')} the model is not known as well as asked for yet"
+_EVERY = schedule()
+
+
+def _place(frame: FrameType) -> str:
+    """Return file and line of a block, for people."""
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119

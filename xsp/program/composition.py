@@ -1,0 +1,360 @@
+"""Composition: nested parts and the traces of groups in, the spans of a whole program out.
+
+Parts of one name, within parts of one name, are one span, whose times are sums over all of them.
+Below the span of a group lies the tree of the group's trace, with times multiplied accordingly.
+
+    block           90        evaluation of the group       block               90
+    ├─ load         10        decode    20                  ├─ load             20    2 calls
+    ├─ decode       20        └─ fc     15                  └─ decode           40    2 calls
+    ├─ load         10                                         └─ fc            30    2 calls
+    └─ decode       20
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from xsp.evaluation import covered, generations, mix, path_names
+from xsp.level import Kind
+from xsp.program.part import Part
+from xsp.trace import SPAN_SCHEMA, Trace
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MOST_NAMES = 500  # of parts within one part; further ones are one span together
+_FURTHER = "further parts"
+_MULTIPLIED = (
+    "latency_ns", "latency_low_ns", "latency_high_ns", "self_ns", "overhead_ns", "device_ns",
+)  # fmt: skip
+_FIRST_CALL = "first call of {}: more than the others"
+_COLD = 2.0  # times the latency that a first call takes, to be shown apart
+
+
+@dataclass(slots=True)
+class _Node:
+    """Parts that are one span.
+
+    Attributes:
+        part: The first of the parts.
+        parent: Index of the node around.
+        lasts_ns: Sum of what the parts take without xsp.
+        group: Number of the group of evaluations; -1 for other parts.
+    """
+
+    part: Part
+    parent: int
+    group: int = -1
+    lasts_ns: float = 0.0
+    measured_ns: int = 0
+    calls: int = 0
+    least_ns: float = float("inf")
+    most_ns: float = 0.0
+    busy_ns: float | None = None
+    start: int = 0  # drawn
+    length: int = 0
+    measured: tuple[int, int] = (0, 0)
+    threads: set[int] = field(default_factory=set)
+
+    def add(self, part: Part, lasts_ns: float) -> None:
+        self.lasts_ns += lasts_ns
+        self.measured_ns += part.end_ns - part.start_ns
+        self.calls += 1
+        self.least_ns = min(self.least_ns, lasts_ns)
+        self.most_ns = max(self.most_ns, lasts_ns)
+        self.threads.add(part.thread)
+
+
+def compose(
+    parts: Sequence[Part],
+    lasting_ns: Floats,
+    groups: Sequence[int],
+    traces: Mapping[int, Trace],
+) -> pl.DataFrame:
+    """Return the spans of a program, as `Trace.spans`.
+
+    Args:
+        parts: The parts, the block first, parents before children.
+        lasting_ns: How long each part takes without xsp.
+        groups: For each evaluation of the journal, the number of its group.
+        traces: The traces of groups, by their numbers.
+    """
+    nodes, of = _nodes(parts, lasting_ns, groups)
+    _set_apart(nodes, parts, lasting_ns, of, traces)
+    _note_concurrency(nodes, parts, of)
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for number, node in enumerate(nodes[1:], 1):
+        children[node.parent].append(number)
+    _draw(nodes, children)
+    order = _depth_first(children)
+    paths = _paths(nodes)
+    halves = _halves(nodes, order, traces)
+    frames = []
+    for number in order:
+        node = nodes[number]
+        trace = traces.get(node.group)
+        columns = _columns(node, paths, number, halves[number])
+        columns["self_ns"] = _self_ns(nodes, number, children)
+        frames.append(_row(node, columns, trace))
+        if trace is not None:
+            frames.append(_below(node, paths[number], trace))
+    return _table(frames)
+
+
+def _nodes(
+    parts: Sequence[Part], lasting_ns: Floats, groups: Sequence[int]
+) -> tuple[list[_Node], list[int]]:
+    """Return the nodes, and for each part the index of its node."""
+    nodes: list[_Node] = []
+    known: dict[tuple[int, str, int], int] = {}
+    names: defaultdict[int, int] = defaultdict(int)
+    of: list[int] = []
+    for part, lasts_ns in zip(parts, lasting_ns.tolist(), strict=True):
+        parent = of[part.parent] if part.parent >= 0 else -1
+        group = groups[part.evaluation] if part.evaluation >= 0 else -1
+        key = parent, part.name, group
+        if key not in known and names[parent] >= _MOST_NAMES and group < 0:
+            key = parent, _FURTHER, -1
+        if key not in known:
+            known[key] = len(nodes)
+            names[parent] += 1
+            nodes.append(_Node(part, parent, group))
+        nodes[known[key]].add(part, lasts_ns)
+        of.append(known[key])
+    return nodes, of
+
+
+def _set_apart(
+    nodes: list[_Node],
+    parts: Sequence[Part],
+    lasting_ns: Floats,
+    of: Sequence[int],
+    traces: Mapping[int, Trace],
+) -> None:
+    """Make spans of their own of what first calls take beyond the latency of their group."""
+    seen: set[int] = set()
+    for number in sorted(range(len(parts)), key=lambda n: parts[n].start_ns):
+        part, node = parts[number], nodes[of[number]]
+        if part.evaluation < 0 or node.group in seen:
+            continue
+        seen.add(node.group)
+        trace = traces.get(node.group)
+        latency = trace.root.latency_ns if trace is not None else None
+        if latency is None or lasting_ns[number] < _COLD * latency:
+            continue
+        more = float(lasting_ns[number] - latency)
+        node.lasts_ns -= more
+        name = _FIRST_CALL.format(part.name)
+        apart = Part(name, Kind.PIPELINE, part.start_ns, part.end_ns, part.thread)
+        nodes.append(_Node(apart, node.parent))
+        nodes[-1].add(apart, more)
+        nodes[-1].measured_ns = 0
+
+
+def _note_concurrency(nodes: Sequence[_Node], parts: Sequence[Part], of: Sequence[int]) -> None:
+    """Note for how long at least one of the parts of a node ran, where several ran at once."""
+    if len({part.thread for part in parts}) < 2:
+        return
+    start, end = np.array([(part.start_ns, part.end_ns) for part in parts], dtype=np.int64).T
+    union = covered(np.array(of, dtype=np.int64), start, end, len(nodes))
+    for node, busy in zip(nodes, union.tolist(), strict=True):
+        if len(node.threads) > 1 and busy < node.measured_ns:
+            node.busy_ns = node.lasts_ns * busy / node.measured_ns
+
+
+def _draw(nodes: Sequence[_Node], children: Mapping[int, Sequence[int]]) -> None:
+    """Give each node its place in the timeline: side by side in the node around it."""
+    for node in nodes:
+        node.length = round(node.lasts_ns if node.busy_ns is None else node.busy_ns)
+    nodes[0].measured = (0, nodes[0].measured_ns)
+    for number, node in enumerate(nodes):
+        lanes: defaultdict[int, list[_Node]] = defaultdict(list)
+        for child in sorted(children.get(number, ()), key=lambda n: nodes[n].part.start_ns):
+            lanes[nodes[child].part.thread].append(nodes[child])
+        for lane in lanes.values():
+            _fill(lane, node.start, node.length, node.measured)
+
+
+def _fill(lane: Sequence[_Node], start: int, room: int, measured: tuple[int, int]) -> None:
+    """Place nodes of one thread one after the other, shrunk where they have no room."""
+    fits = min(1.0, room / max(sum(node.length for node in lane), 1))
+    measured_room = measured[1] - measured[0]
+    measured_fits = min(1.0, measured_room / max(sum(node.measured_ns for node in lane), 1))
+    at, at_measured = start, measured[0]
+    for node in lane:
+        node.length = int(node.length * fits)
+        node.start = at
+        at += node.length
+        node.measured = at_measured, at_measured + int(node.measured_ns * measured_fits)
+        at_measured = node.measured[1]
+
+
+def _depth_first(children: Mapping[int, Sequence[int]]) -> list[int]:
+    order, waiting = [], [0]
+    while waiting:
+        number = waiting.pop()
+        order.append(number)
+        waiting += reversed(children.get(number, ()))
+    return order
+
+
+def _paths(nodes: Sequence[_Node]) -> list[str]:
+    parent = np.array([node.parent for node in nodes], dtype=np.int64)
+    names = pl.Series([node.part.name for node in nodes], dtype=pl.String)
+    paths: list[str] = path_names(names, parent, list(generations(parent))).to_list()
+    return paths
+
+
+def _key(path: str) -> int:
+    return int.from_bytes(blake2b(path.encode(), digest_size=8).digest()) or 1
+
+
+def _self_ns(nodes: Sequence[_Node], number: int, children: Mapping[int, Sequence[int]]) -> float:
+    node = nodes[number]
+    same = [n for n in children.get(number, ()) if nodes[n].part.thread == node.part.thread]
+    return max(node.lasts_ns - sum(nodes[n].lasts_ns for n in same), 0.0)
+
+
+def _columns(node: _Node, paths: Sequence[str], number: int, half: float | None) -> dict[str, Any]:
+    """Return the columns of a node's row that do not depend on a group's trace."""
+    part = node.part
+    return {
+        "span_id": _key(paths[number]),
+        "parent_id": _key(paths[node.parent]) if number else None,
+        "level": part.kind.level.label,
+        "kind": part.kind.value,
+        "name": part.name,
+        "path": paths[number],
+        "start_ns": node.start,
+        "end_ns": node.start + node.length,
+        "latency_ns": node.lasts_ns,
+        "latency_low_ns": None if half is None else max(node.lasts_ns - half, 0.0),
+        "latency_high_ns": None if half is None else node.lasts_ns + half,
+        "overhead_ns": max(node.measured_ns - node.lasts_ns, 0.0),
+        "measured_start_ns": node.measured[0],
+        "measured_end_ns": node.measured[1],
+        "runs": node.calls,
+        "thread": part.thread,
+    }
+
+
+def _row(node: _Node, columns: dict[str, Any], trace: Trace | None) -> pl.DataFrame:
+    """Return the row of a node, which for a group also stands for the root of its trace."""
+    attributes: dict[str, Any] = {"exact": True, **(node.part.attributes or {})}
+    if trace is not None:
+        root = trace.root
+        factor = _factor(node, root)
+        attributes = {k: v for k, v in root.attributes.items() if v is not None}
+        columns["self_ns"] = (root.self_ns or 0.0) * factor
+        columns["runs"] = root.runs
+        columns["device_ns"] = None if root.device_ns is None else root.device_ns * factor
+    attributes |= {"calls": node.calls, "busy_ns": node.busy_ns}
+    if node.calls > 1:
+        attributes |= {"least_ns": node.least_ns, "most_ns": node.most_ns}
+    if node.parent < 0:
+        attributes["block"] = True
+    whole = {name: [columns.get(name)] for name in SPAN_SCHEMA}
+    return pl.DataFrame(whole, schema=SPAN_SCHEMA).with_columns(_named(attributes))
+
+
+def _named(attributes: Mapping[str, Any]) -> list[pl.Series]:
+    return [
+        pl.Series(_ATTRIBUTE + name, [value])
+        for name, value in attributes.items()
+        if value is not None
+    ]
+
+
+_ATTRIBUTE = "\0attribute."
+
+
+def _halves(
+    nodes: Sequence[_Node], order: Sequence[int], traces: Mapping[int, Trace]
+) -> list[float | None]:
+    """Return half of the interval of each node's latency; None where it was simply measured.
+
+    The intervals of groups are added up, as if their errors were fully correlated.
+    """
+    halves: list[float | None] = [None] * len(nodes)
+    for number in reversed(order):
+        node = nodes[number]
+        root = traces[node.group].root if node.group in traces else None
+        if root is not None and root.latency_low_ns is not None and root.latency_high_ns:
+            relative = (root.latency_high_ns - root.latency_low_ns) / 2 / (root.latency_ns or 1.0)
+            halves[number] = relative * node.lasts_ns
+        half = halves[number]
+        if half is not None and node.parent >= 0:
+            halves[node.parent] = (halves[node.parent] or 0.0) + half
+    return halves
+
+
+def _factor(node: _Node, root: Any) -> float:
+    """Return by what the times of one evaluation are multiplied to be those of a node."""
+    return node.lasts_ns / root.latency_ns if root.latency_ns else 0.0
+
+
+def _below(node: _Node, path: str, trace: Trace) -> pl.DataFrame:
+    """Return the spans below the root of a group's trace, as they stand below the node."""
+    root, spans = trace.root, trace.spans
+    factor = _factor(node, root)
+    key = _key(path)
+    ids = spans.select("span_id", "parent_id")
+    moved = {
+        name: mix(values.fill_null(0).to_numpy() ^ np.uint64(key))
+        for name, values in ids.to_dict().items()
+    }
+    top = spans["parent_id"] == root.span_id
+    drawn = _placed(spans, ("start_ns", "end_ns"), root.end_ns, node.start, node.length)
+    measured = _placed(
+        spans,
+        ("measured_start_ns", "measured_end_ns"),
+        root.measured_end_ns or root.end_ns,
+        node.measured[0],
+        node.measured[1] - node.measured[0],
+    )
+    prefix = len(root.path)
+    frame = spans.with_columns(
+        pl.Series("span_id", moved["span_id"], dtype=pl.UInt64),
+        pl.when(top).then(pl.lit(key, dtype=pl.UInt64)).otherwise(pl.Series(moved["parent_id"]))
+        .alias("parent_id"),
+        (pl.lit(path) + pl.col("path").str.slice(prefix)).alias("path"),
+        *(pl.col(name) * factor for name in _MULTIPLIED),
+        *drawn,
+        *measured,
+        pl.when(pl.col("thread").eq_missing(root.thread))
+        .then(pl.lit(node.part.thread, dtype=pl.Int64))
+        .otherwise("thread")
+        .alias("thread"),
+    )[1:]
+    fields = frame["attributes"].struct.unnest().rename(lambda name: _ATTRIBUTE + name)
+    return frame.drop("attributes").hstack(fields).with_columns(
+        pl.lit(node.calls, dtype=pl.Int64).alias(_ATTRIBUTE + "calls")
+    )
+
+
+def _placed(
+    spans: pl.DataFrame, names: tuple[str, str], whole_ns: int, start_ns: int, room_ns: int
+) -> list[pl.Series]:
+    """Return two columns of times within the root, moved and stretched to where the node is."""
+    scale = room_ns / max(whole_ns, 1)
+    return [
+        pl.Series(name, start_ns + np.floor(spans[name].fill_null(0).to_numpy() * scale))
+        .cast(pl.Int64)
+        for name in names
+    ]
+
+
+def _table(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    table = pl.concat(frames, how="diagonal_relaxed")
+    fields = [name for name in table.columns if name.startswith(_ATTRIBUTE)]
+    attributes = table.select(pl.col(name).alias(name.removeprefix(_ATTRIBUTE)) for name in fields)
+    plain = table.select(pl.col(name).cast(dtype) for name, dtype in SPAN_SCHEMA.items())
+    return plain.with_columns(attributes=attributes.to_struct())

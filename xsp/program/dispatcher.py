@@ -1,0 +1,433 @@
+"""The dispatcher: evaluations that a program makes by itself in, visits of rungs and a journal out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from xsp import tracer
+from xsp.evaluation import Rung
+from xsp.measurement import Inputs
+from xsp.program.group import Group, Groups
+from xsp.program.journal import Evaluation, Journal, Mark, Pause
+from xsp.program.schedule import schedule
+from xsp.program.turns import Step, Turns
+from xsp.provider import ModelCall, Provider, Records
+from xsp.session import PlannedVisit, Session, Settings, Visit
+
+_KEPT_CALLS = 8  # groups whose last call is kept, to be repeated after the block
+_NAMED = "evaluation"
+# Watching may take so much of a program's time, once there is nothing more to measure.
+_MOST_WATCHING = 0.005
+_WATCHED_AFTER = 20  # evaluations after the last recorded one, by which that part is judged
+
+
+class _Window(NamedTuple):
+    """A recorded evaluation."""
+
+    thread: int
+    group: int
+    round: int
+    begin_ns: int
+    end_ns: int
+    waited_ns: int
+
+
+@dataclass(slots=True)
+class _Recording:
+    """Providers that are armed, and the evaluations made meanwhile."""
+
+    rung: Rung
+    whole_model: bool
+    stack: ExitStack
+    records: list[tuple[Provider, Records]]
+    windows: list[_Window] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Open:
+    """An evaluation under way.
+
+    Attributes:
+        call: The first call of a model in it; None if that is still to come.
+        group: The group whose plan chose the step; None if nothing was planned.
+        step: What is recorded; None: nothing that counts.
+        recording: The recording under way when it began.
+        end_ns: Until when it has lasted at least; 0 if that was never noted.
+    """
+
+    call: ModelCall | None
+    group: Group | None
+    step: Step | None
+    recording: _Recording | None
+    seen_ns: int
+    begin_ns: int = 0
+    end_ns: int = 0
+
+
+class Dispatcher:
+    """Makes each evaluation of a program a step of the plan of its group (`provider.Evaluations`).
+
+    Every call is made exactly once, whatever happens. Each thread has at most one evaluation open;
+    what a thread calls in an open evaluation belongs to that evaluation. One rung is recorded
+    at a time, in all threads.
+
+    Args:
+        rungs: The ladder, bare rung first.
+        settings: When a plan is complete.
+        session: The session that arms providers.
+        when: Which evaluations are measured.
+
+    Attributes:
+        groups: The groups of like evaluations.
+        turns: The plan of each group, by the group's number.
+        journal: What the program did.
+        calls: The last call of some groups, by the group's number, kept to be repeated.
+        raised: Models of which a call raised, in the order of the first such call.
+        writes: Whether a call of a group wrote to its arguments, by the group's number.
+        unread: Why that is not known, by the group's number; empty if it is.
+        stop_watching: Called when nothing is left to be measured, and watching on would slow
+            the program.
+    """
+
+    def __init__(
+        self, rungs: Sequence[Rung], settings: Settings, session: Session, when: schedule
+    ) -> None:
+        self.session = session
+        self.groups = Groups()
+        self.turns: dict[int, Turns] = {}
+        self.journal = Journal(threading.get_ident(), session.clock.now())
+        self.calls: dict[int, ModelCall] = {}
+        self.raised: dict[str, None] = {}
+        self.writes: dict[int, bool] = {}
+        self.unread: dict[int, str] = {}
+        self._rungs, self._settings, self._when = tuple(rungs), settings, when
+        self._now = session.clock.now
+        self._lock = threading.RLock()  # a signal's handler may call a model, too
+        self._opens: dict[int, _Open] = {}
+        self._recording: _Recording | None = None
+        self._variants: dict[tuple[str, str, str], str] = {}  # of the step after another one
+        self._last_variant = ""
+        self.stop_watching: Callable[[], None] = _nothing
+        self._named = False  # whether the program marks evaluations (`begin_named`)
+        self._seen = 0
+        self._idle: list[tuple[int, int]] = []  # begin, and xsp's own time, of unrecorded ones
+
+    # What watchers call
+
+    def run(self, call: ModelCall) -> Any:
+        """Make a call that is an evaluation by itself, and return its result."""
+        thread = threading.get_ident()
+        if self._named or thread in self._opens:
+            return call()
+        now, synchronize = self._now, self.session.synchronize
+        opened = self._open(thread, call)
+        inputs = self._looked_at(opened, call)
+        function, args, kwargs = call.function, call.args, call.kwargs
+        try:
+            begin = now()
+            result = function(*args, **kwargs)
+            returned = now()
+            synchronize()
+            end = now()
+        except BaseException:
+            self._drop(thread)
+            raise
+        opened.begin_ns, opened.end_ns = begin, end
+        group = self._close(thread, end - returned)
+        if inputs is not None:
+            self.writes[group], self.unread[group] = inputs.changed(), inputs.unread
+        if group in self.calls or len(self.calls) < _KEPT_CALLS:
+            self.calls[group] = call
+        self._stop_if_done()
+        return result
+
+    def begin(self, call: ModelCall | None) -> None:
+        """Open an evaluation that goes on after its first call: a training step."""
+        thread = threading.get_ident()
+        if not self._named and thread not in self._opens:
+            opened = self._open(thread, call)
+            opened.begin_ns = self._now()
+
+    def identify(self, call: ModelCall) -> None:
+        """Name the first call of a model in the open evaluation."""
+        opened = self._opens.get(threading.get_ident())
+        if opened is not None and opened.call is None:
+            opened.call = call
+
+    def extend(self) -> None:
+        """Note that the open evaluation has lasted at least until now."""
+        opened = self._opens.get(threading.get_ident())
+        if opened is not None and not self._named:
+            opened.end_ns = self._now()
+
+    def end(self, variant: str = "") -> None:
+        """Close the open evaluation at the time last noted."""
+        if not self._named:
+            self._finish(variant)
+            self._stop_if_done()
+
+    def mark(
+        self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]
+    ) -> None:
+        """Note a part of the program that is no evaluation."""
+        self.journal.marks.append(Mark(name, start_ns, end_ns, threading.get_ident(), attributes))
+
+    # What the block calls
+
+    def begin_named(self, name: str) -> bool:
+        """Open an evaluation that the program marks, and return whether it was opened.
+
+        From now on only marked evaluations count. An evaluation that is marked while
+        another is open, on whatever thread, is not opened.
+        """
+        if not self._named:
+            self._forget_found()
+        if self._opens:
+            self.session.problem(
+                "evaluation-in-evaluation",
+                f"an evaluation ({name}) was marked while another was open, and is not counted; "
+                "mark parts of an evaluation with xsp.span",
+            )
+            return False
+        thread = threading.get_ident()
+        call = ModelCall(_nothing, name=name, subject=name, whole_model=False, phase=_NAMED)
+        self._open(thread, call).begin_ns = self._now()
+        return True
+
+    def end_named(self) -> None:
+        """Close the evaluation that the program marked, at the present time."""
+        opened = self._opens.get(threading.get_ident())
+        if opened is not None:
+            opened.end_ns = self._now()
+            self._finish("")
+
+    def drop(self) -> None:
+        """Drop the open evaluation of this thread, which was cut short."""
+        self._drop(threading.get_ident())
+
+    def finish(self) -> None:
+        """Close what is open, and disarm all providers."""
+        with self._lock:
+            for thread in tuple(self._opens):
+                if self._opens[thread].end_ns and self._opens[thread].call is not None:
+                    self._close(thread, 0)
+                else:
+                    self._opens.pop(thread)
+            self._disarm()
+            tracer.between(outside=True)
+
+    def forget(self) -> None:
+        """Forget the calls that were kept, so that models and inputs can be freed."""
+        self.calls.clear()
+
+    def pause(self) -> None:
+        """Disarm all providers, so that a trace can be made of what there is until now."""
+        with self._lock:
+            self._disarm()
+            self.journal.end_ns = self._now()
+
+    @property
+    def _over(self) -> bool:
+        return not self._named and self._when.ended(self._seen) and not self._opens
+
+    @property
+    def _complete(self) -> bool:
+        """Whether all plans are complete."""
+        seen = [group.number for group in self.groups.current() if group.calls]
+        return bool(seen) and all(self._turns(number).done for number in seen)
+
+    @property
+    def _costs(self) -> bool:
+        """Whether watching on would slow the program down, with nothing left to be measured."""
+        idle = self._idle
+        if len(idle) < _WATCHED_AFTER or not self._complete:
+            return False
+        spent = sum(pause for _, pause in idle)
+        return spent > _MOST_WATCHING * (idle[-1][0] - idle[0][0])
+
+    # Opening and closing
+
+    def _looked_at(self, opened: _Open, call: ModelCall) -> Inputs | None:
+        """Return the arguments of the first call of a group, to be compared after the call."""
+        number = opened.group.number if opened.group is not None else -1
+        # Once: a model that writes to its input does so in every call.
+        return None if number in self.writes else Inputs(self.session.watchers, call)
+
+    def _open(self, thread: int, call: ModelCall | None) -> _Open:
+        with self._lock:
+            seen_ns = call.found_ns if call is not None and call.found_ns else self._now()
+            group = self._expected(call)
+            step = self._step(group)
+            whole = call is not None and call.whole_model
+            step = self._prepare(group, step, whole_model=whole)
+            opened = _Open(call, group, step, self._recording, seen_ns)
+            self._opens[thread] = opened
+            self._seen += 1
+        tracer.between(outside=False)
+        return opened
+
+    def _expected(self, call: ModelCall | None) -> Group | None:
+        """Return the group that an evaluation is likely to be of."""
+        if call is None:
+            return None
+        variant = self._variants.get((call.subject, call.phase, self._last_variant), "")
+        return self.groups.find(call, variant)
+
+    def _step(self, group: Group | None) -> Step | None:
+        if group is None or not self._when.records(self._seen):
+            return None
+        armed = self._recording.rung if self._recording else None
+        step = self._turns(group.number).step(armed)
+        if step is not None and not self._when.counts(self._seen):
+            step = replace(step, counts=False)
+        return step
+
+    def _turns(self, number: int) -> Turns:
+        number = self.groups.final(number)
+        if number not in self.turns:
+            self.turns[number] = Turns(self._rungs, self._settings)
+        return self.turns[number]
+
+    def _prepare(self, group: Group | None, step: Step | None, *, whole_model: bool) -> Step | None:
+        """Arm what a step records, and return the step; None if that is not possible now."""
+        armed = self._recording
+        if step is None:
+            if armed is not None and not self._opens:
+                self._disarm()
+            return None
+        if armed is not None and (armed.rung, armed.whole_model) == (step.rung, whole_model):
+            return step
+        if self._opens:  # on other threads: what they record cannot be changed now
+            return None
+        self._disarm()
+        self._arm(step.rung, whole_model=whole_model, warm=step.round >= 0)
+        return step
+
+    def _arm(self, rung: Rung, *, whole_model: bool, warm: bool) -> None:
+        if not warm:
+            self.session.calibrate(rung)
+        stack = ExitStack()
+        records = stack.enter_context(self.session.recording(rung, whole_model=whole_model))
+        self._recording = _Recording(rung, whole_model, stack, records)
+
+    def _disarm(self) -> None:
+        recording, self._recording = self._recording, None
+        if recording is None:
+            return
+        recording.stack.close()
+        threads = dict.fromkeys(window.thread for window in recording.windows)
+        for thread in threads:
+            windows = [window for window in recording.windows if window.thread == thread]
+            self.session.visits.append(_visit(recording, windows, shared=len(threads) > 1))
+
+    def _close(self, thread: int, waited_ns: int, variant: str = "") -> int:
+        """Note an evaluation that came to its end, and return the number of its group."""
+        tracer.between(outside=len(self._opens) <= 1)
+        with self._lock:
+            opened = self._opens.pop(thread)
+            call = opened.call
+            assert call is not None
+            group = self.groups.count(self.groups.find(call, variant), call)
+            if variant:
+                self._variants[call.subject, call.phase, self._last_variant] = variant
+                self._last_variant = variant
+            self._note(thread, opened, group, call, waited_ns)
+            self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
+            now = self._now()
+            self.journal.pauses.append(Pause(thread, opened.end_ns, now))
+            if opened.recording is None:
+                self._note_idle(opened, now)
+            return group.number
+
+    def _stop_if_done(self) -> None:
+        """Stop watching, once nothing is left to be measured, where watching costs time."""
+        if self.journal.unwatched_ns is None and (self._over or self._costs):
+            self.journal.unwatched_ns = self._now()
+            self.stop_watching()
+
+    def _note(
+        self, thread: int, opened: _Open, group: Group, call: ModelCall, waited_ns: int
+    ) -> None:
+        step, recording = opened.step, opened.recording
+        begin_ns, end_ns = opened.begin_ns, opened.end_ns
+        same = opened.group is not None and self.groups.final(opened.group.number) == group.number
+        valid = step is not None and recording is self._recording and recording is not None
+        counts = step is not None and valid and same and step.counts
+        if step is not None and recording is not None and valid:
+            round_number = step.round if counts else -1
+            recording.windows.append(
+                _Window(thread, group.number, round_number, begin_ns, end_ns, waited_ns)
+            )
+            if same:
+                self._turns(group.number).record(step, begin_ns, end_ns)
+        self.journal.evaluations.append(
+            Evaluation(
+                thread,
+                group.number,
+                begin_ns,
+                end_ns,
+                recording.rung if recording is not None else None,
+                counts,
+                call.inputs,
+            )
+        )
+
+    def _note_idle(self, opened: _Open, now: int) -> None:
+        pause = now - opened.end_ns + opened.begin_ns - opened.seen_ns
+        self._idle.append((opened.seen_ns, pause))
+        del self._idle[:-_WATCHED_AFTER]
+
+    def _finish(self, variant: str) -> None:
+        thread = threading.get_ident()
+        opened = self._opens.get(thread)
+        if opened is None:
+            return
+        if opened.call is None or not opened.end_ns:
+            self._drop(thread)
+            return
+        before = self._now()
+        self.session.synchronize()
+        waited_ns = self._now() - before if self.session.watchers else 0
+        opened.end_ns += waited_ns
+        self._close(thread, waited_ns, variant)
+
+    def _drop(self, thread: int) -> None:
+        with self._lock:
+            opened = self._opens.pop(thread, None)
+            if opened is not None and opened.call is not None:
+                self.raised.setdefault(opened.call.subject)
+        tracer.between(outside=not self._opens)
+
+    def _forget_found(self) -> None:
+        """Forget the calls of models so far: they were not the evaluations that count."""
+        with self._lock:
+            self._opens.clear()
+            self._disarm()
+            self.session.visits.clear()
+            self.groups, self.turns = Groups(), {}
+            self.journal.evaluations.clear()
+            self.journal.pauses.clear()
+            self.calls.clear()
+            self._named = True
+
+
+def _nothing() -> None:
+    """Stand for what a marked evaluation does."""
+
+
+def _visit(recording: _Recording, windows: Sequence[_Window], *, shared: bool) -> Visit:
+    return Visit(
+        planned=PlannedVisit(recording.rung, len(windows), round=max(w.round for w in windows)),
+        name="predict" if recording.whole_model else "evaluation",
+        thread=windows[0].thread,
+        windows=tuple((window.begin_ns, window.end_ns) for window in windows),
+        records=tuple(recording.records),
+        waited_ns=tuple(window.waited_ns for window in windows),
+        groups=tuple(window.group for window in windows),
+        rounds=tuple(window.round for window in windows),
+        shared=shared,
+    )

@@ -1,0 +1,216 @@
+"""Groups: calls of models in, for each call the group of like evaluations that the call is in, out.
+
+Evaluations are alike that call one model, in one phase (training step, prefill, …), with inputs of
+the same shapes and data types. Where the shape of an input is another one nearly every time
+(sentences of any length), that input does not tell groups apart.
+
+    ResNet  inference      32×3×224×224    group 0
+    ResNet  training step  32×3×224×224    group 1
+    ResNet  inference       1×3×224×224    group 2
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from xsp.provider import Inputs, ModelCall
+
+MOST = 256  # groups that are kept apart; further ones are one group together
+_FREE_AFTER = 6  # unlike shapes of an input after which the input is asked whether they recur
+_REST = "further shapes"
+
+_Family = tuple[str, str, str]
+_Key = tuple[str, str, str, tuple[object, ...]]
+
+
+@dataclass(slots=True)
+class Group:
+    """Evaluations that are alike.
+
+    Attributes:
+        number: Number of the group, from 0 in the order of first calls.
+        subject: Name of the model or function.
+        phase: What the model does: `training step`, `prefill`, `decode`; empty for inference.
+        variant: What else tells the group from others, such as which optimizer stepped.
+        sizes: How many calls had each set of input shapes and data types.
+    """
+
+    number: int
+    subject: str
+    phase: str
+    variant: str
+    sizes: Counter[Inputs] = field(default_factory=Counter)
+
+    @property
+    def calls(self) -> int:
+        """How many evaluations of the group were seen."""
+        return self.sizes.total()
+
+    @property
+    def varies(self) -> bool:
+        """Whether the group holds inputs of unlike shapes."""
+        return len(self.sizes) > 1
+
+
+class Groups:
+    """Finds the group of each call.
+
+    Attributes:
+        members: The groups, by number; groups that became part of another one stay there.
+        moved: For each group that became part of another group, the number of that group.
+    """
+
+    def __init__(self) -> None:
+        self.members: list[Group] = []
+        self.moved: dict[int, int] = {}
+        self._by_key: dict[_Key, Group] = {}
+        self._families: dict[_Family, _FamilyInputs] = {}
+
+    def find(self, call: ModelCall, variant: str = "") -> Group:
+        """Return the group of a call, a new group if no call was like this one."""
+        family = (call.subject, call.phase, variant)
+        inputs = self._families.get(family)
+        if inputs is None:
+            inputs = self._families[family] = _FamilyInputs()
+        return self._group(family, inputs.fixed(call.inputs))
+
+    def count(self, group: Group, call: ModelCall) -> Group:
+        """Note that a call of the group was seen, and return the group that the call is in now."""
+        group.sizes[call.inputs] += 1
+        family = (group.subject, group.phase, group.variant)
+        inputs = self._families[family]
+        if inputs.note(call.inputs):
+            self._join(family, inputs)
+            return self._group(family, inputs.fixed(call.inputs))
+        return group
+
+    def current(self) -> list[Group]:
+        """Return the groups that are part of no other."""
+        return [group for group in self.members if group.number not in self.moved]
+
+    def final(self, number: int) -> int:
+        """Return the number of the group that a group is part of in the end."""
+        while number in self.moved:
+            number = self.moved[number]
+        return number
+
+    def _group(self, family: _Family, fixed: tuple[object, ...]) -> Group:
+        key = (*family, fixed)
+        group = self._by_key.get(key)
+        if group is None and len(self._by_key) >= MOST:
+            family = (family[0], family[1], _REST)
+            self._families.setdefault(family, _FamilyInputs())
+            key = (*family, ())
+            group = self._by_key.get(key)
+        if group is None:
+            group = self._by_key[key] = Group(len(self.members), *family)
+            self.members.append(group)
+        return group
+
+    def _join(self, family: _Family, inputs: _FamilyInputs) -> None:
+        """Make one group of the groups of a family that no longer differ."""
+        mine = [key for key in self._by_key if key[:3] == family]
+        groups = [self._by_key.pop(key) for key in mine]
+        for group in groups:
+            key = (*family, inputs.fixed(next(iter(group.sizes), ())))
+            into = self._by_key.setdefault(key, group)
+            if into is not group:
+                into.sizes.update(group.sizes)
+                self.moved[group.number] = into.number
+
+
+class _FamilyInputs:
+    """The inputs of the calls of one model in one phase, and which of them are ever new."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._shapes: dict[int, set[object]] = {}
+        self._free: set[int] = set()
+
+    def fixed(self, inputs: Inputs) -> tuple[object, ...]:
+        """Return what tells groups apart: inputs with their places, without free ones."""
+        if not self._free:
+            return inputs
+        return tuple((at, each) for at, each in enumerate(inputs) if at not in self._free)
+
+    def note(self, inputs: Inputs) -> bool:
+        """Note the inputs of a call; return whether further inputs became free."""
+        self._calls += 1
+        before = len(self._free)
+        for at, each in enumerate(inputs):
+            if at in self._free:
+                continue
+            shapes = self._shapes.setdefault(at, set())
+            shapes.add(each)
+            # Shapes that are new in every second call, or oftener, do not recur.
+            if len(shapes) >= _FREE_AFTER and 2 * len(shapes) > self._calls:
+                self._free.add(at)
+                del self._shapes[at]
+        return len(self._free) > before
+
+
+def labels(groups: Sequence[Group]) -> list[str]:
+    """Return a name for each group that no other of the groups has.
+
+    >>> one = Group(0, "ResNet", "", "", Counter({(((8, 3), "float32"),): 1}))
+    >>> two = Group(1, "ResNet", "training step", "", Counter({(((8, 3), "float32"),): 1}))
+    >>> labels([one, two])
+    ['ResNet 8×3', 'ResNet training step 8×3']
+    """
+    plain = [_label(group) for group in groups]
+    again = Counter(plain)
+    named = [
+        name if again[name] == 1 else _long_label(group)
+        for name, group in zip(plain, groups, strict=True)
+    ]
+    seen: Counter[str] = Counter()
+    result = []
+    for name in named:
+        seen[name] += 1
+        result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return result
+
+
+def _label(group: Group) -> str:
+    return " ".join(filter(None, (group.subject, group.phase, _leading(group))))
+
+
+def _long_label(group: Group) -> str:
+    shapes = ", ".join(_ranges(group, at) for at in range(_inputs(group)))
+    return " ".join(filter(None, (group.subject, group.phase, group.variant, shapes)))
+
+
+def _leading(group: Group) -> str:
+    return shape_range([each[0][0] for each in group.sizes if each])
+
+
+def _ranges(group: Group, at: int) -> str:
+    known = [each[at] for each in group.sizes if len(each) > at]
+    dtypes = dict.fromkeys(dtype for _, dtype in known)
+    return f"{shape_range([shape for shape, _ in known])} {'/'.join(dtypes)}"
+
+
+def _inputs(group: Group) -> int:
+    return max((len(each) for each in group.sizes), default=0)
+
+
+def shape_range(shapes: Iterable[tuple[int, ...]]) -> str:
+    """Return shapes as one text: `8×3`, `8×(37…128)`, or those of unlike ranks one by one.
+
+    >>> shape_range([(8, 37), (8, 128)]), shape_range([(2,), (2, 2)]), shape_range([()])
+    ('8×(37…128)', '2 or 2×2', 'scalar')
+    """
+    by_rank: dict[int, list[tuple[int, ...]]] = {}
+    for shape in shapes:
+        by_rank.setdefault(len(shape), []).append(shape)
+    return " or ".join(
+        "×".join(_span(sizes) for sizes in zip(*same, strict=True)) or "scalar"
+        for same in by_rank.values()
+    )
+
+
+def _span(sizes: Sequence[int]) -> str:
+    low, high = min(sizes), max(sizes)
+    return str(low) if low == high else f"({low}…{high})"

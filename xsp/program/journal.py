@@ -1,0 +1,78 @@
+"""The journal: what a program does while it is profiled in, plain tuples in the order of ends out.
+
+Nothing is interpreted while the program runs; `xsp.program.timeline` reads the journal afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from xsp.evaluation import Rung
+from xsp.tracer import UserSpans
+
+
+class Evaluation(NamedTuple):
+    """One evaluation that the program made; times in ns of the session's clock.
+
+    Attributes:
+        thread: Thread that the evaluation ran on.
+        group: Number of its group, as first seen (`Groups.final` tells the last).
+        begin_ns: When it began.
+        end_ns: When it ended, devices synchronised.
+        rung: The rung that was recorded meanwhile; None: nothing was.
+        counts: Whether its latency counts as one of that rung.
+        inputs: Shape and data type of each tensor put in.
+    """
+
+    thread: int
+    group: int
+    begin_ns: int
+    end_ns: int
+    rung: Rung | None
+    counts: bool
+    inputs: Any
+
+
+class Mark(NamedTuple):
+    """A part of the program that is no evaluation, such as data loading."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    thread: int
+    attributes: Mapping[str, Any]
+
+
+class Pause(NamedTuple):
+    """A time in which a thread of the program waited for xsp."""
+
+    thread: int
+    begin_ns: int
+    end_ns: int
+
+
+@dataclass(slots=True)
+class Journal:
+    """What happened in a block.
+
+    Attributes:
+        thread: Thread that entered the block.
+        begin_ns: When the block began, on the session's clock.
+        end_ns: When the block ended.
+        evaluations: The evaluations, in the order of their ends.
+        marks: Parts of the program that watchers noted.
+        pauses: Times that xsp took.
+        spans: The user's own spans outside of evaluations.
+        unwatched_ns: Since when nothing was watched any more; None: watched to the end.
+    """
+
+    thread: int
+    begin_ns: int
+    end_ns: int = 0
+    evaluations: list[Evaluation] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    pauses: list[Pause] = field(default_factory=list)
+    spans: UserSpans = field(default_factory=UserSpans)
+    unwatched_ns: int | None = None

@@ -1,0 +1,240 @@
+"""The outcome: what the dispatcher noted of a program in, the trace of the program and of its groups out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from xsp.errors import MeasurementError
+from xsp.evaluation import Run, Rung
+from xsp.measurement import ProcessRuns, build_trace, describe, interpret
+from xsp.problem import Problem, problems_of
+from xsp.program.composition import compose
+from xsp.program.dispatcher import Dispatcher
+from xsp.program.group import Group, labels
+from xsp.program.part import parts
+from xsp.program.summary import facts, sentences
+from xsp.program.timeline import GroupLatency, Timeline
+from xsp.quantity import counted
+from xsp.session import Selection, Settings, Visit, describe_environment
+from xsp.trace import Trace
+
+_MERGED = 24  # groups whose trees are made: those that took most time
+
+_WITHIN = "within this run"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a profiled program came to.
+
+    Attributes:
+        program: The trace of the whole program.
+        groups: The trace of one evaluation of each group, by the name of the group; groups that
+            took most time first. Of groups of which nothing was recorded there is none.
+    """
+
+    program: Trace
+    groups: dict[str, Trace]
+
+
+def outcome(
+    dispatcher: Dispatcher,
+    selection: Selection,
+    settings: Settings,
+    name: str,
+    *,
+    problems: Sequence[Problem] = (),
+    repeated: Mapping[int, int] | None = None,
+) -> Outcome:
+    """Return the traces of a program.
+
+    Args:
+        dispatcher: The dispatcher, all of whose evaluations have ended.
+        selection: The providers and rungs that were selected.
+        settings: How the groups were measured.
+        name: Name of the program, for people.
+        problems: Problems that the dispatcher's session does not know of.
+        repeated: How often each group was repeated after the program.
+
+    Raises:
+        MeasurementError: There is nothing to make a trace of.
+    """
+    return _Maker(dispatcher, selection, settings, name, repeated or {}).make(problems)
+
+
+class _Maker:
+    """The making of an outcome: what is needed of all steps."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        selection: Selection,
+        settings: Settings,
+        name: str,
+        repeated: Mapping[int, int],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._journal = dispatcher.journal
+        self._settings = settings
+        self._repeated = repeated
+        self._final = dispatcher.groups.final
+        members = [group for group in dispatcher.groups.current() if group.calls]
+        self._groups = dict(zip(labels(members), members, strict=True))
+        self._process = ProcessRuns(
+            (), (), name, selection.levels, describe_environment(), dispatcher.session.origin
+        )
+
+    def make(self, problems: Sequence[Problem]) -> Outcome:
+        session = self._dispatcher.session
+        visits = _counting(session.visits, self._final)
+        found = interpret(visits, session.providers, inside_costs=session.inside_costs())
+        general = [*problems, *session.problems, *found.problems, *problems_of(found.counts)]
+        traces = self._traces(found.runs)
+        timeline = Timeline(
+            self._journal,
+            {number: _latency(trace) for number, trace in traces.items()},
+            self._final,
+        )
+        numbers = [self._final(each.group) for each in self._journal.evaluations]
+        name_of = {group.number: label for label, group in self._groups.items()}
+        training = {group.number: group.phase == "training step" for group in self._groups.values()}
+        nested = parts(
+            self._journal,
+            "block",
+            [name_of[number] for number in numbers],
+            [training[number] for number in numbers],
+        )
+        threads, starts, ends = np.array(
+            [(part.thread, part.start_ns, part.end_ns) for part in nested], dtype=np.int64
+        ).T
+        lasting = timeline.lasting(threads, starts, ends)
+        spans = compose(nested, lasting, numbers, traces)
+        groups = facts(self._groups, self._journal, timeline, self._final, traces, self._repeated)
+        metadata = describe(
+            [self._process],
+            self._settings,
+            [*general, *self._of_groups(traces)],
+            rungs=next(iter(traces.values())).metadata["rungs"] if traces else [],
+            intervals=_WITHIN,
+        )
+        metadata["groups"] = groups
+        metadata["summary"] = sentences(groups, nested, lasting, timeline)
+        return Outcome(
+            Trace(spans, metadata), {name_of[number]: trace for number, trace in traces.items()}
+        )
+
+    def _traces(self, runs: Sequence[Run]) -> dict[int, Trace]:
+        """Return the traces of the groups that took most time, by their numbers."""
+        of: defaultdict[int, list[Run]] = defaultdict(list)
+        for run in runs:
+            of[self._final(run.group)].append(run)
+        by_time = sorted(self._groups.items(), key=lambda item: -self._took_ns(item[1]))
+        result = {}
+        for label, group in by_time[:_MERGED]:
+            recorded = of[group.number]
+            if any(run.rows is not None and run.rung.timed for run in recorded):
+                process = replace(self._process, runs=tuple(recorded), subject=label)
+                result[group.number] = build_trace([process], self._settings)
+        return result
+
+    def _took_ns(self, group: Group) -> int:
+        return sum(
+            each.end_ns - each.begin_ns
+            for each in self._journal.evaluations
+            if self._final(each.group) == group.number
+        )
+
+    def _of_groups(self, traces: Mapping[int, Trace]) -> list[Problem]:
+        """Return the problems of the groups, each with the name of its group if there are several."""
+        result = []
+        for label, group in self._groups.items():
+            trace = traces.get(group.number)
+            several = f"{label}: " if len(self._groups) > 1 else ""
+            if trace is None:
+                result.append(Problem("not-recorded", f"{label}: {_UNRECORDED}"))
+                continue
+            for problem in trace.problems:
+                if problem.code != "level-left-out":
+                    result.append(Problem(problem.code, f"{several}{problem.message}"))
+            if group.varies:
+                result.append(Problem("unlike-inputs", f"{label}: {_unlike(group)}"))
+        return result
+
+
+_UNRECORDED = (
+    "what lies inside is not known, for none of its evaluations was recorded; more of them, or a "
+    "larger budget=, would change that"
+)
+
+
+def _unlike(group: Group) -> str:
+    return (
+        f"the inputs had {counted(len(group.sizes), 'set')} of shapes, nearly each of them new, so "
+        "that its latencies are averages over all sizes; metadata['groups'] has a latency per size"
+    )
+
+
+def _latency(trace: Trace) -> GroupLatency:
+    rungs = {
+        rung["rung"]: rung["latency_ns"]
+        for rung in trace.metadata["rungs"]
+        if rung.get("latency_ns") is not None
+    }
+    return GroupLatency(trace.root.latency_ns or 0.0, rungs)
+
+
+def _counting(visits: Sequence[Visit], final: Any) -> list[Visit]:
+    """Return visits without the evaluations that do not count.
+
+    Where no evaluation of a group counts on a rung, those that were not to count do.
+    """
+    counted_on: set[tuple[int, Rung]] = {
+        (final(group), visit.planned.rung)
+        for visit in visits
+        for group, number in zip(visit.groups, visit.rounds, strict=True)
+        if number >= 0
+    }
+    result = []
+    for visit in visits:
+        rung = visit.planned.rung
+        kept = [
+            at
+            for at, (group, number) in enumerate(zip(visit.groups, visit.rounds, strict=True))
+            if number >= 0 or (final(group), rung) not in counted_on
+        ]
+        if kept:
+            result.append(_picked(visit, kept))
+    return result
+
+
+def _picked(visit: Visit, kept: Sequence[int]) -> Visit:
+    def pick(values: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(values[at] for at in kept)
+
+    return replace(
+        visit,
+        planned=replace(visit.planned, round=0),  # all that is left counts
+        windows=pick(visit.windows),
+        waited_ns=pick(visit.waited_ns),
+        groups=pick(visit.groups),
+        rounds=pick(visit.rounds),
+    )
+
+
+def nothing(dispatcher: Dispatcher) -> MeasurementError:
+    """Return the error for a program of which no trace can be made."""
+    if dispatcher.raised:
+        return MeasurementError(
+            f"no evaluation came to its end: each call of {', '.join(dispatcher.raised)} "
+            "raised, or was cut short. Mend that, or profile more of what the program does"
+        )
+    failed = "".join(f" ({problem.message})" for problem in dispatcher.session.problems)
+    return MeasurementError(
+        "nothing was evaluated: no model was called in the block. Call one in it, mark "
+        "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)" + failed
+    )

@@ -1,0 +1,210 @@
+"""Parts: a journal in, the nested parts of the program out.
+
+A part is an evaluation, a span of the user's, or what a watcher noted (data loading). Parts nest
+by time on their thread. Of the parts on the way from one training step to the next a training
+iteration is made:
+
+    block                         block
+    ├─ data loading               ├─ training iteration
+    ├─ training step              │  ├─ data loading
+    ├─ data loading               │  └─ training step
+    └─ training step              └─ training iteration
+                                     ├─ …
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from xsp import tracer
+from xsp.correlation import correlate
+from xsp.level import Kind
+from xsp.program.journal import Journal
+from xsp.provider import ATTRIBUTE, span_rows
+
+ITERATION = "training iteration"
+UNWATCHED = "unwatched, for nothing was left to be measured"
+
+_FEWEST_STEPS = 2
+_NUMBER = f"{ATTRIBUTE}part"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the program.
+
+    Attributes:
+        name: Name of the part.
+        kind: Kind of span.
+        start_ns: When the part began, with xsp.
+        end_ns: When the part ended.
+        thread: Thread that the part ran on.
+        parent: Index of the part around it; -1 for the block.
+        evaluation: Index of the evaluation in the journal; -1 for other parts.
+        attributes: What is known of the part.
+    """
+
+    name: str
+    kind: Kind
+    start_ns: int
+    end_ns: int
+    thread: int
+    parent: int = -1
+    evaluation: int = -1
+    attributes: Mapping[str, Any] | None = None
+
+
+def parts(journal: Journal, name: str, labels: Sequence[str], training: Sequence[bool]) -> list[Part]:
+    """Return the parts of a program, the block itself first, parents before children.
+
+    Args:
+        journal: What the program did.
+        name: Name of the block.
+        labels: For each evaluation of the journal, the name of its group.
+        training: For each evaluation of the journal, whether it is a training step.
+    """
+    block = Part(name, Kind.PIPELINE, journal.begin_ns, journal.end_ns, journal.thread)
+    found, numbers = _found(journal, labels)
+    nested = _nested(block, found, numbers)
+    return _with_iterations(nested, training)
+
+
+def _found(
+    journal: Journal, labels: Sequence[str]
+) -> tuple[list[Part], list[tuple[int | None, int | None]]]:
+    """Return all parts, not yet nested, and number and parent that the user's spans state."""
+    found: list[Part] = []
+    numbers: list[tuple[int | None, int | None]] = []
+    for at, (each, label) in enumerate(zip(journal.evaluations, labels, strict=True)):
+        found.append(
+            Part(label, Kind.PIPELINE, each.begin_ns, each.end_ns, each.thread, evaluation=at)
+        )
+    found += [
+        Part(mark.name, Kind.PIPELINE, mark.start_ns, mark.end_ns, mark.thread,
+             attributes=mark.attributes)
+        for mark in journal.marks
+    ]
+    if journal.unwatched_ns is not None:
+        times = journal.unwatched_ns, journal.end_ns
+        found.append(Part(UNWATCHED, Kind.PIPELINE, *times, journal.thread))
+    numbers += [(None, None)] * len(found)
+    records, width = journal.spans.records, len(tracer.FIELDS)
+    for at in range(0, len(records), width):
+        label, kind, start, end, thread, number, parent, error, attributes = records[at : at + width]
+        more = {f"user.{key}": value for key, value in attributes.items()}
+        more |= {"error": error} if error else {}
+        found.append(Part(label, kind, start, end, thread, attributes=more))
+        numbers.append((number, parent))
+    return found, numbers
+
+
+def _nested(
+    block: Part, found: Sequence[Part], numbers: Sequence[tuple[int | None, int | None]]
+) -> list[Part]:
+    """Return the block, and in it the parts nested by time; what lies in evaluations is left out."""
+    root = span_rows(
+        {
+            "kind": [Kind.PIPELINE.value],
+            "name": [block.name],
+            "start_ns": [block.start_ns],
+            "end_ns": [block.end_ns],
+            "thread": [block.thread],
+            _NUMBER: pl.Series([-1], dtype=pl.Int64),
+        }
+    )
+    rows = span_rows(
+        {
+            "kind": Kind.PIPELINE.value,  # so that parts nest by time alone
+            "name": [part.name for part in found],
+            "start_ns": [part.start_ns for part in found],
+            # A part that outlasts the block is cut where the block ends.
+            "end_ns": [max(min(part.end_ns, block.end_ns), part.start_ns) for part in found],
+            "thread": [part.thread for part in found],
+            "id": pl.Series([number for number, _ in numbers], dtype=pl.Int64),
+            "parent_id": pl.Series([parent for _, parent in numbers], dtype=pl.Int64),
+            _NUMBER: pl.Series(range(len(found)), dtype=pl.Int64),
+        }
+    )
+    [tree] = correlate(root, rows).frames
+    result = [block]
+    place: list[int] = []  # of each row of the tree in the result; -1: left out
+    columns = zip(
+        tree[_NUMBER].to_list(), tree["parent"].to_list(), tree["end_ns"].to_list(), strict=True
+    )
+    for number, parent, end in columns:
+        if number < 0:
+            place.append(0)
+            continue
+        above = place[parent]
+        if above < 0 or result[above].evaluation >= 0:
+            place.append(-1)
+            continue
+        place.append(len(result))
+        result.append(replace(found[number], parent=above, end_ns=end))
+    return result
+
+
+def _with_iterations(nested: Sequence[Part], training: Sequence[bool]) -> list[Part]:
+    """Return the parts with a training iteration around each training step and what led to it."""
+    children: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    for number, part in enumerate(nested[1:], 1):
+        children[part.parent, part.thread].append(number)
+    iterations: list[Part] = []
+    inside: dict[int, int] = {}  # iteration of each part
+    for (parent, thread), members in children.items():
+        steps = [n for n in members if _trains(nested[n], training)]
+        if len(steps) < _FEWEST_STEPS:
+            continue
+        for start_ns, content in _iterations(nested, members, training):
+            inside |= dict.fromkeys(content, len(iterations))
+            end_ns = nested[content[-1]].end_ns
+            iterations.append(Part(ITERATION, Kind.PIPELINE, start_ns, end_ns, thread, parent))
+    return _put_together(nested, iterations, inside)
+
+
+def _trains(part: Part, training: Sequence[bool]) -> bool:
+    return part.evaluation >= 0 and training[part.evaluation]
+
+
+def _iterations(
+    nested: Sequence[Part], members: Sequence[int], training: Sequence[bool]
+) -> list[tuple[int, list[int]]]:
+    """Return start and parts of each iteration among the parts of one parent, in their order."""
+    result: list[tuple[int, list[int]]] = []
+    content: list[int] = []
+    before_ns: int | None = None  # end of the training step before
+    for number in sorted(members, key=lambda n: nested[n].start_ns):
+        part = nested[number]
+        content.append(number)
+        if _trains(part, training):
+            start_ns = nested[content[0]].start_ns if before_ns is None else before_ns
+            result.append((start_ns, content))
+            before_ns, content = part.end_ns, []
+        elif part.evaluation >= 0:  # inference, such as validation, is no part of an iteration
+            before_ns, content = None, []
+    return result
+
+
+def _put_together(
+    nested: Sequence[Part], iterations: Sequence[Part], inside: Mapping[int, int]
+) -> list[Part]:
+    """Return all parts, parents before children, each iteration before its first part."""
+    result: list[Part] = []
+    place: dict[int, int] = {}
+    placed: dict[int, int] = {}
+    for number, part in enumerate(nested):
+        parent = place[part.parent] if part.parent >= 0 else -1
+        iteration = inside.get(number)
+        if iteration is not None:
+            if iteration not in placed:
+                placed[iteration] = len(result)
+                result.append(replace(iterations[iteration], parent=parent))
+            parent = placed[iteration]
+        place[number] = len(result)
+        result.append(replace(part, parent=parent))
+    return result

@@ -1,0 +1,154 @@
+"""Replays: the last call of each group in, visits that complete the plan of the group out.
+
+A block cannot run twice, but a call can, if repeating changes nothing of the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from xsp.measurement import Progress, carry_out, iterator_type, progress_bar, read_arguments
+from xsp.program.dispatcher import Dispatcher
+from xsp.program.group import labels
+from xsp.program.turns import Turns
+from xsp.provider import ModelCall
+from xsp.quantity import counted, duration
+from xsp.session import Settings
+
+_LEAST_SHARE = 0.05  # of the budget, for a group that took next to no time
+_NAMED = 3  # groups whose incomplete plans have a sentence each
+_BY_PROGRAM = "it is more than one call, which only the program itself can make again"
+
+
+def complete_plans(
+    dispatcher: Dispatcher,
+    settings: Settings,
+    *,
+    replay: bool | None,
+    progress: bool | Progress | None,
+) -> dict[int, int]:
+    """Repeat calls until the plans of their groups are complete, or note why not.
+
+    Args:
+        dispatcher: The dispatcher, all of whose evaluations have ended.
+        settings: How the groups are measured; the budget is divided by the time they took.
+        replay: Whether calls may be repeated; None: where that is safe.
+        progress: As for `xsp.profile`.
+
+    Returns:
+        How often each group was repeated, by its number.
+    """
+    names = _names(dispatcher)
+    took = _took_ns(dispatcher)
+    repeated: dict[int, int] = {}
+    left: list[tuple[int, str]] = []
+    for number in sorted(names, key=lambda number: -took.get(number, 0)):
+        turns = dispatcher.turns.get(number)
+        if turns is None or turns.done:
+            continue
+        reason = _hazard(dispatcher, number, replay)
+        if reason is not None:
+            left.append((number, reason))
+            continue
+        share = max(took.get(number, 0) / max(sum(took.values()), 1), _LEAST_SHARE)
+        repeated[number] = _repeat(dispatcher, number, turns, settings.budget_s * share, progress)
+    _note(dispatcher, names, left)
+    return repeated
+
+
+def _names(dispatcher: Dispatcher) -> dict[int, str]:
+    groups = [group for group in dispatcher.groups.current() if group.calls]
+    return dict(zip((group.number for group in groups), labels(groups), strict=True))
+
+
+def _took_ns(dispatcher: Dispatcher) -> dict[int, int]:
+    took: dict[int, int] = {}
+    for each in dispatcher.journal.evaluations:
+        number = dispatcher.groups.final(each.group)
+        took[number] = took.get(number, 0) + each.end_ns - each.begin_ns
+    return took
+
+
+def _repeat(
+    dispatcher: Dispatcher,
+    number: int,
+    turns: Turns,
+    budget_s: float,
+    progress: bool | Progress | None,
+) -> int:
+    """Repeat the last call of a group, and return how often."""
+    session, plan, call = dispatcher.session, turns.plan, dispatcher.calls[number]
+    before, made = len(session.visits), 0
+    plan.repeatable = True
+    plan.settings = replace(plan.settings, budget_s=plan.spent_ns / 1e9 + budget_s)
+    with ExitStack() as stack:
+        report = stack.enter_context(progress_bar(progress, f"repeating {call.subject}"))
+        stack.enter_context(call.conditions())
+        try:
+            carry_out(plan, session, call, report)
+        except Exception as error:  # noqa: BLE001  # the user's own call had succeeded
+            session.problem(
+                "replay-failed",
+                f"repeating {call.subject} raised {type(error).__name__}: {error}; "
+                "the trace holds what there was until then. replay=False leaves it out",
+            )
+    for at, visit in enumerate(session.visits[before:], before):
+        count = len(visit.windows)
+        made += count + visit.planned.untimed
+        rounds = (visit.planned.round,) * count
+        session.visits[at] = replace(visit, groups=(number,) * count, rounds=rounds)
+    return made
+
+
+def _hazard(dispatcher: Dispatcher, number: int, replay: bool | None) -> str | None:
+    """Return why the last call of a group must not be repeated, None if it may be."""
+    call = dispatcher.calls.get(number)
+    if call is None:
+        return _BY_PROGRAM
+    # The user's answer goes before everything that can be found out.
+    if replay is not None:
+        return None if replay else "replay=False"
+    danger, unread = read_arguments(lambda: _danger(dispatcher, number, call))
+    if unread := dispatcher.unread.get(number) or unread:
+        return f"whether it may be cannot be told, as {unread}. Say replay=True if it may"
+    return danger
+
+
+def _danger(dispatcher: Dispatcher, number: int, call: ModelCall) -> str | None:
+    """Return what repeating a call would change, None if nothing."""
+    if dispatcher.writes.get(number):
+        return f"{call.subject} writes to its input. Say replay=True if it may go on doing so"
+    if iterator_type(call) is not None:
+        return f"{call.subject} was given an iterator, which is used up"
+    reason = call.hazard()
+    return None if reason is None else f"{reason}. Say replay=True if it may be"
+
+
+def _note(dispatcher: Dispatcher, names: dict[int, str], left: Sequence[tuple[int, str]]) -> None:
+    for number, reason in left[:_NAMED]:
+        name = f"{names[number]}: " if len(names) > 1 else ""
+        dispatcher.session.problem(
+            "not-replayed",
+            f"{name}the plan was not completed: {_shortage(dispatcher, number)}; and the last "
+            f"evaluation was not repeated: {reason}",
+        )
+    more = len(left) - _NAMED
+    if more > 0:
+        dispatcher.session.problem(
+            "not-replayed",
+            f"the plans of {counted(more, 'further group')} were not completed either",
+        )
+
+
+def _shortage(dispatcher: Dispatcher, number: int) -> str:
+    """Return why the evaluations of the program did not complete the plan of a group."""
+    turns = dispatcher.turns[number]
+    seen, fewest = dispatcher.groups.members[number].calls, turns.fewest_evaluations
+    if seen < fewest:
+        return f"it takes about {fewest} evaluations or more, and there were {seen}"
+    if turns.plan.brief:
+        lasted = duration(1e9 * turns.plan.lasted_s)
+        return f"the evaluations lasted {lasted}, which says little of the time after"
+    return f"after {counted(seen, 'evaluation')} the model is not known as well as asked for yet"

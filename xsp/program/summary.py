@@ -1,0 +1,187 @@
+"""Summaries: the groups of a program in, what is known of each, and sentences for people, out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xsp.program.group import Group, shape_range
+from xsp.program.journal import Journal
+from xsp.program.part import ITERATION, Part
+from xsp.program.timeline import Timeline
+from xsp.provider import Inputs
+from xsp.quantity import counted, duration, percent
+from xsp.trace import Trace
+
+Floats = NDArray[np.float64]
+
+_SIZES = 50  # sets of input shapes of a group that have a latency of their own
+_NAMED = 4  # groups named in a sentence
+
+
+def facts(
+    groups: Mapping[str, Group],
+    journal: Journal,
+    timeline: Timeline,
+    final: Callable[[int], int],
+    traces: Mapping[int, Trace],
+    repeated: Mapping[int, int],
+) -> list[dict[str, Any]]:
+    """Return what is known of each group, as JSON can hold it; that with most time first.
+
+    Args:
+        groups: The groups by their names.
+        journal: What the program did.
+        timeline: How long evaluations take without xsp.
+        final: Returns the number of the group that a group is part of in the end.
+        traces: The traces of groups, by their numbers.
+        repeated: How often groups were repeated after the program, by their numbers.
+    """
+    times: defaultdict[int, list[float]] = defaultdict(list)
+    sizes: defaultdict[int, defaultdict[Inputs, list[float]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for each, lasts_ns in zip(journal.evaluations, timeline.evaluations_ns.tolist(), strict=True):
+        number = final(each.group)
+        times[number].append(lasts_ns)
+        sizes[number][each.inputs].append(lasts_ns)
+    result = [
+        {
+            "name": label,
+            "model": group.subject,
+            "phase": group.phase or "inference",
+            "variant": group.variant,
+            "shapes": _shapes(group),
+            "calls": group.calls,
+            "repeated": repeated.get(group.number, 0),
+            "total_ns": sum(times[group.number]),
+            **_measured(traces.get(group.number)),
+            "sizes": _per_size(sizes[group.number]) if group.varies else [],
+        }
+        for label, group in groups.items()
+    ]
+    return sorted(result, key=lambda entry: -entry["total_ns"])
+
+
+def _shapes(group: Group) -> list[str]:
+    width = max((len(inputs) for inputs in group.sizes), default=0)
+    known = [[inputs[at] for inputs in group.sizes if len(inputs) > at] for at in range(width)]
+    return [
+        f"{shape_range([shape for shape, _ in each])} {'/'.join(dict.fromkeys(d for _, d in each))}"
+        for each in known
+    ]
+
+
+def _measured(trace: Trace | None) -> dict[str, Any]:
+    if trace is None:
+        return {"latency_ns": None, "latency_low_ns": None, "latency_high_ns": None, "rungs": []}
+    root = trace.root
+    return {
+        "latency_ns": root.latency_ns,
+        "latency_low_ns": root.latency_low_ns,
+        "latency_high_ns": root.latency_high_ns,
+        "rungs": [dict(rung) for rung in trace.metadata["rungs"]],
+    }
+
+
+def _per_size(sizes: Mapping[Inputs, Sequence[float]]) -> list[dict[str, Any]]:
+    most = sorted(sizes.items(), key=lambda item: -sum(item[1]))[:_SIZES]
+    return [
+        {
+            "shapes": [shape_range([shape]) for shape, _ in inputs],
+            "calls": len(times),
+            "latency_ns": float(np.median(times)),
+        }
+        for inputs, times in most
+    ]
+
+
+def sentences(
+    groups: Sequence[Mapping[str, Any]],
+    parts: Sequence[Part],
+    lasting_ns: Floats,
+    timeline: Timeline,
+) -> list[str]:
+    """Return what stands first in the views: what was evaluated, how often, and what lies outside.
+
+    Args:
+        groups: What is known of each group (`facts`).
+        parts: Parts of the program, the block first.
+        lasting_ns: How long each part takes without xsp.
+        timeline: How long anything takes without xsp.
+    """
+    found = [_evaluated(groups), _outside(parts, lasting_ns, float(lasting_ns[0]))]
+    found += [_generation(parts, groups, timeline), _training(parts, lasting_ns)]
+    return [sentence for sentence in found if sentence]
+
+
+def _evaluated(groups: Sequence[Mapping[str, Any]]) -> str:
+    if not groups:
+        return "evaluated: no model was called"
+    parts = [
+        f"{group['calls']:,} × {group['name']}"
+        + (f" (repeated {group['repeated']:,} × afterwards)" if group["repeated"] else "")
+        for group in groups[:_NAMED]
+    ]
+    more = len(groups) - _NAMED
+    parts += [f"{counted(more, 'further group')}"] if more > 0 else []
+    return f"evaluated: {', '.join(parts)}"
+
+
+def _outside(parts: Sequence[Part], lasting_ns: Floats, block_ns: float) -> str:
+    thread = parts[0].thread
+    inside = sum(
+        lasting
+        for part, lasting in zip(parts, lasting_ns.tolist(), strict=True)
+        if part.evaluation >= 0 and part.thread == thread
+    )
+    outside = max(block_ns - inside, 0.0)
+    if not block_ns:
+        return ""
+    return f"outside of evaluations: {duration(outside)}, {percent(outside / block_ns)}"
+
+
+def _generation(
+    parts: Sequence[Part], groups: Sequence[Mapping[str, Any]], timeline: Timeline
+) -> str:
+    """Return the time to the first token, and per token after it."""
+    phase = {group["name"]: group["phase"] for group in groups}
+    steps = [part for part in parts if phase.get(part.name) in ("prefill", "decode")]
+    steps.sort(key=lambda part: part.start_ns)
+    first = [(s.thread, s.start_ns, s.end_ns) for s in steps if phase[s.name] == "prefill"]
+    # A token takes from the end of the step before it to the end of its own.
+    later = [
+        (step.thread, before.end_ns, step.end_ns)
+        for before, step in zip(steps, steps[1:], strict=False)
+        if phase[step.name] == "decode"
+    ]
+    if not first or not later:
+        return ""
+    prefill_ns, token_ns = _mean(timeline, first), _mean(timeline, later)
+    return (
+        f"generation: first token after {duration(prefill_ns)} in the model, then "
+        f"{duration(token_ns)} per token ({1e9 / token_ns:,.1f} tokens/s in each sequence)"
+    )
+
+
+def _mean(timeline: Timeline, times: Sequence[tuple[int, int, int]]) -> float:
+    thread, start, end = np.array(times, dtype=np.int64).T
+    return float(np.mean(timeline.lasting(thread, start, end)))
+
+
+def _training(parts: Sequence[Part], lasting_ns: Floats) -> str:
+    times = [
+        lasting
+        for part, lasting in zip(parts, lasting_ns.tolist(), strict=True)
+        if part.name == ITERATION
+    ]
+    if not times:
+        return ""
+    return (
+        f"training: {counted(len(times), 'iteration')} of {duration(float(np.mean(times)))} on "
+        f"average ({1e9 / float(np.mean(times)):,.1f} per second)"
+    )

@@ -1,0 +1,146 @@
+"""Turns: the plan of a group in, for each evaluation that the program makes the rung to record out.
+
+In a loop of the program's own an evaluation on one rung follows an evaluation on another, and what
+recording left in the caches makes it slower. So a rung keeps its turn for some evaluations, of
+which the first do not count.
+
+    evaluation   0    1      2    3      4    5      6    7
+    rung         op   bare   bare layer  layer op    op   bare …
+    counts       no   no     yes  no     yes  no     yes  no
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xsp.evaluation import Rung
+from xsp.session import Plan, PlannedVisit, Settings
+
+_UNTIMED_NS = 3_000_000  # evaluations for this long replace what another rung left in the caches
+_SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the caches
+_MOST_UNTIMED = 5
+_MOST_TIMED = 10
+_TIMED_NS = 5_000_000  # timed evaluations of a turn together, once the first rounds are made
+_FIRST_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is recorded of one evaluation.
+
+    Attributes:
+        rung: The rung.
+        round: Round of the group's plan, -1 for warming up.
+        counts: Whether the latency counts.
+    """
+
+    rung: Rung
+    round: int
+    counts: bool
+
+
+class Turns:
+    """Deals the rungs of a plan out over the evaluations of one group.
+
+    Args:
+        rungs: The ladder, bare rung first, and untimed rungs.
+        settings: When the plan is complete.
+
+    Attributes:
+        plan: The plan of the group.
+        evaluations: How many evaluations were recorded.
+    """
+
+    def __init__(self, rungs: Sequence[Rung], settings: Settings) -> None:
+        self.plan = Plan(rungs, settings, repeatable=False)
+        self.evaluations = 0
+        self._visit: PlannedVisit | None = None
+        self._untimed = 0
+        self._latencies: list[int] = []
+        self._began_ns = 0
+        self._spent_ns = 0
+        self._typical_ns = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether the plan is complete."""
+        return self._visit is None and self.plan.done
+
+    @property
+    def fewest_evaluations(self) -> int:
+        """How many evaluations the plan takes at least; budget aside."""
+        return self.plan.fewest_evaluations * (1 + self._uncounted())
+
+    def step(self, armed: Rung | None) -> Step | None:
+        """Return what to record of the next evaluation, None if the plan is complete.
+
+        Args:
+            armed: The rung that is recorded now, which goes first where the order is free.
+        """
+        if self._visit is None and not self._begin(armed):
+            return None
+        assert self._visit is not None
+        visit = self._visit
+        return Step(visit.rung, visit.round, visit.counts and not self._untimed)
+
+    def record(self, step: Step, began_ns: int, ended_ns: int) -> None:
+        """Note the evaluation made at this step.
+
+        Args:
+            step: As `step` returned it.
+            began_ns: When the evaluation began, on the session's clock.
+            ended_ns: When it ended.
+        """
+        visit = self._visit
+        if visit is None or visit.rung != step.rung:
+            return  # evaluations on several threads: another one ended the turn
+        self.evaluations += 1
+        self._spent_ns += ended_ns - began_ns
+        self._note_typical(ended_ns - began_ns)
+        if self._untimed:
+            self._untimed -= 1
+            return
+        self._began_ns = self._began_ns or began_ns
+        self._latencies.append(ended_ns - began_ns)
+        if len(self._latencies) >= self._sized():
+            self._end(visit, ended_ns)
+
+    def _begin(self, armed: Rung | None) -> bool:
+        self.plan.prefer(armed)
+        self._visit = self.plan.next()
+        if self._visit is None:
+            return False
+        self._latencies, self._began_ns, self._spent_ns = [], 0, 0
+        self._untimed = self._uncounted() if self._visit.counts and armed != self._visit.rung else 0
+        return True
+
+    def _end(self, visit: PlannedVisit, ended_ns: int) -> None:
+        self._visit = None
+        self.plan.record(
+            visit,
+            self._latencies,
+            began_ns=self._began_ns,
+            ended_ns=ended_ns,
+            spent_ns=self._spent_ns,
+        )
+
+    def _note_typical(self, latency_ns: int) -> None:
+        known = self._typical_ns
+        self._typical_ns = min(known, latency_ns) if known else float(latency_ns)
+
+    def _uncounted(self) -> int:
+        """Return how many evaluations after a change of the rung do not count."""
+        if not self._typical_ns or self._typical_ns > _SLOW_NS:
+            return 0
+        return min(_MOST_UNTIMED, math.ceil(_UNTIMED_NS / self._typical_ns))
+
+    def _sized(self) -> int:
+        """Return how many timed evaluations the turn has."""
+        visit = self._visit
+        if visit is None or not visit.counts or not visit.rung.timed or not self._typical_ns:
+            return 1
+        if visit.round < _FIRST_ROUNDS:  # few at first, for the program may end soon
+            return max(1, self._uncounted() // 2)
+        return min(_MOST_TIMED, math.ceil(_TIMED_NS / self._typical_ns))
