@@ -228,7 +228,7 @@ def _roots(visit: Visit) -> SpanRows:
     return span_rows(
         {
             "kind": Kind.PIPELINE.value,
-            "name": visit.name,
+            "name": list(visit.names) or visit.name,
             "start_ns": list(begins),
             "end_ns": list(ends),
             "thread": visit.thread,

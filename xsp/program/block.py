@@ -318,4 +318,4 @@ _EVERY = schedule()
 
 def _place(frame: FrameType) -> str:
     """Return file and line of a block, for people."""
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"

@@ -23,6 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.evaluation import covered, generations, mix, path_names
+from xsp.inexact import Inexact
 from xsp.level import Kind
 from xsp.program.part import Part
 from xsp.trace import SPAN_SCHEMA, Trace
@@ -97,13 +98,14 @@ def compose(
     order = _depth_first(children)
     paths = _paths(nodes)
     halves = _halves(nodes, order, traces)
+    reasons = _reasons(nodes, order, traces)
     frames = []
     for number in order:
         node = nodes[number]
         trace = traces.get(node.group)
         columns = _columns(node, paths, number, halves[number])
         columns["self_ns"] = _self_ns(nodes, number, children)
-        frames.append(_row(node, columns, trace))
+        frames.append(_row(node, columns, reasons[number], trace))
         if trace is not None:
             frames.append(_below(node, paths[number], trace))
     return _table(frames)
@@ -246,9 +248,13 @@ def _columns(node: _Node, paths: Sequence[str], number: int, half: float | None)
     }
 
 
-def _row(node: _Node, columns: dict[str, Any], trace: Trace | None) -> pl.DataFrame:
+def _row(
+    node: _Node, columns: dict[str, Any], reasons: frozenset[str], trace: Trace | None
+) -> pl.DataFrame:
     """Return the row of a node, which for a group also stands for the root of its trace."""
-    attributes: dict[str, Any] = {"exact": True, **(node.part.attributes or {})}
+    attributes: dict[str, Any] = {"exact": not reasons, **(node.part.attributes or {})}
+    if reasons:
+        attributes["inexact"] = [each.value for each in Inexact if each.value in reasons]
     if trace is not None:
         root = trace.root
         factor = _factor(node, root)
@@ -296,6 +302,20 @@ def _halves(
     return halves
 
 
+def _reasons(
+    nodes: Sequence[_Node], order: Sequence[int], traces: Mapping[int, Trace]
+) -> list[frozenset[str]]:
+    """Return why each latency is not exact: the reasons of all groups in it."""
+    result: list[frozenset[str]] = [frozenset()] * len(nodes)
+    for number in reversed(order):
+        node = nodes[number]
+        if node.group in traces:
+            result[number] = frozenset(traces[node.group].root.attributes.get("inexact") or ())
+        if node.parent >= 0:
+            result[node.parent] |= result[number]
+    return result
+
+
 def _factor(node: _Node, root: Any) -> float:
     """Return by what the times of one evaluation are multiplied to be those of a node."""
     return node.lasts_ns / root.latency_ns if root.latency_ns else 0.0
@@ -323,7 +343,9 @@ def _below(node: _Node, path: str, trace: Trace) -> pl.DataFrame:
     prefix = len(root.path)
     frame = spans.with_columns(
         pl.Series("span_id", moved["span_id"], dtype=pl.UInt64),
-        pl.when(top).then(pl.lit(key, dtype=pl.UInt64)).otherwise(pl.Series(moved["parent_id"]))
+        pl.when(top)
+        .then(pl.lit(key, dtype=pl.UInt64))
+        .otherwise(pl.Series(moved["parent_id"]))
         .alias("parent_id"),
         (pl.lit(path) + pl.col("path").str.slice(prefix)).alias("path"),
         *(pl.col(name) * factor for name in _MULTIPLIED),
@@ -335,8 +357,10 @@ def _below(node: _Node, path: str, trace: Trace) -> pl.DataFrame:
         .alias("thread"),
     )[1:]
     fields = frame["attributes"].struct.unnest().rename(lambda name: _ATTRIBUTE + name)
-    return frame.drop("attributes").hstack(fields).with_columns(
-        pl.lit(node.calls, dtype=pl.Int64).alias(_ATTRIBUTE + "calls")
+    return (
+        frame.drop("attributes")
+        .hstack(fields)
+        .with_columns(pl.lit(node.calls, dtype=pl.Int64).alias(_ATTRIBUTE + "calls"))
     )
 
 
@@ -346,8 +370,9 @@ def _placed(
     """Return two columns of times within the root, moved and stretched to where the node is."""
     scale = room_ns / max(whole_ns, 1)
     return [
-        pl.Series(name, start_ns + np.floor(spans[name].fill_null(0).to_numpy() * scale))
-        .cast(pl.Int64)
+        pl.Series(name, start_ns + np.floor(spans[name].fill_null(0).to_numpy() * scale)).cast(
+            pl.Int64
+        )
         for name in names
     ]
 

@@ -19,7 +19,6 @@ from xsp.provider import ModelCall, Provider, Records
 from xsp.session import PlannedVisit, Session, Settings, Visit
 
 _KEPT_CALLS = 8  # groups whose last call is kept, to be repeated after the block
-_NAMED = "evaluation"
 # Watching may take so much of a program's time, once there is nothing more to measure.
 _MOST_WATCHING = 0.005
 _WATCHED_AFTER = 20  # evaluations after the last recorded one, by which that part is judged
@@ -30,6 +29,7 @@ class _Window(NamedTuple):
 
     thread: int
     group: int
+    name: str
     round: int
     begin_ns: int
     end_ns: int
@@ -56,7 +56,9 @@ class _Open:
         group: The group whose plan chose the step; None if nothing was planned.
         step: What is recorded; None: nothing that counts.
         recording: The recording under way when it began.
-        end_ns: Until when it has lasted at least; 0 if that was never noted.
+        seen_ns: When xsp's own work for it began.
+        begin_ns: When it began.
+        end_ns: Until when it has lasted at least; None if that was never noted.
     """
 
     call: ModelCall | None
@@ -65,7 +67,7 @@ class _Open:
     recording: _Recording | None
     seen_ns: int
     begin_ns: int = 0
-    end_ns: int = 0
+    end_ns: int | None = None
 
 
 class Dispatcher:
@@ -170,9 +172,7 @@ class Dispatcher:
             self._finish(variant)
             self._stop_if_done()
 
-    def mark(
-        self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]
-    ) -> None:
+    def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
         """Note a part of the program that is no evaluation."""
         self.journal.marks.append(Mark(name, start_ns, end_ns, threading.get_ident(), attributes))
 
@@ -194,7 +194,7 @@ class Dispatcher:
             )
             return False
         thread = threading.get_ident()
-        call = ModelCall(_nothing, name=name, subject=name, whole_model=False, phase=_NAMED)
+        call = ModelCall(_nothing, name=name, subject=name, whole_model=False)
         self._open(thread, call).begin_ns = self._now()
         return True
 
@@ -213,10 +213,11 @@ class Dispatcher:
         """Close what is open, and disarm all providers."""
         with self._lock:
             for thread in tuple(self._opens):
-                if self._opens[thread].end_ns and self._opens[thread].call is not None:
-                    self._close(thread, 0)
-                else:
+                opened = self._opens[thread]
+                if opened.end_ns is None or opened.call is None:
                     self._opens.pop(thread)
+                else:
+                    self._close(thread, 0)
             self._disarm()
             tracer.between(outside=True)
 
@@ -261,13 +262,13 @@ class Dispatcher:
         with self._lock:
             seen_ns = call.found_ns if call is not None and call.found_ns else self._now()
             group = self._expected(call)
+            tracer.between(outside=False)  # before anything of xsp's own marks spans
             step = self._step(group)
             whole = call is not None and call.whole_model
             step = self._prepare(group, step, whole_model=whole)
             opened = _Open(call, group, step, self._recording, seen_ns)
             self._opens[thread] = opened
             self._seen += 1
-        tracer.between(outside=False)
         return opened
 
     def _expected(self, call: ModelCall | None) -> Group | None:
@@ -329,18 +330,21 @@ class Dispatcher:
         tracer.between(outside=len(self._opens) <= 1)
         with self._lock:
             opened = self._opens.pop(thread)
-            call = opened.call
+            call, end_ns = opened.call, opened.end_ns
             assert call is not None
+            assert end_ns is not None
             group = self.groups.count(self.groups.find(call, variant), call)
             if variant:
                 self._variants[call.subject, call.phase, self._last_variant] = variant
                 self._last_variant = variant
-            self._note(thread, opened, group, call, waited_ns)
+            self._note(thread, opened, group, call, end_ns, waited_ns)
             self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
             now = self._now()
-            self.journal.pauses.append(Pause(thread, opened.end_ns, now))
+            self.journal.pauses.append(Pause(thread, end_ns, now))
             if opened.recording is None:
-                self._note_idle(opened, now)
+                spent_ns = now - end_ns + opened.begin_ns - opened.seen_ns
+                self._idle.append((opened.seen_ns, spent_ns))
+                del self._idle[:-_WATCHED_AFTER]
             return group.number
 
     def _stop_if_done(self) -> None:
@@ -350,17 +354,23 @@ class Dispatcher:
             self.stop_watching()
 
     def _note(
-        self, thread: int, opened: _Open, group: Group, call: ModelCall, waited_ns: int
+        self,
+        thread: int,
+        opened: _Open,
+        group: Group,
+        call: ModelCall,
+        end_ns: int,
+        waited_ns: int,
     ) -> None:
         step, recording = opened.step, opened.recording
-        begin_ns, end_ns = opened.begin_ns, opened.end_ns
+        begin_ns = opened.begin_ns
         same = opened.group is not None and self.groups.final(opened.group.number) == group.number
         valid = step is not None and recording is self._recording and recording is not None
         counts = step is not None and valid and same and step.counts
         if step is not None and recording is not None and valid:
             round_number = step.round if counts else -1
             recording.windows.append(
-                _Window(thread, group.number, round_number, begin_ns, end_ns, waited_ns)
+                _Window(thread, group.number, call.name, round_number, begin_ns, end_ns, waited_ns)
             )
             if same:
                 self._turns(group.number).record(step, begin_ns, end_ns)
@@ -376,17 +386,12 @@ class Dispatcher:
             )
         )
 
-    def _note_idle(self, opened: _Open, now: int) -> None:
-        pause = now - opened.end_ns + opened.begin_ns - opened.seen_ns
-        self._idle.append((opened.seen_ns, pause))
-        del self._idle[:-_WATCHED_AFTER]
-
     def _finish(self, variant: str) -> None:
         thread = threading.get_ident()
         opened = self._opens.get(thread)
         if opened is None:
             return
-        if opened.call is None or not opened.end_ns:
+        if opened.call is None or opened.end_ns is None:
             self._drop(thread)
             return
         before = self._now()
@@ -422,12 +427,13 @@ def _nothing() -> None:
 def _visit(recording: _Recording, windows: Sequence[_Window], *, shared: bool) -> Visit:
     return Visit(
         planned=PlannedVisit(recording.rung, len(windows), round=max(w.round for w in windows)),
-        name="predict" if recording.whole_model else "evaluation",
+        name=windows[0].name,
         thread=windows[0].thread,
         windows=tuple((window.begin_ns, window.end_ns) for window in windows),
         records=tuple(recording.records),
         waited_ns=tuple(window.waited_ns for window in windows),
         groups=tuple(window.group for window in windows),
         rounds=tuple(window.round for window in windows),
+        names=tuple(window.name for window in windows),
         shared=shared,
     )

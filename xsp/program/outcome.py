@@ -64,6 +64,9 @@ def outcome(
     Raises:
         MeasurementError: There is nothing to make a trace of.
     """
+    journal = dispatcher.journal
+    if not (journal.evaluations or journal.marks or journal.spans.records):
+        raise _nothing(dispatcher)
     return _Maker(dispatcher, selection, settings, name, repeated or {}).make(problems)
 
 
@@ -223,10 +226,11 @@ def _picked(visit: Visit, kept: Sequence[int]) -> Visit:
         waited_ns=pick(visit.waited_ns),
         groups=pick(visit.groups),
         rounds=pick(visit.rounds),
+        names=pick(visit.names),
     )
 
 
-def nothing(dispatcher: Dispatcher) -> MeasurementError:
+def _nothing(dispatcher: Dispatcher) -> MeasurementError:
     """Return the error for a program of which no trace can be made."""
     if dispatcher.raised:
         return MeasurementError(

@@ -59,7 +59,9 @@ class Part:
     attributes: Mapping[str, Any] | None = None
 
 
-def parts(journal: Journal, name: str, labels: Sequence[str], training: Sequence[bool]) -> list[Part]:
+def parts(
+    journal: Journal, name: str, labels: Sequence[str], training: Sequence[bool]
+) -> list[Part]:
     """Return the parts of a program, the block itself first, parents before children.
 
     Args:
@@ -85,8 +87,14 @@ def _found(
             Part(label, Kind.PIPELINE, each.begin_ns, each.end_ns, each.thread, evaluation=at)
         )
     found += [
-        Part(mark.name, Kind.PIPELINE, mark.start_ns, mark.end_ns, mark.thread,
-             attributes=mark.attributes)
+        Part(
+            mark.name,
+            Kind.PIPELINE,
+            mark.start_ns,
+            mark.end_ns,
+            mark.thread,
+            attributes=mark.attributes,
+        )
         for mark in journal.marks
     ]
     if journal.unwatched_ns is not None:
@@ -95,7 +103,9 @@ def _found(
     numbers += [(None, None)] * len(found)
     records, width = journal.spans.records, len(tracer.FIELDS)
     for at in range(0, len(records), width):
-        label, kind, start, end, thread, number, parent, error, attributes = records[at : at + width]
+        label, kind, start, end, thread, number, parent, error, attributes = records[
+            at : at + width
+        ]
         more = {f"user.{key}": value for key, value in attributes.items()}
         more |= {"error": error} if error else {}
         found.append(Part(label, kind, start, end, thread, attributes=more))

@@ -98,7 +98,8 @@ def _repeat(
         count = len(visit.windows)
         made += count + visit.planned.untimed
         rounds = (visit.planned.round,) * count
-        session.visits[at] = replace(visit, groups=(number,) * count, rounds=rounds)
+        names = (call.name,) * count
+        session.visits[at] = replace(visit, groups=(number,) * count, rounds=rounds, names=names)
     return made
 
 

@@ -23,7 +23,7 @@ _SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the cach
 _MOST_UNTIMED = 5
 _MOST_TIMED = 10
 _TIMED_NS = 5_000_000  # timed evaluations of a turn together, once the first rounds are made
-_FIRST_ROUNDS = 5
+_SHORT_ROUNDS, _FIRST_ROUNDS = 2, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,8 @@ class Turns:
         if self._visit is None:
             return False
         self._latencies, self._began_ns, self._spent_ns = [], 0, 0
-        self._untimed = self._uncounted() if self._visit.counts and armed != self._visit.rung else 0
+        changes = self._visit.counts and armed != self._visit.rung
+        self._untimed = self._uncounted() if changes else 0
         return True
 
     def _end(self, visit: PlannedVisit, ended_ns: int) -> None:
@@ -134,13 +135,15 @@ class Turns:
         """Return how many evaluations after a change of the rung do not count."""
         if not self._typical_ns or self._typical_ns > _SLOW_NS:
             return 0
-        return min(_MOST_UNTIMED, math.ceil(_UNTIMED_NS / self._typical_ns))
+        # Few at first, for the program may end soon.
+        most = 1 if self._visit is not None and self._visit.round < _SHORT_ROUNDS else _MOST_UNTIMED
+        return min(most, math.ceil(_UNTIMED_NS / self._typical_ns))
 
     def _sized(self) -> int:
         """Return how many timed evaluations the turn has."""
         visit = self._visit
         if visit is None or not visit.counts or not visit.rung.timed or not self._typical_ns:
             return 1
-        if visit.round < _FIRST_ROUNDS:  # few at first, for the program may end soon
+        if visit.round < _FIRST_ROUNDS:
             return max(1, self._uncounted() // 2)
         return min(_MOST_TIMED, math.ceil(_TIMED_NS / self._typical_ns))

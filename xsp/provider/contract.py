@@ -236,9 +236,7 @@ class Evaluations(Protocol):
         """
         ...
 
-    def mark(
-        self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]
-    ) -> None:
+    def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
         """Note a part of the program that is no evaluation: data loading, a scheduler's step.
 
         Args:

@@ -28,6 +28,7 @@ class Visit:
         groups: Number of the group of each evaluation; empty: all are of one group, number 0.
         rounds: Round of each evaluation in the plan of its group; empty: all are of the round
             that was planned.
+        names: Name of the root span of each evaluation; empty: all have the same.
         shared: Whether other threads made evaluations at the same time, so that only rows of this
             visit's thread are of this visit.
     """
@@ -41,6 +42,7 @@ class Visit:
     page_faults: int | None = None
     groups: tuple[int, ...] = ()
     rounds: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
     shared: bool = False
 
 

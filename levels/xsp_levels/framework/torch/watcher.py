@@ -279,4 +279,5 @@ def _optimizer_exists() -> bool:
     """Return whether the program has an optimizer; takes some 10 ms, and is asked once."""
     from torch.optim import Optimizer  # noqa: PLC0415
 
-    return any(isinstance(each, Optimizer) for each in gc.get_objects())
+    # The type alone: objects that load a library when they are asked for their class stay asleep.
+    return any(issubclass(type(each), Optimizer) for each in gc.get_objects())

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,18 +30,23 @@ class Log:
         self.inside.append(nn.Module.__call__.__code__)
         return call()
 
-    def begin(self, call: ModelCall) -> None:
+    def begin(self, call: ModelCall | None) -> None:
         self.said.append("begin")
+        if call is not None:
+            self.calls.append(call)
+
+    def identify(self, call: ModelCall) -> None:
+        self.said.append(f"identify {call.subject}")
         self.calls.append(call)
 
     def extend(self) -> None:
         self.said.append("extend")
 
-    def end(self) -> None:
-        self.said.append("end")
+    def end(self, variant: str = "") -> None:
+        self.said.append(f"end {variant}".rstrip())
 
-    def passed_over(self, subject: str) -> None:
-        self.said.append(f"passed over {subject}")
+    def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
+        self.said.append(f"mark {name}")
 
 
 @contextmanager
@@ -83,13 +88,13 @@ def test_each_outermost_call_is_one_evaluation(model: nn.Module, x: torch.Tensor
     assert log.calls[0].function is model
 
 
-def test_losses_and_other_models_are_no_evaluations(model: nn.Module, x: torch.Tensor) -> None:
+def test_losses_are_no_evaluations_and_other_models_are(model: nn.Module, x: torch.Tensor) -> None:
     with torch.no_grad(), watching() as log:
         nn.ReLU()(x)
         model(x)
         nn.Linear(4, 1)(x)
         nn.MSELoss()(x, x)
-    assert log.said == ["run Sequential", "passed over Linear"]
+    assert log.said == ["run Sequential", "run Linear"]
 
 
 def test_a_users_exception_passes_and_watching_goes_on(model: nn.Module, x: torch.Tensor) -> None:
@@ -143,7 +148,7 @@ def test_a_training_step_lasts_until_the_optimizer_has_stepped(
     with watching() as log:
         train_step(model, x, optimizer)
         train_step(model, x, optimizer)
-    step = ["begin", "extend", "extend", "extend", "end"]
+    step = ["begin", "extend", "extend", "extend", "end SGD 1"]
     assert log.said == step * 2
     assert log.calls[0].name == TRAINING_STEP
     assert not log.calls[0].whole_model
@@ -169,7 +174,7 @@ def test_a_step_lasts_until_the_last_of_two_optimizers_has_stepped(
         for _ in range(2):
             train_step(model, x, first)
             second.step()
-    one = ["begin", "extend", "extend", "extend", "extend", "end"]
+    one = ["begin", "extend", "extend", "extend", "extend", "end SGD 1 + SGD 2"]
     assert log.said == one * 2
 
 
@@ -190,28 +195,106 @@ def test_training_mode_without_any_backward_is_call_by_call(
     with watching() as log:
         model(x)
         model(x)
-    assert log.said == ["begin", "extend", "end"] * 2
+    assert log.said == ["begin", "extend", "end without backward"] * 2
 
 
-def test_between_forward_and_backward_nothing_is_watched(model: nn.Module, x: torch.Tensor) -> None:
-    original = nn.Module.__call__.__code__
-    model.train()
+def test_between_forward_and_backward_every_call_belongs_to_the_step(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    other = nn.Linear(1, 1)
+    with watching() as log:
+        for _ in range(2):
+            other(model(x)).sum().backward()
+            optimizer.step()
+    assert log.said.count("begin") == log.said.count("end SGD 1") == 2
+    assert {call.function for call in log.calls} == {model}
+
+
+def test_micro_batches_before_the_first_step_of_an_optimizer_are_of_that_step(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
     with watching() as log:
         train_step(model, x)
-        model(x)
-        assert nn.Module.__call__.__code__ is original
-    assert log.said.count("begin") == 2
+        train_step(model, x)
+        train_step(model, x, optimizer)
+    assert log.said.count("begin") == 1
+    assert log.said[-1] == "end SGD 1"
 
 
-def test_validation_between_steps_is_passed_over(model: nn.Module, x: torch.Tensor) -> None:
+def test_an_optimizer_that_calls_the_model_itself_begins_the_step(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = model(x).sum()
+        loss.backward()
+        return loss
+
+    with watching() as log:
+        optimizer.step(closure)
+        optimizer.step(closure=closure)
+    one = ["begin", "identify Sequential", "extend", "extend", "extend", "end SGD 1"]
+    assert log.said == one * 2
+
+
+def test_validation_between_steps_is_an_evaluation_of_its_own(
+    model: nn.Module, x: torch.Tensor
+) -> None:
     optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
     with watching() as log:
         train_step(model, x, optimizer)
         with torch.no_grad():
             model.eval()(x)
         train_step(model.train(), x, optimizer)
-    assert log.said.count("begin") == log.said.count("end") == 2
-    assert "passed over Sequential in evaluation mode" in log.said
+    assert log.said.count("begin") == log.said.count("end SGD 1") == 2
+    assert log.said.count("run Sequential") == 1
+    assert [call.phase for call in log.calls] == [TRAINING_STEP, "", TRAINING_STEP]
+
+
+def test_a_call_says_shapes_and_types_of_its_inputs_and_when_it_was_found(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    with torch.no_grad(), watching() as log:
+        model(x)
+        nn.Linear(4, 4)(input=x.float())
+    assert [call.inputs for call in log.calls] == [(((2, 4), "float32"),)] * 2
+    assert all(call.found_ns > 0 for call in log.calls)
+
+
+def test_two_models_of_one_class_have_names_of_their_own(x: torch.Tensor) -> None:
+    one, two = nn.Linear(4, 1), nn.Linear(4, 1)
+    with torch.no_grad(), watching() as log:
+        one(x)
+        two(x)
+        one(x)
+        del two
+        log.calls.clear()
+        nn.Linear(4, 1)(x)  # a model made anew for each request keeps the name
+    assert log.said == ["run Linear", "run Linear (2)", "run Linear", "run Linear (2)"]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "length", "phase"),
+    [
+        ({}, 16, ""),
+        ({"use_cache": True}, 16, "prefill"),
+        ({"past_key_values": object()}, 16, "prefill"),
+        ({"past_key_values": object()}, 1, "decode"),
+    ],
+)
+def test_steps_of_generation_have_a_phase_and_their_leading_input_alone(
+    kwargs: dict[str, Any], length: int, phase: str
+) -> None:
+    provider = Torch()
+    ids, mask = torch.ones(1, length, dtype=torch.int64), torch.ones(1, 40)
+    call = provider.model_call(nn.Identity(), (ids,), {"attention_mask": mask, **kwargs})
+    assert call is not None
+    assert call.phase == phase
+    assert len(call.inputs) == (1 if phase else 2)
 
 
 def test_a_step_that_raises_is_ended_without_having_lasted(
@@ -220,7 +303,7 @@ def test_a_step_that_raises_is_ended_without_having_lasted(
     model.train()
     with watching() as log, pytest.raises(RuntimeError):
         model(torch.ones(3))
-    assert log.said == ["begin", "end"]
+    assert log.said == ["begin", "end without backward"]
 
 
 def test_conditions_set_the_modes_of_a_call(model: nn.Module, x: torch.Tensor) -> None:
