@@ -139,7 +139,7 @@ class Dispatcher:
             self._drop(thread)
             raise
         opened.begin_ns, opened.end_ns = begin, end
-        group = self._close(thread, end - returned)
+        group = self._close(thread, end, end - returned)
         if inputs is not None:
             self.writes[group], self.unread[group] = inputs.changed(), inputs.unread
         if group in self.calls or len(self.calls) < _KEPT_CALLS:
@@ -217,7 +217,7 @@ class Dispatcher:
                 if opened.end_ns is None or opened.call is None:
                     self._opens.pop(thread)
                 else:
-                    self._close(thread, 0)
+                    self._close(thread, self._now(), 0)
             self._disarm()
             tracer.between(outside=True)
 
@@ -325,8 +325,15 @@ class Dispatcher:
             windows = [window for window in recording.windows if window.thread == thread]
             self.session.visits.append(_visit(recording, windows, shared=len(threads) > 1))
 
-    def _close(self, thread: int, waited_ns: int, variant: str = "") -> int:
-        """Note an evaluation that came to its end, and return the number of its group."""
+    def _close(self, thread: int, since_ns: int, waited_ns: int, variant: str = "") -> int:
+        """Note an evaluation that came to its end, and return the number of its group.
+
+        Args:
+            thread: Thread of the evaluation.
+            since_ns: Since when the program has waited for xsp.
+            waited_ns: How long the evaluation only waited for devices at its end.
+            variant: As for `end`.
+        """
         tracer.between(outside=len(self._opens) <= 1)
         with self._lock:
             opened = self._opens.pop(thread)
@@ -340,9 +347,9 @@ class Dispatcher:
             self._note(thread, opened, group, call, end_ns, waited_ns)
             self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
             now = self._now()
-            self.journal.pauses.append(Pause(thread, end_ns, now))
+            self.journal.pauses.append(Pause(thread, since_ns, now))
             if opened.recording is None:
-                spent_ns = now - end_ns + opened.begin_ns - opened.seen_ns
+                spent_ns = now - since_ns + opened.begin_ns - opened.seen_ns
                 self._idle.append((opened.seen_ns, spent_ns))
                 del self._idle[:-_WATCHED_AFTER]
             return group.number
@@ -394,11 +401,11 @@ class Dispatcher:
         if opened.call is None or opened.end_ns is None:
             self._drop(thread)
             return
-        before = self._now()
+        since_ns = self._now()
         self.session.synchronize()
-        waited_ns = self._now() - before if self.session.watchers else 0
+        waited_ns = self._now() - since_ns if self.session.watchers else 0
         opened.end_ns += waited_ns
-        self._close(thread, waited_ns, variant)
+        self._close(thread, since_ns, waited_ns, variant)
 
     def _drop(self, thread: int) -> None:
         with self._lock:

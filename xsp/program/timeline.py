@@ -1,13 +1,16 @@
 """The timeline: a journal and the groups' latencies in, how long each part takes without xsp out.
 
 The time of a program with xsp is its own time, the pauses in which it waited for xsp, and what
-recording added to evaluations. The first is measured, the second is noted in the journal, and the
-third is the difference between evaluations that were recorded in one way and the latency of their
-group. What is left is what the program takes without xsp.
+recording added to evaluations and to what lies between them. The pauses are noted in the journal.
+What recording added to evaluations is the difference between those that were recorded in one way
+and the latency of their group; between evaluations it is the difference between the times from one
+group to the next with and without providers armed. What is left is what the program takes
+without xsp.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xsp.evaluation import Rung, trimmed_mean
-from xsp.program.journal import Evaluation, Journal
+from xsp.level import Kind
+from xsp.program.journal import Evaluation, Journal, Pause
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -66,6 +70,8 @@ class Timeline:
         for each, lasts in zip(journal.evaluations, self.evaluations_ns.tolist(), strict=True):
             added = each.end_ns - each.begin_ns - lasts
             pieces[each.thread].append((each.begin_ns, each.end_ns, added))
+        for thread, known in _between(journal, final).items():
+            pieces[thread] += known
         for thread, known in pieces.items():
             self._added[thread] = _running(sorted(known))
 
@@ -89,6 +95,51 @@ class Timeline:
         times, added = self._added[thread]
         # Differences from the first time: as floating-point numbers, clocks are not exact.
         return np.interp(time_ns - times[0], times - times[0], added)
+
+
+def _between(
+    journal: Journal, final: Callable[[int], int]
+) -> dict[int, list[tuple[int, int, float]]]:
+    """Return for each thread the times between evaluations, and what recording added to each."""
+    pauses: defaultdict[int, list[Pause]] = defaultdict(list)
+    for pause in journal.pauses:
+        pauses[pause.thread].append(pause)
+    gaps: defaultdict[tuple[int, int, bool], list[tuple[int, int, int]]] = defaultdict(list)
+    last: dict[int, Evaluation] = {}
+    for each in sorted(journal.evaluations, key=lambda each: each.begin_ns):
+        before = last.get(each.thread)
+        last[each.thread] = each
+        if before is not None:
+            start_ns, end_ns = _longest_free(before.end_ns, each.begin_ns, pauses[each.thread])
+            armed = before.rung is not None and before.rung.order > Kind.PIPELINE.order
+            way = final(before.group), final(each.group), armed
+            gaps[way].append((each.thread, start_ns, end_ns))
+    result: defaultdict[int, list[tuple[int, int, float]]] = defaultdict(list)
+    for (before_group, group, armed), members in gaps.items():
+        quiet = gaps.get((before_group, group, False), [])
+        if armed and len(quiet) >= _FEWEST and len(members) >= _FEWEST:
+            lengths = np.array([end - start for _, start, end in members], dtype=np.float64)
+            usual_ns = _typical([end - start for _, start, end in quiet])
+            less = _less(lengths, _typical(lengths), usual_ns)
+            for (thread, start, end), added in zip(members, lengths - less, strict=True):
+                result[thread].append((start, end, float(added)))
+    return result
+
+
+def _typical(lengths: Sequence[float] | Floats) -> float:
+    return float(trimmed_mean(np.asarray(lengths, dtype=np.float64)[:, None])[0])
+
+
+def _longest_free(start_ns: int, end_ns: int, pauses: Sequence[Pause]) -> tuple[int, int]:
+    """Return the longest part of a time in which a thread did not wait for xsp."""
+    at = bisect_left(pauses, start_ns, key=lambda pause: pause.begin_ns)
+    best, since_ns = (start_ns, start_ns), start_ns
+    for pause in pauses[at:]:
+        if pause.begin_ns >= end_ns:
+            break
+        best = max(best, (since_ns, pause.begin_ns), key=lambda span: span[1] - span[0])
+        since_ns = pause.end_ns
+    return max(best, (since_ns, max(end_ns, since_ns)), key=lambda span: span[1] - span[0])
 
 
 def _running(pieces: Sequence[tuple[int, int, float]]) -> tuple[Ints, Floats]:
@@ -123,9 +174,7 @@ def _without_recording(
 
 def _usual(measured: Floats, of_rung_ns: float | None) -> float | None:
     """Return how long evaluations that were recorded in one way last; None if unknown."""
-    if len(measured) >= _FEWEST:
-        return float(trimmed_mean(measured[:, None])[0])
-    return of_rung_ns
+    return _typical(measured) if len(measured) >= _FEWEST else of_rung_ns
 
 
 def _less(measured: Floats, usual_ns: float, latency_ns: float) -> Floats:
