@@ -182,6 +182,8 @@ class _Interpreter:
             if level in (None, provider.level):
                 for sentence in records.problems:
                     self._problems[Problem("provider", sentence)] = None
+                if visit.shared:  # other threads' calls, cut when the providers were disarmed
+                    continue
                 self._count("dropped", visit.planned.rung, records.dropped, provider.name)
 
     def _count(self, code: str, rung: Rung, count: int, provider: str = "") -> None:

@@ -38,12 +38,13 @@ class _Window(NamedTuple):
 
 @dataclass(slots=True)
 class _Recording:
-    """Providers that are armed, and the evaluations made meanwhile."""
+    """Providers that are armed, the threads that called models, and the evaluations made."""
 
     rung: Rung
     whole_model: bool
     stack: ExitStack
     records: list[tuple[Provider, Records]]
+    threads: set[int]
     windows: list[_Window] = field(default_factory=list)
 
 
@@ -56,6 +57,7 @@ class _Open:
         group: The group whose plan chose the step; None if nothing was planned.
         step: What is recorded; None: nothing that counts.
         recording: The recording under way when it began.
+        unprepared: Whether no provider was armed or disarmed for it.
         seen_ns: When xsp's own work for it began.
         begin_ns: When it began.
         end_ns: Until when it has lasted at least; None if that was never noted.
@@ -65,6 +67,7 @@ class _Open:
     group: Group | None
     step: Step | None
     recording: _Recording | None
+    unprepared: bool
     seen_ns: int
     begin_ns: int = 0
     end_ns: int | None = None
@@ -265,8 +268,12 @@ class Dispatcher:
             tracer.between(outside=False)  # before anything of xsp's own marks spans
             step = self._step(group)
             whole = call is not None and call.whole_model
-            step = self._prepare(group, step, whole_model=whole)
-            opened = _Open(call, group, step, self._recording, seen_ns)
+            before = self._recording
+            step = self._prepare(step, whole_model=whole)
+            unprepared = before is self._recording
+            if self._recording is not None:
+                self._recording.threads.add(thread)
+            opened = _Open(call, group, step, self._recording, unprepared, seen_ns)
             self._opens[thread] = opened
             self._seen += 1
         return opened
@@ -293,7 +300,7 @@ class Dispatcher:
             self.turns[number] = Turns(self._rungs, self._settings)
         return self.turns[number]
 
-    def _prepare(self, group: Group | None, step: Step | None, *, whole_model: bool) -> Step | None:
+    def _prepare(self, step: Step | None, *, whole_model: bool) -> Step | None:
         """Arm what a step records, and return the step; None if that is not possible now."""
         armed = self._recording
         if step is None:
@@ -313,17 +320,18 @@ class Dispatcher:
             self.session.calibrate(rung)
         stack = ExitStack()
         records = stack.enter_context(self.session.recording(rung, whole_model=whole_model))
-        self._recording = _Recording(rung, whole_model, stack, records)
+        self._recording = _Recording(rung, whole_model, stack, records, set(self._opens))
 
     def _disarm(self) -> None:
         recording, self._recording = self._recording, None
         if recording is None:
             return
         recording.stack.close()
-        threads = dict.fromkeys(window.thread for window in recording.windows)
-        for thread in threads:
+        for thread in sorted(recording.threads):
             windows = [window for window in recording.windows if window.thread == thread]
-            self.session.visits.append(_visit(recording, windows, shared=len(threads) > 1))
+            if windows:
+                shared = len(recording.threads) > 1
+                self.session.visits.append(_visit(recording, windows, shared=shared))
 
     def _close(self, thread: int, since_ns: int, waited_ns: int, variant: str = "") -> int:
         """Note an evaluation that came to its end, and return the number of its group.
@@ -348,7 +356,7 @@ class Dispatcher:
             self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
             now = self._now()
             self.journal.pauses.append(Pause(thread, since_ns, now))
-            if opened.recording is None:
+            if opened.recording is None and opened.unprepared:
                 spent_ns = now - since_ns + opened.begin_ns - opened.seen_ns
                 self._idle.append((opened.seen_ns, spent_ns))
                 del self._idle[:-_WATCHED_AFTER]

@@ -19,6 +19,7 @@ from xsp.session import Settings
 
 _LEAST_SHARE = 0.05  # of the budget, for a group that took next to no time
 _NAMED = 3  # groups whose incomplete plans have a sentence each
+_AT_ONCE = "several threads called it, which a repetition on one thread would not show"
 _BY_PROGRAM = "it is more than one call, which only the program itself can make again"
 
 
@@ -111,10 +112,18 @@ def _hazard(dispatcher: Dispatcher, number: int, replay: bool | None) -> str | N
     # The user's answer goes before everything that can be found out.
     if replay is not None:
         return None if replay else "replay=False"
+    if len(_threads(dispatcher, number)) > 1:
+        return _AT_ONCE
     danger, unread = read_arguments(lambda: _danger(dispatcher, number, call))
     if unread := dispatcher.unread.get(number) or unread:
         return f"whether it may be cannot be told, as {unread}. Say replay=True if it may"
     return danger
+
+
+def _threads(dispatcher: Dispatcher, number: int) -> set[int]:
+    """Return the threads that called a group."""
+    final = dispatcher.groups.final
+    return {e.thread for e in dispatcher.journal.evaluations if final(e.group) == number}
 
 
 def _danger(dispatcher: Dispatcher, number: int, call: ModelCall) -> str | None:

@@ -74,6 +74,8 @@ class Timeline:
             pieces[thread] += known
         for thread, known in pieces.items():
             self._added[thread] = _running(sorted(known))
+        if journal.thread not in self._added and self._added:
+            self._added[journal.thread] = _averaged(tuple(self._added.values()))
 
     def lasting(self, thread: Ints, start_ns: Ints, end_ns: Ints) -> Floats:
         """Return how long parts of the program take without xsp.
@@ -148,6 +150,18 @@ def _running(pieces: Sequence[tuple[int, int, float]]) -> tuple[Ints, Floats]:
     added = np.cumsum([piece[2] for piece in pieces])
     times = np.stack([begin, end], axis=1).ravel()
     return times, np.stack([np.append(0.0, added[:-1]), added], axis=1).ravel()
+
+
+def _averaged(threads: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, Floats]:
+    """Return what was added on average to threads that another thread waited for.
+
+    How much of it delayed the waiting thread depends on which thread was the last to end: with
+    threads that do alike, as the workers of a server, all were delayed alike.
+    """
+    times = np.unique(np.concatenate([times for times, _ in threads]))
+    first = times[0]
+    added = [np.interp(times - first, known - first, sums) for known, sums in threads]
+    return times, np.mean(added, axis=0)
 
 
 def _without_recording(

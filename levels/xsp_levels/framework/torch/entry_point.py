@@ -91,7 +91,7 @@ class CallEntryPoint:
     def inside(self, code: CodeType, inside: bool) -> None:
         """Say whether a call watched by `code` is under way; ignored once `code` is taken out."""
         with self._lock:
-            if code is self._watching:
+            if code is self._watching and not self._threads:
                 self._inside = inside
                 self._apply()
 

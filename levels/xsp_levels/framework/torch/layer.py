@@ -98,6 +98,16 @@ def divert(self: Any, *args: Any, **kwargs: Any) -> Any:
     return handler(self, args, kwargs)
 
 
+def divert_outermost(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stand in for `Module.__call__`, and hand a call that the thread makes outermost on."""
+    local: Any = "xsp:local"
+    inner: Any = "xsp:inner"
+    handler: Any = "xsp:handler"
+    if local.inside:
+        return inner(self, *args, **kwargs)
+    return handler(self, args, kwargs)
+
+
 class LayerRecorder:
     """Records every module call, or the outermost ones only, between `start` and `stop`.
 

@@ -22,10 +22,12 @@ from xsp_levels.framework.torch.entry_point import (
     keep_in_child,
     optimizer_entry_point,
 )
-from xsp_levels.framework.torch.layer import divert
+from xsp_levels.framework.torch.layer import divert, divert_outermost
 
 TRAINING_STEP = "training step"
-TRAINING_MODE = "in training mode"
+# Parts of the names of threads that libraries start, and that call no models.
+_HELPERS = ("QueueFeeder", "pin_memory", "tqdm", "Tqdm", "TMonitor")
+_PATIENCE = 4  # times the usual number of calls before a backward pass, to wait for one
 
 
 class Watch:
@@ -48,13 +50,20 @@ class Watch:
         self._evaluations: Evaluations | None = evaluations
         self._entry = call_entry_point()
         hide_from_compiler(__name__, CallEntryPoint.__module__, Modes.__module__)
-        self._steps = threading.local()
+        self._local = _Local()
         self._threads: set[int] = set()  # those that have called models
+        self._alone = True  # whether one thread alone calls models, as far as is known
+        self._running = threading.active_count()
         self._models = _Models()
         self._trains = False  # whether backward passes are seen
+        self._usual_forwards = 4  # most calls of a model that came before a backward pass
         self._optimizes: bool | None = None  # whether there is an optimizer; None: not yet asked
         self._optimizers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._code = self._entry.code(divert, {"xsp:handler": self._outermost})
+        inner = {"xsp:local": self._local, "xsp:inner": self._entry.inner}
+        self._thread_code = self._entry.code(
+            divert_outermost, {"xsp:handler": self._outermost, **inner}
+        )
         backward_entry_point().watch(self._after_backward)
         optimizer_entry_point().watch(self._before_step, self._after_step)
         abandon_in_child(self.abandon)
@@ -62,7 +71,7 @@ class Watch:
 
     def close(self) -> None:
         """Stop watching; an open training step ends where the step was last extended."""
-        self._finish(self._step())
+        self._finish(self._local.step)
         self.abandon()
         keep_in_child(self.abandon)
 
@@ -75,35 +84,40 @@ class Watch:
 
     def _outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Handle a module call: hand a call that lies in no other module call to `_evaluate`."""
-        found_ns, entry, step = monotonic_ns(), self._entry, self._step()
-        if step.inside or step.holds(module) or entry.is_nested(sys._getframe(2), watched=True):
+        found_ns, entry, local = monotonic_ns(), self._entry, self._local
+        step = local.step
+        if local.inside or step.holds(module) or entry.is_nested(sys._getframe(2), watched=True):
             return entry.inner(module, *args, **kwargs)
         alone = self._is_alone()
-        step.inside = True
+        local.inside = True
         if alone:
             entry.inside(self._code, True)
         try:
             return self._evaluate(step, module, args, kwargs, found_ns)
         finally:
-            step.inside = False
+            local.inside = False
             if alone and self._evaluations is not None:
                 entry.inside(self._code, False)
 
-    def _step(self) -> _Step:
-        """Return the training step of this thread."""
-        step: _Step | None = getattr(self._steps, "step", None)
-        if step is None:
-            step = self._steps.step = _Step()
-        return step
-
     def _is_alone(self) -> bool:
         """Return whether this thread alone calls models; if not, watch calls inside of calls."""
-        thread = threading.get_ident()
-        if thread not in self._threads:
-            self._threads.add(thread)
-            if len(self._threads) == 2:
-                self._entry.watch(self._code, threads=True)
-        return len(self._threads) == 1
+        if not self._alone:
+            return False
+        self._threads.add(threading.get_ident())
+        if len(self._threads) == 1 and not self._has_started_threads():
+            return True
+        self._alone = False
+        self._entry.watch(self._thread_code, threads=True)
+        return False
+
+    def _has_started_threads(self) -> bool:
+        """Return whether the program has started threads that may call models."""
+        running = threading.active_count()
+        if running <= self._running:
+            return False
+        self._running = running
+        names = [thread.name for thread in threading.enumerate()[-1:]]
+        return not all(any(known in name for known in _HELPERS) for name in names)
 
     def _evaluate(
         self,
@@ -132,6 +146,7 @@ class Watch:
         if step.pending:  # within an optimizer's step, before the first call
             return False
         again = step.model is not None and step.model() is module
+        step.forwards += again
         if step.optimizers or ((again or not _trains(module)) and self._is_over(step)):
             self._finish(step)
         return step.open
@@ -139,6 +154,8 @@ class Watch:
     def _is_over(self, step: _Step) -> bool:
         """Return whether a training step ends without an optimizer's step."""
         if not step.had_backward:
+            # Long after the usual number of calls: training mode was left on for inference.
+            self._trains &= step.forwards <= _PATIENCE * self._usual_forwards
             return not self._trains
         if self._optimizes is None:
             self._optimizes = _optimizer_exists()
@@ -148,39 +165,41 @@ class Watch:
         """Make the call that begins a training step."""
         evaluations = self._evaluations
         assert evaluations is not None
-        step.model = weakref.ref(module)
         if step.pending:
             step.pending = False
             evaluations.identify(replace(call, phase=TRAINING_STEP))
         else:
-            step.open, step.had_backward, step.optimizers = True, False, []
+            step.reset()
             evaluations.begin(replace(call, phase=TRAINING_STEP))
+        step.model = weakref.ref(module)
         with undone_on_failure(lambda: self._finish(step)):
             result = call()
         self._extend(step)
         return result
 
     def _after_backward(self) -> None:
-        step = self._step()
+        step = self._local.step
         self._trains = True
-        step.had_backward = step.open
+        if step.open and not step.had_backward:
+            step.had_backward = True
+            self._usual_forwards = max(self._usual_forwards, step.forwards)
         self._extend(step)
 
     def _before_step(self, optimizer: Any, closure: bool) -> None:
         """Begin a training step with an optimizer that makes the forward pass itself."""
-        step = self._step()
+        step = self._local.step
         self._optimizes = True
-        if not closure or step.inside or self._evaluations is None:
+        if not closure or self._local.inside or self._evaluations is None:
             return
         if step.open and step.optimizers:
             self._finish(step)
         if not step.open:
-            step.open, step.had_backward, step.optimizers = True, False, []
-            step.pending, step.model = True, None
+            step.reset()
+            step.pending = True
             self._evaluations.begin(None)
 
     def _after_step(self, optimizer: Any) -> None:
-        step = self._step()
+        step = self._local.step
         self._optimizes = True
         if not step.open:
             return
@@ -206,22 +225,40 @@ class Watch:
             self._evaluations.end(stepped or without)
 
 
+class _Local(threading.local):
+    """What is known of each thread.
+
+    Attributes:
+        inside: Whether the thread is in a call of a model that is handled.
+        step: The training step of the thread.
+    """
+
+    def __init__(self) -> None:
+        self.inside = False
+        self.step = _Step()
+
+
 class _Step:
     """The training step of a thread.
 
     Attributes:
-        inside: Whether the thread is in a call of a model that is handled.
         open: Whether a training step is under way.
         pending: Whether the step began with its optimizer, and no model has been called yet.
         model: The model whose call began the step.
+        forwards: How often that model was called again.
         had_backward: Whether a backward pass has returned in the step.
         optimizers: Names of the optimizers that stepped.
     """
 
-    __slots__ = ("had_backward", "inside", "model", "open", "optimizers", "pending")
+    __slots__ = ("forwards", "had_backward", "model", "open", "optimizers", "pending")
 
     def __init__(self) -> None:
-        self.inside = self.open = self.pending = self.had_backward = False
+        self.reset()
+        self.open = False
+
+    def reset(self) -> None:
+        """Begin a new step."""
+        self.open, self.pending, self.had_backward, self.forwards = True, False, False, 0
         self.model: weakref.ref[Any] | None = None
         self.optimizers: list[str] = []
 
