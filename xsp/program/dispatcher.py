@@ -143,6 +143,8 @@ class Dispatcher:
             raise
         opened.begin_ns, opened.end_ns = begin, end
         group = self._close(thread, end, end - returned)
+        if group is None:  # the block ended meanwhile, by a signal
+            return result
         if inputs is not None:
             self.writes[group], self.unread[group] = inputs.changed(), inputs.unread
         if group in self.calls or len(self.calls) < _KEPT_CALLS:
@@ -301,7 +303,7 @@ class Dispatcher:
         return self.turns[number]
 
     def _prepare(self, step: Step | None, *, whole_model: bool) -> Step | None:
-        """Arm what a step records, and return the step; None if that is not possible now."""
+        """Arm what a step records, and return the step."""
         armed = self._recording
         if step is None:
             if armed is not None and not self._opens:
@@ -309,8 +311,7 @@ class Dispatcher:
             return None
         if armed is not None and (armed.rung, armed.whole_model) == (step.rung, whole_model):
             return step
-        if self._opens:  # on other threads: what they record cannot be changed now
-            return None
+        # Evaluations that other threads have open are cut in two, and do not count.
         self._disarm()
         self._arm(step.rung, whole_model=whole_model, warm=step.round >= 0)
         return step
@@ -333,8 +334,10 @@ class Dispatcher:
                 shared = len(recording.threads) > 1
                 self.session.visits.append(_visit(recording, windows, shared=shared))
 
-    def _close(self, thread: int, since_ns: int, waited_ns: int, variant: str = "") -> int:
+    def _close(self, thread: int, since_ns: int, waited_ns: int, variant: str = "") -> int | None:
         """Note an evaluation that came to its end, and return the number of its group.
+
+        None if the evaluation is open no more, as the block has ended meanwhile.
 
         Args:
             thread: Thread of the evaluation.
@@ -344,7 +347,9 @@ class Dispatcher:
         """
         tracer.between(outside=len(self._opens) <= 1)
         with self._lock:
-            opened = self._opens.pop(thread)
+            opened = self._opens.pop(thread, None)
+            if opened is None:
+                return None
             call, end_ns = opened.call, opened.end_ns
             assert call is not None
             assert end_ns is not None
@@ -353,6 +358,8 @@ class Dispatcher:
                 self._variants[call.subject, call.phase, self._last_variant] = variant
                 self._last_variant = variant
             self._note(thread, opened, group, call, end_ns, waited_ns)
+            if opened.recording is not None and not opened.recording.rung.timed:
+                self._disarm()  # memory can be watched on one thread alone
             self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
             now = self._now()
             self.journal.pauses.append(Pause(thread, since_ns, now))

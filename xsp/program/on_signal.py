@@ -1,0 +1,95 @@
+"""Profiling on demand: a signal from outside in, a profile of the running program in a file out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from xsp.errors import XspError
+from xsp.program.block import profile
+
+
+def profile_on_signal(
+    number: int = signal.SIGUSR1,
+    *,
+    seconds: float = 30.0,
+    folder: str | os.PathLike[str] = ".",
+    **options: Any,
+) -> None:
+    """Have this process profile itself for a while whenever it is sent a signal.
+
+    Until then nothing is watched, and nothing is slower. The trace is saved to
+    `xsp-PID-N.xsp` in `folder`; standard error says where. A second signal ends a profile
+    early. Nothing is repeated afterwards.
+
+    Example:
+        In the program::
+
+            xsp.profile_on_signal(levels=2)
+
+        and from outside::
+
+            kill -USR1 PID
+
+    Args:
+        number: The signal; its handler until now is replaced.
+        seconds: How long a profile lasts.
+        folder: Where traces are saved.
+        options: As for `xsp.profile`.
+
+    Raises:
+        ValueError: Called on another thread than the main one, or an option is out of range.
+    """
+    profile(**options)  # refuses wrong options now, and not when the signal comes
+    signal.signal(number, _Handler(number, seconds, Path(folder), options))
+
+
+class _Handler:
+    """What a signal does: begin a profile, or end the one under way."""
+
+    def __init__(self, number: int, seconds: float, folder: Path, options: dict[str, Any]) -> None:
+        self._number, self._seconds = number, seconds
+        self._folder, self._options = folder, options
+        self._profile: profile | None = None
+        self._timer: threading.Timer | None = None
+        self._made = 0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        try:
+            if self._profile is None:
+                self._begin()
+            else:
+                self._end(self._profile)
+        except (XspError, OSError) as error:  # the program goes on, profiled or not
+            _say(f"not profiled: {error}")
+
+    def _begin(self) -> None:
+        started = profile(**{"replay": False, "name": _program(), **self._options})
+        started.__enter__()
+        self._profile = started
+        self._timer = threading.Timer(self._seconds, os.kill, (os.getpid(), self._number))
+        self._timer.daemon = True
+        self._timer.start()
+        _say(f"profiling for {self._seconds:g} s")
+
+    def _end(self, ended: profile) -> None:
+        self._profile = None
+        if self._timer is not None:
+            self._timer.cancel()
+        ended.__exit__(None, None, None)
+        self._made += 1
+        path = ended.trace.save(self._folder / f"xsp-{os.getpid()}-{self._made}.xsp")
+        _say(f"saved to {path}; print it with: xsp show {path}")
+
+
+def _program() -> str:
+    return Path(sys.argv[0]).name or "program"
+
+
+def _say(sentence: str) -> None:
+    print(f"xsp: {sentence}", file=sys.stderr, flush=True)
