@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -30,6 +31,7 @@ class Dispatcher:
         unread: Why `writes` is not known; empty if it is.
         subjects: Number of evaluations of each model or function, by its name.
         passed: Number of calls that were not evaluated, by the name of the model.
+        marks: Name, start, end (ns), thread and attributes of parts of the program.
     """
 
     def __init__(self, plan: Plan, session: Session) -> None:
@@ -40,6 +42,7 @@ class Dispatcher:
         self.unread = ""
         self.subjects: Counter[str] = Counter()
         self.passed: Counter[str] = Counter()
+        self.marks: list[tuple[str, int, int, int, Mapping[str, Any]]] = []
         self._lock = threading.Lock()
         self._open: _OpenEvaluation | None = None
         self._named = False  # whether the program marks evaluations (`begin_named`)
@@ -77,6 +80,10 @@ class Dispatcher:
     def passed_over(self, subject: str) -> None:
         """Count an outermost call of another model than the one being measured."""
         self.passed[subject] += 1
+
+    def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
+        """Note a part of the program that is no evaluation: data loading, a scheduler's step."""
+        self.marks.append((name, start_ns, end_ns, threading.get_ident(), attributes))
 
     def begin_named(self, name: str) -> bool:
         """Open an evaluation that the program marks, and return whether it was opened.

@@ -211,6 +211,14 @@ class Evaluations(Protocol):
         """Count an outermost call of another model than the one being measured."""
         ...
 
+    def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
+        """Note a part of the program that is no evaluation: data loading, a scheduler's step.
+
+        Called when the part has ended, on the thread where it ran; also for parts within an
+        evaluation, and within other parts, which end first.
+        """
+        ...
+
 
 @runtime_checkable
 class Watcher(Protocol):

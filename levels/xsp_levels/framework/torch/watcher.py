@@ -21,6 +21,7 @@ from xsp_levels.framework.torch.entry_point import (
     optimizer_entry_point,
 )
 from xsp_levels.framework.torch.layer import divert
+from xsp_levels.framework.torch.marker import Marker
 
 TRAINING_STEP = "training step"
 
@@ -51,6 +52,8 @@ class Watch:
         self._backwards = 0  # number of backward passes since watching began
         self._steps = 0
         self._code = self._entry.code(divert, {"xsp:handler": self._outermost})
+        # First, so that a step's mark has ended when the evaluation is extended.
+        self._marker = Marker(evaluations.mark)
         backward_entry_point().watch(self._after_backward)
         optimizer_entry_point().watch(self._after_step)
         abandon_in_child(self.abandon)
@@ -67,6 +70,7 @@ class Watch:
         self._evaluations = None
         self._open = False
         self._entry.watch(None)
+        self._marker.close()
         backward_entry_point().watch(None)
         optimizer_entry_point().watch(None)
 
