@@ -70,9 +70,7 @@ def call_and_tell(*args: Any, xsp_handler: Handler, **kwargs: Any) -> Any:
     return xsp_handler(args, kwargs)
 
 
-def iterate_and_tell(
-    *args: Any, xsp_handler: Handler, **kwargs: Any
-) -> Generator[Any, Any, Any]:
+def iterate_and_tell(*args: Any, xsp_handler: Handler, **kwargs: Any) -> Generator[Any, Any, Any]:
     """Stand in for a generator function, which callers may recognise as one."""
     return (yield from xsp_handler(args, kwargs))
 

@@ -2,8 +2,9 @@
 
 What a training loop or a generation does besides calling its model: loading data, resetting
 gradients, moving averages, a scheduler's step, a pipeline's tokeniser. `PARTS` lists the
-functions. Those of libraries that are imported later are found when the next parameter of a
-module is registered, so before a model of such a library is used; none is imported for it.
+functions. No library is imported for it. A library that the program imports later is looked
+through when one of the functions is called, or a module is made a part of another: before a
+model of that library is used.
 """
 
 from __future__ import annotations
@@ -84,16 +85,17 @@ class Part:
         module = sys.modules.get(self.module)
         owner = getattr(module, self.owner, None) if self.owner else module
         for place in _with_subclasses(owner) if self.overriding and self.owner else (owner,):
-            found = inspect.unwrap(vars(place).get(self.method)) if place is not None else None
-            if isinstance(found, FunctionType):
-                yield found
+            found: Any = vars(place).get(self.method) if place is not None else None
+            function = inspect.unwrap(found)
+            if isinstance(function, FunctionType):
+                yield function
 
 
 _DATA, _EMA = "torch.utils.data.dataloader", "timm.utils.model_ema"
 _CLIP, _PIPELINE = "torch.nn.utils.clip_grad", "transformers.pipelines.base"
 
 PARTS = (
-    # Subclasses override this by generators, which are no starts.
+    # Subclasses may override this by generators, which begin nothing when they are called.
     Part("start of data loading", _DATA, "DataLoader", "__iter__", False, loader_facts),
     Part(
         "data loading",
@@ -113,6 +115,7 @@ PARTS = (
     Part("moving average", "torch.optim.swa_utils", "AveragedModel", "update_parameters"),
     *(Part("moving average", _EMA, f"ModelEma{version}", "update") for version in ("", "V2", "V3")),
     Part("generate", "transformers.generation.utils", "GenerationMixin", "generate"),
+    Part("pipeline", _PIPELINE, "Pipeline", "__call__", False),
     Part("preprocess", _PIPELINE, "Pipeline", "preprocess"),
     Part("forward", _PIPELINE, "Pipeline", "forward"),
     Part("postprocess", _PIPELINE, "Pipeline", "postprocess"),
@@ -125,8 +128,8 @@ class Loop:
     Any thread may call the methods.
     """
 
-    def __init__(self, parameters: Any, is_compiling: Callable[[], bool]) -> None:
-        self._module = parameters  # torch.nn.modules.module
+    def __init__(self, modules: Any, is_compiling: Callable[[], bool]) -> None:
+        self._modules = modules  # torch.nn.modules.module
         self._is_compiling = is_compiling  # Dynamo traces hooks: these must do nothing then
         self._record: Note | None = None
         self._watch: Note | None = None
@@ -174,7 +177,7 @@ class Loop:
             for hook in tuple(self._hooks.values()):
                 hook.place() if wanted else hook.take_out()
             if wanted and self._registration is None:
-                register = self._module.register_module_parameter_registration_hook
+                register = self._modules.register_module_module_registration_hook
                 self._registration = register(self._look_again)
             elif not wanted and self._registration is not None:
                 self._registration.remove()
@@ -208,6 +211,7 @@ class Loop:
         def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if is_compiling():
                 return call(*args, **kwargs)
+            self._look_again()
             known = facts(args[0]) if facts is not None else NOTHING
             now = self._now
             start = now()

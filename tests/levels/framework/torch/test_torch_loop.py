@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-import functools
+import gc
 import inspect
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from torch import nn
 from torch.optim import lr_scheduler, swa_utils
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Request
 from xsp.testing import FakeClock
@@ -35,18 +37,16 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 class Numbers(Dataset[torch.Tensor]):
-    """Numbers that take a while to load; number `last` ends the process, or raises."""
+    """Numbers that take a while to load; number `fails` raises."""
 
-    def __init__(self, count: int, sleep_s: float = 0.0, dies: int = -1, fails: int = -1) -> None:
-        self.count, self.sleep_s, self.dies, self.fails = count, sleep_s, dies, fails
+    def __init__(self, count: int, sleep_s: float = 0.0, fails: int = -1) -> None:
+        self.count, self.sleep_s, self.fails = count, sleep_s, fails
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int) -> torch.Tensor:
         time.sleep(self.sleep_s)
-        if index == self.dies:
-            os._exit(9)
         if index == self.fails:
             raise ZeroDivisionError
         return torch.tensor([float(index)])
@@ -80,12 +80,12 @@ def functions_are_restored() -> Iterator[None]:
     before = {function: _looks(function) for part in PARTS for function in part.functions()}
     yield
     assert {function: _looks(function) for function in before} == before
-    assert not nn.modules.module._global_parameter_registration_hooks
+    assert not nn.modules.module._global_module_registration_hooks
     assert not {"to", "cuda"} & set(vars(torch.Tensor))
 
 
 def _looks(function: Any) -> tuple[Any, ...]:
-    return function.__code__, function.__kwdefaults__, tuple(vars(function))
+    return function.__code__, function.__kwdefaults__, "__signature__" in vars(function)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_training_loop_is_told_part_by_part(
 def test_parts_inside_an_evaluation_are_rows_of_kind_pipeline(
     model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
-    clock, provider = FakeClock(tick=1), Torch()
+    clock, provider = SystemClock(), Torch()
     provider.start(clock, Request(frozenset({Kind.PIPELINE, Kind.OP})))
     for batch in DataLoader(Numbers(2), batch_size=2):
         optimizer.zero_grad()
@@ -160,7 +160,8 @@ def test_with_workers_it_is_told_how_many_batches_wait() -> None:
     ready = [fact["batches_ready"] for fact in facts]
     assert all(0 <= count <= 4 for count in ready)
     assert max(ready[1:5]) >= 2, "the program is slower than the workers"
-    assert said[0][0] == "start of data loading" and said[0][3] == {"workers": 2}
+    assert said[0][0] == "start of data loading"
+    assert said[0][3] == {"workers": 2}
     assert said[-1][0] == "end of data loading"
 
 
@@ -206,23 +207,42 @@ def test_workers_that_persist_are_started_once() -> None:
     assert count == {"start of data loading": 2, "data loading": 4, "end of data loading": 2}
 
 
-def test_a_worker_that_dies_raises_as_without_xsp() -> None:
-    def attempt() -> str:
-        with pytest.raises(RuntimeError) as raised:
-            list(DataLoader(Numbers(3, dies=1), num_workers=1))
-        return str(raised.value).split("(")[0]
+DYING = """
+import os, sys
+from torch.utils.data import DataLoader
+from xsp_levels.framework.torch.marker import Marker
 
-    plain = attempt()
-    with marking() as said:
-        assert attempt() == plain
-    assert said[-1][0] == "data loading"
-    assert said[-1][3]["error"] == "RuntimeError"
+class Numbers(list):
+    def __getitem__(self, index):
+        return os._exit(9) if index == 2 else super().__getitem__(index)
+
+told = []
+if sys.argv[1:]:
+    Marker(lambda *part: told.append(part))
+try:
+    list(DataLoader(Numbers(range(4)), num_workers=1, collate_fn=list))
+except RuntimeError as error:
+    print(str(error).split(" (pid")[0], len(told) > 0)
+"""
+
+
+def test_a_worker_that_dies_raises_as_without_xsp() -> None:
+    # In processes of their own: PyTorch raises from a signal's handler, wherever that interrupts.
+    plain, told = (
+        subprocess.run(
+            [sys.executable, "-c", DYING, *arguments], capture_output=True, text=True, check=True
+        ).stdout.split()
+        for arguments in ([], ["watched"])
+    )
+    assert plain[:2] == ["DataLoader", "worker"]
+    assert told == [*plain[:-1], "True"]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_exception_of_the_dataset_comes_through(workers: int) -> None:
     with marking() as said, pytest.raises(ZeroDivisionError):
         list(DataLoader(Numbers(3, fails=1), num_workers=workers))
+    gc.collect()  # the exception keeps the iterator, and that a thread, for a while
     loading = [facts.get("error") for name, _, _, facts, _ in said if name == "data loading"]
     assert loading == [None, "ZeroDivisionError"]
 
@@ -234,8 +254,10 @@ def test_workers_do_not_tell(tmp_path: Any) -> None:
             (tmp_path / "hooked").write_text(str(hooked))
             return iter([1])
 
-    with marking():
-        list(DataLoader(Inner(), num_workers=1))
+    provider = Torch()
+    provider.watch(Silent())
+    list(DataLoader(Inner(), num_workers=1))
+    provider.unwatch()
     assert (tmp_path / "hooked").read_text() == "False"
 
 
@@ -313,13 +335,13 @@ def test_parts_are_told_on_their_own_threads(optimizer: torch.optim.Optimizer) -
 def test_calls_on_other_threads_go_on_while_hooks_come_and_go(
     optimizer: torch.optim.Optimizer,
 ) -> None:
-    done, failed = threading.Event(), list[BaseException]()
+    done, failed = threading.Event(), list[Exception]()
 
     def call() -> None:
         try:
             while not done.is_set():
                 optimizer.zero_grad()
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, it fails the test
             failed.append(error)
 
     thread = threading.Thread(target=call)
@@ -424,7 +446,7 @@ def test_a_library_imported_meanwhile_is_found_when_a_model_is_made(
     with marking() as said:
         monkeypatch.setitem(sys.modules, library.__name__, library)
         monkeypatch.setitem(sys.modules, "another", library)  # the number of modules tells
-        nn.Linear(1, 1)
+        nn.Sequential(nn.Identity())
         assert Ema().update(model) == "updated"
     assert names(said) == ["moving average"]
     assert Ema().update(model) == "updated"
@@ -500,10 +522,8 @@ def test_compiled_functions_compile_as_before(
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         return x + 1
 
-    # The function's code is another one while it is hooked: compiled once more, never again.
-    first, watched, *later = compiled_graphs(clip)
-    assert watched == 2 * first
-    assert later == [watched] * 3
+    graphs = compiled_graphs(clip)
+    assert graphs == [graphs[0]] * 5
 
 
 def test_a_call_costs_a_few_microseconds_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -533,5 +553,4 @@ def test_a_call_costs_a_few_microseconds_at_most(monkeypatch: pytest.MonkeyPatch
         hooked = least_ns()
     finally:
         own.watch(None)
-    print(bare, hooked)
     assert hooked - bare < 5000
