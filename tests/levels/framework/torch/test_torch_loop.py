@@ -36,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-class Numbers(Dataset[torch.Tensor]):
+class Numbers(Dataset[torch.Tensor]):  # type: ignore[misc]
     """Numbers that take a while to load; number `fails` raises."""
 
     def __init__(self, count: int, sleep_s: float = 0.0, fails: int = -1) -> None:
@@ -248,7 +248,7 @@ def test_an_exception_of_the_dataset_comes_through(workers: int) -> None:
 
 
 def test_workers_do_not_tell(tmp_path: Any) -> None:
-    class Inner(IterableDataset[int]):
+    class Inner(IterableDataset[int]):  # type: ignore[misc]
         def __iter__(self) -> Iterator[int]:
             hooked = any(hook.placed for hook in loop()._hooks.values())
             (tmp_path / "hooked").write_text(str(hooked))
