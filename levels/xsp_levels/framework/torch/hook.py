@@ -8,6 +8,7 @@ class loses its method cache, and subclasses and `super()` reach the same functi
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Generator
 from types import CodeType, FunctionType
 from typing import Any
@@ -54,12 +55,14 @@ class Hook:
             function.__kwdefaults__ = {**(self._defaults or {}), _HANDLER: self._handler}
             function.__signature__ = self._signature  # type: ignore[attr-defined]
             function.__code__ = self.code
+            _forget_parameters(function)
 
     def take_out(self) -> None:
         """Make the function what it was."""
         function = self._function
         if self.placed:
             function.__code__ = self._original
+            _forget_parameters(function)
             if not self._signed:
                 del function.__signature__  # type: ignore[attr-defined]
             function.__kwdefaults__ = self._defaults
@@ -90,6 +93,12 @@ def _stand_in(function: FunctionType) -> CodeType:
         co_qualname=original.co_qualname,
         co_freevars=original.co_freevars,
     )
+
+
+def _forget_parameters(function: FunctionType) -> None:
+    """Have Dynamo look anew at the parameters of a function, which it keeps by function."""
+    dynamo = sys.modules.get("torch._dynamo.variables.functions")
+    getattr(dynamo, "_spec_cache", {}).pop(function, None)
 
 
 def _copy(function: FunctionType) -> FunctionType:
