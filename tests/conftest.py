@@ -103,6 +103,7 @@ def _process_state() -> dict[str, Any]:
         "sys.setprofile": sys.getprofile(),
         "open files": _open_files(),
         "armed tracer": _tracer_armed(),
+        "hooked functions": _hooked_functions(),
     }
 
 
@@ -153,6 +154,12 @@ def _sockets_left(before: frozenset[str]) -> list[str]:
 def _tracer_armed() -> bool:
     tracer = sys.modules.get("xsp.tracer")
     return tracer is not None and tracer._recorder is not None
+
+
+def _hooked_functions() -> frozenset[str]:
+    hooked = sys.modules.get("xsp_levels.framework.torch.loop")
+    hooks = hooked.loop()._hooks if hooked is not None and hooked.loop.cache_info().currsize else {}
+    return frozenset(function.__qualname__ for function, hook in hooks.items() if hook.placed)
 
 
 def _torch_state() -> dict[str, Any] | None:

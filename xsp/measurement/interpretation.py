@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from xsp.correlation import (
@@ -28,6 +29,8 @@ from xsp.quantity import counted
 from xsp.session import InsideCost, Visit, counting, worth_keeping
 
 _BATCH = 256  # evaluations correlated at once: more would save no more time
+# What a program does itself, in contrast to waiting for devices.
+_PROGRAM = [kind.value for kind in (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +140,8 @@ class _Interpreter:
 
     def _rows(self, visit: Visit) -> SpanRows:
         """Return the rows that all providers have of a visit."""
-        return place_by_order(
-            concat_rows([self._rows_of(visit.planned.rung, *kept) for kept in visit.records])
-        )
+        rows = concat_rows([self._rows_of(visit.planned.rung, *kept) for kept in visit.records])
+        return _without_later(place_by_order(rows), visit)
 
     def _rows_of(self, rung: Rung, provider: Provider, records: Records) -> SpanRows:
         try:
@@ -222,6 +224,19 @@ class _Interpreter:
 
 def _faults_per_evaluation(visit: Visit) -> float | None:
     return None if visit.page_faults is None else visit.page_faults / len(visit.windows)
+
+
+def _without_later(rows: SpanRows, visit: Visit) -> SpanRows:
+    """Leave out what the program did next, in the time that awaiting devices was added for."""
+    if not any(visit.waited_ns):
+        return rows
+    waited = np.array(visit.waited_ns)
+    begins, ends = np.array(visit.windows).T
+    start = rows["start_ns"].to_numpy()
+    number = np.searchsorted(begins, start, side="right") - 1
+    late = (start > (ends - waited)[number]) & (start < ends[number]) & (number >= 0)
+    here = rows["kind"].is_in(_PROGRAM) & (rows["thread"] == visit.thread).fill_null(value=False)
+    return rows.filter(~(late & here.to_numpy()))
 
 
 def _roots(visit: Visit) -> SpanRows:

@@ -19,6 +19,7 @@ from xsp.provider import ModelCall, Provider, Records
 from xsp.session import PlannedVisit, Session, Settings, Visit
 
 _KEPT_CALLS = 8  # groups whose last call is kept, to be repeated after the block
+_MOST_MARKS = 1_000_000
 # Watching may take so much of a program's time, once there is nothing more to measure.
 _MOST_WATCHING = 0.005
 _WATCHED_AFTER = 20  # evaluations after the last recorded one, by which that part is judged
@@ -179,7 +180,18 @@ class Dispatcher:
 
     def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
         """Note a part of the program that is no evaluation."""
-        self.journal.marks.append(Mark(name, start_ns, end_ns, threading.get_ident(), attributes))
+        thread = threading.get_ident()
+        opened = self._opens.get(thread)
+        if opened is not None and (opened.end_ns is None or start_ns < opened.end_ns):
+            return  # a part of the evaluation, which the providers record
+        if len(self.journal.marks) < _MOST_MARKS:
+            self.journal.marks.append(Mark(name, start_ns, end_ns, thread, attributes))
+        else:
+            self.session.problem(
+                "marks-lost",
+                f"after {_MOST_MARKS:,} parts of the program, such as data loading, no more were "
+                "noted: what they took is own time of what lies around them",
+            )
 
     # What the block calls
 

@@ -239,6 +239,9 @@ class Evaluations(Protocol):
     def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
         """Note a part of the program that is no evaluation: data loading, a scheduler's step.
 
+        Called when the part has ended, on the thread where it ran; also for parts within an
+        evaluation, and within other parts, which end first.
+
         Args:
             name: Name of the part.
             start_ns: When the part began, on the system's monotonic clock.

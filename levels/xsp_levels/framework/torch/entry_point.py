@@ -23,6 +23,7 @@ from typing import Any
 from xsp.errors import ProviderError
 
 _abandon: list[Callable[[], None]] = []
+_free: list[Callable[[], None]] = []
 
 
 class CallEntryPoint:
@@ -298,15 +299,20 @@ def hide_from_compiler(*names: str) -> None:
 
     Without this, functions that run between two parts of a compiled model are compiled too.
     """
+    for name in names:
+        for code in _codes(vars(sys.modules[name]), name):
+            skip_code(code)
+
+
+def skip_code(code: CodeType) -> None:
+    """Have Dynamo run this code uncompiled, and compile what it calls; imports torch."""
     import torch  # noqa: PLC0415
 
     frame = torch._C._dynamo.eval_frame
     if not hasattr(frame, "set_code_exec_strategy"):
         return  # PyTorch before 2.6 compiles these functions, once
     skip = frame._FrameExecStrategy(frame._FrameAction.SKIP, frame._FrameAction.DEFAULT)
-    for name in names:
-        for code in _codes(vars(sys.modules[name]), name):
-            frame.set_code_exec_strategy(code, skip)
+    frame.set_code_exec_strategy(code, skip)
 
 
 def abandon_in_child(callback: Callable[[], None]) -> None:
@@ -321,6 +327,12 @@ def keep_in_child(callback: Callable[[], None]) -> None:
         _abandon.remove(callback)
 
 
+def free_in_child(callback: Callable[[], None]) -> None:
+    """Have `callback` called in every forked process, before what `abandon_in_child` was given."""
+    _register_fork()
+    _free.append(callback)
+
+
 @functools.cache
 def _register_fork() -> None:
     os.register_at_fork(after_in_child=_restore_child)
@@ -329,6 +341,8 @@ def _register_fork() -> None:
 def _restore_child() -> None:
     if call_entry_point.cache_info().currsize:
         call_entry_point().free_child()
+    for free in _free:
+        free()
     while _abandon:
         _abandon.pop()()
 

@@ -36,6 +36,9 @@ from xsp_levels.framework.torch.row import layer_rows, predict_rows
 from xsp_levels.framework.torch.step import BACKWARD, Interval, StepRecorder, step_rows
 from xsp_levels.framework.torch.watcher import Watch
 
+# PyTorch's own annotations of what `step` records as pipeline spans.
+_ANNOTATIONS = ("Optimizer.step#", "Optimizer.zero_grad#", "enumerate(DataLoader)#")
+
 _Recorders = tuple[LayerRecorder | None, StepRecorder | None, OperatorRecorder | None]
 
 
@@ -46,7 +49,7 @@ class TorchRecords:
     Attributes:
         request: What the recorders were asked for.
         layers: Module calls; only the outermost ones where layers were not asked for.
-        steps: Backward passes and optimizer steps.
+        steps: Parts besides the model, such as backward passes and data loading.
         operators: Records of the operator recorder; None if the recorder was off.
     """
 
@@ -183,8 +186,8 @@ class Torch:
 def _operator_rows(operators: OperatorRecords, *, stepped: bool) -> SpanRows:
     rows = operator_rows(operators)
     if stepped:
-        # PyTorch's own annotation of an optimizer step, which `step` records as a pipeline span.
-        rows = rows.filter(~pl.col("name").str.starts_with("Optimizer.step#"))
+        own = pl.any_horizontal(pl.col("name").str.starts_with(own) for own in _ANNOTATIONS)
+        rows = rows.filter(~own)
     return rows
 
 

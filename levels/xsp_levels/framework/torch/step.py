@@ -1,11 +1,15 @@
-"""Backward passes and optimizer steps in, a row of kind pipeline for each of them out."""
+"""Parts of a program besides its model in, a row of kind pipeline for each of them out.
+
+Backward passes and optimizer steps are seen by entry points of their own, data loading and the
+other parts by `loop`.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -19,6 +23,7 @@ from xsp_levels.framework.torch.entry_point import (
     keep_in_child,
     optimizer_entry_point,
 )
+from xsp_levels.framework.torch.loop import NOTHING, Note, loop
 
 BACKWARD = "backward"
 OPTIMIZER_STEP = "optimizer step"
@@ -26,30 +31,60 @@ OPTIMIZER_STEP = "optimizer step"
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One backward pass or one step of an optimizer, in nanoseconds."""
+    """One part of a program, such as a backward pass or a step of an optimizer, in nanoseconds."""
 
     name: str
     start_ns: int
     end_ns: int
     thread: int
     error: str | None = None
+    facts: Mapping[str, int] = field(default_factory=dict)
+
+
+class OptimizerSteps:
+    """Begins and ends of optimizers' steps in, whole steps out.
+
+    Args:
+        note: Told of each step that has ended.
+        now: The clock.
+    """
+
+    def __init__(self, note: Note, now: Callable[[], int] = SystemClock.now) -> None:
+        self._note = note
+        self._now = now
+        # (id of an optimizer, start) by thread; an optimizer may call another optimizer's step
+        self._begun: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+
+    def begin(self, optimizer: Any) -> None:
+        """Note that a step begins now."""
+        self._begun[threading.get_ident()].append((id(optimizer), self._now()))
+
+    def end(self, optimizer: Any) -> None:
+        """Note that a step has ended."""
+        end = self._now()
+        begun = self._begun[threading.get_ident()]
+        while begun:
+            which, start = begun.pop()
+            if which == id(optimizer):  # else that step raised, and no hook told its end
+                self._note(OPTIMIZER_STEP, start, end, NOTHING, None)
+                return
 
 
 class StepRecorder:
-    """Records backward passes and optimizer steps between `start` and `stop`."""
+    """Records the parts of a program between `start` and `stop`."""
 
     def __init__(self) -> None:
         self._now: Callable[[], int] = SystemClock.now
         self._kept: list[Interval] = []
-        # (id of an optimizer, start) by thread; an optimizer may call another optimizer's step
-        self._begun: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
 
     def start(self, clock: Clock) -> None:
         """Begin to record."""
         self._now = clock.now
+        steps = OptimizerSteps(self._note, clock.now)
         abandon_in_child(self.abandon)
         backward_entry_point().record(self._record_backward)
-        optimizer_entry_point().record(self._begin_step, self._end_step)
+        optimizer_entry_point().record(steps.begin, steps.end)
+        loop().record(self._note, clock.now)
 
     def disarm(self) -> None:
         """End recording."""
@@ -63,6 +98,7 @@ class StepRecorder:
 
     def abandon(self) -> None:
         """Take the hooks out."""
+        loop().record(None)
         backward_entry_point().record(None)
         optimizer_entry_point().record(None, None)
 
@@ -74,30 +110,21 @@ class StepRecorder:
         try:
             result = backward(*args, **kwargs)
         except BaseException as error:
-            self._keep(BACKWARD, start, now(), type(error).__name__)
+            self._note(BACKWARD, start, now(), NOTHING, type(error).__name__)
             raise
         end = now()
-        self._keep(BACKWARD, start, end)
+        self._note(BACKWARD, start, end, NOTHING, None)
         return result
 
-    def _begin_step(self, optimizer: Any) -> None:
-        self._begun[threading.get_ident()].append((id(optimizer), self._now()))
-
-    def _end_step(self, optimizer: Any) -> None:
-        end = self._now()
-        begun = self._begun[threading.get_ident()]
-        while begun:
-            which, start = begun.pop()
-            if which == id(optimizer):  # else that step raised, and no hook told its end
-                self._keep(OPTIMIZER_STEP, start, end)
-                return
-
-    def _keep(self, name: str, start: int, end: int, error: str | None = None) -> None:
-        self._kept.append(Interval(name, start, end, threading.get_ident(), error))
+    def _note(
+        self, name: str, start_ns: int, end_ns: int, facts: Mapping[str, int], error: str | None
+    ) -> None:
+        thread = threading.get_ident()
+        self._kept.append(Interval(name, start_ns, end_ns, thread, error, facts))
 
 
 def step_rows(steps: tuple[Interval, ...]) -> SpanRows:
-    """Return a row of kind pipeline per step. Pure."""
+    """Return a row of kind pipeline per part. Pure."""
     if not steps:
         return no_rows()
     return span_rows(
@@ -108,5 +135,10 @@ def step_rows(steps: tuple[Interval, ...]) -> SpanRows:
             "end_ns": [step.end_ns for step in steps],
             "thread": [step.thread for step in steps],
             "attr.error": pl.Series([step.error for step in steps], dtype=pl.String),
+            **{f"attr.{fact}": _facts(steps, fact) for fact in ("workers", "batches_ready")},
         }
     )
+
+
+def _facts(steps: tuple[Interval, ...], name: str) -> pl.Series:
+    return pl.Series([step.facts.get(name) for step in steps], dtype=pl.Int64)

@@ -23,6 +23,7 @@ from xsp_levels.framework.torch.entry_point import (
     optimizer_entry_point,
 )
 from xsp_levels.framework.torch.layer import divert, divert_outermost
+from xsp_levels.framework.torch.marker import Marker
 
 TRAINING_STEP = "training step"
 # Parts of the names of threads that libraries start, and that call no models.
@@ -64,6 +65,8 @@ class Watch:
         self._thread_code = self._entry.code(
             divert_outermost, {"xsp:handler": self._outermost, **inner}
         )
+        # First, so that a step's mark has ended when the evaluation is extended.
+        self._marker = Marker(evaluations.mark)
         backward_entry_point().watch(self._after_backward)
         optimizer_entry_point().watch(self._before_step, self._after_step)
         abandon_in_child(self.abandon)
@@ -79,6 +82,7 @@ class Watch:
         """Take the watcher's code and hooks out, without telling `evaluations`."""
         self._evaluations = None
         self._entry.watch(None)
+        self._marker.close()
         backward_entry_point().watch(None)
         optimizer_entry_point().watch(None, None)
 

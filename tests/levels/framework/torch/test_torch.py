@@ -136,7 +136,7 @@ def test_training_has_forward_backward_and_step_in_order(net: nn.Module, x: torc
     for kinds in (PIPELINE, LAYER, OP):
         _, rows = visit(step, kinds)
         spans = rows.filter(kind="pipeline").sort("start_ns")
-        assert spans["name"].to_list() == ["forward", "backward", "optimizer step"]
+        assert spans["name"].to_list() == ["forward", "backward", "optimizer step", "zero_grad"]
         assert (spans["end_ns"][:-1] <= spans["start_ns"][1:]).all()
 
 

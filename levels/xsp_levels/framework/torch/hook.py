@@ -1,0 +1,113 @@
+"""A Python function in; start and end of each of its calls, on any thread, out.
+
+The function stays the same object and gets other code, as `entry_point` does with a module's
+call: names that programs imported, bound methods and Dynamo's guards keep what they hold, no
+class loses its method cache, and subclasses and `super()` reach the same function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Generator
+from types import CodeType, FunctionType
+from typing import Any
+
+_HANDLER = "xsp_handler"
+
+Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+
+class Hook:
+    """A function whose calls a handler makes while the hook is in place.
+
+    The code in place finds the handler in a default of the function, not in its constants: Dynamo
+    can inline a call of a default. A call reads code and defaults at once, and the default is
+    there before the code comes and until after the code has gone, so calls on other threads
+    always find both.
+
+    Args:
+        function: The function; a generator function, too.
+        handler: Makes the handler, given a function with the original code. The handler is a
+            generator function if `function` is.
+    """
+
+    def __init__(
+        self, function: FunctionType, handler: Callable[[Callable[..., Any]], Handler]
+    ) -> None:
+        self._function = function
+        self._original = function.__code__
+        self._defaults = function.__kwdefaults__
+        self._signed = "__signature__" in vars(function)
+        self._signature = inspect.signature(function)
+        self._handler = handler(_copy(function))
+        self.code = _stand_in(function)
+
+    @property
+    def placed(self) -> bool:
+        """Whether the hook is in place."""
+        return self._function.__code__ is self.code
+
+    def place(self) -> None:
+        """Put the hook in place; nothing happens if another tool has changed the function."""
+        function = self._function
+        if function.__code__ is self._original:
+            function.__kwdefaults__ = {**(self._defaults or {}), _HANDLER: self._handler}
+            function.__signature__ = self._signature  # type: ignore[attr-defined]
+            function.__code__ = self.code
+            _forget_parameters(function)
+
+    def take_out(self) -> None:
+        """Make the function what it was."""
+        function = self._function
+        if self.placed:
+            function.__code__ = self._original
+            _forget_parameters(function)
+            if not self._signed:
+                del function.__signature__  # type: ignore[attr-defined]
+            function.__kwdefaults__ = self._defaults
+
+
+def call_and_tell(*args: Any, xsp_handler: Handler, **kwargs: Any) -> Any:
+    """Stand in for a function."""
+    return xsp_handler(args, kwargs)
+
+
+def iterate_and_tell(*args: Any, xsp_handler: Handler, **kwargs: Any) -> Generator[Any, Any, Any]:
+    """Stand in for a generator function, which callers may recognise as one."""
+    return (yield from xsp_handler(args, kwargs))
+
+
+def _stand_in(function: FunctionType) -> CodeType:
+    """Return code that calls the handler, and fits the function.
+
+    Dynamo decides by file which functions to inline and which to leave alone. Functions that say
+    `super()` have a free variable, of which code must have as many as the function.
+    """
+    original = function.__code__
+    template = iterate_and_tell if inspect.isgeneratorfunction(function) else call_and_tell
+    return template.__code__.replace(
+        co_filename=original.co_filename,
+        co_firstlineno=original.co_firstlineno,
+        co_name=original.co_name,
+        co_qualname=original.co_qualname,
+        co_freevars=original.co_freevars,
+    )
+
+
+def _forget_parameters(function: FunctionType) -> None:
+    """Have Dynamo look anew at the parameters of a function, which it keeps by function."""
+    dynamo = sys.modules.get("torch._dynamo.variables.functions")
+    getattr(dynamo, "_spec_cache", {}).pop(function, None)
+
+
+def _copy(function: FunctionType) -> FunctionType:
+    copy = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
