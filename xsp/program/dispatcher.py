@@ -37,6 +37,13 @@ class _Window(NamedTuple):
     waited_ns: int
 
 
+class _Kind(NamedTuple):
+    """What is known of a training step when it has ended, as `Evaluations.end` is told."""
+
+    variant: str = ""
+    calls: int = 1
+
+
 @dataclass(slots=True)
 class _Recording:
     """Providers that are armed, the threads that called models, and the evaluations made."""
@@ -115,8 +122,8 @@ class Dispatcher:
         self._lock = threading.RLock()  # a signal's handler may call a model, too
         self._opens: dict[int, _Open] = {}
         self._recording: _Recording | None = None
-        self._variants: dict[tuple[str, str, str], str] = {}  # of the step after another one
-        self._last_variant = ""
+        self._kinds: dict[tuple[str, _Kind], _Kind] = {}  # by the model, and the step before
+        self._last_kind = _Kind()
         self.stop_watching: Callable[[], None] = _nothing
         self._named = False  # whether the program marks evaluations (`begin_named`)
         self._seen = 0
@@ -172,10 +179,10 @@ class Dispatcher:
         if opened is not None and not self._named:
             opened.end_ns = self._now()
 
-    def end(self, variant: str = "") -> None:
+    def end(self, variant: str = "", calls: int = 1) -> None:
         """Close the open evaluation at the time last noted."""
         if not self._named:
-            self._finish(variant)
+            self._finish(_Kind(variant, calls))
             self._stop_if_done()
 
     def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
@@ -220,7 +227,7 @@ class Dispatcher:
         opened = self._opens.get(threading.get_ident())
         if opened is not None:
             opened.end_ns = self._now()
-            self._finish("")
+            self._finish(_Kind())
 
     def drop(self) -> None:
         """Drop the open evaluation of this thread, which was cut short."""
@@ -296,8 +303,10 @@ class Dispatcher:
         """Return the group that an evaluation is likely to be of."""
         if call is None:
             return None
-        variant = self._variants.get((call.subject, call.phase, self._last_variant), "")
-        return self.groups.find(call, variant)
+        kind = _Kind()
+        if not call.whole_model:
+            kind = self._kinds.get((call.subject, self._last_kind), kind)
+        return self.groups.find(call, *kind)
 
     def _step(self, group: Group | None) -> Step | None:
         if group is None or not self._when.records(self._seen):
@@ -346,7 +355,9 @@ class Dispatcher:
                 shared = len(recording.threads) > 1
                 self.session.visits.append(_visit(recording, windows, shared=shared))
 
-    def _close(self, thread: int, since_ns: int, waited_ns: int, variant: str = "") -> int | None:
+    def _close(
+        self, thread: int, since_ns: int, waited_ns: int, kind: _Kind | None = None
+    ) -> int | None:
         """Note an evaluation that came to its end, and return the number of its group.
 
         None if the evaluation is open no more, as the block has ended meanwhile.
@@ -355,7 +366,7 @@ class Dispatcher:
             thread: Thread of the evaluation.
             since_ns: Since when the program has waited for xsp.
             waited_ns: How long the evaluation only waited for devices at its end.
-            variant: As for `end`.
+            kind: What kind of step it was; None: a single call.
         """
         tracer.between(outside=len(self._opens) <= 1)
         with self._lock:
@@ -365,10 +376,10 @@ class Dispatcher:
             call, end_ns = opened.call, opened.end_ns
             assert call is not None
             assert end_ns is not None
-            group = self.groups.count(self.groups.find(call, variant), call)
-            if variant:
-                self._variants[call.subject, call.phase, self._last_variant] = variant
-                self._last_variant = variant
+            group = self.groups.count(self.groups.find(call, *(kind or _Kind())), call)
+            if kind is not None:
+                self._kinds[call.subject, self._last_kind] = kind
+                self._last_kind = kind
             self._note(thread, opened, group, call, end_ns, waited_ns)
             if opened.recording is not None and not opened.recording.rung.timed:
                 self._disarm()  # memory can be watched on one thread alone
@@ -420,7 +431,7 @@ class Dispatcher:
             )
         )
 
-    def _finish(self, variant: str) -> None:
+    def _finish(self, kind: _Kind) -> None:
         thread = threading.get_ident()
         opened = self._opens.get(thread)
         if opened is None:
@@ -432,7 +443,7 @@ class Dispatcher:
         self.session.synchronize()
         waited_ns = self._now() - since_ns if self.session.watchers else 0
         opened.end_ns += waited_ns
-        self._close(thread, since_ns, waited_ns, variant)
+        self._close(thread, since_ns, waited_ns, kind)
 
     def _drop(self, thread: int) -> None:
         with self._lock:

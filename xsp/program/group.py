@@ -21,8 +21,8 @@ MOST = 256  # groups that are kept apart; further ones are one group together
 _FREE_AFTER = 6  # unlike shapes of an input after which the input is asked whether they recur
 _REST = "further shapes"
 
-_Family = tuple[str, str, str]
-_Key = tuple[str, str, str, tuple[object, ...]]
+_Family = tuple[str, str, str, int]
+_Key = tuple[_Family, tuple[object, ...]]
 
 
 @dataclass(slots=True)
@@ -34,6 +34,7 @@ class Group:
         subject: Name of the model or function.
         phase: What the model does: `training step`, `prefill`, `decode`; empty for inference.
         variant: What else tells the group from others, such as which optimizer stepped.
+        model_calls: How often the model is called in an evaluation.
         sizes: How many calls had each set of input shapes and data types.
     """
 
@@ -41,6 +42,7 @@ class Group:
     subject: str
     phase: str
     variant: str
+    model_calls: int = 1
     sizes: Counter[Inputs] = field(default_factory=Counter)
 
     @property
@@ -68,9 +70,9 @@ class Groups:
         self._by_key: dict[_Key, Group] = {}
         self._families: dict[_Family, _FamilyInputs] = {}
 
-    def find(self, call: ModelCall, variant: str = "") -> Group:
+    def find(self, call: ModelCall, variant: str = "", model_calls: int = 1) -> Group:
         """Return the group of a call, a new group if no call was like this one."""
-        family = (call.subject, call.phase, variant)
+        family = (call.subject, call.phase, variant, model_calls)
         inputs = self._families.get(family)
         if inputs is None:
             inputs = self._families[family] = _FamilyInputs()
@@ -79,7 +81,7 @@ class Groups:
     def count(self, group: Group, call: ModelCall) -> Group:
         """Note that a call of the group was seen, and return the group that the call is in now."""
         group.sizes[call.inputs] += 1
-        family = (group.subject, group.phase, group.variant)
+        family = (group.subject, group.phase, group.variant, group.model_calls)
         inputs = self._families[family]
         if inputs.note(call.inputs):
             self._join(family, inputs)
@@ -97,12 +99,12 @@ class Groups:
         return number
 
     def _group(self, family: _Family, fixed: tuple[object, ...]) -> Group:
-        key = (*family, fixed)
+        key = (family, fixed)
         group = self._by_key.get(key)
         if group is None and len(self._by_key) >= MOST:
-            family = (family[0], family[1], _REST)
+            family = (family[0], family[1], _REST, family[3])
             self._families.setdefault(family, _FamilyInputs())
-            key = (*family, ())
+            key = (family, ())
             group = self._by_key.get(key)
         if group is None:
             group = self._by_key[key] = Group(len(self.members), *family)
@@ -111,10 +113,10 @@ class Groups:
 
     def _join(self, family: _Family, inputs: _FamilyInputs) -> None:
         """Make one group of the groups of a family that no longer differ."""
-        mine = [key for key in self._by_key if key[:3] == family]
+        mine = [key for key in self._by_key if key[0] == family]
         groups = [self._by_key.pop(key) for key in mine]
         for group in groups:
-            key = (*family, inputs.fixed(next(iter(group.sizes), ())))
+            key = (family, inputs.fixed(next(iter(group.sizes), ())))
             into = self._by_key.setdefault(key, group)
             if into is not group:
                 into.sizes.update(group.sizes)
@@ -154,8 +156,8 @@ class _FamilyInputs:
 def labels(groups: Sequence[Group]) -> list[str]:
     """Return a name for each group that no other of the groups has.
 
-    >>> one = Group(0, "ResNet", "", "", Counter({(((8, 3), "float32"),): 1}))
-    >>> two = Group(1, "ResNet", "training step", "", Counter({(((8, 3), "float32"),): 1}))
+    >>> one = Group(0, "ResNet", "", "", 1, Counter({(((8, 3), "float32"),): 1}))
+    >>> two = Group(1, "ResNet", "training step", "", 1, Counter({(((8, 3), "float32"),): 1}))
     >>> labels([one, two])
     ['ResNet 8×3', 'ResNet training step 8×3']
     """
@@ -177,13 +179,17 @@ def _label(group: Group) -> str:
     return " ".join(filter(None, (group.subject, group.phase, _leading(group))))
 
 
+def _calls(group: Group) -> str:
+    return f"{group.model_calls} × " if group.model_calls > 1 else ""
+
+
 def _long_label(group: Group) -> str:
     shapes = ", ".join(_ranges(group, at) for at in range(_inputs(group)))
     return " ".join(filter(None, (group.subject, group.phase, group.variant, shapes)))
 
 
 def _leading(group: Group) -> str:
-    return shape_range([each[0][0] for each in group.sizes if each])
+    return _calls(group) + shape_range([each[0][0] for each in group.sizes if each])
 
 
 def _ranges(group: Group, at: int) -> str:

@@ -19,6 +19,9 @@ from xsp.trace import Trace
 
 Floats = NDArray[np.float64]
 
+INFERENCE = "inference"
+TRAINING_STEP = "training step"
+
 _SIZES = 50  # sets of input shapes of a group that have a latency of their own
 _NAMED = 4  # groups named in a sentence
 
@@ -53,18 +56,31 @@ def facts(
         {
             "name": label,
             "model": group.subject,
-            "phase": group.phase or "inference",
+            "phase": group.phase or INFERENCE,
             "variant": group.variant,
             "shapes": _shapes(group),
             "calls": group.calls,
             "repeated": repeated.get(group.number, 0),
             "total_ns": sum(times[group.number]),
+            "samples": _samples(group),
             **_measured(traces.get(group.number)),
             "sizes": _per_size(sizes[group.number]) if group.varies else [],
         }
         for label, group in groups.items()
     ]
     return sorted(result, key=lambda entry: -entry["total_ns"])
+
+
+def _samples(group: Group) -> int | None:
+    """Return how many samples an evaluation takes: the leading size of the leading input.
+
+    None where inputs differ, or the leading input has no such size.
+    """
+    shapes = {inputs[0][0] for inputs in group.sizes if inputs}
+    if len(shapes) != 1:
+        return None
+    [shape] = shapes
+    return shape[0] * group.model_calls if len(shape) > 1 else None
 
 
 def _shapes(group: Group) -> list[str]:
@@ -115,7 +131,8 @@ def sentences(
         timeline: How long anything takes without xsp.
     """
     found = [_evaluated(groups), _outside(parts, lasting_ns, float(lasting_ns[0]))]
-    found += [_generation(parts, groups, timeline), _training(parts, lasting_ns)]
+    found += [_generation(parts, groups, timeline), _training(parts, lasting_ns, groups)]
+    found.append(_inference(groups))
     return [sentence for sentence in found if sentence]
 
 
@@ -173,7 +190,10 @@ def _mean(timeline: Timeline, times: Sequence[tuple[int, int, int]]) -> float:
     return float(np.mean(timeline.lasting(thread, start, end)))
 
 
-def _training(parts: Sequence[Part], lasting_ns: Floats) -> str:
+def _training(
+    parts: Sequence[Part], lasting_ns: Floats, groups: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return how long training iterations take, and how many samples are trained with a second."""
     times = [
         lasting
         for part, lasting in zip(parts, lasting_ns.tolist(), strict=True)
@@ -181,7 +201,20 @@ def _training(parts: Sequence[Part], lasting_ns: Floats) -> str:
     ]
     if not times:
         return ""
-    return (
-        f"training: {counted(len(times), 'iteration')} of {duration(float(np.mean(times)))} on "
-        f"average ({1e9 / float(np.mean(times)):,.1f} per second)"
-    )
+    seconds = sum(times) / 1e9
+    steps = [group for group in groups if group["phase"] == TRAINING_STEP]
+    samples = [group["samples"] and group["samples"] * group["calls"] for group in steps]
+    rate = f"{len(times) / seconds:,.1f} per second"
+    if samples and all(samples):
+        rate += f", {sum(samples) / seconds:,.0f} samples/s"
+    mean = duration(sum(times) / len(times))
+    return f"training: {counted(len(times), 'iteration')} of {mean} on average ({rate})"
+
+
+def _inference(groups: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many samples a second the model takes that inference spent most time in."""
+    for group in groups:
+        if group["phase"] == INFERENCE and group["samples"] and group["latency_ns"]:
+            rate = 1e9 * group["samples"] / group["latency_ns"]
+            return f"inference: {rate:,.0f} samples/s in {group['name']}"
+    return ""

@@ -227,12 +227,13 @@ class Evaluations(Protocol):
         """Note that the open evaluation has lasted at least until now."""
         ...
 
-    def end(self, variant: str = "") -> None:
+    def end(self, variant: str = "", calls: int = 1) -> None:
         """Close the open evaluation at the time last noted.
 
         Args:
             variant: What tells the evaluation from others that began with a call alike, such as
                 the optimizers that stepped.
+            calls: How often the model was called in the evaluation.
         """
         ...
 

@@ -226,7 +226,7 @@ class Watch:
             step.open = step.pending = False
             stepped = " + ".join(sorted(set(step.optimizers)))
             without = "" if step.had_backward else "without backward"
-            self._evaluations.end(stepped or without)
+            self._evaluations.end(stepped or without, step.forwards + 1)
 
 
 class _Local(threading.local):

@@ -23,6 +23,7 @@ class Log:
         self.said: list[str] = []
         self.calls: list[ModelCall] = []
         self.inside: list[Any] = []
+        self.model_calls = 0
 
     def run(self, call: ModelCall) -> Any:
         self.said.append(f"run {call.subject}")
@@ -42,8 +43,9 @@ class Log:
     def extend(self) -> None:
         self.said.append("extend")
 
-    def end(self, variant: str = "") -> None:
+    def end(self, variant: str = "", calls: int = 1) -> None:
         self.said.append(f"end {variant}".rstrip())
+        self.model_calls = calls
 
     def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
         """Take note of nothing: `test_torch_loop` looks at marks."""
@@ -221,6 +223,7 @@ def test_micro_batches_before_the_first_step_of_an_optimizer_are_of_that_step(
         train_step(model, x, optimizer)
     assert log.said.count("begin") == 1
     assert log.said[-1] == "end SGD 1"
+    assert log.model_calls == 3
 
 
 def test_an_optimizer_that_calls_the_model_itself_begins_the_step(
