@@ -15,7 +15,7 @@ from xsp.tracer import span
 if TYPE_CHECKING:
     from xsp.measurement import Enough, measure
     from xsp.problem import Problem
-    from xsp.program import profile, schedule
+    from xsp.program import profile, profile_on_signal, schedule
     from xsp.trace import Trace, load
 
 __version__ = "0.1.0"
@@ -35,6 +35,7 @@ __all__ = [
     "load",
     "measure",
     "profile",
+    "profile_on_signal",
     "schedule",
     "span",
 ]
@@ -46,6 +47,7 @@ _HOMES = {
     "load": "xsp.trace",
     "measure": "xsp.measurement",
     "profile": "xsp.program",
+    "profile_on_signal": "xsp.program",
     "schedule": "xsp.program",
 }
 

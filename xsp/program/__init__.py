@@ -1,16 +1,17 @@
 """Programs: a `with` block, a decorated function or a script in, its whole trace out.
 
 `profile` (block.py) watches while a program runs. The dispatcher (dispatcher.py) makes each
-evaluation a step (turns.py) of the plan of its group (group.py), and keeps a journal (journal.py);
-calls are repeated afterwards where that is safe (replay.py). Then the journal becomes nested
-parts (part.py) and times without xsp (timeline.py), which are put together with the traces of the
-groups (composition.py, summary.py, outcome.py).
+evaluation a step (turns.py, schedule.py) of the plan of its group, and keeps a journal. Calls are
+repeated afterwards where that is safe (replay.py), and `xsp.composition` makes the trace.
+`profile_on_signal` (on_signal.py) profiles a program when it is asked to.
 """
 
 from xsp.program.block import profile
+from xsp.program.on_signal import profile_on_signal
 from xsp.program.schedule import schedule
 
 __all__ = [
     "profile",
+    "profile_on_signal",
     "schedule",
 ]

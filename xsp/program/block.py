@@ -17,11 +17,11 @@ from types import FrameType, TracebackType
 from typing import Any, Literal, TypeVar
 
 from xsp import tracer
+from xsp.composition import Outcome, Purpose, program_traces
 from xsp.errors import MeasurementError
 from xsp.level import LevelSet
 from xsp.measurement import Progress, check_no_generator, name_of
 from xsp.program.dispatcher import Dispatcher
-from xsp.program.outcome import Outcome, outcome
 from xsp.program.replay import complete_plans
 from xsp.program.schedule import schedule
 from xsp.provider import ModelCall
@@ -65,7 +65,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         ValueError: A level is unknown, or a number out of range.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the options of the front door
         self,
         levels: LevelSet = 3,
         *,
@@ -305,8 +305,11 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         dispatcher = self._dispatching
         if self._watches or self._decorates:
             dispatcher.pause()
-        made = outcome(
-            dispatcher, self._selection, self._settings, str(self._name), repeated=self._repeated
+        made = program_traces(
+            dispatcher.journal,
+            dispatcher.groups,
+            dispatcher.session,
+            Purpose(str(self._name), self._selection, self._settings, self._repeated),
         )
         if not self._watches:  # otherwise later evaluations would be missing
             self._outcome = made

@@ -1,4 +1,4 @@
-"""The dispatcher: evaluations that a program makes by itself in, visits of rungs and a journal out."""
+"""The dispatcher: evaluations that a program makes in, visits of rungs and a journal out."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from xsp import tracer
+from xsp.composition import Evaluation, Group, Groups, Journal, Mark, Pause
 from xsp.evaluation import Rung
 from xsp.measurement import Inputs
-from xsp.program.group import Group, Groups
-from xsp.program.journal import Evaluation, Journal, Mark, Pause
 from xsp.program.schedule import schedule
 from xsp.program.turns import Step, Turns
 from xsp.provider import ModelCall, Provider, Records
@@ -99,7 +98,6 @@ class Dispatcher:
         turns: The plan of each group, by the group's number.
         journal: What the program did.
         calls: The last call of some groups, by the group's number, kept to be repeated.
-        raised: Models of which a call raised, in the order of the first such call.
         writes: Whether a call of a group wrote to its arguments, by the group's number.
         unread: Why that is not known, by the group's number; empty if it is.
         stop_watching: Called when nothing is left to be measured, and watching on would slow
@@ -114,7 +112,6 @@ class Dispatcher:
         self.turns: dict[int, Turns] = {}
         self.journal = Journal(threading.get_ident(), session.clock.now())
         self.calls: dict[int, ModelCall] = {}
-        self.raised: dict[str, None] = {}
         self.writes: dict[int, bool] = {}
         self.unread: dict[int, str] = {}
         self._rungs, self._settings, self._when = tuple(rungs), settings, when
@@ -449,7 +446,7 @@ class Dispatcher:
         with self._lock:
             opened = self._opens.pop(thread, None)
             if opened is not None and opened.call is not None:
-                self.raised.setdefault(opened.call.subject)
+                self.journal.raised.setdefault(opened.call.subject)
         tracer.between(outside=not self._opens)
 
     def _forget_found(self) -> None:

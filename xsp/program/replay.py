@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
+from xsp.composition import labels
 from xsp.measurement import Progress, carry_out, iterator_type, progress_bar, read_arguments
 from xsp.program.dispatcher import Dispatcher
-from xsp.program.group import labels
 from xsp.program.turns import Turns
 from xsp.provider import ModelCall
 from xsp.quantity import counted, duration

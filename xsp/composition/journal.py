@@ -1,6 +1,6 @@
-"""The journal: what a program does while it is profiled in, plain tuples in the order of ends out.
+"""The journal: what a program does while it is profiled in, plain tuples out.
 
-Nothing is interpreted while the program runs; `xsp.program.timeline` reads the journal afterwards.
+Nothing is interpreted while the program runs; `xsp.composition.timeline` reads the journal afterwards.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Journal:
         marks: Parts of the program that watchers noted.
         pauses: Times that xsp took.
         spans: The user's own spans outside of evaluations.
+        raised: Models of which a call raised, in the order of the first such call.
         unwatched_ns: Since when nothing was watched any more; None: watched to the end.
     """
 
@@ -75,4 +76,5 @@ class Journal:
     marks: list[Mark] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
     spans: UserSpans = field(default_factory=UserSpans)
+    raised: dict[str, None] = field(default_factory=dict)
     unwatched_ns: int | None = None

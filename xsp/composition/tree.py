@@ -22,10 +22,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.composition.part import Part
 from xsp.evaluation import covered, generations, mix, path_names
 from xsp.inexact import Inexact
 from xsp.level import Kind
-from xsp.program.part import Part
 from xsp.trace import SPAN_SCHEMA, Trace
 
 Floats = NDArray[np.float64]

@@ -22,9 +22,9 @@ from typing import Any
 import polars as pl
 
 from xsp import tracer
+from xsp.composition.journal import Journal
 from xsp.correlation import correlate
 from xsp.level import Kind
-from xsp.program.journal import Journal
 from xsp.provider import ATTRIBUTE, span_rows
 
 ITERATION = "training iteration"
@@ -116,7 +116,7 @@ def _found(
 def _nested(
     block: Part, found: Sequence[Part], numbers: Sequence[tuple[int | None, int | None]]
 ) -> list[Part]:
-    """Return the block, and in it the parts nested by time; what lies in evaluations is left out."""
+    """Return the block, and in it parts nested by time, without what lies in evaluations."""
     root = span_rows(
         {
             "kind": [Kind.PIPELINE.value],

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xsp.composition.journal import Evaluation, Journal, Pause
 from xsp.evaluation import Rung, trimmed_mean
 from xsp.level import Kind
-from xsp.program.journal import Evaluation, Journal, Pause
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""The outcome: what the dispatcher noted of a program in, the trace of the program and of its groups out."""
+"""The outcome: a journal and visits of a program in, traces of the program and its groups out."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from xsp.composition.group import Group, Groups, labels
+from xsp.composition.journal import Journal
+from xsp.composition.part import parts
+from xsp.composition.summary import facts, sentences
+from xsp.composition.timeline import GroupLatency, Timeline
+from xsp.composition.tree import compose
 from xsp.errors import MeasurementError
 from xsp.evaluation import Run, Rung
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
 from xsp.problem import Problem, problems_of
-from xsp.program.composition import compose
-from xsp.program.dispatcher import Dispatcher
-from xsp.program.group import Group, labels
-from xsp.program.part import parts
-from xsp.program.summary import facts, sentences
-from xsp.program.timeline import GroupLatency, Timeline
 from xsp.quantity import counted
-from xsp.session import Selection, Settings, Visit, describe_environment
+from xsp.session import Selection, Session, Settings, Visit, describe_environment
 from xsp.trace import Trace
 
 _MERGED = 24  # groups whose trees are made: those that took most time
@@ -42,61 +42,68 @@ class Outcome:
     groups: dict[str, Trace]
 
 
-def outcome(
-    dispatcher: Dispatcher,
-    selection: Selection,
-    settings: Settings,
-    name: str,
-    *,
-    problems: Sequence[Problem] = (),
-    repeated: Mapping[int, int] | None = None,
-) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What was to be measured, and how.
+
+    Attributes:
+        name: Name of the program, for people.
+        selection: The providers and rungs that were selected.
+        settings: How each group was measured.
+        repeated: How often groups were repeated after the program, by their numbers.
+    """
+
+    name: str
+    selection: Selection
+    settings: Settings
+    repeated: Mapping[int, int]
+
+
+def program_traces(journal: Journal, groups: Groups, session: Session, purpose: Purpose) -> Outcome:
     """Return the traces of a program.
 
     Args:
-        dispatcher: The dispatcher, all of whose evaluations have ended.
-        selection: The providers and rungs that were selected.
-        settings: How the groups were measured.
-        name: Name of the program, for people.
-        problems: Problems that the dispatcher's session does not know of.
-        repeated: How often each group was repeated after the program.
+        journal: What the program did.
+        groups: The groups of its evaluations.
+        session: The session, all of whose visits have ended.
+        purpose: What was to be measured, and how.
 
     Raises:
         MeasurementError: There is nothing to make a trace of.
     """
-    journal = dispatcher.journal
     if not (journal.evaluations or journal.marks or journal.spans.records):
-        raise _nothing(dispatcher)
-    return _Maker(dispatcher, selection, settings, name, repeated or {}).make(problems)
+        raise _nothing(journal, session)
+    return _Maker(journal, groups, session, purpose).make()
 
 
 class _Maker:
-    """The making of an outcome: what is needed of all steps."""
+    """The making of an outcome: what all steps need."""
 
     def __init__(
-        self,
-        dispatcher: Dispatcher,
-        selection: Selection,
-        settings: Settings,
-        name: str,
-        repeated: Mapping[int, int],
+        self, journal: Journal, groups: Groups, session: Session, purpose: Purpose
     ) -> None:
-        self._dispatcher = dispatcher
-        self._journal = dispatcher.journal
-        self._settings = settings
-        self._repeated = repeated
-        self._final = dispatcher.groups.final
-        members = [group for group in dispatcher.groups.current() if group.calls]
+        self._journal = journal
+        self._session = session
+        self._settings = purpose.settings
+        self._repeated = purpose.repeated
+        self._final = groups.final
+        members = [group for group in groups.current() if group.calls]
         self._groups = dict(zip(labels(members), members, strict=True))
         self._process = ProcessRuns(
-            (), (), name, selection.levels, describe_environment(), dispatcher.session.origin
+            runs=(),
+            problems=(),
+            subject=purpose.name,
+            levels=purpose.selection.levels,
+            environment=describe_environment(),
+            origin=session.origin,
         )
 
-    def make(self, problems: Sequence[Problem]) -> Outcome:
-        session = self._dispatcher.session
+    def make(self) -> Outcome:
+        """Return the outcome."""
+        session = self._session
         visits = _counting(session.visits, self._final)
         found = interpret(visits, session.providers, inside_costs=session.inside_costs())
-        general = [*problems, *session.problems, *found.problems, *problems_of(found.counts)]
+        general = [*session.problems, *found.problems, *problems_of(found.counts)]
         traces = self._traces(found.runs)
         timeline = Timeline(
             self._journal,
@@ -153,17 +160,19 @@ class _Maker:
         )
 
     def _of_groups(self, traces: Mapping[int, Trace]) -> list[Problem]:
-        """Return the problems of the groups, each with the name of its group if there are several."""
-        result = []
+        """Return the problems of the groups, with the names of groups if there are several."""
+        result: list[Problem] = []
         for label, group in self._groups.items():
             trace = traces.get(group.number)
             several = f"{label}: " if len(self._groups) > 1 else ""
             if trace is None:
                 result.append(Problem("not-recorded", f"{label}: {_UNRECORDED}"))
                 continue
-            for problem in trace.problems:
-                if problem.code != "level-left-out":
-                    result.append(Problem(problem.code, f"{several}{problem.message}"))
+            result += [
+                Problem(problem.code, f"{several}{problem.message}")
+                for problem in trace.problems
+                if problem.code != "level-left-out"  # which the program's trace says itself
+            ]
             if group.varies:
                 result.append(Problem("unlike-inputs", f"{label}: {_unlike(group)}"))
         return result
@@ -230,14 +239,14 @@ def _picked(visit: Visit, kept: Sequence[int]) -> Visit:
     )
 
 
-def _nothing(dispatcher: Dispatcher) -> MeasurementError:
+def _nothing(journal: Journal, session: Session) -> MeasurementError:
     """Return the error for a program of which no trace can be made."""
-    if dispatcher.raised:
+    if journal.raised:
         return MeasurementError(
-            f"no evaluation came to its end: each call of {', '.join(dispatcher.raised)} "
+            f"no evaluation came to its end: each call of {', '.join(journal.raised)} "
             "raised, or was cut short. Mend that, or profile more of what the program does"
         )
-    failed = "".join(f" ({problem.message})" for problem in dispatcher.session.problems)
+    failed = "".join(f" ({problem.message})" for problem in session.problems)
     return MeasurementError(
         "nothing was evaluated: no model was called in the block. Call one in it, mark "
         "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)" + failed

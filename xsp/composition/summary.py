@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.program.group import Group, shape_range
-from xsp.program.journal import Journal
-from xsp.program.part import ITERATION, Part
-from xsp.program.timeline import Timeline
+from xsp.composition.group import Group, shape_range
+from xsp.composition.journal import Journal
+from xsp.composition.part import ITERATION, Part
+from xsp.composition.timeline import Timeline
 from xsp.provider import Inputs
 from xsp.quantity import counted, duration, percent
 from xsp.trace import Trace
@@ -173,7 +174,7 @@ def _generation(
     # A token takes from the end of the step before it to the end of its own.
     later = [
         (step.thread, before.end_ns, step.end_ns)
-        for before, step in zip(steps, steps[1:], strict=False)
+        for before, step in pairwise(steps)
         if phase[step.name] == "decode"
     ]
     if not first or not later:

@@ -1,0 +1,24 @@
+"""Composition: the journal of a program, and visits of its groups, in; its whole trace out.
+
+`program_traces` (outcome.py) leads through the files. The runs of each group (group.py) are merged, as
+those of any measurement. The journal (journal.py) becomes nested parts (part.py) and times
+without xsp (timeline.py), which are put together with the groups' traces (tree.py) and said in
+sentences (summary.py).
+"""
+
+from xsp.composition.group import Group, Groups, labels
+from xsp.composition.journal import Evaluation, Journal, Mark, Pause
+from xsp.composition.outcome import Outcome, Purpose, program_traces
+
+__all__ = [
+    "Evaluation",
+    "Group",
+    "Groups",
+    "Journal",
+    "Mark",
+    "Outcome",
+    "Pause",
+    "Purpose",
+    "labels",
+    "program_traces",
+]
