@@ -7,7 +7,6 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
-from xsp.measurement.repeat import Inputs
 from xsp.provider import ModelCall
 from xsp.session import Plan, PlannedVisit, Session, Window
 
@@ -26,8 +25,6 @@ class Dispatcher:
     Attributes:
         last: The last evaluation that was a single call, kept to be repeated; None once
             forgotten, or if the last evaluation was more than one call.
-        writes: Whether the first single call wrote to its arguments; None before that call.
-        unread: Why `writes` is not known; empty if it is.
         subjects: Number of evaluations of each model or function, by its name.
         passed: Number of calls that were not evaluated, by the name of the model.
     """
@@ -36,8 +33,6 @@ class Dispatcher:
         self.plan = plan
         self.session = session
         self.last: ModelCall | None = None
-        self.writes: bool | None = None
-        self.unread = ""
         self.subjects: Counter[str] = Counter()
         self.passed: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -118,11 +113,7 @@ class Dispatcher:
     def _evaluate(self, step: PlannedVisit, call: ModelCall) -> Any:
         before = self.session.clock.now()
         visits_before = len(self.session.visits)
-        # Looked at once: a model that writes to its input does so in every call.
-        inputs = Inputs(self.session.watchers, call) if self.writes is None else None
         result = self.session.evaluate(step, call)
-        if inputs is not None:
-            self.writes, self.unread = inputs.changed(), inputs.unread
         self._record(step, before, visits_before)
         return result
 
