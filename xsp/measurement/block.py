@@ -23,6 +23,7 @@ from xsp.measurement.progress import Progress, progress_bar
 from xsp.measurement.repeat import (
     carry_out,
     check_no_generator,
+    irreversible,
     iterator_type,
     name_of,
     read_arguments,
@@ -52,8 +53,9 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         statistic: How runs are summarised: "trimmed" (20 % trimmed mean), "median",
             "mean" or "min".
         replay: Whether the last evaluation may be repeated after the block; None
-            for "if the model is in eval mode, gradients are off, and the model neither
-            writes to its input nor uses its input up".
+            for "if the model is in eval mode, gradients are off, its input is not used up,
+            and all that it may change can be put back". Input and model are put back to what
+            the program's last call left, before each repetition and after the last.
         progress: Whether to show a progress bar while repeating, by default on a
             terminal; or a function that is called with the fraction done.
 
@@ -248,7 +250,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             report = stack.enter_context(progress_bar(self._progress, title))
             stack.enter_context(dispatcher.last.conditions())
             try:
-                carry_out(dispatcher.plan, dispatcher.session, dispatcher.last, report)
+                _carry_out_again(dispatcher, dispatcher.last, report, insist=bool(self._replay))
             except Exception as error:  # noqa: BLE001  # the user's own call had succeeded
                 dispatcher.session.problem(
                     "replay-failed",
@@ -265,18 +267,19 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         if self._replay is not None:
             return None if self._replay else "replay=False"
         danger, unread = read_arguments(lambda: self._danger(last))
-        if unread := self._dispatching.unread or unread:
+        if unread:
             return f"whether it may be cannot be told, as {unread}. Say replay=True if it may"
         return danger
 
     def _danger(self, last: ModelCall) -> str | None:
         """Return what repeating the last evaluation would change, None if nothing."""
-        if self._dispatching.writes:
-            return f"{last.subject} writes to its input. Say replay=True if it may go on doing so"
         if iterator_type(last) is not None:
             return f"{last.subject} was given an iterator, which is used up"
-        reason = last.hazard()
-        return None if reason is None else f"{reason}. Say replay=True if it may be"
+        if (reason := last.hazard()) is not None:
+            return f"{reason}. Say replay=True if it may be"
+        if kept := irreversible(self._dispatching.session, last):
+            return f"what it may change could not be put back: {kept}. Say replay=True if it may be"
+        return None
 
     def _cut_short(self, error: BaseException) -> None:
         self._dispatching.session.problem(
@@ -311,6 +314,19 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         subject = dispatcher.subjects.most_common(1)[0][0]
         runs = interpret_session(dispatcher.session, self._selection, subject)
         return build_trace([runs], self._settings, problems=passed)
+
+
+def _carry_out_again(
+    dispatcher: Dispatcher, last: ModelCall, report: Progress, *, insist: bool
+) -> None:
+    """Repeat the last evaluation until the plan is complete; note what was put back each time."""
+    changed = carry_out(dispatcher.plan, dispatcher.session, last, report, insist=insist)
+    if changed:
+        dispatcher.session.problem(
+            "replayed-as-left",
+            f"{last.subject} changes what it is given ({changed}): each repetition began with "
+            "that as the program's last call had left it, and it was put back afterwards",
+        )
 
 
 def _shortage(dispatcher: Dispatcher) -> str:
