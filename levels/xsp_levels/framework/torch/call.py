@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -101,39 +100,6 @@ def is_module(function: Any) -> bool:
 def subject(module: Any) -> str:
     """Return the name of a model for people: its class; of a compiled model the original's."""
     return class_name(getattr(module, "_orig_mod", module))
-
-
-def versions(call: ModelCall) -> tuple[int, ...]:
-    """Return numbers that change when an argument is written to.
-
-    The numbers are the version counters of the tensors among the arguments, checksums of
-    tensors made in inference mode, which keep no counter, and the lengths of containers.
-    """
-    given = (call.args, dict(call.kwargs))
-    return (*map(_version, tensors(given)), *_lengths(given))
-
-
-def _version(tensor: Any) -> int:
-    return _checksum(tensor) if tensor.is_inference() else int(tensor._version)
-
-
-def _checksum(tensor: Any) -> int:
-    import torch  # noqa: PLC0415
-
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
-        return 0  # such a tensor has no plain bytes
-    shown = tensor.detach().resolve_conj().resolve_neg()  # a view may carry negation as a flag only
-    plain = shown.cpu().contiguous().reshape(-1)
-    return zlib.crc32(plain.view(torch.uint8).numpy())
-
-
-def _lengths(value: Any) -> Iterator[int]:
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        yield len(value)
-        for item in value:
-            yield from _lengths(item)
 
 
 def _needs_gradients(module: Any, call: ModelCall) -> bool:
