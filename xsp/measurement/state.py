@@ -180,6 +180,7 @@ class State:
     def __exit__(self, *_: object) -> None:
         # After one evaluation nobody knows what the model only makes ready: all of it goes back.
         model = self._model if self._known else self._first
+        self._put(self._back)
         self._put([*self._undo(self._given), *self._undo(model)])
         for put_back in self._random:
             put_back()
@@ -246,11 +247,12 @@ class State:
         self, snapshot: Snapshot, *, between: bool = False
     ) -> list[tuple[str, Callable[[], None]]]:
         """Return the ways back to what was before, by name; note what has none."""
-        changed = snapshot.changed()
-        self._note(changed)
-        # Between evaluations parameters and their gradients go on as in a program that trains.
-        kept = [entry for entry in changed if not (between and entry.kept.trained)]
-        return [(entry.name, self._way_back(entry)) for entry in kept]
+        # Parameters and their gradients go on between evaluations, as where a program trains.
+        return [
+            (entry.name, self._way_back(entry))
+            for entry in snapshot.changed()
+            if self._note(entry) and not (between and entry.kept.trained)
+        ]
 
     def _put(self, back: Iterable[tuple[str, Callable[[], None]]]) -> None:
         for name, put_back in back:
@@ -260,13 +262,14 @@ class State:
                 why = f"which raised {type(error).__name__} when it was put back: {error}"
                 self._stuck.setdefault(name, why)
 
-    def _note(self, changed: Sequence[Entry]) -> None:
-        for entry in changed:
-            reason = entry.kept.obstacle()
-            if reason and entry.kept.trained:
-                self._trained = self._trained or entry.name
-            elif reason:
-                self._stuck.setdefault(entry.name, reason)
+    def _note(self, entry: Entry) -> bool:
+        """Return whether a changed object is to be put back; if it cannot be, note why."""
+        reason = self._before.get(entry.key, entry).kept.obstacle()
+        if reason and entry.kept.trained:
+            self._trained = self._trained or entry.name
+        elif reason:
+            self._stuck.setdefault(entry.name, reason)  # left whole, as the evaluation left it
+        return entry.kept.trained or not reason
 
     def _way_back(self, entry: Entry) -> Callable[[], None]:
         """Return a call that makes an object what it was before the first evaluation."""

@@ -120,6 +120,8 @@ class KeptTensor:
 
     def changed(self) -> bool:
         """Return whether the tensor or its gradient was written to, or given other memory."""
+        if self._requires_grad != self._tensor.requires_grad:
+            return True
         return self._moved() or self._written() or self._grad_changed()
 
     def obstacle(self) -> str:
@@ -146,8 +148,7 @@ class KeptTensor:
                 tensor.data = self._alias
             if self._copy is not None:
                 self._alias.copy_(self._copy)
-        if tensor.requires_grad and not self._requires_grad:
-            tensor.detach_() if tensor.grad_fn is not None else tensor.requires_grad_(False)
+        self._leave_graph()
         if tensor.is_leaf and tensor.grad is not self._grad:
             tensor.grad = self._grad
         if self._kept_grad is not None and self._kept_grad.changed():
@@ -169,6 +170,13 @@ class KeptTensor:
         if self._version != _version(self._tensor):
             return True
         return self._copy is not None and _differ(self._alias, self._copy)
+
+    def _leave_graph(self) -> None:
+        tensor = self._tensor
+        if tensor.grad_fn is not None and not self._requires_grad:
+            tensor.detach_()
+        elif tensor.is_leaf and tensor.requires_grad != self._requires_grad:
+            tensor.requires_grad_(self._requires_grad)
 
     def _grad_changed(self) -> bool:
         if self._tensor.is_leaf and self._tensor.grad is not self._grad:
