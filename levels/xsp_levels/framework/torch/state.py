@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 from xsp.provider import Kept, Role
@@ -110,7 +109,8 @@ class KeptTensor:
         self._plain = _is_plain(tensor)
         self._size = tensor.nbytes if self._plain else 0
         # Shares memory with the tensor, and keeps the memory if the tensor is given other memory.
-        self._alias = tensor.detach() if self._plain else None
+        self._alias: Any = tensor.detach() if self._plain else None
+        self._place = _place(tensor) if self._plain else None
         copied = self._plain and not self.trained and self._size <= room_bytes
         self._copy = _copy(self._alias) if copied else None
         self.nbytes = self._size if copied else 0
@@ -138,33 +138,29 @@ class KeptTensor:
 
     def put_back(self) -> None:
         """Write the numbers of the copy back into the same tensor, without a trace in a graph."""
+        if self._moved():
+            self._tensor.data = self._alias
+            self._place = _place(self._tensor)  # resized, its memory may have moved
+        if self._copy is not None:
+            self._overwrite()
+        if self._requires_grad or self._tensor.requires_grad:
+            self._leave_graph()
+            self._put_back_grad()
+        if self._copy is not None:
+            self._version = _version(self._tensor)
+
+    def _overwrite(self) -> None:
+        # Quick, as it goes before each evaluation: what runs here is in the caches afterwards.
+        if self._version is not None:
+            self._alias.copy_(self._copy)
+            return
         import torch  # noqa: PLC0415
 
-        tensor = self._tensor
-        with ExitStack() as modes:
-            modes.enter_context(torch.inference_mode(self._version is None))
-            modes.enter_context(torch.no_grad())
-            if self._moved():
-                tensor.data = self._alias
-            if self._copy is not None:
-                self._alias.copy_(self._copy)
-        self._leave_graph()
-        if tensor.is_leaf and tensor.grad is not self._grad:
-            tensor.grad = self._grad
-        if self._kept_grad is not None and self._kept_grad.changed():
-            self._kept_grad.put_back()
-        if self._copy is not None:
-            self._version = _version(tensor)
+        with torch.inference_mode():  # where alone such a tensor may be written to
+            self._alias.copy_(self._copy)
 
     def _moved(self) -> bool:
-        if self._alias is None:
-            return False
-        now, then = self._tensor, self._alias
-        return bool(
-            now.data_ptr() != then.data_ptr()
-            or now.shape != then.shape
-            or now.stride() != then.stride()
-        )
+        return self._plain and self._place != _place(self._tensor)
 
     def _written(self) -> bool:
         if self._version != _version(self._tensor):
@@ -177,6 +173,12 @@ class KeptTensor:
             tensor.detach_()
         elif tensor.is_leaf and tensor.requires_grad != self._requires_grad:
             tensor.requires_grad_(self._requires_grad)
+
+    def _put_back_grad(self) -> None:
+        if self._tensor.is_leaf and self._tensor.grad is not self._grad:
+            self._tensor.grad = self._grad
+        if self._kept_grad is not None and self._kept_grad.changed():
+            self._kept_grad.put_back()
 
     def _grad_changed(self) -> bool:
         if self._tensor.is_leaf and self._tensor.grad is not self._grad:
@@ -212,6 +214,10 @@ def _is_plain(tensor: Any) -> bool:
         and not tensor.is_meta
         and not torch.nn.parameter.is_lazy(tensor)
     )
+
+
+def _place(tensor: Any) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _version(tensor: Any) -> int | None:
