@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,9 @@ class Toy(FakeProvider):
     def keep(self, value: Any, room_bytes: int) -> Kept:
         self.kept.append(KeptCell(value))
         return self.kept[-1]
+
+    def parts(self, model: Any) -> Iterable[tuple[str, Any]]:
+        return ()
 
     def keep_random(self) -> Callable[[], None]:
         return lambda: None

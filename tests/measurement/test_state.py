@@ -236,3 +236,34 @@ def test_an_object_that_raises_when_put_back_is_told_of(
     monkeypatch.setattr("toy.KeptCell.put_back", raising)
     state = evaluate(toy, ModelCall(write, (Cell(),)))
     assert state.stuck == "argument 1, which raised KeyError when it was put back: 'gone'"
+
+
+def test_objects_that_raise_when_looked_at_keep_nothing_from_being_evaluated(
+    toy: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Proxy:
+        @property
+        def __class__(self) -> type:  # type: ignore[override]
+            raise RuntimeError("proxy of nothing")
+
+    proxy, model = Proxy(), Model()
+    assert [value for _, value in models_of([toy], lambda: (proxy, model))] == [model]
+    state = evaluate(toy, ModelCall(lambda proxy: None, (proxy,)))
+    assert state.unsafe == "looking at argument 1 raised RuntimeError: proxy of nothing"
+
+    def raising(_: object) -> bool:
+        raise KeyError("freed")
+
+    monkeypatch.setattr("toy.KeptCell.changed", raising)
+    assert "KeyError: 'freed'" in evaluate(toy, ModelCall(id, (Cell(),))).unread
+
+
+def test_a_keeper_that_fails_is_left_out_and_named(
+    toy: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raising() -> None:
+        raise KeyError("no generator")
+
+    monkeypatch.setattr(toy, "keep_random", raising)
+    state = evaluate(toy, ModelCall(id, (Cell(),)))
+    assert state.unread == state.unsafe == "Keeping raised KeyError: 'no generator'"

@@ -57,7 +57,7 @@ def keep_attributes(value: Any) -> list[KeptDict | KeptSlots]:
     Objects of Python's own library (threads, locks, files, loggers) are not looked into.
     """
     cls = type(value)
-    if cls.__module__.partition(".")[0] in sys.stdlib_module_names and not isinstance(
+    if str(cls.__module__).partition(".")[0] in sys.stdlib_module_names and not isinstance(
         value, (dict, list, set, *_OPEN_LIBRARY_TYPES)
     ):
         return []

@@ -40,8 +40,8 @@ def carry_out(
     """
     _check_iterators(session, call)
     with State(session.keepers, call) as state:
-        _note_unread(session, call, state)
         complete = _repeat(plan, session, call, report, state, insist)
+    _note_unread(session, call, state)
     _note_changes(session, call, state, stopped=not complete)
     if complete and plan.fell_short:
         session.problem(

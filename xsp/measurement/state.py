@@ -102,12 +102,19 @@ class Snapshot:
         Without an object that has taken another class, and what it holds: a lazy module that has
         become an ordinary one does not work if half of it is made lazy again.
         """
-        changed = [entry for entry in self.entries if entry.kept.changed()]
+        changed = [entry for entry in self.entries if self._is_changed(entry)]
         if not changed:
             return []
         others = {entry.name for entry in self.entries if type(entry.value) is not entry.cls}
         inside = tuple(f"{name}." for name in others)
         return [e for e in changed if e.name not in others and not e.name.startswith(inside)]
+
+    def _is_changed(self, entry: Entry) -> bool:
+        try:
+            return entry.kept.changed()
+        except Exception as error:  # noqa: BLE001  the user's objects may raise anything
+            self.unread = f"looking at {entry.name} raised {type(error).__name__}: {error}"
+            return False
 
     def _look(self, queue: deque[_Named]) -> None:
         while queue:
@@ -121,12 +128,13 @@ class Snapshot:
             self._alive.append(value)
             try:
                 kept = self._keep(name, value)
+                inside = [*children(value, kept), *self._parts(value)]
             except Exception as error:  # noqa: BLE001  the user's objects may raise anything
                 self.unread = f"looking at {name} raised {type(error).__name__}: {error}"
                 continue
             self.entries += [Entry(name, value, type(value), each) for each in kept]
             self.room_bytes -= sum(each.nbytes for each in kept)
-            queue.extend((f"{name}.{part}", item) for part, item in children(value, kept))
+            queue.extend((f"{name}.{part}", item) for part, item in inside)
 
     def _keep(self, name: str, value: Any) -> list[Kept]:
         role = self._role(type(value))
@@ -142,6 +150,10 @@ class Snapshot:
             return []
         held = keep(value, self.room_bytes)
         return [*([] if held is None else [held]), *keep_attributes(value)]
+
+    def _parts(self, value: Any) -> Iterable[_Named]:
+        role = self._role(type(value)) if self._into_models else None
+        return role[1].parts(value) if role is not None and role[0] is Role.MODEL else ()
 
     def _role(self, cls: type) -> tuple[Role, Keeper] | None:
         if cls not in self._roles:
@@ -163,16 +175,19 @@ class State:
     """
 
     def __init__(self, keepers: Sequence[Keeper], call: ModelCall) -> None:
-        self._keepers = keepers
-        self._given = Snapshot(keepers, arguments_of(call))
-        self._roots = [*models_of(keepers, call.function), *self._given.models]
+        self._keepers: list[Keeper] = []
+        self._random = [keep_random()]
+        self._unread = ""
+        for keeper in keepers:
+            self._try(keeper)
+        self._given = Snapshot(self._keepers, arguments_of(call))
+        self._roots = [*models_of(self._keepers, call.function), *self._given.models]
         self._first = self._model = self._look_at_models(self._given.room_bytes)
         self._back: list[tuple[str, Callable[[], None]]] = []
         self._stuck: dict[str, str] = {}
         self._trained = ""
         self._looks = 0
         self._known = False
-        self._random = [keep_random(), *(keeper.keep_random() for keeper in keepers)]
 
     def __enter__(self) -> State:
         return self
@@ -182,8 +197,7 @@ class State:
         model = self._model if self._known else self._first
         self._put(self._back)
         self._put([*self._undo(self._given), *self._undo(model)])
-        for put_back in self._random:
-            put_back()
+        self._put([("random numbers", put_back) for put_back in self._random])
 
     @property
     def known(self) -> bool:
@@ -203,13 +217,15 @@ class State:
     @property
     def unread(self) -> str:
         """Why some of what may change could not be looked at; empty if all could."""
-        return self._given.unread or self._first.unread
+        return self._unread or self._given.unread or self._first.unread or self._model.unread
 
     @property
     def unsafe(self) -> str:
         """Why arguments that a call changes could not all be put back; empty if they could."""
         obstacles = ((entry.name, entry.kept.obstacle()) for entry in self._given.entries)
-        return next((f"{name}, {why}" for name, why in obstacles if why), self._given.unread)
+        return next(
+            (f"{name}, {why}" for name, why in obstacles if why), self._unread or self._given.unread
+        )
 
     @property
     def changes(self) -> str:
@@ -237,6 +253,14 @@ class State:
             return
         # What the first evaluation made ready must not be mistaken for what each one changes.
         self._model = self._look_at_models(self._first.room_bytes)
+
+    def _try(self, keeper: Keeper) -> None:
+        try:
+            self._random.append(keeper.keep_random())
+        except Exception as error:  # noqa: BLE001  a provider must never reach the user's call
+            self._unread = f"{type(keeper).__name__} raised {type(error).__name__}: {error}"
+        else:
+            self._keepers.append(keeper)
 
     def _look_at_models(self, room_bytes: int) -> Snapshot:
         return Snapshot(
@@ -304,21 +328,25 @@ def models_of(keepers: Sequence[Keeper], function: Any) -> Iterator[_Named]:
     while isinstance(function, functools.partial):
         function = function.func
     for name, value in _near(function):
-        if _is_model(keepers, value):
-            yield name, value
-            continue
-        for part in keep_attributes(value) if not _is_code(value) else ():
-            yield from (
-                (f"{name}.{attribute}", item)
-                for attribute, item in part.children()
-                if _is_model(keepers, item)
-            )
+        with contextlib.suppress(Exception):  # a proxy of nothing yet, say, which is no model
+            yield from _models_in(keepers, name, value)
 
 
 def role_of(keepers: Sequence[Keeper], cls: type) -> tuple[Role, Keeper] | None:
     """Return what the objects of a class are, and to which keeper; None if to none."""
     found = ((keeper.role(cls), keeper) for keeper in keepers)
     return next(((role, keeper) for role, keeper in found if role is not None), None)
+
+
+def _models_in(keepers: Sequence[Keeper], name: str, value: Any) -> list[_Named]:
+    if _is_model(keepers, value):
+        return [(name, value)]
+    return [
+        (f"{name}.{attribute}", item)
+        for part in (keep_attributes(value) if not _is_code(value) else ())
+        for attribute, item in part.children()
+        if _is_model(keepers, item)
+    ]
 
 
 def _near(function: Any) -> Iterator[_Named]:

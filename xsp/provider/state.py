@@ -7,7 +7,7 @@ which objects are models, only the framework's provider knows (`Keeper`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
@@ -69,6 +69,10 @@ class Keeper(Protocol):
             room_bytes: How large a copy may be. A larger value is kept without a copy, so that
                 a change is noticed and cannot be undone.
         """
+        ...
+
+    def parts(self, model: Any) -> Iterable[tuple[str, Any]]:
+        """Yield values that an object of role `MODEL` holds, by name, and no attribute shows."""
         ...
 
     def keep_random(self) -> Callable[[], None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,7 +43,7 @@ from xsp_levels.framework.torch.operator import (
     plain_records,
 )
 from xsp_levels.framework.torch.row import layer_rows, predict_rows
-from xsp_levels.framework.torch.state import keep, keep_random, role
+from xsp_levels.framework.torch.state import keep, keep_random, parts, role
 from xsp_levels.framework.torch.step import BACKWARD, Interval, StepRecorder, step_rows
 from xsp_levels.framework.torch.watcher import Watch
 
@@ -162,6 +162,10 @@ class Torch:
     def keep(self, value: Any, room_bytes: int) -> Kept:
         """Keep what a tensor or a generator of random numbers is now."""
         return keep(value, room_bytes)
+
+    def parts(self, model: Any) -> Iterable[tuple[str, Any]]:
+        """Return what a module holds outside of Python's objects, by name."""
+        return parts(model)
 
     def keep_random(self) -> Callable[[], None]:
         """Return a function that puts PyTorch's random numbers back to where they are now."""

@@ -7,7 +7,7 @@ tensors made in inference mode: so a tensor that was copied is compared with its
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from xsp.provider import Kept, Role
@@ -33,7 +33,7 @@ def role(cls: type) -> Role | None:
         return Role.VALUE
     if issubclass(cls, torch.nn.Module):
         return Role.MODEL
-    if cls.__module__.startswith(_CLOSED_PACKAGES) or issubclass(cls, _closed()):
+    if str(cls.__module__).startswith(_CLOSED_PACKAGES) or issubclass(cls, _closed()):
         return Role.CLOSED
     return None
 
@@ -47,6 +47,12 @@ def keep(value: Any, room_bytes: int) -> Kept:
         if isinstance(value, torch.Generator)
         else KeptTensor(value, room_bytes)
     )
+
+
+def parts(model: Any) -> Iterable[tuple[str, Any]]:
+    """Return the buffers of a scripted module, which lie outside of Python's objects."""
+    torch = sys.modules["torch"]
+    return model.named_buffers() if isinstance(model, torch.jit.ScriptModule) else ()
 
 
 def keep_random() -> Callable[[], None]:

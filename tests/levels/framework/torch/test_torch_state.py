@@ -199,6 +199,14 @@ def test_batch_normalisation_in_training_mode_is_bit_equal_afterwards() -> None:
         assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning", "ignore::DeprecationWarning")
+def test_buffers_of_a_scripted_module_are_put_back() -> None:
+    model = torch.jit.script(nn.BatchNorm1d(4).train())
+    xsp.measure(model, torch.randn(8, 4), levels=1, runs=2)
+    assert int(model.num_batches_tracked) == 0
+    assert not model.running_mean.any()
+
+
 def test_a_lazy_module_is_ready_afterwards_and_works() -> None:
     model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())
     x = torch.randn(5, 2)
