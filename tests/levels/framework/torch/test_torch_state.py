@@ -152,7 +152,8 @@ class Remembers(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.cell = nn.GRUCell(4, 4)
-        self.h, self.last, self.log = torch.zeros(1, 4), None, []
+        self.h, self.last = torch.zeros(1, 4), None
+        self.log: list[Any] = []
 
     def forward(self, x: Any, h: Any) -> Any:
         self.last = self.cell(x, h)
@@ -257,10 +258,15 @@ def test_a_call_that_puts_its_input_into_a_graph_it_cannot_leave_is_made_once() 
 def test_arguments_that_never_change_are_copied_once_and_never_put_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    copies, put = [], []
+    copies: list[Any] = []
+    put: list[Any] = []
     where = "xsp_levels.framework.torch.state"
-    original = torch.Tensor.clone
-    monkeypatch.setattr(f"{where}._copy", lambda t: copies.append(t) or original(t))
+
+    def copied(tensor: Any) -> Any:
+        copies.append(tensor)
+        return tensor.clone()
+
+    monkeypatch.setattr(f"{where}._copy", copied)
     monkeypatch.setattr(f"{where}.KeptTensor.put_back", put.append)
     model = nn.Linear(4, 4).eval()
     with torch.no_grad():
@@ -364,7 +370,7 @@ def test_a_generator_draws_the_same_numbers_again() -> None:
 
 
 def test_classes_have_roles() -> None:
-    class Mine(torch.utils.data.Dataset):  # type: ignore[misc]
+    class Mine(torch.utils.data.Dataset):  # type: ignore[misc,name-defined]
         pass
 
     assert role(nn.Parameter) is role(torch.Generator) is Role.VALUE
