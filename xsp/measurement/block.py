@@ -324,7 +324,7 @@ def _carry_out_again(
     if changed:
         dispatcher.session.problem(
             "replayed-as-left",
-            f"{last.subject} changes what it is given ({changed}): each repetition began with "
+            f"{last.subject} changes its input or itself ({changed}): each repetition began with "
             "that as the program's last call had left it, and it was put back afterwards",
         )
 
