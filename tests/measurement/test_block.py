@@ -91,7 +91,7 @@ def test_what_a_repeated_call_writes_to_is_left_as_the_program_left_it(toy: Toy)
     assert model.calls > 15
     assert cell.number == 42
     (message,) = [p.message for p in prof.trace.problems if p.code == "replayed-as-left"]
-    assert "Writes changes what it is given (argument 1)" in message
+    assert "Writes changes its input or itself (argument 1)" in message
     assert "not-replayed" not in codes(prof.trace)
 
 
