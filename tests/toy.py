@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from xsp.level import Kind
-from xsp.provider.contract import Evaluations, ModelCall
+from xsp.provider import Evaluations, Kept, ModelCall, Role
 from xsp.testing import FakeClock, FakeProvider
 
 LAYER_NS, OP_NS, GLUE_NS = 10_000, 3_000, 1_000
@@ -23,7 +23,7 @@ class Toy(FakeProvider):
         self.clock = clock
         self.evaluations: Evaluations | None = None
         self.unsafe: str | None = None
-        self.written = 0
+        self.kept: list[KeptCell] = []
 
     def watch(self, evaluations: Evaluations) -> None:
         self.evaluations = evaluations
@@ -41,11 +41,52 @@ class Toy(FakeProvider):
     def hazard(self) -> str | None:
         return self.unsafe
 
-    def versions(self, call: ModelCall) -> tuple[int, ...]:
-        return (self.written,)
+    def role(self, cls: type) -> Role | None:
+        return Role.VALUE if issubclass(cls, Cell) else None
+
+    def keep(self, value: Any, room_bytes: int) -> Kept:
+        self.kept.append(KeptCell(value))
+        return self.kept[-1]
+
+    def parts(self, model: Any) -> Iterable[tuple[str, Any]]:
+        return ()
+
+    def keep_random(self) -> Callable[[], None]:
+        return lambda: None
 
     def synchronize(self) -> None:
         pass
+
+
+class Cell:
+    """A number that a call can overwrite: the toy framework's tensor."""
+
+    __slots__ = ("fixed", "number")
+
+    def __init__(self, number: int = 0, *, fixed: bool = False) -> None:
+        self.number = number
+        self.fixed = fixed  # what is written to it cannot be undone
+
+
+class KeptCell:
+    """What a cell was."""
+
+    nbytes = 8
+    trained = False
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell, self.number = cell, cell.number
+        self.times_put_back = 0
+
+    def changed(self) -> bool:
+        return self.cell.number != self.number
+
+    def obstacle(self) -> str:
+        return "which is fixed" if self.cell.fixed else ""
+
+    def put_back(self) -> None:
+        self.times_put_back += 1
+        self.cell.number = self.number
 
 
 @dataclass(frozen=True, slots=True)

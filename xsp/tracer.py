@@ -212,13 +212,13 @@ def unwatch() -> UserSpans:
 
 def between(outside: bool) -> None:
     """Say whether the program is now outside of evaluations; of no effect but while watching."""
-    global _between
+    global _between  # noqa: PLW0603
     _between = outside and _around is not None
     _choose()
 
 
 def _choose() -> None:
-    global _recorder
+    global _recorder  # noqa: PLW0603
     _recorder = _around if _between else _inside
 
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 import signal
 
 import pytest
-from toy import GLUE_NS, LAYER_NS, OP_NS, Toy, ToyModel
+from toy import GLUE_NS, LAYER_NS, OP_NS, Cell, Toy, ToyModel
 
 import xsp
 from xsp.level import Kind
 from xsp.measurement.build import build_trace
 from xsp.measurement.callable import interpret_session, rung_names, visit_all
 from xsp.measurement.repeat import carry_out, name_of
-from xsp.provider.contract import ModelCall
+from xsp.provider import Kept, ModelCall
 from xsp.session.exclusive import exclusively
 from xsp.session.plan import Plan, Settings, settings_of
 from xsp.session.recorder import Session
@@ -121,15 +121,43 @@ def test_the_models_exception_passes_through_and_nothing_stays_running() -> None
         assert toy._request is None
 
 
-def test_a_model_that_writes_to_its_input_is_named() -> None:
-    toy = Toy(FakeClock())
+def test_a_call_finds_its_input_as_the_first_one_did() -> None:
+    toy, cell, found = Toy(FakeClock()), Cell(41), []
 
-    def writes() -> None:
-        toy.written += 1
+    def writes(cell: Cell) -> None:
+        found.append(cell.number)
+        cell.number += 1
 
     with only_providers(toy):
-        trace = xsp.measure(writes, levels=1, runs=2)
-    assert "input-written" in {problem.code for problem in trace.problems}
+        trace = xsp.measure(writes, cell, levels=1, runs=2)
+    assert len(found) > 5
+    assert set(found) == {41}
+    assert cell.number == 41
+    assert "input-written" not in {problem.code for problem in trace.problems}
+
+
+def test_a_call_that_changes_what_cannot_be_put_back_is_made_once() -> None:
+    toy, cell = Toy(FakeClock()), Cell(fixed=True)
+
+    def writes(*, cell: Cell) -> None:
+        with toy.span("work"):
+            cell.number += 1
+            toy.clock.advance(LAYER_NS)
+
+    with only_providers(toy):
+        trace = xsp.measure(writes, cell=cell, levels=1, runs=2)
+    trace.check()
+    assert cell.number == 1
+    assert trace.root.name == "writes"
+    (message,) = [p.message for p in trace.problems if p.code == "input-written"]
+    assert "writes changes cell, which is fixed, and cannot be put back" in message
+
+
+def test_nothing_is_put_back_where_nothing_changes() -> None:
+    toy = Toy(FakeClock())
+    with only_providers(toy):
+        xsp.measure(lambda cells: cells[0].number, [Cell(), Cell()], levels=2, runs=5)
+    assert [kept.times_put_back for kept in toy.kept] == [0, 0]
 
 
 def test_ctrl_c_ends_a_measurement_and_the_next_one_is_free_to_begin() -> None:
@@ -196,17 +224,17 @@ def test_settings_reach_the_trace() -> None:
 def test_arguments_that_cannot_be_looked_at_keep_nothing_from_being_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def unreadable(call: ModelCall) -> tuple[int, ...]:
+    def unreadable(value: object, room_bytes: int) -> Kept:
         raise NotImplementedError("no data")
 
     toy, endless = Toy(FakeClock()), list[object]()
-    endless.append(endless)
-    monkeypatch.setattr(toy, "versions", unreadable)
+    endless += [endless, Cell()]
+    monkeypatch.setattr(toy, "keep", unreadable)
     with only_providers(toy):
         trace = xsp.measure(len, endless, levels=1, runs=2)
     (message,) = [p.message for p in trace.problems if p.code == "input-unread"]
-    assert "whether len writes to its input" in message
-    assert "NotImplementedError: no data" in message
+    assert "whether len changes its input" in message
+    assert "looking at argument 1.1 raised NotImplementedError: no data" in message
 
 
 @pytest.mark.parametrize("levels", [1, 2])

@@ -1,9 +1,9 @@
 """Composition: the journal of a program, and visits of its groups, in; its whole trace out.
 
-`program_traces` (outcome.py) leads through the files. The runs of each group (group.py) are merged, as
-those of any measurement. The journal (journal.py) becomes nested parts (part.py) and times
-without xsp (timeline.py), which are put together with the groups' traces (tree.py) and said in
-sentences (summary.py).
+`program_traces` (outcome.py) leads through the files. The runs of each group (group.py) are
+merged, as those of any measurement. The journal (journal.py) becomes nested parts (part.py) and
+times without xsp (timeline.py), which are put together with the groups' traces (tree.py) and said
+in sentences (summary.py).
 """
 
 from xsp.composition.group import Group, Groups, labels

@@ -1,6 +1,7 @@
 """The journal: what a program does while it is profiled in, plain tuples out.
 
-Nothing is interpreted while the program runs; `xsp.composition.timeline` reads the journal afterwards.
+Nothing is interpreted while the program runs; `xsp.composition.part` and
+`xsp.composition.timeline` read the journal afterwards.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from xsp.measurement.process_runs import ProcessRuns
 from xsp.measurement.progress import Enough, Progress, progress_bar
 from xsp.measurement.recording import Recording, load, problem_sentences, record
 from xsp.measurement.repeat import (
-    Inputs,
     carry_out,
     check_function,
     check_no_generator,
+    irreversible,
     iterator_type,
     name_of,
     read_arguments,
@@ -23,7 +23,6 @@ from xsp.measurement.repeat import (
 
 __all__ = [
     "Enough",
-    "Inputs",
     "ProcessRuns",
     "Progress",
     "Recording",
@@ -34,6 +33,7 @@ __all__ = [
     "describe",
     "interpret",
     "interpret_session",
+    "irreversible",
     "iterator_type",
     "load",
     "measure",

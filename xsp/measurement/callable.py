@@ -40,7 +40,9 @@ def measure(
 
     Args:
         function: A model, or anything that calls one. It is called some hundred
-            times, with the same arguments each time.
+            times, with the same arguments each time: what a call changes of them, and of
+            the buffers and attributes of a model, is put back before the next one and at
+            the end. Parameters are not, where it trains.
         args: Its arguments.
         levels: Levels to profile: a number or name (that and all above), or several.
         runs: Evaluations on each rung; by default as many as it takes, over 3 s at

@@ -1,46 +1,60 @@
 """Repetition: a plan and a call in, the visits of the call in the session out.
 
 Also the checks of what stands against repeating a call: generator functions, iterators that
-are used up, inputs that the call writes to.
+are used up, changes that cannot be put back.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from xsp.measurement.progress import Enough, Progress
-from xsp.provider import ModelCall, Watcher
+from xsp.measurement.state import State
+from xsp.provider import ModelCall
 from xsp.session import Plan, Session
 
 T = TypeVar("T")
 
 
-def carry_out(plan: Plan, session: Session, call: ModelCall, report: Progress) -> None:
-    """Make the call until the plan is complete; exceptions of the call pass through."""
-    # Compared after the first visit alone: a call that writes to its input does so at once.
-    inputs: Inputs | None = Inputs(session.watchers, call)
+def carry_out(
+    plan: Plan, session: Session, call: ModelCall, report: Progress, *, insist: bool = False
+) -> str:
+    """Make the call until the plan is complete; exceptions of the call pass through.
+
+    What the call changes of its arguments and of its model is put back before each evaluation,
+    and at the end, as are random numbers. A call that changes what cannot be put back is not
+    repeated.
+
+    Args:
+        plan: Says which visits are made.
+        session: Makes them.
+        call: The call.
+        report: Is told how much is done.
+        insist: Whether to repeat a call even if what it changes cannot be put back.
+
+    Returns:
+        What was put back before each evaluation, for people; empty if nothing was.
+    """
     _check_iterators(session, call)
-    while (step := plan.next()) is not None:
-        began_ns = session.clock.now()
-        latencies = session.visit(step, call)
-        plan.record(step, latencies, began_ns=began_ns, ended_ns=session.clock.now())
-        if inputs is not None:
-            _check_arguments(session, call, inputs)
-            inputs = None
-        try:
-            # After the visit is recorded: `Enough` must not lose the visit.
-            report(plan.fraction)
-        except Enough:
-            return
-    if plan.fell_short:
+    with State(session.keepers, call) as state:
+        complete = _repeat(plan, session, call, report, state, insist)
+    _note_unread(session, call, state)
+    _note_changes(session, call, state, stopped=not complete)
+    if complete and plan.fell_short:
         session.problem(
             "budget-ended",
             f"the time budget of {plan.settings.budget_s:g} s ended before there were "
             f"{plan.settings.runs} evaluations on every rung; a larger budget= would allow them",
         )
+    return state.changes
+
+
+def irreversible(session: Session, call: ModelCall) -> str:
+    """Return which arguments could not be put back if the call changed them; empty if none."""
+    return State(session.keepers, call).unsafe
 
 
 def check_function(function: Callable[..., Any]) -> None:
@@ -80,32 +94,6 @@ def name_of(function: Callable[..., Any]) -> str:
     return str(function.__name__ if _is_named(function) else type(function).__name__)
 
 
-class Inputs:
-    """Versions of the tensors among a call's arguments, taken before the call.
-
-    Args:
-        watchers: Providers that know the framework's tensors.
-        call: The call, not yet made.
-
-    Attributes:
-        unread: Why the versions could not be read; empty if they could.
-    """
-
-    def __init__(self, watchers: Sequence[Watcher], call: ModelCall) -> None:
-        self._watchers = watchers
-        self._call = call
-        self._before, self.unread = read_arguments(self._versions)
-
-    def changed(self) -> bool:
-        """Return whether the call has written to its arguments; False if that is not known."""
-        after, unread = read_arguments(self._versions)
-        self.unread = self.unread or unread
-        return not self.unread and self._before != after
-
-    def _versions(self) -> list[tuple[int, ...]]:
-        return [watcher.versions(self._call) for watcher in self._watchers]
-
-
 def read_arguments(look: Callable[[], T]) -> tuple[T | None, str]:
     """Return what `look` returns of a call's arguments, and why it could not.
 
@@ -126,19 +114,18 @@ def iterator_type(call: ModelCall) -> str | None:
     """
     partial = call.function if isinstance(call.function, functools.partial) else None
     bound = (partial.args, partial.keywords) if partial is not None else ()
-    found = next(_iterators((bound, call.args, call.kwargs)), None)
+    found = next(_iterators((bound, call.args, call.kwargs), set()), None)
     return None if found is None else type(found).__name__
 
 
-def _iterators(value: Any) -> Iterator[Any]:
+def _iterators(value: Any, seen: set[int]) -> Iterator[Any]:
     # Other containers are not searched: a data set may take long to look through.
     if isinstance(value, Iterator):
         yield value
-    elif isinstance(value, Mapping):
-        yield from _iterators(tuple(value.values()))
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _iterators(item)
+    elif isinstance(value, (Mapping, tuple, list)) and id(value) not in seen:
+        seen.add(id(value))
+        for item in tuple(value.values()) if isinstance(value, Mapping) else value:
+            yield from _iterators(item, seen)
 
 
 def _called(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -168,16 +155,60 @@ def _check_iterators(session: Session, call: ModelCall) -> None:
         )
 
 
-def _check_arguments(session: Session, call: ModelCall, inputs: Inputs) -> None:
-    if inputs.changed():
-        session.problem(
-            "input-written",
-            f"{call.subject} writes to its input: every evaluation after the first saw other "
-            "values. Measure a function that copies the input first",
-        )
-    if inputs.unread:
+def _repeat(
+    plan: Plan, session: Session, call: ModelCall, report: Progress, state: State, insist: bool
+) -> bool:
+    """Make the visits of a plan, and return False if what a call changes ended them."""
+    while (step := plan.next()) is not None:
+        if step.evaluations + step.untimed > 1:
+            _rehearse(call, state)
+        if state.stuck and not insist:
+            return False
+        began_ns = session.clock.now()
+        latencies = session.visit(step, call, state.prepare)
+        plan.record(step, latencies, began_ns=began_ns, ended_ns=session.clock.now())
+        if not state.known:
+            state.look()
+        try:
+            # After the visit is recorded: `Enough` must not lose the visit.
+            report(plan.fraction)
+        except Enough:
+            return True
+    return True
+
+
+def _rehearse(call: ModelCall, state: State) -> None:
+    """Find out what the call changes, before it is made several times in a row."""
+    while not state.known and not state.stuck:
+        state.put_back()
+        call()
+        state.look()
+
+
+def _note_unread(session: Session, call: ModelCall, state: State) -> None:
+    if state.unread:
         session.problem(
             "input-unread",
-            f"whether {call.subject} writes to its input, so that later evaluations saw other "
-            f"values, cannot be told: {inputs.unread}",
+            f"whether {call.subject} changes its input or its model, so that later evaluations "
+            f"saw others, cannot be told of all of it: {state.unread}",
+        )
+
+
+def _note_changes(session: Session, call: ModelCall, state: State, *, stopped: bool) -> None:
+    if state.stuck:
+        end = (
+            "so it was not repeated any further, and latencies rest on what was done until then"
+            if stopped
+            else "so later evaluations saw other values"
+        )
+        session.problem(
+            "input-written",
+            f"{call.subject} changes {state.stuck}, and cannot be put back, {end}. Measure a "
+            "function that makes it anew",
+        )
+    if state.trained:
+        session.problem(
+            "parameters-written",
+            f"{call.subject} trains: it changes parameters ({state.trained} and others), which are "
+            "not put back. Give it a copy of the model, if the model is needed as it was",
         )

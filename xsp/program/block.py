@@ -52,8 +52,9 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         statistic: How runs are summarised: "trimmed" (20 % trimmed mean), "median",
             "mean" or "min".
         replay: Whether calls may be repeated after the block; None
-            for "if the model is in eval mode, gradients are off, and the model neither
-            writes to its input nor uses its input up".
+            for "if the model is in eval mode, gradients are off, its input is not used up,
+            and all that it may change can be put back". Input and model are put back to what
+            the program's last call left, before each repetition and after the last.
         progress: Whether to show a progress bar while repeating, by default on a
             terminal; or a function that is called with the fraction done.
         schedule: Which evaluations are measured (`xsp.schedule`); by default all.

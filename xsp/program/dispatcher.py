@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from xsp import tracer
 from xsp.composition import Evaluation, Group, Groups, Journal, Mark, Pause
 from xsp.evaluation import Rung
-from xsp.measurement import Inputs
 from xsp.program.schedule import schedule
 from xsp.program.turns import Step, Turns
 from xsp.provider import ModelCall, Provider, Records
@@ -98,8 +97,6 @@ class Dispatcher:
         turns: The plan of each group, by the group's number.
         journal: What the program did.
         calls: The last call of some groups, by the group's number, kept to be repeated.
-        writes: Whether a call of a group wrote to its arguments, by the group's number.
-        unread: Why that is not known, by the group's number; empty if it is.
         stop_watching: Called when nothing is left to be measured, and watching on would slow
             the program.
     """
@@ -112,8 +109,6 @@ class Dispatcher:
         self.turns: dict[int, Turns] = {}
         self.journal = Journal(threading.get_ident(), session.clock.now())
         self.calls: dict[int, ModelCall] = {}
-        self.writes: dict[int, bool] = {}
-        self.unread: dict[int, str] = {}
         self._rungs, self._settings, self._when = tuple(rungs), settings, when
         self._now = session.clock.now
         self._lock = threading.RLock()  # a signal's handler may call a model, too
@@ -135,7 +130,6 @@ class Dispatcher:
             return call()
         now, synchronize = self._now, self.session.synchronize
         opened = self._open(thread, call)
-        inputs = self._looked_at(opened, call)
         function, args, kwargs = call.function, call.args, call.kwargs
         try:
             begin = now()
@@ -150,8 +144,6 @@ class Dispatcher:
         group = self._close(thread, end, end - returned)
         if group is None:  # the block ended meanwhile, by a signal
             return result
-        if inputs is not None:
-            self.writes[group], self.unread[group] = inputs.changed(), inputs.unread
         if group in self.calls or len(self.calls) < _KEPT_CALLS:
             self.calls[group] = call
         self._stop_if_done()
@@ -272,12 +264,6 @@ class Dispatcher:
         return spent > _MOST_WATCHING * (idle[-1][0] - idle[0][0])
 
     # Opening and closing
-
-    def _looked_at(self, opened: _Open, call: ModelCall) -> Inputs | None:
-        """Return the arguments of the first call of a group, to be compared after the call."""
-        number = opened.group.number if opened.group is not None else -1
-        # Once: a model that writes to its input does so in every call.
-        return None if number in self.writes else Inputs(self.session.watchers, call)
 
     def _open(self, thread: int, call: ModelCall | None) -> _Open:
         with self._lock:

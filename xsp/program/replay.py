@@ -10,12 +10,19 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from xsp.composition import labels
-from xsp.measurement import Progress, carry_out, iterator_type, progress_bar, read_arguments
+from xsp.measurement import (
+    Progress,
+    carry_out,
+    irreversible,
+    iterator_type,
+    progress_bar,
+    read_arguments,
+)
 from xsp.program.dispatcher import Dispatcher
 from xsp.program.turns import Turns
 from xsp.provider import ModelCall
 from xsp.quantity import counted, duration
-from xsp.session import Settings
+from xsp.session import Session, Settings
 
 _LEAST_SHARE = 0.05  # of the budget, for a group that took next to no time
 _NAMED = 3  # groups whose incomplete plans have a sentence each
@@ -54,7 +61,9 @@ def complete_plans(
             left.append((number, reason))
             continue
         share = max(took.get(number, 0) / max(sum(took.values()), 1), _LEAST_SHARE)
-        repeated[number] = _repeat(dispatcher, number, turns, settings.budget_s * share, progress)
+        repeated[number] = _repeat(
+            dispatcher, number, turns, settings.budget_s * share, progress, insist=bool(replay)
+        )
     _note(dispatcher, names, left)
     return repeated
 
@@ -78,6 +87,8 @@ def _repeat(
     turns: Turns,
     budget_s: float,
     progress: bool | Progress | None,
+    *,
+    insist: bool,
 ) -> int:
     """Repeat the last call of a group, and return how often."""
     session, plan, call = dispatcher.session, turns.plan, dispatcher.calls[number]
@@ -88,13 +99,15 @@ def _repeat(
         report = stack.enter_context(progress_bar(progress, f"repeating {call.subject}"))
         stack.enter_context(call.conditions())
         try:
-            carry_out(plan, session, call, report)
+            changed = carry_out(plan, session, call, report, insist=insist)
         except Exception as error:  # noqa: BLE001  # the user's own call had succeeded
             session.problem(
                 "replay-failed",
                 f"repeating {call.subject} raised {type(error).__name__}: {error}; "
                 "the trace holds what there was until then. replay=False leaves it out",
             )
+        else:
+            _note_changed(session, call, changed)
     for at, visit in enumerate(session.visits[before:], before):
         count = len(visit.windows)
         made += count + visit.planned.untimed
@@ -114,8 +127,8 @@ def _hazard(dispatcher: Dispatcher, number: int, replay: bool | None) -> str | N
         return None if replay else "replay=False"
     if len(_threads(dispatcher, number)) > 1:
         return _AT_ONCE
-    danger, unread = read_arguments(lambda: _danger(dispatcher, number, call))
-    if unread := dispatcher.unread.get(number) or unread:
+    danger, unread = read_arguments(lambda: _danger(dispatcher.session, call))
+    if unread:
         return f"whether it may be cannot be told, as {unread}. Say replay=True if it may"
     return danger
 
@@ -126,14 +139,25 @@ def _threads(dispatcher: Dispatcher, number: int) -> set[int]:
     return {e.thread for e in dispatcher.journal.evaluations if final(e.group) == number}
 
 
-def _danger(dispatcher: Dispatcher, number: int, call: ModelCall) -> str | None:
+def _danger(session: Session, call: ModelCall) -> str | None:
     """Return what repeating a call would change, None if nothing."""
-    if dispatcher.writes.get(number):
-        return f"{call.subject} writes to its input. Say replay=True if it may go on doing so"
     if iterator_type(call) is not None:
         return f"{call.subject} was given an iterator, which is used up"
-    reason = call.hazard()
-    return None if reason is None else f"{reason}. Say replay=True if it may be"
+    if (reason := call.hazard()) is not None:
+        return f"{reason}. Say replay=True if it may be"
+    if kept := irreversible(session, call):
+        return f"what it may change could not be put back: {kept}. Say replay=True if it may be"
+    return None
+
+
+def _note_changed(session: Session, call: ModelCall, changed: str) -> None:
+    """Note what a repeated call changed of its input or of itself."""
+    if changed:
+        session.problem(
+            "replayed-as-left",
+            f"{call.subject} changes its input or itself ({changed}): each repetition began with "
+            "that as the program's last call had left it, and it was put back afterwards",
+        )
 
 
 def _note(dispatcher: Dispatcher, names: dict[int, str], left: Sequence[tuple[int, str]]) -> None:

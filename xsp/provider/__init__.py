@@ -1,9 +1,9 @@
 """Providers: the contract that a level of the stack is written against; records in, rows out.
 
 `contract` says what a provider does (`Provider`, and `Watcher` for one that finds evaluations),
-`row` what it hands back (`span_rows` makes a frame of columns), and `packing` how its records are
-kept in a file. Beside this package a level may
-import `xsp.tracer`, `xsp.level`, `xsp.clock` and `xsp.errors`.
+`state` how a call's changes are noticed and undone (`Keeper`), `row` what a provider hands back
+(`span_rows` makes a frame of columns), and `packing` how its records are kept in a file. Beside
+this package a level may import `xsp.tracer`, `xsp.level`, `xsp.clock` and `xsp.errors`.
 """
 
 from xsp.clock import Clock
@@ -35,6 +35,7 @@ from xsp.provider.row import (
     no_rows,
     span_rows,
 )
+from xsp.provider.state import Keeper, Kept, Role
 
 __all__ = [
     "ATTRIBUTE",
@@ -46,6 +47,8 @@ __all__ = [
     "EmptySpan",
     "Evaluations",
     "Inputs",
+    "Keeper",
+    "Kept",
     "Kind",
     "Level",
     "ModelCall",
@@ -55,6 +58,7 @@ __all__ = [
     "ProviderError",
     "Records",
     "Request",
+    "Role",
     "SelfDiagnosing",
     "SpanRows",
     "TraceFormatError",

@@ -274,10 +274,6 @@ class Watcher(Protocol):
         """Return the call if `function` is a model of this framework, else None."""
         ...
 
-    def versions(self, call: ModelCall) -> tuple[int, ...]:
-        """Return version counters of the call's arguments: a number changes on each write."""
-        ...
-
     def synchronize(self) -> None:
         """Wait until the devices have finished all work that they were given."""
         ...

@@ -3,7 +3,7 @@
 A plan says which rung is visited next, for how many evaluations, and when the measurement is
 enough. Three rounds of a ladder with the rungs bare, layer and op:
 
-    warming up   bare, bare, bare, layer, op      gives no latencies
+    warming up   op, bare, bare, bare, layer      gives no latencies
     round 0      bare, layer, op
     round 1      op, layer, bare                  the other way round
     round 2      layer, bare, op                  shuffled
@@ -260,16 +260,19 @@ class Plan:
             self._queue = [each for each in self._queue if each.counts or each.rung.kinds]
 
     def _warming(self) -> list[PlannedVisit]:
-        # A profiler's first use in a process can take seconds. An evaluation that a program
-        # makes by itself is never thrown away, so the first one is on the deepest rung: if no
-        # other follows, the trace is made of it. On a device the first evaluations capture CUDA
-        # graphs, and only their records tell what later replays of the graphs stand for.
+        # A profiler's first use in a process can take seconds. The first evaluation is on the
+        # deepest rung: if no other follows, because the program makes none, or the call changes
+        # what cannot be put back, the trace is made of it. On a device the first evaluations
+        # capture CUDA graphs, and only their records tell what later replays stand for.
         if not self.repeatable:
             return [PlannedVisit(self._timed[-1])]
         deepest = max((*self._timed, *self._untimed), key=lambda rung: rung.order)
-        often = deepest if Kind.KERNEL in deepest.kinds else self._timed[0]
-        others = [rung for rung in self._timed if rung != often]
-        return [PlannedVisit(rung) for rung in (*[often] * self.settings.warmup, *others)]
+        on_device = Kind.KERNEL in deepest.kinds
+        first = deepest if on_device else self._timed[-1]
+        often = deepest if on_device else self._timed[0]
+        others = [rung for rung in self._timed if rung not in (first, often)]
+        more = self.settings.warmup - (first == often)
+        return [PlannedVisit(rung) for rung in (first, *[often] * more, *others)]
 
     def _next_round(self) -> list[PlannedVisit]:
         self._round += 1

@@ -15,7 +15,7 @@ from xsp.clock import Clock, SystemClock
 from xsp.evaluation import Rung
 from xsp.level import Kind
 from xsp.problem import Problem
-from xsp.provider import Evaluations, ModelCall, Provider, Records, Request, Watcher
+from xsp.provider import Evaluations, Keeper, ModelCall, Provider, Records, Request, Watcher
 from xsp.session.calibration import Calibration, InsideCost, calibrate, inside_cost
 from xsp.session.plan import PlannedVisit
 from xsp.session.visit import Readings, Visit
@@ -51,6 +51,7 @@ class Session:
     ) -> None:
         self.providers = tuple(providers)
         self.watchers = tuple(p for p in self.providers if isinstance(p, Watcher))
+        self.keepers = tuple(p for p in self.providers if isinstance(p, Keeper))
         self.clock = clock or SystemClock()
         self.origin = origin(self.clock)
         self.visits: list[Visit] = []
@@ -87,10 +88,21 @@ class Session:
             if self._guard(watcher, None, "watch for models", watcher.watch, evaluations):
                 stack.callback(watcher.unwatch)
 
-    def visit(self, planned: PlannedVisit, call: ModelCall) -> list[int]:
-        """Evaluate as often as planned, and return the latencies of the timed evaluations in ns."""
+    def visit(
+        self,
+        planned: PlannedVisit,
+        call: ModelCall,
+        prepare: Callable[[], object] | None = None,
+    ) -> list[int]:
+        """Evaluate as often as planned, and return the latencies of the timed evaluations in ns.
+
+        Args:
+            planned: The visit, as the plan asked for it.
+            call: The call that is evaluated.
+            prepare: Called before each evaluation, outside of what is timed.
+        """
         if planned.pause_until_ns:
-            self._pause(planned.pause_until_ns, call)
+            self._pause(planned.pause_until_ns, call, prepare)
             return []
         now, synchronize = self.clock.now, self._synchronize
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
@@ -101,6 +113,8 @@ class Session:
             for number in range(planned.untimed + planned.evaluations):
                 if number == planned.untimed:
                     readings.start()
+                if prepare is not None:
+                    self._prepare(prepare)
                 begin = now()
                 function(*args, **kwargs)
                 returned = now()
@@ -112,11 +126,18 @@ class Session:
         self.visits.append(readings.visit(planned, call.name, thread, tuple(records)))
         return [end - begin for begin, end in readings.windows]
 
-    def _pause(self, until_ns: int, call: ModelCall) -> None:
+    def _prepare(self, prepare: Callable[[], object]) -> None:
+        prepare()
+        for wait in self._synchronize:  # what preparing asked of a device must not be timed
+            wait()
+
+    def _pause(self, until_ns: int, call: ModelCall, prepare: Callable[[], object] | None) -> None:
         """Let the model run, unobserved, until a moment that may be over already."""
         for _ in range(_MOST_UNOBSERVED):  # a clock that stands still must not hang the session
             if self.clock.now() >= until_ns:
                 return
+            if prepare is not None:
+                self._prepare(prepare)
             call()
             for wait in self._synchronize:
                 wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from xsp.provider import Inputs, ModelCall
 from xsp_levels.framework.torch.module_path import class_name
 from xsp_levels.framework.torch.shape import tensors
 
+PREFILL = "prefill"
 _DEVICES = ("cpu", "cuda")
 
 
@@ -73,6 +73,8 @@ class TorchCall(ModelCall):
                 f"{subject(module)} is in training mode, where a call may change its state "
                 "(`model.eval()` ends that)"
             )
+        if self.phase == PREFILL and _length(self.kwargs.get("past_key_values")):
+            return "its cache of keys and values has been filled since"
         modes = self.modes or Modes.current()
         if modes.grad and not modes.inference and _needs_gradients(module, self):
             return (
@@ -111,7 +113,13 @@ def generation_phase(kwargs: Mapping[str, Any], inputs: Inputs) -> str:
     if kwargs.get("past_key_values") is None and kwargs.get("use_cache") is not True:
         return ""
     leading = inputs[0][0] if inputs else ()
-    return "decode" if len(leading) > 1 and leading[1] == 1 else "prefill"
+    return "decode" if len(leading) > 1 and leading[1] == 1 else PREFILL
+
+
+def _length(cache: Any) -> int:
+    """Return for how many tokens a cache of transformers holds keys and values; 0 if unknown."""
+    length = getattr(cache, "get_seq_length", None)
+    return int(length()) if callable(length) else 0
 
 
 def _inputs(values: Iterable[Any], depth: int = 3) -> Iterator[tuple[tuple[int, ...], str]]:
@@ -137,39 +145,6 @@ def is_module(function: Any) -> bool:
 def subject(module: Any) -> str:
     """Return the name of a model for people: its class; of a compiled model the original's."""
     return class_name(getattr(module, "_orig_mod", module))
-
-
-def versions(call: ModelCall) -> tuple[int, ...]:
-    """Return numbers that change when an argument is written to.
-
-    The numbers are the version counters of the tensors among the arguments, checksums of
-    tensors made in inference mode, which keep no counter, and the lengths of containers.
-    """
-    given = (call.args, dict(call.kwargs))
-    return (*map(_version, tensors(given)), *_lengths(given))
-
-
-def _version(tensor: Any) -> int:
-    return _checksum(tensor) if tensor.is_inference() else int(tensor._version)
-
-
-def _checksum(tensor: Any) -> int:
-    import torch  # noqa: PLC0415
-
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
-        return 0  # such a tensor has no plain bytes
-    shown = tensor.detach().resolve_conj().resolve_neg()  # a view may carry negation as a flag only
-    plain = shown.cpu().contiguous().reshape(-1)
-    return zlib.crc32(plain.view(torch.uint8).numpy())
-
-
-def _lengths(value: Any) -> Iterator[int]:
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        yield len(value)
-        for item in value:
-            yield from _lengths(item)
 
 
 def _needs_gradients(module: Any, call: ModelCall) -> bool:

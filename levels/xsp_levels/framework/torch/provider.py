@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,9 +18,19 @@ import polars as pl
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider import EmptySpan, Evaluations, ModelCall, Records, Request, SpanRows, concat_rows
+from xsp.provider import (
+    EmptySpan,
+    Evaluations,
+    Kept,
+    ModelCall,
+    Records,
+    Request,
+    Role,
+    SpanRows,
+    concat_rows,
+)
 from xsp_levels.arming import undone_on_failure
-from xsp_levels.framework.torch.call import is_module, module_call, versions
+from xsp_levels.framework.torch.call import is_module, module_call
 from xsp_levels.framework.torch.empty_span import empty_span
 from xsp_levels.framework.torch.layer import LayerRecorder
 from xsp_levels.framework.torch.memory import memory_columns
@@ -33,6 +43,7 @@ from xsp_levels.framework.torch.operator import (
     plain_records,
 )
 from xsp_levels.framework.torch.row import layer_rows, predict_rows
+from xsp_levels.framework.torch.state import keep, keep_random, parts, role
 from xsp_levels.framework.torch.step import BACKWARD, Interval, StepRecorder, step_rows
 from xsp_levels.framework.torch.watcher import Watch
 
@@ -147,9 +158,21 @@ class Torch:
         """Return the call if `function` is a module, else None, without importing PyTorch."""
         return module_call(function, args, kwargs) if is_module(function) else None
 
-    def versions(self, call: ModelCall) -> tuple[int, ...]:
-        """Return numbers that change when a tensor among the call's arguments is written to."""
-        return versions(call)
+    def role(self, cls: type) -> Role | None:
+        """Return what the objects of a class are to a call; None if they are not PyTorch's."""
+        return role(cls)
+
+    def keep(self, value: Any, room_bytes: int) -> Kept:
+        """Keep what a tensor or a generator of random numbers is now."""
+        return keep(value, room_bytes)
+
+    def parts(self, model: Any) -> Iterable[tuple[str, Any]]:
+        """Return what a module holds outside of Python's objects, by name."""
+        return parts(model)
+
+    def keep_random(self) -> Callable[[], None]:
+        """Return a function that puts PyTorch's random numbers back to where they are now."""
+        return keep_random()
 
     def synchronize(self) -> None:
         """Wait for every CUDA device that this process uses; return at once if there is none."""

@@ -355,53 +355,6 @@ def test_the_hazard_is_judged_by_the_modes_of_the_call(model: nn.Module, x: torc
     assert log.calls[0].hazard() is None
 
 
-def test_versions_tell_of_tensors_written_to(x: torch.Tensor) -> None:
-    provider = Torch()
-    call = ModelCall(len, (x, [x, {"a": x}]), {"b": 1})
-    before = provider.versions(call)
-    x.add_(1)
-    assert provider.versions(call) != before
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
-def test_versions_tell_of_tensors_that_keep_no_counter(dtype: torch.dtype) -> None:
-    provider = Torch()
-    with torch.inference_mode():
-        y = torch.zeros(3, 4, dtype=dtype)
-        call = ModelCall(len, (y.T, torch.tensor(1)))
-    before = provider.versions(call)
-    assert provider.versions(call) == before
-    with torch.inference_mode():
-        y[2, 3] = 1
-    assert provider.versions(call) != before
-
-
-@pytest.mark.parametrize("view", ["conj", "imag"])
-def test_versions_tell_of_views_that_only_say_they_are_negated(view: str) -> None:
-    provider = Torch()
-    with torch.inference_mode():
-        y = torch.ones(3, dtype=torch.complex64)
-        call = ModelCall(len, (y.conj() if view == "conj" else y.conj().imag,))
-        before = provider.versions(call)
-        y[1] = 2j
-    assert provider.versions(call) != before
-
-
-def test_versions_tell_of_containers_that_grow(x: torch.Tensor) -> None:
-    provider = Torch()
-    cache: dict[str, list[torch.Tensor]] = {"keys": []}
-    call = ModelCall(len, (x,), {"cache": cache})
-    before = provider.versions(call)
-    cache["keys"].append(x)
-    assert provider.versions(call) != before
-
-
-def test_what_has_no_plain_bytes_has_a_version_all_the_same() -> None:
-    with torch.inference_mode():
-        call = ModelCall(len, (torch.eye(2).to_sparse(), torch.ones(2, device="meta")))
-    assert Torch().versions(call) == Torch().versions(call)
-
-
 def test_a_traceback_shows_pytorchs_own_line_for_a_watched_call(x: torch.Tensor) -> None:
     class Broken(nn.Linear):  # type: ignore[misc]
         def forward(self, input: torch.Tensor) -> torch.Tensor:
