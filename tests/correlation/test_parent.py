@@ -236,7 +236,9 @@ def test_a_parent_stated_in_another_evaluation_leaves_it_to_time() -> None:
 
 
 def test_a_root_can_be_stated_by_its_own_id() -> None:
-    rows = rows_of(("op", "op", 3, 4), ("pipeline", "task", 2, 5), parent_id=[9, None])
+    rows = rows_of(
+        ("op", "op", 3, 4), ("pipeline", "task", 2, 5), id=[None, 1], parent_id=[9, None]
+    )
     frame = correlate(root_of(id=[9]), rows).frames[0]
     assert parents(frame) == {"root": None, "task": "root", "op": "root"}
 
@@ -327,7 +329,11 @@ def test_marks_of_any_kind_nest_in_layers_and_around_them() -> None:
 
 def test_an_operator_that_seems_to_begin_before_the_layer_around_it_is_not_its_parent() -> None:
     # Two clocks, which agree to 200 ns.
-    rows = [("layer", "fc", 1_000, 9_000), ("op", "early", 900, 8_900), ("op", "late", 1_100, 9_100)]
+    rows = [
+        ("layer", "fc", 1_000, 9_000),
+        ("op", "early", 900, 8_900),
+        ("op", "late", 1_100, 9_100),
+    ]
     assert parents_of(*rows, root=(0, 10_000))["fc"] == "root"
 
 

@@ -150,9 +150,7 @@ def _in_outer(
         places = np.flatnonzero(asking[members] & (order[members] == own_order))
         rows = members[places]
         need = 2 * end[rows] + (start[rows] == end[rows])
-        found = _last_before_reaching(
-            2 * end[members] + (order[members] < own_order), places, need
-        )
+        found = _last_before_reaching(2 * end[members] + (order[members] < own_order), places, need)
         same = (found >= 0) & (lane[members[found]] == lane[rows])
         around[rows] = np.where(same, members[found], -1)
     return around

@@ -214,13 +214,15 @@ def _parents(by_time: Forest) -> Integers:
 def _between(by_time: Forest, enclosed: Integers, stated: Integers) -> Integers:
     """Return which rows lie in layers, operators or calls that lie in the stated parent in time.
 
-    Tasks take turns in a span of the user's, but not within a layer, an operator or a call. So
-    what a row lies in there is around it, and the statement tells no more than time does.
+    Tasks take turns in spans that others can state as parents, but not within a layer, an
+    operator or a call. So what a row lies in there is around it, and the statement tells no more
+    than time does.
     """
     asking = np.flatnonzero((stated >= 0) & (stated != enclosed) & (by_time.parent >= 0))
-    marked = by_time.order == Kind.PIPELINE.order
     found = np.full(len(stated), False)
-    found[asking] = nearest(enclosed, enclosed[asking], marked) == stated[asking]
+    if len(asking):
+        marked = by_time.rows["id"].is_not_null().to_numpy() | (enclosed < 0)
+        found[asking] = nearest(enclosed, enclosed[asking], marked) == stated[asking]
     return found
 
 
