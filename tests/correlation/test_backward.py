@@ -274,6 +274,28 @@ def test_a_layer_computed_again_in_the_backward_pass_lies_in_the_derived_one() -
     assert chain(frame, "again") == ["conv", "checkpoint backward", "block", "step"]
 
 
+def test_a_mark_around_the_backward_pass_leaves_its_operators_their_layers() -> None:
+    step = Step().forward([("a", ["x"]), ("b", ["y"]), MARK])
+    mark = step.open("op", "backward pass", MAIN)
+    step.backward(["y", "x"])
+    step.close(mark)
+    frame = step.correlated().frames[0]
+    assert chain(frame, "y backward") == ["b", "backward pass", "step"]
+    assert chain(frame, "x backward") == ["a", "backward pass", "step"]
+
+
+def test_operators_made_in_a_mark_in_a_layer_get_that_layer() -> None:
+    step = Step().forward([MARK])
+    rows = [step.open(*row, MAIN) for row in (("layer", "a"), ("pipeline", "mark"), ("op", "too"))]
+    step.forward([("b", ["x"]), "y"])
+    for row in reversed(rows):
+        step.close(row)
+    step.backward(["y", "x"])
+    frame = step.correlated().frames[0]
+    assert chain(frame, "y backward") == ["a", "step"]
+    assert chain(frame, "x backward") == ["b", "a", "step"]
+
+
 def test_operators_inside_a_backward_operator_stay_there() -> None:
     step = Step().forward([("a", ["x"]), MARK])
     outer = step.open("op", "evaluate_function", MAIN, sequence=0, forward_thread=MAIN)
