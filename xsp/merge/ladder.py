@@ -157,8 +157,11 @@ class Ladder:
         seen = self.seen
         rows = self._rows(rung)
         rows = rows[shared[seen.path[rows]] & seen.host[rows] & (seen.parent[rows] >= 0)]
-        around = nearest(seen.parent, seen.parent[rows], shared[seen.path])
-        rows, around = rows[around >= 0], around[around >= 0]
+        around = seen.parent[rows]
+        between = ~shared[seen.path[around]]
+        if between.any():
+            around[between] = nearest(seen.parent, around[between], shared[seen.path])
+            rows, around = rows[around >= 0], around[around >= 0]
         return covered(around, seen.start_ns[rows], seen.end_ns[rows], len(seen.parent))
 
     def _paths(self, rung: RungRuns, order: int) -> Bools:
