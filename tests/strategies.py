@@ -73,12 +73,10 @@ class Forest:
 
 
 @st.composite
-def shapes(
-    draw: st.DrawFn, *, outermost: Kind = Kind.PIPELINE, depth: int = 4, width: int = 3
-) -> Shape:
-    """Draw a span of kind `outermost` or deeper, with what it holds."""
-    kind = draw(st.sampled_from([k for k in HOST_KINDS if k.order >= outermost.order]))
-    below = shapes(outermost=kind, depth=depth - 1, width=width)
+def shapes(draw: st.DrawFn, *, depth: int = 4, width: int = 3) -> Shape:
+    """Draw a span of any kind, with what it holds, of any kinds too."""
+    kind = draw(st.sampled_from(HOST_KINDS))
+    below = shapes(depth=depth - 1, width=width)
     children = draw(st.lists(below, max_size=width)) if depth else []
     return Shape(kind, draw(st.integers(0, 3)), draw(st.integers(0, 3)), tuple(children))
 
@@ -131,20 +129,24 @@ class _Layout:
         self.count += 1
         end = start
         at = len(self.spans)
-        for child, begin in self._siblings(shape.children, start):
+        for child, begin in self._siblings(shape.children, start, shape):
             end = self._place(child, begin, thread, name)
         # After an instant at its end one could not say whether it is inside or outside.
         last_is_moment = bool(shape.children) and shape.children[-1].momentary
-        end += max(shape.tail, 1) if last_is_moment and not shape.momentary else shape.tail
+        # A span of an outer kind that took as long would be taken for the one around it.
+        outer = any(child.kind.order < shape.kind.order for child in shape.children)
+        longer = outer or (last_is_moment and not shape.momentary)
+        end += max(shape.tail, 1) if longer else shape.tail
         self.spans.insert(at, Placed(name, shape.kind, start, end, thread, parent))
         return end
 
     def _siblings(
-        self, shapes: tuple[Shape, ...] | list[Shape], now: int
+        self, shapes: tuple[Shape, ...] | list[Shape], now: int, around: Shape | None = None
     ) -> Iterator[tuple[Shape, int]]:
         before: Shape | None = None
         for shape in shapes:
-            now += shape.lead if before is None or _may_touch(before, shape) else max(shape.lead, 1)
+            touching = _may_begin(around, shape) if before is None else _may_touch(before, shape)
+            now += shape.lead if touching else max(shape.lead, 1)
             yield shape, now
             now += _length(shape)
             before = shape
@@ -153,6 +155,11 @@ class _Layout:
 def _length(shape: Shape) -> int:
     layout = _Layout()
     return layout._place(shape, 0, 0, None)
+
+
+def _may_begin(around: Shape | None, first: Shape) -> bool:
+    # An instant also lies in what ends at that moment, if that is of an outer kind.
+    return around is None or not first.momentary or first.kind.order >= around.kind.order
 
 
 def _may_touch(before: Shape, after: Shape) -> bool:

@@ -85,6 +85,16 @@ def nest(frame: pl.DataFrame, at: int = 0, *, hide: str = "kernel") -> Nested:
     return found
 
 
+def chain(frame: pl.DataFrame, name: str) -> list[str]:
+    """Return the names of the ancestors of the last row of a name, from the parent up."""
+    names, parent = frame["name"].to_list(), frame["parent"].to_list()
+    at, found = parent[len(names) - 1 - names[::-1].index(name)], []
+    while at >= 0:
+        found.append(names[at])
+        at = parent[at]
+    return found
+
+
 def backward_of(step: Step) -> Nested:
     """Return what the step did after its forward pass."""
     tree = nest(step.correlated().frames[0])
@@ -260,7 +270,30 @@ def test_a_layer_computed_again_in_the_backward_pass_lies_in_the_derived_one() -
     row = step.open("op", "checkpoint backward", MAIN, sequence=0, forward_thread=MAIN)
     step.forward([("conv", ["again"])])
     step.close(row)
-    assert backward_of(step) == [("block", ["checkpoint backward", ("conv", ["again"])])]
+    frame = step.correlated().frames[0]
+    assert chain(frame, "again") == ["conv", "checkpoint backward", "block", "step"]
+
+
+def test_a_mark_around_the_backward_pass_leaves_its_operators_their_layers() -> None:
+    step = Step().forward([("a", ["x"]), ("b", ["y"]), MARK])
+    mark = step.open("op", "backward pass", MAIN)
+    step.backward(["y", "x"])
+    step.close(mark)
+    frame = step.correlated().frames[0]
+    assert chain(frame, "y backward") == ["b", "backward pass", "step"]
+    assert chain(frame, "x backward") == ["a", "backward pass", "step"]
+
+
+def test_operators_made_in_a_mark_in_a_layer_get_that_layer() -> None:
+    step = Step().forward([MARK])
+    rows = [step.open(*row, MAIN) for row in (("layer", "a"), ("pipeline", "mark"), ("op", "too"))]
+    step.forward([("b", ["x"]), "y"])
+    for row in reversed(rows):
+        step.close(row)
+    step.backward(["y", "x"])
+    frame = step.correlated().frames[0]
+    assert chain(frame, "y backward") == ["a", "step"]
+    assert chain(frame, "x backward") == ["b", "a", "step"]
 
 
 def test_operators_inside_a_backward_operator_stay_there() -> None:

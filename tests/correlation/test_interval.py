@@ -14,6 +14,7 @@ from xsp.correlation.interval import (
     enclosing_sorted,
     sort_outside_in,
 )
+from xsp.evaluation.ancestry import nearest_outer
 
 Interval = tuple[int, int, int, int]  # lane, start, length, order
 
@@ -24,14 +25,21 @@ def columns(intervals: list[Interval]) -> list[NDArray[Any]]:
     return [column[rows] for column in (lane, start, start + length, order)]
 
 
-def innermost_one_by_one(rows: list[tuple[int, ...]], at: int) -> int:
-    lane, start, end, order = rows[at]
-    for before in range(at - 1, -1, -1):
-        its_lane, _, its_end, its_order = rows[before]
-        open_yet = its_end >= end if its_order < order else its_end >= end and its_end > start
-        if its_lane == lane and its_order <= order and open_yet:
-            return before
-    return -1
+Row = tuple[int, ...]
+
+
+def is_around(outer: Row, inner: Row) -> bool:
+    """Tell whether a row encloses a row that comes after it in time."""
+    same_lane = outer[0] == inner[0]
+    open_yet = outer[2] >= inner[2] if outer[3] < inner[3] else outer[2] >= max(inner[2], inner[1])
+    ended = outer[3] >= inner[3] and outer[2] == inner[1] == inner[2]
+    return same_lane and open_yet and not ended
+
+
+def innermost_one_by_one(rows: list[Row], at: int) -> int:
+    """Return the parent of a row on a rung that records its own kind and outer kinds."""
+    found = [i for i in range(at) if rows[i][3] <= rows[at][3] and is_around(rows[i], rows[at])]
+    return found[-1] if found else -1
 
 
 @unhurried
@@ -41,13 +49,39 @@ def innermost_one_by_one(rows: list[tuple[int, ...]], at: int) -> int:
         max_size=60,
     )
 )
-def test_the_parent_is_the_row_that_starts_last_of_all_that_enclose(
+def test_without_the_deeper_kinds_the_parent_is_the_row_that_starts_last_of_all_around(
     intervals: list[Interval],
 ) -> None:
     sorted_columns = columns(intervals)
     rows = [tuple(row) for row in np.array(sorted_columns).T.tolist()]
     expected = [innermost_one_by_one(rows, at) for at in range(len(rows))]
-    assert enclosing(*sorted_columns).tolist() == expected
+    assert nearest_outer(enclosing(*sorted_columns), sorted_columns[3]).tolist() == expected
+
+
+@unhurried
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 1), st.integers(0, 9), st.integers(0, 9), st.integers(0, 3)),
+        max_size=30,
+    )
+)
+def test_the_parent_is_the_row_that_starts_last_where_none_overlap_in_part(
+    intervals: list[Interval],
+) -> None:
+    kept: list[Interval] = []
+    for new in intervals:
+        if not any(overlap_in_part(new, old) for old in kept):
+            kept.append(new)
+    sorted_columns = columns(kept)
+    rows = [tuple(row) for row in np.array(sorted_columns).T.tolist()]
+    for at, parent in enumerate(enclosing(*sorted_columns).tolist()):
+        around = [i for i in range(at) if is_around(rows[i], rows[at])]
+        assert parent == (around[-1] if around else -1)
+
+
+def overlap_in_part(one: Interval, other: Interval) -> bool:
+    (a, b), (c, d) = ((start, start + length) for _, start, length, _ in (one, other))
+    return one[0] == other[0] and (a < c < b < d or c < a < d < b)
 
 
 @unhurried

@@ -77,6 +77,18 @@ def test_what_is_left_is_listed_by_operator() -> None:
     assert found["own_ns"].sum() == 1_600
 
 
+def test_operators_in_layers_in_a_mark_count_once() -> None:
+    inner = layer("fc", "Linear", op("aten::mm", call("SGEMM", 800), own_ns=200), own_ns=50)
+    marked = frame(pipeline("predict", op("encoder", inner, own_ns=0)))
+    found = coverage(marked)
+    assert found is not None
+    assert found.in_calls_pct == pytest.approx(80)
+    assert outside_calls(marked).select("name", "own_ns", "rest_ns").rows() == [
+        ("aten::mm", 1_000, 200),
+        ("encoder", 0, 0),
+    ]
+
+
 def test_unknown_latencies_are_not_guessed() -> None:
     spans = frame(TREE).with_columns(latency_ns=pl.lit(None, pl.Float64))
     assert coverage(spans) is None

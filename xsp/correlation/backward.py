@@ -56,7 +56,7 @@ def _find_makers(forest: Forest) -> tuple[Integers, Integers]:
     model called outside of every layer.
     """
     columns = forest.rows.select("sequence", "forward_thread", "thread").with_columns(
-        root=forest.root, row=np.arange(len(forest)), outermost=forest.order[forest.parent] < _OP
+        root=forest.root, row=np.arange(len(forest)), outermost=_outermost(forest)
     )
     numbered = columns.filter(pl.lit(forest.order == _OP), pl.col("sequence").is_not_null())
     backward = numbered.filter(pl.col("forward_thread").is_not_null(), pl.col("outermost"))
@@ -74,10 +74,18 @@ def _find_makers(forest: Forest) -> tuple[Integers, Integers]:
     return ops[sequence], makers[sequence]
 
 
+def _outermost(forest: Forest) -> Integers:
+    """Return which rows do not lie in a backward operator; a mark of the user's is none."""
+    is_backward = forest.rows["forward_thread"].is_not_null().to_numpy()
+    outermost = ~is_backward
+    rows = np.flatnonzero(is_backward)
+    outermost[rows] = nearest(forest.parent, forest.parent[rows], is_backward) < 0
+    return outermost
+
+
 def _innermost_layer(forest: Forest, rows: Integers) -> Integers:
     """Return the layer that each row is or lies in, -1 where there is none."""
-    found = nearest(forest.parent, rows, forest.order <= _LAYER)
-    return np.where(forest.order[found] == _LAYER, found, -1)
+    return nearest(forest.parent, rows, forest.order == _LAYER)
 
 
 def _layers_around(forest: Forest, layer: Integers) -> Integers:
@@ -86,7 +94,7 @@ def _layers_around(forest: Forest, layer: Integers) -> Integers:
     while np.any(layer >= 0):
         inside_out.append(layer)
         outer = np.where(layer < 0, -1, forest.parent[layer])
-        layer = np.where((outer >= 0) & (forest.order[outer] == _LAYER), outer, -1)
+        layer = _innermost_layer(forest, outer)
     chains = np.stack(inside_out, axis=1)
     column = np.count_nonzero(chains >= 0, axis=1)[:, None] - 1 - np.arange(len(inside_out))
     found = np.take_along_axis(chains, np.maximum(column, 0), axis=1)

@@ -7,18 +7,22 @@ is for each row the index of another row, or -1:
       0     0     9   layer        -1
       0     2     6   op            0
       0     3     5   op            1
+      0     4     5   layer         2
       1     3     5   op           -1
 
 The rule, for rows of one lane: row A encloses row B if A begins no later and ends no earlier than
-B, and is of B's kind or an outer kind. Of the rows that enclose B, the row that starts last is B's
-parent. Ties are decided so that every row has one place:
+B, whatever their kinds. Of the rows that enclose B, the row that starts last is B's parent; but a
+row of a deeper kind than B's only if it lies in the row that would be B's parent without the
+deeper kinds, for a rung that does not record these has to find B in the same place.
+
+Ties are decided so that every row has one place:
 
 * Equal intervals: the outer kind encloses the inner one; of one kind, the row
   that was given first encloses the later one.
 * An instant (a row of zero length) lies in an outer kind's row from its first
-  nanosecond to its last, both included. Among rows of its own kind the instant lies in
-  rows that are still open: a row that ends at the instant is its elder sibling, a row that
-  begins at the instant encloses it.
+  nanosecond to its last, both included. Among rows of its own kind, or of a deeper kind, the
+  instant lies in rows that are still open: a row that ends at the instant is its elder sibling,
+  a row that begins at the instant encloses it.
 * Instants of one kind at the same time are siblings: no row can begin and end inside
   of an instant.
 """
@@ -30,6 +34,8 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+from xsp.evaluation import nearest_outer
 
 Integers = NDArray[Any]
 
@@ -72,15 +78,18 @@ def enclosing(lane: Integers, start: Integers, end: Integers, order: Integers) -
 
 def enclosing_sorted(lane: Integers, start: Integers, end: Integers, order: Integers) -> Integers:
     """Return the result of `enclosing` for rows in the sequence of `sort_outside_in`."""
-    parent = np.full(len(start), -1, np.int64)
     by_lane = np.argsort(_narrow(lane), kind="stable")
     lane, start, end, order = lane[by_lane], start[by_lane], end[by_lane], order[by_lane]
-    for own_order in np.unique(order):
-        members = np.flatnonzero(order <= own_order)
-        own = order[members] == own_order
-        found = _place(lane[members], start[members], end[members], own)
-        rows = by_lane[members]
-        parent[rows[own]] = np.where(found >= 0, rows[found], -1)
+    found = _last_before_reaching(end, np.arange(len(end)), end)
+    instants = np.flatnonzero(start == end)
+    for own_order in np.unique(order[instants]):
+        own = instants[order[instants] == own_order]
+        found[own] = _around_instants(end, own, order < own_order)
+    found[(found >= 0) & (lane[found] != lane)] = -1
+    if np.any(asking := (found >= 0) & (order[found] > order)):
+        found = _uncrossed(found, _in_outer(lane, start, end, order, asking), order, asking)
+    parent = np.empty_like(found)
+    parent[by_lane] = np.where(found >= 0, by_lane[found], -1)
     return parent
 
 
@@ -118,15 +127,42 @@ def begun(
     return row
 
 
-def _place(lane: Integers, start: Integers, end: Integers, own: Integers) -> Integers:
-    """Return for each row in `own` the index of the row that encloses it, or -1."""
-    queries = np.flatnonzero(own)
+def _around_instants(end: Integers, instants: Integers, outer: Integers) -> Integers:
+    """Return for each instant the index of the row that encloses it, or -1.
+
+    Args:
+        end: End of each row.
+        instants: Indices of instants of one kind.
+        outer: Which rows are of an outer kind.
+    """
     # In half nanoseconds: outer kinds reach one further, and instants need one more, so that the
     # ties fall as the module's docstring says.
-    reach = 2 * end + ~own
-    need = 2 * end[queries] + (start[queries] == end[queries])
-    found = _last_before_reaching(reach, queries, need)
-    return np.where((found >= 0) & (lane[found] == lane[queries]), found, -1)
+    return _last_before_reaching(2 * end + outer, instants, 2 * end[instants] + 1)
+
+
+def _in_outer(
+    lane: Integers, start: Integers, end: Integers, order: Integers, asking: Integers
+) -> Integers:
+    """Return for each asking row the row that encloses it without the deeper kinds, or -1."""
+    around = np.full(len(end), -1, np.int64)
+    for own_order in np.unique(order[asking]):
+        members = np.flatnonzero(order <= own_order)
+        places = np.flatnonzero(asking[members] & (order[members] == own_order))
+        rows = members[places]
+        need = 2 * end[rows] + (start[rows] == end[rows])
+        found = _last_before_reaching(2 * end[members] + (order[members] < own_order), places, need)
+        same = (found >= 0) & (lane[members[found]] == lane[rows])
+        around[rows] = np.where(same, members[found], -1)
+    return around
+
+
+def _uncrossed(parent: Integers, outer: Integers, order: Integers, asking: Integers) -> Integers:
+    """Return parents, where a deeper kind's row that does not lie in the `outer` row gives way."""
+    crossing = asking & (nearest_outer(parent, order) != outer)
+    while np.any(crossing):
+        parent = np.where(crossing, outer, parent)
+        crossing = asking & (nearest_outer(parent, order) != outer)
+    return parent
 
 
 def _last_before_reaching(values: Integers, positions: Integers, needs: Integers) -> Integers:

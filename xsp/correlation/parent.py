@@ -8,17 +8,18 @@
    (`thread`). Else a row with neither thread nor device is on its evaluation's thread.
 4. A row belongs to the evaluation in whose time it began; a row that began outside of every
    evaluation is left out, and counted.
-5. A row's parent is the row that it states (`parent_id`); else the innermost row that
-   encloses it in time on its own thread (`interval`); else the root: such a row is an orphan,
-   and counted. On a device no row encloses another.
+5. A row's parent is the innermost row that encloses it in time on its own thread, of whatever
+   kind (`interval`), unless the row states another span of the user's around it (`parent_id`);
+   else the root: such a row is an orphan, and counted. On a device no row encloses another.
 6. A backward operator belongs to the layer whose forward made it (`backward`).
 7. In a serialised run a device activity without a launch lies in the row of the host that
    waited for it (`wait`).
 8. A device activity belongs to the evaluation of its launch, and lies in the row that the
    launch lies in (`launch`).
 
-Whatever the rule, no row hangs below a deeper kind than its own: a layer never below an
-operator. Merging relies on it.
+A parent may be of a deeper kind than its child: a layer called in an autograd function, or in a
+mark of the user's, lies in an operator. On a rung that records no operators the layer lies in the
+nearest ancestor of its own kind or an outer kind; merging relies on it (`xsp.evaluation.path`).
 
 Three rules need less or more than `correlate` is given, so they are applied elsewhere:
 
@@ -58,7 +59,7 @@ from xsp.evaluation import (
     inverse,
     is_forward,
     mark_ambiguous,
-    nearest_outer,
+    nearest,
     on_device,
     orders,
     rearranged,
@@ -200,14 +201,29 @@ def _parents(by_time: Forest) -> Integers:
     enclosed = np.where(by_time.parent < 0, by_time.root, by_time.parent)
     enclosed[is_root] = -1
     stated = by_time.stated_parents(by_time.rows, by_time.root)
-    stated[is_root] = -1
+    stated[is_root | _between(by_time, enclosed, stated)] = -1
     if not np.any(stated >= 0):
         return enclosed
     parent = np.where(stated < 0, enclosed, stated)
     if not is_forward(parent):  # only then can rows be each other's ancestors
         astray = roots_of(parent) != by_time.root
         parent[astray] = enclosed[astray]
-    return nearest_outer(parent, by_time.order)
+    return parent
+
+
+def _between(by_time: Forest, enclosed: Integers, stated: Integers) -> Integers:
+    """Return which rows lie in layers, operators or calls that lie in the stated parent in time.
+
+    Tasks take turns in spans that others can state as parents, but not within a layer, an
+    operator or a call. So what a row lies in there is around it, and the statement tells no more
+    than time does.
+    """
+    asking = np.flatnonzero((stated >= 0) & (stated != enclosed) & (by_time.parent >= 0))
+    found = np.full(len(stated), False)
+    if len(asking):
+        marked = by_time.rows["id"].is_not_null().to_numpy() | (enclosed < 0)
+        found[asking] = nearest(enclosed, enclosed[asking], marked) == stated[asking]
+    return found
 
 
 def _orphans(by_time: Forest, parent: Integers) -> Integers:

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from xsp.correlation.interval import Integers, enclosing
-from xsp.evaluation import mark_ambiguous, nearest, on_device, orders
+from xsp.evaluation import mark_ambiguous, nearest, nearest_outer, on_device, orders
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows
 
@@ -116,7 +116,9 @@ def _candidates(
     slack = np.minimum(slack, (end - start) // 2)
     slack[: len(known)] = 0
     lane = np.append(own[known], thread)
-    around = enclosing(lane, start + slack, end - slack, orders(everything)[index])
+    order = orders(everything)[index]
+    # Less its uncertainty a call may seem to lie in a launch of its own.
+    around = nearest_outer(enclosing(lane, start + slack, end - slack, order), order)
     is_known = np.arange(len(index)) < len(known)
     found = nearest(around, around[len(known) :], is_known)
     return _Candidates(row, thread, np.where(found < 0, -1, index[found]))

@@ -27,6 +27,7 @@ from xsp.evaluation import (
     SlowLevel,
     covered,
     matched,
+    nearest,
     observe,
     process_speeds,
     run_spans,
@@ -131,7 +132,7 @@ class Ladder:
         return values[self.seen.path[self.seen.of(self.shown)]]
 
     def own_times(self, rung: RungRuns, shared: Bools) -> Floats:
-        """Return `[runs, spans]`: each span's time outside of its children with `shared` paths.
+        """Return `[runs, spans]`: each span's time outside of the spans in it with `shared` paths.
 
         The time of the root is `host_ns`, which leaves out the wait for devices at the end.
         """
@@ -148,12 +149,20 @@ class Ladder:
         return None if times is None else self._matrix(rung, times)
 
     def _covered(self, rung: RungRuns, shared: Bools) -> Floats:
-        """Return for how long children with a `shared` path run inside each row of a rung."""
+        """Return for how long rows with a `shared` path run inside each such row of a rung.
+
+        A row counts in its nearest ancestor with a shared path: between the two may lie rows
+        that only the deeper of two rungs records, such as an operator around a layer.
+        """
         seen = self.seen
         rows = self._rows(rung)
         rows = rows[shared[seen.path[rows]] & seen.host[rows] & (seen.parent[rows] >= 0)]
-        times = seen.start_ns[rows], seen.end_ns[rows]
-        return covered(seen.parent[rows], *times, len(seen.parent))
+        around = seen.parent[rows]
+        between = ~shared[seen.path[around]]
+        if between.any():
+            around[between] = nearest(seen.parent, around[between], shared[seen.path])
+            rows, around = rows[around >= 0], around[around >= 0]
+        return covered(around, seen.start_ns[rows], seen.end_ns[rows], len(seen.parent))
 
     def _paths(self, rung: RungRuns, order: int) -> Bools:
         """Return which paths were seen on a rung and have their own rung up to `order`."""

@@ -115,9 +115,11 @@ def _cost(ladder: Ladder, rung: RungRuns, above: RungRuns | None) -> RungCost:
     costs[:3, own] = per_span.value_ns, per_span.error_ns, per_span.name_error_ns
     costs[3, own] = per_span.spread_ns**2
     charge, costs = costs[0], np.nan_to_num(costs)
+    sums = [np.bincount(anchor, each, minlength=len(own)).astype(float) for each in costs[2:]]
+    costs[2:] -= sums  # what an anchor within a span holds was divided in that anchor
     nested, error, *inside = spans.nested(costs)
-    sums = (np.bincount(anchor, each, minlength=len(own)) for each in costs[2:])
-    unequal = _unequal(inside, [each.astype(float)[anchor] for each in sums]) * ~on_both
+    inside = [np.maximum(each, 0.0) for each in inside]
+    unequal = _unequal(inside, [each[anchor] for each in sums]) * ~on_both
     return RungCost(per_span, anchors, count[anchors], charge, nested, np.hypot(error, unequal))
 
 

@@ -21,6 +21,8 @@ Bools = NDArray[np.bool_]
 _ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
 _CAUSES = [kind.value for kind in (Kind.LAYER, Kind.OP, Kind.CALL)]
 _OP, _CALL = Kind.OP.value, Kind.CALL.value
+# Kinds whose spans, in an operator, hold the operators and calls that are not the operator's own.
+_AROUND_CALLS = [kind.value for kind in (Kind.PIPELINE, Kind.LAYER, Kind.OP)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +97,12 @@ def coverage(spans: pl.DataFrame) -> Coverage | None:
         spans: Columns `span_id`, `parent_id`, `kind` and `latency_ns` of a trace.
     """
     placed = _with_parents(spans)
-    # Only outermost calls and operators: inner ones are part of their time.
+    # Only outermost calls: inner ones are part of their time.
     calls = placed.filter((pl.col("kind") == _CALL) & (pl.col("parent_kind") != _CALL))
-    operators = placed.filter((pl.col("kind") == _OP) & (pl.col("parent_kind") != _OP))
+    operators = placed.filter(pl.col("kind") == _OP)
+    within = placed.filter((pl.col("parent_kind") == _OP) & pl.col("kind").is_in(_AROUND_CALLS))
     under = _total(calls.filter(pl.col("parent_kind") == _OP))
-    total, whole = _total(calls), _total(operators)
+    total, whole = _total(calls), _total(operators) - _total(within)
     if not total or not whole:
         return None
     return Coverage(100 * under / total, 100 * under / whole)
@@ -108,9 +111,9 @@ def coverage(spans: pl.DataFrame) -> Coverage | None:
 def outside_calls(spans: pl.DataFrame) -> pl.DataFrame:
     """Return the own time of operators that is not spent in library calls, the longest first.
 
-    An operator's own time is its latency less that of the operators in it: the own times of
-    all operators sum to the time of the outermost operators. Operators that compute inside
-    the framework, as element-wise operators do, make no library call at all.
+    An operator's own time is its latency less that of the operators, layers and marked spans
+    right below it: the own times of all operators sum to the operators' time. Operators that
+    compute inside the framework, as element-wise operators do, make no library call at all.
 
     Args:
         spans: Columns `span_id`, `parent_id`, `kind`, `name` and `latency_ns` of a trace.
@@ -127,7 +130,7 @@ def outside_calls(spans: pl.DataFrame) -> pl.DataFrame:
     >>> outside_calls(spans).select("name", "call_ns", "rest_ns").rows()
     [('addmm', 6.0, 2.0), ('relu', 0.0, 1.0)]
     """
-    below = spans.group_by("parent_id").agg(op_ns=_sum_of(_OP), call_ns=_sum_of(_CALL))
+    below = spans.group_by("parent_id").agg(op_ns=_sum_of(*_AROUND_CALLS), call_ns=_sum_of(_CALL))
     operators = spans.filter(pl.col("kind") == _OP).join(
         below, left_on="span_id", right_on="parent_id", how="left"
     )
@@ -151,8 +154,8 @@ def _total(spans: pl.DataFrame) -> float:
     return float(spans["latency_ns"].sum() or 0)
 
 
-def _sum_of(kind: str) -> pl.Expr:
-    return pl.col("latency_ns").filter(pl.col("kind") == kind).sum()
+def _sum_of(*kinds: str) -> pl.Expr:
+    return pl.col("latency_ns").filter(pl.col("kind").is_in(kinds)).sum()
 
 
 def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:
