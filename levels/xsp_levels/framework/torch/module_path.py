@@ -7,7 +7,7 @@ too, and records do not keep the model alive.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,8 @@ class LayerRecords:
         nested_roots: Modules called outermost though registered inside another root.
         dropped: Number of calls that had not ended.
         problems: Sentences about modules whose calls could not be seen.
+        owners: Path of the module whose parameters or buffers lie in a storage, by the storage's
+            address; without storages that several modules share. Of detail runs only.
     """
 
     threads: tuple[ThreadCalls, ...] = ()
@@ -95,6 +97,7 @@ class LayerRecords:
     nested_roots: frozenset[int] = frozenset()
     dropped: int = 0
     problems: tuple[str, ...] = ()
+    owners: dict[int, str] = field(default_factory=dict)
 
 
 def layer_records(
@@ -123,6 +126,9 @@ def layer_records(
         nested_roots=frozenset(nested),
         dropped=dropped,
         problems=(*problems, *_unseen(modules, pairs, nested)),
+        owners=_owners([modules[root] for root in sorted({root for root, _ in pairs} - nested)])
+        if any(raw.notes for raw in threads)
+        else {},
     )
 
 
@@ -185,6 +191,25 @@ def _top(root: int, parents: dict[int, int]) -> int:
 
 def _names(root: Any) -> dict[int, str]:
     return {id(module): name for name, module in root.named_modules()}
+
+
+def _owners(roots: Iterable[Any]) -> dict[int, str]:
+    """Return the path of the module that alone has parameters or buffers in a storage."""
+    owners: dict[int, set[str]] = {}
+    for root in roots:
+        for path, module in root.named_modules():
+            for tensor in (*module._parameters.values(), *module._buffers.values()):
+                if address := _address(tensor):
+                    owners.setdefault(address, set()).add(path)
+    return {address: paths.pop() for address, paths in owners.items() if len(paths) == 1}
+
+
+def _address(tensor: Any) -> int:
+    """Return the address of a tensor's storage, 0 where the tensor has none."""
+    try:
+        return 0 if tensor is None else int(tensor.untyped_storage().data_ptr())
+    except (RuntimeError, NotImplementedError, ValueError):  # no storage of its own, or not yet
+        return 0
 
 
 _Sizes = tuple[dict[int, Any], dict[int, Any]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
@@ -24,7 +24,7 @@ from xsp_levels.framework.torch.anchor import (
     find_anchors,
     make_anchors,
 )
-from xsp_levels.framework.torch.event import PlainEvents, plain_events
+from xsp_levels.framework.torch.event import PlainEvents, operands_of, plain_events
 from xsp_levels.framework.torch.kineto import KinetoRecording
 from xsp_levels.framework.torch.memory import (
     Allocations,
@@ -32,6 +32,7 @@ from xsp_levels.framework.torch.memory import (
     no_allocations,
     sorted_allocations,
 )
+from xsp_levels.framework.torch.operand import operand_columns
 from xsp_levels.native import thread
 from xsp_levels.native.alignment import Alignment
 
@@ -39,24 +40,6 @@ _OPERATORS = frozenset({"cpu_op", "user_annotation"})
 _MEMORY = "[memory]"
 _BACKWARD = "backward"
 _ENGINE = "autograd::engine::"  # names of the engine's spans, in which all backward operators run
-
-# PyTorch's names of element types that the profiler names otherwise.
-_DTYPES = {
-    "float": "float32",
-    "double": "float64",
-    "long": "int64",
-    "long int": "int64",
-    "int": "int32",
-    "short": "int16",
-    "short int": "int16",
-    "signed char": "int8",
-    "unsigned char": "uint8",
-    "c10::Half": "float16",
-    "c10::BFloat16": "bfloat16",
-    "c10::complex<c10::Half>": "complex32",
-    "c10::complex<float>": "complex64",
-    "c10::complex<double>": "complex128",
-}
 
 _RIVAL = (
     "operators were recorded only until torch.profiler was started: there can be only one "
@@ -175,18 +158,28 @@ class OperatorRecorder:
         self._problems[_FORKED] = None
 
 
-def plain_records(records: OperatorRecords) -> OperatorRecords:
-    """Return records that make the same rows, and can be saved and read without PyTorch."""
+def plain_records(records: OperatorRecords, addresses: Collection[int] = ()) -> OperatorRecords:
+    """Return records that make the same rows, and can be saved and read without PyTorch.
+
+    Args:
+        records: What was recorded.
+        addresses: Addresses of the storages of parameters.
+    """
     if records.handle is None:
         return records
-    return replace(records, handle=plain_events(records.handle, detail=records.detail))
+    plain = plain_events(records.handle, detail=records.detail, addresses=addresses)
+    return replace(records, handle=plain)
 
 
-def operator_rows(records: OperatorRecords) -> SpanRows:
+def operator_rows(records: OperatorRecords, modules: Mapping[int, str] | None = None) -> SpanRows:
     """Return a row per operator and per annotation of the user's.
 
     A thread that made no anchor gets the number that the rows of other levels bear. Operators
     that had not ended when the recording ended get the end of the recording.
+
+    Args:
+        records: What was recorded.
+        modules: Path of the module that a storage of parameters belongs to, by its address.
 
     Raises:
         ProviderError: The profiler recorded operators but no anchors, so no time is known.
@@ -210,7 +203,8 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
     threads = _threads(records, events, seen)
     columns = _columns(names, operators, alignment=alignment, threads=threads)
     if records.detail:
-        columns |= _shapes(operators)
+        given = operands_of(records.handle, modules or {})
+        columns |= operand_columns(list(compress(given, kept)), modules or {})
         memory = _allocations(events, alignment=alignment, threads=threads)
         columns |= memory_columns(memory, columns["start_ns"], columns["end_ns"], columns["thread"])
     return span_rows(columns)
@@ -289,33 +283,6 @@ def _inside(start: Integers, end: Integers, *, thread: Integers, outer: Any) -> 
         latest = np.searchsorted(start[outers], start[rows], "right") - 1
         result[rows] |= (latest >= 0) & (end[rows] <= reach[latest])
     return result.tolist()
-
-
-def _shapes(operators: Sequence[Any]) -> dict[str, pl.Series]:
-    shapes = [tuple(map(tuple, event.shapes())) for event in operators]
-    dtypes = [tuple(event.dtypes()) for event in operators]
-    return {
-        "attr.input_shapes": _repeated(
-            shapes, lambda sizes: [list(size) for size in sizes], pl.List(pl.List(pl.Int64))
-        ),
-        "attr.input_dtypes": _repeated(
-            dtypes, lambda names: [_dtype(name) for name in names], pl.List(pl.String)
-        ),
-    }
-
-
-def _repeated(values: Sequence[Any], form: Callable[[Any], Any], dtype: Any) -> pl.Series:
-    """Return a column of lists; each distinct list is made once, as polars is slow at that."""
-    index: dict[Any, int] = {}
-    rows = [index.setdefault(value, len(index)) for value in values]
-    return pl.Series([form(value) for value in index], dtype=dtype).gather(rows)
-
-
-def _dtype(name: str) -> str:
-    """Return PyTorch's name of an element type; other names (`Scalar`) are returned unchanged."""
-    if name.startswith("c10::Float"):
-        return name.removeprefix("c10::").lower()
-    return _DTYPES.get(name, name)
 
 
 def _allocations(

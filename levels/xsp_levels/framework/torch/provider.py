@@ -113,7 +113,7 @@ class Torch:
         if Kind.LAYER in kinds:
             frames += [layer_rows(data.layers, _memory(data))]
         if Kind.OP in kinds and data.operators is not None:
-            frames += [_operator_rows(data.operators, stepped=bool(data.steps))]
+            frames += [_operator_rows(data.operators, data.layers.owners, stepped=bool(data.steps))]
         return concat_rows(frames)
 
     def plain(self, records: Records) -> Records:
@@ -121,7 +121,9 @@ class Torch:
         data: TorchRecords = records.data
         if data.operators is None:
             return records
-        return replace(records, data=replace(data, operators=plain_records(data.operators)))
+        return replace(
+            records, data=replace(data, operators=plain_records(data.operators, data.layers.owners))
+        )
 
     def empty_span(self, kind: Kind) -> EmptySpan | None:
         """Return an empty layer or operator; None where the program would notice one."""
@@ -180,8 +182,10 @@ class Torch:
         return layers, steps, operators
 
 
-def _operator_rows(operators: OperatorRecords, *, stepped: bool) -> SpanRows:
-    rows = operator_rows(operators)
+def _operator_rows(
+    operators: OperatorRecords, owners: Mapping[int, str], *, stepped: bool
+) -> SpanRows:
+    rows = operator_rows(operators, owners)
     if stepped:
         # PyTorch's own annotation of an optimizer step, which `step` records as a pipeline span.
         rows = rows.filter(~pl.col("name").str.starts_with("Optimizer.step#"))
