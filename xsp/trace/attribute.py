@@ -36,6 +36,7 @@ _LAUNCH = (Kind.LAUNCH,)
 _KERNEL = (Kind.KERNEL,)
 _ACTIVITIES = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _TRANSFER = (Kind.MEMCPY, Kind.MEMSET)
+_GENERATED = (Kind.OP, Kind.KERNEL)
 _COPY = (Kind.MEMCPY,)
 _PIPELINE = (Kind.PIPELINE,)
 _MODULES = (Kind.PIPELINE, Kind.LAYER)
@@ -159,7 +160,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("queue_delay_ns", _KERNEL, _INT,
         "Time from when it was queued on the host until it began; from detail runs only.", "ns"),
     Attribute("launched_by", _KERNEL, _TEXT, "The CUDA call that launched it."),
-    Attribute("source_ops", _KERNEL, _TEXT,
+    Attribute("source_ops", _GENERATED, _TEXT,
         "Operators that torch.compile generated it for, such as `aten.add, aten.relu`."),
     Attribute("source_nodes", _KERNEL, _TEXT,
         "Nodes of the traced graph that these were; null if it is called for several sets of them."

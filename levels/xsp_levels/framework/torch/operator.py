@@ -25,6 +25,7 @@ from xsp_levels.framework.torch.anchor import (
     make_anchors,
 )
 from xsp_levels.framework.torch.event import PlainEvents, operands_of, plain_events
+from xsp_levels.framework.torch.generated import GeneratedKernels
 from xsp_levels.framework.torch.kineto import KinetoRecording
 from xsp_levels.framework.torch.memory import (
     Allocations,
@@ -72,6 +73,7 @@ class OperatorRecords:
         dropped: How many records were lost.
         problems: Sentences about what could not be recorded, and why.
         threads: Identifiers of Python's threads, by the kernel's numbers.
+        fused: Operators that torch.compile made one kernel of, by the kernel's name.
     """
 
     handle: PlainEvents | None
@@ -80,6 +82,7 @@ class OperatorRecords:
     dropped: int = 0
     problems: tuple[str, ...] = ()
     threads: Mapping[int, int] = field(default_factory=dict)
+    fused: Mapping[str, str] = field(default_factory=dict)
 
 
 class OperatorRecorder:
@@ -92,6 +95,7 @@ class OperatorRecorder:
 
     def __init__(self) -> None:
         self._recording: KinetoRecording | None = None
+        self._generated = GeneratedKernels()
         self._now: Callable[[], int] = SystemClock.now
         self._readings: list[AnchorReading] = []
         self._problems: dict[str, None] = {}  # an ordered set
@@ -108,6 +112,7 @@ class OperatorRecorder:
             self._problems[f"operators were not recorded: {error}"] = None
             return
         self._readings += make_anchors(self._now)
+        self._generated.start(detail=detail)
 
     def anchor_thread(self) -> None:
         """Make an anchor on the calling thread, which tells the profiler's number of the thread."""
@@ -130,6 +135,7 @@ class OperatorRecorder:
         if early is not None:
             return early
         recording, self._recording = self._recording, None
+        fused = self._generated.stop()
         handle = None
         if recording is not None and recording.may_end_here():
             try:
@@ -145,6 +151,7 @@ class OperatorRecorder:
             detail=self._detail,
             problems=tuple(self._problems),
             threads=thread.names(),
+            fused=fused,
         )
 
     def _give_way(self) -> None:
@@ -155,6 +162,7 @@ class OperatorRecorder:
     def _give_up(self) -> None:
         """Drop everything in a child that was forked during the recording."""
         self._recording = None
+        self._generated.stop()
         self._problems[_FORKED] = None
 
 
@@ -202,6 +210,9 @@ def operator_rows(records: OperatorRecords, modules: Mapping[int, str] | None = 
         return no_rows()
     threads = _threads(records, events, seen)
     columns = _columns(names, operators, alignment=alignment, threads=threads)
+    if records.fused:
+        fused = [records.fused.get(name) for name in names]
+        columns["attr.source_ops"] = pl.Series(fused, dtype=pl.String)
     if records.detail:
         given = operands_of(records.handle, modules or {})
         columns |= operand_columns(list(compress(given, kept)), modules or {})
