@@ -123,6 +123,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Size of the module's buffers, with those of the modules in it.", "bytes"),
     Attribute("parameters_of", _OP, _STRINGS,
         "Paths of the modules whose parameters or buffers it was given; shared ones are nobody's."),
+    Attribute("scope", _OP, _TEXT,
+        "Path of the module that it was written in, of exported, scripted and traced code."),
     Attribute("sequence", _OP, _INT, "Autograd sequence number, by which backward finds forward."),
     Attribute("allocated_bytes", _ALLOCATING, _INT, "Memory allocated within the span.", "bytes"),
     Attribute("freed_bytes", _ALLOCATING, _INT, "Memory freed within the span.", "bytes"),

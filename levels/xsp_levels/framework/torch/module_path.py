@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from xsp_levels.framework.torch.scope import Scopes, scopes
 from xsp_levels.framework.torch.shape import Shapes
 
 Integers = npt.NDArray[np.int64]
@@ -89,6 +90,8 @@ class LayerRecords:
         problems: Sentences about modules whose calls could not be seen.
         owners: Path of the module whose parameters or buffers lie in a storage, by the storage's
             address; without storages that several modules share. Of detail runs only.
+        scopes: The operators of the graph of an exported, scripted or traced module, by the
+            number of the module. Of detail runs only.
     """
 
     threads: tuple[ThreadCalls, ...] = ()
@@ -98,6 +101,17 @@ class LayerRecords:
     dropped: int = 0
     problems: tuple[str, ...] = ()
     owners: dict[int, str] = field(default_factory=dict)
+    scopes: dict[int, Scopes] = field(default_factory=dict)
+
+    def graph_calls(self) -> list[tuple[int, int, int, str, Scopes]]:
+        """Return thread, start, end, path and operators of each call of a module with a graph."""
+        return [
+            (thread.thread, int(thread.start_ns[i]), int(thread.end_ns[i]), home, graph)
+            for thread in self.threads
+            for i, module in enumerate(thread.module.tolist())
+            if (graph := self.scopes.get(module))
+            and (home := (self.homes or {}).get((int(thread.outermost[i]), module))) is not None
+        ]
 
 
 def layer_records(
@@ -119,6 +133,8 @@ def layer_records(
     }
     homes, nested = _homes(pairs, modules)
     sizes: dict[int, _Sizes] = {}
+    detail = any(raw.notes for raw in threads)
+    roots = [modules[root] for root in sorted({root for root, _ in pairs} - nested)]
     return LayerRecords(
         threads=calls,
         modules=tuple(_facts(module, sizes) for module in modules.values()),
@@ -126,9 +142,8 @@ def layer_records(
         nested_roots=frozenset(nested),
         dropped=dropped,
         problems=(*problems, *_unseen(modules, pairs, nested)),
-        owners=_owners([modules[root] for root in sorted({root for root, _ in pairs} - nested)])
-        if any(raw.notes for raw in threads)
-        else {},
+        owners=_owners(roots) if detail else {},
+        scopes={i: scopes(module) for i, module in modules.items()} if detail else {},
     )
 
 

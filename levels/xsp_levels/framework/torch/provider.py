@@ -33,6 +33,7 @@ from xsp_levels.framework.torch.operator import (
     plain_records,
 )
 from xsp_levels.framework.torch.row import layer_rows, predict_rows
+from xsp_levels.framework.torch.scope import scope_column
 from xsp_levels.framework.torch.step import BACKWARD, Interval, StepRecorder, step_rows
 from xsp_levels.framework.torch.watcher import Watch
 
@@ -113,7 +114,7 @@ class Torch:
         if Kind.LAYER in kinds:
             frames += [layer_rows(data.layers, _memory(data))]
         if Kind.OP in kinds and data.operators is not None:
-            frames += [_operator_rows(data.operators, data.layers.owners, stepped=bool(data.steps))]
+            frames += [_operator_rows(data.operators, data.layers, stepped=bool(data.steps))]
         return concat_rows(frames)
 
     def plain(self, records: Records) -> Records:
@@ -182,10 +183,10 @@ class Torch:
         return layers, steps, operators
 
 
-def _operator_rows(
-    operators: OperatorRecords, owners: Mapping[int, str], *, stepped: bool
-) -> SpanRows:
-    rows = operator_rows(operators, owners)
+def _operator_rows(operators: OperatorRecords, layers: LayerRecords, *, stepped: bool) -> SpanRows:
+    rows = operator_rows(operators, layers.owners)
+    if calls := layers.graph_calls():
+        rows = rows.with_columns(scope_column(rows, calls).alias("attr.scope"))
     if stepped:
         # PyTorch's own annotation of an optimizer step, which `step` records as a pipeline span.
         rows = rows.filter(~pl.col("name").str.starts_with("Optimizer.step#"))

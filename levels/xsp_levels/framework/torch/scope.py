@@ -1,0 +1,134 @@
+"""Exported, scripted and traced modules in; the module that each operator was written in, out.
+
+Such code calls no modules. Its graph knows of each operator from which module's code the operator
+is; a call of the graph makes the operators in the order of the graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Scopes = tuple[tuple[str, str], ...]  # operator (`aten::add`) and path of the module, in order
+
+_INSTANCE = re.compile(r"(\w+)\(")
+_NO_INSTANCE = frozenset({"SELF", "UNKNOWN_INSTANCE"})  # a method, a function
+_CALL = re.compile(r"@\d+$")  # torch.export's mark of a module's second call
+
+
+class _UnknownError(Exception):
+    """The graph holds something of which it is not known which operators that makes."""
+
+
+def scopes(module: Any) -> Scopes:
+    """Return the operators of a module's graph in order, and the path of each one's module.
+
+    Empty for modules without a graph, and where the graph has branches or calls Python.
+    """
+    kinds = {kind.__name__ for kind in type(module).__mro__}
+    with contextlib.suppress(
+        _UnknownError, RuntimeError, AttributeError
+    ):  # no forward, or an old one
+        if "GraphModule" in kinds:
+            return _exported(module)
+        if "ScriptModule" in kinds:
+            return _scripted(module)
+    return ()
+
+
+def scope_paths(
+    names: Sequence[str], interval: npt.NDArray[np.int64], graph: Scopes
+) -> dict[int, str]:
+    """Return the paths of operators that ran in one call of a graph, by their number.
+
+    An operator inside another has the other's path. Operators are told by their order: those that
+    are named in the graph and also ran must have run in the graph's order, or none has a path.
+
+    Args:
+        names: Names of the operators.
+        interval: `[2, n]`: start and end of each.
+        graph: What `scopes` returned.
+    """
+    start, end = interval
+    outer: list[int] = []
+    inside: list[tuple[int, int]] = []  # operator, and the place in `outer` of what encloses it
+    reach = np.iinfo(np.int64).min
+    for i in np.lexsort((-end, start)).tolist():
+        if "::" not in names[i]:  # a mark, such as `forward` around a scripted module's operators
+            continue
+        if start[i] >= reach:
+            outer.append(i)
+            reach = end[i]
+        inside.append((i, len(outer) - 1))
+    shared = {names[i] for i in outer} & {name for name, _ in graph}
+    ran = [place for place, i in enumerate(outer) if names[i] in shared]
+    known = [(name, path) for name, path in graph if name in shared]
+    if [names[outer[place]] for place in ran] != [name for name, _ in known]:
+        return {}
+    paths = {place: path for place, (_, path) in zip(ran, known, strict=True)}
+    return {i: paths[place] for i, place in inside if place in paths}
+
+
+def scope_column(rows: pl.DataFrame, calls: Sequence[tuple[int, int, int, str, Scopes]]) -> Any:
+    """Return the column of paths for rows of operators.
+
+    Args:
+        rows: The operators.
+        calls: Of each call of a graph its thread, start, end, the path of the module that was
+            called, and the graph.
+    """
+    names = rows["name"].to_list()
+    interval = rows.select("start_ns", "end_ns").to_numpy().T
+    thread = rows["thread"].to_numpy()
+    found: dict[int, str] = {}
+    for number, start, end, home, graph in calls:
+        within = (thread == number) & (interval[0] >= start) & (interval[1] <= end)
+        where = np.flatnonzero(within).tolist()
+        paths = scope_paths([names[i] for i in where], interval[:, where], graph)
+        found |= {where[i]: ".".join(filter(None, (home, path))) for i, path in paths.items()}
+    return pl.Series([found.get(i) for i in range(rows.height)], dtype=pl.String)
+
+
+def _exported(module: Any) -> Scopes:
+    return tuple(
+        (_operator(node.target), _path(node.meta))
+        for node in module.graph.nodes
+        if node.op in ("call_function", "call_method")
+        and getattr(node.target, "__module__", None) != "_operator"  # getitem and arithmetic
+    )
+
+
+def _operator(target: Any) -> str:
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        raise _UnknownError
+    return str(schema.name)
+
+
+def _path(meta: Mapping[str, Any]) -> str:
+    stack = list(meta.get("nn_module_stack", {}).values())
+    path = str(stack[-1][0]) if stack else ""
+    if "[" in path:  # Dynamo's, from another root
+        raise _UnknownError
+    return _CALL.sub("", path)
+
+
+def _scripted(module: Any) -> Scopes:
+    paths = {path for path, _ in module.named_modules()}
+    found = []
+    for node in module.inlined_graph.nodes():
+        if any(True for _ in node.blocks()):
+            raise _UnknownError
+        if not node.kind().startswith("prim::"):
+            instances = _INSTANCE.findall(node.getModuleHierarchy())
+            path = ".".join(name for name in instances if name not in _NO_INSTANCE)
+            if path not in paths:
+                raise _UnknownError
+            found.append((node.kind(), path))
+    return tuple(found)

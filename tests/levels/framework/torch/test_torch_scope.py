@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+
+from torch import nn  # noqa: E402
+
+from xsp.clock import SystemClock  # noqa: E402
+from xsp.level import Kind  # noqa: E402
+from xsp.provider import Request, pack, unpack  # noqa: E402
+from xsp_levels.framework.torch.provider import Torch  # noqa: E402
+from xsp_levels.framework.torch.scope import Scopes, scope_paths, scopes  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),
+]
+
+X = torch.ones(2, 8)
+
+
+class Block(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.act, self.project = nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(self.project(self.act(self.norm(x)))) + x
+
+
+class Model(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(Block(), Block())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks(x).softmax(-1)
+
+
+WRITTEN = [
+    *[
+        (name, f"blocks.{i}{path}")
+        for i in range(2)
+        for name, path in (
+            ("aten::layer_norm", ".norm"),
+            ("aten::relu", ".act"),
+            ("aten::linear", ".project"),
+            ("aten::relu", ".act"),
+            ("aten::add", ""),
+        )
+    ],
+    ("aten::softmax", ""),
+]
+
+
+class Branch(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(x) if bool(x.sum() > 0) else x.abs()
+
+
+def made(how: str, model: Any) -> Any:
+    if how == "script":
+        return torch.jit.script(model)
+    if how == "trace":
+        return torch.jit.trace(model, X)
+    return torch.export.export(model, (X,)).module()
+
+
+def operators(model: Any, detail: bool = True) -> pl.DataFrame:
+    provider = Torch()
+    provider.start(SystemClock(), Request(frozenset({Kind.LAYER, Kind.OP}), detail=detail))
+    try:
+        with torch.no_grad():
+            model(X)
+    finally:
+        records = provider.stop()
+    rows = provider.spans(records)
+    assert provider.spans(unpack(provider, pack(provider, records))).equals(rows)
+    return rows.filter(kind="op")
+
+
+def written(rows: pl.DataFrame) -> list[tuple[str, str]]:
+    names = {name for name, _ in WRITTEN}
+    return rows.filter(pl.col("name").is_in(names)).select("name", "attr.scope").rows()
+
+
+@pytest.mark.parametrize("how", ["script", "trace", "export"])
+def test_each_operator_says_in_which_module_it_was_written(how: str) -> None:
+    assert written(operators(made(how, Model().eval()))) == WRITTEN
+
+
+def test_an_operator_inside_another_was_written_where_the_other_was() -> None:
+    rows = operators(made("export", Model().eval()))
+    inner = rows.filter(name="aten::addmm")["attr.scope"].to_list()
+    assert inner == ["blocks.0.project", "blocks.1.project"]
+
+
+@pytest.mark.parametrize("how", ["script", "trace", "export"])
+def test_paths_begin_at_the_root_of_the_model_around(how: str) -> None:
+    class Around(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.last = made(how, Model().eval()), nn.ReLU()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.inner(x))
+
+    inside = [(name, f"inner.{path}".rstrip(".")) for name, path in WRITTEN]
+    assert written(operators(Around())) == [*inside, ("aten::relu", None)]
+
+
+def test_timed_runs_and_plain_modules_have_no_scopes() -> None:
+    assert "attr.scope" not in operators(made("export", Model().eval()), detail=False).columns
+    assert "attr.scope" not in operators(Model().eval()).columns
+
+
+def test_code_with_branches_or_of_an_unknown_form_has_no_scopes() -> None:
+    assert scopes(torch.jit.script(Branch())) == ()
+    assert scopes(torch.fx.symbolic_trace(nn.Sequential(nn.ReLU(), nn.Tanh()))) == ()
+    assert scopes(nn.ReLU()) == ()
+
+
+GRAPH: Scopes = (("a::x", "one"), ("a::y", "two"), ("a::x", "three"))
+
+
+def paths(names: list[str], graph: Scopes = GRAPH) -> dict[int, str]:
+    start = np.arange(len(names)) * 10
+    return scope_paths(names, np.stack([start, start + 10]), graph)
+
+
+def test_operators_are_told_by_their_order() -> None:
+    assert paths(["a::x", "a::y", "a::x"]) == {0: "one", 1: "two", 2: "three"}
+
+
+def test_what_only_the_graph_or_only_the_run_knows_does_not_matter() -> None:
+    assert paths(["a::new", "a::x", "mark", "a::x"]) == {1: "one", 3: "three"}
+
+
+@pytest.mark.parametrize("names", [["a::x", "a::x", "a::y"], ["a::x", "a::y"], ["a::x"] * 3, []])
+def test_another_order_or_count_tells_nothing(names: list[str]) -> None:
+    assert paths(names) == {}
+
+
+def test_any_graph_with_operators_inside_operators_is_told() -> None:
+    draw = random.Random(1)
+    for _ in range(100):
+        graph = tuple((f"a::{draw.choice('xyz')}", f"path{i}") for i in range(draw.randint(1, 12)))
+        names, start, end, expected = [], [], [], []
+        for i, (name, path) in enumerate(graph):
+            depth = draw.randint(0, 3)
+            names += [name, *(f"a::{draw.choice('xyzw')}" for _ in range(depth))]
+            start += [i * 100 + level for level in range(depth + 1)]
+            end += [i * 100 + 99 - level for level in range(depth + 1)]
+            expected += [path] * (depth + 1)
+        order = draw.sample(range(len(names)), len(names))
+        interval = np.array([[start[i] for i in order], [end[i] for i in order]])
+        found = scope_paths([names[i] for i in order], interval, graph)
+        assert found == {place: expected[i] for place, i in enumerate(order)}
