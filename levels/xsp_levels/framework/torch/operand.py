@@ -128,8 +128,8 @@ def _operands(
 def _storages(seen: Sequence[Any], addresses: Collection[int]) -> Iterator[int]:
     for given in seen if addresses else ():
         for tensor in given if isinstance(given, list) else (given,):
-            address = getattr(tensor, "storage_data_ptr", None)
-            if address in addresses:
+            address: int | None = getattr(tensor, "storage_data_ptr", None)
+            if address is not None and address in addresses:
                 yield address
 
 

@@ -10,18 +10,16 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
-
-from torch import nn  # noqa: E402
-
-import xsp  # noqa: E402
-from xsp.clock import SystemClock  # noqa: E402
-from xsp.level import Kind  # noqa: E402
-from xsp.provider import Request, pack, unpack  # noqa: E402
-from xsp_levels.framework.torch.generated import GeneratedKernels, source_operators  # noqa: E402
-from xsp_levels.framework.torch.operator import OperatorRecorder, operator_rows  # noqa: E402
-from xsp_levels.framework.torch.provider import Torch  # noqa: E402
+import xsp
+from xsp.clock import SystemClock
+from xsp.level import Kind
+from xsp.provider import Request, pack, unpack
+from xsp_levels.framework.torch.generated import GeneratedKernels, source_operators
+from xsp_levels.framework.torch.operator import OperatorRecorder, operator_rows
+from xsp_levels.framework.torch.provider import Torch
 
 KERNEL = "cpp_fused_add_relu_0"
 A = torch.ones(2, 3)

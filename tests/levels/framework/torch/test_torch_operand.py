@@ -5,17 +5,15 @@ from typing import Any
 
 import polars as pl
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
-
-from torch import nn  # noqa: E402
-
-from xsp.clock import SystemClock  # noqa: E402
-from xsp.level import Kind  # noqa: E402
-from xsp.provider import Records, Request, pack, unpack  # noqa: E402
-from xsp_levels.framework.torch import operand  # noqa: E402
-from xsp_levels.framework.torch.operator import OperatorRecorder, operator_rows  # noqa: E402
-from xsp_levels.framework.torch.provider import Torch  # noqa: E402
+from xsp.clock import SystemClock
+from xsp.level import Kind
+from xsp.provider import Records, Request, pack, unpack
+from xsp_levels.framework.torch import operand
+from xsp_levels.framework.torch.operator import OperatorRecorder, operator_rows
+from xsp_levels.framework.torch.provider import Torch
 
 A, B = torch.ones(2, 3), torch.ones(4, 3)
 

@@ -6,16 +6,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
-
-from torch import nn  # noqa: E402
-
-from xsp.clock import SystemClock  # noqa: E402
-from xsp.level import Kind  # noqa: E402
-from xsp.provider import Request, pack, unpack  # noqa: E402
-from xsp_levels.framework.torch.provider import Torch  # noqa: E402
-from xsp_levels.framework.torch.scope import Scopes, scope_paths, scopes  # noqa: E402
+from xsp.clock import SystemClock
+from xsp.level import Kind
+from xsp.provider import Request, pack, unpack
+from xsp_levels.framework.torch.provider import Torch
+from xsp_levels.framework.torch.scope import Scopes, scope_paths, scopes
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.*:FutureWarning"),
