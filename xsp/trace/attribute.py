@@ -122,7 +122,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("buffer_bytes", _LAYER, _INT,
         "Size of the module's buffers, with those of the modules in it.", "bytes"),
     Attribute("parameters_of", _OP, _STRINGS,
-        "Paths of the modules whose parameters or buffers it was given; shared ones are nobody's."),
+        "Paths of the modules whose parameters or buffers it was given."),
     Attribute("scope", _OP, _TEXT,
         "Path of the module that it was written in, of exported, scripted and traced code."),
     Attribute("sequence", _OP, _INT, "Autograd sequence number, by which backward finds forward."),

@@ -88,8 +88,8 @@ class LayerRecords:
         nested_roots: Modules called outermost though registered inside another root.
         dropped: Number of calls that had not ended.
         problems: Sentences about modules whose calls could not be seen.
-        owners: Path of the module whose parameters or buffers lie in a storage, by the storage's
-            address; without storages that several modules share. Of detail runs only.
+        owners: Paths of the modules whose parameter or buffer lies in a storage, by the storage's
+            address; several where they share it. Of detail runs only.
         scopes: The operators of the graph of an exported, scripted or traced module, by the
             number of the module. Of detail runs only.
     """
@@ -100,7 +100,7 @@ class LayerRecords:
     nested_roots: frozenset[int] = frozenset()
     dropped: int = 0
     problems: tuple[str, ...] = ()
-    owners: dict[int, str] = field(default_factory=dict)
+    owners: dict[int, tuple[str, ...]] = field(default_factory=dict)
     scopes: dict[int, Scopes] = field(default_factory=dict)
 
     def graph_calls(self) -> list[tuple[int, int, int, str, Scopes]]:
@@ -208,15 +208,24 @@ def _names(root: Any) -> dict[int, str]:
     return {id(module): name for name, module in root.named_modules()}
 
 
-def _owners(roots: Iterable[Any]) -> dict[int, str]:
-    """Return the path of the module that alone has parameters or buffers in a storage."""
+def _owners(roots: Iterable[Any]) -> dict[int, tuple[str, ...]]:
+    """Return the paths of the modules whose parameter or buffer lies in a storage.
+
+    A storage with different tensors of different modules tells nothing, and is left out.
+    """
     owners: dict[int, set[str]] = {}
+    held: dict[int, set[int]] = {}
     for root in roots:
         for path, module in root.named_modules():
             for tensor in (*module._parameters.values(), *module._buffers.values()):
                 if address := _address(tensor):
                     owners.setdefault(address, set()).add(path)
-    return {address: paths.pop() for address, paths in owners.items() if len(paths) == 1}
+                    held.setdefault(address, set()).add(id(tensor))
+    return {
+        address: tuple(sorted(paths))
+        for address, paths in owners.items()
+        if len(paths) == 1 or len(held[address]) == 1
+    }
 
 
 def _address(tensor: Any) -> int:

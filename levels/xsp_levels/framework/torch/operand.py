@@ -65,12 +65,14 @@ def operands(results: Any, addresses: Collection[int] = ()) -> list[Operands]:
     ]
 
 
-def operand_columns(given: Sequence[Operands], modules: Mapping[int, str]) -> dict[str, pl.Series]:
+def operand_columns(
+    given: Sequence[Operands], modules: Mapping[int, tuple[str, ...]]
+) -> dict[str, pl.Series]:
     """Return columns of shapes and element types, and of the modules whose parameters were given.
 
     Args:
         given: What each operator was given.
-        modules: Path of the module that a storage of parameters belongs to, by its address.
+        modules: Paths of the modules that a storage of parameters belongs to, by its address.
     """
 
     def shapes(sizes: Sequence[Any]) -> list[list[int] | None]:
@@ -80,7 +82,7 @@ def operand_columns(given: Sequence[Operands], modules: Mapping[int, str]) -> di
         return [None if name is None else _dtype(name) for name in names]
 
     def homes(storages: Sequence[int]) -> list[str] | None:
-        return sorted({modules[at] for at in storages if at in modules}) or None
+        return sorted({path for at in storages for path in modules.get(at, ())}) or None
 
     sizes, names, storages = zip(*given, strict=True) if given else ((), (), ())
     texts = pl.List(pl.String)

@@ -179,7 +179,9 @@ def plain_records(records: OperatorRecords, addresses: Collection[int] = ()) -> 
     return replace(records, handle=plain)
 
 
-def operator_rows(records: OperatorRecords, modules: Mapping[int, str] | None = None) -> SpanRows:
+def operator_rows(
+    records: OperatorRecords, modules: Mapping[int, tuple[str, ...]] | None = None
+) -> SpanRows:
     """Return a row per operator and per annotation of the user's.
 
     A thread that made no anchor gets the number that the rows of other levels bear. Operators
@@ -187,7 +189,7 @@ def operator_rows(records: OperatorRecords, modules: Mapping[int, str] | None = 
 
     Args:
         records: What was recorded.
-        modules: Path of the module that a storage of parameters belongs to, by its address.
+        modules: Paths of the modules that a storage of parameters belongs to, by its address.
 
     Raises:
         ProviderError: The profiler recorded operators but no anchors, so no time is known.

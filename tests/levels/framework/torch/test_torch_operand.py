@@ -137,11 +137,26 @@ def test_operators_of_a_jit_model_say_whose_parameters_they_were_given(how: str)
     assert owners(made) == owners(model)
 
 
-def test_parameters_that_two_modules_share_are_nobodys() -> None:
+def test_parameters_that_two_modules_share_are_both_modules() -> None:
     model = Two()
-    model.second.weight = model.first.weight
-    model.first.bias = model.second.bias
+    model.second.weight, model.first.bias = model.first.weight, model.second.bias
+    both = ["first", "second"]
+    assert [of for _, of in owners(model)] == [["norm"], both, None, both]
+
+
+def test_a_storage_with_parameters_of_several_modules_tells_nothing() -> None:
+    model, flat = Two(), torch.ones(2 * 64)
+    model.first.weight = nn.Parameter(flat[:64].view(8, 8))
+    model.second.weight = nn.Parameter(flat[64:].view(8, 8))
+    model.first.bias = model.second.bias = None
     assert [of for _, of in owners(model)] == [["norm"], None, None, None]
+
+
+def test_a_storage_with_all_parameters_of_one_module_is_that_modules() -> None:
+    model, flat = Two(), torch.ones(72)
+    model.first.weight = nn.Parameter(flat[:64].view(8, 8))
+    model.first.bias = nn.Parameter(flat[64:])
+    assert [of for _, of in owners(model)] == [["norm"], ["first"], None, ["second"]]
 
 
 def test_records_that_were_kept_say_the_same() -> None:
