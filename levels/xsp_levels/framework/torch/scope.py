@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-Scopes = tuple[tuple[str, str], ...]  # operator (`aten::add`) and path of the module, in order
+# In order: operator (`aten::add`) and path of its module; None in a branch, which not every call
+# takes, and in which the graph does not know the module.
+Scopes = tuple[tuple[str, str | None], ...]
 
 _INSTANCE = re.compile(r"(\w+)\(")
 _NO_INSTANCE = frozenset({"SELF", "UNKNOWN_INSTANCE"})  # a method, a function
@@ -29,7 +31,7 @@ class _UnknownError(Exception):
 def scopes(module: Any) -> Scopes:
     """Return the operators of a module's graph in order, and the path of each one's module.
 
-    Empty for modules without a graph, and where the graph has branches or calls Python.
+    Empty for modules without a graph, and where the graph repeats operators or calls Python.
     """
     kinds = {kind.__name__ for kind in type(module).__mro__}
     with contextlib.suppress(
@@ -49,6 +51,7 @@ def scope_paths(
 
     An operator inside another has the other's path. Operators are told by their order: those that
     are named in the graph and also ran must have run in the graph's order, or none has a path.
+    An operator has none either where branches leave several places in the graph for it.
 
     Args:
         names: Names of the operators.
@@ -68,10 +71,8 @@ def scope_paths(
         inside.append((i, len(outer) - 1))
     shared = {names[i] for i in outer} & {name for name, _ in graph}
     ran = [place for place, i in enumerate(outer) if names[i] in shared]
-    known = [(name, path) for name, path in graph if name in shared]
-    if [names[outer[place]] for place in ran] != [name for name, _ in known]:
-        return {}
-    paths = {place: path for place, (_, path) in zip(ran, known, strict=True)}
+    told = _told([names[outer[place]] for place in ran], [n for n in graph if n[0] in shared])
+    paths = {ran[number]: path for number, path in told.items()}
     return {i: paths[place] for i, place in inside if place in paths}
 
 
@@ -93,6 +94,23 @@ def scope_column(rows: pl.DataFrame, calls: Sequence[tuple[int, int, int, str, S
         paths = scope_paths([names[i] for i in where], interval[:, where], graph)
         found |= {where[i]: ".".join(filter(None, (home, path))) for i, path in paths.items()}
     return pl.Series([found.get(i) for i in range(rows.height)], dtype=pl.String)
+
+
+def _told(ran: Sequence[str], graph: Sequence[tuple[str, str | None]]) -> dict[int, str]:
+    """Return the path of each operator that ran, where only one is possible, by its number."""
+    counts = [{0}]  # how many may have run before each node of the graph
+    for name, path in graph:
+        after = {i + 1 for i in counts[-1] if i < len(ran) and ran[i] == name}
+        counts.append(after if path is not None else after | counts[-1])
+    paths: dict[int, set[str | None]] = {}
+    then = counts[-1] & {len(ran)}  # of these, those from which the rest can have run
+    for (name, path), before in zip(reversed(graph), reversed(counts[:-1]), strict=True):
+        made = {i for i in before if i + 1 in then and ran[i] == name}
+        for i in made:
+            paths.setdefault(i, set()).add(path)
+        then = made if path is not None else made | (before & then)
+    told = ((i, possible.pop()) for i, possible in paths.items() if len(possible) == 1)
+    return {i: path for i, path in told if path is not None}
 
 
 def _exported(module: Any) -> Scopes:
@@ -121,14 +139,25 @@ def _path(meta: Mapping[str, Any]) -> str:
 
 def _scripted(module: Any) -> Scopes:
     paths = {path for path, _ in module.named_modules()}
-    found = []
-    for node in module.inlined_graph.nodes():
-        if any(True for _ in node.blocks()):
-            raise _UnknownError
-        if not node.kind().startswith("prim::"):
+    found = tuple(_nodes(module.inlined_graph))
+    if any(path is not None and path not in paths for _, path in found):
+        raise _UnknownError
+    return found
+
+
+def _nodes(graph: Any) -> Iterator[tuple[str, str | None]]:
+    for node in graph.nodes():
+        for branch in node.blocks():
+            inner = tuple(_nodes(branch))
+            if inner and node.kind() != "prim::If":
+                raise _UnknownError
+            yield from ((name, None) for name, _ in inner)
+        if not node.kind().startswith("prim::") and _makes_tensors(node):
             instances = _INSTANCE.findall(node.getModuleHierarchy())
             path = ".".join(name for name in instances if name not in _NO_INSTANCE)
-            if path not in paths:
-                raise _UnknownError
-            found.append((node.kind(), path))
-    return tuple(found)
+            yield node.kind(), path
+
+
+def _makes_tensors(node: Any) -> bool:
+    """Return whether a node runs an operator; the interpreter itself reckons with numbers."""
+    return any("Tensor" in str(output.type()) for output in node.outputs())

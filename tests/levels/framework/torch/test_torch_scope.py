@@ -60,10 +60,20 @@ WRITTEN = [
 class Branch(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
-        self.act = nn.ReLU()
+        self.norm, self.act = nn.BatchNorm1d(8), nn.ReLU()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.act(x) if bool(x.sum() > 0) else x.abs()
+        x = self.norm(x)
+        if bool(x.sum() > 1e6):
+            x = self.act(x)
+        return x.tanh()
+
+
+class Loop(nn.Module):  # type: ignore[misc]
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(int(x.sum())):
+            x = x.abs()
+        return x
 
 
 def made(how: str, model: Any) -> Any:
@@ -97,6 +107,13 @@ def test_each_operator_says_in_which_module_it_was_written(how: str) -> None:
     assert written(operators(made(how, Model().eval()))) == WRITTEN
 
 
+@pytest.mark.parametrize("how", ["script", "trace", "export"])
+def test_operators_were_written_in_the_module_whose_parameters_they_are_given(how: str) -> None:
+    rows = operators(made(how, Model().eval())).filter(pl.col("attr.parameters_of").is_not_null())
+    assert rows.height >= 8
+    assert rows["attr.parameters_of"].to_list() == [[path] for path in rows["attr.scope"]]
+
+
 def test_an_operator_inside_another_was_written_where_the_other_was() -> None:
     rows = operators(made("export", Model().eval()))
     inner = rows.filter(name="aten::addmm")["attr.scope"].to_list()
@@ -122,8 +139,15 @@ def test_timed_runs_and_plain_modules_have_no_scopes() -> None:
     assert "attr.scope" not in operators(Model().eval()).columns
 
 
-def test_code_with_branches_or_of_an_unknown_form_has_no_scopes() -> None:
-    assert scopes(torch.jit.script(Branch())) == ()
+def test_around_branches_operators_are_told_and_inside_they_are_not() -> None:
+    rows = operators(torch.jit.script(Branch().train()))
+    told = dict(rows.select("name", "attr.scope").rows())
+    assert (told["aten::batch_norm"], told["aten::tanh"]) == ("norm", "")
+    assert told["aten::add_"] is None  # the count of batches, which BatchNorm keeps when training
+
+
+def test_code_with_loops_or_of_an_unknown_form_has_no_scopes() -> None:
+    assert scopes(torch.jit.script(Loop())) == ()
     assert scopes(torch.fx.symbolic_trace(nn.Sequential(nn.ReLU(), nn.Tanh()))) == ()
     assert scopes(nn.ReLU()) == ()
 
@@ -164,3 +188,25 @@ def test_any_graph_with_operators_inside_operators_is_told() -> None:
         interval = np.array([[start[i] for i in order], [end[i] for i in order]])
         found = scope_paths([names[i] for i in order], interval, graph)
         assert found == {place: expected[i] for place, i in enumerate(order)}
+
+
+def test_what_branches_leave_open_is_not_told() -> None:
+    branch: Scopes = (("a::x", None), ("a::x", "one"), ("a::x", None), ("a::y", "two"))
+    assert paths(["a::x", "a::y"], branch) == {0: "one", 1: "two"}
+    assert paths(["a::x", "a::x", "a::y"], branch) == {2: "two"}
+    assert paths(["a::x"] * 3 + ["a::y"], branch) == {1: "one", 3: "two"}
+    assert paths(["a::x"] * 4 + ["a::y"], branch) == {}
+
+
+def test_what_is_told_despite_branches_is_right() -> None:
+    draw, told = random.Random(2), 0
+    for _ in range(200):
+        graph = tuple(
+            (f"a::{draw.choice('xyz')}", f"path{i}" if draw.random() < 0.7 else None)
+            for i in range(10)
+        )
+        ran = [node for node in graph if node[1] is not None or draw.random() < 0.5]
+        found = paths([name for name, _ in ran], graph)
+        assert all(ran[i][1] == path for i, path in found.items())
+        told += len(found)
+    assert told > 600
