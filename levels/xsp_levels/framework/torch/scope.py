@@ -34,9 +34,8 @@ def scopes(module: Any) -> Scopes:
     Empty for modules without a graph, and where the graph repeats operators or calls Python.
     """
     kinds = {kind.__name__ for kind in type(module).__mro__}
-    with contextlib.suppress(
-        _UnknownError, RuntimeError, AttributeError
-    ):  # no forward, or an old one
+    # RuntimeError, AttributeError: a scripted module without `forward`, or an old PyTorch.
+    with contextlib.suppress(_UnknownError, RuntimeError, AttributeError):
         if "GraphModule" in kinds:
             return _exported(module)
         if "ScriptModule" in kinds:
