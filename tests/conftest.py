@@ -23,7 +23,10 @@ ABSENT_IN_CI = ("gpu",)
 
 # Variables that others set for good: pytest for the phase of the test, polars when it
 # is imported, PyTorch when it compiles.
-SET_BY_OTHERS = ("PYTEST_CURRENT_TEST", "_RJEM_MALLOC_CONF", "TORCHINDUCTOR_", "TRITON_")
+SET_BY_OTHERS = (
+    *("PYTEST_CURRENT_TEST", "_RJEM_MALLOC_CONF"),
+    *("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_"),
+)
 
 # gRPC closes its connections in threads of its own, a moment after it was told to.
 CLOSING_S = 2.0

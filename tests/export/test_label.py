@@ -4,11 +4,12 @@ import json
 import math
 
 import msgspec
+import polars as pl
 import pytest
 from hypothesis import given
 from sketch import TEXTS, some
 
-from xsp.export.label import finite, json_of, known
+from xsp.export.label import finite, joined, json_of, known
 
 
 class Word(msgspec.Struct, rename="camel"):
@@ -41,3 +42,9 @@ def test_what_is_no_number_is_a_string() -> None:
 
 def test_a_span_has_the_attributes_that_are_not_null() -> None:
     assert known(["a", "b", "c"], [1, None, ""]) == {"a": 1, "c": ""}
+
+
+def test_a_shape_that_is_not_known_is_a_question_mark_beside_the_others() -> None:
+    shapes = pl.Series([[[2, 3], None, []], [], None], dtype=pl.List(pl.List(pl.Int64)))
+    assert joined(shapes).to_list() == ["2x3, ?, -", "", None]
+    assert joined(pl.Series([["float32", None]])).to_list() == ["float32, ?"]

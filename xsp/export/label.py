@@ -200,12 +200,13 @@ def shortened(values: pl.Series) -> pl.Series:
 
 
 def joined(values: pl.Series) -> pl.Series:
-    """Return lists of texts, numbers or shapes as one text each: `1x3x224x224, -`."""
+    """Return lists of texts, numbers or shapes as one text each: `1x3x224x224, -, ?`."""
     if values.dtype == pl.List(pl.List(pl.Int64())):
         shape = pl.element().cast(_TEXTS).list.join("x")
         values = values.list.eval(shape)
     values = values.cast(_TEXTS)
-    return values.list.eval(pl.element().replace("", "-")).list.join(", ", ignore_nulls=True)
+    shown = values.list.eval(pl.element().replace("", "-").fill_null("?"))
+    return shown.list.join(", ")
 
 
 def plain(values: pl.Series) -> pl.Series:

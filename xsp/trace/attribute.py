@@ -36,6 +36,7 @@ _LAUNCH = (Kind.LAUNCH,)
 _KERNEL = (Kind.KERNEL,)
 _ACTIVITIES = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _TRANSFER = (Kind.MEMCPY, Kind.MEMSET)
+_GENERATED = (Kind.OP, Kind.KERNEL)
 _COPY = (Kind.MEMCPY,)
 _PIPELINE = (Kind.PIPELINE,)
 _MODULES = (Kind.PIPELINE, Kind.LAYER)
@@ -113,14 +114,21 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("call_index", _LAYER, _INT,
         "Which call of the module it is within the evaluation, from 0."),
     Attribute("phase", _FRAMEWORK, _TEXT, "`forward` or `backward`."),
-    Attribute("input_shapes", _FRAMEWORK, _SHAPES, "Shape of each tensor put in.", "elements"),
-    Attribute("input_dtypes", _FRAMEWORK, _STRINGS, "Data type of each tensor put in."),
+    Attribute("input_shapes", _FRAMEWORK, _SHAPES,
+        "Shape of each tensor put in, those in lists too; null in place of an unknown list.",
+        "elements"),
+    Attribute("input_dtypes", _FRAMEWORK, _STRINGS,
+        "Data type of each tensor put in; null in place of an unknown list."),
     Attribute("output_shapes", _LAYER, _SHAPES, "Shape of each tensor that came out.", "elements"),
     Attribute("output_dtypes", _LAYER, _STRINGS, "Data type of each tensor that came out."),
     Attribute("parameter_bytes", _LAYER, _INT,
         "Size of the module's parameters, with those of the modules in it.", "bytes"),
     Attribute("buffer_bytes", _LAYER, _INT,
         "Size of the module's buffers, with those of the modules in it.", "bytes"),
+    Attribute("parameters_of", _OP, _STRINGS,
+        "Paths of the modules whose parameters or buffers it was given."),
+    Attribute("scope", _OP, _TEXT,
+        "Path of the module that it was written in, of exported, scripted and traced code."),
     Attribute("sequence", _OP, _INT, "Autograd sequence number, by which backward finds forward."),
     Attribute("allocated_bytes", _ALLOCATING, _INT, "Memory allocated within the span.", "bytes"),
     Attribute("freed_bytes", _ALLOCATING, _INT, "Memory freed within the span.", "bytes"),
@@ -158,7 +166,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("queue_delay_ns", _KERNEL, _INT,
         "Time from when it was queued on the host until it began; from detail runs only.", "ns"),
     Attribute("launched_by", _KERNEL, _TEXT, "The CUDA call that launched it."),
-    Attribute("source_ops", _KERNEL, _TEXT,
+    Attribute("source_ops", _GENERATED, _TEXT,
         "Operators that torch.compile generated it for, such as `aten.add, aten.relu`."),
     Attribute("source_nodes", _KERNEL, _TEXT,
         "Nodes of the traced graph that these were; null if it is called for several sets of them."

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from xsp_levels.framework.torch.operand import NO_OPERANDS, Operands, operands
 
 Integers = npt.NDArray[np.int64]
 H = TypeVar("H", bound=Hashable)
@@ -16,17 +18,20 @@ _NUMBERS = (
     *("start_ns", "duration_ns", "start_thread_id", "sequence_nr", "fwd_thread_id", "nbytes"),
     "device_resource_id",
 )
-_Inputs = tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]
 
 
 class PlainEvent:
-    """One event, with the methods of Kineto's events."""
+    """One event, with the methods of Kineto's events.
 
-    __slots__ = ("_activity", "_inputs", "_name", "_numbers")
+    Attributes:
+        operands: The tensors given to the operator; none if shapes were not recorded.
+    """
 
-    def __init__(self, name: str, activity: str, numbers: list[int], inputs: _Inputs) -> None:
+    __slots__ = ("_activity", "_name", "_numbers", "operands")
+
+    def __init__(self, name: str, activity: str, numbers: list[int], operands: Operands) -> None:
         self._name, self._activity = name, activity
-        self._numbers, self._inputs = numbers, inputs
+        self._numbers, self.operands = numbers, operands
 
     def name(self) -> str:
         """Return the event's name."""
@@ -64,14 +69,6 @@ class PlainEvent:
         """Return the kernel's number of the event's thread."""
         return self._numbers[6]
 
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return the shapes of the operator's inputs, empty if shapes were not recorded."""
-        return self._inputs[0]
-
-    def dtypes(self) -> tuple[str, ...]:
-        """Return the element types of the operator's inputs."""
-        return self._inputs[1]
-
 
 @dataclass(frozen=True, slots=True)
 class PlainEvents:
@@ -80,15 +77,16 @@ class PlainEvents:
     Attributes:
         names: Every name, once.
         activities: Every type of activity, once.
-        inputs: Shapes and element types of an event's inputs, every such pair once.
-        indices: `[n, 3]`: name, activity and inputs of each event.
+        operands: What was given to an event's operator, once for all events that were given
+            the like.
+        indices: `[n, 3]`: name, activity and operands of each event.
         numbers: `[n, 7]`: start and duration in ns, thread, sequence number, forward
             thread, bytes and the kernel's number of the thread of each event.
     """
 
     names: tuple[str, ...]
     activities: tuple[str, ...]
-    inputs: tuple[_Inputs, ...]
+    operands: tuple[Operands, ...]
     indices: Integers
     numbers: Integers
 
@@ -96,40 +94,41 @@ class PlainEvents:
         """Return the events, as Kineto's results do."""
         rows = zip(self.indices.tolist(), self.numbers.tolist(), strict=True)
         return [
-            PlainEvent(self.names[name], self.activities[activity], numbers, self.inputs[given])
+            PlainEvent(self.names[name], self.activities[activity], numbers, self.operands[given])
             for (name, activity, given), numbers in rows
         ]
 
 
-def plain_events(results: Any, *, detail: bool) -> PlainEvents:
+def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ()) -> PlainEvents:
     """Return Kineto's results as columns.
 
     Args:
         results: Kineto's results, or columns already.
         detail: Whether shapes were recorded.
+        addresses: Addresses of the storages that are looked for among what operators were given.
     """
     if isinstance(results, PlainEvents):
         return results
     events = results.events()
     names, name = _distinct(event.name() for event in events)
     activities, activity = _distinct(event.activity_type() for event in events)
-    inputs, given = _distinct(_inputs(event) if detail else ((), ()) for event in events)
+    taken = operands(results, addresses) if detail else [NO_OPERANDS] * len(events)
+    kinds, given = _distinct(taken)
     numbers = [[getattr(event, which)() for which in _NUMBERS] for event in events]
     return PlainEvents(
         names=names,
         activities=activities,
-        inputs=inputs,
+        operands=kinds,
         indices=np.array([name, activity, given], np.int64).T.reshape(-1, 3),
         numbers=np.array(numbers, np.int64).reshape(-1, len(_NUMBERS)),
     )
 
 
-def _inputs(event: Any) -> _Inputs:
-    return _tuples(event.shapes()), tuple(event.dtypes())
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+def operands_of(results: Any, addresses: Collection[int] = ()) -> list[Operands]:
+    """Return what the operator of each event was given, as `operands` does, of columns too."""
+    if isinstance(results, PlainEvents):
+        return [event.operands for event in results.events()]
+    return operands(results, addresses)
 
 
 def _distinct(values: Iterable[H]) -> tuple[tuple[H, ...], list[int]]:

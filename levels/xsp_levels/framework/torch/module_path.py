@@ -7,12 +7,13 @@ too, and records do not keep the model alive.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from xsp_levels.framework.torch.scope import Scopes, scopes
 from xsp_levels.framework.torch.shape import Shapes
 
 Integers = npt.NDArray[np.int64]
@@ -87,6 +88,10 @@ class LayerRecords:
         nested_roots: Modules called outermost though registered inside another root.
         dropped: Number of calls that had not ended.
         problems: Sentences about modules whose calls could not be seen.
+        owners: Paths of the modules whose parameter or buffer lies in a storage, by the storage's
+            address; several where they share it. Of detail runs only.
+        scopes: The operators of the graph of an exported, scripted or traced module, by the
+            number of the module. Of detail runs only.
     """
 
     threads: tuple[ThreadCalls, ...] = ()
@@ -95,6 +100,18 @@ class LayerRecords:
     nested_roots: frozenset[int] = frozenset()
     dropped: int = 0
     problems: tuple[str, ...] = ()
+    owners: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    scopes: dict[int, Scopes] = field(default_factory=dict)
+
+    def graph_calls(self) -> list[tuple[int, int, int, str, Scopes]]:
+        """Return thread, start, end, path and operators of each call of a module with a graph."""
+        return [
+            (thread.thread, int(thread.start_ns[i]), int(thread.end_ns[i]), home, graph)
+            for thread in self.threads
+            for i, module in enumerate(thread.module.tolist())
+            if (graph := self.scopes.get(module))
+            and (home := (self.homes or {}).get((int(thread.outermost[i]), module))) is not None
+        ]
 
 
 def layer_records(
@@ -116,6 +133,8 @@ def layer_records(
     }
     homes, nested = _homes(pairs, modules)
     sizes: dict[int, _Sizes] = {}
+    detail = any(raw.notes for raw in threads)
+    roots = [modules[root] for root in sorted({root for root, _ in pairs} - nested)]
     return LayerRecords(
         threads=calls,
         modules=tuple(_facts(module, sizes) for module in modules.values()),
@@ -123,6 +142,8 @@ def layer_records(
         nested_roots=frozenset(nested),
         dropped=dropped,
         problems=(*problems, *_unseen(modules, pairs, nested)),
+        owners=_owners(roots) if detail else {},
+        scopes={i: scopes(module) for i, module in modules.items()} if detail else {},
     )
 
 
@@ -185,6 +206,34 @@ def _top(root: int, parents: dict[int, int]) -> int:
 
 def _names(root: Any) -> dict[int, str]:
     return {id(module): name for name, module in root.named_modules()}
+
+
+def _owners(roots: Iterable[Any]) -> dict[int, tuple[str, ...]]:
+    """Return the paths of the modules whose parameter or buffer lies in a storage.
+
+    A storage with different tensors of different modules tells nothing, and is left out.
+    """
+    owners: dict[int, set[str]] = {}
+    held: dict[int, set[int]] = {}
+    for root in roots:
+        for path, module in root.named_modules():
+            for tensor in (*module._parameters.values(), *module._buffers.values()):
+                if address := _address(tensor):
+                    owners.setdefault(address, set()).add(path)
+                    held.setdefault(address, set()).add(id(tensor))
+    return {
+        address: tuple(sorted(paths))
+        for address, paths in owners.items()
+        if len(paths) == 1 or len(held[address]) == 1
+    }
+
+
+def _address(tensor: Any) -> int:
+    """Return the address of a tensor's storage, 0 where the tensor has none."""
+    try:
+        return 0 if tensor is None else int(tensor.untyped_storage().data_ptr())
+    except (RuntimeError, NotImplementedError, ValueError):  # no storage of its own, or not yet
+        return 0
 
 
 _Sizes = tuple[dict[int, Any], dict[int, Any]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
@@ -24,7 +24,8 @@ from xsp_levels.framework.torch.anchor import (
     find_anchors,
     make_anchors,
 )
-from xsp_levels.framework.torch.event import PlainEvents, plain_events
+from xsp_levels.framework.torch.event import PlainEvents, operands_of, plain_events
+from xsp_levels.framework.torch.generated import GeneratedKernels
 from xsp_levels.framework.torch.kineto import KinetoRecording
 from xsp_levels.framework.torch.memory import (
     Allocations,
@@ -32,6 +33,7 @@ from xsp_levels.framework.torch.memory import (
     no_allocations,
     sorted_allocations,
 )
+from xsp_levels.framework.torch.operand import operand_columns
 from xsp_levels.native import thread
 from xsp_levels.native.alignment import Alignment
 
@@ -39,24 +41,6 @@ _OPERATORS = frozenset({"cpu_op", "user_annotation"})
 _MEMORY = "[memory]"
 _BACKWARD = "backward"
 _ENGINE = "autograd::engine::"  # names of the engine's spans, in which all backward operators run
-
-# PyTorch's names of element types that the profiler names otherwise.
-_DTYPES = {
-    "float": "float32",
-    "double": "float64",
-    "long": "int64",
-    "long int": "int64",
-    "int": "int32",
-    "short": "int16",
-    "short int": "int16",
-    "signed char": "int8",
-    "unsigned char": "uint8",
-    "c10::Half": "float16",
-    "c10::BFloat16": "bfloat16",
-    "c10::complex<c10::Half>": "complex32",
-    "c10::complex<float>": "complex64",
-    "c10::complex<double>": "complex128",
-}
 
 _RIVAL = (
     "operators were recorded only until torch.profiler was started: there can be only one "
@@ -89,6 +73,7 @@ class OperatorRecords:
         dropped: How many records were lost.
         problems: Sentences about what could not be recorded, and why.
         threads: Identifiers of Python's threads, by the kernel's numbers.
+        fused: Operators that torch.compile made one kernel of, by the kernel's name.
     """
 
     handle: PlainEvents | None
@@ -97,6 +82,7 @@ class OperatorRecords:
     dropped: int = 0
     problems: tuple[str, ...] = ()
     threads: Mapping[int, int] = field(default_factory=dict)
+    fused: Mapping[str, str] = field(default_factory=dict)
 
 
 class OperatorRecorder:
@@ -109,6 +95,7 @@ class OperatorRecorder:
 
     def __init__(self) -> None:
         self._recording: KinetoRecording | None = None
+        self._generated = GeneratedKernels()
         self._now: Callable[[], int] = SystemClock.now
         self._readings: list[AnchorReading] = []
         self._problems: dict[str, None] = {}  # an ordered set
@@ -125,6 +112,7 @@ class OperatorRecorder:
             self._problems[f"operators were not recorded: {error}"] = None
             return
         self._readings += make_anchors(self._now)
+        self._generated.start(detail=detail)
 
     def anchor_thread(self) -> None:
         """Make an anchor on the calling thread, which tells the profiler's number of the thread."""
@@ -147,6 +135,7 @@ class OperatorRecorder:
         if early is not None:
             return early
         recording, self._recording = self._recording, None
+        fused = self._generated.stop()
         handle = None
         if recording is not None and recording.may_end_here():
             try:
@@ -162,6 +151,7 @@ class OperatorRecorder:
             detail=self._detail,
             problems=tuple(self._problems),
             threads=thread.names(),
+            fused=fused,
         )
 
     def _give_way(self) -> None:
@@ -172,21 +162,34 @@ class OperatorRecorder:
     def _give_up(self) -> None:
         """Drop everything in a child that was forked during the recording."""
         self._recording = None
+        self._generated.stop()
         self._problems[_FORKED] = None
 
 
-def plain_records(records: OperatorRecords) -> OperatorRecords:
-    """Return records that make the same rows, and can be saved and read without PyTorch."""
+def plain_records(records: OperatorRecords, addresses: Collection[int] = ()) -> OperatorRecords:
+    """Return records that make the same rows, and can be saved and read without PyTorch.
+
+    Args:
+        records: What was recorded.
+        addresses: Addresses of the storages of parameters.
+    """
     if records.handle is None:
         return records
-    return replace(records, handle=plain_events(records.handle, detail=records.detail))
+    plain = plain_events(records.handle, detail=records.detail, addresses=addresses)
+    return replace(records, handle=plain)
 
 
-def operator_rows(records: OperatorRecords) -> SpanRows:
+def operator_rows(
+    records: OperatorRecords, modules: Mapping[int, tuple[str, ...]] | None = None
+) -> SpanRows:
     """Return a row per operator and per annotation of the user's.
 
     A thread that made no anchor gets the number that the rows of other levels bear. Operators
     that had not ended when the recording ended get the end of the recording.
+
+    Args:
+        records: What was recorded.
+        modules: Paths of the modules that a storage of parameters belongs to, by its address.
 
     Raises:
         ProviderError: The profiler recorded operators but no anchors, so no time is known.
@@ -209,8 +212,12 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
         return no_rows()
     threads = _threads(records, events, seen)
     columns = _columns(names, operators, alignment=alignment, threads=threads)
+    if records.fused:
+        fused = [records.fused.get(name) for name in names]
+        columns["attr.source_ops"] = pl.Series(fused, dtype=pl.String)
     if records.detail:
-        columns |= _shapes(operators)
+        given = operands_of(records.handle, modules or {})
+        columns |= operand_columns(list(compress(given, kept)), modules or {})
         memory = _allocations(events, alignment=alignment, threads=threads)
         columns |= memory_columns(memory, columns["start_ns"], columns["end_ns"], columns["thread"])
     return span_rows(columns)
@@ -289,33 +296,6 @@ def _inside(start: Integers, end: Integers, *, thread: Integers, outer: Any) -> 
         latest = np.searchsorted(start[outers], start[rows], "right") - 1
         result[rows] |= (latest >= 0) & (end[rows] <= reach[latest])
     return result.tolist()
-
-
-def _shapes(operators: Sequence[Any]) -> dict[str, pl.Series]:
-    shapes = [tuple(map(tuple, event.shapes())) for event in operators]
-    dtypes = [tuple(event.dtypes()) for event in operators]
-    return {
-        "attr.input_shapes": _repeated(
-            shapes, lambda sizes: [list(size) for size in sizes], pl.List(pl.List(pl.Int64))
-        ),
-        "attr.input_dtypes": _repeated(
-            dtypes, lambda names: [_dtype(name) for name in names], pl.List(pl.String)
-        ),
-    }
-
-
-def _repeated(values: Sequence[Any], form: Callable[[Any], Any], dtype: Any) -> pl.Series:
-    """Return a column of lists; each distinct list is made once, as polars is slow at that."""
-    index: dict[Any, int] = {}
-    rows = [index.setdefault(value, len(index)) for value in values]
-    return pl.Series([form(value) for value in index], dtype=dtype).gather(rows)
-
-
-def _dtype(name: str) -> str:
-    """Return PyTorch's name of an element type; other names (`Scalar`) are returned unchanged."""
-    if name.startswith("c10::Float"):
-        return name.removeprefix("c10::").lower()
-    return _DTYPES.get(name, name)
 
 
 def _allocations(

@@ -43,6 +43,7 @@ from xsp_levels.framework.torch.operator import (
     plain_records,
 )
 from xsp_levels.framework.torch.row import layer_rows, predict_rows
+from xsp_levels.framework.torch.scope import scope_column
 from xsp_levels.framework.torch.state import keep, keep_random, parts, role
 from xsp_levels.framework.torch.step import BACKWARD, Interval, StepRecorder, step_rows
 from xsp_levels.framework.torch.watcher import Watch
@@ -127,7 +128,7 @@ class Torch:
         if Kind.LAYER in kinds:
             frames += [layer_rows(data.layers, _memory(data))]
         if Kind.OP in kinds and data.operators is not None:
-            frames += [_operator_rows(data.operators, stepped=bool(data.steps))]
+            frames += [_operator_rows(data.operators, data.layers, stepped=bool(data.steps))]
         return concat_rows(frames)
 
     def plain(self, records: Records) -> Records:
@@ -135,7 +136,9 @@ class Torch:
         data: TorchRecords = records.data
         if data.operators is None:
             return records
-        return replace(records, data=replace(data, operators=plain_records(data.operators)))
+        return replace(
+            records, data=replace(data, operators=plain_records(data.operators, data.layers.owners))
+        )
 
     def empty_span(self, kind: Kind) -> EmptySpan | None:
         """Return an empty layer or operator; None where the program would notice one."""
@@ -206,8 +209,10 @@ class Torch:
         return layers, steps, operators
 
 
-def _operator_rows(operators: OperatorRecords, *, stepped: bool) -> SpanRows:
-    rows = operator_rows(operators)
+def _operator_rows(operators: OperatorRecords, layers: LayerRecords, *, stepped: bool) -> SpanRows:
+    rows = operator_rows(operators, layers.owners)
+    if calls := layers.graph_calls():
+        rows = rows.with_columns(scope_column(rows, calls).alias("attr.scope"))
     if stepped:
         own = pl.any_horizontal(pl.col("name").str.starts_with(own) for own in _ANNOTATIONS)
         rows = rows.filter(~own)

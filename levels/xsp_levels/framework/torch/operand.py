@@ -1,0 +1,165 @@
+"""Kineto's results in; the tensors that each operator was given, those in lists too, out.
+
+Kineto's events say of a list of tensors only that it is one. The tree of the same events, which
+Kineto keeps beside them, has the tensors of the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import polars as pl
+
+Operands = tuple[tuple[tuple[int, ...] | None, ...], tuple[str | None, ...], tuple[int, ...]]
+
+NO_OPERANDS: Operands = ((), (), ())
+
+_LIST = "TensorList"
+_NO_TENSORS = frozenset({"", "Scalar", "ScalarList", _LIST})
+_UNSEEN_LIST = "List[Optional[Tensor]]"  # the profiler looks into no list of this type
+
+# PyTorch's names of element types that the profiler names otherwise.
+_DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "long": "int64",
+    "long int": "int64",
+    "int": "int32",
+    "short": "int16",
+    "short int": "int16",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+    "c10::complex<c10::Half>": "complex32",
+    "c10::complex<float>": "complex64",
+    "c10::complex<double>": "complex128",
+}
+
+
+def operands(results: Any, addresses: Collection[int] = ()) -> list[Operands]:
+    """Return shapes, element types and storages of the tensors given to each event's operator.
+
+    What was given besides tensors is left out. Of tensors in a list that could not be seen,
+    there is one None in the place of all.
+
+    Args:
+        results: Kineto's results, recorded with shapes.
+        addresses: Addresses of the storages that are looked for; others are left out.
+    """
+    events = results.events()
+    given = [tuple(event.dtypes()) for event in events]
+    wanted = {
+        (event.name(), event.start_ns())
+        for event, dtypes in zip(events, given, strict=True)
+        if _LIST in dtypes or (addresses and any(name not in _NO_TENSORS for name in dtypes))
+    }
+    seen = _seen(results, wanted) if wanted else {}
+    return [
+        _operands(event, dtypes, seen.get((event.name(), event.start_ns()), ()), addresses)
+        if dtypes
+        else NO_OPERANDS
+        for event, dtypes in zip(events, given, strict=True)
+    ]
+
+
+def operand_columns(
+    given: Sequence[Operands], modules: Mapping[int, tuple[str, ...]]
+) -> dict[str, pl.Series]:
+    """Return columns of shapes and element types, and of the modules whose parameters were given.
+
+    Args:
+        given: What each operator was given.
+        modules: Paths of the modules that a storage of parameters belongs to, by its address.
+    """
+
+    def shapes(sizes: Sequence[Any]) -> list[list[int] | None]:
+        return [None if size is None else list(size) for size in sizes]
+
+    def types(names: Sequence[str | None]) -> list[str | None]:
+        return [None if name is None else _dtype(name) for name in names]
+
+    def homes(storages: Sequence[int]) -> list[str] | None:
+        return sorted({path for at in storages for path in modules.get(at, ())}) or None
+
+    sizes, names, storages = zip(*given, strict=True) if given else ((), (), ())
+    texts = pl.List(pl.String)
+    return {
+        "attr.input_shapes": _repeated(sizes, shapes, pl.List(pl.List(pl.Int64))),
+        "attr.input_dtypes": _repeated(names, types, texts),
+        "attr.parameters_of": _repeated(storages, homes, texts),
+    }
+
+
+def _seen(
+    results: Any, wanted: Collection[tuple[str, int]]
+) -> dict[tuple[str, int], Sequence[Any]]:
+    """Return what the tree says that operators were given, by name and start of the operator."""
+    found = {}
+    tree = getattr(results, "experimental_event_tree", list)  # private, and so may vanish
+    rest = list(tree())
+    while rest:
+        node = rest.pop()
+        rest += node.children
+        key = node.name, node.start_time_ns
+        if key in wanted:
+            found[key] = getattr(node.extra_fields, "inputs", ())
+    return found
+
+
+def _operands(
+    event: Any, dtypes: tuple[str, ...], seen: Sequence[Any], addresses: Collection[int]
+) -> Operands:
+    shapes: list[tuple[int, ...] | None] = []
+    types: list[str | None] = []
+    for place, (dtype, shape) in enumerate(zip(dtypes, event.shapes(), strict=True)):
+        if dtype == _LIST and place < len(seen) and isinstance(seen[place], list):
+            shapes += [tuple(tensor.sizes) for tensor in seen[place]]
+            types += [str(tensor.dtype).removeprefix("torch.") for tensor in seen[place]]
+        elif dtype == _LIST or (not dtype and _is_unseen_list(event.name(), place)):
+            shapes.append(None)
+            types.append(None)
+        elif dtype not in _NO_TENSORS:
+            shapes.append(tuple(shape))
+            types.append(dtype)
+    return tuple(shapes), tuple(types), tuple(_storages(seen, addresses))
+
+
+def _storages(seen: Sequence[Any], addresses: Collection[int]) -> Iterator[int]:
+    for given in seen if addresses else ():
+        for tensor in given if isinstance(given, list) else (given,):
+            address: int | None = getattr(tensor, "storage_data_ptr", None)
+            if address is not None and address in addresses:
+                yield address
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_unseen_list(operator: str, place: int) -> bool:
+    """Return whether the operator takes a list of optional tensors at that place."""
+    import torch  # noqa: PLC0415
+
+    if "::" not in operator:  # a mark of the user's: PyTorch raises on being asked for such a name
+        return False
+    schemas = torch._C._jit_get_schemas_for_operator(operator)
+    return any(
+        place < len(schema.arguments) and str(schema.arguments[place].type) == _UNSEEN_LIST
+        for schema in schemas
+    )
+
+
+def _repeated(
+    values: Sequence[Any], form: Callable[[Any], list[Any] | None], dtype: Any
+) -> pl.Series:
+    """Return a column of lists; each distinct list is made once, as polars is slow at that."""
+    index: dict[Any, int] = {}
+    rows = [index.setdefault(value, len(index)) for value in values]
+    return pl.Series([form(value) for value in index], dtype=dtype).gather(rows)
+
+
+def _dtype(name: str) -> str:
+    """Return PyTorch's name of an element type; other names (`Scalar`) are returned unchanged."""
+    if name.startswith("c10::Float"):
+        return name.removeprefix("c10::").lower()
+    return _DTYPES.get(name, name)
