@@ -147,9 +147,8 @@ def test_a_pattern_that_recurs_is_folded_though_others_stand_between() -> None:
     assert sum(row.count for row in drawn.rows if row.name == "attn") == 19
 
 
-@pytest.mark.parametrize("times", [2, 3])
-def test_a_pattern_that_hardly_recurs_is_shown_as_it_ran(times: int) -> None:
-    drawn = outline(samples.frame(calls(times, "aten::argmax")))
+def test_what_hardly_recurs_is_shown_as_it_ran() -> None:
+    drawn = outline(samples.frame(calls(1, "aten::argmax")))
     assert [row.count for row in drawn.rows if row.depth == 1][:4] == [1] * 4
 
 

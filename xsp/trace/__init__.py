@@ -1,8 +1,8 @@
 """Traces: a table of spans and metadata in, a checked `Trace` and its file, text and HTML out.
 
-`Trace` (document.py) checks what it is given (integrity.py, metadata.py), and `load` reads what
-`Trace.save` wrote (file.py). A tree is drawn as text or HTML (text.py, html.py) from an outline
-(outline.py) of folded spans (folding.py), below a headline (heading.py, coverage.py).
+`Trace` (document.py) checks what it is given (integrity.py), and `load` reads what `Trace.save`
+wrote (file.py). A tree is drawn as text or HTML (text.py, html.py) from an outline (outline.py)
+whose rows (row.py) are folded spans (folding.py), below a headline (heading.py, coverage.py).
 attribute.py lists the fields of `attributes`.
 """
 

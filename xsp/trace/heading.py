@@ -10,7 +10,7 @@ import polars as pl
 from xsp.evaluation import ON_DEVICE
 from xsp.inexact import Inexact
 from xsp.level import MEASURED
-from xsp.quantity import counted, duration, estimate, percent, printable
+from xsp.quantity import counted, duration, estimate, margin, percent, printable
 from xsp.trace.attribute import attribute_column, inexact_column
 from xsp.trace.coverage import Coverage, attribution, coverage, outside_calls
 
@@ -49,8 +49,7 @@ def model_latency(spans: pl.DataFrame) -> str:
     if not spans.height:
         return "no spans"
     latency, low, high = spans.select("latency_ns", "latency_low_ns", "latency_high_ns").row(0)
-    margin = None if low is None or high is None else (high - low) / 2
-    value, plus_minus, unit = estimate(latency, margin)
+    value, plus_minus, unit = estimate(latency, margin(latency, low, high))
     return f"{value} ± {plus_minus} {unit}" if plus_minus else f"{value} {unit}".rstrip()
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from markupsafe import Markup
 
 from xsp.inexact import legend, marks
-from xsp.quantity import NOTHING, counted, duration, estimate, percent, removed, shorten
+from xsp.quantity import NOTHING, duration, estimate, removed, shorten
 from xsp.trace.heading import headline, problem_lines
 from xsp.trace.outline import Outline, Row, outline
 
@@ -112,7 +112,7 @@ def _row(row: Row, columns: tuple[str, ...]) -> Markup:
     numbers = {
         "latency": _latency(row),
         "marks": marks(row.inexact),
-        "share": "" if row.share is None else percent(row.share),
+        "share": row.part(),
         "device": "" if row.device_ns is None else duration(row.device_ns),
         "overhead": removed(row.overhead_ns, row.margin_ns),
         "each": row.each(),
@@ -138,5 +138,4 @@ def _latency(row: Row) -> str:
 def _footer(drawn: Outline) -> Markup:
     if not drawn.cut:
         return _NOTHING
-    shown = f"{counted(drawn.spans, 'span')} in {counted(len(drawn.rows), 'row')}"
-    return _FOOTER.format(shown)
+    return _FOOTER.format(drawn.contents)
