@@ -7,6 +7,7 @@ import math
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 NOTHING = "—"
 _ABOUT = 1.25  # of the whole: a part that seems larger is not known
+_MOST = 1e300
 _ABSURD = 1e7  # only damaged files hold larger numbers, which must not fill the line
 
 
@@ -192,6 +193,7 @@ def _digits(value: float) -> str:
 
 def _rounded_up(value: float) -> float:
     """Return the next larger number of two significant digits."""
+    value = min(value, _MOST)
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / step - 1e-6) * step
 

@@ -309,7 +309,8 @@ class _Builder:
             return None
         if latency > self._model_ns:
             return reach / self._model_ns + self._error
-        beyond = max(reach**2 - (self._error * latency) ** 2, 0.0) ** 0.5
+        common = min(self._error * latency, reach)
+        beyond = (reach - common) ** 0.5 * (reach + common) ** 0.5
         return beyond / self._model_ns * (node.totals["busy_ns"] / latency if latency else 1.0)
 
     def _row(self, node: _Node, *, depth: int, last: bool) -> Row:
