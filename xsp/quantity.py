@@ -101,6 +101,19 @@ def share(part: float | None, margin: float | None = None) -> str:
     return percent(part)
 
 
+def beyond(margin_ns: float, common_ns: float) -> float:
+    """Return a margin without the part that comes of an error in common with something else.
+
+    Both are parts of one sum of squares.
+
+    >>> round(beyond(5.0, 3.0)), beyond(3.0, 5.0)
+    (4, 0.0)
+    """
+    common_ns = min(common_ns, margin_ns)
+    # The difference of squares, without squares that are too large for a number.
+    return float((margin_ns - common_ns) ** 0.5 * (margin_ns + common_ns) ** 0.5)
+
+
 def percent(part: float | None) -> str:
     """Return a fraction as a percentage with one decimal.
 

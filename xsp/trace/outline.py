@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xsp.evaluation import Ints, generations
 from xsp.inexact import reasons_of, united
-from xsp.quantity import counted, margin, printable
+from xsp.quantity import beyond, counted, margin, printable
 from xsp.trace import folding
 from xsp.trace.attribute import EARLY_ENDS, attribute_column, inexact_column
 from xsp.trace.coverage import on_another_thread, on_one_clock
@@ -309,9 +309,8 @@ class _Builder:
             return None
         if latency > self._model_ns:
             return reach / self._model_ns + self._error
-        common = min(self._error * latency, reach)
-        beyond = (reach - common) ** 0.5 * (reach + common) ** 0.5
-        return beyond / self._model_ns * (node.totals["busy_ns"] / latency if latency else 1.0)
+        part = node.totals["busy_ns"] / latency if latency else 1.0
+        return beyond(reach, self._error * latency) * part / self._model_ns
 
     def _row(self, node: _Node, *, depth: int, last: bool) -> Row:
         totals = {name: _known(value) for name, value in node.totals.items()}
