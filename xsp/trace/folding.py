@@ -136,10 +136,10 @@ def neighbours(shapes: Keys, steps: Keys, parent: Ints) -> Keys:
     """Return keys that are equal where siblings of one shape belong together.
 
     Siblings of one shape in a row are a run. In a loop, where steps of the same names recur
-    whatever lies between them (`_loops`), all siblings of one shape have equal keys. Where a
-    pattern of runs recurs often enough elsewhere, the runs in the same place of the pattern
-    have. A key is the number of the first such sibling, so that siblings in parents of one
-    shape have the same keys.
+    whatever lies between them (`_loops`), all runs of one shape and step have equal keys. Where
+    a pattern of runs recurs often enough elsewhere, the runs in the same place of the pattern
+    have. A key is the number of the first such run among its siblings, so that siblings in
+    parents of one shape have the same keys.
 
     Args:
         shapes: Key of each span's subtree (`shapes`).
@@ -149,22 +149,23 @@ def neighbours(shapes: Keys, steps: Keys, parent: Ints) -> Keys:
     >>> shapes = np.array([9, 7, 7, 5, 7], dtype=np.uint64)
     >>> parent = np.array([-1, 0, 0, 0, 0])
     >>> neighbours(shapes, np.zeros_like(shapes), parent)[1:]
-    array([0, 0, 2, 3], dtype=uint64)
+    array([0, 0, 1, 2], dtype=uint64)
     >>> neighbours(shapes, np.array([0, 3, 3, 0, 3], dtype=np.uint64), parent)[1:]
-    array([0, 0, 2, 0], dtype=uint64)
+    array([0, 0, 1, 0], dtype=uint64)
     """
     order = np.argsort(parent, kind="stable")
-    families, shapes = _changes(parent[order]), shapes[order]
-    loops = _loops(steps[order], np.cumsum(families, dtype=np.int64))
+    families, shapes, steps = _changes(parent[order]), shapes[order], steps[order]
+    loops = _loops(steps, np.cumsum(families, dtype=np.int64))
     parts = families | _changes(loops)
     heads = np.flatnonzero(parts | _changes(shapes))
     lengths = np.diff(heads, append=len(order))
     kinds = mix(shapes[heads] + lengths.astype(np.uint64))
-    runs = heads[_first_alike(kinds, np.cumsum(parts, dtype=np.int64)[heads])]
-    found = np.repeat(runs, lengths)
-    looped = np.flatnonzero(loops >= 0)
-    found[looped] = looped[_firsts(mix(shapes[looped] + mix(loops[looped].astype(np.uint64))))]
-    return _from_first(found, order, families)
+    runs = _first_alike(kinds, np.cumsum(parts, dtype=np.int64)[heads])
+    looped = np.flatnonzero(loops[heads] >= 0)
+    rounds = heads[looped]
+    loop = mix(loops[rounds].astype(np.uint64))
+    runs[looped] = looped[_firsts(mix(shapes[rounds] + mix(steps[rounds] + loop)))]
+    return _from_first(np.repeat(runs, lengths), order, families)
 
 
 def _loops(steps: Keys, family: Ints) -> Ints:

@@ -307,7 +307,7 @@ class _Builder:
         latency, reach = node.totals["latency_ns"], _margin(node.totals)
         if reach is None or not self._model_ns:
             return None
-        if latency > self._model_ns:
+        if node.totals["busy_ns"] > self._model_ns:
             return reach / self._model_ns + self._error
         part = node.totals["busy_ns"] / latency if latency else 1.0
         return beyond(reach, self._error * latency) * part / self._model_ns
