@@ -39,8 +39,8 @@ def test_rows_count_the_occurrences_that_spans_stand_for() -> None:
     drawn = outline(samples.frame(block(layer("prefill", "GPT"), DECODE)))
     decode = row(drawn, "decode")
     assert (decode.count, decode.spans) == (39, 1)
-    assert decode.each() == "39 × 20.0 µs"
-    assert row(drawn, "mm").each() == "39 × 10.0 µs"
+    assert decode.each() == "39 \u00d7 20.0 µs"
+    assert row(drawn, "mm").each() == "39 \u00d7 10.0 µs"
     assert row(drawn, "prefill").each() == ""
 
 

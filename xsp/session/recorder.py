@@ -17,6 +17,7 @@ from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import Evaluations, ModelCall, Provider, Records, Request, Watcher
 from xsp.session.calibration import Calibration, InsideCost, calibrate, inside_cost
+from xsp.session.disturbance import observers
 from xsp.session.plan import PlannedVisit
 from xsp.session.visit import Readings, Visit, Window
 from xsp.trace_context import origin
@@ -24,6 +25,11 @@ from xsp.trace_context import origin
 _UNCALIBRATED = (
     "{} failed to make empty {} spans, so what recording costs inside such spans is not taken off "
     "their latencies"
+)
+
+_OBSERVED = (
+    "the process was watched while it was measured, by {} (a debugger, coverage or a profiler): "
+    "every call that is watched takes longer, and no rung is without that; measure without it"
 )
 
 _MOST_UNOBSERVED = 1_000_000
@@ -58,6 +64,7 @@ class Session:
         self._kinds = kinds
         self._problems: dict[tuple[str, str], Problem] = {}
         self._broken: set[tuple[str, Rung | None]] = set()
+        self._observers: tuple[str, ...] | None = None
         self._synchronize = tuple(watcher.synchronize for watcher in self.watchers)
 
     @property
@@ -156,6 +163,7 @@ class Session:
         whole_model: bool,
     ) -> Iterator[None]:
         rung = planned.rung
+        self._note_observers()
         if not planned.counts:
             self._calibrate(rung)
         request = Request(
@@ -173,6 +181,13 @@ class Session:
             yield
         if readings.windows:
             self.visits.append(readings.visit(planned, name, thread, tuple(records)))
+
+    def _note_observers(self) -> None:
+        """Note, when the measurement begins, what else watches the process."""
+        if self._observers is None:
+            self._observers = observers()
+            if self._observers:
+                self.problem("observed", _OBSERVED.format(", ".join(self._observers)))
 
     def _calibrate(self, rung: Rung) -> None:
         """Make empty spans of the rung's kinds, once for each provider and kind."""
