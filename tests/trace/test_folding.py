@@ -25,7 +25,8 @@ from xsp.trace.folding import (
     steps,
     sums,
 )
-from xsp.trace.outline import Outline, Row, outline
+from xsp.trace.outline import outline
+from xsp.trace.row import Outline, Row
 
 NAMES = st.sampled_from(["a", "b", "0", "1"])
 TREES = st.recursive(

@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 import samples
 
-from xsp.trace import html, outline
+from xsp.trace import html
+from xsp.trace.row import Row
 from xsp.trace.document import Trace
 
 VOID = {"br", "hr", "img", "meta", "link", "input"}
@@ -77,7 +78,7 @@ def test_names_cannot_leave_their_attribute() -> None:
 
 def test_whatever_a_row_holds_cannot_leave_its_place() -> None:
     evil = 'op"><img src=x onerror="alert(1)'
-    row = outline.Row(0, True, False, evil, evil, evil, 1, 1.0, 0.1, 0.0, 1.0, 1.0)
+    row = Row(0, True, False, evil, evil, evil, 1, 1.0, 0.1, 0.0, 1.0, 1.0)
     drawn = html._row(row, ("latency", "share"))
     assert "<img" not in drawn
     assert Reader(str(drawn)).attributes[0] == ("class", f"row {evil} leaf")

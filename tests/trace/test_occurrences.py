@@ -9,8 +9,8 @@ from samples import Node, layer, op, pipeline
 
 from xsp.trace.coverage import elsewhere_ns, united_ns
 from xsp.trace.folding import parent_rows
-from xsp.trace.outline import Outline, outline
-from xsp.trace.row import Row
+from xsp.trace.outline import outline
+from xsp.trace.row import Outline, Row
 from xsp.trace.text import text
 
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xsp.inexact import Inexact
-from xsp.trace.outline import Outline, Row, outline
+from xsp.trace.outline import outline
+from xsp.trace.row import Outline, Row
 
 SAMPLES = [samples.resnet(), samples.transformer(), samples.wide(3_000), samples.hostile()]
 

@@ -86,9 +86,8 @@ def _in_calls(spans: pl.DataFrame, covered: Coverage) -> str:
     if covered.in_calls_pct > _IMPOSSIBLE_PCT:  # calls and operators come from different runs
         return "longer than the operators around them, so these are not known well enough to tell"
     by_name = outside_calls(spans)
-    whole = by_name["own_ns"].sum() or 1
-    inside = 100 - 100 * by_name["rest_ns"].sum() / whole
-    parts = by_name["rest_ns"] / whole
+    parts = by_name["rest_ns"] / (by_name["own_ns"].sum() or 1)
+    inside = 100 - 100 * float(parts.sum())
     return f"{inside:.0f} % of the operators' time{_rest(by_name['name'], parts)}"
 
 

@@ -15,7 +15,8 @@ from markupsafe import Markup
 from xsp.inexact import legend, marks
 from xsp.quantity import NOTHING, duration, estimate, removed, shorten
 from xsp.trace.heading import headline, problem_lines
-from xsp.trace.outline import Outline, Row, outline
+from xsp.trace.outline import outline
+from xsp.trace.row import Outline, Row
 
 _ROWS = 1_000
 _SMALLEST = 0.001

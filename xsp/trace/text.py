@@ -12,7 +12,8 @@ import polars as pl
 from xsp.inexact import legend, marks
 from xsp.quantity import NOTHING, duration, estimate, removed, shorten
 from xsp.trace.heading import headline, problem_lines
-from xsp.trace.outline import Outline, Row, outline
+from xsp.trace.outline import outline
+from xsp.trace.row import Outline, Row
 
 _GAP = "  "
 _NARROWEST, _WIDEST = 72, 140
