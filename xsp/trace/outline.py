@@ -115,7 +115,8 @@ class _Builder:
         self._table = heads.with_columns(sums["last_name"], sums["weight"], sums["calls"])
         self._kinds = heads["kind"]
         self._weights = sums["weight"].to_numpy()
-        self._spans, self._counts = folded.count, sums["calls"].to_numpy()
+        self._firsts, self._spans = folded.first, folded.count
+        self._counts = sums["calls"].to_numpy()
         self._inexact = united(inexact_column(spans), folded.of, len(folded.count))
         self._numbers = {
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
@@ -331,6 +332,7 @@ class _Builder:
             inexact=reasons_of(node.inexact) if latency is not None else (),
             spans=int(self._spans[node.groups].sum()),
             share_margin=self._share_margin(node),
+            first=None if node.kind in SUMS else int(self._firsts[node.groups[0]]),
         )
 
     def _detail(self, node: _Node) -> str:

@@ -36,6 +36,7 @@ class Row:
         spans: Number of spans that the row stands for; a span may stand for several occurrences.
         share_margin: Half the width of the share's interval. An error that the model's latency
             has as well, of the machine's speed for one, is none of a share.
+        first: Index of the first span that the row stands for; None for a row that is a sum.
     """
 
     depth: int
@@ -53,6 +54,7 @@ class Row:
     inexact: tuple[Inexact, ...] = ()
     spans: int = 1
     share_margin: float | None = None
+    first: int | None = None
 
     @property
     def mean_ns(self) -> float | None:
