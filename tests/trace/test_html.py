@@ -71,7 +71,7 @@ def test_names_arrive_as_text() -> None:
 
 def test_names_cannot_leave_their_attribute() -> None:
     page = read(samples.pipeline('"><img src=x onerror=alert(1)>', samples.op("' onclick='x")))
-    titles = [value for name, value in page.attributes if name == "title"]
+    titles = [value or "" for name, value in page.attributes if name == "title"]
     assert titles[0].startswith('"><img src=x onerror=alert(1)>\n')
     assert any(title.startswith("' onclick='x\n") for title in titles)
 
@@ -79,7 +79,7 @@ def test_names_cannot_leave_their_attribute() -> None:
 def test_a_row_tells_path_and_attributes_of_its_span() -> None:
     shapes = {"input_shapes": [[1, 3, 224, 224], [2]], "parameter_bytes": 4_096}
     page = read(samples.pipeline("predict", samples.layer("conv1", "Conv2d", **shapes)))
-    titles = [value for name, value in page.attributes if name == "title"]
+    titles = [value or "" for name, value in page.attributes if name == "title"]
     assert titles[1].splitlines() == [
         "conv1",
         "predict/conv1",
