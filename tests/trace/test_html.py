@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import polars as pl
 import pytest
@@ -77,7 +78,7 @@ def test_names_cannot_leave_their_attribute() -> None:
 
 
 def test_a_row_tells_path_and_attributes_of_its_span() -> None:
-    shapes = {"input_shapes": [[1, 3, 224, 224], [2]], "parameter_bytes": 4_096}
+    shapes: dict[str, Any] = {"input_shapes": [[1, 3, 224, 224], [2]], "parameter_bytes": 4_096}
     page = read(samples.pipeline("predict", samples.layer("conv1", "Conv2d", **shapes)))
     titles = [value or "" for name, value in page.attributes if name == "title"]
     assert titles[1].splitlines() == [
