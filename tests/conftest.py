@@ -18,6 +18,8 @@ from typing import Any
 import hypothesis
 import pytest
 
+from xsp.session import disturbance
+
 # What CI has no hardware for, as markers: skips of such tests are honest even there.
 ABSENT_IN_CI = ("gpu",)
 
@@ -27,6 +29,9 @@ SET_BY_OTHERS = (
     *("PYTEST_CURRENT_TEST", "_RJEM_MALLOC_CONF"),
     *("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_"),
 )
+
+# Modules and tools of `sys.monitoring` by which coverage and hypothesis watch tests.
+WATCH_TESTS = ("coverage", "hypothesis", "scrutineer")
 
 # gRPC closes its connections in threads of its own, a moment after it was told to.
 CLOSING_S = 2.0
@@ -70,6 +75,19 @@ def nothing_stays_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if changed:
         _restore(before)
         pytest.fail(f"{request.node.name} left behind: " + "; ".join(changed), pytrace=False)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def what_watches_the_tests_is_no_problem() -> Iterator[None]:
+    """Let no trace of a test tell of coverage or of hypothesis, which watch the tests."""
+    hooks = disturbance._python_hooks
+
+    def others() -> Iterator[tuple[str, str]]:
+        return (hook for hook in hooks() if hook[1] not in WATCH_TESTS)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disturbance, "_python_hooks", others)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -21,6 +21,11 @@ _FIELDS: dict[str, Any] = {
     "input_shapes": pl.List(pl.List(pl.Int64)),
     "parameter_bytes": pl.Int64,
     "error": pl.String,
+    "calls": pl.Int64,
+    "least_ns": pl.Float64,
+    "most_ns": pl.Float64,
+    "busy_ns": pl.Float64,
+    "whole_block": pl.Boolean,
 }
 
 

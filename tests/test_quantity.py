@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.quantity import counted, duration, estimate, percent, printable, shorten
+from xsp.quantity import (
+    beyond,
+    bounded,
+    counted,
+    duration,
+    estimate,
+    margin,
+    percent,
+    printable,
+    share,
+    shorten,
+)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +106,62 @@ def test_short_text_is_never_longer_than_asked(text: str, width: int) -> None:
     short = shorten(text, width)
     assert len(short) <= width
     assert short == text or "…" in short or width == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "reach", "said"),
+    [
+        (732_000.0, 1_273_000.0, "< 2.1 ms"),
+        (102.0, 4_866.0, "< 5 µs"),
+        (0.0, 1_203.0, "< 1.3 µs"),
+        (5.0, 5.0, "< 10 ns"),
+        (0.01, 0.02, "< 0.03 ns"),
+        (600.0, 399.0, "600 ns"),
+        (600.0, 650.0, "< 1.3 µs"),
+        (1e9, 4e12, "< 4,100 s"),
+        (0.0, 0.0, "0 ns"),
+    ],
+)
+def test_what_is_not_known_has_a_bound_of_two_digits(value: float, reach: float, said: str) -> None:
+    assert bounded(value, reach) == said
+
+
+@given(st.floats(1e-3, 1e12), st.floats(1, 1e3))
+def test_a_bound_is_never_below_the_interval_and_hardly_above(value: float, times: float) -> None:
+    text, _, unit = estimate(value, value * times)
+    scale = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
+    bound = float(text.removeprefix("< ").replace(",", "")) * scale
+    assert value * (1 + times) <= bound * (1 + 1e-5)
+    assert bound <= value * (1 + times) * 1.11
+
+
+def test_an_interval_cut_at_zero_reaches_as_far_as_its_longer_side() -> None:
+    assert margin(100.0, 0.0, 4_966.0) == 4_866.0
+    assert margin(100.0, None, 120.0) is margin(None, 0.0, 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("part", "reach", "said"),
+    [
+        (0.5, None, "50.0 %"),
+        (0.5, 0.4, "50.0 %"),
+        (0.01, 0.02, "< 3 %"),
+        (0.0, 0.0005, "< 0.05 %"),
+        (0.6, 0.7, "?"),
+        (3.48, None, "?"),
+        (3.48, 9.0, "?"),
+        (1.02, 0.05, "≈ 100 %"),
+        (1.02, 0.01, "?"),
+        (1.0, 0.0, "100.0 %"),
+        (0.0, 0.0, "0.0 %"),
+        (None, None, ""),
+    ],
+)
+def test_shares_are_never_more_than_all(part: float, reach: float, said: str) -> None:
+    assert share(part, reach) == said
+
+
+@given(st.floats(0, 1e150), st.floats(0, 1e150))
+def test_what_is_in_common_is_taken_off_as_a_square(reach: float, common: float) -> None:
+    expected = math.sqrt(max(reach**2 - common**2, 0.0))
+    assert beyond(reach, common) == pytest.approx(expected, rel=1e-3, abs=reach * 1e-6)

@@ -6,6 +6,8 @@ import math
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 NOTHING = "—"
+_ABOUT = 1.25  # of the whole: a part that seems larger is not known
+_MOST = 1e300
 _ABSURD = 1e7  # only damaged files hold larger numbers, which must not fill the line
 
 
@@ -32,22 +34,84 @@ def removed(overhead_ns: float | None, margin_ns: float | None) -> str:
     return "≈ 0" if overhead_ns <= (margin_ns or 0.0) else duration(overhead_ns)
 
 
+def margin(value_ns: float | None, low_ns: float | None, high_ns: float | None) -> float | None:
+    """Return how far an interval reaches from its value; None where either is not known.
+
+    Intervals end at 0, where half of their width would say too little.
+
+    >>> margin(100.0, 90.0, 110.0), margin(100.0, 0.0, 4_966.0), margin(100.0, None, None)
+    (10.0, 4866.0, None)
+    """
+    if value_ns is None or low_ns is None or high_ns is None:
+        return None
+    return max(high_ns - value_ns, value_ns - low_ns)
+
+
 def estimate(nanoseconds: float | None, margin_ns: float | None) -> tuple[str, str, str]:
     """Return value, margin and unit of a duration as texts; an unknown margin is empty.
 
-    The margin is given in the value's unit, with two digits and at most one
-    decimal more than the value.
+    The margin is given in the value's unit, with two digits and at most one decimal more than
+    the value. Where the margin is as large as the value, the value is not known: its upper
+    bound is given instead, in two digits and without a margin.
 
-    >>> estimate(41_234_567.0, 312_000.0)
-    ('41.2', '0.31', 'ms')
+    >>> estimate(41_234_567.0, 312_000.0), estimate(102.0, 4_866.0)
+    (('41.2', '0.31', 'ms'), ('< 5', '', 'µs'))
     """
     if nanoseconds is None or not math.isfinite(nanoseconds):
         return NOTHING, "", ""
+    if margin_ns is None or not math.isfinite(margin_ns):
+        scale, unit = _unit(nanoseconds)
+        return _digits(nanoseconds / scale), "", unit
+    if 0 <= nanoseconds <= margin_ns and margin_ns > 0:
+        bound = _rounded_up(nanoseconds + margin_ns)
+        scale, unit = _unit(bound)
+        return f"< {_two_digits(bound / scale)}", "", unit
     scale, unit = _unit(nanoseconds)
     value = _digits(nanoseconds / scale)
-    if margin_ns is None or not math.isfinite(margin_ns):
-        return value, "", unit
     return value, _margin(margin_ns / scale, _decimals(value) + 1), unit
+
+
+def bounded(nanoseconds: float, margin_ns: float | None) -> str:
+    """Return a duration, or its upper bound where its margin is as large.
+
+    >>> bounded(412.0, 31.0), bounded(102.0, 4_866.0)
+    ('412 ns', '< 5 µs')
+    """
+    value, _, unit = estimate(nanoseconds, margin_ns)
+    return f"{value} {unit}"
+
+
+def share(part: float | None, margin: float | None = None) -> str:
+    """Return a part of the whole as a percentage with one decimal.
+
+    A part whose margin is as large as itself is not known: its upper bound is given. A part
+    a little larger than the whole is the whole, if its margin allows that, and else not known.
+
+    >>> share(0.07812, 0.002), share(0.001, 0.0123), share(0.2, 3.0), share(1.03, 0.05), share(3.5)
+    ('7.8 %', '< 1.4 %', '?', '≈ 100 %', '?')
+    """
+    if part is None or not math.isfinite(part):
+        return ""
+    beyond = 0.0 if margin is None or not math.isfinite(margin) else margin
+    if part >= 1.0005:
+        return "≈ 100 %" if part <= min(1 + beyond, _ABOUT) else "?"
+    if 0 <= part <= beyond and beyond > 0:
+        bound = 100 * _rounded_up(part + beyond)
+        return f"< {_two_digits(bound)} %" if bound < 100 else "?"
+    return percent(part)
+
+
+def beyond(margin_ns: float, common_ns: float) -> float:
+    """Return a margin without the part that comes of an error in common with something else.
+
+    Both are parts of one sum of squares.
+
+    >>> round(beyond(5.0, 3.0)), beyond(3.0, 5.0)
+    (4, 0.0)
+    """
+    common_ns = min(common_ns, margin_ns)
+    # The difference of squares, without squares that are too large for a number.
+    return float((margin_ns - common_ns) ** 0.5 * (margin_ns + common_ns) ** 0.5)
 
 
 def percent(part: float | None) -> str:
@@ -138,6 +202,21 @@ def _digits(value: float) -> str:
     if size >= 99.95:
         return f"{value:,.0f}"
     return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
+
+
+def _rounded_up(value: float) -> float:
+    """Return the next larger number of two significant digits."""
+    value = min(value, _MOST)
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / step - 1e-6) * step
+
+
+def _two_digits(value: float) -> str:
+    if value >= _ABSURD:
+        return f"{value:.1e}"
+    if value < 0.95:
+        return f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}".removesuffix(".0")
 
 
 def _decimals(digits: str) -> int:

@@ -251,6 +251,21 @@ def test_spans_with_problems_have_events_and_errors() -> None:
     ]
 
 
+def test_spans_of_several_occurrences_say_so_and_what_ran_at_once() -> None:
+    served = samples.layer("m", "GPT", own_ns=8_000, calls=39, busy_ns=2_000.0)
+    (piece,) = picture(samples.trace(samples.pipeline("block", served, own_ns=2_000))).slices()
+    assert piece.spans["name"][1] == "39 \u00d7 GPT"
+    assert piece.spans["attr.xsp.latency"][1] == "8.00 ± 0.080 µs · 20.0 % · 4.0 at once"
+    assert piece.spans["attr.xsp.share_pct"][1] == 20.0
+    assert piece.spans["attr.xsp.calls"].to_list() == [None, 39]
+
+
+def test_a_stopped_recomputation_is_no_error() -> None:
+    early = samples.layer("a", "Sequential", error="_StopRecomputationError")
+    (piece,) = picture(samples.trace(samples.pipeline("step", early))).slices()
+    assert piece.spans["error"].is_null().all()
+
+
 def test_what_was_cut_is_said_at_the_root() -> None:
     (piece,) = picture(model(), most=3).slices()
     (name, message) = piece.events.select("name", "message").row(0)

@@ -253,6 +253,21 @@ def test_attributes_are_those_that_all_members_share() -> None:
     assert reduced.spans["attributes"].dtype == spans["attributes"].dtype
 
 
+def test_members_that_stand_for_several_occurrences_add_these_up() -> None:
+    spans = samples.frame(pipeline("block", *map(op, "aabb"), own_ns=10**7))
+    spans = with_attribute(spans, "calls", [None, 39, 40, None, 2])
+    spans = with_attribute(spans, "least_ns", [None, 10.0, 12.0, None, 300.0])
+    spans = with_attribute(spans, "most_ns", [None, 50.0, 90.0, None, 700.0])
+    reduced = reduce(spans, 3).spans
+    fields = reduced["attributes"].struct.unnest()
+    assert fields["calls"].to_list() == [None, 79, 3]
+    assert fields["least_ns"].to_list() == [None, 10.0, 300.0]
+    assert fields["most_ns"].to_list() == [None, 90.0, 1_000.0]
+    assert reduced["rolled_count"].to_list() == [None, 2, 2]
+    assert reduced["rolled_min_ns"].to_list() == [None, 10.0, 300.0]
+    assert reduced["rolled_max_ns"].to_list() == [None, 90.0, 1_000.0]
+
+
 def test_unknown_latencies_are_left_out_of_the_sums() -> None:
     spans = samples.frame(pipeline("predict", *(op(n) for n in "aaabbbcc"), own_ns=10**7))
     latency = pl.Series([1e7, 5.0, None, 7.0, None, None, None, 1.0, 2.0])

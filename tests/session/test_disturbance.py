@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import cProfile
 import os
 import sys
 from pathlib import Path
@@ -80,21 +81,23 @@ def test_more_threads_than_cores_are_a_disturbance() -> None:
     assert list(disturbance._too_many_threads(2, 2.0)) == []
 
 
-def test_a_python_profiler_is_a_disturbance() -> None:
-    before = sys.getprofile()
-    sys.setprofile(lambda *_: None)
+def test_a_python_profiler_is_a_disturbance_and_named() -> None:
+    before, profiler = sys.getprofile(), cProfile.Profile()
+    profiler.enable()
     try:
         said = " ".join(disturbance._observers())
     finally:
+        profiler.disable()
         sys.setprofile(before)
-    assert "sys.setprofile" in said
+    assert "cProfile" in said
 
 
 def test_a_tracing_process_is_a_disturbance(tmp_path: Path) -> None:
     put(tmp_path, "proc/self/status", "Name:\tx\nTracerPid:\t4711")
-    assert any("Process 4711 traces" in said for said in disturbance._observers(tmp_path))
+    assert disturbance.observers(tmp_path) == ("ptrace: process 4711",)
+    assert any("process 4711" in said for said in disturbance._observers(tmp_path))
     put(tmp_path, "proc/self/status", "Name:\tx\nTracerPid:\t0")
-    assert not any("traces" in said for said in disturbance._observers(tmp_path))
+    assert disturbance.observers(tmp_path) == ()
 
 
 def test_busy_neighbours_and_stolen_time_are_disturbances() -> None:

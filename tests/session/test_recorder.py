@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import cProfile
 import mmap
 import sys
 import threading
@@ -69,6 +70,26 @@ def test_a_visit_counts_the_page_faults_of_its_timed_evaluations_alone() -> None
     assert visit.page_faults == pytest.approx(2 * pages, abs=50)
     (one, other) = interpreted(session).runs
     assert one.page_faults == other.page_faults == pytest.approx(pages, abs=25)
+
+
+def test_who_watches_the_process_is_a_problem_said_once() -> None:
+    session, call, _ = toy_session()
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        for rung in (BARE, PIPELINE):
+            session.visit(PlannedVisit(rung, round=0), call)
+    finally:
+        profiler.disable()
+    (problem,) = session.problems
+    assert problem.code == "observed"
+    assert "cProfile" in problem.message
+
+
+def test_nobody_watches_a_quiet_process() -> None:
+    session, call, _ = toy_session()
+    session.visit(PlannedVisit(BARE, round=0), call)
+    assert session.problems == ()
 
 
 def test_each_rung_records_its_kinds_and_no_more() -> None:

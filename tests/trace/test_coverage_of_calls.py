@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from samples import Node, frame, layer, op, pipeline
 
-from xsp.trace.coverage import coverage, outside_calls
+from xsp.trace.coverage import Coverage, coverage, outside_calls
 from xsp.trace.heading import headline
 
 
@@ -64,6 +64,17 @@ def test_a_share_that_cannot_be_is_not_claimed() -> None:
     said = headline(spans, {})
     assert "library calls: longer than the operators around them" in said
     assert "300 %" not in said
+
+
+def test_a_call_longer_than_its_operator_makes_up_for_no_time_elsewhere() -> None:
+    tree = pipeline("predict", op("aten::mm", call("SGEMM", 1_000), own_ns=0), op("aten::cat"))
+    short = pl.when(pl.col("name") == "aten::mm").then(980.0)
+    longer = pl.when(pl.col("name") == "SGEMM").then(1_900.0)
+    spans = frame(tree).with_columns(pl.coalesce(short, longer, "latency_ns").alias("latency_ns"))
+    assert coverage(spans) == Coverage(100.0, 100 * 1_900 / 1_980)
+    assert "library calls: 49 % of the operators' time (most of the rest: cat 50.5 %)" in headline(
+        spans, {}
+    )
 
 
 def test_what_is_left_is_listed_by_operator() -> None:

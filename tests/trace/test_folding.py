@@ -13,8 +13,20 @@ from numpy.typing import NDArray
 
 from xsp.evaluation.ancestry import generations
 from xsp.trace import folding
-from xsp.trace.folding import Folding, agreed, alike, fold, neighbours, parent_rows, shapes, sums
-from xsp.trace.outline import Outline, Row, outline
+from xsp.trace.folding import (
+    Folding,
+    agreed,
+    alike,
+    fold,
+    neighbours,
+    occurrences,
+    parent_rows,
+    shapes,
+    steps,
+    sums,
+)
+from xsp.trace.outline import outline
+from xsp.trace.row import Outline, Row
 
 NAMES = st.sampled_from(["a", "b", "0", "1"])
 TREES = st.recursive(
@@ -54,7 +66,8 @@ def shapes_of(spans: pl.DataFrame) -> list[int]:
 def folded(spans: pl.DataFrame) -> Folding:
     """Return the groups of neighbours, as the rows of a tree are made of."""
     parent, levels = tree(spans)
-    return fold(neighbours(shapes(spans, parent, levels), parent), parent, levels)
+    own = neighbours(shapes(spans, parent, levels), steps(spans), parent)
+    return fold(own, parent, levels)
 
 
 @given(TREES)
@@ -132,7 +145,7 @@ def test_groups_add_up_to_what_all_spans_do(top: samples.Node, chance: Any) -> N
     spans = spans.with_columns(
         pl.when(known).then(pl.col("latency_ns")).alias("latency_ns"),
     )
-    found = sums(spans, folded(spans).of)
+    found = sums(spans.hstack(occurrences(spans)), folded(spans).of)
     assert found["count"].sum() == spans.height
     for name in folding.SUMMED:
         assert found[name].sum() == spans[name].sum()
@@ -146,7 +159,7 @@ def test_what_is_not_known_is_no_zero() -> None:
     spans = spans.with_columns(
         pl.Series("latency_ns", latency), pl.Series("latency_low_ns", low, dtype=pl.Float64)
     )
-    found = sums(spans, folded(spans).of)
+    found = sums(spans.hstack(occurrences(spans)), folded(spans).of)
     assert found["latency_ns"].to_list() == [9.0, None, None]
     assert found["latency_low_ns"].to_list() == [8.0, None, None]
 

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import polars as pl
 import pytest
 import samples
 
-from xsp.trace import html, outline
+from xsp.trace import html
 from xsp.trace.document import Trace
+from xsp.trace.row import Row
 
 VOID = {"br", "hr", "img", "meta", "link", "input"}
 
@@ -70,14 +72,26 @@ def test_names_arrive_as_text() -> None:
 
 def test_names_cannot_leave_their_attribute() -> None:
     page = read(samples.pipeline('"><img src=x onerror=alert(1)>', samples.op("' onclick='x")))
-    titles = [value for name, value in page.attributes if name == "title"]
-    assert titles[0] == '"><img src=x onerror=alert(1)>'
-    assert "' onclick='x" in titles
+    titles = [value or "" for name, value in page.attributes if name == "title"]
+    assert titles[0].startswith('"><img src=x onerror=alert(1)>\n')
+    assert any(title.startswith("' onclick='x\n") for title in titles)
+
+
+def test_a_row_tells_path_and_attributes_of_its_span() -> None:
+    shapes: dict[str, Any] = {"input_shapes": [[1, 3, 224, 224], [2]], "parameter_bytes": 4_096}
+    page = read(samples.pipeline("predict", samples.layer("conv1", "Conv2d", **shapes)))
+    titles = [value or "" for name, value in page.attributes if name == "title"]
+    assert titles[1].splitlines() == [
+        "conv1",
+        "predict/conv1",
+        "input_shapes: 1\u00d73\u00d7224\u00d7224, 2",
+        "parameter_bytes: 4,096",
+    ]
 
 
 def test_whatever_a_row_holds_cannot_leave_its_place() -> None:
     evil = 'op"><img src=x onerror="alert(1)'
-    row = outline.Row(0, True, False, evil, evil, evil, 1, 1.0, 0.1, 0.0, 1.0, 1.0)
+    row = Row(0, True, False, evil, evil, evil, 1, 1.0, 0.1, 0.0, 1.0, 1.0)
     drawn = html._row(row, ("latency", "share"))
     assert "<img" not in drawn
     assert Reader(str(drawn)).attributes[0] == ("class", f"row {evil} leaf")

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xsp.inexact import Inexact
-from xsp.trace.outline import Outline, Row, outline
+from xsp.trace.outline import outline
+from xsp.trace.row import Outline, Row
 
 SAMPLES = [samples.resnet(), samples.transformer(), samples.wide(3_000), samples.hostile()]
 
@@ -147,10 +148,85 @@ def test_a_pattern_that_recurs_is_folded_though_others_stand_between() -> None:
     assert sum(row.count for row in drawn.rows if row.name == "attn") == 19
 
 
-@pytest.mark.parametrize("times", [2, 3])
-def test_a_pattern_that_hardly_recurs_is_shown_as_it_ran(times: int) -> None:
-    drawn = outline(samples.frame(calls(times, "aten::argmax")))
+def test_what_hardly_recurs_is_shown_as_it_ran() -> None:
+    drawn = outline(samples.frame(calls(1, "aten::argmax")))
     assert [row.count for row in drawn.rows if row.depth == 1][:4] == [1] * 4
+
+
+def step(name: str, *below: samples.Node) -> samples.Node:
+    return samples.layer(name, f"{name} step", *below, samples.op("aten::mm", own_ns=9_000))
+
+
+def top(*below: samples.Node) -> list[tuple[str, int]]:
+    drawn = outline(samples.frame(samples.pipeline("fit", *below)), smallest=0.0)
+    return [(row.name, row.count) for row in drawn.rows if row.depth == 1 and row.kind != "own"]
+
+
+def test_steps_fold_though_what_lies_between_them_is_never_the_same() -> None:
+    parts = []
+    for i in range(8):
+        parts += [step("unet"), samples.op("mul"), *[samples.op("randn")] * (i < 7)]
+        parts += [samples.op(f"extra{i}")] if i % 3 == 0 else []
+    assert top(*parts) == [
+        ("unet", 8),
+        ("mul", 8),
+        ("randn", 7),
+        ("extra0", 1),
+        ("extra3", 1),
+        ("extra6", 1),
+    ]
+
+
+def test_the_first_step_that_differs_inside_is_shown_apart() -> None:
+    parts = [samples.op("load")]
+    for i in range(4):
+        inner = () if i == 0 else (samples.op("accumulate"),)
+        parts += [step("forward"), samples.op("loss"), step("backward", *inner)]
+    parts += [step("optimizer"), samples.op("load")]
+    assert top(*parts) == [
+        ("load", 1),
+        ("forward", 4),
+        ("loss", 4),
+        ("backward", 1),
+        ("backward", 3),
+        ("optimizer", 1),
+        ("load", 1),
+    ]
+
+
+def test_a_step_of_another_name_ends_a_loop() -> None:
+    train = [step("train"), samples.op("log")] * 3
+    assert top(*train, step("validate"), *train) == [
+        ("train", 3),
+        ("log", 3),
+        ("validate", 1),
+        ("train", 3),
+        ("log", 3),
+    ]
+
+
+def test_layers_of_different_names_are_no_loop() -> None:
+    parts = [
+        part for i in range(4) for part in (samples.layer(str(i), "Linear"), samples.op("mul"))
+    ]
+    parts += [samples.layer("head", "Linear", parameter_bytes=4)]
+    parts.insert(3, samples.op("add"))
+    assert [count for _, count in top(*parts)] == [1] * 10
+
+
+@given(
+    st.lists(st.sampled_from("ABabc"), min_size=1, max_size=40),
+    st.integers(0, 3),
+)
+@settings(max_examples=60, deadline=None)
+def test_loops_lose_no_span_and_mix_no_names(names: list[str], split: int) -> None:
+    below = [step(n) if n.isupper() else samples.op(n) for n in names]
+    inner = samples.layer("inner", "Inner", *below[:split])
+    spans = samples.frame(samples.pipeline("fit", inner, *below))
+    rows = [row for row in outline(spans, rows=None, smallest=0.0).rows if row.depth == 1]
+    shown = [row for row in rows if row.kind in ("layer", "op") and row.name != "inner"]
+    assert sum(row.count for row in shown) == len(names)
+    assert all(row.count <= names.count(row.name) for row in shown)
 
 
 @given(

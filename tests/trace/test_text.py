@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xsp.trace.document import Trace
-from xsp.trace.outline import Row
+from xsp.trace.row import Row
 from xsp.trace.text import _cells_wide, _name, text
 
 

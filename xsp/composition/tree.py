@@ -266,7 +266,7 @@ def _row(
     if node.calls > 1:
         attributes |= {"least_ns": node.least_ns, "most_ns": node.most_ns}
     if node.parent < 0:
-        attributes["block"] = True
+        attributes["whole_block"] = True
     whole = {name: [columns.get(name)] for name in SPAN_SCHEMA}
     return pl.DataFrame(whole, schema=SPAN_SCHEMA).with_columns(_named(attributes))
 

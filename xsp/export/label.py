@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import polars as pl
 
 from xsp.inexact import Inexact
-from xsp.quantity import duration, estimate, percent
-from xsp.trace import EXPORTED, USER, attribute_column, find_attribute, inexact_column
+from xsp.quantity import beyond, duration, estimate, margin, share
+from xsp.trace import EARLY_ENDS, EXPORTED, USER, attribute_column, find_attribute, inexact_column
 
 PREFIX = "attr."
 
@@ -44,7 +44,7 @@ def names(spans: pl.DataFrame, subject: str = "") -> pl.Series:
         "name",
         "kind",
         pl.col("parent_id").is_null().alias("root"),
-        "rolled_count",
+        pl.coalesce(attribute_column(spans, "calls", pl.Int64), "rolled_count").alias("count"),
         attribute_column(spans, "module_path").alias("path"),
         attribute_column(spans, "module_class").alias("class"),
         attribute_column(spans, "phase").alias("phase"),
@@ -59,28 +59,49 @@ def names(spans: pl.DataFrame, subject: str = "") -> pl.Series:
         pl.when(pl.col("phase") == "backward").then(pl.lit(" backward")).otherwise(pl.lit(""))
     )
     single = pl.when(pl.col("kind") == "layer").then(layer + backward).otherwise("name")
-    rolled = pl.format("{} \u00d7 {}", "rolled_count", single)
+    rolled = pl.format("{} \u00d7 {}", "count", single)
     whose = pl.when(pl.col("root") & (pl.col("name") != subject)).then(
         pl.lit(f" {subject}".rstrip())
     )
-    shown = pl.when(pl.col("rolled_count").is_null()).then(single).otherwise(rolled)
+    shown = pl.when(pl.col("count").fill_null(1) == 1).then(single).otherwise(rolled)
     whole = pl.concat_str(shown.replace("", "(no name)"), whose.fill_null(""))
     return shortened(known.select(shown=whole).to_series())
 
 
-def attributes(spans: pl.DataFrame, root_ns: float | None) -> pl.DataFrame:
+class Whole(NamedTuple):
+    """The model's latency, of which spans have shares.
+
+    Attributes:
+        latency_ns: The latency; None where it is not known.
+        error: Half of its interval, as a fraction of it.
+    """
+
+    latency_ns: float | None
+    error: float = 0.0
+
+
+def whole(spans: pl.DataFrame) -> Whole:
+    """Return the latency of the model, which is the first of the spans."""
+    if not spans.height:
+        return Whole(None)
+    latency, low, high = spans.select("latency_ns", "latency_low_ns", "latency_high_ns").row(0)
+    return Whole(latency, (margin(latency, low, high) or 0.0) / latency if latency else 0.0)
+
+
+def attributes(spans: pl.DataFrame, model: Whole) -> pl.DataFrame:
     """Return one column `attr.NAME` per attribute, null where a span lacks it.
 
     Args:
         spans: Columns of `trace.spans` and of `reduction.EXTRA`.
-        root_ns: Latency of the model, of which spans have shares.
+        model: Latency of the model.
     """
-    known = pl.lit(100 / root_ns if root_ns else None, pl.Float64)
-    share = (pl.col("latency_ns") * known).round(3)
+    known = pl.lit(100 / model.latency_ns if model.latency_ns else None, pl.Float64)
+    busy = pl.coalesce(attribute_column(spans, "busy_ns", pl.Float64), "latency_ns")
+    percentage = (busy * known).round(3)
     frame = spans.select(
         *(pl.col(one.column).alias(PREFIX + one.name) for one in EXPORTED if one.column),
-        _readable(spans, root_ns).alias(f"{PREFIX}xsp.latency"),
-        share.alias(f"{PREFIX}xsp.share_pct"),
+        _readable(spans, model).alias(f"{PREFIX}xsp.latency"),
+        percentage.alias(f"{PREFIX}xsp.share_pct"),
         pl.col("span_id").cast(pl.String).alias(f"{PREFIX}xsp.span_id"),
         pl.when(pl.col("rolled_count").is_not_null())
         .then("latency_ns")
@@ -99,23 +120,31 @@ def known(keys: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
     return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
 
-def _readable(spans: pl.DataFrame, root_ns: float | None) -> pl.Series:
+def _readable(spans: pl.DataFrame, model: Whole) -> pl.Series:
     """Return latencies in a form for people: `45.7 ± 1.7 ms · 12.3 %`."""
-    numbers = spans.select("latency_ns", "latency_low_ns", "latency_high_ns")
-    return pl.Series(
-        [_latency(*row, root_ns=root_ns) for row in numbers.iter_rows()], dtype=pl.String
+    numbers = spans.select(
+        "latency_ns",
+        "latency_low_ns",
+        "latency_high_ns",
+        attribute_column(spans, "busy_ns", pl.Float64),
     )
+    return pl.Series([_latency(row, model) for row in numbers.iter_rows()], dtype=pl.String)
 
 
-def _latency(
-    latency: float | None, low: float | None, high: float | None, *, root_ns: float | None
-) -> str | None:
+def _latency(numbers: tuple[float | None, ...], model: Whole) -> str | None:
+    latency, low, high, busy = numbers
     if latency is None:
         return None
-    margin = None if low is None or high is None else (high - low) / 2
-    value, plus_minus, unit = estimate(latency, margin)
-    said = f"{value} ± {plus_minus} {unit}" if plus_minus else f"{value} {unit}"
-    return f"{said} · {percent(latency / root_ns)}" if root_ns else said
+    reach = margin(latency, low, high)
+    value, plus_minus, unit = estimate(latency, reach)
+    said = [f"{value} ± {plus_minus} {unit}" if plus_minus else f"{value} {unit}"]
+    part = latency if busy is None else busy
+    if model.latency_ns:
+        free = beyond(reach or 0.0, model.error * latency) * (part / latency if latency else 1.0)
+        said.append(share(part / model.latency_ns, free / model.latency_ns))
+    if 0 < part < latency:
+        said.append(f"{latency / part:.1f} at once")
+    return " · ".join(said)
 
 
 def _column(values: pl.Series, taken: set[str]) -> pl.Series:
@@ -133,7 +162,7 @@ def _column(values: pl.Series, taken: set[str]) -> pl.Series:
 
 def errors(spans: pl.DataFrame) -> pl.Series:
     """Return the error of each span in words, null where there is none."""
-    raised = attribute_column(spans, "error")
+    raised = attribute_column(spans, "error").replace(dict.fromkeys(EARLY_ENDS))
     return spans.select(
         error=pl.when(raised.is_not_null())
         .then(pl.lit("raised ") + raised)

@@ -111,11 +111,11 @@ class _Timeline:
 def _spans(timeline: _Timeline, metadata: Mapping[str, Any]) -> Iterator[Event]:
     """Yield the events of the spans with their flows."""
     subject = str(metadata.get("name") or "")
-    root_ns: float | None = timeline.spans["latency_ns"][0] if timeline.spans.height else None
+    model = label.whole(timeline.spans)
     flows, row = _flows(timeline), 0
     for part in timeline.spans.iter_slices(_ROWS):
         fixed = part.select("kind", "start_ns", "end_ns", name=label.names(part, subject))
-        columns = label.attributes(part, root_ns)
+        columns = label.attributes(part, model)
         keys = [name.removeprefix(label.PREFIX) for name in columns.columns]
         for (kind, start, end, name), values in zip(
             fixed.iter_rows(), columns.iter_rows(), strict=True

@@ -180,9 +180,7 @@ class Picture:
         self._linked = linked
         self._subject = str(metadata.get("name") or "")
         self._origin_ns = _began_unix_ns(metadata)
-        self._root_ns: float | None = (
-            spans.row(0, named=True)["latency_ns"] if self.height else None
-        )
+        self._model = label.whole(spans)
         base = service_name()
         kinds = spans["kind"].unique(maintain_order=True)
         named = {kind: _SERVICES.get(kind, base) for kind in kinds}
@@ -231,7 +229,7 @@ class Picture:
             events = pl.concat([of_trace, events]).sort("row", maintain_order=True)
             spans = spans.with_columns(_on_the_root("xsp.subject", self._subject, spans.height))
         events = events.with_columns(label.shortened(events["message"]))
-        columns = label.attributes(source, self._root_ns)
+        columns = label.attributes(source, self._model)
         return Slice(spans.hstack(columns), events, self._links(source))
 
     def _links(self, source: pl.DataFrame) -> pl.DataFrame:

@@ -28,6 +28,7 @@ from xsp.trace import (
     attribute_column,
     fold,
     inexact_column,
+    occurrences,
     parent_rows,
     sums,
     total,
@@ -50,8 +51,8 @@ _INNER = {kind.value: (-kind.order, place) for place, kind in enumerate(Kind)}
 # Columns that members of a rolled-up span have in common, so that it has one place to be drawn.
 _LANE = ("thread", "device", "stream")
 # Attributes of a rolled-up span that members need not have in common.
-_OURS = ("exact", "inexact", "scaled_ns")
-_ROLLED = {"count": "rolled_count", "least_ns": "rolled_min_ns", "most_ns": "rolled_max_ns"}
+_OURS = ("exact", "inexact", "scaled_ns", "calls", "least_ns", "most_ns", "busy_ns")
+_ROLLED = {"rolled_count": "count", "rolled_min_ns": "least_ns", "rolled_max_ns": "most_ns"}
 
 Floats = NDArray[np.float64]
 
@@ -265,7 +266,8 @@ def _merged(spans: pl.DataFrame, part: _Part, folding: Folding) -> pl.DataFrame:
         attribute_column(spans, "exact", pl.Boolean),
         attribute_column(spans, "scaled_ns", pl.Float64),
     )
-    members = spans.drop("attributes").with_columns(exact=exact, scaled_ns=scaled)[part.rows]
+    members = spans.drop("attributes").with_columns(exact=exact, scaled_ns=scaled)
+    members = members.hstack(occurrences(spans))[part.rows]
     summed = sums(
         members.with_columns(hidden_spans=pl.Series(part.hidden)),
         folding.of,
@@ -274,7 +276,7 @@ def _merged(spans: pl.DataFrame, part: _Part, folding: Folding) -> pl.DataFrame:
         pl.min("runs", "measured_start_ns"),
         pl.max("measured_end_ns"),
         pl.sum("hidden_spans"),
-    ).rename(_ROLLED)
+    ).with_columns(pl.col(summed).alias(rolled) for rolled, summed in _ROLLED.items())
 
     def shared(values: pl.Series) -> pl.Series:
         return agreed(values, folding, part.rows)

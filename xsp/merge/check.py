@@ -79,6 +79,7 @@ def find_problems(
         _residual,
         _prediction,
         _cost_outlier,
+        _child_longer,
         _scaled,
     )
     problems = [check(evidence) for check in checks]
@@ -275,20 +276,24 @@ def _prediction(evidence: Evidence) -> Problem | None:
 
 
 def _cost_outlier(evidence: Evidence) -> Problem | None:
-    """Name spans inside which recording costs far more than in the others of the rung."""
+    """Name spans inside which recording costs so much more, or less, that it matters."""
+    found = evidence.found
     for rung, cost in zip(evidence.ladder.rungs, evidence.costs, strict=True):
         if cost.per_span is None or not len(cost.per_span.outliers):
             continue
         outliers = cost.per_span.outliers
         rows, value = cost.anchors[outliers], cost.per_span.anchor_ns[outliers]
-        if not (value * cost.count[outliers] > _WIDE * evidence.found.value_ns[rows]).any():
+        moved = np.abs(value - cost.per_span.pooled_ns) * cost.count[outliers]
+        half = np.nan_to_num(found.high_ns - found.low_ns)[rows] / 2
+        matters = moved > np.maximum(half, _WIDE * found.value_ns[rows])
+        if not moved[matters].sum() > _CHANGE * found.value_ns[ROOT]:
             continue
-        worst = int(np.argmax(value))
+        worst = int(np.argmax(np.where(matters, moved, 0.0)))
         return Problem(
             "share-outlier",
             f"recording one {rung.name} span costs {duration(float(value[worst]))} inside "
-            f"{evidence.names(rows)[worst]}, but {duration(cost.per_span.pooled_ns)} "
-            f"elsewhere: the latencies inside {counted(len(rows), 'such span')} are less certain",
+            f"{evidence.names(rows)[worst]}, but {duration(cost.per_span.pooled_ns)} elsewhere: "
+            f"the latencies inside {counted(int(matters.sum()), 'such span')} are less certain",
         )
     return None
 
@@ -328,6 +333,7 @@ def _scaled(evidence: Evidence) -> Problem | None:
     child = side_by_side(spans)
     above = spans.parent[child]
     sums = np.bincount(above, weights=found.low_ns[child], minlength=len(spans.parent))
+    sums[above[_longer(evidence, child)]] = 0.0  # a problem of its own kind
     over = np.flatnonzero(sums > found.high_ns * (1 + _CHANGE))
     excess = float((sums - found.high_ns)[over].sum())
     if excess <= _CHANGE * found.value_ns[ROOT]:
@@ -338,6 +344,35 @@ def _scaled(evidence: Evidence) -> Problem | None:
         f"the children of {counted(len(over), 'span')} sum to more than the span itself ({names}); "
         "they are drawn shorter to fit, attributes.scaled_ns says by how much",
     )
+
+
+def _child_longer(evidence: Evidence) -> Problem | None:
+    """Name the span that is most longer than the span around it, beyond both intervals."""
+    spans, found = evidence.spans, evidence.found
+    child = side_by_side(spans)
+    child = child[_longer(evidence, child)]
+    excess = found.low_ns[child] - found.high_ns[spans.parent[child]]
+    if not excess.sum() > _CHANGE * found.value_ns[ROOT]:
+        return None
+    worst = child[np.argmax(excess)]
+    around = spans.parent[worst]
+    inner, outer = evidence.names(np.array([worst, around]))
+    others = f", and so are {len(child) - 1:,} others" if len(child) > 1 else ""
+    return Problem(
+        "child-longer",
+        f"{inner} ({duration(float(found.value_ns[worst]))}) is longer than {outer} "
+        f"({duration(float(found.value_ns[around]))}), in which it lies, by more than their "
+        f"intervals allow{others}: the runs of the two were not alike, so neither is known; what "
+        "does not fit is drawn shorter",
+    )
+
+
+def _longer(evidence: Evidence, child: Ints) -> Bools:
+    """Tell which of some spans are longer than the span around them, beyond both intervals."""
+    found = evidence.found
+    around = found.high_ns[evidence.spans.parent[child]]
+    longer: Bools = found.low_ns[child] > around * (1 + _CHANGE)
+    return longer
 
 
 def _kinds(spans: RunSpans, rows: Ints) -> str:

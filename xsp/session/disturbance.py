@@ -83,29 +83,39 @@ def _too_many_threads(threads: int | None, cores: float) -> Iterator[str]:
         )
 
 
+def observers(root: Path = _ROOT) -> tuple[str, ...]:
+    """Return what watches this thread's Python code or this process: its means, and its name.
+
+    A debugger, coverage or a profiler slows what it watches. What watches other threads alone
+    is not seen.
+
+    Args:
+        root: Folder that holds `proc`.
+    """
+    status = read_text(root / "proc/self/status")
+    tracer = status.partition("TracerPid:")[2].partition("\n")[0].strip() or "0"
+    traced = () if tracer == "0" else (f"ptrace: process {tracer}",)
+    return (*(f"{means}: {name}" for means, name in _python_hooks()), *traced)
+
+
 def _observers(root: Path = _ROOT) -> Iterator[str]:
-    tools = [name for name, used in _python_hooks() if used]
-    if tools:
+    found = observers(root)
+    if found:
         yield (
-            f"Python code of this process is being watched ({', '.join(tools)}: a debugger, "
-            "coverage or a profiler), which slows every call. Remedy: run without it."
+            f"This process is being watched ({', '.join(found)}): a debugger, coverage or a "
+            "profiler slows every call that it watches. Remedy: run without it, or detach it."
         )
-    for line in read_text(root / "proc/self/status").splitlines():
-        key, _, value = line.partition(":")
-        if key == "TracerPid" and value.strip() != "0":
-            yield (
-                f"Process {value.strip()} traces this one (a debugger or strace), which slows "
-                "its system calls. Remedy: detach it."
-            )
 
 
-def _python_hooks() -> Iterator[tuple[str, bool]]:
-    yield "sys.settrace", sys.gettrace() is not None
-    yield "sys.setprofile", sys.getprofile() is not None
+def _python_hooks() -> Iterator[tuple[str, str]]:
+    for means, hook in (("sys.settrace", sys.gettrace()), ("sys.setprofile", sys.getprofile())):
+        if hook is not None:
+            module = getattr(hook, "__module__", None) or type(hook).__module__
+            yield means, str(module).partition(".")[0]
     monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.12 and later
     if monitoring is not None:
-        for name in map(monitoring.get_tool, range(6)):
-            yield f"sys.monitoring: {name}", name is not None
+        for name in filter(None, map(monitoring.get_tool, range(6))):
+            yield "sys.monitoring", str(name)
 
 
 def _load(interval_s: float) -> Iterator[str]:

@@ -17,6 +17,7 @@ from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import Evaluations, Keeper, ModelCall, Provider, Records, Request, Watcher
 from xsp.session.calibration import Calibration, InsideCost, calibrate, inside_cost
+from xsp.session.disturbance import observers
 from xsp.session.plan import PlannedVisit
 from xsp.session.visit import Readings, Visit
 from xsp.trace_context import origin
@@ -24,6 +25,11 @@ from xsp.trace_context import origin
 _UNCALIBRATED = (
     "{} failed to make empty {} spans, so what recording costs inside such spans is not taken off "
     "their latencies"
+)
+
+_OBSERVED = (
+    "the process was watched while it was measured, by {} (a debugger, coverage or a profiler): "
+    "every call that is watched takes longer, and no rung is without that; measure without it"
 )
 
 _MOST_UNOBSERVED = 1_000_000
@@ -59,6 +65,7 @@ class Session:
         self._kinds = kinds
         self._problems: dict[tuple[str, str], Problem] = {}
         self._broken: set[tuple[str, Rung | None]] = set()
+        self._observers: tuple[str, ...] | None = None
         self._synchronize = tuple(watcher.synchronize for watcher in self.watchers)
 
     @property
@@ -155,6 +162,7 @@ class Session:
         Yields:
             A list that holds each provider with its records when the block has ended.
         """
+        self._note_observers()
         request = Request(
             rung.kinds,
             detail=rung.detail,
@@ -167,6 +175,13 @@ class Session:
                 if self._guard(provider, rung, "start", provider.start, self.clock, request):
                     stack.callback(self._stop, provider, rung, records)
             yield records
+
+    def _note_observers(self) -> None:
+        """Note, when the measurement begins, what else watches the process."""
+        if self._observers is None:
+            self._observers = observers()
+            if self._observers:
+                self.problem("observed", _OBSERVED.format(", ".join(self._observers)))
 
     def synchronize(self) -> None:
         """Wait until devices have finished their work."""

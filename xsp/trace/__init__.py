@@ -1,12 +1,13 @@
 """Traces: a table of spans and metadata in, a checked `Trace` and its file, text and HTML out.
 
-`Trace` (document.py) checks what it is given (integrity.py, metadata.py), and `load` reads what
-`Trace.save` wrote (file.py). A tree is drawn as text or HTML (text.py, html.py) from an outline
-(outline.py) of folded spans (folding.py), below a headline (heading.py, coverage.py).
+`Trace` (document.py) checks what it is given (integrity.py), and `load` reads what `Trace.save`
+wrote (file.py). A tree is drawn as text or HTML (text.py, html.py) from an outline (outline.py)
+whose rows (row.py) are folded spans (folding.py), below a headline (heading.py, coverage.py).
 attribute.py lists the fields of `attributes`.
 """
 
 from xsp.trace.attribute import (
+    EARLY_ENDS,
     EXPORTED,
     SCHEMA_URL,
     USER,
@@ -16,12 +17,13 @@ from xsp.trace.attribute import (
 )
 from xsp.trace.document import FORMAT, SPAN_SCHEMA, Trace, load
 from xsp.trace.file import DAMAGE
-from xsp.trace.folding import Folding, agreed, alike, fold, parent_rows, sums, total
+from xsp.trace.folding import Folding, agreed, alike, fold, occurrences, parent_rows, sums, total
 from xsp.trace.heading import headline, problem_lines
 from xsp.trace.integrity import RUN_SCHEMA
 
 __all__ = [
     "DAMAGE",
+    "EARLY_ENDS",
     "EXPORTED",
     "FORMAT",
     "RUN_SCHEMA",
@@ -38,6 +40,7 @@ __all__ = [
     "headline",
     "inexact_column",
     "load",
+    "occurrences",
     "parent_rows",
     "problem_lines",
     "sums",

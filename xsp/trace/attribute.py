@@ -21,6 +21,10 @@ SCHEMA_URL = "https://xsp.invalid/schema/1.0.0"
 # Prefix of the user's own attributes in the column `attributes`.
 USER = "user."
 
+# Exceptions by which a caller ends a span early, and that are no failures: what is said instead.
+# PyTorch's checkpoints stop a recomputation when they have all they need.
+EARLY_ENDS = {"_StopRecomputationError": "recomputed as far as needed"}
+
 _STANDARD = {"error": "error.type", "module_type": "code.function.name"}
 # Data types, as polars writes them.
 _INT, _FLOAT, _TEXT, _FLAG = "Int64", "Float64", "String", "Boolean"
@@ -94,6 +98,14 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Whether none of the reasons in `inexact` applies; null where no latency is known."),
     Attribute("inexact", _ALL, _STRINGS,
         "Why it is not exact: `carried`, `cold`, `few`, `varies`, `derived`; null where it is."),
+    Attribute("calls", _ALL, _INT,
+        "How many occurrences it stands for, where a trace sums them up; null stands for 1."),
+    Attribute("least_ns", _ALL, _FLOAT, "Latency of the shortest of these occurrences.", "ns"),
+    Attribute("most_ns", _ALL, _FLOAT, "Latency of the longest of these occurrences.", "ns"),
+    Attribute("busy_ns", _ALL, _FLOAT,
+        "Time in which at least one of them ran, where several ran at once.", "ns"),
+    Attribute("whole_block", _PIPELINE, _FLAG,
+        "Whether the trace is that of a whole block of a program; on the root only."),
     Attribute("scaled_ns", _ALL, _FLOAT,
         "By how much the children's latencies exceed the span's own, and were shrunk to be drawn.",
         "ns"),

@@ -1,7 +1,8 @@
-"""Coverage: the spans of a trace in, shares of time that spans of other levels cover out.
+"""Coverage: the spans of a trace in, shares of time that spans cover out.
 
-Two shares: of the devices' time, the part under a layer or operator (`attribution`); of the
-operators' time, the part spent in library calls (`coverage`).
+Of the devices' time, the part under a layer or operator (`attribution`); of the operators'
+time, the part spent in library calls (`coverage`); of the time of a clock, what spans of
+several threads take of it together (`united_ns`, `elsewhere_ns`).
 """
 
 from __future__ import annotations
@@ -148,6 +149,88 @@ def outside_calls(spans: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("rest_ns", "name", descending=[True, False])
     )
+
+
+def united_ns(spans: pl.DataFrame, of: Ints) -> Ints:
+    """Return the time in which at least one member of a group runs, for each group.
+
+    Args:
+        spans: Columns `start_ns` and `end_ns` of a trace.
+        of: Number of each span's group, from 0.
+
+    >>> spans = pl.DataFrame({"start_ns": [0, 2, 9, 4], "end_ns": [6, 5, 10, 7]})
+    >>> united_ns(spans, np.array([0, 0, 0, 1]))
+    array([7, 3])
+    """
+    count = int(of.max(initial=-1)) + 1
+    ended = pl.col("end_ns").cum_max().shift(1).over("group")
+    new = pl.col("end_ns") - pl.max_horizontal("start_ns", ended)
+    parts = (
+        spans.select("start_ns", "end_ns")
+        .with_columns(pl.Series("group", of))
+        .sort("group", "start_ns")
+        .select("group", new=new.clip(lower_bound=0))
+    )
+    sums = np.zeros(count, dtype=np.int64)
+    np.add.at(sums, parts["group"].to_numpy(), parts["new"].to_numpy())
+    return sums
+
+
+def on_another_thread(spans: pl.DataFrame, parent: Ints) -> Bools:
+    """Return which spans ran on another thread of the host than their parents.
+
+    Args:
+        spans: Column `thread` of a trace, null on devices and where threads are not known.
+        parent: Row of each span's parent, -1 for the root.
+    """
+    thread, known = spans["thread"].fill_null(-1).to_numpy(), spans["thread"].is_not_null()
+    told = known.to_numpy() & known.to_numpy()[parent]
+    away: Bools = told & (thread != thread[parent]) & (parent >= 0)
+    return away
+
+
+def elsewhere_ns(spans: pl.DataFrame, parent: Ints) -> Ints:
+    """Return how long, of each span's own time, other threads ran what lies in the span.
+
+    That is the time in which a span in it ran, on whatever thread, less that in which one ran
+    on the thread of the span itself.
+
+    Args:
+        spans: Columns of `trace.spans`.
+        parent: Row of each span's parent, -1 for the root.
+    """
+    away = on_another_thread(spans, parent)
+    inside = (parent >= 0) & spans["device"].is_null().to_numpy()
+    result = np.zeros(spans.height, dtype=np.int64)
+    rows = np.flatnonzero(inside & np.isin(parent, parent[away]))
+    for chosen, sign in ((rows, 1), (rows[~away[rows]], -1)):
+        if chosen.size:
+            above = parent[chosen]
+            result[: above.max() + 1] += sign * united_ns(spans[chosen], above)
+    return result
+
+
+def on_one_clock(spans: pl.DataFrame, sums: pl.DataFrame, of: Ints, parent: Ints) -> pl.DataFrame:
+    """Return sums over groups whose busy and own time count what ran at once only once.
+
+    Args:
+        spans: Columns of `trace.spans`.
+        sums: Sums over the groups: `latency_ns`, `busy_ns` and `self_ns` of `folding.sums`.
+        of: Number of each span's group.
+        parent: Row of each span's parent, -1 for the root.
+    """
+    lanes = spans.select(group=pl.Series(of), lane=pl.struct("thread", "device", "stream"))
+    several = lanes.group_by("group").agg(pl.col("lane").n_unique() > 1).filter("lane")
+    rows = np.flatnonzero(np.isin(of, several["group"].to_numpy()))
+    busy, own = sums["busy_ns"].to_numpy().copy(), sums["self_ns"].to_numpy().copy()
+    if rows.size:
+        chosen = spans[rows]
+        drawn = chosen.select(pl.col("end_ns") - pl.col("start_ns")).to_series().to_numpy()
+        united = united_ns(chosen, of[rows])
+        ratio = united / np.maximum(np.bincount(of[rows], weights=drawn), 1)
+        busy[: len(united)] = np.where(united > 0, busy[: len(united)] * ratio, busy[: len(united)])
+    own -= np.bincount(of, weights=elsewhere_ns(spans, parent), minlength=len(own))
+    return sums.with_columns(busy_ns=busy, self_ns=np.maximum(own, 0.0))
 
 
 def _total(spans: pl.DataFrame) -> float:

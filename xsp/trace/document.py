@@ -16,9 +16,14 @@ from xsp.problem import Problem
 from xsp.quantity import counted, printable, shorten
 from xsp.trace import heading, html, integrity
 from xsp.trace import text as tree
-from xsp.trace.file import pack_runs, read_file, unpack_runs, write_file
-from xsp.trace.metadata import check as check_metadata
-from xsp.trace.metadata import frozen
+from xsp.trace.file import (
+    check_metadata,
+    frozen,
+    pack_runs,
+    read_file,
+    unpack_runs,
+    write_file,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

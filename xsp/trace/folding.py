@@ -17,9 +17,13 @@ from numpy.typing import NDArray
 from xsp.evaluation import ON_DEVICE, Ints, Keys, lineage_keys, mix
 from xsp.trace.attribute import attribute_column
 
+_TIMES = ("least_ns", "most_ns", "busy_ns")
 SUMMED = ("latency_ns", "self_ns", "overhead_ns", "device_ns")
 # A pattern of siblings is folded where it recurs so often, and is at most so long.
 _RECURRENCES, _LONGEST_PATTERN = 4, 32
+# A module that is called by the same name so often is called in a loop.
+_ROUNDS = 3
+_STEPS = ("pipeline", "layer")
 _BOUNDS = ("latency_low_ns", "latency_high_ns")
 
 
@@ -118,25 +122,85 @@ def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
     return keys
 
 
-def neighbours(shapes: Keys, parent: Ints) -> Keys:
-    """Return keys that are equal where siblings of one shape follow one another.
+def steps(spans: pl.DataFrame) -> Keys:
+    """Return keys that are equal where one module is called again; 0 for spans of no module.
 
-    Siblings of one shape in a row are a run. Where a pattern of runs recurs often enough (a
-    model called again and again, with the same few operators after each call), the runs in
-    the same place of the pattern have equal keys too. A key is the number of the run among
-    its siblings, so that siblings in parents of one shape have the same keys.
+    What a loop does is known by the names of its steps: one may differ inside from the next.
+    """
+    of_module = spans["kind"].is_in(_STEPS).to_numpy()
+    names = mix(alike(spans) + mix(spans["name"].hash().to_numpy()))
+    return np.where(of_module, np.maximum(names, 1), 0).astype(np.uint64)
+
+
+def neighbours(shapes: Keys, steps: Keys, parent: Ints) -> Keys:
+    """Return keys that are equal where siblings of one shape belong together.
+
+    Siblings of one shape in a row are a run. In a loop, where steps of the same names recur
+    whatever lies between them (`_loops`), all runs of one shape and step have equal keys. Where
+    a pattern of runs recurs often enough elsewhere, the runs in the same place of the pattern
+    have. A key is the number of the first such run among its siblings, so that siblings in
+    parents of one shape have the same keys.
+
+    Args:
+        shapes: Key of each span's subtree (`shapes`).
+        steps: Key of each span that may be a step of a loop, 0 for others (`steps`).
+        parent: Index of each span's parent, -1 for the root.
 
     >>> shapes = np.array([9, 7, 7, 5, 7], dtype=np.uint64)
-    >>> neighbours(shapes, np.array([-1, 0, 0, 0, 0]))[1:]
+    >>> parent = np.array([-1, 0, 0, 0, 0])
+    >>> neighbours(shapes, np.zeros_like(shapes), parent)[1:]
     array([0, 0, 1, 2], dtype=uint64)
+    >>> neighbours(shapes, np.array([0, 3, 3, 0, 3], dtype=np.uint64), parent)[1:]
+    array([0, 0, 1, 0], dtype=uint64)
     """
     order = np.argsort(parent, kind="stable")
-    families, shapes = _changes(parent[order]), shapes[order]
-    heads = np.flatnonzero(families | _changes(shapes))
+    families, shapes, steps = _changes(parent[order]), shapes[order], steps[order]
+    loops = _loops(steps, np.cumsum(families, dtype=np.int64))
+    parts = families | _changes(loops)
+    heads = np.flatnonzero(parts | _changes(shapes))
     lengths = np.diff(heads, append=len(order))
     kinds = mix(shapes[heads] + lengths.astype(np.uint64))
-    runs = _first_alike(kinds, np.cumsum(families, dtype=np.int64)[heads])
+    runs = _first_alike(kinds, np.cumsum(parts, dtype=np.int64)[heads])
+    looped = np.flatnonzero(loops[heads] >= 0)
+    rounds = heads[looped]
+    loop = mix(loops[rounds].astype(np.uint64))
+    runs[looped] = looped[_firsts(mix(shapes[rounds] + mix(steps[rounds] + loop)))]
     return _from_first(np.repeat(runs, lengths), order, families)
+
+
+def _loops(steps: Keys, family: Ints) -> Ints:
+    """Return the first step of the loop that each sibling belongs to, -1 for none.
+
+    Steps are a loop where they recur, alone or in a pattern, at least `_ROUNDS` times. What
+    follows a step belongs to the step's loop, and so does what precedes the first step.
+
+    >>> steps = np.array([0, 3, 0, 3, 0, 0, 3, 0, 8, 0], dtype=np.uint64)
+    >>> _loops(steps, np.ones(10, dtype=np.int64))
+    array([ 1,  1,  1,  1,  1,  1,  1,  1, -1, -1])
+    """
+    result = np.full(len(steps), -1)
+    rows = np.flatnonzero(steps)
+    if len(rows) < _ROUNDS:
+        return result
+    loops, free = np.full(len(rows), -1), np.ones(len(rows), dtype=np.bool_)
+    for period in range(1, _LONGEST_PATTERN + 1):
+        starts, size = _patterns(steps[rows], family[rows], free, period, _ROUNDS)
+        for start, end in zip(starts.tolist(), (starts + size).tolist(), strict=True):
+            loops[start:end] = rows[start]
+            free[start:end] = False
+    before = np.searchsorted(rows, np.arange(len(steps)), side="right") - 1
+    after = np.minimum(before + 1, len(rows) - 1)
+    for place in (after, before):  # the step before a sibling has the last word
+        there = (place >= 0) & (family[rows[place]] == family)
+        result = np.where(there, loops[place], result)
+    return result
+
+
+def _firsts(keys: Keys) -> Ints:
+    """Return for each key the place of the first that is equal."""
+    _, first, of = np.unique(keys, return_index=True, return_inverse=True)
+    result: Ints = first[of]
+    return result
 
 
 def _first_alike(kinds: Keys, family: Ints) -> Ints:
@@ -151,7 +215,7 @@ def _first_alike(kinds: Keys, family: Ints) -> Ints:
     kinds, family, free = kinds[rows], family[rows], np.ones(len(rows), dtype=np.bool_)
     # Short patterns first: a long pattern would also match two rounds of a short one.
     for period in range(2, _LONGEST_PATTERN + 1):
-        starts, size = _patterns(kinds, family, free, period)
+        starts, size = _patterns(kinds, family, free, period, _RECURRENCES)
         place = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
         start = np.repeat(starts, size)
         # The first round of a pattern stands for the later ones, run by run.
@@ -160,15 +224,17 @@ def _first_alike(kinds: Keys, family: Ints) -> Ints:
     return found
 
 
-def _patterns(kinds: Keys, family: Ints, free: NDArray[np.bool_], period: int) -> tuple[Ints, Ints]:
-    """Return the starts and sizes of stretches in which free runs recur with a period."""
+def _patterns(
+    kinds: Keys, family: Ints, free: NDArray[np.bool_], period: int, often: int
+) -> tuple[Ints, Ints]:
+    """Return the starts and sizes of stretches in which free runs recur so often with a period."""
     before, after = slice(None, -period), slice(period, None)
     same = (kinds[before] == kinds[after]) & (family[before] == family[after])
     same &= free[before] & free[after]
     edges = np.flatnonzero(np.diff(same, prepend=False, append=False))
     starts, size = edges[::2], edges[1::2] - edges[::2] + period
-    often = size >= _RECURRENCES * period
-    return starts[often], size[often]
+    enough = size >= often * period
+    return starts[enough], size[enough]
 
 
 def heads(spans: pl.DataFrame, first: Ints) -> pl.DataFrame:
@@ -176,6 +242,25 @@ def heads(spans: pl.DataFrame, first: Ints) -> pl.DataFrame:
     label = pl.coalesce(attribute_column(spans, "module_class"), "name")
     phase, error = attribute_column(spans, "phase"), attribute_column(spans, "error")
     return spans.select("kind", "name", phase, error, label=label, on_host=~ON_DEVICE)[first]
+
+
+def occurrences(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return how often each span occurred, and the shortest, longest and overall time of these.
+
+    A span of a trace that sums up occurrences stands for `calls` of them, any other for itself.
+
+    Args:
+        spans: Columns of `trace.spans`.
+
+    Returns:
+        Columns `calls`, `least_ns`, `most_ns` and `busy_ns`; null only where no latency is known.
+    """
+    latency = pl.col("latency_ns").fill_nan(None)
+    known = {name: attribute_column(spans, name, pl.Float64) for name in _TIMES}
+    return spans.select(
+        attribute_column(spans, "calls", pl.Int64).fill_null(1),
+        *(pl.coalesce(values, latency).alias(name) for name, values in known.items()),
+    )
 
 
 def sums(spans: pl.DataFrame, of: Ints, *more: pl.Expr) -> pl.DataFrame:
@@ -186,7 +271,7 @@ def sums(spans: pl.DataFrame, of: Ints, *more: pl.Expr) -> pl.DataFrame:
     of latencies were fully correlated, which gives the widest interval.
 
     Args:
-        spans: Columns of `trace.spans`, and the columns that `more` needs.
+        spans: Columns of `trace.spans` and of `occurrences`, and those that `more` needs.
         of: Number of each span's group.
         more: Further columns of the result, aggregated over a group's rows.
     """
@@ -199,8 +284,10 @@ def sums(spans: pl.DataFrame, of: Ints, *more: pl.Expr) -> pl.DataFrame:
             *(total(pl.col(name)).alias(name) for name in SUMMED),
             *(_whole_total(pl.col(name).filter(known)).alias(name) for name in _BOUNDS),
             pl.len().cast(pl.Int64).alias("count"),
-            pl.min("latency_ns").alias("least_ns"),
-            pl.max("latency_ns").alias("most_ns"),
+            pl.sum("calls"),
+            total(pl.col("busy_ns")),
+            pl.min("least_ns"),
+            pl.max("most_ns"),
             *more,
         )
         .sort("group")

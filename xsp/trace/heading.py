@@ -10,7 +10,7 @@ import polars as pl
 from xsp.evaluation import ON_DEVICE
 from xsp.inexact import Inexact
 from xsp.level import MEASURED
-from xsp.quantity import counted, duration, estimate, percent, printable
+from xsp.quantity import counted, duration, estimate, margin, percent, printable
 from xsp.trace.attribute import attribute_column, inexact_column
 from xsp.trace.coverage import Coverage, attribution, coverage, outside_calls
 
@@ -49,8 +49,7 @@ def model_latency(spans: pl.DataFrame) -> str:
     if not spans.height:
         return "no spans"
     latency, low, high = spans.select("latency_ns", "latency_low_ns", "latency_high_ns").row(0)
-    margin = None if low is None or high is None else (high - low) / 2
-    value, plus_minus, unit = estimate(latency, margin)
+    value, plus_minus, unit = estimate(latency, margin(latency, low, high))
     return f"{value} ± {plus_minus} {unit}" if plus_minus else f"{value} {unit}".rstrip()
 
 
@@ -79,19 +78,24 @@ def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _in_calls(spans: pl.DataFrame, covered: Coverage) -> str:
-    """Return the share of the operators' time in library calls, and where the rest is spent."""
+    """Return the share of the operators' time in library calls, and where the rest is spent.
+
+    Both come from one table, so that the share and the rest make 100 %: a call that seems longer
+    than its operator, by its error, makes up for no time elsewhere.
+    """
     if covered.in_calls_pct > _IMPOSSIBLE_PCT:  # calls and operators come from different runs
         return "longer than the operators around them, so these are not known well enough to tell"
-    return f"{min(covered.in_calls_pct, 100):.0f} % of the operators' time{_rest(spans)}"
-
-
-def _rest(spans: pl.DataFrame) -> str:
-    """Return the operators with most of the time outside of library calls."""
     by_name = outside_calls(spans)
     parts = by_name["rest_ns"] / (by_name["own_ns"].sum() or 1)
+    inside = 100 - 100 * float(parts.sum())
+    return f"{inside:.0f} % of the operators' time{_rest(by_name['name'], parts)}"
+
+
+def _rest(names: pl.Series, parts: pl.Series) -> str:
+    """Return the operators with most of the time outside of library calls."""
     operators = [
         f"{printable(name.removeprefix('aten::'))} {percent(part)}"
-        for name, part in zip(by_name["name"], parts, strict=True)
+        for name, part in zip(names, parts, strict=True)
         if part >= _LEAST_SHARE
     ]
     return f" (most of the rest: {', '.join(operators[:_MOST_NAMES])})" if operators else ""

@@ -13,13 +13,20 @@ import polars as pl
 from markupsafe import Markup
 
 from xsp.inexact import legend, marks
-from xsp.quantity import NOTHING, counted, duration, estimate, percent, removed, shorten
+from xsp.quantity import NOTHING, duration, estimate, printable, removed, shorten
 from xsp.trace.heading import headline, problem_lines
-from xsp.trace.outline import Outline, Row, outline
+from xsp.trace.outline import outline
+from xsp.trace.row import Outline, Row
 
 _ROWS = 1_000
 _SMALLEST = 0.001
 _LONGEST_NAME = 160
+# Attributes that are shown when the pointer rests on a row, which may stand for several spans.
+_TOLD = (
+    *("phase", "input_shapes", "input_dtypes", "output_shapes", "parameter_bytes", "peak_bytes"),
+    *("library", "implementation", "problem", "formats", "flops", "tensor_bytes"),
+    *("calls", "least_ns", "most_ns"),
+)
 _OPEN_DEPTH = 2  # branches above this depth are open at first
 
 _STYLE = Markup("""
@@ -71,7 +78,7 @@ def page_part(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
     """
     drawn = outline(spans, rows=_ROWS, smallest=_SMALLEST)
     problems = _NOTHING.join(_PROBLEM.format(problem) for problem in problem_lines(metadata))
-    tree = _NOTHING.join(_tree(drawn.rows))
+    tree = _NOTHING.join(_tree(drawn.rows, spans))
     meaning = legend(reason for row in drawn.rows for reason in row.inexact)
     below = _LEGEND.format(meaning) if meaning else _NOTHING
     title = headline(spans, metadata)
@@ -89,7 +96,7 @@ def _columns(rows: tuple[Row, ...]) -> tuple[str, ...]:
     return ("latency", *signs, "share", *device, "overhead", "each")
 
 
-def _tree(rows: tuple[Row, ...]) -> Iterator[Markup]:
+def _tree(rows: tuple[Row, ...], spans: pl.DataFrame) -> Iterator[Markup]:
     """Yield the rows inside of their branches; without recursion, as call stacks can be deep."""
     columns = _columns(rows)
     head = {name: name for name in columns} | {"marks": ""}
@@ -101,18 +108,39 @@ def _tree(rows: tuple[Row, ...]) -> Iterator[Markup]:
         if row.parent:
             # The branch is closed by the first row that is not deeper.
             opened = _OPEN if depth < _OPEN_DEPTH else _NOTHING
-            yield _BRANCH.format(opened, _row(row, columns))
+            yield _BRANCH.format(opened, _row(row, columns, _told(row, spans)))
             depth += 1
         else:
-            yield _row(row, columns)
+            yield _row(row, columns, _told(row, spans))
     yield _END * depth
 
 
-def _row(row: Row, columns: tuple[str, ...]) -> Markup:
+def _told(row: Row, spans: pl.DataFrame) -> str:
+    """Return name, path and attributes of a row's first span, line by line."""
+    if row.first is None:
+        return row.name
+    span = spans.row(row.first, named=True)
+    attributes = span["attributes"] or {}
+    known = [(name, attributes.get(name)) for name in _TOLD]
+    lines = [f"{name}: {_value(name, value)}" for name, value in known if value is not None]
+    return "\n".join((row.name, printable(span["path"]), *map(printable, lines)))
+
+
+def _value(name: str, value: object) -> str:
+    if isinstance(value, float):
+        return duration(value) if name.endswith("_ns") else f"{value:,g}"
+    if isinstance(value, list):
+        return ", ".join(
+            "\u00d7".join(map(str, item)) if isinstance(item, list) else str(item) for item in value
+        )
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _row(row: Row, columns: tuple[str, ...], told: str = "") -> Markup:
     numbers = {
         "latency": _latency(row),
         "marks": marks(row.inexact),
-        "share": "" if row.share is None else percent(row.share),
+        "share": row.part(),
         "device": "" if row.device_ns is None else duration(row.device_ns),
         "overhead": removed(row.overhead_ns, row.margin_ns),
         "each": row.each(),
@@ -121,7 +149,7 @@ def _row(row: Row, columns: tuple[str, ...]) -> Markup:
         kind=row.kind,
         leaf=_NOTHING if row.parent else _LEAF,
         width=min(max(row.share or 0.0, 0.0), 1.0),
-        title=row.name[:999],
+        title=(told or row.name)[:999],
         name=shorten(row.name, _LONGEST_NAME),
         detail=_DETAIL.format(row.detail) if row.detail else _NOTHING,
         cells=_cells(numbers, columns),
@@ -138,5 +166,4 @@ def _latency(row: Row) -> str:
 def _footer(drawn: Outline) -> Markup:
     if not drawn.cut:
         return _NOTHING
-    shown = f"{counted(drawn.spans, 'span')} in {counted(len(drawn.rows), 'row')}"
-    return _FOOTER.format(shown)
+    return _FOOTER.format(drawn.contents)

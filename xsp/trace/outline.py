@@ -12,10 +12,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.evaluation import Ints, generations
-from xsp.inexact import Inexact, reasons_of, united
-from xsp.quantity import counted, duration, printable
+from xsp.inexact import reasons_of, united
+from xsp.quantity import beyond, counted, margin, printable
 from xsp.trace import folding
-from xsp.trace.attribute import attribute_column, inexact_column
+from xsp.trace.attribute import EARLY_ENDS, attribute_column, inexact_column
+from xsp.trace.coverage import on_another_thread, on_one_clock
+from xsp.trace.row import SUMS, Outline, Row
 
 # Showing operators is worth so much of showing layers, when a row is chosen to be opened.
 _OPERATOR_WEIGHT = 0.25
@@ -25,8 +27,6 @@ _CHAIN_SHARE = 0.8
 _FEWEST = 10
 # Hidden children are summed by class or name from so many times the smallest latency on.
 _MUCH = 5
-# Kinds of row that are no kind of span: siblings of one class or name, the rest, own time.
-_SUMS = ("some", "rest", "own")
 _MODULES = ("pipeline", "layer")
 _NOUNS = {
     "pipeline": "pipeline span",
@@ -35,71 +35,10 @@ _NOUNS = {
     "sync": "synchronisation",
     "syscall": "system call",
 }
-_NUMBERS = (*folding.SUMMED, "latency_low_ns", "latency_high_ns")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the tree: a span, several spans that look alike, or a sum of hidden spans.
-
-    Attributes:
-        depth: Depth in the tree; 0 for the root.
-        last: Whether the row is the last of its siblings.
-        parent: Whether the row has children.
-        kind: Kind of span; `"some"` for hidden siblings of one class or name, `"rest"`
-            for other hidden siblings, `"own"` for a span's own time.
-        name: Printable name.
-        detail: Class, phase and exception, as far as known; may be empty.
-        count: Number of spans that the row stands for.
-        latency_ns: Sum of the spans' latencies; None where no latency is known.
-        margin_ns: Half the width of the latency's interval. Widths of folded spans are added
-            up as if the errors were fully correlated, which gives the widest interval.
-        overhead_ns: Sum of the overhead removed from the spans.
-        share: Latency as a fraction of the model's latency.
-        device_ns: Sum of the spans' device times; None where no device worked.
-        inexact: Why the latency is not exact: all reasons that apply to any of the spans; none
-            of own time, which is what the latencies inside leave.
-    """
-
-    depth: int
-    last: bool
-    parent: bool
-    kind: str
-    name: str
-    detail: str
-    count: int
-    latency_ns: float | None
-    margin_ns: float | None
-    overhead_ns: float | None
-    share: float | None
-    device_ns: float | None = None
-    inexact: tuple[Inexact, ...] = ()
-
-    @property
-    def mean_ns(self) -> float | None:
-        """Mean latency of the spans; None for a single span, and for unlike spans."""
-        if self.count == 1 or self.latency_ns is None or self.kind in ("rest", "own"):
-            return None
-        return self.latency_ns / self.count
-
-    def each(self, width: int = 0) -> str:
-        """Return count and mean latency of the spans, right-aligned; empty for a single span."""
-        if self.mean_ns is None:
-            return ""
-        return f"{self.count:,} \u00d7 {duration(self.mean_ns).rjust(width)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """Rows of the tree in the order of drawing, and the number of spans of the trace."""
-
-    rows: tuple[Row, ...]
-    spans: int
-
-    @property
-    def cut(self) -> bool:
-        """Whether some spans are only part of a sum."""
-        return self.spans > sum(row.count for row in self.rows if row.kind not in _SUMS)
+_TIMES = ("latency_ns", "busy_ns")
+_NUMBERS = (*folding.SUMMED, "latency_low_ns", "latency_high_ns", "busy_ns")
+# Several threads were at work where the sum of latencies is so many times the time they took.
+_AT_ONCE = 1.05
 
 
 @dataclass(slots=True)
@@ -111,7 +50,7 @@ class _Node:
         names: Names of a chain of operators, or a single name.
         groups: Numbers of the groups that the row sums up.
         tail: Number of the group whose children are the row's children.
-        count: Number of spans in `groups`.
+        count: Number of occurrences that the spans in `groups` stand for.
         totals: Sums over `groups`, by the names in `_NUMBERS`.
         children: The row's children, as far as the row has been opened.
         inexact: Code of the reasons why the row's latency is not exact.
@@ -141,13 +80,13 @@ def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.0
             own; a trace with at most `rows` spans is shown whole.
     """
     if not spans.height:
-        return Outline((), 0)
+        return Outline((), 0, 0)
     if rows is None or spans.height <= rows:
         # Own times are rows as well: twice the spans are always enough.
         rows, smallest = spans.height * 2, 0.0
     builder = _Builder(spans, smallest)
     root = builder.grow(rows)
-    return Outline(tuple(builder.flatten(root)), spans.height)
+    return Outline(tuple(builder.flatten(root)), spans.height, builder.calls)
 
 
 class _Builder:
@@ -160,17 +99,24 @@ class _Builder:
         parent = folding.parent_rows(spans)
         levels = list(generations(parent))
         shapes = folding.shapes(spans, parent, levels)
-        folded = folding.fold(folding.neighbours(shapes, parent), parent, levels)
+        own = folding.neighbours(shapes, folding.steps(spans), parent)
+        folded = folding.fold(own, parent, levels)
         heads = folding.heads(spans, folded.first)
+        self._away = on_another_thread(spans, parent)[folded.first]
         # A span that is short on the host may keep a device busy for long.
         weight = pl.max_horizontal("latency_ns", "device_ns").fill_nan(None)
         sums = folding.sums(
-            spans, folded.of, weight.sum().alias("weight"), pl.last("name").alias("last_name")
+            spans.hstack(folding.occurrences(spans)),
+            folded.of,
+            weight.sum().alias("weight"),
+            pl.last("name").alias("last_name"),
         )
-        self._table = heads.with_columns(sums["last_name"], sums["weight"], sums["count"])
+        sums = on_one_clock(spans, sums, folded.of, parent)
+        self._table = heads.with_columns(sums["last_name"], sums["weight"], sums["calls"])
         self._kinds = heads["kind"]
         self._weights = sums["weight"].to_numpy()
-        self._counts = folded.count
+        self._firsts, self._spans = folded.first, folded.count
+        self._counts = sums["calls"].to_numpy()
         self._inexact = united(inexact_column(spans), folded.of, len(folded.count))
         self._numbers = {
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
@@ -181,9 +127,17 @@ class _Builder:
             folded.parent[self._order], np.arange(len(folded.parent) + 1)
         )
         self._model_ns = self._root_ns(spans)
+        top = self._totals(np.zeros(1, dtype=np.int64))
+        self._error = (_margin(top) or 0.0) / self._model_ns if self._model_ns else 0.0
         self._wait_ns = attribute_column(spans, "device_wait_ns", pl.Float64)[0] or 0.0
+        self._block = bool(attribute_column(spans, "whole_block", pl.Boolean)[0])
         self._least_ns = smallest * self._model_ns
         self._own_least_ns = max(smallest, 0.01) * self._model_ns
+
+    @property
+    def calls(self) -> int:
+        """Number of occurrences that all spans stand for."""
+        return int(self._counts.sum())
 
     def grow(self, rows: int) -> _Node:
         """Return the root with up to `rows - 1` rows below, the largest spans opened first."""
@@ -229,7 +183,7 @@ class _Builder:
 
     def _score(self, node: _Node) -> float:
         below = self._below(node.tail)
-        if not below.size or node.kind in _SUMS:
+        if not below.size or node.kind in SUMS:
             return 0.0
         weight = float(self._weights[node.groups].sum())
         if self._least_ns and weight < self._least_ns:
@@ -261,9 +215,9 @@ class _Builder:
         return self._sum(np.array([group]), self._kinds[group], tuple(names), tail)
 
     def _sum(self, groups: Ints, kind: str, names: tuple[str, ...], tail: int) -> _Node:
-        spans = int(self._counts[groups].sum())
+        calls = int(self._counts[groups].sum())
         inexact = int(np.bitwise_or.reduce(self._inexact[groups]))
-        return _Node(kind, names, groups, tail, spans, self._totals(groups), inexact=inexact)
+        return _Node(kind, names, groups, tail, calls, self._totals(groups), inexact=inexact)
 
     def _next_called(self, group: int) -> int | None:
         """Return the operator that does nearly all work of a group, None where several do."""
@@ -289,8 +243,8 @@ class _Builder:
         labelled = self._table[groups].with_columns(group=groups)
         found = (
             labelled.group_by("kind", "label", maintain_order=True)
-            .agg(pl.sum("weight", "count"), pl.col("group"))
-            .filter((pl.col("weight") >= self._least_ns) & (pl.col("count") > 1))
+            .agg(pl.sum("weight", "calls"), pl.col("group"))
+            .filter((pl.col("weight") >= self._least_ns) & (pl.col("calls") > 1))
             .sort("weight", descending=True, maintain_order=True)
             .head(max(most - 1, 0))
         )
@@ -302,29 +256,34 @@ class _Builder:
         return [*nodes, self._rest(left)] if left.size else nodes
 
     def _rest(self, groups: Ints) -> _Node:
-        kinds = self._table[groups].group_by("kind", maintain_order=True).agg(pl.sum("count"))
+        kinds = self._table[groups].group_by("kind", maintain_order=True).agg(pl.sum("calls"))
         name = "… " + ", ".join(
             counted(number, _NOUNS.get(kind, kind)).replace(" ", " more ", 1)
-            for kind, number in kinds.sort("count", descending=True, maintain_order=True).rows()
+            for kind, number in kinds.sort("calls", descending=True, maintain_order=True).rows()
         )
         return self._sum(groups, "rest", (name,), int(groups[0]))
 
     def _own(self, node: _Node) -> list[_Node]:
         """Return rows for the own time of a span or chain, where it is long enough.
 
-        The root's own time has a row apart for waiting for devices at the root's end.
+        The root's own time has a row apart for waiting for devices at the root's end. Where a
+        latency is not known, what the spans inside leave of it is known no better.
         """
+        latency, reach = node.totals["latency_ns"], _margin(node.totals) or 0.0
+        unknown = reach / latency if reach >= latency > 0 else 0.0
         own = node.totals["self_ns"]
         if node.tail != node.groups[0]:
             below = self._below(node.tail)
             on_host = self._table["on_host"].to_numpy()[below]
             inside = self._totals(below[on_host])["latency_ns"]
-            own = node.totals["latency_ns"] - inside
+            own = latency - inside
+        top = int(node.groups[0]) == 0
         # Both come with errors: waiting cannot take more than all of the own time.
-        wait = min(self._wait_ns, own) if int(node.groups[0]) == 0 else 0.0
-        parts = {"own time": own - wait, "waiting for devices": wait}
+        wait = min(self._wait_ns, own) if top else 0.0
+        name = "outside models" if top and self._block else "own time"
+        parts = {name: own - wait, "waiting for devices": wait}
         return [
-            _Node("own", (name,), node.groups, node.tail, node.count, _only_latency(part))
+            _Node("own", (name,), node.groups, node.tail, node.count, _left(part, unknown * part))
             for name, part in parts.items()
             if part > 0 and part >= self._own_least_ns
         ]
@@ -341,10 +300,22 @@ class _Builder:
         first, last = (printable(self._table[name][group]) for name in ("name", "last_name"))
         return (first or "(no name)") if first == last else f"{first} … {last}"
 
+    def _share_margin(self, node: _Node) -> float | None:
+        """Return half the interval of a share, less the relative error of the model's latency.
+
+        That error is for the most part of the machine's speed, and common to all latencies.
+        """
+        latency, reach = node.totals["latency_ns"], _margin(node.totals)
+        if reach is None or not self._model_ns:
+            return None
+        if node.totals["busy_ns"] > self._model_ns:
+            return reach / self._model_ns + self._error
+        part = node.totals["busy_ns"] / latency if latency else 1.0
+        return beyond(reach, self._error * latency) * part / self._model_ns
+
     def _row(self, node: _Node, *, depth: int, last: bool) -> Row:
         totals = {name: _known(value) for name, value in node.totals.items()}
-        low, high = totals["latency_low_ns"], totals["latency_high_ns"]
-        latency = totals["latency_ns"]
+        latency, busy = totals["latency_ns"], totals["busy_ns"]
         return Row(
             depth=depth,
             last=last,
@@ -354,23 +325,34 @@ class _Builder:
             detail=self._detail(node),
             count=node.count,
             latency_ns=latency,
-            margin_ns=None if low is None or high is None else (high - low) / 2,
+            margin_ns=_margin(node.totals),
             overhead_ns=totals["overhead_ns"],
-            share=latency / self._model_ns if latency is not None and self._model_ns else None,
+            share=busy / self._model_ns if busy is not None and self._model_ns else None,
             device_ns=totals["device_ns"],
             inexact=reasons_of(node.inexact) if latency is not None else (),
+            spans=int(self._spans[node.groups].sum()),
+            share_margin=self._share_margin(node),
+            first=None if node.kind in SUMS else int(self._firsts[node.groups[0]]),
         )
 
     def _detail(self, node: _Node) -> str:
-        if node.kind in _SUMS:
+        if node.kind in ("rest", "own"):
             return ""
         head = self._table.row(int(node.groups[0]), named=True)
-        words = []
+        words = [self._at_once(node)]
         if node.kind == "layer":
-            words.append(head["label"] if head["label"] != head["name"] else None)
-            words.append("backward" if head["phase"] == "backward" else None)
-        words.append(f"raised {head['error']}" if head["error"] is not None else None)
-        return printable(" ".join(str(word) for word in words if word))
+            words.insert(0, head["label"] if head["label"] != head["name"] else "")
+            words.insert(1, "backward" if head["phase"] == "backward" else "")
+        if head["error"] is not None and node.kind != "some":
+            words.append(EARLY_ENDS.get(head["error"], f"raised {head['error']}"))
+        return printable(" ".join(filter(None, words)))
+
+    def _at_once(self, node: _Node) -> str:
+        """Say how many of the spans ran at once on average, or that one ran beside its parent."""
+        latency, busy = node.totals["latency_ns"], node.totals["busy_ns"]
+        if latency >= _AT_ONCE * busy > 0:
+            return f"{latency / busy:.1f} at once".replace(".0 ", " ")
+        return "on another thread" if self._away[node.groups[0]] else ""
 
 
 def _chain_name(names: tuple[str, ...]) -> str:
@@ -381,8 +363,17 @@ def _chain_name(names: tuple[str, ...]) -> str:
     return f"{names[0]} {arrow} {names[-1].removeprefix(space + colons)}"
 
 
-def _only_latency(latency_ns: float) -> dict[str, float]:
-    return dict.fromkeys(_NUMBERS, float("nan")) | {"latency_ns": latency_ns}
+def _left(latency_ns: float, margin_ns: float) -> dict[str, float]:
+    """Return the totals of own time, which has no interval unless it is not known at all."""
+    totals = dict.fromkeys(_NUMBERS, float("nan")) | dict.fromkeys(_TIMES, latency_ns)
+    if margin_ns:
+        totals |= {"latency_low_ns": 0.0, "latency_high_ns": latency_ns + margin_ns}
+    return totals
+
+
+def _margin(totals: dict[str, float]) -> float | None:
+    reach = margin(*(totals[name] for name in ("latency_ns", "latency_low_ns", "latency_high_ns")))
+    return None if reach is None else _known(reach)
 
 
 def _sum(values: NDArray[np.float64]) -> float:

@@ -10,9 +10,10 @@ from typing import Any
 import polars as pl
 
 from xsp.inexact import legend, marks
-from xsp.quantity import NOTHING, counted, duration, estimate, percent, removed, shorten
+from xsp.quantity import NOTHING, duration, estimate, removed, shorten
 from xsp.trace.heading import headline, problem_lines
-from xsp.trace.outline import Outline, Row, outline
+from xsp.trace.outline import outline
+from xsp.trace.row import Outline, Row
 
 _GAP = "  "
 _NARROWEST, _WIDEST = 72, 140
@@ -65,8 +66,8 @@ def _wrapped(line: str, width: int, bullet: str = "") -> list[str]:
 
 def _footer(drawn: Outline) -> str:
     return (
-        f"{counted(drawn.spans, 'span')} in {counted(len(drawn.rows), 'row')}: repeats are folded, "
-        "small ones summed up; trace.tree(rows=200) or xsp show --rows 200 shows more"
+        f"{drawn.contents}: repeats are folded, small ones summed up; trace.tree(rows=200) or "
+        "xsp show --rows 200 shows more"
     )
 
 
@@ -100,9 +101,15 @@ def _cells(row: Row, signs: int) -> Cells:
     value, margin, unit = estimate(row.latency_ns, row.margin_ns)
     latency = f"{value} {f'± {margin}' if margin else '':<7} {unit:>2}" if unit else NOTHING
     overhead = removed(row.overhead_ns, row.margin_ns)
-    share = "" if row.share is None else percent(row.share)
     device = "" if row.device_ns is None else duration(row.device_ns)
-    return "", _signed(latency, marks(row.inexact), signs), share, device, overhead, row.each(7)
+    return (
+        "",
+        _signed(latency, marks(row.inexact), signs),
+        row.part(),
+        device,
+        overhead,
+        row.each(7),
+    )
 
 
 def _branches(rows: tuple[Row, ...]) -> Iterator[str]:

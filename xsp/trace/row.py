@@ -1,0 +1,101 @@
+"""Rows: what the lines of a tree stand for in, the words and numbers that they show out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xsp.inexact import Inexact
+from xsp.quantity import bounded, counted, share
+
+# Kinds of row that are no kind of span: siblings of one class or name, the rest, own time.
+SUMS = ("some", "rest", "own")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the tree: a span, several spans that look alike, or a sum of hidden spans.
+
+    Attributes:
+        depth: Depth in the tree; 0 for the root.
+        last: Whether the row is the last of its siblings.
+        parent: Whether the row has children.
+        kind: Kind of span; `"some"` for hidden siblings of one class or name, `"rest"`
+            for other hidden siblings, `"own"` for a span's own time.
+        name: Printable name.
+        detail: Class, phase and exception, as far as known; may be empty.
+        count: Number of occurrences that the row stands for.
+        latency_ns: Sum of the spans' latencies; None where no latency is known.
+        margin_ns: Half the width of the latency's interval. Widths of folded spans are added
+            up as if the errors were fully correlated, which gives the widest interval.
+        overhead_ns: Sum of the overhead removed from the spans.
+        share: Time in which at least one of the spans ran, as a fraction of the model's
+            latency; what ran at once on several threads counts once.
+        device_ns: Sum of the spans' device times; None where no device worked.
+        inexact: Why the latency is not exact: all reasons that apply to any of the spans; none
+            of own time, which is what the latencies inside leave.
+        spans: Number of spans that the row stands for; a span may stand for several occurrences.
+        share_margin: Half the width of the share's interval. An error that the model's latency
+            has as well, of the machine's speed for one, is none of a share.
+        first: Index of the first span that the row stands for; None for a row that is a sum.
+    """
+
+    depth: int
+    last: bool
+    parent: bool
+    kind: str
+    name: str
+    detail: str
+    count: int
+    latency_ns: float | None
+    margin_ns: float | None
+    overhead_ns: float | None
+    share: float | None
+    device_ns: float | None = None
+    inexact: tuple[Inexact, ...] = ()
+    spans: int = 1
+    share_margin: float | None = None
+    first: int | None = None
+
+    @property
+    def mean_ns(self) -> float | None:
+        """Mean latency of the occurrences; None for a single one, and for unlike spans."""
+        if self.count == 1 or self.latency_ns is None or self.kind in ("rest", "own"):
+            return None
+        return self.latency_ns / self.count
+
+    def each(self, width: int = 0) -> str:
+        """Return number and mean latency of the occurrences, right-aligned; empty for a single."""
+        if self.mean_ns is None:
+            return ""
+        margin_ns = None if self.margin_ns is None else self.margin_ns / self.count
+        return f"{self.count:,} \u00d7 {bounded(self.mean_ns, margin_ns).rjust(width)}"
+
+    def part(self) -> str:
+        """Return the row's share of the model's latency; empty where that is not known."""
+        return share(self.share, self.share_margin)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """Rows of the tree in the order of drawing, and the number of spans of the trace.
+
+    Attributes:
+        rows: The rows.
+        spans: Number of spans of the trace.
+        calls: Number of occurrences that these stand for.
+    """
+
+    rows: tuple[Row, ...]
+    spans: int
+    calls: int
+
+    @property
+    def cut(self) -> bool:
+        """Whether some spans are only part of a sum."""
+        return self.spans > sum(row.spans for row in self.rows if row.kind not in SUMS)
+
+    @property
+    def contents(self) -> str:
+        """How much the rows stand for: `1,204 spans (of 48,310 calls) in 60 rows`."""
+        calls = f" (of {self.calls:,} calls)" if self.calls > self.spans else ""
+        return f"{counted(self.spans, 'span')}{calls} in {counted(len(self.rows), 'row')}"
