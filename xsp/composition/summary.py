@@ -14,6 +14,7 @@ from xsp.composition.group import Group, shape_range
 from xsp.composition.journal import Journal
 from xsp.composition.part import ITERATION, Part
 from xsp.composition.timeline import Timeline
+from xsp.evaluation import covered
 from xsp.provider import Inputs
 from xsp.quantity import counted, duration, percent
 from xsp.trace import Trace
@@ -151,15 +152,19 @@ def _evaluated(groups: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _outside(parts: Sequence[Part], lasting_ns: Floats, block_ns: float) -> str:
-    thread = parts[0].thread
-    inside = sum(
-        lasting
-        for part, lasting in zip(parts, lasting_ns.tolist(), strict=True)
-        if part.evaluation >= 0 and part.thread == thread
-    )
-    outside = max(block_ns - inside, 0.0)
+    """Return for how long no thread was in an evaluation."""
     if not block_ns:
         return ""
+    inside = [number for number, part in enumerate(parts) if part.evaluation >= 0]
+    if len({parts[number].thread for number in inside}) < 2:
+        inside_ns = float(lasting_ns[inside].sum())
+    else:
+        start = np.array([parts[number].start_ns for number in inside])
+        end = np.array([parts[number].end_ns for number in inside])
+        wall_ns = max(parts[0].end_ns - parts[0].start_ns, 1)
+        union_ns = covered(np.zeros(len(inside), dtype=np.int64), start, end, 1)[0]
+        inside_ns = block_ns * float(union_ns) / wall_ns
+    outside = max(block_ns - inside_ns, 0.0)
     return f"outside of evaluations: {duration(outside)}, {percent(outside / block_ns)}"
 
 

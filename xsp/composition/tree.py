@@ -357,11 +357,11 @@ def _below(node: _Node, path: str, trace: Trace) -> pl.DataFrame:
         .alias("thread"),
     )[1:]
     fields = frame["attributes"].struct.unnest().rename(lambda name: _ATTRIBUTE + name)
-    return (
-        frame.drop("attributes")
-        .hstack(fields)
-        .with_columns(pl.lit(node.calls, dtype=pl.Int64).alias(_ATTRIBUTE + "calls"))
-    )
+    more = [pl.lit(node.calls, dtype=pl.Int64).alias(_ATTRIBUTE + "calls")]
+    if node.busy_ns is not None:
+        at_once = node.busy_ns / max(node.lasts_ns, 1.0)
+        more.append((pl.col("latency_ns") * at_once).alias(_ATTRIBUTE + "busy_ns"))
+    return frame.drop("attributes").hstack(fields).with_columns(more)
 
 
 def _placed(

@@ -222,6 +222,29 @@ class _Environment(msgspec.Struct):
     gpus: tuple[dict[str, str], ...] = ()
 
 
+class _Size(msgspec.Struct):
+    shapes: tuple[str, ...] = ()
+    calls: Integer | None = None
+    latency_ns: float | None = None
+
+
+class _Group(msgspec.Struct):
+    name: str
+    model: str | None = None
+    phase: str | None = None
+    variant: str | None = None
+    shapes: tuple[str, ...] = ()
+    calls: Integer | None = None
+    repeated: Integer | None = None
+    samples: Integer | None = None
+    total_ns: float | None = None
+    latency_ns: float | None = None
+    latency_low_ns: float | None = None
+    latency_high_ns: float | None = None
+    rungs: tuple[_Rung, ...] = ()
+    sizes: tuple[_Size, ...] = ()
+
+
 class _Metadata(msgspec.Struct):
     format: Integer
     xsp_version: str | None = None
@@ -230,6 +253,8 @@ class _Metadata(msgspec.Struct):
     problems: tuple[_Problem, ...] = ()
     levels: dict[str, str] = {}
     rungs: tuple[_Rung, ...] = ()
+    groups: tuple[_Group, ...] = ()
+    summary: tuple[str, ...] = ()
     plan: dict[str, Any] = {}
     environment: _Environment = msgspec.field(default_factory=_Environment)
     began_unix_ns: UnixNanoseconds | None = None

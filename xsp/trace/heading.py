@@ -53,6 +53,11 @@ def model_latency(spans: pl.DataFrame) -> str:
     return f"{value} ± {plus_minus} {unit}" if plus_minus else f"{value} {unit}".rstrip()
 
 
+def summary_lines(metadata: Mapping[str, Any]) -> list[str]:
+    """Return what was evaluated in a program, and what lies outside, as printable lines."""
+    return [printable(str(line)) for line in metadata.get("summary", ())]
+
+
 def problem_lines(metadata: Mapping[str, Any]) -> list[str]:
     """Return the trace's problems as printable lines: code, colon and sentence."""
     return [

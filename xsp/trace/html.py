@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from xsp.inexact import legend, marks
 from xsp.quantity import NOTHING, duration, estimate, printable, removed, shorten
-from xsp.trace.heading import headline, problem_lines
+from xsp.trace.heading import headline, problem_lines, summary_lines
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row
 
@@ -52,7 +52,8 @@ background:linear-gradient(90deg,rgba(59,130,246,.16) var(--share,0%),transparen
 """)
 
 
-_PAGE = Markup('<div class="xsp"><style>{}</style><p class="title">{}</p>{}{}{}{}</div>')
+_PAGE = Markup('<div class="xsp"><style>{}</style><p class="title">{}</p>{}{}{}{}{}</div>')
+_SUMMARY = Markup("<p>{}</p>")
 _PROBLEM = Markup('<p class="problem">{}</p>')
 _LEGEND = Markup('<p class="rest">{}</p>')
 _FOOTER = Markup('<p class="rest">{}; trace.spans has them all</p>')
@@ -77,12 +78,13 @@ def page_part(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
         metadata: `trace.metadata`, of which `name`, `problems` and `levels` are used.
     """
     drawn = outline(spans, rows=_ROWS, smallest=_SMALLEST)
+    summary = _NOTHING.join(_SUMMARY.format(line) for line in summary_lines(metadata))
     problems = _NOTHING.join(_PROBLEM.format(problem) for problem in problem_lines(metadata))
     tree = _NOTHING.join(_tree(drawn.rows, spans))
     meaning = legend(reason for row in drawn.rows for reason in row.inexact)
     below = _LEGEND.format(meaning) if meaning else _NOTHING
     title = headline(spans, metadata)
-    return str(_PAGE.format(_STYLE, title, problems, tree, below, _footer(drawn)))
+    return str(_PAGE.format(_STYLE, title, summary, problems, tree, below, _footer(drawn)))
 
 
 def _cells(named: Mapping[str, str], columns: tuple[str, ...]) -> Markup:

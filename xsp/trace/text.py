@@ -11,7 +11,7 @@ import polars as pl
 
 from xsp.inexact import legend, marks
 from xsp.quantity import NOTHING, duration, estimate, removed, shorten
-from xsp.trace.heading import headline, problem_lines
+from xsp.trace.heading import headline, problem_lines, summary_lines
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row
 
@@ -42,6 +42,8 @@ def text(
     width = max(_NARROWEST, width or min(shutil.get_terminal_size((100, 24)).columns, _WIDEST))
     drawn = outline(spans, rows=rows, smallest=smallest)
     lines = [*_wrapped(headline(spans, metadata), width)]
+    for line in summary_lines(metadata):
+        lines += _wrapped(line, width)
     for problem in problem_lines(metadata):
         lines += _wrapped(problem, width, bullet="! ")
     if drawn.rows:
