@@ -22,8 +22,19 @@ from xsp.correlation import (
 )
 from xsp.evaluation import Run, Rung, with_inside_cost
 from xsp.level import Kind, Level
+from xsp.measurement.own_time import with_own_time
 from xsp.problem import Problem, ProblemCount
-from xsp.provider import Provider, Records, SpanRows, checked, concat_rows, span_rows
+from xsp.provider import (
+    SAMPLE_SCHEMA,
+    Provider,
+    Records,
+    Sampler,
+    Samples,
+    SpanRows,
+    checked,
+    concat_rows,
+    span_rows,
+)
 from xsp.quantity import counted
 from xsp.session import InsideCost, Visit, counting, worth_keeping
 
@@ -102,7 +113,11 @@ class _Interpreter:
             trees = self._trees(visits)
             self._note(visits, trees)
             frames = trees.frames
-        for (visit, begin, end, waited), frame in zip(windows, frames, strict=True):
+        evaluations = enumerate(frames)
+        if rung.sampled:  # all evaluations of one structure make one run
+            evaluations = iter(with_own_time(trees.frames, self._samples(visits)))
+        for at, frame in evaluations:
+            visit, begin, end, waited = windows[at]
             yield Run(
                 rung,
                 latency_ns=end - begin,
@@ -135,6 +150,23 @@ class _Interpreter:
         return place_by_order(
             concat_rows([self._rows_of(visit.planned.rung, *kept) for kept in visit.records])
         )
+
+    def _samples(self, visits: Sequence[Visit]) -> Samples:
+        """Return the samples that all providers took in visits of one rung."""
+        frames = [
+            self._samples_of(visit.planned.rung, provider, records)
+            for visit in visits
+            for provider, records in visit.records
+            if isinstance(provider, Sampler)
+        ]
+        return pl.concat([pl.DataFrame(schema=SAMPLE_SCHEMA), *frames])
+
+    def _samples_of(self, rung: Rung, provider: Sampler, records: Records) -> Samples:
+        try:
+            return provider.samples(records).select(*SAMPLE_SCHEMA)
+        except Exception as error:  # noqa: BLE001  a failing provider costs its level only
+            self._note_failure(provider, rung, error)
+            return pl.DataFrame(schema=SAMPLE_SCHEMA)
 
     def _rows_of(self, rung: Rung, provider: Provider, records: Records) -> SpanRows:
         try:

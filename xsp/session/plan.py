@@ -8,7 +8,7 @@ enough. Three rounds of a ladder with the rungs bare, layer and op:
     round 1      op, layer, bare                  the other way round
     round 2      layer, bare, op                  shuffled
     round 3      op, bare, layer                  the other way round
-    closing      detail, bare                     attributes that cost time; did the machine drift?
+    closing      detail, stack, bare              what costs time, samples; did the machine drift?
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ SPREAD_S = 3.0  # the rounds take at least so long: within less, a machine shows
 ROUNDS = 30  # in that time at most; between rounds the bare model runs, unrecorded
 LATER_ROUNDS = 100  # in the budget at most, where the machine's speed moves more than rounds do
 MOST_ROUNDS = 400  # interpreting more rounds takes longer than measuring them
+SAMPLED_NS = 500_000_000  # samples of what Python runs are taken for this long
+SAMPLED_SHARE = 0.05  # of the budget, at most
+MOST_SAMPLED = 500  # evaluations in which samples are taken, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,11 +306,24 @@ class Plan:
     def _closing(self) -> list[PlannedVisit]:
         self._last_round = True
         _, untimed = self._size(self._typical())
-        detail = [PlannedVisit(rung, 1, 0, self._round) for rung in self._untimed]
+        detail = [
+            PlannedVisit(rung, self._sampled() if rung.sampled else 1, 0, self._round)
+            for rung in self._untimed
+        ]
         # As many evaluations as the first rounds had, so that the two ends can be compared.
         evaluations = 3 if self.repeatable and not self._slow else 1
         last = PlannedVisit(self._timed[0], evaluations, untimed, self._round + 1)
         return [*detail, last]
+
+    def _sampled(self) -> int:
+        """Return in how many evaluations samples are taken: some hundred samples are enough."""
+        latency_ns = self._typical()
+        if not self.repeatable or not latency_ns:
+            return 1
+        # A plan of the bare rung alone has the rest of its budget for the rungs without latencies.
+        share = SAMPLED_SHARE if len(self._timed) > 1 else 0.5
+        sampled_ns = min(SAMPLED_NS, share * self.settings.budget_s * 1e9)
+        return max(1, min(MOST_SAMPLED, self.settings.runs or MOST_SAMPLED, int(sampled_ns / latency_ns)))
 
     def _enough(self) -> bool:
         if self._round < 0:
