@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import random
+import resource
 import sys
 import threading
 from collections.abc import Callable
@@ -29,11 +31,10 @@ from xsp.provider import SAMPLE_SCHEMA, Records, Request, Samples, SpanRows, no_
 
 Integers = npt.NDArray[np.int64]
 
-INTERVAL_NS = 500_000  # under the resolution of the coarse clock, which pyinstrument prefers
+INTERVAL_NS = 250_000  # between two samples, on average
 
-_OWN_FOLDERS = tuple(
-    str(Path(file).parent) + os.sep for file in (inspect.getfile(Kind), __file__)
-)
+_OWN_FOLDERS = tuple(str(Path(file).parent) + os.sep for file in (inspect.getfile(Kind), __file__))
+_usage, _OF_THREAD = resource.getrusage, resource.RUSAGE_THREAD
 _PROFILED = (
     "own time was not attributed to functions: another profiler ({}) watches this thread; end it "
     "before xsp measures"
@@ -118,8 +119,10 @@ class _Watch:
         self._now = now
         self._thread = threading.get_ident()
         self._process = os.getpid()
-        self._times: list[int] = []
-        self._places: list[_Place] = []
+        # From half to one and a half: a fixed interval would fall into step with the model.
+        self._factor = random.Random(0).random
+        self._due: list[int] = []
+        self._seen: list[_Seen] = []
         self._on = True
 
     def begin(self) -> None:
@@ -127,15 +130,20 @@ class _Watch:
         from pyinstrument.low_level.stat_profile import setstatprofile  # noqa: PLC0415
 
         self._set: Any = setstatprofile
-        self._times.append(self._now())
-        setstatprofile(self._sample, INTERVAL_NS / 1e9, timer_type="walltime")
+        self._wait(self._now())
+
+    def _wait(self, now: int) -> None:
+        """Have the next sample taken at the first call or return after an interval from now."""
+        interval = int(INTERVAL_NS * (0.5 + self._factor()))
+        self._due.append(now + interval)
+        self._set(self._sample, interval / 1e9, timer_type="walltime")
 
     def end(self) -> StackRecords:
         """End sampling; where another thread calls, the next sample of the sampled one does."""
         self._on = False
         if threading.get_ident() == self._thread:
             self._set(None)
-        return _records(self._thread, self._times, self._places)
+        return _records(self._thread, self._due, self._seen)
 
     def _sample(self, frame: FrameType, event: str, argument: Any) -> None:
         """Note what the thread ran just before an event; an exception here would be the user's."""
@@ -148,37 +156,47 @@ class _Watch:
             frame = frame.f_back or frame  # until now, the caller ran
         elif event != "return":  # a function without source calls or returns
             function = getattr(argument, "__qualname__", None) if event != "c_call" else None
-        self._times.append(now)
-        self._places.append((function, frame.f_code, frame.f_lineno))
+        usage = _usage(_OF_THREAD)
+        busy = usage.ru_utime + usage.ru_stime
+        self._seen.append((now, busy, usage.ru_nivcsw, function, frame.f_code, frame.f_lineno))
+        self._wait(now)
 
 
-_Place = tuple[str | None, CodeType, int]
+# An event: when; seconds that the thread had run; how often it had been made to give way; the
+# function (None: that of the code), code and line that ran until then.
+_Seen = tuple[int, float, int, str | None, CodeType, int]
 
 
-def _records(thread: int, times: list[int], places: list[_Place]) -> StackRecords:
-    """Return samples an interval apart, of what was seen at the end of some intervals.
+def _records(thread: int, due: list[int], seen: list[_Seen]) -> StackRecords:
+    """Return the samples: one when it was due, and more while no event came after that.
+
+    Time in which the thread had to give way to others is no time of what ran.
 
     Args:
         thread: The thread that was sampled.
-        times: When sampling began, and when each place was seen.
-        places: The places: function (None: that of the code), code, and line.
+        due: When each sample was due; the last may not have been taken.
+        seen: The first event after that.
     """
-    time = np.array(times, np.int64)
-    passed = np.diff(time)
-    count = np.maximum(passed // INTERVAL_NS, 1)
+    end, busy, given_way = (np.array([event[i] for event in seen]) for i in range(3))
+    begin = np.minimum(np.array(due[: len(seen)], np.int64), end)
+    ran = np.where(
+        np.diff(given_way, prepend=given_way[:1]) > 0,
+        np.diff(busy * 1e9, prepend=0.0),
+        np.inf,
+    )
+    count = 1 + np.minimum(end - begin, ran).astype(np.int64) // INTERVAL_NS
     at = np.repeat(np.arange(len(count)), count)
-    ordinal = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count) + 1
-    sampled = np.minimum(time[at] + ordinal * INTERVAL_NS, time[at + 1])
+    ordinal = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
+    sampled = begin[at] + ordinal * INTERVAL_NS
     index: dict[tuple[str, str, int], int] = {}
-    known = [_described(place) for place in places]
+    known = [_described(*event[3:]) for event in seen]
     numbers = [index.setdefault(place, len(index)) if place else -1 for place in known]
     number = np.array(numbers, np.int64)[at]
     return StackRecords(thread, sampled[number >= 0], number[number >= 0], tuple(index))
 
 
-def _described(place: _Place) -> tuple[str, str, int] | None:
+def _described(function: str | None, code: CodeType, line: int) -> tuple[str, str, int] | None:
     """Return function, file and line; None for xsp's own code, whose time is overhead."""
-    function, code, line = place
     if code.co_filename.startswith(_OWN_FOLDERS):
         return None
     return function or code.co_qualname, code.co_filename, line or code.co_firstlineno

@@ -323,7 +323,9 @@ class Plan:
         # A plan of the bare rung alone has the rest of its budget for the rungs without latencies.
         share = SAMPLED_SHARE if len(self._timed) > 1 else 0.5
         sampled_ns = min(SAMPLED_NS, share * self.settings.budget_s * 1e9)
-        return max(1, min(MOST_SAMPLED, self.settings.runs or MOST_SAMPLED, int(sampled_ns / latency_ns)))
+        return max(
+            1, min(MOST_SAMPLED, self.settings.runs or MOST_SAMPLED, int(sampled_ns / latency_ns))
+        )
 
     def _enough(self) -> bool:
         if self._round < 0:
