@@ -28,6 +28,7 @@ _MUCH = 5
 # Kinds of row that are no kind of span: siblings of one class or name, the rest, own time.
 _SUMS = ("some", "rest", "own")
 _MODULES = ("pipeline", "layer")
+_OWN = "own time"
 _NOUNS = {
     "pipeline": "pipeline span",
     "memcpy": "copy",
@@ -49,7 +50,8 @@ class Row:
         kind: Kind of span; `"some"` for hidden siblings of one class or name, `"rest"`
             for other hidden siblings, `"own"` for a span's own time.
         name: Printable name.
-        detail: Class, phase and exception, as far as known; may be empty.
+        detail: Class, phase and exception, as far as known; of own time the function that ran
+            longest, with line and share. May be empty.
         count: Number of spans that the row stands for.
         latency_ns: Sum of the spans' latencies; None where no latency is known.
         margin_ns: Half the width of the latency's interval. Widths of folded spans are added
@@ -176,6 +178,7 @@ class _Builder:
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
             for name in _NUMBERS
         }
+        self._own_functions = folding.own_functions(spans, folded.of)
         self._order = np.argsort(folded.parent, kind="stable")[1:]
         self._starts = np.searchsorted(
             folded.parent[self._order], np.arange(len(folded.parent) + 1)
@@ -322,7 +325,7 @@ class _Builder:
             own = node.totals["latency_ns"] - inside
         # Both come with errors: waiting cannot take more than all of the own time.
         wait = min(self._wait_ns, own) if int(node.groups[0]) == 0 else 0.0
-        parts = {"own time": own - wait, "waiting for devices": wait}
+        parts = {_OWN: own - wait, "waiting for devices": wait}
         return [
             _Node("own", (name,), node.groups, node.tail, node.count, _only_latency(part))
             for name, part in parts.items()
@@ -362,6 +365,8 @@ class _Builder:
         )
 
     def _detail(self, node: _Node) -> str:
+        if node.kind == "own" and node.names == (_OWN,):
+            return printable(self._own_functions.get(int(node.groups[0]), ""))
         if node.kind in _SUMS:
             return ""
         head = self._table.row(int(node.groups[0]), named=True)
