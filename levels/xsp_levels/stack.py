@@ -35,6 +35,7 @@ INTERVAL_NS = 250_000  # between two samples, on average
 
 _OWN_FOLDERS = tuple(str(Path(file).parent) + os.sep for file in (inspect.getfile(Kind), __file__))
 _usage, _OF_THREAD = resource.getrusage, resource.RUSAGE_THREAD
+_CLOCK = "the clock of the measurement"
 _PROFILED = (
     "own time was not attributed to functions: another profiler ({}) watches this thread; end it "
     "before xsp measures"
@@ -154,8 +155,8 @@ class _Watch:
         function = None
         if event == "call":
             frame = frame.f_back or frame  # until now, the caller ran
-        elif event != "return":  # a function without source calls or returns
-            function = getattr(argument, "__qualname__", None) if event != "c_call" else None
+        elif event in ("c_return", "c_exception"):  # of a function without source
+            function = _CLOCK if argument is self._now else getattr(argument, "__qualname__", None)
         usage = _usage(_OF_THREAD)
         busy = usage.ru_utime + usage.ru_stime
         self._seen.append((now, busy, usage.ru_nivcsw, function, frame.f_code, frame.f_lineno))
@@ -197,6 +198,6 @@ def _records(thread: int, due: list[int], seen: list[_Seen]) -> StackRecords:
 
 def _described(function: str | None, code: CodeType, line: int) -> tuple[str, str, int] | None:
     """Return function, file and line; None for xsp's own code, whose time is overhead."""
-    if code.co_filename.startswith(_OWN_FOLDERS):
+    if function is _CLOCK or code.co_filename.startswith(_OWN_FOLDERS):
         return None
     return function or code.co_qualname, code.co_filename, line or code.co_firstlineno

@@ -45,7 +45,7 @@ LATER_ROUNDS = 100  # in the budget at most, where the machine's speed moves mor
 MOST_ROUNDS = 400  # interpreting more rounds takes longer than measuring them
 SAMPLED_NS = 500_000_000  # samples of what Python runs are taken for this long
 SAMPLED_SHARE = 0.05  # of the budget, at most
-MOST_SAMPLED = 500  # evaluations in which samples are taken, at most
+MOST_SAMPLED = 2000  # evaluations in which samples are taken, at most
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from xsp.trace.attribute import attribute_column
 SUMMED = ("latency_ns", "self_ns", "overhead_ns", "device_ns")
 # A pattern of siblings is folded where it recurs so often, and is at most so long.
 _RECURRENCES, _LONGEST_PATTERN = 4, 32
-_FEWEST_SAMPLES = 10  # fewer say too little of what ran longest
+# Fewer samples say too little of what ran longest; a smaller share, too little of own time.
+_FEWEST_SAMPLES, _LEAST = 10, 0.1
 _BOUNDS = ("latency_low_ns", "latency_high_ns")
 
 
@@ -214,7 +215,7 @@ def sums(spans: pl.DataFrame, of: Ints, *more: pl.Expr) -> pl.DataFrame:
 def own_functions(spans: pl.DataFrame, of: Ints) -> dict[int, str]:
     """Return for each group the function that ran longest in its own time, line and share.
 
-    Groups that too few samples were taken in to tell are left out.
+    Groups in which too few samples were taken, or nothing stands out, are left out.
     """
     texts, shares = pl.List(pl.String()), pl.List(pl.Float64())
     samples = attribute_column(spans, "own_samples", pl.Int64)
@@ -236,7 +237,7 @@ def own_functions(spans: pl.DataFrame, of: Ints) -> dict[int, str]:
         .sort("count", descending=True, maintain_order=True)
         .unique("group", keep="first", maintain_order=True)
         .join(wholes, on="group")
-        .filter(pl.col("whole") >= _FEWEST_SAMPLES)
+        .filter(pl.col("whole") >= _FEWEST_SAMPLES, pl.col("count") >= _LEAST * pl.col("whole"))
     )
     return {
         group: f"{_short(function)} ({PurePath(line).name}) {percent(count / whole)}"

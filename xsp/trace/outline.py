@@ -50,8 +50,7 @@ class Row:
         kind: Kind of span; `"some"` for hidden siblings of one class or name, `"rest"`
             for other hidden siblings, `"own"` for a span's own time.
         name: Printable name.
-        detail: Class, phase and exception, as far as known; of own time the function that ran
-            longest, with line and share. May be empty.
+        detail: Class, phase and exception, as far as known; of own time what ran longest.
         count: Number of spans that the row stands for.
         latency_ns: Sum of the spans' latencies; None where no latency is known.
         margin_ns: Half the width of the latency's interval. Widths of folded spans are added
