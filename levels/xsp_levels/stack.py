@@ -131,6 +131,7 @@ class _Watch:
         from pyinstrument.low_level.stat_profile import setstatprofile  # noqa: PLC0415
 
         self._set: Any = setstatprofile
+        self._began = _used()
         self._wait(self._now())
 
     def _wait(self, now: int) -> None:
@@ -144,7 +145,7 @@ class _Watch:
         self._on = False
         if threading.get_ident() == self._thread:
             self._set(None)
-        return _records(self._thread, self._due, self._seen)
+        return _records(self._thread, self._due, self._seen, began=self._began)
 
     def _sample(self, frame: FrameType, event: str, argument: Any) -> None:
         """Note what the thread ran just before an event; an exception here would be the user's."""
@@ -157,9 +158,7 @@ class _Watch:
             frame = frame.f_back or frame  # until now, the caller ran
         elif event in ("c_return", "c_exception"):  # of a function without source
             function = _CLOCK if argument is self._now else getattr(argument, "__qualname__", None)
-        usage = _usage(_OF_THREAD)
-        busy = usage.ru_utime + usage.ru_stime
-        self._seen.append((now, busy, usage.ru_nivcsw, function, frame.f_code, frame.f_lineno))
+        self._seen.append((now, *_used(), function, frame.f_code, frame.f_lineno))
         self._wait(now)
 
 
@@ -168,7 +167,15 @@ class _Watch:
 _Seen = tuple[int, float, int, str | None, CodeType, int]
 
 
-def _records(thread: int, due: list[int], seen: list[_Seen]) -> StackRecords:
+def _used() -> tuple[float, int]:
+    """Return for how long this thread has run, in s, and how often it had to give way."""
+    usage = _usage(_OF_THREAD)
+    return usage.ru_utime + usage.ru_stime, usage.ru_nivcsw
+
+
+def _records(
+    thread: int, due: list[int], seen: list[_Seen], *, began: tuple[float, int] = (0.0, 0)
+) -> StackRecords:
     """Return the samples: one when it was due, and more while no event came after that.
 
     Time in which the thread had to give way to others is no time of what ran.
@@ -177,14 +184,13 @@ def _records(thread: int, due: list[int], seen: list[_Seen]) -> StackRecords:
         thread: The thread that was sampled.
         due: When each sample was due; the last may not have been taken.
         seen: The first event after that.
+        began: How long the thread had run, and how often given way, when sampling began.
     """
-    end, busy, given_way = (np.array([event[i] for event in seen]) for i in range(3))
+    end = np.array([event[0] for event in seen], np.int64)
+    used = np.array([began, *(event[1:3] for event in seen)], np.float64)
+    busy, given_way = np.diff(used, axis=0).T
     begin = np.minimum(np.array(due[: len(seen)], np.int64), end)
-    ran = np.where(
-        np.diff(given_way, prepend=given_way[:1]) > 0,
-        np.diff(busy * 1e9, prepend=0.0),
-        np.inf,
-    )
+    ran = np.where(given_way > 0, busy * 1e9, np.inf)
     count = 1 + np.minimum(end - begin, ran).astype(np.int64) // INTERVAL_NS
     at = np.repeat(np.arange(len(count)), count)
     ordinal = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
