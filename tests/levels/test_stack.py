@@ -204,6 +204,40 @@ def test_records_are_the_same_from_a_file() -> None:
     assert stack.samples(unpack(stack, pack(stack, nothing))).is_empty()
 
 
+@pytest.mark.slow
+def test_the_own_time_of_a_pipeline_is_its_tokenisers() -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    words = ["alpha", "beta", "gamma"]
+    numbers = {word: number for number, word in enumerate(["[UNK]", "[PAD]", *words])}
+    raw = tokenizers.Tokenizer(tokenizers.models.WordLevel(numbers, unk_token="[UNK]"))
+    raw.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokeniser = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=raw, unk_token="[UNK]", pad_token="[PAD]", model_max_length=16
+    )
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    configuration = transformers.BertConfig(vocab_size=5, intermediate_size=16, **sizes)
+    classify = transformers.pipeline(
+        "text-classification",
+        model=transformers.BertForSequenceClassification(configuration).eval(),
+        tokenizer=tokeniser,
+        device="cpu",
+    )
+    text = " ".join(words * 2000)
+
+    def run() -> Any:
+        return classify(text, truncation=True, max_length=16)
+
+    with only_providers(Model(), Torch(), Stack()), torch.inference_mode():
+        trace = xsp.measure(run, levels=2, runs=10)
+    root = trace.spans.unnest("attributes").row(0, named=True)
+    assert root["own_functions"][0] == "Tokenizer.encode_batch"
+    assert root["own_shares"][0] > 0.5
+    assert "transformers/tokenization" in root["own_lines"][0]
+    assert "own time encode_batch (tokenization" in trace.tree(width=140)
+
+
 CODE: CodeType = spin.__code__
 
 

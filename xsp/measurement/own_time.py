@@ -9,6 +9,7 @@ are the spans that Python code runs in, the functions are kept:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def _alike(rows: pl.DataFrame, first: Ints) -> Ints:
     return np.array(
         [
             known.setdefault(hashes[begin:end].tobytes(), i)
-            for i, (begin, end) in enumerate(zip(first[:-1], first[1:], strict=True))
+            for i, (begin, end) in enumerate(pairwise(first))
         ]
     )
 
