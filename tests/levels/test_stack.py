@@ -242,7 +242,7 @@ CODE: CodeType = spin.__code__
 
 
 def taken(due: list[int], *seen: tuple[int, float, int]) -> list[int]:
-    events = [(at, busy, switches, None, CODE, 1) for at, busy, switches in seen]
+    events: list[Any] = [(at, busy, switches, None, CODE, 1) for at, busy, switches in seen]
     return _records(1, due, events, began=(1.0, 4)).time_ns.tolist()
 
 

@@ -113,10 +113,10 @@ class _Interpreter:
             trees = self._trees(visits)
             self._note(visits, trees)
             frames = trees.frames
-        evaluations = enumerate(frames)
+        chosen: Iterable[tuple[int, SpanRows | None]] = enumerate(frames)
         if rung.sampled:  # all evaluations of one structure make one run
-            evaluations = iter(with_own_time(trees.frames, self._samples(visits)))
-        for at, frame in evaluations:
+            chosen = with_own_time(trees.frames, self._samples(visits))
+        for at, frame in chosen:
             visit, begin, end, waited = windows[at]
             yield Run(
                 rung,
@@ -154,19 +154,21 @@ class _Interpreter:
     def _samples(self, visits: Sequence[Visit]) -> Samples:
         """Return the samples that all providers took in visits of one rung."""
         frames = [
-            self._samples_of(visit.planned.rung, provider, records)
+            self._samples_of(visit.planned.rung, *kept)
             for visit in visits
-            for provider, records in visit.records
-            if isinstance(provider, Sampler)
+            for kept in visit.records
+            if isinstance(kept[0], Sampler)
         ]
         return pl.concat([pl.DataFrame(schema=SAMPLE_SCHEMA), *frames])
 
-    def _samples_of(self, rung: Rung, provider: Sampler, records: Records) -> Samples:
+    def _samples_of(self, rung: Rung, provider: Provider, records: Records) -> Samples:
+        none = pl.DataFrame(schema=SAMPLE_SCHEMA)
         try:
-            return provider.samples(records).select(*SAMPLE_SCHEMA)
+            samples = provider.samples(records) if isinstance(provider, Sampler) else none
+            return samples.select(*SAMPLE_SCHEMA)
         except Exception as error:  # noqa: BLE001  a failing provider costs its level only
             self._note_failure(provider, rung, error)
-            return pl.DataFrame(schema=SAMPLE_SCHEMA)
+            return none
 
     def _rows_of(self, rung: Rung, provider: Provider, records: Records) -> SpanRows:
         try:
