@@ -154,9 +154,11 @@ def test_samples_are_taken_once_at_the_end_and_for_a_small_part_of_the_budget(
     assert not SAMPLED.timed
 
 
-def test_a_program_that_cannot_be_repeated_is_sampled_in_one_evaluation() -> None:
-    steps = carry_out(Plan((*RUNGS, SAMPLED), Settings(), repeatable=False))
-    assert [step.evaluations for step in steps if step.rung.sampled] == [1]
+def test_a_program_that_cannot_be_repeated_is_sampled_in_some_of_its_evaluations() -> None:
+    for latency_ns, visits in ((1_000_000, 20), (200_000_000, 2)):
+        plan = Plan((*RUNGS, SAMPLED), Settings(), repeatable=False)
+        steps = carry_out(plan, latency_ns=latency_ns)
+        assert [step.evaluations for step in steps if step.rung.sampled] == [1] * visits
 
 
 def test_a_process_of_its_own_samples_for_half_of_its_part_of_the_budget() -> None:

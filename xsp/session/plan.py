@@ -46,6 +46,7 @@ MOST_ROUNDS = 400  # interpreting more rounds takes longer than measuring them
 SAMPLED_NS = 500_000_000  # samples of what Python runs are taken for this long
 SAMPLED_SHARE = 0.05  # of the budget, at most
 MOST_SAMPLED = 2000  # evaluations in which samples are taken, at most
+MOST_SAMPLED_APART = 20  # where each is a visit of its own, which the program has to make
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,19 +307,23 @@ class Plan:
     def _closing(self) -> list[PlannedVisit]:
         self._last_round = True
         _, untimed = self._size(self._typical())
-        detail = [
-            PlannedVisit(rung, self._sampled() if rung.sampled else 1, 0, self._round)
-            for rung in self._untimed
-        ]
+        detail = [visit for rung in self._untimed for visit in self._without_latency(rung)]
         # As many evaluations as the first rounds had, so that the two ends can be compared.
         evaluations = 3 if self.repeatable and not self._slow else 1
         last = PlannedVisit(self._timed[0], evaluations, untimed, self._round + 1)
         return [*detail, last]
 
+    def _without_latency(self, rung: Rung) -> list[PlannedVisit]:
+        if not rung.sampled:
+            return [PlannedVisit(rung, 1, 0, self._round)]
+        if self.repeatable:
+            return [PlannedVisit(rung, self._sampled(), 0, self._round)]
+        return [PlannedVisit(rung, 1, 0, self._round)] * min(self._sampled(), MOST_SAMPLED_APART)
+
     def _sampled(self) -> int:
         """Return in how many evaluations samples are taken: some hundred samples are enough."""
         latency_ns = self._typical()
-        if not self.repeatable or not latency_ns:
+        if not latency_ns:
             return 1
         # A plan of the bare rung alone has the rest of its budget for the rungs without latencies.
         share = SAMPLED_SHARE if len(self._timed) > 1 else 0.5
