@@ -131,6 +131,44 @@ def test_runs_asks_for_a_number_of_evaluations_on_every_rung() -> None:
     assert counted["detail"] == 1
 
 
+SAMPLED = Rung(RUNGS[-1].kinds, sampled=True)
+
+
+@pytest.mark.parametrize(
+    ("latency_ns", "settings", "evaluations"),
+    [
+        (10_000_000, Settings(), 50),  # for half a second
+        (10_000_000, Settings(budget_s=4), 20),  # for a twentieth of the budget
+        (10_000, Settings(), 2000),
+        (900_000_000, Settings(), 1),
+        (10_000_000, Settings(runs=5), 5),
+    ],
+)
+def test_samples_are_taken_once_at_the_end_and_for_a_small_part_of_the_budget(
+    latency_ns: int, settings: Settings, evaluations: int
+) -> None:
+    steps = carry_out(Plan((*RUNGS, SAMPLED), settings, repeatable=True), latency_ns=latency_ns)
+    (at,) = [number for number, step in enumerate(steps) if step.rung.sampled]
+    assert steps[at].evaluations == evaluations
+    assert at >= len(steps) - 3
+    assert not SAMPLED.timed
+
+
+def test_a_program_that_cannot_be_repeated_is_sampled_in_some_of_its_evaluations() -> None:
+    for latency_ns, visits in ((1_000_000, 20), (200_000_000, 2)):
+        plan = Plan((*RUNGS, SAMPLED), Settings(), repeatable=False)
+        steps = carry_out(plan, latency_ns=latency_ns)
+        assert [step.evaluations for step in steps if step.rung.sampled] == [1] * visits
+
+
+def test_a_process_of_its_own_samples_for_half_of_its_part_of_the_budget() -> None:
+    plan = Plan((RUNGS[0], SAMPLED), Settings(budget_s=0.5), repeatable=True)
+    (step,) = [
+        step for step in carry_out(plan, latency_ns=1_000_000) if step.counts and step.rung.sampled
+    ]
+    assert step.evaluations == 250
+
+
 DEVICE = ladder({Kind.PIPELINE, Kind.LAUNCH, Kind.KERNEL})
 
 

@@ -101,6 +101,7 @@ def test_exported_names_are_unique_and_of_a_known_namespace() -> None:
     names = [one.name for one in EXPORTED] + [known.exported for known in ATTRIBUTES]
     assert len(set(names)) == len(names)
     standard = {"thread.id", "error.type", "code.function.name"}
+    standard |= {"code.file.path", "code.line.number"}
     assert {name for name in names if not name.startswith("xsp.")} == standard
 
 

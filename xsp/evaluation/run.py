@@ -17,15 +17,17 @@ class Rung:
     Attributes:
         kinds: Kinds of span recorded on this rung; empty for the bare rung.
         detail: Whether costly attributes are recorded; such runs give no latency.
+        sampled: Whether it is sampled what Python runs; such runs give no latency either.
     """
 
     kinds: frozenset[Kind]
     detail: bool = False
+    sampled: bool = False
 
     @property
     def timed(self) -> bool:
         """Whether the runs of this rung give latencies."""
-        return not self.detail
+        return not (self.detail or self.sampled)
 
     @property
     def order(self) -> int:
@@ -37,6 +39,8 @@ class Rung:
         """Name in files and tables: the deepest kind; of kernels, copies and launches `kernel`."""
         if self.detail:
             return "detail"
+        if self.sampled:
+            return "stack"
         if not self.kinds:
             return "bare"
         kinds = [kind for kind in Kind if kind in self.kinds and kind.order == self.order]

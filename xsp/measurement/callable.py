@@ -107,8 +107,13 @@ def visit_all(
 
 
 def rung_names(settings: Settings) -> list[str]:
-    """Return the names of the rungs that this machine has providers for, but the bare rung."""
-    return [rung.name for rung in select(settings.levels).rungs if rung.kinds]
+    """Return the names of the rungs that this machine has providers for, but the bare rung.
+
+    Rungs that give no latencies are visited together: the first of them stands for all.
+    """
+    rungs = [rung for rung in select(settings.levels).rungs if rung.kinds]
+    untimed = [rung for rung in rungs if not rung.timed]
+    return [rung.name for rung in rungs if rung not in untimed[1:]]
 
 
 def interpret_session(
@@ -144,8 +149,13 @@ def _chosen(selection: Selection, names: Sequence[str] | None) -> tuple[Rung, ..
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"there is no rung {unknown[0]!r} here; there are {', '.join(known)}")
+    untimed = any(not known[name].timed for name in names)
     # The bare rung is always visited: all overhead is measured against it.
-    return tuple(rung for name, rung in known.items() if name in names or not rung.kinds)
+    return tuple(
+        rung
+        for name, rung in known.items()
+        if name in names or not rung.kinds or (untimed and not rung.timed)
+    )
 
 
 def _model_call(

@@ -23,8 +23,19 @@ from xsp.correlation import (
 )
 from xsp.evaluation import Run, Rung, with_inside_cost
 from xsp.level import Kind, Level
+from xsp.measurement.own_time import with_own_time
 from xsp.problem import Problem, ProblemCount
-from xsp.provider import Provider, Records, SpanRows, checked, concat_rows, span_rows
+from xsp.provider import (
+    SAMPLE_SCHEMA,
+    Provider,
+    Records,
+    Sampler,
+    Samples,
+    SpanRows,
+    checked,
+    concat_rows,
+    span_rows,
+)
 from xsp.quantity import counted
 from xsp.session import InsideCost, Visit, counting, worth_keeping
 
@@ -107,7 +118,11 @@ class _Interpreter:
             trees = self._trees(visits)
             self._note(visits, trees)
             frames = trees.frames
-        for (visit, number, begin, end, waited), frame in zip(windows, frames, strict=True):
+        chosen: Iterable[tuple[int, SpanRows | None]] = enumerate(frames)
+        if rung.sampled:  # all evaluations of one group and structure make one run
+            chosen = self._with_own_time(visits, [w[1] for w in windows], trees.frames)
+        for at, frame in chosen:
+            visit, number, begin, end, waited = windows[at]
             yield Run(
                 rung,
                 latency_ns=end - begin,
@@ -142,6 +157,40 @@ class _Interpreter:
         """Return the rows that all providers have of a visit."""
         rows = concat_rows([self._rows_of(visit.planned.rung, *kept) for kept in visit.records])
         return _without_later(place_by_order(rows), visit)
+
+    def _with_own_time(
+        self, visits: Sequence[Visit], numbers: Sequence[int], frames: Sequence[SpanRows]
+    ) -> Iterator[tuple[int, SpanRows]]:
+        """Yield trees with the functions of own time, each with the index of its evaluation."""
+        samples = self._samples(visits)
+        owners = [visit for visit in visits for _ in visit.windows]
+        groups = [
+            visit.groups[number] if visit.groups else 0
+            for visit, number in zip(owners, numbers, strict=True)
+        ]
+        for group in dict.fromkeys(groups):
+            members = [at for at, each in enumerate(groups) if each == group]
+            for first, frame in with_own_time([frames[at] for at in members], samples):
+                yield members[first], frame
+
+    def _samples(self, visits: Sequence[Visit]) -> Samples:
+        """Return the samples that all providers took in visits of one rung."""
+        frames = [
+            self._samples_of(visit.planned.rung, *kept)
+            for visit in visits
+            for kept in visit.records
+            if isinstance(kept[0], Sampler)
+        ]
+        return pl.concat([pl.DataFrame(schema=SAMPLE_SCHEMA), *frames])
+
+    def _samples_of(self, rung: Rung, provider: Provider, records: Records) -> Samples:
+        none = pl.DataFrame(schema=SAMPLE_SCHEMA)
+        try:
+            samples = provider.samples(records) if isinstance(provider, Sampler) else none
+            return samples.select(*SAMPLE_SCHEMA)
+        except Exception as error:  # noqa: BLE001  a failing provider costs its level only
+            self._note_failure(provider, rung, error)
+            return none
 
     def _rows_of(self, rung: Rung, provider: Provider, records: Records) -> SpanRows:
         try:

@@ -95,6 +95,7 @@ def _run_facts(run: Run) -> dict[str, Any]:
     return {
         "kinds": sorted(kind.value for kind in run.rung.kinds),
         "detail": run.rung.detail,
+        "sampled": run.rung.sampled,
         "latency_ns": run.latency_ns,
         "round": run.round,
         "began_ns": run.began_ns,
@@ -104,7 +105,8 @@ def _run_facts(run: Run) -> dict[str, Any]:
 
 
 def _run(fact: Mapping[str, Any], rows: pl.DataFrame | None) -> Run:
-    rung = Rung(frozenset(Kind(kind) for kind in fact["kinds"]), fact["detail"])
+    kinds = frozenset(Kind(kind) for kind in fact["kinds"])
+    rung = Rung(kinds, fact["detail"], fact["sampled"])
     numbers = ("latency_ns", "round", "began_ns", "host_ns", "page_faults")
     return Run(rung, rows=rows, **{name: fact[name] for name in numbers})
 

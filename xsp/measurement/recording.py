@@ -227,6 +227,7 @@ def _facts(visit: Visit) -> dict[str, Any]:
     return {
         "kinds": sorted(kind.value for kind in rung.kinds),
         "detail": rung.detail,
+        "sampled": rung.sampled,
         "evaluations": step.evaluations,
         "untimed": step.untimed,
         "round": step.round,
@@ -268,7 +269,8 @@ def _visit(
     archive: zipfile.ZipFile, facts: Mapping[str, Any], providers: Mapping[str, Provider]
 ) -> Visit:
     kinds = frozenset(Kind(kind) for kind in facts["kinds"])
-    rung = Rung(kinds, facts["detail"])
+    # Recordings of earlier versions have no samples.
+    rung = Rung(kinds, facts["detail"], facts.get("sampled", False))
     records: list[tuple[Provider, Records]] = []
     for kept in facts["records"]:
         provider = providers[kept["provider"]]

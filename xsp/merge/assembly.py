@@ -197,11 +197,11 @@ def _self_times(ladder: Ladder, found: Latencies, device: Floats) -> Floats:
 
 
 def _attributes(ladder: Ladder, found: Latencies, times: Timeline) -> pl.DataFrame:
-    """Return the attributes of each span: those recorded, of detail runs too, and those merged."""
+    """Return the attributes of each span: those recorded, of untimed runs too, and those merged."""
     seen, spans = ladder.seen, ladder.spans
     frame = _attribute_columns(spans.rows, spans.key)
     for i, run in enumerate(seen.runs):
-        if run.rung.detail and run.rows is not None:
+        if not run.rung.timed and run.rows is not None:
             frame = _filled(frame, _attribute_columns(run.rows, seen.key[seen.of(i)]))
     scaled = pl.Series(times.scaled_ns).fill_nan(None)
     codes = inexact_codes(ladder, found)

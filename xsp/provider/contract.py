@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider.row import SpanRows
+from xsp.provider.row import Samples, SpanRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Request:
             and nothing else.
         detail: Whether attributes that cost time (shapes, memory) are recorded as well. No
             latency is ever taken from such a run.
+        sampled: Whether samples of what Python runs are taken (`Sampler`). No latency is ever taken
+            from such a run, and samplers take no sample in others.
         whole_model: Whether each evaluation is one call of a model and nothing else, so that a
             `predict` span inside the evaluation would be the root a second time.
         deepest: Whether `kinds` are all the kinds that the measurement records: a span that is
@@ -33,6 +35,7 @@ class Request:
 
     kinds: frozenset[Kind]
     detail: bool = False
+    sampled: bool = False
     whole_model: bool = False
     deepest: bool = False
 
@@ -112,6 +115,15 @@ class Packable(Protocol):
     """
 
     record_type: Any
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """A provider that samples what Python runs, where the request says so (`Request.sampled`)."""
+
+    def samples(self, records: Records) -> Samples:
+        """Turn records into samples (`SAMPLE_SCHEMA`), without side effects."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,15 @@ ROW_SCHEMA: dict[str, Any] = {
 }
 
 
+# One row per sample of what a thread ran. All samples stand for equally much time.
+SAMPLE_SCHEMA: dict[str, Any] = {
+    "time_ns": pl.Int64,  # CLOCK_MONOTONIC
+    "thread": pl.Int64,  # threading.get_ident()
+    "function": pl.String,  # the innermost function: qualified name
+    "file": pl.String,  # of a function without source, where it was called
+    "line": pl.Int64,
+}
+
 ATTRIBUTE = "attr."
 
 
@@ -78,6 +87,7 @@ _DEFECTS: Mapping[str, pl.Expr] = {
 }
 
 SpanRows = pl.DataFrame
+Samples = pl.DataFrame
 
 
 def span_rows(columns: Mapping[str, Any]) -> SpanRows:

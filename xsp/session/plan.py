@@ -8,7 +8,7 @@ enough. Three rounds of a ladder with the rungs bare, layer and op:
     round 1      op, layer, bare                  the other way round
     round 2      layer, bare, op                  shuffled
     round 3      op, bare, layer                  the other way round
-    closing      detail, bare                     attributes that cost time; did the machine drift?
+    closing      detail, stack, bare              what costs time, samples; did the machine drift?
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ SPREAD_S = 3.0  # the rounds take at least so long: within less, a machine shows
 ROUNDS = 30  # in that time at most; between rounds the bare model runs, unrecorded
 LATER_ROUNDS = 100  # in the budget at most, where the machine's speed moves more than rounds do
 MOST_ROUNDS = 400  # interpreting more rounds takes longer than measuring them
+SAMPLED_NS = 500_000_000  # samples of what Python runs are taken for this long
+SAMPLED_SHARE = 0.05  # of the budget, at most
+MOST_SAMPLED = 2000  # evaluations in which samples are taken, at most
+MOST_SAMPLED_APART = 20  # where each is a visit of its own, which the program has to make
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +282,7 @@ class Plan:
         self._round += 1
         visits = self._visits(self._round, latency_ns=self._typical())
         if not self.repeatable and self._round == 1:
-            visits += self._details()  # a program may end before the closing visits
+            visits += self._details()  # the program may end before the closing visits
         due_ns = self._latest_ns + math.ceil(1e9 * self._round_s)
         if self._round == 0 or due_ns <= self._now_ns:
             return visits
@@ -330,8 +334,28 @@ class Plan:
         return [*detail, last]
 
     def _details(self) -> list[PlannedVisit]:
+        """Return the visits of rungs without latencies, which are made once."""
         rungs, self._untimed = self._untimed, []
-        return [PlannedVisit(rung, 1, 0, self._round) for rung in rungs]
+        return [visit for rung in rungs for visit in self._without_latency(rung)]
+
+    def _without_latency(self, rung: Rung) -> list[PlannedVisit]:
+        if not rung.sampled:
+            return [PlannedVisit(rung, 1, 0, self._round)]
+        if self.repeatable:
+            return [PlannedVisit(rung, self._sampled(), 0, self._round)]
+        return [PlannedVisit(rung, 1, 0, self._round)] * min(self._sampled(), MOST_SAMPLED_APART)
+
+    def _sampled(self) -> int:
+        """Return in how many evaluations samples are taken: some hundred samples are enough."""
+        latency_ns = self._typical()
+        if not latency_ns:
+            return 1
+        # A plan of the bare rung alone has the rest of its budget for the rungs without latencies.
+        share = SAMPLED_SHARE if len(self._timed) > 1 else 0.5
+        sampled_ns = min(SAMPLED_NS, share * self.settings.budget_s * 1e9)
+        return max(
+            1, min(MOST_SAMPLED, self.settings.runs or MOST_SAMPLED, int(sampled_ns / latency_ns))
+        )
 
     def _enough(self) -> bool:
         if self._round < 0:

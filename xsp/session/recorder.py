@@ -166,6 +166,7 @@ class Session:
         request = Request(
             rung.kinds,
             detail=rung.detail,
+            sampled=rung.sampled,
             whole_model=whole_model,
             deepest=rung.kinds == self._kinds,
         )

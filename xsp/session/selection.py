@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xsp.evaluation import Rung, ladder
 from xsp.level import MEASURED, Kind, Level
-from xsp.provider import Provider, Watcher
+from xsp.provider import Provider, Sampler, Watcher
 from xsp.session import registry
 
 
@@ -27,10 +27,19 @@ class Selection:
 
     @property
     def rungs(self) -> tuple[Rung, ...]:
-        """The ladder, bare rung first, and a rung for attributes that cost time."""
+        """The ladder, bare rung first, and the rungs that give no latencies.
+
+        These are a rung for attributes that cost time, and one for samples of what Python runs,
+        which records no deeper kinds than Python can be the time between.
+        """
         rungs = ladder(self.kinds)
-        deeper = self.kinds - {Kind.PIPELINE}
-        return (*rungs, Rung(self.kinds, detail=True)) if deeper else rungs
+        if not self.kinds - {Kind.PIPELINE}:
+            return rungs
+        rungs = (*rungs, Rung(self.kinds, detail=True))
+        if not any(isinstance(provider, Sampler) for provider in self.providers):
+            return rungs
+        shallow = frozenset(kind for kind in self.kinds if kind.order <= Kind.OP.order)
+        return (*rungs, Rung(shallow, sampled=True))
 
 
 def select(levels: Iterable[Level]) -> Selection:

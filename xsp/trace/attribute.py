@@ -25,10 +25,16 @@ USER = "user."
 # PyTorch's checkpoints stop a recomputation when they have all they need.
 EARLY_ENDS = {"_StopRecomputationError": "recomputed as far as needed"}
 
-_STANDARD = {"error": "error.type", "module_type": "code.function.name"}
+_STANDARD = {
+    "error": "error.type",
+    "caller_function": "code.function.name",
+    "caller_file": "code.file.path",
+    "caller_line": "code.line.number",
+}
 # Data types, as polars writes them.
 _INT, _FLOAT, _TEXT, _FLAG = "Int64", "Float64", "String", "Boolean"
 _INTS, _SHAPES, _STRINGS = "List(Int64)", "List(List(Int64))", "List(String)"
+_FLOATS = "List(Float64)"
 
 _LAYER = (Kind.LAYER,)
 _OP = (Kind.OP,)
@@ -114,6 +120,13 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("device_wait_ns", _PIPELINE, _FLOAT,
         "What of the latency was nothing but waiting for devices at its end; on the root only.",
         "ns"),
+    Attribute("own_functions", _MODULES, _STRINGS,
+        "Functions that Python ran in its own time (`self_ns`), those that ran longest first."),
+    Attribute("own_lines", _MODULES, _STRINGS,
+        "File and line that each of these was seen in most often; without source, was called in."),
+    Attribute("own_shares", _MODULES, _FLOATS, "Share of each in its own time, of all samples 1."),
+    Attribute("own_samples", _MODULES, _INT,
+        "How many samples of its own time, from runs of the rung `stack`, that rests on."),
     Attribute("error", _MODULES, _TEXT, "Class of the exception that left the span."),
     Attribute("workers", _PIPELINE, _INT,
         "Number of processes that load data; 0 where the program itself does."),
@@ -125,6 +138,10 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("module_type", _LAYER, _TEXT, "The class with the name of the module it is from."),
     Attribute("call_index", _LAYER, _INT,
         "Which call of the module it is within the evaluation, from 0."),
+    Attribute("caller_function", _FRAMEWORK, _TEXT,
+        "The user's function that called it, outside of the framework and Python's own library."),
+    Attribute("caller_file", _FRAMEWORK, _TEXT, "The file of that function."),
+    Attribute("caller_line", _FRAMEWORK, _INT, "The line of that file that called it."),
     Attribute("phase", _FRAMEWORK, _TEXT, "`forward` or `backward`."),
     Attribute("input_shapes", _FRAMEWORK, _SHAPES,
         "Shape of each tensor put in, those in lists too; null in place of an unknown list.",

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from xsp.evaluation import ON_DEVICE, Ints, Keys, lineage_keys, mix
+from xsp.quantity import percent
 from xsp.trace.attribute import attribute_column
 
 _TIMES = ("least_ns", "most_ns", "busy_ns")
@@ -24,6 +26,8 @@ _RECURRENCES, _LONGEST_PATTERN = 4, 32
 # A module that is called by the same name so often is called in a loop.
 _ROUNDS = 3
 _STEPS = ("pipeline", "layer")
+# Fewer samples say too little of what ran longest; a smaller share, too little of own time.
+_FEWEST_SAMPLES, _LEAST = 10, 0.1
 _BOUNDS = ("latency_low_ns", "latency_high_ns")
 
 
@@ -293,6 +297,49 @@ def sums(spans: pl.DataFrame, of: Ints, *more: pl.Expr) -> pl.DataFrame:
         .sort("group")
         .drop("group")
     )
+
+
+def own_functions(spans: pl.DataFrame, of: Ints) -> dict[int, str]:
+    """Return for each group the function that ran longest in its own time, line and share.
+
+    Groups in which too few samples were taken, or nothing stands out, are left out.
+    """
+    texts, shares = pl.List(pl.String()), pl.List(pl.Float64())
+    samples = attribute_column(spans, "own_samples", pl.Int64)
+    functions = pl.DataFrame(
+        {
+            "group": of,
+            "function": attribute_column(spans, "own_functions", texts),
+            "line": attribute_column(spans, "own_lines", texts),
+            "count": attribute_column(spans, "own_shares", shares),
+            "samples": samples,
+        }
+    ).filter(samples > 0)
+    wholes = functions.group_by("group").agg(whole=pl.sum("samples"))
+    longest = (
+        functions.explode("function", "line", "count")
+        .with_columns(pl.col("count") * pl.col("samples"))
+        .group_by("group", "function", "line", maintain_order=True)
+        .agg(pl.sum("count"))
+        .sort("count", descending=True, maintain_order=True)
+        .unique("group", keep="first", maintain_order=True)
+        .join(wholes, on="group")
+        .filter(pl.col("whole") >= _FEWEST_SAMPLES, pl.col("count") >= _LEAST * pl.col("whole"))
+    )
+    return {
+        group: f"{_short(function)} ({PurePath(line).name}) {percent(count / whole)}"
+        for group, function, line, count, whole in longest.iter_rows()
+    }
+
+
+def _short(function: str) -> str:
+    """Return the last name of a qualified one; of `f.<locals>.<lambda>` both of f and it.
+
+    >>> _short("Tokenizer.encode"), _short("Tokenizer.pairs.<locals>.<genexpr>")
+    ('encode', 'pairs.<genexpr>')
+    """
+    named = [part for part in function.split(".") if part != "<locals>"]
+    return ".".join(named[-2:] if named[-1].startswith("<") else named[-1:])
 
 
 def total(values: pl.Expr) -> pl.Expr:

@@ -28,6 +28,7 @@ _FEWEST = 10
 # Hidden children are summed by class or name from so many times the smallest latency on.
 _MUCH = 5
 _MODULES = ("pipeline", "layer")
+_OWN = "own time"
 _NOUNS = {
     "pipeline": "pipeline span",
     "memcpy": "copy",
@@ -122,6 +123,7 @@ class _Builder:
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
             for name in _NUMBERS
         }
+        self._own_functions = folding.own_functions(spans, folded.of)
         self._order = np.argsort(folded.parent, kind="stable")[1:]
         self._starts = np.searchsorted(
             folded.parent[self._order], np.arange(len(folded.parent) + 1)
@@ -280,7 +282,7 @@ class _Builder:
         top = int(node.groups[0]) == 0
         # Both come with errors: waiting cannot take more than all of the own time.
         wait = min(self._wait_ns, own) if top else 0.0
-        name = "outside models" if top and self._block else "own time"
+        name = "outside models" if top and self._block else _OWN
         parts = {name: own - wait, "waiting for devices": wait}
         return [
             _Node("own", (name,), node.groups, node.tail, node.count, _left(part, unknown * part))
@@ -336,6 +338,8 @@ class _Builder:
         )
 
     def _detail(self, node: _Node) -> str:
+        if node.kind == "own" and node.names == (_OWN,):
+            return printable(self._own_functions.get(int(node.groups[0]), ""))
         if node.kind in ("rest", "own"):
             return ""
         head = self._table.row(int(node.groups[0]), named=True)

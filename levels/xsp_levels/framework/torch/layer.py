@@ -18,18 +18,20 @@ from xsp_levels.framework.torch.entry_point import (
 )
 from xsp_levels.framework.torch.module_path import LayerRecords, RawCalls, layer_records
 from xsp_levels.framework.torch.shape import Shapes, shapes
+from xsp_levels.framework.torch.source_line import Place, caller
 
 
 class ThreadBuffer:
     """The calls that one thread recorded."""
 
-    __slots__ = ("calls", "failed", "notes", "thread")
+    __slots__ = ("calls", "failed", "notes", "places", "thread")
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
         self.calls: list[Any] = []  # module, start_ns, end_ns, module, ... in order of their ends
         self.failed: list[tuple[int, str]] = []  # (number of the call, class of the exception)
         self.notes: list[tuple[Any, Any]] = []  # in detail runs: shapes of inputs and outputs
+        self.places: list[Place | None] = []  # in detail runs: lines that made the calls
 
 
 class Buffers(threading.local):
@@ -39,6 +41,7 @@ class Buffers(threading.local):
         buffer = ThreadBuffer()
         self.put = buffer.calls.extend
         self.note = buffer.notes.append
+        self.place = buffer.places.append
         self.buffer = buffer
         threads.append(buffer)
         arrived()
@@ -72,21 +75,25 @@ def _record(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _record_detail(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stand in for `Module.__call__`, and record the shapes of inputs and outputs as well."""
+    """Stand in for `Module.__call__`, and record shapes and the line that called it as well."""
     buffers: Any = "xsp:buffers"
     now: Any = "xsp:now"
     call: Any = "xsp:call"
     shapes: Any = "xsp:shapes"
+    caller: Any = "xsp:caller"
+    place = caller(self)
     given = shapes((args, kwargs))
     start = now()
     try:
         result = call(self, *args, **kwargs)
     except BaseException as error:
         end = now()
+        buffers.place(place)
         buffers.note((given, None))
         buffers.fail((self, start, end), error)
         raise
     end = now()
+    buffers.place(place)
     buffers.note((given, shapes(result)))
     buffers.put((self, start, end))
     return result
@@ -134,7 +141,9 @@ class LayerRecorder:
             outermost: Whether calls that lie in other calls run unobserved.
         """
         self._entry = call_entry_point()
-        hide_from_compiler(__name__, CallEntryPoint.__module__, shapes.__module__)
+        hide_from_compiler(
+            __name__, CallEntryPoint.__module__, shapes.__module__, caller.__module__
+        )
         self._now = clock.now
         self._starter = threading.get_ident()
         self._buffers = Buffers(self._threads, self._greet)
@@ -154,7 +163,13 @@ class LayerRecorder:
         """End recording, and return the records, which describe the called modules too."""
         self.disarm()
         threads = [
-            RawCalls(buffer.thread, list(buffer.calls), list(buffer.failed), list(buffer.notes))
+            RawCalls(
+                buffer.thread,
+                list(buffer.calls),
+                list(buffer.failed),
+                list(buffer.notes),
+                list(buffer.places),
+            )
             for buffer in self._threads
         ]
         self._threads, self._buffers = [], None  # a reference cycle would keep the model alive
@@ -173,6 +188,7 @@ class LayerRecorder:
             "xsp:now": self._now,
             "xsp:call": self._entry.call,
             "xsp:shapes": self._shapes,
+            "xsp:caller": caller,
         }
         return self._entry.code(_record_detail if detail else _record, constants)
 

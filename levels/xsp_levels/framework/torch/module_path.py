@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from xsp_levels.framework.torch.scope import Scopes, scopes
 from xsp_levels.framework.torch.shape import Shapes
+from xsp_levels.framework.torch.source_line import Place
 
 Integers = npt.NDArray[np.int64]
 
@@ -32,12 +33,14 @@ class RawCalls:
         failed: Number of each call that raised, and the exception's class.
         notes: Shapes of inputs and of outputs of each call, None where unknown; empty
             in timed runs.
+        places: The line that made each call, None where unknown; empty in timed runs.
     """
 
     thread: int
     calls: list[Any]
     failed: list[tuple[int, str]]
     notes: list[tuple[Any, Any]]
+    places: list[Place | None] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ class ThreadCalls:
         end_ns: End of each call.
         errors: Class of the exception that a call raised, by index of the call.
         notes: Shapes of inputs and of outputs by call; empty in timed runs.
+        places: The line that made each call, None where unknown; empty in timed runs.
     """
 
     thread: int
@@ -63,6 +67,7 @@ class ThreadCalls:
     end_ns: Integers
     errors: dict[int, str]
     notes: tuple[tuple[Shapes | None, Shapes | None], ...]
+    places: tuple[Place | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,7 @@ def _thread_calls(raw: RawCalls, index: dict[int, int]) -> ThreadCalls:
         if errors
         else {},
         notes=tuple(raw.notes[n] for n in order) if raw.notes else (),
+        places=tuple(raw.places[n] for n in order) if raw.places else (),
     )
 
 

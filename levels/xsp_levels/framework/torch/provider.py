@@ -44,6 +44,7 @@ from xsp_levels.framework.torch.operator import (
 )
 from xsp_levels.framework.torch.row import layer_rows, predict_rows
 from xsp_levels.framework.torch.scope import scope_column
+from xsp_levels.framework.torch.source_line import LineRecorder, LineRecords, with_callers
 from xsp_levels.framework.torch.state import keep, keep_random, parts, role
 from xsp_levels.framework.torch.step import BACKWARD, Interval, StepRecorder, step_rows
 from xsp_levels.framework.torch.watcher import Watch
@@ -51,7 +52,9 @@ from xsp_levels.framework.torch.watcher import Watch
 # PyTorch's own annotations of what `step` records as pipeline spans.
 _ANNOTATIONS = ("Optimizer.step#", "Optimizer.zero_grad#", "enumerate(DataLoader)#")
 
-_Recorders = tuple[LayerRecorder | None, StepRecorder | None, OperatorRecorder | None]
+_Recorders = tuple[
+    LayerRecorder | None, StepRecorder | None, OperatorRecorder | None, LineRecorder | None
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,14 @@ class TorchRecords:
         layers: Module calls; only the outermost ones where layers were not asked for.
         steps: Parts besides the model, such as backward passes and data loading.
         operators: Records of the operator recorder; None if the recorder was off.
+        lines: The user's lines that ran; None in timed runs.
     """
 
     request: Request
     layers: LayerRecords
     steps: tuple[Interval, ...] = ()
     operators: OperatorRecords | None = None
+    lines: LineRecords | None = None
 
 
 class Torch:
@@ -84,6 +89,7 @@ class Torch:
         self._layers: LayerRecorder | None = None
         self._steps: StepRecorder | None = None
         self._operators: OperatorRecorder | None = None
+        self._lines: LineRecorder | None = None
         self._watch: Watch | None = None
 
     def unavailable(self) -> str | None:
@@ -103,15 +109,19 @@ class Torch:
                 self._steps.start(clock)
             if Kind.LAYER in request.kinds or pipeline:
                 self._start_layers(clock, request)
+            if Kind.OP in request.kinds and request.detail:
+                self._lines = LineRecorder()
+                self._lines.start(clock)
 
     def stop(self) -> Records:
         """Disarm, and return the records."""
-        layers, steps, operators = self._disarm()
+        layers, steps, operators, lines = self._disarm()
         calls = layers.stop() if layers is not None else LayerRecords()
         stepped = steps.stop() if steps is not None else ()
         kept = operators.stop() if operators is not None else None
+        logged = lines.stop() if lines is not None else None
         return Records(
-            data=TorchRecords(self._request or Request(frozenset()), calls, stepped, kept),
+            data=TorchRecords(self._request or Request(frozenset()), calls, stepped, kept, logged),
             dropped=calls.dropped + (kept.dropped if kept is not None else 0),
             problems=(*calls.problems, *(kept.problems if kept is not None else ())),
         )
@@ -128,7 +138,8 @@ class Torch:
         if Kind.LAYER in kinds:
             frames += [layer_rows(data.layers, _memory(data))]
         if Kind.OP in kinds and data.operators is not None:
-            frames += [_operator_rows(data.operators, data.layers, stepped=bool(data.steps))]
+            rows = _operator_rows(data.operators, data.layers, stepped=bool(data.steps))
+            frames += [rows if data.lines is None else with_callers(rows, data.lines)]
         return concat_rows(frames)
 
     def plain(self, records: Records) -> Records:
@@ -200,13 +211,14 @@ class Torch:
 
     def _disarm(self) -> _Recorders:
         """Disarm all recorders, whatever any of them raises, and return them."""
-        layers, steps, operators = self._layers, self._steps, self._operators
+        armed = (self._layers, self._steps, self._operators, self._lines)
+        layers, steps, operators, lines = armed
         with ExitStack() as last_first:  # the recorder armed last is disarmed first
-            for recorder in (operators, steps, layers):
+            for recorder in (operators, steps, layers, lines):
                 if recorder is not None:
                     last_first.callback(recorder.disarm)
-            self._layers = self._steps = self._operators = None
-        return layers, steps, operators
+            self._layers = self._steps = self._operators = self._lines = None
+        return armed
 
 
 def _operator_rows(operators: OperatorRecords, layers: LayerRecords, *, stepped: bool) -> SpanRows:

@@ -11,6 +11,7 @@ import polars as pl
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp_levels.framework.torch.module_path import Integers, LayerRecords, ThreadCalls
+from xsp_levels.framework.torch.source_line import caller_columns
 
 Memory = Callable[[Integers, Integers, Integers], Mapping[str, Any]]
 
@@ -85,6 +86,8 @@ def _calls(thread: ThreadCalls) -> pl.DataFrame:
     }
     if thread.notes:
         columns |= _shape_columns(thread)
+    if thread.places:
+        columns |= caller_columns(list(thread.places))
     return pl.DataFrame(columns).with_columns(thread=pl.lit(thread.thread, dtype=pl.Int64))
 
 

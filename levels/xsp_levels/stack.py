@@ -1,0 +1,209 @@
+"""Model level: what Python runs on the evaluating thread in, samples of functions and lines out.
+
+pyinstrument's profile function is called at every call and return, in C, and calls ours where an
+interval has passed since the last sample. A thread that looks at the stacks of others would not see
+Python's own time: it waits for the interpreter's lock, which an operator gives away and Python code
+keeps.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import random
+import resource
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from xsp.clock import Clock
+from xsp.level import Kind, Level
+from xsp.provider import SAMPLE_SCHEMA, Records, Request, Samples, SpanRows, no_rows
+
+Integers = npt.NDArray[np.int64]
+
+INTERVAL_NS = 250_000  # between two samples, on average
+
+_OWN_FOLDERS = tuple(str(Path(file).parent) + os.sep for file in (inspect.getfile(Kind), __file__))
+_usage, _OF_THREAD = resource.getrusage, resource.RUSAGE_THREAD
+_CLOCK = "the clock of the measurement"
+_PROFILED = (
+    "own time was not attributed to functions: another profiler ({}) watches this thread; end it "
+    "before xsp measures"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StackRecords:
+    """The samples of one visit.
+
+    Attributes:
+        thread: `threading.get_ident()` of the thread that was sampled.
+        time_ns: Time of each sample.
+        place: Index into `places` for each sample.
+        places: Function, file and line.
+    """
+
+    thread: int
+    time_ns: Integers
+    place: Integers
+    places: tuple[tuple[str, str, int], ...] = ()
+
+
+class Stack:
+    """Samples which function Python runs on the thread that evaluates the model."""
+
+    name = "stack"
+    level = Level.MODEL
+    kinds = frozenset({Kind.PIPELINE})
+    record_type = StackRecords
+
+    def __init__(self) -> None:
+        self._watch: _Watch | None = None
+        self._problem = ""
+
+    def unavailable(self) -> str | None:
+        """Return why Python cannot be sampled here, or None if it can."""
+        if importlib.util.find_spec("pyinstrument") is not None:
+            return None
+        return "pyinstrument is not installed; `pip install pyinstrument` brings it"
+
+    def start(self, clock: Clock, request: Request) -> None:
+        """Begin to sample the calling thread, if the request is for samples."""
+        self._watch, self._problem = None, ""
+        if not request.sampled:
+            return
+        rival = sys.getprofile()
+        if rival is not None:
+            self._problem = _PROFILED.format(type(rival).__name__)
+            return
+        self._watch = _Watch(clock.now)
+        self._watch.begin()
+
+    def stop(self) -> Records:
+        """End sampling."""
+        watch, self._watch = self._watch, None
+        problems = (self._problem,) if self._problem else ()
+        return Records(watch.end() if watch else _records(0, [], []), problems=problems)
+
+    def spans(self, records: Records) -> SpanRows:
+        """Return no rows: samples are no spans."""
+        return no_rows()
+
+    def samples(self, records: Records) -> Samples:
+        """Return the samples."""
+        data: StackRecords = records.data
+        function, file, line = zip(*data.places, strict=True) if data.places else ((), (), ())
+        places = pl.DataFrame({"function": function, "file": file, "line": line})
+        times = pl.DataFrame({"time_ns": data.time_ns}, schema={"time_ns": pl.Int64})
+        frame = times.with_columns(places[data.place], thread=pl.lit(data.thread))
+        return frame.select(pl.col(name).cast(dtype) for name, dtype in SAMPLE_SCHEMA.items())
+
+
+class _Watch:
+    """The sampling of one thread, from `begin` to `end`.
+
+    Args:
+        now: Returns the time of the clock, in ns.
+    """
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._thread = threading.get_ident()
+        self._process = os.getpid()
+        # From half to one and a half: a fixed interval would fall into step with the model.
+        self._factor = random.Random(0).random
+        self._due: list[int] = []
+        self._seen: list[_Seen] = []
+        self._on = True
+
+    def begin(self) -> None:
+        """Begin to sample the calling thread."""
+        from pyinstrument.low_level.stat_profile import setstatprofile  # noqa: PLC0415
+
+        self._set: Any = setstatprofile
+        self._began = _used()
+        self._wait(self._now())
+
+    def _wait(self, now: int) -> None:
+        """Have the next sample taken at the first call or return after an interval from now."""
+        interval = int(INTERVAL_NS * (0.5 + self._factor()))
+        self._due.append(now + interval)
+        self._set(self._sample, interval / 1e9, timer_type="walltime")
+
+    def end(self) -> StackRecords:
+        """End sampling; where another thread calls, the next sample of the sampled one does."""
+        self._on = False
+        if threading.get_ident() == self._thread:
+            self._set(None)
+        return _records(self._thread, self._due, self._seen, began=self._began)
+
+    def _sample(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Note what the thread ran just before an event; an exception here would be the user's."""
+        now = self._now()
+        if not self._on or os.getpid() != self._process:
+            self._set(None)
+            return
+        function = None
+        if event == "call":
+            frame = frame.f_back or frame  # until now, the caller ran
+        elif event in ("c_return", "c_exception"):  # of a function without source
+            function = _CLOCK if argument is self._now else getattr(argument, "__qualname__", None)
+        self._seen.append((now, *_used(), function, frame.f_code, frame.f_lineno))
+        self._wait(now)
+
+
+# An event: when; seconds that the thread had run; how often it had been made to give way; the
+# function (None: that of the code), code and line that ran until then.
+_Seen = tuple[int, float, int, str | None, CodeType, int]
+
+
+def _used() -> tuple[float, int]:
+    """Return for how long this thread has run, in s, and how often it had to give way."""
+    usage = _usage(_OF_THREAD)
+    return usage.ru_utime + usage.ru_stime, usage.ru_nivcsw
+
+
+def _records(
+    thread: int, due: list[int], seen: list[_Seen], *, began: tuple[float, int] = (0.0, 0)
+) -> StackRecords:
+    """Return the samples: one when it was due, and more while no event came after that.
+
+    Time in which the thread had to give way to others is no time of what ran.
+
+    Args:
+        thread: The thread that was sampled.
+        due: When each sample was due; the last may not have been taken.
+        seen: The first event after that.
+        began: How long the thread had run, and how often given way, when sampling began.
+    """
+    end = np.array([event[0] for event in seen], np.int64)
+    used = np.array([began, *(event[1:3] for event in seen)], np.float64)
+    busy, given_way = np.diff(used, axis=0).T
+    begin = np.minimum(np.array(due[: len(seen)], np.int64), end)
+    ran = np.where(given_way > 0, busy * 1e9, np.inf)
+    count = 1 + np.minimum(end - begin, ran).astype(np.int64) // INTERVAL_NS
+    at = np.repeat(np.arange(len(count)), count)
+    ordinal = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
+    sampled = begin[at] + ordinal * INTERVAL_NS
+    index: dict[tuple[str, str, int], int] = {}
+    known = [_described(*event[3:]) for event in seen]
+    numbers = [index.setdefault(place, len(index)) if place else -1 for place in known]
+    number = np.array(numbers, np.int64)[at]
+    return StackRecords(thread, sampled[number >= 0], number[number >= 0], tuple(index))
+
+
+def _described(function: str | None, code: CodeType, line: int) -> tuple[str, str, int] | None:
+    """Return function, file and line; None for xsp's own code, whose time is overhead."""
+    if function is _CLOCK or code.co_filename.startswith(_OWN_FOLDERS):
+        return None
+    return function or code.co_qualname, code.co_filename, line or code.co_firstlineno
