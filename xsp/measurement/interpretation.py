@@ -20,7 +20,7 @@ from xsp.correlation import (
     unseen,
     with_captured,
 )
-from xsp.evaluation import Run, Rung, with_inside_cost
+from xsp.evaluation import Run, Rung, with_inside_costs
 from xsp.level import Kind, Level
 from xsp.problem import Problem, ProblemCount
 from xsp.provider import Provider, Records, SpanRows, checked, concat_rows, span_rows
@@ -155,10 +155,12 @@ class _Interpreter:
 
     def _with_inside_costs(self, rows: SpanRows, provider: Provider) -> SpanRows:
         """Return rows with what recording each one cost between its ends, where that is known."""
-        for cost in self._inside_costs:
-            if cost.provider == provider.name:
-                rows = with_inside_cost(rows, cost.kind, cost.cost_ns, cost.error_ns)
-        return rows
+        costs = {
+            cost.kind: (cost.cost_ns, cost.error_ns)
+            for cost in self._inside_costs
+            if cost.provider == provider.name
+        }
+        return with_inside_costs(rows, costs) if costs and rows.height else rows
 
     def _note(self, visits: Sequence[Visit], trees: Trees) -> None:
         """Count the rows that visits of one rung lost, and those whose parent is not certain."""

@@ -38,6 +38,7 @@ VISIT_NS = 5_000_000  # timed evaluations of a visit together, if the model is q
 VISIT_EVALUATIONS = 20  # most timed evaluations of a visit
 UNTIMED_NS = 3_000_000  # evaluations for this long replace what the last visit left in the caches
 SLOW_NS = 500_000_000  # a model slower than this does not notice what is in the caches
+SLOW_PARTS = 20  # nor has a budget with room for fewer evaluations any to spare for warming up
 MOST_UNTIMED = 100  # evaluations before the timed ones of a visit
 SPREAD_S = 3.0  # the rounds take at least so long: within less, a machine shows one mood
 ROUNDS = 30  # in that time at most; between rounds the bare model runs, unrecorded
@@ -240,9 +241,20 @@ class Plan:
             self._queue = self._closing() if self._enough() else self._next_round()
 
     def _note_slowness(self, latencies: Sequence[int]) -> None:
-        if latencies and min(latencies) > SLOW_NS and not self._slow:
-            self._slow = True  # such a model is warm after one call
-            self._queue = [each for each in self._queue if each.counts or each.rung.kinds]
+        if latencies and min(latencies) > self._slow_ns and not self._slow:
+            self._slow = True  # such a model is warm after one call; a profiler is once armed
+            self._queue = [
+                each if each.counts else replace(each, evaluations=0)
+                for each in self._queue
+                if each.counts or each.rung.kinds
+            ]
+
+    @property
+    def _slow_ns(self) -> float:
+        """Latency above which evaluations are dear, and none is made that does not count."""
+        if self.settings.runs or not self.repeatable:
+            return SLOW_NS
+        return min(SLOW_NS, self.settings.budget_s * 1e9 / SLOW_PARTS)
 
     def _warming(self) -> list[PlannedVisit]:
         # A profiler's first use in a process can take seconds. An evaluation that a program
@@ -292,7 +304,7 @@ class Plan:
         return [PlannedVisit(rung, evaluations, untimed, number) for rung in order]
 
     def _size(self, latency_ns: float | None) -> tuple[int, int]:
-        if not self.repeatable or latency_ns is None or latency_ns > SLOW_NS:
+        if not self.repeatable or latency_ns is None or latency_ns > self._slow_ns:
             return 1, 0
         latency_ns = max(latency_ns, 1.0)
         evaluations = min(VISIT_EVALUATIONS, math.ceil(VISIT_NS / latency_ns))
@@ -307,12 +319,18 @@ class Plan:
         # As many evaluations as the first rounds had, so that the two ends can be compared.
         evaluations = 3 if self.repeatable and not self._slow else 1
         last = PlannedVisit(self._timed[0], evaluations, untimed, self._round + 1)
+        if self._slow and self._spent and not self.settings.runs:
+            return detail  # the last visit only tells whether the machine drifted
         return [*detail, last]
+
+    @property
+    def _spent(self) -> bool:
+        return self.spent_ns >= self.settings.budget_s * 1e9
 
     def _enough(self) -> bool:
         if self._round < 0:
             return False
-        if not self._timed or self.spent_ns >= self.settings.budget_s * 1e9:
+        if not self._timed or self._spent:
             return True
         fewest = min(len(self.latencies[rung]) for rung in self._timed)
         if self.settings.runs:
