@@ -123,12 +123,12 @@ class _Interpreter:
                 self._note_lost(visit, level=Level.KERNEL)
                 rows = self._rows(visit)
                 if any_captured(rows):
-                    frames += correlate(_roots(visit), rows, serial=self._serial).frames
+                    frames += correlate(_roots([visit]), rows, serial=self._serial).frames
         return frames
 
     def _trees(self, visits: Sequence[Visit]) -> Trees:
         rows = concat_rows([self._rows(visit) for visit in visits])
-        return correlate(concat_rows([_roots(v) for v in visits]), rows, serial=self._serial)
+        return correlate(_roots(visits), rows, serial=self._serial)
 
     def _rows(self, visit: Visit) -> SpanRows:
         """Return the rows that all providers have of a visit."""
@@ -219,16 +219,16 @@ def _faults_per_evaluation(visit: Visit) -> float | None:
     return None if visit.page_faults is None else visit.page_faults / len(visit.windows)
 
 
-def _roots(visit: Visit) -> SpanRows:
-    """Return the root of each evaluation of a visit, as rows of the kind pipeline."""
-    begins, ends = zip(*visit.windows, strict=True)
+def _roots(visits: Sequence[Visit]) -> SpanRows:
+    """Return the root of each evaluation of some visits, as rows of the kind pipeline."""
+    windows = [(visit, *window) for visit in visits for window in visit.windows]
     return span_rows(
         {
             "kind": Kind.PIPELINE.value,
-            "name": visit.name,
-            "start_ns": list(begins),
-            "end_ns": list(ends),
-            "thread": visit.thread,
+            "name": [visit.name for visit, _, _ in windows],
+            "start_ns": [begin for _, begin, _ in windows],
+            "end_ns": [end for _, _, end in windows],
+            "thread": [visit.thread for visit, _, _ in windows],
         }
     )
 
