@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -41,8 +42,8 @@ def counted() -> list[tuple[int, int, int]]:
         settings = settings_of(2, runs=runs, budget=60.0)
         with torch.inference_mode():
             visited = visit_all(model, (x,), settings=settings, progress=False)
-        process, interpreting = queries(lambda visited=visited: interpret_session(*visited))
-        _, merging = queries(lambda p=process, s=settings: build_trace([p], s))
+        process, interpreting = queries(partial(interpret_session, *visited))
+        _, merging = queries(partial(build_trace, [process], settings))
         found.append((len(visited[0].visits), interpreting, merging))
     return found
 
