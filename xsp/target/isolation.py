@@ -207,7 +207,10 @@ def _climb(jobs: Sequence[Job], folder: Path, report: Progress) -> _Outcomes:
         except KeyboardInterrupt:
             interrupted = True
             for worker in workers:
-                worker.stop() if worker.loaded else worker.end()
+                if worker.loaded:
+                    worker.stop()
+                else:
+                    worker.end()
             for worker in workers:
                 worker.wait()
             workers = [worker for worker in workers if worker.loaded]
