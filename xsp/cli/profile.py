@@ -123,10 +123,10 @@ def _profile(target: str, arguments: tuple[str, ...], options: dict[str, Any]) -
     from xsp.target import Spec  # noqa: PLC0415
 
     spec = Spec(target, arguments, options["batch"], options["device"], train=options["train"])
-    settings = _settings(spec, options)
     check_options(options, options["exports"])
     # All that can be refused is refused before anything is measured.
     check_usage(spec, options)
+    settings = _settings(spec, options)
     _check_files(spec, options)
     if spec.kind == "script":
         return _profile_script(spec, settings, options)
