@@ -15,7 +15,10 @@ from xsp.target.spec import Spec
 from xsp.target.worker import Job
 
 _FEWEST_PROCESSES = 3  # with fewer, Student's factor makes any difference between them an abyss
-_TOGETHER = ("pipeline", "layer")  # rungs that leave nothing behind, and share a process
+_TOGETHER = (
+    "pipeline",
+    "layer",
+)  # rungs recorded by the same few instructions, which share a process
 _FEWEST_ROUNDS = 3  # by fewer the processes could not be compared
 _COLD = 2.0  # a first call is about so many times as long as later ones
 _DETAIL_WEIGHT = 0.25  # part of a rung's budget for detail runs, which are made once
