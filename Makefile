@@ -48,6 +48,7 @@ bench: $(VENV)/.development  ## Print the tables behind the README's numbers (so
 	$(BIN)/python benchmarks/estimator.py
 	$(BIN)/python benchmarks/slowdown.py $(ARGS)
 	$(BIN)/python benchmarks/cost.py
+	$(BIN)/python benchmarks/waiting.py
 	$(BIN)/python benchmarks/inside.py
 	$(BIN)/python benchmarks/library.py
 	$(BIN)/python benchmarks/correlation.py

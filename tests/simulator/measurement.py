@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from simulator.machine import Machine, Recorded, SimulatedProvider, shown_parents, span_columns
-from xsp.evaluation import Run, Rung, ladder, with_inside_cost
+from xsp.evaluation import Run, Rung, ladder, with_inside_costs
 from xsp.level import Kind
 from xsp.measurement.interpretation import interpret
 from xsp.measurement.repeat import carry_out
@@ -159,8 +159,9 @@ def _frames(
     height = len(shown) + 1
     parents = np.tile([-1, *shown_parents(machine.tree, shown)], len(windows))
     rows = span_rows(columns).with_columns(parent=pl.Series(parents))
-    for cost in costs if len(shown) else ():
-        rows = with_inside_cost(rows, cost.kind, cost.cost_ns, cost.error_ns)
+    if len(shown) and costs:
+        known = {cost.kind: (cost.cost_ns, cost.error_ns) for cost in costs}
+        rows = with_inside_costs(rows, known)
     return [rows.slice(at * height, height) for at in range(len(windows))]
 
 

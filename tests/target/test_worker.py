@@ -13,12 +13,12 @@ import pytest
 
 from xsp.measurement.interpretation import Interpretation
 from xsp.measurement.process_runs import ProcessRuns
-from xsp.session.plan import settings_of
-from xsp.target import worker
+from xsp.session.plan import Settings, settings_of
+from xsp.target import part, worker
 from xsp.target.spec import Spec
 from xsp.testing import FakeClock, FakeProvider, only_providers
 
-GO, STOP = b"g", b"s"
+GO, ALONE, STOP = b"g", b"a", b"s"
 
 
 @pytest.fixture
@@ -30,9 +30,10 @@ def spec(tmp_path: Path) -> Spec:
 def process(
     tmp_path: Path,
     spec: Spec,
-    rung: str | None,
+    rungs: tuple[str, ...] | None,
     turns: bytes,
     environment: Mapping[str, str] = MappingProxyType({}),
+    alone: Settings | None = None,
 ) -> tuple[int, list[float]]:
     """Run the process's part in this one, with turns given beforehand and a fake provider."""
     listen, speak = os.pipe()
@@ -40,17 +41,17 @@ def process(
     os.write(ask, turns)
     os.close(ask)
     settings = settings_of(2, runs=3, budget=1.0)
-    job = worker.Job(spec, settings, rung, environment)
+    job = worker.Job(spec, settings, rungs, environment, alone)
     job.save(tmp_path / "job.json", speak, wait)
     with only_providers(FakeProvider(FakeClock())), os.fdopen(listen) as said:
-        code = worker.main(str(tmp_path / "job.json"), str(tmp_path))
+        code = part.main(str(tmp_path / "job.json"), str(tmp_path))
         os.close(speak)
         os.close(wait)
         return code, [float(line) for line in said]
 
 
 def test_it_saves_what_it_collected(tmp_path: Path, spec: Spec) -> None:
-    code, told = process(tmp_path, spec, "layer", GO * 1000)
+    code, told = process(tmp_path, spec, ("layer",), GO * 1000)
     assert code == 0
     names = {run.rung.name for run in ProcessRuns.load(tmp_path / "runs").runs}
     assert names == {"bare", "layer"}
@@ -63,6 +64,24 @@ def test_without_a_rung_it_climbs_the_whole_ladder(tmp_path: Path, spec: Spec) -
     assert process(tmp_path, spec, None, GO * 1000)[0] == 0
     names = {run.rung.name for run in ProcessRuns.load(tmp_path / "runs").runs}
     assert names == {"bare", "pipeline", "layer", "detail"}
+
+
+def test_after_a_trial_call_it_may_be_told_to_climb_the_whole_ladder(
+    tmp_path: Path, spec: Spec
+) -> None:
+    for told, rungs in ((GO, {"bare", "layer"}), (ALONE, {"bare", "pipeline", "layer", "detail"})):
+        turns = GO * 2 + told + GO * 1000  # load, trial call, and what comes after it
+        assert process(tmp_path, spec, ("layer",), turns, alone=settings_of(2, runs=3))[0] == 0
+        names = {run.rung.name for run in ProcessRuns.load(tmp_path / "runs").runs}
+        assert names == rungs
+
+
+def test_a_target_that_raises_in_its_trial_call_would_do_so_anywhere(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def work():\n    raise ValueError('no')\n")
+    spec = Spec(f"{tmp_path}/bad.py:work")
+    assert process(tmp_path, spec, ("layer",), GO * 9, alone=settings_of(2))[0] == 1
+    failure = json.loads((tmp_path / "failure.json").read_text())
+    assert (failure["cause"], failure["early"]) == ("target", True)
 
 
 @pytest.mark.parametrize("serial", [False, True])
@@ -86,19 +105,20 @@ def test_time_tells_what_caused_a_kernel_only_in_a_job_that_has_the_host_wait(
 def test_told_to_stop_or_left_alone_it_saves_what_there_is(
     tmp_path: Path, spec: Spec, ending: bytes
 ) -> None:
-    code, told = process(tmp_path, spec, "layer", GO * 7 + ending)
+    code, told = process(tmp_path, spec, ("layer",), GO * 8 + ending)
     assert code == 0
     assert 0 < told[-1] < 1
     assert 0 < len(ProcessRuns.load(tmp_path / "runs").runs) < 6
 
 
 def test_stopped_before_its_first_turn_it_has_no_runs(tmp_path: Path, spec: Spec) -> None:
-    assert process(tmp_path, spec, "layer", STOP) == (0, [0.0])
+    for turns, told in ((STOP, [0.0]), (GO + STOP, [0.0, 0.0])):
+        assert process(tmp_path, spec, ("layer",), turns) == (0, told)
     assert ProcessRuns.load(tmp_path / "runs").runs == ()
 
 
 def test_it_says_why_it_cannot(tmp_path: Path) -> None:
-    code, _ = process(tmp_path, Spec("torchvision:resnet18", device="cuda:nine"), "layer", GO)
+    code, _ = process(tmp_path, Spec("torchvision:resnet18", device="cuda:nine"), ("layer",), GO)
     failure = json.loads((tmp_path / "failure.json").read_text())
     assert code == 1
     assert (failure["cause"], failure["early"]) == ("usage", True)
@@ -132,9 +152,10 @@ def test_ending_a_worker_ends_every_process_that_it_started(tmp_path: Path, ende
     last = "os._exit(3)" if ended else "time.sleep(60)"
     begin = STUBBORN.replace("PLACE", str(told)).replace("STAYING", str(not ended))
     (tmp_path / "job.py").write_text(f"{begin}{last}\n")
-    job = worker.Job(Spec(f"{tmp_path}/job.py:work"), settings_of(2), "layer")
+    job = worker.Job(Spec(f"{tmp_path}/job.py:work"), settings_of(2), ("layer",))
     working = worker.Worker(job, tmp_path / "work")
     try:
+        working.load()
         deadline = time.monotonic() + 60
         while not told.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -159,7 +180,9 @@ def test_a_worker_imports_nothing_from_the_current_folder(
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "psutil.py").write_text("raise SystemExit(77)\n")
     monkeypatch.chdir(tmp_path / "here")
-    working = worker.Worker(worker.Job(spec, settings_of(1, runs=3), "pipeline"), tmp_path / "work")
+    working = worker.Worker(
+        worker.Job(spec, settings_of(1, runs=3), ("pipeline",)), tmp_path / "work"
+    )
     try:
         working.listen()
         while working.turn():

@@ -54,6 +54,9 @@ Examples:
 """
 
 
+_BUDGET_S = 5.0  # more narrows intervals less than the differences of processes widen them
+
+
 @click.command(cls=TargetCommand, help=_HELP, epilog=_EPILOG)
 @click.argument("target", shell_complete=complete_target)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -75,8 +78,8 @@ Examples:
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Seconds of measuring after which it is enough; starting a process for each rung comes "
-    "on top.  [default: 20]",
+    help="Seconds of measuring after which it is enough; loading TARGET comes on top.  "
+    "[default: 5; of a script: 20]",
 )
 @click.option(
     "--statistic",
@@ -88,7 +91,8 @@ Examples:
 @click.option(
     "--isolate/--no-isolate",
     default=None,
-    help="A fresh process for each rung.  [default: --isolate; a script runs once, in one process]",
+    help="Several fresh processes, of which the deeper rungs have one each.  [default: --isolate; "
+    "a script runs once, in one process]",
 )
 @click.option(
     "--serialised",
@@ -119,10 +123,10 @@ def _profile(target: str, arguments: tuple[str, ...], options: dict[str, Any]) -
     from xsp.target import Spec  # noqa: PLC0415
 
     spec = Spec(target, arguments, options["batch"], options["device"], train=options["train"])
-    settings = _settings(options)
     check_options(options, options["exports"])
     # All that can be refused is refused before anything is measured.
     check_usage(spec, options)
+    settings = _settings(spec, options)
     _check_files(spec, options)
     if spec.kind == "script":
         return _profile_script(spec, settings, options)
@@ -142,10 +146,12 @@ def _profile(target: str, arguments: tuple[str, ...], options: dict[str, Any]) -
     )
 
 
-def _settings(options: dict[str, Any]) -> Settings:
+def _settings(spec: Spec, options: dict[str, Any]) -> Settings:
     from xsp.session import settings_of  # noqa: PLC0415
 
     chosen = {name: options[name] for name in ("runs", "budget", "statistic")}
+    if chosen["budget"] is None and chosen["runs"] is None and spec.kind != "script":
+        chosen["budget"] = _BUDGET_S
     return usage(lambda: settings_of(options["levels"], **chosen))
 
 

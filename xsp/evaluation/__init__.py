@@ -52,7 +52,7 @@ from xsp.evaluation.tree_row import (
     mark_ambiguous,
     on_device,
     orders,
-    with_inside_cost,
+    with_inside_costs,
 )
 from xsp.evaluation.union import covered, covered_below
 
@@ -107,5 +107,5 @@ __all__ = [
     "summarise",
     "trimmed_mean",
     "typical_run",
-    "with_inside_cost",
+    "with_inside_costs",
 ]

@@ -215,15 +215,21 @@ def _resampled_variance(ordered: Floats, ranks: Ranks) -> Floats:
         starts = np.arange(_QUANTILES) * many // _QUANTILES
         sizes = np.diff(starts, append=many)[:, None]
         ordered = np.add.reduceat(ordered, starts, axis=0) / sizes
-    weights = _resampled_weights(len(ordered), ranks(len(ordered)))
+    covariance = _resampled_covariance(len(ordered), ranks(len(ordered)))
     centred = ordered - ordered.mean(axis=0)  # weights sum to 0: only rounding errors change
-    # The covariance of the weights is small, however many resamples there were.
-    variance = np.einsum("ij,ij->j", centred, (weights.T @ weights) @ centred)
+    variance = np.einsum("ij,ij->j", centred, covariance @ centred)
     result: Floats = np.maximum(variance, 0.0) * len(ordered) / many
     return result
 
 
 @lru_cache(maxsize=32)
+def _resampled_covariance(n: int, ranks: tuple[int, int]) -> Floats:
+    """Return `[n, n]`: how the weights of the ranks vary together over the resamples."""
+    weights = _resampled_weights(n, ranks)
+    covariance: Floats = weights.T @ weights
+    return covariance
+
+
 def _resampled_weights(n: int, ranks: tuple[int, int]) -> Floats:
     """Return `[resamples, n]`: the weight of each rank less its mean, over √resamples."""
     random = np.random.default_rng(0)  # seeded, so that merging twice gives the same

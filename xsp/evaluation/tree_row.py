@@ -6,6 +6,7 @@ question is answered here, for every room that asks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -66,14 +67,19 @@ def is_ambiguous(rows: SpanRows) -> npt.NDArray[np.bool_]:
     return rows["ambiguous"].fill_null(value=False).to_numpy(writable=True)
 
 
-def with_inside_cost(rows: SpanRows, kind: Kind, cost_ns: float, error_ns: float) -> SpanRows:
-    """Return the rows with what recording cost inside those of one kind; others stay."""
-    of_kind = pl.when(pl.col("kind") == kind.value)
+def with_inside_costs(rows: SpanRows, costs: Mapping[Kind, tuple[float, float]]) -> SpanRows:
+    """Return the rows with what recording each of them cost inside; null for other kinds.
+
+    Args:
+        rows: Rows without these columns.
+        costs: The cost and its standard error, in ns, by the kind of the rows.
+    """
+    kinds = rows["kind"].to_physical().to_numpy()
     columns = []
-    for name, value in ((INSIDE, cost_ns), (INSIDE_ERROR, error_ns)):
-        before = pl.col(name) if name in rows.columns else pl.lit(None, pl.Float32)
-        columns.append(of_kind.then(pl.lit(value, pl.Float32)).otherwise(before).alias(name))
-    return rows.with_columns(columns)
+    for at, name in enumerate((INSIDE, INSIDE_ERROR)):
+        known = np.array([costs[k][at] if k in costs else np.nan for k in Kind], np.float32)
+        columns.append(pl.Series(name, known[kinds], nan_to_null=True))
+    return rows.hstack(columns)
 
 
 def inside_costs(rows: SpanRows) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

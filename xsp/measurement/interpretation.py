@@ -21,7 +21,7 @@ from xsp.correlation import (
     unseen,
     with_captured,
 )
-from xsp.evaluation import Run, Rung, with_inside_cost
+from xsp.evaluation import Run, Rung, with_inside_costs
 from xsp.level import Kind, Level
 from xsp.measurement.own_time import with_own_time
 from xsp.problem import Problem, ProblemCount
@@ -144,14 +144,14 @@ class _Interpreter:
                 self._note_lost(visit, level=Level.KERNEL)
                 rows = self._rows(visit)
                 if any_captured(rows):
-                    frames += correlate(_roots(visit), rows, serial=self._serial).frames
+                    frames += correlate(_roots([visit]), rows, serial=self._serial).frames
         return frames
 
     def _trees(self, visits: Sequence[Visit]) -> Trees:
         rows = concat_rows([self._rows(visit) for visit in visits])
         if visits[0].shared:  # such a visit is alone in its batch
             rows = rows.filter(pl.col("thread").eq_missing(visits[0].thread))
-        return correlate(concat_rows([_roots(v) for v in visits]), rows, serial=self._serial)
+        return correlate(_roots(visits), rows, serial=self._serial)
 
     def _rows(self, visit: Visit) -> SpanRows:
         """Return the rows that all providers have of a visit."""
@@ -211,10 +211,12 @@ class _Interpreter:
 
     def _with_inside_costs(self, rows: SpanRows, provider: Provider) -> SpanRows:
         """Return rows with what recording each one cost between its ends, where that is known."""
-        for cost in self._inside_costs:
-            if cost.provider == provider.name:
-                rows = with_inside_cost(rows, cost.kind, cost.cost_ns, cost.error_ns)
-        return rows
+        costs = {
+            cost.kind: (cost.cost_ns, cost.error_ns)
+            for cost in self._inside_costs
+            if cost.provider == provider.name
+        }
+        return with_inside_costs(rows, costs) if costs and rows.height else rows
 
     def _note(self, visits: Sequence[Visit], trees: Trees) -> None:
         """Count the rows that visits of one rung lost, and those whose parent is not certain."""
@@ -288,16 +290,22 @@ def _without_later(rows: SpanRows, visit: Visit) -> SpanRows:
     return rows.filter(~(late & here.to_numpy()))
 
 
-def _roots(visit: Visit) -> SpanRows:
-    """Return the root of each evaluation of a visit, as rows of the kind pipeline."""
-    begins, ends = zip(*visit.windows, strict=True)
+def _roots(visits: Sequence[Visit]) -> SpanRows:
+    """Return the root of each evaluation of some visits, as rows of the kind pipeline."""
+    windows = [
+        (visit, name, *window)
+        for visit in visits
+        for name, window in zip(
+            visit.names or [visit.name] * len(visit.windows), visit.windows, strict=True
+        )
+    ]
     return span_rows(
         {
             "kind": Kind.PIPELINE.value,
-            "name": list(visit.names) or visit.name,
-            "start_ns": list(begins),
-            "end_ns": list(ends),
-            "thread": visit.thread,
+            "name": [name for _, name, _, _ in windows],
+            "start_ns": [begin for _, _, begin, _ in windows],
+            "end_ns": [end for _, _, _, end in windows],
+            "thread": [visit.thread for visit, _, _, _ in windows],
         }
     )
 

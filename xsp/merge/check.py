@@ -233,7 +233,7 @@ def _residual(evidence: Evidence) -> Problem | None:
                 f"without a profiler the model was {abs(change):.1%} "
                 f"{'slower' if change > 0 else 'faster'} at the end than at the beginning: the "
                 "machine drifted, or a profiler left something behind; if it happens again with "
-                "every rung in a process of its own, as xsp profile has it, it is the machine",
+                "the rungs in several processes, as xsp profile has them, it is the machine",
             )
     return None
 

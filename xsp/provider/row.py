@@ -63,6 +63,8 @@ SAMPLE_SCHEMA: dict[str, Any] = {
 
 ATTRIBUTE = "attr."
 
+_DEFAULTS = {"provenance": Provenance.RECORDED.value}
+
 
 # What makes it impossible to place a row. A key ends the sentence "2 of 9 rows ...".
 _LAST = [kind.value for kind in Kind if kind.order >= Kind.LAUNCH.order]
@@ -107,7 +109,7 @@ def span_rows(columns: Mapping[str, Any]) -> SpanRows:
     if unknown or missing:
         raise ProviderError(f"span rows: missing columns {missing}, unknown columns {unknown}")
     try:
-        return _conform(pl.DataFrame(dict(columns)))
+        return checked(_frame(columns))
     except pl.exceptions.PolarsError as error:
         raise ProviderError(f"span rows: {error}") from error
 
@@ -120,20 +122,38 @@ def no_rows() -> SpanRows:
 def concat_rows(frames: list[SpanRows]) -> SpanRows:
     """Return the rows of all frames; an attribute is null in rows of frames without it."""
     frames = [frame for frame in frames if frame.height]
-    if not frames:
-        return no_rows()
+    if len(frames) < 2:
+        return frames[0] if frames else no_rows()
     return pl.concat(frames, how="diagonal_relaxed")
 
 
-def _conform(frame: pl.DataFrame) -> SpanRows:
-    if "provenance" not in frame.columns:
-        frame = frame.with_columns(provenance=pl.lit(Provenance.RECORDED.value))
-    known = [
-        (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)
+def _frame(columns: Mapping[str, Any]) -> pl.DataFrame:
+    """Return a frame of columns; of a visit there are few rows, so no query is worth its cost."""
+    given = {
+        name: values if isinstance(values, pl.Series) else pl.Series(name, _listed(values))
+        for name, values in columns.items()
+    }
+    lengths = [len(given[name]) for name in columns if not _is_scalar(columns[name])]
+    rows = lengths[0] if lengths else 1
+    whole = [
+        (given[name] if name in given else pl.Series(name, [_DEFAULTS.get(name)], dtype=dtype))
+        .cast(dtype)
+        .alias(name)
         for name, dtype in ROW_SCHEMA.items()
     ]
-    attributes = [pl.col(name) for name in frame.columns if name.startswith(ATTRIBUTE)]
-    return checked(frame.select(*known, *attributes))
+    whole += [given[name].alias(name) for name in given if name.startswith(ATTRIBUTE)]
+    scalar = {name for name in (*ROW_SCHEMA, *columns) if _is_scalar(columns.get(name))}
+    return pl.DataFrame(
+        [each.new_from_index(0, rows) if each.name in scalar else each for each in whole]
+    )
+
+
+def _listed(values: Any) -> Any:
+    return [values] if _is_scalar(values) else values
+
+
+def _is_scalar(values: Any) -> bool:
+    return isinstance(values, str) or not hasattr(values, "__len__")
 
 
 def checked(rows: SpanRows) -> SpanRows:

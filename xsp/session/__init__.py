@@ -12,10 +12,11 @@ from xsp.session.calibration import InsideCost
 from xsp.session.disturbance import disturbances
 from xsp.session.environment import THREAD_NUMBERS, describe_environment, limited_threads
 from xsp.session.exclusive import exclusively, if_alone
-from xsp.session.plan import Plan, PlannedVisit, Settings, settings_of
+from xsp.session.plan import Plan, PlannedVisit
 from xsp.session.recorder import Session
 from xsp.session.registry import Listed, installed_providers, listed_providers, registered
 from xsp.session.selection import Selection, select
+from xsp.session.settings import Settings, settings_of
 from xsp.session.visit import Visit, counting, worth_keeping
 
 __all__ = [

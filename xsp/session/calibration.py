@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from xsp.clock import Clock
 from xsp.evaluation import standard_error, trimmed_mean
@@ -129,10 +128,10 @@ def _cost(made: Calibration, block: Block) -> float | None:
     """Return the cost that one block shows; None if some of its spans were not recorded."""
     rows = made.provider.spans(block.records)
     # Other threads of the program may have been recorded besides.
-    ours = rows.filter(pl.col("kind") == made.kind.value, pl.col("name") == made.name)
-    if ours.height != _SPANS:
+    ours = ((rows["kind"] == made.kind.value) & (rows["name"] == made.name)).to_numpy()
+    if np.count_nonzero(ours) != _SPANS:
         return None
-    recorded = (ours["end_ns"] - ours["start_ns"]).to_list()
+    recorded = (rows["end_ns"] - rows["start_ns"]).to_numpy()[ours].tolist()
     apart = _mean(block.apart_ns) if block.apart_ns else 0.0
     return _mean(recorded) - (_mean(block.bare_ns) - apart)
 

@@ -16,9 +16,8 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,16 +27,17 @@ from xsp.evaluation import (
     Series,
     SlowLevel,
     half_width,
-    ranks_of,
     slow_level,
     trimmed_mean,
 )
-from xsp.level import Kind, Level, LevelSet, parse_levels
+from xsp.level import Kind
+from xsp.session.settings import Settings
 
 VISIT_NS = 5_000_000  # timed evaluations of a visit together, if the model is quicker
 VISIT_EVALUATIONS = 20  # most timed evaluations of a visit
 UNTIMED_NS = 3_000_000  # evaluations for this long replace what the last visit left in the caches
 SLOW_NS = 500_000_000  # a model slower than this does not notice what is in the caches
+SLOW_PARTS = 20  # nor has a budget with room for fewer evaluations any to spare for warming up
 MOST_UNTIMED = 100  # evaluations before the timed ones of a visit
 SPREAD_S = 3.0  # the rounds take at least so long: within less, a machine shows one mood
 ROUNDS = 30  # in that time at most; between rounds the bare model runs, unrecorded
@@ -47,68 +47,6 @@ SAMPLED_NS = 500_000_000  # samples of what Python runs are taken for this long
 SAMPLED_SHARE = 0.05  # of the budget, at most
 MOST_SAMPLED = 2000  # evaluations in which samples are taken, at most
 MOST_SAMPLED_APART = 20  # where each is a visit of its own, which the program has to make
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a measurement is to be made.
-
-    Attributes:
-        levels: Levels asked for.
-        runs: Evaluations on every rung; None: until the model's latency is precise enough.
-        budget_s: Seconds after which the measurement ends, precise enough or not.
-        precision: Half width of the 95 % interval of the model's latency, as a fraction of the
-            latency, that is precise enough.
-        warmup: Evaluations before the first whose latency counts.
-        statistic: How runs are summarised: trimmed, median, mean or min.
-    """
-
-    levels: frozenset[Level] = field(default_factory=lambda: parse_levels(3))
-    runs: int | None = None
-    budget_s: float = 20.0
-    precision: float = 0.01
-    warmup: int = 3
-    statistic: str = "trimmed"
-
-    def __post_init__(self) -> None:
-        """Refuse settings by which nothing can be measured.
-
-        Raises:
-            ValueError: A number is out of its range, or the statistic unknown.
-        """
-        if self.runs is not None and (not isinstance(self.runs, int) or self.runs < 1):
-            raise ValueError(f"runs={self.runs!r}: a whole number of evaluations, at least 1")
-        if not self.budget_s > 0:
-            raise ValueError(f"budget={self.budget_s}: the time budget is in seconds, above 0")
-        ranks_of(self.statistic)  # refuses an unknown statistic
-        if not 0 < self.precision < 1:
-            raise ValueError(f"precision={self.precision}: a fraction between 0 and 1, as 0.01")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the settings as what JSON can hold."""
-        return asdict(self) | {"levels": sorted(level.label for level in self.levels)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Settings:
-        """Return the settings that `to_json` wrote."""
-        return cls(**{**data, "levels": parse_levels(tuple(data["levels"]))})
-
-
-def settings_of(
-    levels: LevelSet,
-    *,
-    runs: int | None = None,
-    budget: float | None = None,
-    statistic: str = "trimmed",
-) -> Settings:
-    """Return the settings behind the arguments of the front door.
-
-    Raises:
-        ValueError: A level is unknown, or a number out of range.
-        TypeError: `levels` is no level set.
-    """
-    settings = Settings(levels=parse_levels(levels), runs=runs, statistic=statistic)
-    return settings if budget is None else replace(settings, budget_s=float(budget))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,9 +197,20 @@ class Plan:
             self._queue = self._closing() if self._enough() else self._next_round()
 
     def _note_slowness(self, latencies: Sequence[int]) -> None:
-        if latencies and min(latencies) > SLOW_NS and not self._slow:
-            self._slow = True  # such a model is warm after one call
-            self._queue = [each for each in self._queue if each.counts or each.rung.kinds]
+        if latencies and min(latencies) > self._slow_ns and not self._slow:
+            self._slow = True  # such a model is warm after one call; a profiler is once armed
+            self._queue = [
+                each if each.counts else replace(each, evaluations=0)
+                for each in self._queue
+                if each.counts or each.rung.kinds
+            ]
+
+    @property
+    def _slow_ns(self) -> float:
+        """Latency above which evaluations are dear, and none is made that does not count."""
+        if self.settings.runs or not self.repeatable:
+            return SLOW_NS
+        return min(SLOW_NS, self.settings.budget_s * 1e9 / SLOW_PARTS)
 
     def _warming(self) -> list[PlannedVisit]:
         # A profiler's first use in a process can take seconds. The first evaluation is on the
@@ -316,7 +265,7 @@ class Plan:
         return [PlannedVisit(rung, evaluations, untimed, number) for rung in order]
 
     def _size(self, latency_ns: float | None) -> tuple[int, int]:
-        if not self.repeatable or latency_ns is None or latency_ns > SLOW_NS:
+        if not self.repeatable or latency_ns is None or latency_ns > self._slow_ns:
             return 1, 0
         latency_ns = max(latency_ns, 1.0)
         evaluations = min(VISIT_EVALUATIONS, math.ceil(VISIT_NS / latency_ns))
@@ -331,7 +280,13 @@ class Plan:
         # As many evaluations as the first rounds had, so that the two ends can be compared.
         evaluations = 3 if self.repeatable and not self._slow else 1
         last = PlannedVisit(self._timed[0], evaluations, untimed, self._round + 1)
+        if self._slow and self._spent and not self.settings.runs:
+            return detail  # the last visit only tells whether the machine drifted
         return [*detail, last]
+
+    @property
+    def _spent(self) -> bool:
+        return self.spent_ns >= self.settings.budget_s * 1e9
 
     def _details(self) -> list[PlannedVisit]:
         """Return the visits of rungs without latencies, which are made once."""
@@ -360,7 +315,7 @@ class Plan:
     def _enough(self) -> bool:
         if self._round < 0:
             return False
-        if not self._timed or self.spent_ns >= self.settings.budget_s * 1e9:
+        if not self._timed or self._spent:
             return True
         fewest = min(len(self.latencies[rung]) for rung in self._timed)
         if self.settings.runs:

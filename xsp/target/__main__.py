@@ -2,6 +2,6 @@
 
 import sys
 
-from xsp.target.worker import main
+from xsp.target.part import main
 
 raise SystemExit(main(*sys.argv[1:]))

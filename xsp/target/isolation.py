@@ -1,7 +1,7 @@
-"""Isolation: a target in, its trace out, each rung measured in a process of its own.
+"""Isolation: a target in, its trace out, measured in several processes that take turns.
 
-What a profiler leaves behind on one rung cannot slow down another. `measure_here` measures all
-rungs in this process instead.
+What a profiler leaves behind in its process cannot slow down the rungs of another, and several
+processes tell how far processes differ. `measure_here` measures in this process instead.
 """
 
 from __future__ import annotations
@@ -15,24 +15,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
-import psutil
-
 from xsp.clock import SystemClock
 from xsp.errors import MeasurementError
-from xsp.measurement import Enough, ProcessRuns, Progress, build_trace, progress_bar, rung_names
+from xsp.measurement import Enough, ProcessRuns, Progress, build_trace, progress_bar
 from xsp.problem import AMBIGUITIES, Problem
 from xsp.session import Settings
+from xsp.target.division import divide, serialised_budget_s
+from xsp.target.part import attempt, measure_subject
+from xsp.target.rotation import Rotation, open_worker, take_turns
 from xsp.target.spec import Spec, resolve
-from xsp.target.worker import SERIALISED, Failure, Job, Worker, attempt, measure_subject
+from xsp.target.worker import SERIALISED, Failure, Job, Worker
 from xsp.trace import Trace
 from xsp.trace_context import origin
 
 INTERRUPTED = "interrupted"
-
-_FEWEST_PROCESSES = 3  # with fewer, Student's factor makes any difference between them an abyss
-_DETAIL_WEIGHT = 0.25  # part of a rung's budget for detail runs, which are made once
-_SERIALISED_WEIGHT = 2.0  # a whole ladder, but of latencies that need less precision
-_MEMORY_FRACTION = 0.8  # of the free memory that several processes may fill
 
 
 def measure_isolated(
@@ -42,13 +38,15 @@ def measure_isolated(
     *,
     serialised: bool = False,
 ) -> Trace:
-    """Measure a target rung by rung, each in a fresh process, and return its trace.
+    """Measure a target in fresh processes, and return its trace.
 
-    The processes take turns, visit by visit, so that drift hits all rungs alike.
-    Where memory has no room for all processes, or on a device, they run one after
-    the other. If a process fails, its rung is missing and the trace has the problem
-    `rung-failed`. Ctrl-C ends the measurement with the runs complete so far, and the
-    problem `interrupted`.
+    The rungs of layers and above share a process, each deeper rung has one, and there are
+    three processes at least. They import libraries side by side, and then take turns, visit by
+    visit, so that drift hits all rungs alike. Where memory has no room for all processes, or on
+    a device, they run one after the other. A model so slow that the budget has no room to compare
+    processes is measured in the first one alone. If a process fails, its rungs are missing and
+    the trace has the problem `rung-failed`. Ctrl-C ends the measurement with the runs complete so
+    far, and the problem `interrupted`.
 
     Where parents are ambiguous, or on request, one more process visits the whole ladder
     serialised: the host waits for each kernel, and libraries use one thread. Its runs
@@ -60,9 +58,9 @@ def measure_isolated(
 
     Args:
         spec: The target.
-        settings: How to measure; the budget is divided over the rungs. A serialised
-            process has twice a rung's part; if it was not asked for, in addition to the
-            budget.
+        settings: How to measure; the budget is divided over the processes, from their first
+            calls on: importing and loading come on top. A serialised process has twice a
+            rung's part; if it was not asked for, in addition to the budget.
         progress: As for `xsp.measure`.
         serialised: Whether to make serialised runs even where nothing is ambiguous.
 
@@ -148,8 +146,8 @@ class _Outcomes:
     """The runs or failures of all processes of a measurement.
 
     Attributes:
-        rungs: Runs or failure of each rung's process, by the rung's name; of a rung's second
-            process by that name and a number.
+        rungs: Runs or failure of each process, by the names of its rungs with commas between;
+            of a second process with these rungs with a number besides.
         serialised: Runs or failure of the serialised process; None if there was none.
         interrupted: Whether Ctrl-C ended the measurement.
         complete: Whether all rungs were complete when Ctrl-C ended the measurement.
@@ -168,7 +166,7 @@ class _Outcomes:
 
     @property
     def failures(self) -> dict[str, Failure]:
-        """The failures of the rungs' processes, by the rung's name."""
+        """The failures of the rungs' processes, by the names of their rungs."""
         return {rung: end for rung, end in self.rungs.items() if isinstance(end, Failure)}
 
     @property
@@ -181,15 +179,13 @@ def _measure(
     spec: Spec, settings: Settings, folder: Path, report: Progress, *, serialised: bool
 ) -> _Outcomes:
     """Measure every rung, and serialised if asked for or if parents are ambiguous."""
-    rungs = _rungs_of_processes(rung_names(settings))
-    budgets = _budgets(rungs, settings, serialised=serialised)
-    jobs = [Job(spec, budget, rung) for rung, budget in zip(rungs, budgets, strict=True)]
+    jobs = divide(spec, settings, serialised=serialised)
     # Fraction of the work before the serialised process; an unplanned one sets progress back.
     part = len(jobs) / (len(jobs) + 1)
     outcomes = _climb(jobs, folder, lambda done: report(part * done if serialised else done))
     if outcomes.interrupted or not outcomes.measured or not (serialised or outcomes.ambiguous):
         return outcomes
-    most = _SERIALISED_WEIGHT * max(budget.budget_s for budget in budgets)
+    most = serialised_budget_s(jobs)
     try:
         serial = _serialised(
             Job(spec, replace(settings, budget_s=most), None, SERIALISED),
@@ -201,41 +197,30 @@ def _measure(
     return replace(outcomes, serialised=serial)
 
 
-def _rungs_of_processes(rungs: Sequence[str]) -> list[str]:
-    """Return the rung of each process: all rungs once, of a short ladder the first more often.
-
-    Processes of one program differ in speed, and only several processes tell by how much.
-    """
-    return [*rungs, *list(rungs[:1]) * (_FEWEST_PROCESSES - len(rungs))]
-
-
-def _budgets(rungs: Sequence[str], settings: Settings, *, serialised: bool) -> list[Settings]:
-    """Return the settings of each process, the budget divided among these and a serialised one."""
-    weights = [_DETAIL_WEIGHT if rung == "detail" else 1.0 for rung in rungs]
-    whole = sum(weights) + serialised * _SERIALISED_WEIGHT
-    return [replace(settings, budget_s=settings.budget_s * weight / whole) for weight in weights]
-
-
 def _climb(jobs: Sequence[Job], folder: Path, report: Progress) -> _Outcomes:
     """Carry out the jobs of all rungs, and return the outcomes of their processes."""
     workers: list[Worker] = []
     interrupted = False
     with ExitStack() as stack:
         try:
-            _take_turns(jobs, folder, _Rotation(workers, len(jobs), report), stack)
+            take_turns(jobs, folder, Rotation(workers, len(jobs), report), stack)
         except KeyboardInterrupt:
             interrupted = True
             for worker in workers:
-                worker.stop()
+                if worker.loaded:
+                    worker.stop()
+                else:
+                    worker.end()
             for worker in workers:
                 worker.wait()
+            workers = [worker for worker in workers if worker.loaded]
         outcomes = {worker.name: worker.outcome() for worker in workers}
     return _Outcomes(outcomes, interrupted=interrupted)
 
 
 def _serialised(job: Job, folder: Path, report: Progress) -> ProcessRuns | Failure:
     """Carry out the serialised job, and return the outcome of its process."""
-    with _worker(job, folder / "serialised") as worker:
+    with open_worker(job, folder / "serialised") as worker:
         worker.listen()
         while worker.turn():
             report(worker.fraction)
@@ -246,61 +231,8 @@ def _serialised(job: Job, folder: Path, report: Progress) -> ProcessRuns | Failu
     return outcome
 
 
-def _take_turns(jobs: Sequence[Job], folder: Path, rotation: _Rotation, stack: ExitStack) -> None:
-    """Start each worker when the worker before it is ready, and let the workers take turns."""
-    for job in jobs:
-        again = sum(worker.job.rung == job.rung for worker in rotation.workers)
-        name = f"{job.rung} {again + 1}" if again else str(job.rung)
-        worker = stack.enter_context(_worker(job, folder / name))
-        rotation.workers.append(worker)
-        worker.listen()
-        # The target cannot be loaded: the other rungs would fail alike.
-        if worker.failed_early:
-            raise worker.failed_early.error()
-        if not _has_room(worker, len(jobs) - len(rotation.workers)):
-            rotation.run()
-    rotation.run()
-
-
-@dataclass(frozen=True, slots=True)
-class _Rotation:
-    """Workers that take turns.
-
-    Attributes:
-        workers: The workers started so far.
-        whole: How many workers there will be.
-        report: Called with the fraction of all work that is done.
-    """
-
-    workers: list[Worker]
-    whole: int
-    report: Progress
-
-    def run(self) -> None:
-        """Give the workers turns until all of them have ended."""
-        while sum(worker.turn() for worker in self.workers):
-            self.report(sum(worker.fraction for worker in self.workers) / self.whole)
-
-
 def _has_spans(process: ProcessRuns) -> bool:
     return any(run.rows is not None for run in process.runs)
-
-
-def _has_room(worker: Worker, others: int) -> bool:
-    """Return whether so many other workers of the same size may run beside a worker."""
-    # Processes on one device would disturb each other, and share its memory.
-    if (worker.job.spec.device or "cpu") != "cpu":
-        return False
-    return others * worker.memory_bytes < _MEMORY_FRACTION * psutil.virtual_memory().available
-
-
-@contextmanager
-def _worker(job: Job, folder: Path) -> Iterator[Worker]:
-    worker = Worker(job, folder)
-    try:
-        yield worker
-    finally:
-        worker.close()
 
 
 @contextmanager
@@ -333,13 +265,16 @@ def _problems(outcomes: _Outcomes) -> list[Problem]:
 
 
 def _failed(name: str, failure: Failure, outcomes: _Outcomes) -> Problem:
-    """Return the problem that a process failed: its rung is missing, or has one process less."""
-    rung = name.split(maxsplit=1)[0]
-    others = [n for n in outcomes.rungs if n.split()[0] == rung and n not in outcomes.failures]
+    """Return the problem that a process failed: its rungs are missing, or have one process less."""
+    rungs = name.split(maxsplit=1)[0]
+    others = [n for n in outcomes.rungs if n.split()[0] == rungs and n not in outcomes.failures]
+    *most, last = rungs.split(",")
+    said = f"{', '.join(most)} and {last} rungs" if most else f"{last} rung"
     if not others:
-        return Problem("rung-failed", f"the {rung} rung is missing: {failure.message}")
+        verb = "are" if most else "is"
+        return Problem("rung-failed", f"the {said} {verb} missing: {failure.message}")
     return Problem(
         "process-failed",
-        f"one of {len(others) + 1} processes of the {rung} rung failed, and is not compared with "
+        f"one of {len(others) + 1} processes of the {said} failed, and is not compared with "
         f"the others: {failure.message}",
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from xsp.measurement import Recording, record
 from xsp.session import Settings
+from xsp.target.part import attempt
 from xsp.target.spec import Spec, resolve
-from xsp.target.worker import Failure, attempt
+from xsp.target.worker import Failure
 
 
 def record_target(spec: Spec, settings: Settings) -> Recording:

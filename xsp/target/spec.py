@@ -29,6 +29,7 @@ __all__ = [
     "Spec",
     "Subject",
     "hint",
+    "prepare",
     "resolve",
 ]
 
@@ -108,6 +109,17 @@ class Subject:
     name: str
     kind: Literal["model", "training", "function"]
     mode: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+def prepare(spec: Spec) -> None:
+    """Import the library that a model comes from; of a file nothing is known beforehand.
+
+    Raises:
+        MeasurementError: The library is not installed.
+    """
+    if spec.kind == "model":
+        for library in ("torch", spec.target.partition(":")[0]):
+            require(library, spec.target)
 
 
 def resolve(spec: Spec) -> Subject:

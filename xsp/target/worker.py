@@ -1,6 +1,6 @@
-"""Workers: a job in, the runs of a process that measured one rung or all rungs out.
+"""Workers: a job in, the runs of a process that measured some rungs or all rungs out.
 
-`Worker` starts the process and gives the process turns; `main` is what the process runs
+`Worker` starts the process and gives the process turns; the process runs `part.main`
 (`python -m xsp.target JOB FOLDER`). Job, runs and failure are files in the folder; a pipe
 carries the progress, another one the turns.
 """
@@ -14,26 +14,18 @@ import signal
 import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
-from xsp.errors import (
-    MeasurementError,
-    TargetFailedError,
-    TraceFormatError,
-    UnknownTargetError,
-    XspError,
-)
-from xsp.measurement import Enough, ProcessRuns, Progress, interpret_session, visit_all
+from xsp.errors import MeasurementError, TargetFailedError, TraceFormatError, UnknownTargetError
+from xsp.measurement import ProcessRuns
 from xsp.session import THREAD_NUMBERS, Settings
-from xsp.target.script import without_own_frames
-from xsp.target.spec import Spec, Subject, resolve
+from xsp.target.spec import Spec
 
 # A process that has reported nothing for so long hangs: no evaluation takes ten minutes.
 SILENCE_S = 600.0
@@ -43,9 +35,11 @@ _BLOCKING = "CUDA_LAUNCH_BLOCKING"
 # With these variables the host waits for each kernel, and libraries use one thread.
 SERIALISED = dict.fromkeys((_BLOCKING, *THREAD_NUMBERS), "1")
 
-_JOB, _FAILURE, _OUTPUT, _RUNS = "job.json", "failure.json", "output.txt", "runs"
+FAILURE, RUNS = "failure.json", "runs"  # what a process leaves in its folder
+GO, ALONE, STOP = b"g", b"a", b"s"  # what a process may be told at its turn
+
+_JOB, _OUTPUT = "job.json", "output.txt"
 _LAST_LINES = 8
-_GO, _STOP = b"g", b"s"
 _PATIENCE_S = 5.0  # for a process to save its runs
 _GRACE_S = 2.0  # for a process to end after a signal
 
@@ -83,14 +77,17 @@ class Job:
     Attributes:
         spec: The target.
         settings: How to measure the target.
-        rung: Name of the rung; None for the whole ladder.
+        rungs: Names of the rungs; None for the whole ladder.
         environment: Environment variables of the worker's process, beside inherited ones.
+        alone: How to measure the whole ladder, if after a trial call the process is told to do
+            so (`Worker.turn_alone`); None: there is no trial call.
     """
 
     spec: Spec
     settings: Settings
-    rung: str | None
+    rungs: tuple[str, ...] | None
     environment: Mapping[str, str] = field(default_factory=dict)
+    alone: Settings | None = None
 
     @property
     def serial(self) -> bool:
@@ -100,16 +97,18 @@ class Job:
     def save(self, path: Path, speak: int, wait: int) -> None:
         """Write the job, with the pipe ends that the process speaks and waits on."""
         job: dict[str, Any] = {"spec": self.spec.to_json(), "settings": self.settings.to_json()}
-        rungs = None if self.rung is None else [self.rung]
-        job |= {"rungs": rungs, "serial": self.serial, "speak": speak, "wait": wait}
+        job["alone"] = None if self.alone is None else self.alone.to_json()
+        job |= {"rungs": self.rungs, "serial": self.serial, "speak": speak, "wait": wait}
         path.write_text(json.dumps(job), encoding="utf-8")
 
 
 class Worker:
-    """A process that measures, one visit at each turn.
+    """A process that does one step at each turn.
 
-    After every visit the process writes the fraction done, and then reads one byte: `_GO`
-    for the next visit, or `_STOP` to save its runs and end.
+    The process imports libraries at once. Its turns are: load the target; where the job wants
+    that, make a trial call; one visit each; save the runs and end. After every step the process
+    writes the fraction done, and then reads one byte: `GO` for the next step, `STOP` to save
+    its runs and end, or `ALONE`, after the trial call, to measure the whole ladder.
 
     Args:
         job: The task of the process.
@@ -118,11 +117,13 @@ class Worker:
     Attributes:
         job: The task of the process.
         fraction: The fraction done, as the process last wrote it.
+        loaded: Whether the process was given its turn to load the target.
     """
 
     def __init__(self, job: Job, folder: Path) -> None:
         self.job = job
         self.fraction = 0.0
+        self.loaded = False
         self._folder = folder
         self._silent = False
         folder.mkdir()
@@ -145,13 +146,33 @@ class Worker:
         outcome = self.outcome() if self._process.poll() is not None else None
         return outcome if isinstance(outcome, Failure) and outcome.early else None
 
-    def turn(self) -> bool:
-        """Let the process make one visit; return whether the process still runs."""
-        if self._process.poll() is None and not self._silent:
-            with suppress(BrokenPipeError):
-                os.write(self._turn_pipe, _GO)
-            self.listen()
+    @property
+    def running(self) -> bool:
+        """Whether the process still runs."""
         return self._process.poll() is None
+
+    def begin(self, step: bytes = GO) -> None:
+        """Let the process do its next step, and do not wait for it."""
+        if self.running and not self._silent:
+            with suppress(BrokenPipeError):
+                os.write(self._turn_pipe, step)
+
+    def turn(self, step: bytes = GO) -> bool:
+        """Let the process do its next step; return whether the process still runs."""
+        self.begin(step)
+        self.listen()
+        return self.running
+
+    def load(self) -> None:
+        """Let the process load the target, once its libraries are imported; do not wait for it."""
+        self.listen()
+        self.loaded = True
+        self.begin()
+
+    def turn_alone(self) -> bool:
+        """As `turn`, after the trial call: from now on the process measures the whole ladder."""
+        self.job = replace(self.job, settings=self.job.alone or self.job.settings, rungs=None)
+        return self.turn(ALONE)
 
     def listen(self) -> None:
         """Wait until the process reports its progress, ends, or has been silent too long."""
@@ -172,8 +193,7 @@ class Worker:
 
     def stop(self) -> None:
         """Have the process save its runs after the visit under way, and end."""
-        with suppress(BrokenPipeError):
-            os.write(self._turn_pipe, _STOP)
+        self.begin(STOP)
 
     def wait(self) -> None:
         """Wait until the process has ended, at most `_PATIENCE_S`."""
@@ -191,15 +211,15 @@ class Worker:
     def outcome(self) -> ProcessRuns | Failure:
         """Return the runs of the process, or why the process has none."""
         folder = self._folder
-        if (folder / _FAILURE).exists():
-            return Failure(**json.loads((folder / _FAILURE).read_text(encoding="utf-8")))
+        if (folder / FAILURE).exists():
+            return Failure(**json.loads((folder / FAILURE).read_text(encoding="utf-8")))
         if self._silent:
             return Failure("died", f"its process said nothing for {SILENCE_S:.0f} s and was ended")
         code = self._process.poll()
         if code:
             return Failure("died", f"its process {_ended(code)}{_last_lines(folder / _OUTPUT)}")
         try:
-            return ProcessRuns.load(folder / _RUNS)
+            return ProcessRuns.load(folder / RUNS)
         except TraceFormatError as error:
             return Failure("died", f"its process left no result: {error}")
 
@@ -271,87 +291,3 @@ def _ended(code: int) -> str:
 def _last_lines(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return ": " + "\n".join(lines[-_LAST_LINES:]) if lines else ""
-
-
-def main(job_path: str, directory: str) -> int:
-    """Measure what the job says, as the process of a `Worker`.
-
-    Args:
-        job_path: File with the job that the parent process wrote.
-        directory: Folder for the runs, or for the failure.
-
-    Returns:
-        The exit code: 0, or 1 after a failure.
-    """
-    job = json.loads(Path(job_path).read_text(encoding="utf-8"))
-    for descriptor in (job["speak"], job["wait"]):
-        # Processes that the target starts must not keep the pipes open.
-        os.set_inheritable(descriptor, False)
-    folder = Path(directory)
-    outcome = attempt(lambda: resolve(Spec.from_json(job["spec"])), early=True)
-    if isinstance(outcome, Subject):
-        subject = outcome
-        outcome = attempt(lambda: _carry_out(subject, job), early=False)
-    if isinstance(outcome, Failure):
-        (folder / _FAILURE).write_text(json.dumps(asdict(outcome)), encoding="utf-8")
-        return 1
-    outcome.save(folder / _RUNS)
-    return 0
-
-
-def _carry_out(subject: Subject, job: dict[str, Any]) -> ProcessRuns:
-    def report(fraction: float) -> None:
-        os.write(job["speak"], f"{fraction:.4f}\n".encode())
-        if os.read(job["wait"], 1) != _GO:  # `_STOP`, or nothing: the parent has ended
-            raise Enough
-
-    try:
-        report(0.0)  # the target is loaded
-    except Enough:
-        return ProcessRuns((), (), subject.name, {})
-    settings = Settings.from_json(job["settings"])
-    return measure_subject(subject, settings, job["rungs"], report, serial=job["serial"])
-
-
-def measure_subject(
-    subject: Subject,
-    settings: Settings,
-    rungs: Sequence[str] | None,
-    progress: bool | Progress | None,
-    *,
-    serial: bool = False,
-) -> ProcessRuns:
-    """Measure a subject in this process, and return its runs.
-
-    Args:
-        subject: The subject that the target names.
-        settings: How to measure the subject.
-        rungs: Names of the rungs to visit beside the bare rung; None for all.
-        progress: As for `xsp.measure`.
-        serial: Whether the host waits for each kernel in this process.
-    """
-    with subject.mode():
-        visited = visit_all(
-            subject.function, subject.args, settings=settings, rungs=rungs, progress=progress
-        )
-        return interpret_session(*visited, serial=serial)
-
-
-def attempt(work: Callable[[], Any], *, early: bool) -> Any:
-    """Return what `work` returns, or the `Failure` that its exception means.
-
-    Args:
-        work: Function that resolves or measures a target.
-        early: Whether `work` comes before the measurement.
-    """
-    try:
-        return work()
-    except UnknownTargetError as error:
-        return Failure("usage", str(error), early=True)
-    except XspError as error:
-        return Failure("measurement", str(error), early=early)
-    except Exception as error:  # noqa: BLE001  the target may raise anything
-        error.__traceback__ = without_own_frames(error.__traceback__)
-        text = "".join(traceback.format_exception(error))
-        message = "".join(traceback.format_exception_only(error)).strip()
-        return Failure("target", f"the target raised {message}", text, early=early)

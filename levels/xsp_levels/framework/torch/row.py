@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,24 +26,41 @@ def layer_rows(records: LayerRecords, memory: Memory | None = None) -> SpanRows:
         records: The calls.
         memory: Returns attribute columns, given start, end (ns) and thread of the calls.
     """
-    frames = [
-        _calls(thread).with_columns(buffer=pl.lit(number))
-        for number, thread in enumerate(records.threads)
-        if len(thread.module)
-    ]
-    if not frames:
+    # A visit has few rows: queries would take longer than the rows themselves.
+    threads = [thread for thread in records.threads if len(thread.module)]
+    if not threads:
         return no_rows()
-    calls = pl.concat(frames, how="diagonal_relaxed").join(
-        _modules(records), on=["outermost", "module"], how="left", maintain_order="left"
-    )
+    calls = pl.concat([_calls(thread) for thread in threads], how="diagonal_relaxed")
+    keys = _keys(threads)
+    calls = calls.hstack([pl.Series("attr.call_index", *_ordinals(keys))])
+    homes = {home: at for at, home in enumerate(records.homes or {})}
+    at = [homes[outermost, module] for _, _, outermost, module in keys.tolist()]
+    calls = calls.hstack(_modules(records)[at])
     if memory is not None:
         where = (calls[name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
         calls = calls.with_columns(**memory(*where))
-    same = ["buffer", "group", "module"]
-    ordinal = pl.when(pl.len().over(same) > 1).then(pl.int_range(pl.len()).over(same))
-    calls = calls.with_columns(ordinal.alias("attr.call_index"))
-    kept = [c for c in calls.columns if c not in ("outermost", "module", "group", "buffer")]
-    return span_rows({"kind": Kind.LAYER.value, **calls.select(kept).to_dict(as_series=True)})
+    return span_rows({"kind": Kind.LAYER.value, **calls.to_dict(as_series=True)})
+
+
+def _keys(threads: Sequence[ThreadCalls]) -> Integers:
+    """Return `[calls, 4]`: number of the thread, group, outermost module and module of each."""
+    return np.concatenate(
+        [
+            np.stack([np.full_like(t.group, number), t.group, t.outermost, t.module], axis=1)
+            for number, t in enumerate(threads)
+        ]
+    )
+
+
+def _ordinals(keys: Integers) -> tuple[list[int | None], Any]:
+    """Return the number of each call among those with equal keys, null where it is alone."""
+    _, key, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    key = key.ravel()
+    ordinal = np.empty(len(key), np.int64)
+    first = np.cumsum(counts) - counts
+    ordinal[np.argsort(key, kind="stable")] = np.arange(len(key)) - np.repeat(first, counts)
+    known = zip(ordinal.tolist(), (counts[key] > 1).tolist(), strict=True)
+    return [number if among else None for number, among in known], pl.Int64
 
 
 def predict_rows(records: LayerRecords, name: str) -> SpanRows:
@@ -77,9 +94,7 @@ def _calls(thread: ThreadCalls) -> pl.DataFrame:
     columns: dict[str, Any] = {
         "start_ns": thread.start_ns,
         "end_ns": thread.end_ns,
-        "group": thread.group,
-        "outermost": thread.outermost,
-        "module": thread.module,
+        "thread": np.full(len(thread.module), thread.thread, np.int64),
         "attr.error": pl.Series(
             [thread.errors.get(i) for i in range(len(thread.module))], dtype=pl.String
         ),
@@ -88,7 +103,7 @@ def _calls(thread: ThreadCalls) -> pl.DataFrame:
         columns |= _shape_columns(thread)
     if thread.places:
         columns |= caller_columns(list(thread.places))
-    return pl.DataFrame(columns).with_columns(thread=pl.lit(thread.thread, dtype=pl.Int64))
+    return pl.DataFrame(columns)
 
 
 def _shape_columns(thread: ThreadCalls) -> dict[str, Any]:
@@ -120,13 +135,11 @@ def _modules(records: LayerRecords) -> pl.DataFrame:
     ]
     return pl.DataFrame(
         {
-            "outermost": [outermost for outermost, _ in homes],
-            "module": [module for _, module in homes],
             "name": names,
             "attr.module_path": pl.Series(paths, dtype=pl.String),
             "attr.module_class": [fact.class_name for fact in facts],
             "attr.module_type": [fact.type_name for fact in facts],
-            "attr.phase": "forward",
+            "attr.phase": ["forward"] * len(names),
             "attr.parameter_bytes": [fact.parameter_bytes for fact in facts],
             "attr.buffer_bytes": [fact.buffer_bytes for fact in facts],
         }

@@ -1,0 +1,160 @@
+"""The part of a worker's process: a job in, the runs or the failure of the process out.
+
+`main` is what the process of a `Worker` runs; `measure_subject` and `attempt` serve whoever
+measures a target in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from xsp.errors import UnknownTargetError, XspError
+from xsp.measurement import Enough, ProcessRuns, Progress, interpret_session, visit_all
+from xsp.session import Settings
+from xsp.target.script import without_own_frames
+from xsp.target.spec import Spec, Subject, prepare, resolve
+from xsp.target.worker import ALONE, FAILURE, GO, RUNS, Failure
+
+
+def main(job_path: str, directory: str) -> int:
+    """Measure what the job says, as the process of a `Worker`.
+
+    Args:
+        job_path: File with the job that the parent process wrote.
+        directory: Folder for the runs, or for the failure.
+
+    Returns:
+        The exit code: 0, or 1 after a failure.
+    """
+    job = json.loads(Path(job_path).read_text(encoding="utf-8"))
+    for descriptor in (job["speak"], job["wait"]):
+        # Processes that the target starts must not keep the pipes open.
+        os.set_inheritable(descriptor, False)
+    folder = Path(directory)
+    outcome = _Part(job).play()
+    if isinstance(outcome, Failure):
+        (folder / FAILURE).write_text(json.dumps(asdict(outcome)), encoding="utf-8")
+        return 1
+    outcome.save(folder / RUNS)
+    return 0
+
+
+class _Part:
+    """The part that the process of a `Worker` plays, step by step.
+
+    Args:
+        job: The job as `Job.save` wrote it.
+    """
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self._job = job
+        self._spec = Spec.from_json(job["spec"])
+
+    def play(self) -> ProcessRuns | Failure:
+        """Load the target and measure it; a process told to stop before has no runs."""
+        try:
+            subject = attempt(self._load, early=True)
+            if isinstance(subject, Failure):
+                return subject
+            told = attempt(lambda: self._try(subject), early=True)
+            if isinstance(told, Failure):
+                return told
+            measured: ProcessRuns | Failure
+            measured = attempt(lambda: self._measure(subject, told), early=False)
+        except _Stopped:
+            return ProcessRuns((), (), self._spec.name, {})
+        return measured
+
+    def _load(self) -> Subject:
+        prepare(self._spec)
+        self._step()
+        return resolve(self._spec)
+
+    def _try(self, subject: Subject) -> bytes:
+        """Make a trial call where the job wants that, and return what comes next."""
+        told = self._step()
+        if self._job["alone"]:
+            with subject.mode():
+                subject.function(*subject.args)
+            told = self._step()
+        return told
+
+    def _measure(self, subject: Subject, told: bytes) -> ProcessRuns:
+        settings, rungs = self._job["settings"], self._job["rungs"]
+        if told == ALONE:
+            settings, rungs = self._job["alone"], None
+        return measure_subject(
+            subject, Settings.from_json(settings), rungs, self._report, serial=self._job["serial"]
+        )
+
+    def _step(self, fraction: float = 0.0) -> bytes:
+        """Report the fraction done, and return what the parent process then says.
+
+        Raises:
+            _Stopped: The process is to stop, or the parent process has ended.
+        """
+        os.write(self._job["speak"], f"{fraction:.4f}\n".encode())
+        told = os.read(self._job["wait"], 1)
+        if told not in (GO, ALONE):
+            raise _Stopped
+        return told
+
+    def _report(self, fraction: float) -> None:
+        try:
+            self._step(fraction)
+        except _Stopped:
+            raise Enough from None
+
+
+class _Stopped(BaseException):  # no `Exception`: it must pass through what a target raises
+    """The process is to stop."""
+
+
+def measure_subject(
+    subject: Subject,
+    settings: Settings,
+    rungs: Sequence[str] | None,
+    progress: bool | Progress | None,
+    *,
+    serial: bool = False,
+) -> ProcessRuns:
+    """Measure a subject in this process, and return its runs.
+
+    Args:
+        subject: The subject that the target names.
+        settings: How to measure the subject.
+        rungs: Names of the rungs to visit beside the bare rung; None for all.
+        progress: As for `xsp.measure`.
+        serial: Whether the host waits for each kernel in this process.
+    """
+    with subject.mode():
+        visited = visit_all(
+            subject.function, subject.args, settings=settings, rungs=rungs, progress=progress
+        )
+        return interpret_session(*visited, serial=serial)
+
+
+def attempt(work: Callable[[], Any], *, early: bool) -> Any:
+    """Return what `work` returns, or the `Failure` that its exception means.
+
+    Args:
+        work: Function that resolves or measures a target.
+        early: Whether `work` comes before the measurement.
+    """
+    try:
+        return work()
+    except UnknownTargetError as error:
+        return Failure("usage", str(error), early=True)
+    except XspError as error:
+        return Failure("measurement", str(error), early=early)
+    except Exception as error:  # noqa: BLE001  the target may raise anything
+        error.__traceback__ = without_own_frames(error.__traceback__)
+        text = "".join(traceback.format_exception(error))
+        message = "".join(traceback.format_exception_only(error)).strip()
+        return Failure("target", f"the target raised {message}", text, early=early)

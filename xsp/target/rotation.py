@@ -1,0 +1,130 @@
+"""Rotation: the jobs of several processes in, each carried out by a worker; the workers take turns.
+
+Libraries are imported side by side, and runs are interpreted side by side; between the two,
+while anything is measured, one process works at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from xsp.measurement import Progress
+from xsp.target.division import on_host, too_slow
+from xsp.target.worker import Job, Worker
+
+_MEMORY_FRACTION = 0.8  # of the free memory that several processes may fill
+
+
+def take_turns(jobs: Sequence[Job], folder: Path, rotation: Rotation, stack: ExitStack) -> None:
+    """Start the workers, load the target in each, and let the workers take turns."""
+
+    def start(number: int) -> Worker:
+        worker = stack.enter_context(open_worker(jobs[number], folder / _title(jobs, number)))
+        rotation.workers.append(worker)
+        return worker
+
+    numbers = range(len(jobs))
+    if not on_host(jobs[0].spec):
+        # Processes on one device would disturb each other, and share its memory.
+        for number in numbers:
+            rotation.load(start(number))
+            rotation.run()
+        return
+    first, *others = [start(number) for number in numbers]  # libraries: side by side
+    rotation.load(first)
+    if _is_slow(first, jobs):
+        for worker in others:
+            worker.end()
+        rotation.workers[:] = [first]
+        rotation = replace(rotation, whole=1)
+        first.turn_alone()
+    elif _has_room(first, len(others)):
+        rotation.load(*others)
+    else:
+        rotation.run()
+        for worker in others:
+            rotation.load(worker)
+            rotation.run()
+    rotation.run()
+
+
+def _title(jobs: Sequence[Job], number: int) -> str:
+    """Return the name of a job: its rungs, with a number if an earlier job has the same."""
+    again = sum(job.rungs == jobs[number].rungs for job in jobs[:number])
+    name = ",".join(jobs[number].rungs or ())
+    return f"{name} {again + 1}" if again else name
+
+
+def _is_slow(worker: Worker, jobs: Sequence[Job]) -> bool:
+    """Let a worker make its trial call, and return whether the model is too slow for several."""
+    if jobs[0].alone is None:
+        return False
+    began = time.monotonic()
+    running = worker.turn()
+    if worker.failed_early:
+        raise worker.failed_early.error()
+    return running and too_slow(time.monotonic() - began, jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Workers that take turns.
+
+    Attributes:
+        workers: The workers started so far.
+        whole: How many workers there will be.
+        report: Called with the fraction of all work that is done.
+    """
+
+    workers: list[Worker]
+    whole: int
+    report: Progress
+
+    def load(self, *workers: Worker) -> None:
+        """Have workers load the target, side by side.
+
+        Raises:
+            XspError: The target cannot be loaded: the other workers would fail alike.
+        """
+        for worker in workers:
+            worker.load()
+        for worker in workers:
+            worker.listen()
+            if worker.failed_early:
+                raise worker.failed_early.error()
+
+    def run(self) -> None:
+        """Give the workers that have loaded turns until all of them have ended."""
+        # What is complete waits until all are, so that no interpretation disturbs a visit.
+        loaded = [worker for worker in self.workers if worker.loaded]
+        while measuring := [w for w in loaded if w.running and w.fraction < 1.0]:
+            for worker in measuring:
+                worker.turn()
+            done = sum(worker.fraction for worker in self.workers) / self.whole
+            self.report(min(done, 1.0))
+        for worker in loaded:
+            worker.begin()
+        for worker in loaded:
+            while worker.running:
+                worker.listen()
+
+
+def _has_room(worker: Worker, others: int) -> bool:
+    """Return whether so many other workers of the same size may run beside a worker."""
+    return others * worker.memory_bytes < _MEMORY_FRACTION * psutil.virtual_memory().available
+
+
+@contextmanager
+def open_worker(job: Job, folder: Path) -> Iterator[Worker]:
+    """Return a context manager with a worker, which ends with it."""
+    worker = Worker(job, folder)
+    try:
+        yield worker
+    finally:
+        worker.close()
