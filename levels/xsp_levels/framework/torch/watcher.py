@@ -131,16 +131,16 @@ class Watch:
         kwargs: dict[str, Any],
         found_ns: int,
     ) -> Any:
-        evaluations = self._evaluations
+        evaluations, function = self._evaluations, self._entry.bound(module)
         if evaluations is None or not self._models.has_parameters(module):
-            return module(*args, **kwargs)
+            return function(*args, **kwargs)
         if step.open and self._belongs(step, module):
-            return module(*args, **kwargs)
+            return function(*args, **kwargs)
         if self._evaluations is None:  # watching ended with the step
-            return module(*args, **kwargs)
-        call = replace(
-            module_call(module, args, kwargs), subject=self._models.name(module), found_ns=found_ns
-        )
+            return function(*args, **kwargs)
+        found = module_call(module, args, kwargs)
+        name = self._models.name(module)
+        call = replace(found, function=function, subject=name, found_ns=found_ns)
         if not _trains(module):
             return evaluations.run(call)
         return self._begin(step, replace(call, name=TRAINING_STEP, whole_model=False), module)

@@ -90,6 +90,30 @@ def test_each_outermost_call_is_one_evaluation(model: nn.Module, x: torch.Tensor
     assert log.calls[0].function is model
 
 
+class Counts(nn.Linear):
+    """A module whose class has a `__call__` of its own, as those of traced graphs have."""
+
+    calls = 0
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        return super().__call__(*args)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_call_operator_of_the_users_runs_once(x: torch.Tensor, training: bool) -> None:
+    model = Counts(4, 1).train(training)
+    with watching() as log:
+        model(x)
+        model(x).sum().backward()
+    assert model.calls == 2
+    call = log.calls[0]
+    assert isinstance(call, TorchCall)
+    assert ("training mode" in str(call.hazard())) == training
+    call()
+    assert model.calls == 2
+
+
 def test_losses_are_no_evaluations_and_other_models_are(model: nn.Module, x: torch.Tensor) -> None:
     with torch.no_grad(), watching() as log:
         nn.ReLU()(x)
