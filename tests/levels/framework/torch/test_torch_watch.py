@@ -250,6 +250,31 @@ def test_micro_batches_before_the_first_step_of_an_optimizer_are_of_that_step(
     assert log.model_calls == 3
 
 
+def test_the_call_that_begins_the_next_step_is_no_call_of_the_last_one(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    with watching() as log:
+        for _ in range(2):
+            train_step(model, x)
+            train_step(model, x, optimizer)
+        assert log.said.count("end SGD 1") == 1
+        assert log.model_calls == 2
+
+
+def test_optimizers_are_looked_for_before_any_step_and_only_where_there_were_some(
+    model: nn.Module, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    with watching():
+        monkeypatch.setattr("gc.get_objects", pytest.fail)
+        train_step(model, x)
+        train_step(model, x, optimizer)
+    monkeypatch.setattr("torch.optim.Optimizer.__subclasses__", list)
+    with watching():
+        pass
+
+
 def test_an_optimizer_that_calls_the_model_itself_begins_the_step(
     model: nn.Module, x: torch.Tensor
 ) -> None:
