@@ -145,6 +145,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             self._finding = self._watching.enter_context(ExitStack())
             dispatcher.session.watch(dispatcher, self._finding)
             dispatcher.stop_watching = self._finding.close
+            dispatcher.journal.begin_ns = dispatcher.session.clock.now()  # hooks are in place
             self._stack = stack.pop_all()
         self._watches = True
         return self

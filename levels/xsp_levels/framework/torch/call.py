@@ -67,7 +67,7 @@ class TorchCall(ModelCall):
 
     def hazard(self) -> str | None:
         """Return why the call must not be repeated unasked, or None if repeating is safe."""
-        module: Any = self.function
+        module: Any = getattr(self.function, "__self__", self.function)
         if any(part.training for part in module.modules()):
             return (
                 f"{subject(module)} is in training mode, where a call may change its state "

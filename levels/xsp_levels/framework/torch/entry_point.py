@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from xsp.errors import ProviderError
@@ -71,6 +71,15 @@ class CallEntryPoint:
         )
         code = code.replace(co_qualname=original.co_qualname)
         return code.replace(co_name=original.co_name)
+
+    def bound(self, module: Any) -> Callable[..., Any]:
+        """Return what makes a call of a module that has come to the entry point.
+
+        That is the module, unless its class has a `__call__` of its own, which led to the entry
+        point and must not run twice.
+        """
+        plain = type(module).__call__ is self._function
+        return module if plain else MethodType(self._function, module)  # type: ignore[no-any-return]
 
     def record(self, code: CodeType | None) -> None:
         """Put a recorder's code in place; None takes the recorder's code out."""

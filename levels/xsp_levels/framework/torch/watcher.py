@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 from time import monotonic_ns
 from typing import Any
@@ -58,7 +59,8 @@ class Watch:
         self._models = _Models()
         self._trains = False  # whether backward passes are seen
         self._usual_forwards = 4  # most calls of a model that came before a backward pass
-        self._optimizes: bool | None = None  # whether there is an optimizer; None: not yet asked
+        # Whether there is an optimizer; None: not known. What takes long is asked before any step.
+        self._optimizes: bool | None = _optimizer_exists() or None
         self._optimizers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._code = self._entry.code(divert, {"xsp:handler": self._outermost})
         inner = {"xsp:local": self._local, "xsp:inner": self._entry.inner}
@@ -131,16 +133,16 @@ class Watch:
         kwargs: dict[str, Any],
         found_ns: int,
     ) -> Any:
-        evaluations = self._evaluations
+        evaluations, function = self._evaluations, self._entry.bound(module)
         if evaluations is None or not self._models.has_parameters(module):
-            return module(*args, **kwargs)
+            return function(*args, **kwargs)
         if step.open and self._belongs(step, module):
-            return module(*args, **kwargs)
+            return function(*args, **kwargs)
         if self._evaluations is None:  # watching ended with the step
-            return module(*args, **kwargs)
-        call = replace(
-            module_call(module, args, kwargs), subject=self._models.name(module), found_ns=found_ns
-        )
+            return function(*args, **kwargs)
+        found = module_call(module, args, kwargs)
+        name = self._models.name(module)
+        call = replace(found, function=function, subject=name, found_ns=found_ns)
         if not _trains(module):
             return evaluations.run(call)
         return self._begin(step, replace(call, name=TRAINING_STEP, whole_model=False), module)
@@ -150,9 +152,9 @@ class Watch:
         if step.pending:  # within an optimizer's step, before the first call
             return False
         again = step.model is not None and step.model() is module
-        step.forwards += again
         if step.optimizers or ((again or not _trains(module)) and self._is_over(step)):
             self._finish(step)
+        step.forwards += again and step.open
         return step.open
 
     def _is_over(self, step: _Step) -> bool:
@@ -316,9 +318,18 @@ def _trains(module: Any) -> bool:
     return bool(module.training) and bool(torch.is_grad_enabled())
 
 
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _subclasses(each)
+
+
 def _optimizer_exists() -> bool:
-    """Return whether the program has an optimizer; takes some 10 ms, and is asked once."""
+    """Return whether the program has an optimizer; takes some 10 ms if it ever had one."""
     from torch.optim import Optimizer  # noqa: PLC0415
 
+    # PyTorch marks the class of each optimizer that is made.
+    if not any(getattr(kind.step, "hooked", False) for kind in _subclasses(Optimizer)):
+        return False
     # The type alone: objects that load a library when they are asked for their class stay asleep.
     return any(issubclass(type(each), Optimizer) for each in gc.get_objects())

@@ -90,6 +90,30 @@ def test_each_outermost_call_is_one_evaluation(model: nn.Module, x: torch.Tensor
     assert log.calls[0].function is model
 
 
+class Counts(nn.Linear):
+    """A module whose class has a `__call__` of its own, as those of traced graphs have."""
+
+    calls = 0
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        return super().__call__(*args)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_call_operator_of_the_users_runs_once(x: torch.Tensor, training: bool) -> None:
+    model = Counts(4, 1).train(training)
+    with watching() as log:
+        model(x)
+        model(x).sum().backward()
+    assert model.calls == 2
+    call = log.calls[0]
+    assert isinstance(call, TorchCall)
+    assert ("training mode" in str(call.hazard())) == training
+    call()
+    assert model.calls == 2
+
+
 def test_losses_are_no_evaluations_and_other_models_are(model: nn.Module, x: torch.Tensor) -> None:
     with torch.no_grad(), watching() as log:
         nn.ReLU()(x)
@@ -224,6 +248,31 @@ def test_micro_batches_before_the_first_step_of_an_optimizer_are_of_that_step(
     assert log.said.count("begin") == 1
     assert log.said[-1] == "end SGD 1"
     assert log.model_calls == 3
+
+
+def test_the_call_that_begins_the_next_step_is_no_call_of_the_last_one(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    with watching() as log:
+        for _ in range(2):
+            train_step(model, x)
+            train_step(model, x, optimizer)
+        assert log.said.count("end SGD 1") == 1
+        assert log.model_calls == 2
+
+
+def test_optimizers_are_looked_for_before_any_step_and_only_where_there_were_some(
+    model: nn.Module, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    with watching():
+        monkeypatch.setattr("gc.get_objects", pytest.fail)
+        train_step(model, x)
+        train_step(model, x, optimizer)
+    monkeypatch.setattr("torch.optim.Optimizer.__subclasses__", list)
+    with watching():
+        pass
 
 
 def test_an_optimizer_that_calls_the_model_itself_begins_the_step(
