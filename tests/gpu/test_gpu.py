@@ -20,7 +20,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import xsp
 from xsp.measurement.recording import record
-from xsp.session.plan import settings_of
+from xsp.session.settings import settings_of
 from xsp.target import isolation as isolate
 from xsp.target.spec import Spec
 from xsp.testing import replay

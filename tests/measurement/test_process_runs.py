@@ -13,7 +13,7 @@ from xsp.level import Kind
 from xsp.measurement.build import build_trace
 from xsp.measurement.process_runs import ProcessRuns
 from xsp.problem import Problem
-from xsp.session.plan import settings_of
+from xsp.session.settings import settings_of
 from xsp.testing import rows
 from xsp.trace.document import load
 from xsp.trace.heading import headline

@@ -21,9 +21,10 @@ from xsp.measurement.recording import Recording, record
 from xsp.measurement.repeat import carry_out
 from xsp.problem import Problem
 from xsp.provider.contract import ModelCall, Packable
-from xsp.session.plan import Plan, Settings, settings_of
+from xsp.session.plan import Plan
 from xsp.session.recorder import Session
 from xsp.session.selection import select
+from xsp.session.settings import Settings, settings_of
 from xsp.target.record import record_target
 from xsp.target.spec import Spec
 from xsp.testing import FakeClock, FakeProvider, only_providers, replay

@@ -12,7 +12,7 @@ import pytest
 
 from xsp.measurement.build import build_trace
 from xsp.measurement.callable import interpret_session, visit_all
-from xsp.session.plan import settings_of
+from xsp.session.settings import settings_of
 
 torch = pytest.importorskip("torch")
 

@@ -14,9 +14,10 @@ from xsp.measurement.callable import interpret_session
 from xsp.measurement.process_runs import ProcessRuns
 from xsp.measurement.repeat import carry_out
 from xsp.provider.contract import ModelCall
-from xsp.session.plan import Plan, settings_of
+from xsp.session.plan import Plan
 from xsp.session.recorder import Session
 from xsp.session.selection import Selection, select
+from xsp.session.settings import settings_of
 from xsp.testing import FakeClock, FakeProvider, only_providers
 from xsp.trace.document import Trace
 

@@ -6,7 +6,8 @@ import pytest
 
 from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind
-from xsp.session.plan import Plan, Settings, settings_of
+from xsp.session.plan import Plan
+from xsp.session.settings import Settings, settings_of
 from xsp.target import division
 from xsp.target.division import divide, too_slow
 from xsp.target.spec import Spec

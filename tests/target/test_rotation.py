@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from xsp.session.plan import settings_of
+from xsp.session.settings import settings_of
 from xsp.target import rotation
 from xsp.target.spec import Spec
 from xsp.target.worker import Failure, Job

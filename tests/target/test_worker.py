@@ -13,7 +13,7 @@ import pytest
 
 from xsp.measurement.interpretation import Interpretation
 from xsp.measurement.process_runs import ProcessRuns
-from xsp.session.plan import Settings, settings_of
+from xsp.session.settings import Settings, settings_of
 from xsp.target import part, worker
 from xsp.target.spec import Spec
 from xsp.testing import FakeClock, FakeProvider, only_providers

@@ -171,17 +171,16 @@ def test_a_measured_model_keeps_its_runs(monkeypatch: pytest.MonkeyPatch, cost_n
     with only_providers(toy), xsp.profile(levels=2, runs=3) as prof:
         model = ToyModel(toy)
         model()
-    spans = {rung: rows.height for rung, rows in parts(prof.trace.typical_runs).items()}
+    [trace] = prof.groups.values()
+    spans = {rung: rows.height for rung, rows in parts(trace.typical_runs).items()}
     assert spans == {"pipeline": 1, "layer": 1 + 10, "op": 1 + 10 + 6}
-    latency = {
-        rung: rows["run_latency_ns"][0] for rung, rows in parts(prof.trace.typical_runs).items()
-    }
+    latency = {rung: rows["run_latency_ns"][0] for rung, rows in parts(trace.typical_runs).items()}
     assert latency == {
         "pipeline": model.latency_ns,
         "layer": model.latency_ns + 10 * cost_ns,
         "op": model.latency_ns + 16 * cost_ns,
     }
-    assert prof.trace.root.latency_ns == pytest.approx(model.latency_ns)
+    assert trace.root.latency_ns == pytest.approx(model.latency_ns)
 
 
 # As text

@@ -286,6 +286,8 @@ def _without_later(rows: SpanRows, visit: Visit) -> SpanRows:
     start = rows["start_ns"].to_numpy()
     number = np.searchsorted(begins, start, side="right") - 1
     late = (start > (ends - waited)[number]) & (start < ends[number]) & (number >= 0)
+    if not late.any():
+        return rows
     here = rows["kind"].is_in(_PROGRAM) & (rows["thread"] == visit.thread).fill_null(value=False)
     return rows.filter(~(late & here.to_numpy()))
 

@@ -95,7 +95,7 @@ def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | Non
         UnknownTargetError: There is no such target.
         TargetFailedError: The target raised.
         MeasurementError: The target cannot be measured on this machine.
-        KeyboardInterrupt: Interrupted before the first evaluation that counts, or twice.
+        KeyboardInterrupt: Interrupted before the first evaluation had ended, or twice.
     """
     with progress_bar(progress, f"measuring {spec.name}") as bar, _interruptible(bar) as report:
         outcome = attempt(

@@ -18,7 +18,7 @@ from fake_cupti import ActivityKind, FakeCupti, record
 import xsp
 from xsp import testing
 from xsp.measurement.recording import record as record_all
-from xsp.session.plan import settings_of
+from xsp.session.settings import settings_of
 from xsp.testing import only_providers
 from xsp.trace.coverage import attribution
 from xsp_levels.framework.torch.provider import Torch
