@@ -106,9 +106,10 @@ def beyond(margin_ns: float, common_ns: float) -> float:
 
     Both are parts of one sum of squares.
 
-    >>> round(beyond(5.0, 3.0)), beyond(3.0, 5.0)
-    (4, 0.0)
+    >>> round(beyond(5.0, 3.0)), beyond(3.0, 5.0), beyond(-1e-9, 2.0)
+    (4, 0.0, 0.0)
     """
+    margin_ns = max(margin_ns, 0.0)  # a difference of sums may be below by a rounding error
     common_ns = min(common_ns, margin_ns)
     # The difference of squares, without squares that are too large for a number.
     return float((margin_ns - common_ns) ** 0.5 * (margin_ns + common_ns) ** 0.5)

@@ -118,6 +118,7 @@ class Dispatcher:
         self._last_kind = _Kind()
         self.stop_watching: Callable[[], None] = _nothing
         self._named = False  # whether the program marks evaluations (`begin_named`)
+        self._paused_until: dict[int, int] = {}
         self._seen = 0
         self._idle: list[tuple[int, int]] = []  # begin, and xsp's own time, of unrecorded ones
 
@@ -267,7 +268,9 @@ class Dispatcher:
 
     def _open(self, thread: int, call: ModelCall | None) -> _Open:
         with self._lock:
-            seen_ns = call.found_ns if call is not None and call.found_ns else self._now()
+            found_ns = call.found_ns if call is not None else 0
+            # The call may have ended a training step first, whose pause has been noted.
+            seen_ns = max(found_ns or self._now(), self._paused_until.get(thread, 0))
             group = self._expected(call)
             tracer.between(outside=False)  # before anything of xsp's own marks spans
             step = self._step(group)
@@ -369,6 +372,7 @@ class Dispatcher:
             self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
             now = self._now()
             self.journal.pauses.append(Pause(thread, since_ns, now))
+            self._paused_until[thread] = now
             if opened.recording is None and opened.unprepared:
                 spent_ns = now - since_ns + opened.begin_ns - opened.seen_ns
                 self._idle.append((opened.seen_ns, spent_ns))

@@ -20,7 +20,7 @@ from xsp.session import Plan, PlannedVisit, Settings
 
 _UNTIMED_NS = 3_000_000  # evaluations for this long replace what another rung left in the caches
 _SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the caches
-_MOST_UNTIMED = 5
+_MOST_UNTIMED = 2  # more would leave a short loop without any that are timed
 _MOST_TIMED = 10
 _TIMED_NS = 5_000_000  # timed evaluations of a turn together, once the first rounds are made
 _SHORT_ROUNDS, _FIRST_ROUNDS = 2, 5
@@ -145,5 +145,5 @@ class Turns:
         if visit is None or not visit.counts or not visit.rung.timed or not self._typical_ns:
             return 1
         if visit.round < _FIRST_ROUNDS:
-            return max(1, self._uncounted() // 2)
+            return max(1, self._uncounted())
         return min(_MOST_TIMED, math.ceil(_TIMED_NS / self._typical_ns))

@@ -46,7 +46,7 @@ MOST_ROUNDS = 400  # interpreting more rounds takes longer than measuring them
 SAMPLED_NS = 500_000_000  # samples of what Python runs are taken for this long
 SAMPLED_SHARE = 0.05  # of the budget, at most
 MOST_SAMPLED = 2000  # evaluations in which samples are taken, at most
-MOST_SAMPLED_APART = 20  # where each is a visit of its own, which the program has to make
+MOST_SAMPLED_APART = 8  # where each is a visit of its own, which the program has to make
 
 
 @dataclass(frozen=True, slots=True)

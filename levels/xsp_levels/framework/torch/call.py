@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from xsp.provider import Inputs, ModelCall
 from xsp_levels.framework.torch.module_path import class_name
 from xsp_levels.framework.torch.shape import tensors
 
+TRAINING_STEP = "training step"
 PREFILL = "prefill"
 _DEVICES = ("cpu", "cuda")
 
@@ -90,17 +92,63 @@ class TorchCall(ModelCall):
 
 def module_call(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TorchCall:
     """Return a call of `module` with the modes that this thread has now."""
-    inputs = tuple(_inputs((*args, *kwargs.values())))
+    inputs = tensor_inputs(args, kwargs)
+    return found_call(module, args, kwargs, inputs=inputs, name=subject(module))
+
+
+def found_call(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    inputs: Inputs,
+    name: str,
+    found_ns: int = 0,
+) -> TorchCall:
+    """Return a call that is an evaluation, with the modes that this thread has now.
+
+    Args:
+        function: The model, or its bound `__call__`.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        inputs: What `tensor_inputs` returns of the arguments.
+        name: Name of the model for people.
+        found_ns: When the call was found.
+    """
     phase = generation_phase(kwargs, inputs)
     return TorchCall(
-        module,
+        function,
         args,
         kwargs,
-        subject=subject(module),
-        modes=Modes.current(),
+        subject=name,
         phase=phase,
         # What a model has seen grows with each token: masks and positions tell no steps apart.
         inputs=inputs[:1] if phase else inputs,
+        found_ns=found_ns,
+        modes=Modes.current(),
+    )
+
+
+def training_call(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    inputs: Inputs,
+    name: str,
+    found_ns: int,
+) -> TorchCall:
+    """Return the first call of a training step, which is never repeated; as `found_call`."""
+    return TorchCall(
+        function,
+        args,
+        kwargs,
+        name=TRAINING_STEP,
+        subject=name,
+        whole_model=False,
+        phase=TRAINING_STEP,
+        inputs=inputs,
+        found_ns=found_ns,
     )
 
 
@@ -122,17 +170,32 @@ def _length(cache: Any) -> int:
     return int(length()) if callable(length) else 0
 
 
-def _inputs(values: Iterable[Any], depth: int = 3) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Yield shape and dtype of the tensors among arguments, in plain containers as well."""
+def tensor_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
+    """Return shape and dtype of the tensors among arguments, in plain containers as well."""
+    found: list[tuple[tuple[int, ...], str]] = []
+    _note_inputs(args, found, 3)
+    if kwargs:
+        _note_inputs(kwargs.values(), found, 3)
+    return tuple(found)
+
+
+def _note_inputs(
+    values: Iterable[Any], found: list[tuple[tuple[int, ...], str]], depth: int
+) -> None:
     import torch  # noqa: PLC0415
 
     for value in values:
         if isinstance(value, torch.Tensor):
-            yield tuple(value.shape), str(value.dtype).removeprefix("torch.")
+            found.append((tuple(value.shape), _dtype(value.dtype)))
         elif depth and isinstance(value, (tuple, list)):
-            yield from _inputs(value, depth - 1)
+            _note_inputs(value, found, depth - 1)
         elif depth and isinstance(value, dict):
-            yield from _inputs(value.values(), depth - 1)
+            _note_inputs(value.values(), found, depth - 1)
+
+
+@functools.cache
+def _dtype(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def is_module(function: Any) -> bool:

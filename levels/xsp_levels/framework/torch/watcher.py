@@ -7,13 +7,19 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from dataclasses import replace
 from time import monotonic_ns
 from typing import Any
 
 from xsp.provider import Evaluations
 from xsp_levels.arming import undone_on_failure
-from xsp_levels.framework.torch.call import Modes, TorchCall, module_call, subject
+from xsp_levels.framework.torch.call import (
+    Modes,
+    TorchCall,
+    found_call,
+    subject,
+    tensor_inputs,
+    training_call,
+)
 from xsp_levels.framework.torch.entry_point import (
     CallEntryPoint,
     abandon_in_child,
@@ -26,7 +32,6 @@ from xsp_levels.framework.torch.entry_point import (
 from xsp_levels.framework.torch.layer import divert, divert_outermost
 from xsp_levels.framework.torch.marker import Marker
 
-TRAINING_STEP = "training step"
 # Parts of the names of threads that libraries start, and that call no models.
 _HELPERS = ("QueueFeeder", "pin_memory", "tqdm", "Tqdm", "TMonitor")
 _PATIENCE = 4  # times the usual number of calls before a backward pass, to wait for one
@@ -134,18 +139,19 @@ class Watch:
         found_ns: int,
     ) -> Any:
         evaluations, function = self._evaluations, self._entry.bound(module)
-        if evaluations is None or not self._models.has_parameters(module):
+        name = self._models.name(module)
+        if evaluations is None or not name:
             return function(*args, **kwargs)
         if step.open and self._belongs(step, module):
             return function(*args, **kwargs)
         if self._evaluations is None:  # watching ended with the step
             return function(*args, **kwargs)
-        found = module_call(module, args, kwargs)
-        name = self._models.name(module)
-        call = replace(found, function=function, subject=name, found_ns=found_ns)
+        inputs = tensor_inputs(args, kwargs)
         if not _trains(module):
+            call = found_call(function, args, kwargs, inputs=inputs, name=name, found_ns=found_ns)
             return evaluations.run(call)
-        return self._begin(step, replace(call, name=TRAINING_STEP, whole_model=False), module)
+        call = training_call(function, args, kwargs, inputs=inputs, name=name, found_ns=found_ns)
+        return self._begin(step, call, module)
 
     def _belongs(self, step: _Step, module: Any) -> bool:
         """Return whether a call is part of the open training step; if not, end the step."""
@@ -173,10 +179,10 @@ class Watch:
         assert evaluations is not None
         if step.pending:
             step.pending = False
-            evaluations.identify(replace(call, phase=TRAINING_STEP))
+            evaluations.identify(call)
         else:
             step.reset()
-            evaluations.begin(replace(call, phase=TRAINING_STEP))
+            evaluations.begin(call)
         step.model = weakref.ref(module)
         with undone_on_failure(lambda: self._finish(step)):
             result = call()
@@ -276,40 +282,46 @@ class _Step:
 
 
 class _Models:
-    """Names of models for people, and whether modules are models at all."""
+    """Names of models for people, looked up at each outermost call of a module."""
 
     def __init__(self) -> None:
-        self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self._parameters: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self._known: dict[int, tuple[weakref.ref[Any], str, int]] = {}
         self._of_class: dict[str, list[weakref.ref[Any] | None]] = {}
 
-    def has_parameters(self, module: Any) -> bool:
-        """Return whether a module has parameters; asked once of each module that has some."""
-        if module in self._parameters:
-            return True
-        found = next(iter(module.parameters()), None) is not None
-        if found:  # others may get parameters later
-            self._parameters[module] = True
-        return found
-
     def name(self, module: Any) -> str:
-        """Return the class of a model, with a number for each further model of the class."""
-        name = self._names.get(module)
-        if name is None:
-            plain = subject(module)
-            number = self._number(plain, module)
-            name = self._names[module] = plain if number == 0 else f"{plain} ({number + 1})"
+        """Return the name of a model; empty for a module without parameters, which is none.
+
+        The name is the model's class, with a number for each further model of the class.
+        """
+        known = self._known.get(id(module))
+        # A module may get further parts, and parameters with them.
+        if known is not None and known[0]() is module and known[2] == _size(module):
+            return known[1]
+        name = self._new_name(module)
+        self._known[id(module)] = (weakref.ref(module), name, _size(module))
         return name
 
+    def _new_name(self, module: Any) -> str:
+        if next(iter(module.parameters()), None) is None:
+            return ""
+        plain = subject(module)
+        number = self._number(plain, module)
+        return plain if number == 0 else f"{plain} ({number + 1})"
+
     def _number(self, name: str, module: Any) -> int:
-        """Return the least number that no living model of the class has."""
+        """Return the model's number in its class: its own, or the least that no other has."""
         places = self._of_class.setdefault(name, [])
-        for number, place in enumerate(places):
-            if place is None or place() is None:
+        living = [place() if place is not None else None for place in places]
+        for number, other in enumerate(living):
+            if other is module or other is None:
                 places[number] = weakref.ref(module)
                 return number
         places.append(weakref.ref(module))
         return len(places) - 1
+
+
+def _size(module: Any) -> int:
+    return len(module._modules) + len(module._parameters)
 
 
 def _trains(module: Any) -> bool:

@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 from xsp.provider.contract import ModelCall
-from xsp_levels.framework.torch.call import Modes, TorchCall
+from xsp_levels.framework.torch.call import TRAINING_STEP, Modes, TorchCall
 from xsp_levels.framework.torch.provider import Torch
-from xsp_levels.framework.torch.watcher import TRAINING_STEP
 
 
 class Log:
