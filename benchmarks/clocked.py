@@ -136,14 +136,14 @@ class Program:
 def seed() -> None:
     """Bring all generators of random numbers into the same state."""
     random.seed(0)
-    np.random.seed(0)  # noqa: NPY002  # the generator that users' programs use
+    np.random.seed(0)  # the generator that users' programs use
     torch.manual_seed(0)
 
 
 def digest(*values: Any) -> str:
     """Return a hash of every bit of what a program left behind, and of the random generators."""
     found = hashlib.blake2b(digest_size=8)
-    generators = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    generators = random.getstate(), np.random.get_state(), torch.get_rng_state()
     _feed(found, (values, generators))
     return found.hexdigest()
 

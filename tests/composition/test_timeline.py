@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -116,7 +117,7 @@ def test_parts_side_by_side_last_as_long_as_the_whole(
     line = timeline(journal([], data.draw(st.permutations(pauses)), at + 1))
     cuts = sorted(data.draw(st.lists(st.integers(0, at + 1), max_size=8)))
     edges = [0, *cuts, at + 1]
-    pieces = lasting(line, *zip(edges, edges[1:], strict=False))
+    pieces = lasting(line, *pairwise(edges))
     assert sum(pieces) == pytest.approx(at + 1 - sum(length for _, length in lengths))
     assert lasting(line, (0, at + 1)) == [pytest.approx(sum(pieces))]
 

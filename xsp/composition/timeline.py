@@ -127,7 +127,9 @@ def _between(
         before = last.get(each.thread)
         last[each.thread] = each
         if before is not None:
-            start_ns, end_ns = _longest_free(before.end_ns, each.begin_ns, pauses.get(each.thread, ()))
+            start_ns, end_ns = _longest_free(
+                before.end_ns, each.begin_ns, pauses.get(each.thread, ())
+            )
             armed = before.rung is not None and before.rung.order > Kind.PIPELINE.order
             way = final(before.group), final(each.group), armed
             gaps[way].append((each.thread, start_ns, end_ns))
