@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -75,7 +76,7 @@ class Discriminator(nn.Sequential):
 def mlp(kind: type[nn.Sequential], *widths: int) -> nn.Sequential:
     """Return linear layers with rectifiers between."""
     layers: list[nn.Module] = []
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return kind(*layers[:-1])
 

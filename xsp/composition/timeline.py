@@ -64,13 +64,14 @@ class Timeline:
         self.evaluations_ns = _without_recording(journal.evaluations, latencies, final)
         self._added: dict[int, tuple[Ints, Floats]] = {}
         pieces: defaultdict[int, list[tuple[int, int, float]]] = defaultdict(list)
-        for pause in journal.pauses:
-            length = pause.end_ns - pause.begin_ns
-            pieces[pause.thread].append((pause.begin_ns, pause.end_ns, float(length)))
+        pauses = _united(journal.pauses)
+        for thread, mine in pauses.items():
+            for _, begin_ns, end_ns in mine:
+                pieces[thread].append((begin_ns, end_ns, float(end_ns - begin_ns)))
         for each, lasts in zip(journal.evaluations, self.evaluations_ns.tolist(), strict=True):
             added = each.end_ns - each.begin_ns - lasts
             pieces[each.thread].append((each.begin_ns, each.end_ns, added))
-        for thread, known in _between(journal, final).items():
+        for thread, known in _between(journal.evaluations, pauses, final).items():
             pieces[thread] += known
         for thread, known in pieces.items():
             self._added[thread] = _running(sorted(known))
@@ -99,20 +100,36 @@ class Timeline:
         return np.interp(time_ns - times[0], times - times[0], added)
 
 
+def _united(pauses: Sequence[Pause]) -> defaultdict[int, list[Pause]]:
+    """Return the pauses of each thread in their order, those that overlap as one.
+
+    The pause in which a training step is closed lies in that in which the next one is opened.
+    """
+    result: defaultdict[int, list[Pause]] = defaultdict(list)
+    for pause in sorted(pauses, key=lambda pause: pause.begin_ns):
+        mine = result[pause.thread]
+        if mine and pause.begin_ns <= mine[-1].end_ns:
+            mine[-1] = mine[-1]._replace(end_ns=max(mine[-1].end_ns, pause.end_ns))
+        else:
+            mine.append(pause)
+    return result
+
+
 def _between(
-    journal: Journal, final: Callable[[int], int]
+    evaluations: Sequence[Evaluation],
+    pauses: Mapping[int, Sequence[Pause]],
+    final: Callable[[int], int],
 ) -> dict[int, list[tuple[int, int, float]]]:
     """Return for each thread the times between evaluations, and what recording added to each."""
-    pauses: defaultdict[int, list[Pause]] = defaultdict(list)
-    for pause in journal.pauses:
-        pauses[pause.thread].append(pause)
     gaps: defaultdict[tuple[int, int, bool], list[tuple[int, int, int]]] = defaultdict(list)
     last: dict[int, Evaluation] = {}
-    for each in sorted(journal.evaluations, key=lambda each: each.begin_ns):
+    for each in sorted(evaluations, key=lambda each: each.begin_ns):
         before = last.get(each.thread)
         last[each.thread] = each
         if before is not None:
-            start_ns, end_ns = _longest_free(before.end_ns, each.begin_ns, pauses[each.thread])
+            start_ns, end_ns = _longest_free(
+                before.end_ns, each.begin_ns, pauses.get(each.thread, ())
+            )
             armed = before.rung is not None and before.rung.order > Kind.PIPELINE.order
             way = final(before.group), final(each.group), armed
             gaps[way].append((each.thread, start_ns, end_ns))
@@ -134,9 +151,10 @@ def _typical(lengths: Sequence[float] | Floats) -> float:
 
 def _longest_free(start_ns: int, end_ns: int, pauses: Sequence[Pause]) -> tuple[int, int]:
     """Return the longest part of a time in which a thread did not wait for xsp."""
-    at = bisect_left(pauses, start_ns, key=lambda pause: pause.begin_ns)
+    first = bisect_left(pauses, start_ns, key=lambda pause: pause.begin_ns)
     best, since_ns = (start_ns, start_ns), start_ns
-    for pause in pauses[at:]:
+    for number in range(first, len(pauses)):
+        pause = pauses[number]
         if pause.begin_ns >= end_ns:
             break
         best = max(best, (since_ns, pause.begin_ns), key=lambda span: span[1] - span[0])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -122,13 +122,14 @@ def _nodes(
     for part, lasts_ns in zip(parts, lasting_ns.tolist(), strict=True):
         parent = of[part.parent] if part.parent >= 0 else -1
         group = groups[part.evaluation] if part.evaluation >= 0 else -1
-        key = parent, part.name, group
+        key, first = (parent, part.name, group), part
         if key not in known and names[parent] >= _MOST_NAMES and group < 0:
             key = parent, _FURTHER, -1
+            first = replace(part, name=_FURTHER, attributes=None)
         if key not in known:
             known[key] = len(nodes)
             names[parent] += 1
-            nodes.append(_Node(part, parent, group))
+            nodes.append(_Node(first, parent, group))
         nodes[known[key]].add(part, lasts_ns)
         of.append(known[key])
     return nodes, of

@@ -79,7 +79,7 @@ class CallEntryPoint:
         point and must not run twice.
         """
         plain = type(module).__call__ is self._function
-        return module if plain else MethodType(self._function, module)  # type: ignore[no-any-return]
+        return module if plain else MethodType(self._function, module)
 
     def record(self, code: CodeType | None) -> None:
         """Put a recorder's code in place; None takes the recorder's code out."""

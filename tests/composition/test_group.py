@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsp.composition.group import MOST, Group, Groups, labels
+from xsp.provider import Inputs, ModelCall
+
+
+def call(*shapes: tuple[int, ...], subject: str = "Net", phase: str = "") -> ModelCall:
+    inputs: Inputs = tuple((shape, "float32") for shape in shapes)
+    return ModelCall(len, subject=subject, phase=phase, inputs=inputs)
+
+
+def seen(groups: Groups, made: ModelCall, variant: str = "", model_calls: int = 1) -> Group:
+    return groups.count(groups.find(made, variant, model_calls), made)
+
+
+def test_models_phases_shapes_and_variants_tell_groups_apart() -> None:
+    groups = Groups()
+    unlike = [
+        (call((8, 3)), "", 1),
+        (call((1, 3)), "", 1),
+        (call((8, 3), subject="Other"), "", 1),
+        (call((8, 3), phase="training step"), "SGD 1", 1),
+        (call((8, 3), phase="training step"), "Adam 2", 1),
+        (call((8, 3), phase="training step"), "Adam 2", 4),
+    ]
+    for _ in range(3):
+        found = [seen(groups, *each).number for each in unlike]
+        assert found == list(range(6))
+    assert [group.calls for group in groups.current()] == [3] * 6
+    assert not any(group.varies for group in groups.current())
+
+
+def test_shapes_that_recur_are_groups_however_many_there_are() -> None:
+    groups = Groups()
+    for size in range(1, 101):
+        for _ in range(5):
+            seen(groups, call((size, 3)))
+            seen(groups, call((256, 3)))
+    assert len(groups.current()) == 101
+    assert sum(group.calls for group in groups.current()) == 1_000
+
+
+def test_shapes_that_are_ever_new_are_one_group_with_its_sizes() -> None:
+    groups = Groups()
+    for length in range(3, 60):
+        seen(groups, call((1, length)))
+    [group] = groups.current()
+    assert group.calls == 57
+    assert group.varies
+    assert group.sizes[call((1, 30)).inputs] == 1
+    assert {groups.final(member.number) for member in groups.members} == {group.number}
+    assert labels([group]) == ["Net 1×(3…59)"]
+
+
+def test_an_input_that_varies_freely_leaves_the_others_to_tell_groups_apart() -> None:
+    groups = Groups()
+    for length in range(40):
+        for batch in (1, 8):
+            seen(groups, call((batch, 16), (length + batch,)))
+    assert sorted(labels(groups.current())) == ["Net 1×16", "Net 8×16"]
+    assert [group.calls for group in groups.current()] == [40, 40]
+
+
+def test_without_end_of_shapes_the_groups_come_to_an_end() -> None:
+    groups = Groups()
+    for number in range(10_000):  # each shape again and again, so that none is new for long
+        for _ in range(3):
+            seen(groups, call((number, 2)))
+    assert len(groups.current()) <= MOST + 2
+    assert sum(group.calls for group in groups.current()) == 30_000
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ([call((8, 3))], ["Net 8×3"]),
+        ([call((8, 3)), call((8, 3), (1,))], ["Net 8×3 float32", "Net 8×3 float32, 1 float32"]),
+        ([call()], ["Net"]),
+        ([call(())], ["Net scalar"]),
+    ],
+)
+def test_names_say_what_is_needed(groups: list[ModelCall], expected: list[str]) -> None:
+    found = Groups()
+    for each in groups:
+        seen(found, each)
+    assert labels(found.current()) == expected
+
+
+calls = st.builds(
+    call,
+    st.tuples(st.integers(0, 3), st.integers(0, 40)),
+    subject=st.sampled_from(["A", "B"]),
+    phase=st.sampled_from(["", "decode"]),
+)
+
+
+@given(st.lists(calls, max_size=200))
+def test_no_call_is_lost_and_no_two_names_are_alike(made: list[ModelCall]) -> None:
+    groups = Groups()
+    numbers = [(each, seen(groups, each).number) for each in made]
+    current = groups.current()
+    assert sum(group.calls for group in current) == len(made)
+    assert len(set(labels(current))) == len(current)
+    for each, number in numbers:
+        group = groups.members[groups.final(number)]
+        assert (group.subject, group.phase) == (each.subject, each.phase)
+        assert group.sizes[each.inputs] >= 1

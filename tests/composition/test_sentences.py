@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from xsp.composition.journal import Evaluation, Journal, Pause
+from xsp.composition.part import ITERATION, Part
+from xsp.composition.summary import sentences
+from xsp.composition.timeline import Timeline
+from xsp.level import Kind
+
+MS = 1_000_000
+
+
+def group(name: str, calls: int, phase: str = "inference", **more: Any) -> dict[str, Any]:
+    return {"name": name, "phase": phase, "calls": calls, "repeated": 0} | {
+        "latency_ns": None,
+        "samples": None,
+        **more,
+    }
+
+
+def part(name: str, start: int, end: int, evaluation: int = -1, thread: int = 1) -> Part:
+    return Part(name, Kind.PIPELINE, start * MS, end * MS, thread, 0, evaluation)
+
+
+def said(parts: list[Part], groups: list[dict[str, Any]], pauses: list[Pause] = []) -> list[str]:  # noqa: B006
+    evaluations = [
+        Evaluation(each.thread, 0, each.start_ns, each.end_ns, None, False, ())
+        for each in parts
+        if each.evaluation >= 0
+    ]
+    journal = Journal(1, 0, parts[0].end_ns, evaluations, [], pauses)
+    timeline = Timeline(journal, {}, lambda number: number)
+    columns = [(each.thread, each.start_ns, each.end_ns) for each in parts]
+    lasting = timeline.lasting(*np.array(columns, dtype=np.int64).T)
+    return sentences(groups, parts, lasting, timeline)
+
+
+def test_what_was_evaluated_and_how_much_lies_outside() -> None:
+    block = [part("block", 0, 100), part("A", 0, 20, 0), part("B", 30, 50, 1)]
+    evaluated, outside = said(block, [group("A", 1, repeated=7), group("B", 1)])
+    assert evaluated == "evaluated: 1 × A (repeated 7 × afterwards), 1 × B"
+    assert "60.0 ms" in outside
+    assert "60.0 %" in outside
+
+
+def test_groups_beyond_a_few_are_counted() -> None:
+    [evaluated, _] = said([part("block", 0, 10)], [group(f"G{n}", n) for n in range(10)])
+    assert evaluated.endswith("6 further groups")
+
+
+def test_threads_at_once_are_outside_when_none_of_them_is_in_an_evaluation() -> None:
+    block = [part("block", 0, 100), part("A", 10, 50, 0, 2), part("A", 20, 60, 1, 3)]
+    [_, outside] = said(block, [group("A", 2)])
+    assert "50.0 ms" in outside
+
+
+def test_generation_says_the_first_token_and_the_others_with_what_lies_between() -> None:
+    block = [part("block", 0, 100), part("P", 10, 30, 0)]
+    block += [part("D", 32 + 10 * n, 40 + 10 * n, 1 + n) for n in range(5)]
+    groups = [group("D", 5, "decode"), group("P", 1, "prefill")]
+    # xsp took two milliseconds of the time between the second and the third.
+    generation = said(block, groups, [Pause(1, 51 * MS, 52 * MS)])[-1]
+    assert "first token after 20.0 ms" in generation
+    assert "9.80 ms per token (102.0 tokens/s" in generation
+
+
+def test_training_says_how_long_iterations_take_and_how_many_samples_a_second() -> None:
+    block = [part("block", 0, 100)]
+    for at in (0, 40):
+        block += [part(ITERATION, at, at + 40), part("S", at, at + 10, at // 40)]
+    steps = [group("S", 2, "training step", samples=8)]
+    training = said(block, steps)[-1]
+    assert "2 iterations of 40.0 ms" in training
+    assert "25.0 per second, 200 samples/s" in training

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsp.composition.journal import Evaluation, Journal, Pause
+from xsp.composition.timeline import GroupLatency, Timeline
+from xsp.evaluation import Rung
+from xsp.level import Kind
+
+BARE, OPS = Rung(frozenset()), Rung(frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP}))
+THREAD = 7
+# As clocks are some days after they began to count: beyond what floating point holds exactly.
+NOW = 10**16 + 1
+
+
+def evaluation(
+    begin: int, end: int, rung: Rung | None = None, *, group: int = 0, thread: int = THREAD
+) -> Evaluation:
+    return Evaluation(thread, group, NOW + begin, NOW + end, rung, rung is not None, ())
+
+
+def pause(begin: int, end: int, thread: int = THREAD) -> Pause:
+    return Pause(thread, NOW + begin, NOW + end)
+
+
+def journal(evaluations: list[Evaluation], pauses: list[Pause], end: int) -> Journal:
+    return Journal(THREAD, NOW, NOW + end, evaluations, [], pauses)
+
+
+def timeline(known: Journal, **groups: GroupLatency) -> Timeline:
+    return Timeline(known, {int(k.removeprefix("_")): v for k, v in groups.items()}, lambda n: n)
+
+
+def lasting(line: Timeline, *times: tuple[int, int], thread: int = THREAD) -> list[float]:
+    start, end = (np.array(times, dtype=np.int64) + NOW).T
+    found: list[float] = line.lasting(np.full(len(times), thread), start, end).tolist()
+    return found
+
+
+def test_pauses_are_taken_off_exactly() -> None:
+    line = timeline(journal([], [pause(10, 30), pause(50, 60)], 100))
+    whole, before, within, half, after = (0, 100), (0, 10), (10, 30), (40, 55), (60, 100)
+    assert lasting(line, whole, before, within, half, after) == [70, 10, 0, 10, 40]
+
+
+def test_pauses_that_overlap_are_taken_off_once() -> None:
+    # A step is closed while the next one is being opened.
+    line = timeline(journal([], [pause(40, 45), pause(38, 60), pause(10, 30)], 100))
+    assert lasting(line, (0, 100), (35, 100), (38, 60)) == [58, 43, 0]
+
+
+def test_pauses_of_other_threads_are_of_no_concern() -> None:
+    line = timeline(journal([], [pause(10, 30), pause(0, 90, thread=8)], 100))
+    assert lasting(line, (0, 100)) == [80]
+    assert lasting(line, (0, 100), thread=8) == [10]
+    assert lasting(line, (0, 100), thread=9) == [100]
+
+
+def test_an_evaluation_is_shortened_by_what_recording_adds_to_its_like() -> None:
+    made = [evaluation(100 * n, 100 * n + 50, OPS) for n in range(5)]
+    line = timeline(journal(made, [], 500), _0=GroupLatency(20.0, {OPS.name: 50.0}))
+    assert line.evaluations_ns.tolist() == [20.0] * 5
+    assert lasting(line, (0, 500), (100, 150), (0, 100)) == [350, 20, 70]
+
+
+def test_an_evaluation_that_was_slow_for_its_own_reasons_stays_so() -> None:
+    made = [evaluation(100 * n, 100 * n + 50, OPS) for n in range(9)]
+    made += [evaluation(1000, 1300, OPS), evaluation(1400, 1425, OPS)]
+    line = timeline(journal(made, [], 2000), _0=GroupLatency(20.0, {}))
+    *_, slow, quick = line.evaluations_ns.tolist()
+    assert (slow, quick) == (270, 10)  # less by 30; in proportion
+
+
+def test_evaluations_with_nothing_recorded_last_as_long_as_they_did() -> None:
+    made = [evaluation(0, 10), evaluation(20, 50, BARE), evaluation(60, 70, OPS, group=1)]
+    line = timeline(journal(made, [], 100), _0=GroupLatency(5.0, {"bare": 5.0}))
+    assert line.evaluations_ns.tolist() == [10, 30, 10]  # of group 1 nothing is known
+
+
+def test_few_evaluations_are_compared_with_the_latency_of_their_rung() -> None:
+    made = [evaluation(0, 50, OPS), evaluation(60, 200, OPS)]
+    line = timeline(journal(made, [], 300), _0=GroupLatency(20.0, {OPS.name: 50.0}))
+    assert line.evaluations_ns.tolist() == [20, 110]
+
+
+def test_what_armed_providers_add_between_evaluations_is_taken_off() -> None:
+    made, at = [], 0
+    for rung, gap in ((BARE, 30), (OPS, 45)):
+        for _ in range(6):
+            made.append(evaluation(at, at + 10, rung))
+            at += 10 + gap
+    line = timeline(journal(made, [], at), _0=GroupLatency(10.0, {}))
+    # Six times 30 after evaluations without, five times 45 after those with: 15 less each.
+    assert lasting(line, (0, at - 45)) == [12 * 10 + 6 * 30 + 5 * 30]
+
+
+def test_a_thread_that_waits_for_others_was_delayed_as_they_were_on_average() -> None:
+    pauses = [pause(10, 30, thread=8), pause(10, 50, thread=9)]
+    line = timeline(journal([], pauses, 100))
+    assert lasting(line, (0, 100)) == [70]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=30), st.data())
+def test_parts_side_by_side_last_as_long_as_the_whole(
+    lengths: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    pauses, at = [], 0
+    for gap, length in lengths:
+        pauses.append(pause(at + gap, at + gap + length))
+        at += gap + length
+    line = timeline(journal([], data.draw(st.permutations(pauses)), at + 1))
+    cuts = sorted(data.draw(st.lists(st.integers(0, at + 1), max_size=8)))
+    edges = [0, *cuts, at + 1]
+    pieces = lasting(line, *pairwise(edges))
+    assert sum(pieces) == pytest.approx(at + 1 - sum(length for _, length in lengths))
+    assert lasting(line, (0, at + 1)) == [pytest.approx(sum(pieces))]
+
+
+def test_time_grows_with_the_evaluations_and_not_with_their_square() -> None:
+    def seconds(count: int) -> float:
+        made = [evaluation(10 * n, 10 * n + 5) for n in range(count)]
+        pauses = [pause(10 * n + 6, 10 * n + 7) for n in range(count)]
+        begin = time.process_time()
+        timeline(journal(made, pauses, 10 * count))
+        return time.process_time() - begin
+
+    few = min(seconds(2_000) for _ in range(3))
+    assert seconds(40_000) < 100 * few  # 20 times, if it does; 400 times, if not

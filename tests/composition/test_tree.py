@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import Node, layer, op, pipeline, trace
+from strategies import unhurried
+
+from xsp.composition.part import Part
+from xsp.composition.tree import compose
+from xsp.level import Kind
+from xsp.trace import Trace
+
+THREAD, OTHER = 1, 2
+
+
+def part(
+    name: str, start: int, end: int, parent: int = -1, evaluation: int = -1, thread: int = THREAD
+) -> Part:
+    return Part(name, Kind.PIPELINE, start, end, thread, parent, evaluation)
+
+
+def composed(
+    parts: Sequence[Part],
+    lasting: Sequence[float] | None = None,
+    groups: Sequence[int] = (),
+    traces: Mapping[int, Trace] | None = None,
+) -> Trace:
+    took = [each.end_ns - each.start_ns for each in parts] if lasting is None else lasting
+    spans = compose(parts, np.array(took, dtype=np.float64), groups, traces or {})
+    result = Trace(spans, trace(pipeline("block")).metadata)
+    result.check()
+    return result
+
+
+def rows(trace: Trace, *columns: str) -> dict[str, tuple[object, ...]]:
+    wanted = trace.spans.select("path", *columns)
+    return {path: tuple(values) for path, *values in wanted.iter_rows()}
+
+
+def attribute(trace: Trace, name: str) -> dict[str, object]:
+    return dict(zip(trace.spans["path"], trace.spans["attributes"].struct.field(name), strict=True))
+
+
+def decode() -> Trace:
+    return trace(pipeline("decode", layer("fc", "Linear", op("aten::addmm", own_ns=9_000))))
+
+
+def test_parts_of_one_name_are_one_span_with_their_sum() -> None:
+    block = [part("block", 0, 100)]
+    for at in (0, 40):
+        block += [part("load", at, at + 10, 0), part("infer", at + 10, at + 30, 0)]
+    found = composed(block)
+    assert rows(found, "latency_ns", "self_ns") == {
+        "block": (100, 40),
+        "block/load": (20, 20),
+        "block/infer": (40, 40),
+    }
+    assert attribute(found, "calls") == {"block": 1, "block/load": 2, "block/infer": 2}
+
+
+def test_the_shortest_and_the_longest_are_kept() -> None:
+    found = composed([part("block", 0, 100), part("load", 0, 10, 0), part("load", 20, 50, 0)])
+    assert attribute(found, "least_ns")["block/load"] == 10
+    assert attribute(found, "most_ns")["block/load"] == 30
+    assert attribute(found, "least_ns")["block"] is None
+
+
+def test_a_name_in_unlike_parts_is_several_spans() -> None:
+    found = composed(
+        [
+            part("block", 0, 100),
+            part("train", 0, 40, 0),
+            part("load", 0, 10, 1),
+            part("validate", 50, 90, 0),
+            part("load", 50, 55, 3),
+        ]
+    )
+    sums = rows(found, "latency_ns")
+    assert (sums["block/train/load"], sums["block/validate/load"]) == ((10,), (5,))
+
+
+def test_below_a_group_lies_its_tree_as_often_as_it_was_called() -> None:
+    one = decode()
+    latency = one.root.latency_ns
+    assert latency is not None
+    calls = [part("decode", 20_000 * n, 20_000 * n + 15_000, 0, n) for n in range(5)]
+    found = composed(
+        [part("block", 0, 100_000), *calls], [100_000, *[latency] * 5], [0] * 5, {0: one}
+    )
+    for row in one.spans.iter_rows(named=True):
+        path = "block/" + row["path"]
+        [above] = found.spans.filter(pl.col("path") == path).iter_rows(named=True)
+        columns = ["latency_ns", "self_ns"]
+        # What was added to the evaluations themselves is known of each of them.
+        columns += ["overhead_ns"] if row["parent_id"] is not None else []
+        for column in columns:
+            assert above[column] == pytest.approx(5 * row[column]), (path, column)
+    assert rows(found, "overhead_ns")["block/decode"] == (5 * 15_000 - 5 * latency,)
+    assert set(attribute(found, "calls").values()) == {1, 5}
+    assert found.spans["self_ns"].sum() == pytest.approx(100_000)
+
+
+def test_a_first_call_that_took_much_longer_is_shown_apart() -> None:
+    one = decode()
+    latency = one.root.latency_ns
+    assert latency is not None
+    calls = [part("decode", 20_000 * n, 20_000 * n + 12_000, 0, n) for n in range(3)]
+    found = composed(
+        [part("block", 0, 90_000), *calls],
+        [90_000, 4 * latency, latency, latency],
+        [0] * 3,
+        {0: one},
+    )
+    sums = rows(found, "latency_ns")
+    assert sums["block/decode"] == (pytest.approx(3 * latency),)
+    [(more,)] = [value for path, value in sums.items() if "first call" in path]
+    assert more == pytest.approx(3 * latency)
+    assert rows(found, "self_ns")["block"] == (pytest.approx(90_000 - 6 * latency),)
+
+
+def test_threads_at_once_say_for_how_long_any_of_them_ran() -> None:
+    found = composed(
+        [
+            part("block", 0, 100),
+            part("serve", 10, 50, 0, thread=OTHER),
+            part("serve", 20, 60, 0, thread=OTHER + 1),
+            part("serve", 70, 80, 0, thread=OTHER),
+        ]
+    )
+    assert rows(found, "latency_ns", "self_ns")["block/serve"] == (90, 90)
+    assert attribute(found, "busy_ns") == {"block": None, "block/serve": 60}
+    assert rows(found, "self_ns")["block"] == (100,)  # the block's own thread waited
+
+
+def test_names_without_end_are_one_span_in_the_end() -> None:
+    block = [part("block", 0, 20_000)]
+    block += [part(f"request {n}", 2 * n, 2 * n + 1, 0) for n in range(10_000)]
+    found = composed(block)
+    assert found.spans.height < 600
+    assert found.spans["self_ns"].sum() == 20_000
+    assert rows(found, "latency_ns")["block/further parts"] == (9_500,)
+
+
+def test_an_interval_of_a_group_makes_the_blocks_as_wide() -> None:
+    one = decode()
+    latency, low, high = one.root.latency_ns, one.root.latency_low_ns, one.root.latency_high_ns
+    assert latency is not None
+    assert low is not None
+    assert high is not None
+    found = composed(
+        [
+            part("block", 0, 50_000),
+            part("decode", 0, 12_000, 0, 0),
+            part("load", 20_000, 30_000, 0),
+        ],
+        [50_000, latency, 10_000],
+        [0],
+        {0: one},
+    )
+    assert found.root.latency_low_ns == pytest.approx(50_000 - (high - low) / 2)
+    assert found.root.latency_high_ns == pytest.approx(50_000 + (high - low) / 2)
+    sums = rows(found, "latency_low_ns", "latency_high_ns")
+    assert sums["block/load"] == (None, None)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> list[Part]:
+    """Draw parts nested at random, on one thread, parents before children."""
+    result = [part("block", 0, draw(st.integers(200, 1_000)))]
+
+    def fill(parent: int, start: int, end: int, depth: int) -> None:
+        while end - start > 4 and draw(st.booleans()):
+            begin = draw(st.integers(start, end - 2))
+            until = draw(st.integers(begin + 1, end))
+            result.append(part(draw(st.sampled_from("abc")), begin, until, parent))
+            if depth:
+                fill(len(result) - 1, begin, until, depth - 1)
+            start = until
+
+    fill(0, 0, result[0].end_ns, 3)
+    return result
+
+
+@unhurried
+@given(programs())
+def test_random_parts_make_a_trace_whose_sums_are_right(parts: list[Part]) -> None:
+    found = composed(parts)
+    whole = parts[0].end_ns
+    assert found.spans["self_ns"].sum() == pytest.approx(whole)
+    assert sum(filter(None, attribute(found, "calls").values())) == len(parts)
+    by_name: dict[str, int] = {}
+    for each in parts:
+        by_name[each.name] = by_name.get(each.name, 0) + each.end_ns - each.start_ns
+    for name, total in by_name.items():
+        mine = found.spans.filter(pl.col("name") == name)
+        assert mine["latency_ns"].sum() == pytest.approx(total)
+
+
+def nodes() -> st.SearchStrategy[Node]:
+    return st.recursive(
+        st.builds(lambda ns: op("aten::add", own_ns=ns), st.integers(0, 9_000)),
+        lambda inner: st.builds(
+            lambda children, ns: layer("block", "Block", *children, own_ns=ns),
+            st.lists(inner, max_size=3),
+            st.integers(0, 9_000),
+        ),
+        max_leaves=12,
+    )
+
+
+@unhurried
+@given(nodes(), st.integers(1, 40))
+def test_a_groups_tree_keeps_its_proportions(node: Node, count: int) -> None:
+    one = trace(pipeline("model", node))
+    latency = one.root.latency_ns
+    assert latency
+    length = int(latency) + 10
+    calls = [part("model", length * n, length * n + int(latency), 0, n) for n in range(count)]
+    lasting = [length * count, *[latency] * count]
+    found = composed([part("block", 0, length * count), *calls], lasting, [0] * count, {0: one})
+    assert found.spans["self_ns"].sum() == pytest.approx(length * count)
+    assert found.spans.height == one.spans.height + 1

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+
+import pytest
+
+from xsp.evaluation import Rung
+from xsp.level import Kind
+from xsp.program.turns import Step, Turns
+from xsp.session import Settings
+
+BARE = Rung(frozenset())
+LAYERS = Rung(frozenset({Kind.PIPELINE, Kind.LAYER}))
+OPS = Rung(frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP}))
+DETAIL = Rung(frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP}), detail=True)
+LADDER = (BARE, LAYERS, OPS, DETAIL)
+MS = 1_000_000
+
+
+def made(turns: Turns, latency_ns: int, most: int = 100_000) -> list[Step]:
+    """Make evaluations of one length until the plan is complete, and return their steps."""
+    steps: list[Step] = []
+    now, armed = 1, None
+    while len(steps) < most and (step := turns.step(armed)) is not None:
+        turns.record(step, now, now + latency_ns)
+        now += 2 * latency_ns
+        armed = step.rung
+        steps.append(step)
+    return steps
+
+
+@pytest.mark.parametrize("latency_ns", [MS // 100, MS // 2, 5 * MS, 100 * MS])
+def test_a_plan_is_completed_with_as_many_counted_evaluations_as_asked_for(latency_ns: int) -> None:
+    turns = Turns(LADDER, Settings(runs=4))
+    steps = made(turns, latency_ns)
+    assert turns.done
+    counted: defaultdict[Rung, int] = defaultdict(int)
+    for step in steps:
+        counted[step.rung] += step.counts
+    assert all(counted[rung] >= 4 for rung in (BARE, LAYERS, OPS))
+    assert turns.evaluations == len(steps)
+    assert turns.step(None) is None
+
+
+def test_the_first_evaluation_is_on_the_deepest_timed_rung_and_does_not_count() -> None:
+    assert Turns(LADDER, Settings()).step(None) == Step(OPS, -1, False)
+
+
+def test_after_a_change_of_the_rung_an_evaluation_does_not_count() -> None:
+    steps = made(Turns(LADDER, Settings(runs=20)), MS // 2)
+    for before, after in pairwise(steps):
+        if after.rung != before.rung:
+            assert not after.counts
+    assert sum(step.counts for step in steps) > len(steps) / 3
+
+
+def test_slow_evaluations_count_at_once() -> None:
+    steps = made(Turns(LADDER, Settings(runs=5)), 50 * MS)
+    assert all(step.counts for step in steps[1:] if step.rung.timed)
+
+
+def test_rungs_keep_their_turn_longer_once_the_first_rounds_are_made() -> None:
+    steps = made(Turns(LADDER, Settings(runs=200)), MS // 10)
+    lengths, before = [0], steps[0].rung
+    for step in steps:
+        if step.rung != before:
+            lengths.append(0)
+            before = step.rung
+        lengths[-1] += step.counts
+    assert max(lengths[:6]) <= 2  # a rung that goes first may have gone last before
+    assert max(lengths[-12:]) >= 10
+
+
+def test_the_rung_that_is_recorded_already_goes_first() -> None:
+    turns = Turns(LADDER, Settings(runs=3))
+    first = turns.step(None)
+    assert first is not None
+    turns.record(first, 0, 50 * MS)
+    step = turns.step(LAYERS)
+    assert step is not None
+    assert step.rung == LAYERS
+
+
+def test_an_evaluation_of_a_turn_that_ended_meanwhile_is_of_no_account() -> None:
+    turns = Turns(LADDER, Settings(runs=3))
+    first = turns.step(None)
+    assert first is not None
+    turns.record(first, 0, MS)
+    turns.record(first, 0, MS)  # another thread's, begun on the same turn
+    assert turns.evaluations == 1
+
+
+def test_the_plan_says_at_least_how_many_evaluations_it_takes() -> None:
+    for runs in (1, 3, 10):
+        turns = Turns(LADDER, Settings(runs=runs))
+        asked = turns.fewest_evaluations
+        assert len(made(turns, 50 * MS)) >= asked
+
+
+def test_a_budget_ends_the_plan() -> None:
+    turns = Turns(LADDER, Settings(budget_s=0.5))
+    steps = made(turns, MS)
+    assert turns.done
+    assert 250 < len(steps) < 1_000
