@@ -25,6 +25,9 @@ from xsp.trace import Trace
 
 _MERGED = 24  # groups whose trees are made: those that took most time
 
+SHORT_ROUNDS = 2  # rounds at first in which one evaluation alone follows each change of the rung
+_ENOUGH = 8  # evaluations on a rung after those rounds, so that these need not count
+
 _WITHIN = "within this run"
 
 
@@ -203,25 +206,33 @@ def _latency(trace: Trace) -> GroupLatency:
 def _counting(visits: Sequence[Visit], final: Any) -> list[Visit]:
     """Return visits without the evaluations that do not count.
 
-    Where no evaluation of a group counts on a rung, those that were not to count do.
+    Where no evaluation of a group counts on a rung, those that were not to count do. The first
+    rounds, in which each rung has its turn at once, so that short programs show something, count
+    only where few others do: what the rung before left in the caches is still in their times.
     """
-    counted_on: set[tuple[int, Rung]] = {
-        (final(group), visit.planned.rung)
-        for visit in visits
-        for group, number in zip(visit.groups, visit.rounds, strict=True)
-        if number >= 0
-    }
+    rounds: defaultdict[tuple[int, Rung], list[int]] = defaultdict(list)
+    for visit in visits:
+        for group, number in zip(visit.groups, visit.rounds, strict=True):
+            rounds[final(group), visit.planned.rung].append(number)
+    first = {at: _first_round(numbers) for at, numbers in rounds.items()}
     result = []
     for visit in visits:
         rung = visit.planned.rung
         kept = [
             at
             for at, (group, number) in enumerate(zip(visit.groups, visit.rounds, strict=True))
-            if number >= 0 or (final(group), rung) not in counted_on
+            if number >= first[final(group), rung]
         ]
         if kept:
             result.append(_picked(visit, kept))
     return result
+
+
+def _first_round(numbers: Sequence[int]) -> int:
+    """Return the round from which on evaluations count."""
+    if sum(number >= SHORT_ROUNDS for number in numbers) >= _ENOUGH:
+        return SHORT_ROUNDS
+    return 0 if max(numbers) >= 0 else -1
 
 
 def _picked(visit: Visit, kept: Sequence[int]) -> Visit:

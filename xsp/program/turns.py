@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from xsp.composition import SHORT_ROUNDS
 from xsp.evaluation import Rung
 from xsp.session import Plan, PlannedVisit, Settings
 
@@ -23,7 +24,7 @@ _SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the cach
 _MOST_UNTIMED = 2  # more would leave a short loop without any that are timed
 _MOST_TIMED = 10
 _TIMED_NS = 5_000_000  # timed evaluations of a turn together, once the first rounds are made
-_SHORT_ROUNDS, _FIRST_ROUNDS = 2, 5
+_FIRST_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class Turns:
         if not self._typical_ns or self._typical_ns > _SLOW_NS:
             return 0
         # Few at first, for the program may end soon.
-        most = 1 if self._visit is not None and self._visit.round < _SHORT_ROUNDS else _MOST_UNTIMED
+        most = 1 if self._visit is not None and self._visit.round < SHORT_ROUNDS else _MOST_UNTIMED
         return min(most, math.ceil(_UNTIMED_NS / self._typical_ns))
 
     def _sized(self) -> int:
