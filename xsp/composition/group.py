@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from xsp.provider import Inputs, ModelCall
 
 MOST = 256  # groups that are kept apart; further ones are one group together
-_FREE_AFTER = 6  # unlike shapes of an input after which the input is asked whether they recur
+_FREE_AFTER = 12  # unlike shapes of an input after which the input is asked whether they recur
 _REST = "further shapes"
 
 _Family = tuple[str, str, str, int]

@@ -25,8 +25,9 @@ from xsp.trace import Trace
 
 _MERGED = 24  # groups whose trees are made: those that took most time
 
-SHORT_ROUNDS = 2  # rounds at first in which one evaluation alone follows each change of the rung
-_ENOUGH = 8  # evaluations on a rung after those rounds, so that these need not count
+SHORT_ROUNDS = 5  # rounds at first in which few evaluations follow each change of the rung
+SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the caches
+_ENOUGH = 20  # evaluations on a rung after those rounds, so that these need not count
 
 _WITHIN = "within this run"
 
@@ -210,11 +211,11 @@ def _counting(visits: Sequence[Visit], final: Any) -> list[Visit]:
     rounds, in which each rung has its turn at once, so that short programs show something, count
     only where few others do: what the rung before left in the caches is still in their times.
     """
-    rounds: defaultdict[tuple[int, Rung], list[int]] = defaultdict(list)
+    made: defaultdict[tuple[int, Rung], list[tuple[int, int]]] = defaultdict(list)
     for visit in visits:
-        for group, number in zip(visit.groups, visit.rounds, strict=True):
-            rounds[final(group), visit.planned.rung].append(number)
-    first = {at: _first_round(numbers) for at, numbers in rounds.items()}
+        for group, number, window in zip(visit.groups, visit.rounds, visit.windows, strict=True):
+            made[final(group), visit.planned.rung].append((number, window[1] - window[0]))
+    first = {at: _first_round(evaluations) for at, evaluations in made.items()}
     result = []
     for visit in visits:
         rung = visit.planned.rung
@@ -228,11 +229,12 @@ def _counting(visits: Sequence[Visit], final: Any) -> list[Visit]:
     return result
 
 
-def _first_round(numbers: Sequence[int]) -> int:
-    """Return the round from which on evaluations count."""
-    if sum(number >= SHORT_ROUNDS for number in numbers) >= _ENOUGH:
+def _first_round(evaluations: Sequence[tuple[int, int]]) -> int:
+    """Return the round from which on evaluations count, given round and length (ns) of each."""
+    later = [lasts_ns for number, lasts_ns in evaluations if number >= SHORT_ROUNDS]
+    if len(later) >= _ENOUGH and min(later) < SLOW_NS:
         return SHORT_ROUNDS
-    return 0 if max(numbers) >= 0 else -1
+    return 0 if max(number for number, _ in evaluations) >= 0 else -1
 
 
 def _picked(visit: Visit, kept: Sequence[int]) -> Visit:

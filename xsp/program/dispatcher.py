@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from xsp import tracer
 from xsp.composition import Evaluation, Group, Groups, Journal, Mark, Pause
@@ -44,12 +44,19 @@ class _Kind(NamedTuple):
 
 @dataclass(slots=True)
 class _Recording:
-    """Providers that are armed, the threads that called models, and the evaluations made."""
+    """Providers that are armed, and what happens meanwhile.
+
+    Attributes:
+        thread: The thread that armed them: without latencies, only that thread may disarm them.
+        threads: Threads that called models.
+        windows: The evaluations.
+    """
 
     rung: Rung
     whole_model: bool
     stack: ExitStack
     records: list[tuple[Provider, Records]]
+    thread: int
     threads: set[int]
     windows: list[_Window] = field(default_factory=list)
 
@@ -312,6 +319,8 @@ class Dispatcher:
     def _prepare(self, step: Step | None, *, whole_model: bool) -> Step | None:
         """Arm what a step records, and return the step."""
         armed = self._recording
+        if self._is_bound(armed) and armed.thread != threading.get_ident():
+            return None
         if step is None:
             if armed is not None and not self._opens:
                 self._disarm()
@@ -323,12 +332,18 @@ class Dispatcher:
         self._arm(step.rung, whole_model=whole_model, warm=step.round >= 0)
         return step
 
+    def _is_bound(self, recording: _Recording | None) -> TypeGuard[_Recording]:
+        """Return whether a recording is of one thread alone, as those of memory and samples are."""
+        return recording is not None and not recording.rung.timed
+
     def _arm(self, rung: Rung, *, whole_model: bool, warm: bool) -> None:
         if not warm:
             self.session.calibrate(rung)
         stack = ExitStack()
         records = stack.enter_context(self.session.recording(rung, whole_model=whole_model))
-        self._recording = _Recording(rung, whole_model, stack, records, set(self._opens))
+        self._recording = _Recording(
+            rung, whole_model, stack, records, threading.get_ident(), set(self._opens)
+        )
 
     def _disarm(self) -> None:
         recording, self._recording = self._recording, None
@@ -367,8 +382,8 @@ class Dispatcher:
                 self._kinds[call.subject, self._last_kind] = kind
                 self._last_kind = kind
             self._note(thread, opened, group, call, end_ns, waited_ns)
-            if opened.recording is not None and not opened.recording.rung.timed:
-                self._disarm()  # memory can be watched on one thread alone
+            if self._is_bound(opened.recording) and opened.recording.thread == thread:
+                self._disarm()
             self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
             now = self._now()
             self.journal.pauses.append(Pause(thread, since_ns, now))

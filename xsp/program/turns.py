@@ -15,16 +15,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xsp.composition import SHORT_ROUNDS
+from xsp.composition import SHORT_ROUNDS, SLOW_NS
 from xsp.evaluation import Rung
 from xsp.session import Plan, PlannedVisit, Settings
 
 _UNTIMED_NS = 3_000_000  # evaluations for this long replace what another rung left in the caches
-_SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the caches
-_MOST_UNTIMED = 2  # more would leave a short loop without any that are timed
+_MOST_UNTIMED = 4
 _MOST_TIMED = 10
 _TIMED_NS = 5_000_000  # timed evaluations of a turn together, once the first rounds are made
-_FIRST_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +132,10 @@ class Turns:
 
     def _uncounted(self) -> int:
         """Return how many evaluations after a change of the rung do not count."""
-        if not self._typical_ns or self._typical_ns > _SLOW_NS:
+        if not self._typical_ns or self._typical_ns > SLOW_NS:
             return 0
         # Few at first, for the program may end soon.
-        most = 1 if self._visit is not None and self._visit.round < SHORT_ROUNDS else _MOST_UNTIMED
+        most = min(_MOST_UNTIMED, 1 + self._visit.round // 2) if self._visit is not None else 1
         return min(most, math.ceil(_UNTIMED_NS / self._typical_ns))
 
     def _sized(self) -> int:
@@ -145,6 +143,6 @@ class Turns:
         visit = self._visit
         if visit is None or not visit.counts or not visit.rung.timed or not self._typical_ns:
             return 1
-        if visit.round < _FIRST_ROUNDS:
+        if visit.round < SHORT_ROUNDS:
             return max(1, self._uncounted())
         return min(_MOST_TIMED, math.ceil(_TIMED_NS / self._typical_ns))

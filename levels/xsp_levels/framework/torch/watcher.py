@@ -62,10 +62,10 @@ class Watch:
         self._alone = True  # whether one thread alone calls models, as far as is known
         self._running = threading.active_count()
         self._models = _Models()
-        self._trains = False  # whether backward passes are seen
         self._usual_forwards = 4  # most calls of a model that came before a backward pass
         # Whether there is an optimizer; None: not known. What takes long is asked before any step.
         self._optimizes: bool | None = _optimizer_exists() or None
+        self._trains = bool(self._optimizes)  # whether backward passes are to be expected
         self._optimizers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._code = self._entry.code(divert, {"xsp:handler": self._outermost})
         inner = {"xsp:local": self._local, "xsp:inner": self._entry.inner}
