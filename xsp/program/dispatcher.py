@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeGuard
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from xsp import tracer
 from xsp.composition import Evaluation, Group, Groups, Journal, Mark, Pause
 from xsp.evaluation import Rung
+from xsp.program.recording import Recorder, Recording, Window
 from xsp.program.schedule import schedule
-from xsp.program.turns import Step, Turns
-from xsp.provider import ModelCall, Provider, Records
-from xsp.session import PlannedVisit, Session, Settings, Visit
+from xsp.program.turns import WARM, Step, Turns
+from xsp.provider import ModelCall
+from xsp.session import Session, Settings
 
 _KEPT_CALLS = 8  # groups whose last call is kept, to be repeated after the block
 _MOST_MARKS = 1_000_000
@@ -23,42 +23,11 @@ _MOST_WATCHING = 0.005
 _WATCHED_AFTER = 20  # evaluations after the last recorded one, by which that part is judged
 
 
-class _Window(NamedTuple):
-    """A recorded evaluation."""
-
-    thread: int
-    group: int
-    name: str
-    round: int
-    begin_ns: int
-    end_ns: int
-    waited_ns: int
-
-
 class _Kind(NamedTuple):
     """What is known of a training step when it has ended, as `Evaluations.end` is told."""
 
     variant: str = ""
     calls: int = 1
-
-
-@dataclass(slots=True)
-class _Recording:
-    """Providers that are armed, and what happens meanwhile.
-
-    Attributes:
-        thread: The thread that armed them: without latencies, only that thread may disarm them.
-        threads: Threads that called models.
-        windows: The evaluations.
-    """
-
-    rung: Rung
-    whole_model: bool
-    stack: ExitStack
-    records: list[tuple[Provider, Records]]
-    thread: int
-    threads: set[int]
-    windows: list[_Window] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -70,6 +39,7 @@ class _Open:
         group: The group whose plan chose the step; None if nothing was planned.
         step: What is recorded; None: nothing that counts.
         recording: The recording under way when it began.
+        unnamed: Whether it began before its first call of a model.
         unprepared: Whether no provider was armed or disarmed for it.
         seen_ns: When xsp's own work for it began.
         begin_ns: When it began.
@@ -79,7 +49,8 @@ class _Open:
     call: ModelCall | None
     group: Group | None
     step: Step | None
-    recording: _Recording | None
+    recording: Recording | None
+    unnamed: bool
     unprepared: bool
     seen_ns: int
     begin_ns: int = 0
@@ -120,16 +91,15 @@ class Dispatcher:
         self._now = session.clock.now
         self._lock = threading.RLock()  # a signal's handler may call a model, too
         self._opens: dict[int, _Open] = {}
-        self._recording: _Recording | None = None
+        self._recorder = Recorder(session)
         self._kinds: dict[tuple[str, _Kind], _Kind] = {}  # by the model, and the step before
         self._last_kind = _Kind()
+        self._last_unnamed: Group | None = None
         self.stop_watching: Callable[[], None] = _nothing
         self._named = False  # whether the program marks evaluations (`begin_named`)
         self._paused_until: dict[int, int] = {}
         self._seen = 0
         self._idle: list[tuple[int, int]] = []  # begin, and xsp's own time, of unrecorded ones
-
-    # What watchers call
 
     def run(self, call: ModelCall) -> Any:
         """Make a call that is an evaluation by itself, and return its result."""
@@ -197,8 +167,6 @@ class Dispatcher:
                 "noted: what they took is own time of what lies around them",
             )
 
-    # What the block calls
-
     def begin_named(self, name: str) -> bool:
         """Open an evaluation that the program marks, and return whether it was opened.
 
@@ -239,7 +207,7 @@ class Dispatcher:
                     self._opens.pop(thread)
                 else:
                     self._close(thread, self._now(), 0)
-            self._disarm()
+            self._recorder.disarm()
             tracer.between(outside=True)
 
     def forget(self) -> None:
@@ -249,7 +217,7 @@ class Dispatcher:
     def pause(self) -> None:
         """Disarm all providers, so that a trace can be made of what there is until now."""
         with self._lock:
-            self._disarm()
+            self._recorder.disarm()
             self.journal.end_ns = self._now()
 
     @property
@@ -271,8 +239,6 @@ class Dispatcher:
         spent = sum(pause for _, pause in idle)
         return spent > _MOST_WATCHING * (idle[-1][0] - idle[0][0])
 
-    # Opening and closing
-
     def _open(self, thread: int, call: ModelCall | None) -> _Open:
         with self._lock:
             found_ns = call.found_ns if call is not None else 0
@@ -282,20 +248,19 @@ class Dispatcher:
             tracer.between(outside=False)  # before anything of xsp's own marks spans
             step = self._step(group)
             whole = call is not None and call.whole_model
-            before = self._recording
-            step = self._prepare(step, whole_model=whole)
-            unprepared = before is self._recording
-            if self._recording is not None:
-                self._recording.threads.add(thread)
-            opened = _Open(call, group, step, self._recording, unprepared, seen_ns)
+            before = self._recorder.current
+            step = self._recorder.prepare(step, self._opens, whole_model=whole)
+            recording = self._recorder.join(thread)
+            unprepared = before is recording
+            opened = _Open(call, group, step, recording, call is None, unprepared, seen_ns)
             self._opens[thread] = opened
             self._seen += 1
         return opened
 
     def _expected(self, call: ModelCall | None) -> Group | None:
         """Return the group that an evaluation is likely to be of."""
-        if call is None:
-            return None
+        if call is None:  # it is likely to be as the last that began without a call
+            return self._last_unnamed
         kind = _Kind()
         if not call.whole_model:
             kind = self._kinds.get((call.subject, self._last_kind), kind)
@@ -304,10 +269,10 @@ class Dispatcher:
     def _step(self, group: Group | None) -> Step | None:
         if group is None or not self._when.records(self._seen):
             return None
-        armed = self._recording.rung if self._recording else None
-        step = self._turns(group.number).step(armed)
+        armed = self._recorder.current
+        step = self._turns(group.number).step(armed.rung if armed is not None else None)
         if step is not None and not self._when.counts(self._seen):
-            step = replace(step, counts=False)
+            step = replace(step, round=WARM, counts=False)
         return step
 
     def _turns(self, number: int) -> Turns:
@@ -315,46 +280,6 @@ class Dispatcher:
         if number not in self.turns:
             self.turns[number] = Turns(self._rungs, self._settings)
         return self.turns[number]
-
-    def _prepare(self, step: Step | None, *, whole_model: bool) -> Step | None:
-        """Arm what a step records, and return the step."""
-        armed = self._recording
-        if self._is_bound(armed) and armed.thread != threading.get_ident():
-            return None
-        if step is None:
-            if armed is not None and not self._opens:
-                self._disarm()
-            return None
-        if armed is not None and (armed.rung, armed.whole_model) == (step.rung, whole_model):
-            return step
-        # Evaluations that other threads have open are cut in two, and do not count.
-        self._disarm()
-        self._arm(step.rung, whole_model=whole_model, warm=step.round >= 0)
-        return step
-
-    def _is_bound(self, recording: _Recording | None) -> TypeGuard[_Recording]:
-        """Return whether a recording is of one thread alone, as those of memory and samples are."""
-        return recording is not None and not recording.rung.timed
-
-    def _arm(self, rung: Rung, *, whole_model: bool, warm: bool) -> None:
-        if not warm:
-            self.session.calibrate(rung)
-        stack = ExitStack()
-        records = stack.enter_context(self.session.recording(rung, whole_model=whole_model))
-        self._recording = _Recording(
-            rung, whole_model, stack, records, threading.get_ident(), set(self._opens)
-        )
-
-    def _disarm(self) -> None:
-        recording, self._recording = self._recording, None
-        if recording is None:
-            return
-        recording.stack.close()
-        for thread in sorted(recording.threads):
-            windows = [window for window in recording.windows if window.thread == thread]
-            if windows:
-                shared = len(recording.threads) > 1
-                self.session.visits.append(_visit(recording, windows, shared=shared))
 
     def _close(
         self, thread: int, since_ns: int, waited_ns: int, kind: _Kind | None = None
@@ -381,9 +306,10 @@ class Dispatcher:
             if kind is not None:
                 self._kinds[call.subject, self._last_kind] = kind
                 self._last_kind = kind
+            if opened.unnamed:
+                self._last_unnamed = group
             self._note(thread, opened, group, call, end_ns, waited_ns)
-            if self._is_bound(opened.recording) and opened.recording.thread == thread:
-                self._disarm()
+            self._recorder.leave(opened.recording, thread)
             self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
             now = self._now()
             self.journal.pauses.append(Pause(thread, since_ns, now))
@@ -412,12 +338,12 @@ class Dispatcher:
         step, recording = opened.step, opened.recording
         begin_ns = opened.begin_ns
         same = opened.group is not None and self.groups.final(opened.group.number) == group.number
-        valid = step is not None and recording is self._recording and recording is not None
+        valid = step is not None and recording is self._recorder.current and recording is not None
         counts = step is not None and valid and same and step.counts
         if step is not None and recording is not None and valid:
             round_number = step.round if counts else -1
             recording.windows.append(
-                _Window(thread, group.number, call.name, round_number, begin_ns, end_ns, waited_ns)
+                Window(thread, group.number, call.name, round_number, begin_ns, end_ns, waited_ns)
             )
             if same:
                 self._turns(group.number).record(step, begin_ns, end_ns)
@@ -458,7 +384,7 @@ class Dispatcher:
         """Forget the calls of models so far: they were not the evaluations that count."""
         with self._lock:
             self._opens.clear()
-            self._disarm()
+            self._recorder.disarm()
             self.session.visits.clear()
             self.groups, self.turns = Groups(), {}
             self.journal.evaluations.clear()
@@ -469,18 +395,3 @@ class Dispatcher:
 
 def _nothing() -> None:
     """Stand for what a marked evaluation does."""
-
-
-def _visit(recording: _Recording, windows: Sequence[_Window], *, shared: bool) -> Visit:
-    return Visit(
-        planned=PlannedVisit(recording.rung, len(windows), round=max(w.round for w in windows)),
-        name=windows[0].name,
-        thread=windows[0].thread,
-        windows=tuple((window.begin_ns, window.end_ns) for window in windows),
-        records=tuple(recording.records),
-        waited_ns=tuple(window.waited_ns for window in windows),
-        groups=tuple(window.group for window in windows),
-        rounds=tuple(window.round for window in windows),
-        names=tuple(window.name for window in windows),
-        shared=shared,
-    )

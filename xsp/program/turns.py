@@ -21,6 +21,7 @@ from xsp.session import Plan, PlannedVisit, Settings
 
 _UNTIMED_NS = 3_000_000  # evaluations for this long replace what another rung left in the caches
 _MOST_UNTIMED = 4
+WARM = -2  # round of evaluations that the user wants not to count
 _MOST_TIMED = 10
 _TIMED_NS = 5_000_000  # timed evaluations of a turn together, once the first rounds are made
 
@@ -93,8 +94,8 @@ class Turns:
             ended_ns: When it ended.
         """
         visit = self._visit
-        if visit is None or visit.rung != step.rung:
-            return  # evaluations on several threads: another one ended the turn
+        if visit is None or (visit.rung, visit.round) != (step.rung, step.round):
+            return  # a warm-up of the user's, or another thread has ended the turn
         self.evaluations += 1
         self._spent_ns += ended_ns - began_ns
         self._note_typical(ended_ns - began_ns)

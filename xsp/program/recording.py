@@ -1,0 +1,149 @@
+"""Recordings: steps of plans in, armed providers and the visits that evaluations make out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from xsp.evaluation import Rung
+from xsp.program.turns import Step
+from xsp.provider import Provider, Records
+from xsp.session import PlannedVisit, Session, Visit
+
+
+class Window(NamedTuple):
+    """A recorded evaluation.
+
+    Attributes:
+        thread: Thread that the evaluation ran on.
+        group: Number of its group.
+        name: Name of the root span.
+        round: Round of the group's plan, -1 if its latency does not count.
+        begin_ns: When it began.
+        end_ns: When it ended, devices synchronised.
+        waited_ns: How long it only waited for devices at its end.
+    """
+
+    thread: int
+    group: int
+    name: str
+    round: int
+    begin_ns: int
+    end_ns: int
+    waited_ns: int
+
+
+@dataclass(slots=True)
+class Recording:
+    """Providers that are armed, and what happens meanwhile.
+
+    Attributes:
+        rung: The rung that is recorded.
+        whole_model: Whether every evaluation is a call of a model itself.
+        stack: Disarms the providers when it is closed.
+        records: Each provider with its records, once disarmed.
+        thread: The thread that armed the providers.
+        threads: Threads that called models.
+        windows: The evaluations.
+    """
+
+    rung: Rung
+    whole_model: bool
+    stack: ExitStack
+    records: list[tuple[Provider, Records]]
+    thread: int
+    threads: set[int]
+    windows: list[Window] = field(default_factory=list)
+
+    @property
+    def bound(self) -> bool:
+        """Whether one thread alone can be recorded and disarm: for memory and for samples."""
+        return not self.rung.timed
+
+
+class Recorder:
+    """Arms the providers of one rung at a time, for evaluations on all threads.
+
+    Args:
+        session: The session, which gets the visits.
+
+    Attributes:
+        current: What is being recorded; None: nothing.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.current: Recording | None = None
+        self._session = session
+
+    def prepare(
+        self, step: Step | None, open_on: Collection[int], *, whole_model: bool
+    ) -> Step | None:
+        """Arm what a step records, and return the step; None if nothing is recorded for it.
+
+        Args:
+            step: What the plan asks for; None: nothing.
+            open_on: Threads that have an evaluation open.
+            whole_model: Whether the evaluation is a call of a model itself.
+        """
+        armed = self.current
+        if armed is not None and armed.bound and armed.thread != threading.get_ident():
+            return None
+        if step is None:
+            if armed is not None and not open_on:
+                self.disarm()
+            return None
+        if armed is None or (armed.rung, armed.whole_model) != (step.rung, whole_model):
+            # Evaluations that other threads have open are cut in two, and do not count.
+            self.disarm()
+            self._arm(step, open_on, whole_model=whole_model)
+        return step
+
+    def join(self, thread: int) -> Recording | None:
+        """Note that a thread begins an evaluation; return what is recorded of it."""
+        if self.current is not None:
+            self.current.threads.add(thread)
+        return self.current
+
+    def leave(self, recording: Recording | None, thread: int) -> None:
+        """Note that an evaluation has ended: a recording of its thread alone ends with it."""
+        if recording is not None and recording.bound and recording.thread == thread:
+            self.disarm()
+
+    def disarm(self) -> None:
+        """Disarm the providers, and make visits of the evaluations."""
+        recording, self.current = self.current, None
+        if recording is None:
+            return
+        recording.stack.close()
+        for thread in sorted(recording.threads):
+            windows = [window for window in recording.windows if window.thread == thread]
+            if windows:
+                shared = len(recording.threads) > 1
+                self._session.visits.append(_visit(recording, windows, shared=shared))
+
+    def _arm(self, step: Step, open_on: Collection[int], *, whole_model: bool) -> None:
+        if step.round < 0:
+            self._session.calibrate(step.rung)
+        stack = ExitStack()
+        records = stack.enter_context(self._session.recording(step.rung, whole_model=whole_model))
+        self.current = Recording(
+            step.rung, whole_model, stack, records, threading.get_ident(), set(open_on)
+        )
+
+
+def _visit(recording: Recording, windows: Sequence[Window], *, shared: bool) -> Visit:
+    return Visit(
+        planned=PlannedVisit(recording.rung, len(windows), round=max(w.round for w in windows)),
+        name=windows[0].name,
+        thread=windows[0].thread,
+        windows=tuple((window.begin_ns, window.end_ns) for window in windows),
+        records=tuple(recording.records),
+        waited_ns=tuple(window.waited_ns for window in windows),
+        groups=tuple(window.group for window in windows),
+        rounds=tuple(window.round for window in windows),
+        names=tuple(window.name for window in windows),
+        shared=shared,
+    )
