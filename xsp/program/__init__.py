@@ -1,14 +1,14 @@
 """Programs: a `with` block, a decorated function or a script in, its whole trace out.
 
 `profile` (block.py) watches while a program runs. The dispatcher (dispatcher.py) makes each
-evaluation a step (turns.py, schedule.py) of the plan of its group, and keeps a journal. Calls are
+evaluation a step (turns.py, stretch.py) of the plan of its group, and keeps a journal. Calls are
 repeated afterwards where that is safe (replay.py), and `xsp.composition` makes the trace.
 `profile_on_signal` (on_signal.py) profiles a program when it is asked to.
 """
 
 from xsp.program.block import profile
 from xsp.program.on_signal import profile_on_signal
-from xsp.program.schedule import schedule
+from xsp.program.stretch import schedule
 
 __all__ = [
     "profile",

@@ -23,7 +23,7 @@ from xsp.level import LevelSet
 from xsp.measurement import Progress, check_no_generator, name_of
 from xsp.program.dispatcher import Dispatcher
 from xsp.program.replay import complete_plans
-from xsp.program.schedule import schedule
+from xsp.program.stretch import schedule
 from xsp.provider import ModelCall
 from xsp.session import Session, exclusively, if_alone, select, settings_of
 from xsp.trace import Trace

@@ -11,7 +11,7 @@ from xsp import tracer
 from xsp.composition import Evaluation, Group, Groups, Journal, Mark, Pause
 from xsp.evaluation import Rung
 from xsp.program.recording import Recorder, Recording, Window
-from xsp.program.schedule import schedule
+from xsp.program.stretch import schedule
 from xsp.program.turns import WARM, Step, Turns
 from xsp.provider import ModelCall
 from xsp.session import Session, Settings

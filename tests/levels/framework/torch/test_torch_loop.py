@@ -404,10 +404,14 @@ class Silent:
     def begin(self, call: Any) -> None:
         """Begin nothing."""
 
-    extend = end = lambda self: None
+    def identify(self, call: Any) -> None:
+        """Name nothing."""
 
-    def passed_over(self, subject: str) -> None:
-        """Count nothing."""
+    def extend(self) -> None:
+        """Extend nothing."""
+
+    def end(self, variant: str = "", calls: int = 1) -> None:
+        """End nothing."""
 
     def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
         """Note nothing."""

@@ -89,7 +89,7 @@ def test_each_outermost_call_is_one_evaluation(model: nn.Module, x: torch.Tensor
     assert log.calls[0].function is model
 
 
-class Counts(nn.Linear):
+class Counts(nn.Linear):  # type: ignore[misc]  # torch's classes are of any type
     """A module whose class has a `__call__` of its own, as those of traced graphs have."""
 
     calls = 0
