@@ -190,7 +190,7 @@ _UNRECORDED = (
 
 def _unlike(group: Group) -> str:
     return (
-        f"the inputs had {counted(len(group.sizes), 'set')} of shapes, nearly each of them new, so "
+        f"the inputs had {counted(len(group.sizes), 'set')} of shapes, too many to be groups, so "
         "that its latencies are averages over all sizes; metadata['groups'] has a latency per size"
     )
 

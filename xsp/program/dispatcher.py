@@ -19,7 +19,7 @@ from xsp.session import Session, Settings
 _KEPT_CALLS = 8  # groups whose last call is kept, to be repeated after the block
 _MOST_MARKS = 1_000_000
 # Watching may take so much of a program's time, once there is nothing more to measure.
-_MOST_WATCHING = 0.005
+_MOST_WATCHING = 0.01
 _WATCHED_AFTER = 20  # evaluations after the last recorded one, by which that part is judged
 
 
