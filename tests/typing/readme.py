@@ -19,7 +19,7 @@ photo = torch.rand(4, 3, 64, 64)
 exporter = InMemorySpanExporter()
 
 
-class Language(nn.Module):
+class Language(nn.Module):  # type: ignore[misc]
     """A stand-in for a language model of transformers: a token in, logits of the next one out."""
 
     def __init__(self) -> None:
