@@ -18,12 +18,40 @@ resnet = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU()).eval().requires_grad_(Fal
 photo = torch.rand(4, 3, 64, 64)
 exporter = InMemorySpanExporter()
 
+
+class Language(nn.Module):  # type: ignore[misc]
+    """A stand-in for a language model of transformers: a token in, logits of the next one out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(16, 8), nn.Linear(8, 16)
+
+    def forward(self, ids: torch.Tensor, use_cache: bool = False) -> torch.Tensor:
+        """Return logits."""
+        logits: torch.Tensor = self.head(self.embedding(ids))
+        return logits
+
+    def generate(self, ids: torch.Tensor, max_new_tokens: int) -> torch.Tensor:
+        """Return the ids with new ones behind them: prefill, then a call for each token."""
+        new = ids
+        for _ in range(max_new_tokens):
+            new = self(new, use_cache=True)[:, -1:].argmax(-1)
+            ids = torch.cat((ids, new), 1)
+        return ids
+
+
+language_model = Language().eval()
+prompts = [torch.zeros(1, 5, dtype=torch.long) for _ in range(2)]
+
 # ruff: noqa: E402, T201  # the examples are kept as the README has them
 
 import xsp
 
-with torch.inference_mode(), xsp.profile(levels=2) as prof:
-    model(x)
+with xsp.profile(levels=2) as prof:
+    for batch, target in loader:
+        optimizer.zero_grad()
+        criterion(network(batch), target).backward()
+        optimizer.step()
 print(prof.trace)
 
 trace = xsp.measure(model, x, levels=2)
@@ -38,12 +66,13 @@ layer = pl.col("path").str.extract("^[^/]+/[^/]+/(.*?)/aten").alias("layer")
 gflops = pl.col("flops") / pl.col("latency_ns")
 print(calls.select(layer, "name", "implementation", "latency_ns", gflops=gflops))
 
-with xsp.profile(levels=2) as prof:
-    for batch, target in loader:
-        optimizer.zero_grad()
-        criterion(network(batch), target).backward()
-        optimizer.step()
+with torch.inference_mode(), xsp.profile(levels=2) as prof:
+    for prompt in prompts:
+        with xsp.span("answer"):
+            language_model.generate(prompt, max_new_tokens=40)
 print(prof.trace)
+for name, evaluation in prof.groups.items():
+    print(name, evaluation.root.latency_ns)
 
 profiler = xsp.profile(levels=2)
 

@@ -1,7 +1,7 @@
-"""Groups: calls of models in, for each call the group of like evaluations that the call is in, out.
+"""Groups of like evaluations: calls of models in, the group of each call out.
 
 Evaluations are alike that call one model, in one phase (training step, prefill, …), with inputs of
-the same shapes and data types. Where the shape of an input is another one nearly every time
+the same shapes and data types. Where an input has a new shape in every second call or oftener
 (sentences of any length), that input does not tell groups apart.
 
     ResNet  inference      32×3×224×224    group 0

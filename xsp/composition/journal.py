@@ -1,4 +1,4 @@
-"""The journal: what a program does while it is profiled in, plain tuples out.
+"""The journal of a profiled program: what happens and when, in; plain tuples out.
 
 Nothing is interpreted while the program runs; `xsp.composition.part` and
 `xsp.composition.timeline` read the journal afterwards.

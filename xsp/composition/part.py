@@ -1,8 +1,8 @@
 """Parts: a journal in, the nested parts of the program out.
 
-A part is an evaluation, a span of the user's, or what a watcher noted (data loading). Parts nest
-by time on their thread. Of the parts on the way from one training step to the next a training
-iteration is made:
+A part is an evaluation, a span of the user's, or what a watcher told of (data loading). Parts nest
+by time on their thread. A training iteration is put around each training step and the parts since
+the step before:
 
     block                         block
     ├─ data loading               ├─ training iteration

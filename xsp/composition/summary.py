@@ -1,4 +1,4 @@
-"""Summaries: the groups of a program in, what is known of each, and sentences for people, out."""
+"""Summaries: the groups of a program in, facts on each and sentences for people out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline: a journal and the groups' latencies in, how long each part takes without xsp out.
+"""The timeline: a journal and the groups' latencies in, the time of each part without xsp out.
 
 The time of a program with xsp is its own time, the pauses in which it waited for xsp, and what
 recording added to evaluations and to what lies between them. The pauses are noted in the journal.

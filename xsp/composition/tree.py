@@ -1,4 +1,4 @@
-"""Composition: nested parts and the traces of groups in, the spans of a whole program out.
+"""The tree of a program: nested parts and the traces of groups in, one table of spans out.
 
 Parts of one name, within parts of one name, are one span, whose times are sums over all of them.
 Below the span of a group lies the tree of the group's trace, with times multiplied accordingly.

@@ -1,4 +1,4 @@
-"""Programs: a `with` block, a decorated function or a script in, its whole trace out.
+"""Programs: a `with` block, a decorated function or a script in, its trace out.
 
 `profile` (block.py) watches while a program runs. The dispatcher (dispatcher.py) makes each
 evaluation a step (turns.py, stretch.py) of the plan of its group, and keeps a journal. Calls are

@@ -1,4 +1,8 @@
-"""The dispatcher: evaluations that a program makes in, visits of rungs and a journal out."""
+"""The dispatcher: calls of models, as the program makes them, in; recorded visits, a journal out.
+
+A watcher hands each call over. The dispatcher finds the group of the call, asks the plan of the
+group which rung is recorded, arms the providers of that rung, makes the call, and notes its times.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiling on demand: a signal from outside in, a profile of the running program in a file out."""
+"""Profiling on demand: a signal to the running program in, a trace in a file out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays: the last call of each group in, visits that complete the plan of the group out.
+"""Repetitions after a block: the last call of each group in, the visits that its plan lacks out.
 
 A block cannot run twice, but a call can, if repeating changes nothing of the user's.
 """

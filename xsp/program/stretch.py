@@ -1,4 +1,4 @@
-"""Schedules: which evaluations of a program are measured, as users of torch.profiler know it."""
+"""Schedules: the number of an evaluation in, whether it is recorded and counts out."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class schedule:  # noqa: N801  # reads as torch.profiler's does
     Attributes:
         skip: Evaluations at first of which nothing is recorded.
         warmup: Evaluations after those that are recorded, and do not count.
-        active: Evaluations after those that are measured; then the program runs unobserved, and
-            no evaluation is repeated. None: until the plan is complete.
+        active: Evaluations after those that are measured; then the program runs unobserved. What
+            is missing is repeated after the block, as without a schedule. None: until the plan
+            is complete.
     """
 
     skip: int = 0

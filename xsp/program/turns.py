@@ -1,8 +1,8 @@
-"""Turns: the plan of a group in, for each evaluation that the program makes the rung to record out.
+"""Turns: the plan of a group in, the rung on which each evaluation of the program is recorded out.
 
-In a loop of the program's own an evaluation on one rung follows an evaluation on another, and what
-recording left in the caches makes it slower. So a rung keeps its turn for some evaluations, of
-which the first do not count.
+In a program's loop each evaluation follows another one, and where that one was recorded on another
+rung, what it left in the caches makes the next one slower. So a rung keeps its turn for some
+evaluations, of which the first do not count.
 
     evaluation   0    1      2    3      4    5      6    7
     rung         op   bare   bare layer  layer op    op   bare …
