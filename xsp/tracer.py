@@ -52,9 +52,9 @@ class _Recorder:
 # A provider's recorder, for spans inside evaluations; a block's, for those around and between.
 _inside: _Recorder | None = None
 _around: _Recorder | None = None
-# The recorder in use: `_inside`, or `_around` while a block watches and no evaluation is open.
-_recorder: _Recorder | None = None
-_between = False
+_recorder: _Recorder | None = None  # any of the two: one global to look at makes an idle span cheap
+# While a block watches: threads that are in an evaluation; False: one that may be over by now.
+_evaluating: dict[int, bool] = {}
 # Numbers never begin anew: a task that lives on may hold the number of a span long gone.
 _next_number = itertools.count(1).__next__
 
@@ -62,20 +62,24 @@ _next_number = itertools.count(1).__next__
 class _Open:
     """One span that has begun and is being recorded."""
 
-    __slots__ = ("kind", "number", "parent", "recorder", "start_ns", "token")
+    __slots__ = ("also", "kind", "number", "parent", "recorder", "start_ns", "sure", "token")
 
-    def __init__(self, recorder: _Recorder, kind: Kind) -> None:
+    def __init__(
+        self, recorder: _Recorder, kind: Kind, also: _Open | None = None, *, sure: bool = True
+    ) -> None:
         self.recorder = recorder
         self.kind = kind
+        self.also = also
+        self.sure = sure  # whether the span must end while it is recorded, or is lost
         self.number = _next_number()
-        recorder.open += 1
+        recorder.open += sure
         self.parent = _current.get() if _tasks_interleave() else None
         self.token: Token[int] = _current.set(self.number)
         self.start_ns = recorder.now()
 
     def close(self, name: str, attributes: Mapping[str, Any], error: str | None) -> None:
         end_ns = self.recorder.now()
-        self.recorder.open -= 1
+        self.recorder.open -= self.sure
         with contextlib.suppress(ValueError):  # the span ends in another task than it began in
             _current.reset(self.token)
         thread = threading.get_ident()
@@ -83,6 +87,8 @@ class _Open:
         self.recorder.records.extend(
             (name, self.kind, self.start_ns, end_ns, thread, *place, error, attributes)
         )
+        if self.also is not None:
+            self.also.close(name, attributes, error)
 
 
 def _tasks_interleave() -> bool:
@@ -118,12 +124,8 @@ class span:  # noqa: N801  # lower case, as it stands in `with span(...)`
         self._open: _Open | None = None
 
     def __enter__(self) -> span:
-        recorder = _recorder
-        if recorder is not None:
-            if self.kind in recorder.kinds:
-                self._open = _Open(recorder, self.kind)
-            else:
-                recorder.missed.add(self.kind)
+        if _recorder is not None:
+            self._open = _opened(self.kind)
         return self
 
     def __exit__(
@@ -197,29 +199,69 @@ def disarm() -> UserSpans:
 
 def watch(clock: Clock) -> None:
     """Record spans of all kinds that begin outside of evaluations, until `unwatch`."""
-    global _around, _between
-    _around, _between = _Recorder(clock, frozenset(Kind)), True
+    global _around  # noqa: PLW0603
+    _evaluating.clear()
+    _around = _Recorder(clock, frozenset(Kind))
     _choose()
 
 
 def unwatch() -> UserSpans:
     """Stop recording spans outside of evaluations, and return those since `watch`."""
-    global _around, _between
-    recorder, _around, _between = _around, None, False
+    global _around
+    recorder, _around = _around, None
+    _evaluating.clear()
     _choose()
     return _spans_of(recorder)
 
 
-def between(outside: bool) -> None:
-    """Say whether the program is now outside of evaluations; of no effect but while watching."""
-    global _between  # noqa: PLW0603
-    _between = outside and _around is not None
-    _choose()
+def watched() -> UserSpans:
+    """Return the spans outside of evaluations that have ended since `watch`."""
+    return _spans_of(_around)
+
+
+def enter_evaluation(thread: int) -> None:
+    """Say that a thread is in an evaluation: spans that it begins are recorded by providers."""
+    _evaluating[thread] = True
+
+
+def may_leave_evaluation(thread: int) -> None:
+    """Say that the evaluation of a thread may be over, or go on: spans may be of both."""
+    if thread in _evaluating:
+        _evaluating[thread] = False
+
+
+def leave_evaluation(thread: int) -> None:
+    """Say that a thread is in no evaluation any more."""
+    _evaluating.pop(thread, None)
 
 
 def _choose() -> None:
     global _recorder  # noqa: PLW0603
-    _recorder = _around if _between else _inside
+    _recorder = _around if _around is not None else _inside
+
+
+def _opened(kind: Kind) -> _Open | None:
+    """Begin to record a span of a kind where it belongs."""
+    if _around is None:
+        return _opened_in(_inside, kind)
+    evaluating = _evaluating.get(threading.get_ident())
+    if evaluating is None:
+        return _opened_in(_around, kind)
+    if evaluating:
+        return _opened_in(_inside, kind)
+    around = _opened_in(_around, kind)
+    return _opened_in(_inside, kind, around, sure=False) or around
+
+
+def _opened_in(
+    recorder: _Recorder | None, kind: Kind, also: _Open | None = None, *, sure: bool = True
+) -> _Open | None:
+    if recorder is None:
+        return None
+    if kind in recorder.kinds:
+        return _Open(recorder, kind, also, sure=sure)
+    recorder.missed.add(kind)
+    return None
 
 
 def _spans_of(recorder: _Recorder | None) -> UserSpans:

@@ -7,10 +7,11 @@ in sentences (summary.py).
 """
 
 from xsp.composition.group import Group, Groups, labels
-from xsp.composition.journal import Evaluation, Journal, Mark, Pause
+from xsp.composition.journal import MARKS_LOST, Evaluation, Journal, Mark, Pause
 from xsp.composition.outcome import SHORT_ROUNDS, SLOW_NS, Outcome, Purpose, program_traces
 
 __all__ = [
+    "MARKS_LOST",
     "SHORT_ROUNDS",
     "SLOW_NS",
     "Evaluation",

@@ -6,12 +6,19 @@ Nothing is interpreted while the program runs; `xsp.composition.part` and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from xsp.evaluation import Rung
 from xsp.tracer import UserSpans
+
+_MOST_MARKS = 1_000_000
+MARKS_LOST = (
+    f"after {_MOST_MARKS:,} parts of the program, such as data loading, no more were noted: what "
+    "they took is own time of what lies around them"
+)
 
 
 class Evaluation(NamedTuple):
@@ -66,7 +73,7 @@ class Journal:
         marks: Parts of the program that watchers noted.
         pauses: Times that xsp took.
         spans: The user's own spans outside of evaluations.
-        raised: Models of which a call raised, in the order of the first such call.
+        raised: Models of which calls raised, with their number.
         unwatched_ns: Since when nothing was watched any more; None: watched to the end.
     """
 
@@ -77,5 +84,12 @@ class Journal:
     marks: list[Mark] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
     spans: UserSpans = field(default_factory=UserSpans)
-    raised: dict[str, None] = field(default_factory=dict)
+    raised: Counter[str] = field(default_factory=Counter)
     unwatched_ns: int | None = None
+
+    def mark(self, mark: Mark) -> bool:
+        """Note a part of the program; return whether there was room for it."""
+        if len(self.marks) >= _MOST_MARKS:
+            return False
+        self.marks.append(mark)
+        return True

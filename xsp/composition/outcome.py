@@ -107,7 +107,11 @@ class _Maker:
         session = self._session
         visits = _counting(session.visits, self._final)
         found = interpret(visits, session.providers, inside_costs=session.inside_costs())
-        general = [*session.problems, *found.problems, *problems_of(found.counts)]
+        raised = [
+            Problem("raised", _RAISED.format(counted(count, "call"), model))
+            for model, count in self._journal.raised.items()
+        ]
+        general = [*raised, *session.problems, *found.problems, *problems_of(found.counts)]
         traces = self._traces(found.runs)
         timeline = Timeline(
             self._journal,
@@ -182,6 +186,7 @@ class _Maker:
         return result
 
 
+_RAISED = "{} of {} raised, and their time is in none of its evaluations"
 _UNRECORDED = (
     "what lies inside is not known, for none of its evaluations was recorded; more of them, or a "
     "larger budget=, would change that"

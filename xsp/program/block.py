@@ -11,8 +11,9 @@ import functools
 import inspect
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import FrameType, TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -90,6 +91,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         self._stack = ExitStack()
         self._watching = ExitStack()  # the user's spans
         self._finding = ExitStack()  # calls of models, and what lies between
+        self._entered = _Entered()
         self._skipped = False
         self._process = 0
         self._watches = False
@@ -134,8 +136,10 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             MeasurementError: Another measurement is running in this process.
         """
         with ExitStack() as stack:
-            self._skipped = not stack.enter_context(self._alone())
-            if self._skipped:
+            alone = stack.enter_context(self._alone())
+            self._entered.blocks.append(alone)
+            if not alone:
+                self._skipped = True
                 return self
             self._begin(_place(sys._getframe(1)))
             dispatcher = self._dispatching
@@ -146,8 +150,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             dispatcher.session.watch(dispatcher, self._finding)
             dispatcher.stop_watching = self._finding.close
             dispatcher.journal.begin_ns = dispatcher.session.clock.now()  # hooks are in place
+            self._watches = True
             self._stack = stack.pop_all()
-        self._watches = True
         return self
 
     def __exit__(
@@ -156,7 +160,9 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._watches:
+        entered = self._entered.blocks
+        skipped = bool(entered) and not entered.pop()
+        if skipped or not self._watches:  # another thread's block may go on
             return
         # Taken first: whatever is raised below, the hooks of the providers are removed.
         stack, self._stack = self._stack, ExitStack()
@@ -183,7 +189,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         Args:
             name: Name of the root span.
         """
-        if self._skipped:
+        entered = self._entered.blocks
+        if entered and not entered[-1]:  # skipped
             yield
             return
         dispatcher = self._dispatching
@@ -232,7 +239,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
 
     @property
     def _dispatching(self) -> Dispatcher:
-        if self._skipped:
+        if self._dispatcher is None and self._skipped:
             raise MeasurementError(
                 "this profile was skipped, for something else was being measured in the process"
             )
@@ -305,20 +312,26 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         if self._outcome is not None:
             return self._outcome
         dispatcher = self._dispatching
-        if self._watches or self._decorates:
-            dispatcher.pause()
-        made = program_traces(
-            dispatcher.journal,
-            dispatcher.groups,
-            dispatcher.session,
-            Purpose(str(self._name), self._selection, self._settings, self._repeated),
-        )
+        with dispatcher.paused() if self._watches or self._decorates else nullcontext():
+            made = program_traces(
+                dispatcher.journal,
+                dispatcher.groups,
+                dispatcher.session,
+                Purpose(str(self._name), self._selection, self._settings, self._repeated),
+            )
         if not self._watches:  # otherwise later evaluations would be missing
             self._outcome = made
         return made
 
 
 _EVERY = schedule()
+
+
+class _Entered(threading.local):
+    """The blocks of a profile that a thread is in: for each whether it is profiled."""
+
+    def __init__(self) -> None:
+        self.blocks: list[bool] = []
 
 
 def _place(frame: FrameType) -> str:

@@ -7,58 +7,25 @@ group which rung is recorded, arms the providers of that rung, makes the call, a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from xsp import tracer
-from xsp.composition import Evaluation, Group, Groups, Journal, Mark, Pause
+from xsp.composition import MARKS_LOST, Evaluation, Group, Groups, Journal, Mark, Pause
 from xsp.evaluation import Rung
-from xsp.program.recording import Recorder, Recording, Window
+from xsp.program.evaluation import IdleWatching, OpenEvaluation, StepKind
+from xsp.program.recording import Recorder, Window
 from xsp.program.stretch import schedule
 from xsp.program.turns import WARM, Step, Turns
 from xsp.provider import ModelCall
 from xsp.session import Session, Settings
 
-_KEPT_CALLS = 8  # groups whose last call is kept, to be repeated after the block
-_MOST_MARKS = 1_000_000
-# Watching may take so much of a program's time, once there is nothing more to measure.
-_MOST_WATCHING = 0.01
-_WATCHED_AFTER = 20  # evaluations after the last recorded one, by which that part is judged
+T = TypeVar("T")
 
-
-class _Kind(NamedTuple):
-    """What is known of a training step when it has ended, as `Evaluations.end` is told."""
-
-    variant: str = ""
-    calls: int = 1
-
-
-@dataclass(slots=True)
-class _Open:
-    """An evaluation under way.
-
-    Attributes:
-        call: The first call of a model in it; None if that is still to come.
-        group: The group whose plan chose the step; None if nothing was planned.
-        step: What is recorded; None: nothing that counts.
-        recording: The recording under way when it began.
-        unnamed: Whether it began before its first call of a model.
-        unprepared: Whether no provider was armed or disarmed for it.
-        seen_ns: When xsp's own work for it began.
-        begin_ns: When it began.
-        end_ns: Until when it has lasted at least; None if that was never noted.
-    """
-
-    call: ModelCall | None
-    group: Group | None
-    step: Step | None
-    recording: Recording | None
-    unnamed: bool
-    unprepared: bool
-    seen_ns: int
-    begin_ns: int = 0
-    end_ns: int | None = None
+_KEPT_CALLS = 4  # groups whose last call is kept, to be repeated after the block
+_MOST_EVALUATIONS = 500_000
 
 
 class Dispatcher:
@@ -94,24 +61,27 @@ class Dispatcher:
         self._rungs, self._settings, self._when = tuple(rungs), settings, when
         self._now = session.clock.now
         self._lock = threading.RLock()  # a signal's handler may call a model, too
-        self._opens: dict[int, _Open] = {}
+        self._opens: dict[int, OpenEvaluation] = {}
         self._recorder = Recorder(session)
-        self._kinds: dict[tuple[str, _Kind], _Kind] = {}  # by the model, and the step before
-        self._last_kind = _Kind()
+        self._kinds: dict[tuple[str, StepKind], StepKind] = {}  # by the model, and the step before
+        self._last_kind = StepKind()
         self._last_unnamed: Group | None = None
         self.stop_watching: Callable[[], None] = _nothing
+        self._ended = False  # whether the block has ended
         self._named = False  # whether the program marks evaluations (`begin_named`)
         self._paused_until: dict[int, int] = {}
         self._seen = 0
-        self._idle: list[tuple[int, int]] = []  # begin, and xsp's own time, of unrecorded ones
+        self._idle = IdleWatching()
 
     def run(self, call: ModelCall) -> Any:
         """Make a call that is an evaluation by itself, and return its result."""
         thread = threading.get_ident()
-        if self._named or thread in self._opens:
+        if self._named or self.journal.unwatched_ns is not None:
             return call()
         now, synchronize = self._now, self.session.synchronize
-        opened = self._open(thread, call)
+        opened = self._attempt(self._open, thread, call)
+        if opened is None:
+            return call()
         function, args, kwargs = call.function, call.args, call.kwargs
         try:
             begin = now()
@@ -123,20 +93,18 @@ class Dispatcher:
             self._drop(thread)
             raise
         opened.begin_ns, opened.end_ns = begin, end
-        group = self._close(thread, end, end - returned)
-        if group is None:  # the block ended meanwhile, by a signal
-            return result
-        if group in self.calls or len(self.calls) < _KEPT_CALLS:
+        group = self._attempt(self._close, thread, end, end - returned)
+        if group is not None and (group in self.calls or len(self.calls) < _KEPT_CALLS):
             self.calls[group] = call
         self._stop_if_done()
         return result
 
     def begin(self, call: ModelCall | None) -> None:
         """Open an evaluation that goes on after its first call: a training step."""
-        thread = threading.get_ident()
-        if not self._named and thread not in self._opens:
-            opened = self._open(thread, call)
-            opened.begin_ns = self._now()
+        if not self._named and self.journal.unwatched_ns is None:
+            opened = self._attempt(self._open, threading.get_ident(), call)
+            if opened is not None:
+                opened.begin_ns = self._now()
 
     def identify(self, call: ModelCall) -> None:
         """Name the first call of a model in the open evaluation."""
@@ -146,14 +114,16 @@ class Dispatcher:
 
     def extend(self) -> None:
         """Note that the open evaluation has lasted at least until now."""
-        opened = self._opens.get(threading.get_ident())
+        thread = threading.get_ident()
+        opened = self._opens.get(thread)
         if opened is not None and not self._named:
             opened.end_ns = self._now()
+            tracer.may_leave_evaluation(thread)
 
     def end(self, variant: str = "", calls: int = 1) -> None:
         """Close the open evaluation at the time last noted."""
         if not self._named:
-            self._finish(_Kind(variant, calls))
+            self._attempt(self._finish, StepKind(variant, calls))
             self._stop_if_done()
 
     def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
@@ -162,14 +132,8 @@ class Dispatcher:
         opened = self._opens.get(thread)
         if opened is not None and (opened.end_ns is None or start_ns < opened.end_ns):
             return  # a part of the evaluation, which the providers record
-        if len(self.journal.marks) < _MOST_MARKS:
-            self.journal.marks.append(Mark(name, start_ns, end_ns, thread, attributes))
-        else:
-            self.session.problem(
-                "marks-lost",
-                f"after {_MOST_MARKS:,} parts of the program, such as data loading, no more were "
-                "noted: what they took is own time of what lies around them",
-            )
+        if not self.journal.mark(Mark(name, start_ns, end_ns, thread, attributes)):
+            self.session.problem("marks-lost", MARKS_LOST)
 
     def begin_named(self, name: str) -> bool:
         """Open an evaluation that the program marks, and return whether it was opened.
@@ -196,7 +160,7 @@ class Dispatcher:
         opened = self._opens.get(threading.get_ident())
         if opened is not None:
             opened.end_ns = self._now()
-            self._finish(_Kind())
+            self._finish(StepKind())
 
     def drop(self) -> None:
         """Drop the open evaluation of this thread, which was cut short."""
@@ -205,28 +169,44 @@ class Dispatcher:
     def finish(self) -> None:
         """Close what is open, and disarm all providers."""
         with self._lock:
+            self._ended = True
             for thread in tuple(self._opens):
-                opened = self._opens[thread]
-                if opened.end_ns is None or opened.call is None:
-                    self._opens.pop(thread)
-                else:
-                    self._close(thread, self._now(), 0)
+                self._end_stale(thread)
+            final = self.groups.final
+            self.calls = {final(number): call for number, call in self.calls.items()}
             self._recorder.disarm()
-            tracer.between(outside=True)
+
+    def _end_stale(self, thread: int) -> None:
+        """Close a step whose thread will not tell of its end, at the time last noted."""
+        opened = self._opens[thread]
+        if opened.end_ns is None or opened.call is None:
+            self._opens.pop(thread)
+            tracer.leave_evaluation(thread)
+            return
+        group = opened.group
+        kind = StepKind() if group is None else StepKind(group.variant, group.model_calls)
+        self._close(thread, self._now(), 0, kind)
 
     def forget(self) -> None:
         """Forget the calls that were kept, so that models and inputs can be freed."""
         self.calls.clear()
 
-    def pause(self) -> None:
+    @contextmanager
+    def paused(self) -> Iterator[None]:
         """Disarm all providers, so that a trace can be made of what there is until now."""
+        began_ns = self._now()
         with self._lock:
             self._recorder.disarm()
-            self.journal.end_ns = self._now()
+            self.journal.end_ns = began_ns
+            self.journal.spans = tracer.watched()
+        yield
+        self.journal.pauses.append(Pause(threading.get_ident(), began_ns, self._now()))
 
     @property
     def _over(self) -> bool:
-        return not self._named and self._when.ended(self._seen) and not self._opens
+        if self._named or self._opens:
+            return False
+        return self._when.ended(self._seen) or len(self.journal.evaluations) >= _MOST_EVALUATIONS
 
     @property
     def _complete(self) -> bool:
@@ -234,38 +214,46 @@ class Dispatcher:
         seen = [group.number for group in self.groups.current() if group.calls]
         return bool(seen) and all(self._turns(number).done for number in seen)
 
-    @property
-    def _costs(self) -> bool:
-        """Whether watching on would slow the program down, with nothing left to be measured."""
-        idle = self._idle
-        if len(idle) < _WATCHED_AFTER or not self._complete:
-            return False
-        spent = sum(pause for _, pause in idle)
-        return spent > _MOST_WATCHING * (idle[-1][0] - idle[0][0])
-
-    def _open(self, thread: int, call: ModelCall | None) -> _Open:
+    def _open(self, thread: int, call: ModelCall | None) -> OpenEvaluation:
         with self._lock:
+            if thread in self._opens:  # of a thread that ended, and whose number is used again
+                self._end_stale(thread)
             found_ns = call.found_ns if call is not None else 0
             # The call may have ended a training step first, whose pause has been noted.
             seen_ns = max(found_ns or self._now(), self._paused_until.get(thread, 0))
             group = self._expected(call)
-            tracer.between(outside=False)  # before anything of xsp's own marks spans
+            tracer.enter_evaluation(thread)  # before anything of xsp's own marks spans
             step = self._step(group)
             whole = call is not None and call.whole_model
             before = self._recorder.current
             step = self._recorder.prepare(step, self._opens, whole_model=whole)
             recording = self._recorder.join(thread)
             unprepared = before is recording
-            opened = _Open(call, group, step, recording, call is None, unprepared, seen_ns)
-            self._opens[thread] = opened
+            opened = OpenEvaluation(call, group, step, recording, call is None, unprepared, seen_ns)
             self._seen += 1
+            if self._ended:  # by a signal, while providers were being armed
+                self._recorder.disarm()
+                tracer.leave_evaluation(thread)
+            else:
+                self._opens[thread] = opened
         return opened
+
+    def _attempt(self, work: Callable[..., T], *args: Any) -> T | None:
+        """Return the result of xsp's own work; if it fails, note a problem, and return None."""
+        try:
+            return work(*args)
+        except Exception as error:  # noqa: BLE001  the user's call must be made all the same
+            self.session.problem(
+                "not-evaluated",
+                f"an evaluation is missing, for xsp failed on it: {type(error).__name__}: {error}",
+            )
+            return None
 
     def _expected(self, call: ModelCall | None) -> Group | None:
         """Return the group that an evaluation is likely to be of."""
         if call is None:  # it is likely to be as the last that began without a call
             return self._last_unnamed
-        kind = _Kind()
+        kind = StepKind()
         if not call.whole_model:
             kind = self._kinds.get((call.subject, self._last_kind), kind)
         return self.groups.find(call, *kind)
@@ -286,7 +274,7 @@ class Dispatcher:
         return self.turns[number]
 
     def _close(
-        self, thread: int, since_ns: int, waited_ns: int, kind: _Kind | None = None
+        self, thread: int, since_ns: int, waited_ns: int, kind: StepKind | None = None
     ) -> int | None:
         """Note an evaluation that came to its end, and return the number of its group.
 
@@ -298,7 +286,7 @@ class Dispatcher:
             waited_ns: How long the evaluation only waited for devices at its end.
             kind: What kind of step it was; None: a single call.
         """
-        tracer.between(outside=len(self._opens) <= 1)
+        tracer.leave_evaluation(thread)
         with self._lock:
             opened = self._opens.pop(thread, None)
             if opened is None:
@@ -306,13 +294,14 @@ class Dispatcher:
             call, end_ns = opened.call, opened.end_ns
             assert call is not None
             assert end_ns is not None
-            group = self.groups.count(self.groups.find(call, *(kind or _Kind())), call)
+            ended_ns = end_ns if kind is None else end_ns + waited_ns
+            group = self.groups.count(self.groups.find(call, *(kind or StepKind())), call)
             if kind is not None:
                 self._kinds[call.subject, self._last_kind] = kind
                 self._last_kind = kind
             if opened.unnamed:
                 self._last_unnamed = group
-            self._note(thread, opened, group, call, end_ns, waited_ns)
+            self._note(thread, opened, group, call, ended_ns, waited_ns)
             self._recorder.leave(opened.recording, thread)
             self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
             now = self._now()
@@ -320,37 +309,43 @@ class Dispatcher:
             self._paused_until[thread] = now
             if opened.recording is None and opened.unprepared:
                 spent_ns = now - since_ns + opened.begin_ns - opened.seen_ns
-                self._idle.append((opened.seen_ns, spent_ns))
-                del self._idle[:-_WATCHED_AFTER]
+                self._idle.add(opened.seen_ns, spent_ns)
             return group.number
 
     def _stop_if_done(self) -> None:
         """Stop watching, once nothing is left to be measured, where watching costs time."""
-        if self.journal.unwatched_ns is None and (self._over or self._costs):
+        if self.journal.unwatched_ns is None and (
+            self._over or (self._idle.costly and self._complete)
+        ):
             self.journal.unwatched_ns = self._now()
             self.stop_watching()
 
     def _note(
         self,
         thread: int,
-        opened: _Open,
+        opened: OpenEvaluation,
         group: Group,
         call: ModelCall,
-        end_ns: int,
+        ended_ns: int,
         waited_ns: int,
     ) -> None:
+        """Note an evaluation for the visit and the plan that it is of, and in the journal.
+
+        `ended_ns` is when devices had ended their work; what the host did meanwhile lies in
+        the journal's time after the evaluation.
+        """
         step, recording = opened.step, opened.recording
-        begin_ns = opened.begin_ns
+        begin_ns, end_ns = opened.begin_ns, opened.end_ns or ended_ns
         same = opened.group is not None and self.groups.final(opened.group.number) == group.number
         valid = step is not None and recording is self._recorder.current and recording is not None
         counts = step is not None and valid and same and step.counts
         if step is not None and recording is not None and valid:
             round_number = step.round if counts else -1
             recording.windows.append(
-                Window(thread, group.number, call.name, round_number, begin_ns, end_ns, waited_ns)
+                Window(thread, group.number, call.name, round_number, begin_ns, ended_ns, waited_ns)
             )
             if same:
-                self._turns(group.number).record(step, begin_ns, end_ns)
+                self._turns(group.number).record(step, begin_ns, ended_ns)
         self.journal.evaluations.append(
             Evaluation(
                 thread,
@@ -363,7 +358,7 @@ class Dispatcher:
             )
         )
 
-    def _finish(self, kind: _Kind) -> None:
+    def _finish(self, kind: StepKind) -> None:
         thread = threading.get_ident()
         opened = self._opens.get(thread)
         if opened is None:
@@ -374,25 +369,27 @@ class Dispatcher:
         since_ns = self._now()
         self.session.synchronize()
         waited_ns = self._now() - since_ns if self.session.watchers else 0
-        opened.end_ns += waited_ns
         self._close(thread, since_ns, waited_ns, kind)
 
     def _drop(self, thread: int) -> None:
         with self._lock:
             opened = self._opens.pop(thread, None)
+            if opened is not None:
+                self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
             if opened is not None and opened.call is not None:
-                self.journal.raised.setdefault(opened.call.subject)
-        tracer.between(outside=not self._opens)
+                self.journal.raised[opened.call.subject] += 1
+        tracer.leave_evaluation(thread)
 
     def _forget_found(self) -> None:
         """Forget the calls of models so far: they were not the evaluations that count."""
         with self._lock:
+            for thread in self._opens:
+                tracer.leave_evaluation(thread)
             self._opens.clear()
             self._recorder.disarm()
             self.session.visits.clear()
             self.groups, self.turns = Groups(), {}
             self.journal.evaluations.clear()
-            self.journal.pauses.clear()
             self.calls.clear()
             self._named = True
 

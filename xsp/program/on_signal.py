@@ -10,7 +10,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from xsp.errors import XspError
 from xsp.program.block import profile
 
 
@@ -65,7 +64,7 @@ class _Handler:
                 self._begin()
             else:
                 self._end(self._profile)
-        except (XspError, OSError) as error:  # the program goes on, profiled or not
+        except Exception as error:  # noqa: BLE001  the program goes on, profiled or not
             _say(f"not profiled: {error}")
 
     def _begin(self) -> None:

@@ -171,11 +171,17 @@ def _length(cache: Any) -> int:
 
 
 def tensor_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
-    """Return shape and dtype of the tensors among arguments, in plain containers as well."""
+    """Return shape and dtype of the tensors among arguments, in plain containers as well.
+
+    Nothing for arguments that cannot be looked at, such as nested tensors, which have no shape.
+    """
     found: list[tuple[tuple[int, ...], str]] = []
-    _note_inputs(args, found, 3)
-    if kwargs:
-        _note_inputs(kwargs.values(), found, 3)
+    try:
+        _note_inputs(args, found, 3)
+        if kwargs:
+            _note_inputs(kwargs.values(), found, 3)
+    except Exception:  # noqa: BLE001  the user's own objects may raise anything
+        return ()
     return tuple(found)
 
 

@@ -100,10 +100,10 @@ class Watch:
         if local.inside or step.holds(module) or entry.is_nested(sys._getframe(2), watched=True):
             return entry.inner(module, *args, **kwargs)
         alone = self._is_alone()
-        local.inside = True
-        if alone:
-            entry.inside(self._code, True)
         try:
+            local.inside = True
+            if alone:
+                entry.inside(self._code, True)
             return self._evaluate(step, module, args, kwargs, found_ns)
         finally:
             local.inside = False

@@ -1,0 +1,69 @@
+"""Evaluations under way: a call and what is recorded of it in, what is known at its end out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from xsp.composition import Group
+from xsp.program.recording import Recording
+from xsp.program.turns import Step
+from xsp.provider import ModelCall
+
+# Watching may take so much of a program's time, once there is nothing more to measure.
+_MOST_WATCHING = 0.01
+_JUDGED = 20  # evaluations by which that part is judged
+
+
+class StepKind(NamedTuple):
+    """What is known of a training step when it has ended, as `Evaluations.end` is told."""
+
+    variant: str = ""
+    calls: int = 1
+
+
+@dataclass(slots=True)
+class OpenEvaluation:
+    """An evaluation under way.
+
+    Attributes:
+        call: The first call of a model in it; None if that is still to come.
+        group: The group whose plan chose the step; None if nothing was planned.
+        step: What is recorded; None: nothing that counts.
+        recording: The recording under way when it began.
+        unnamed: Whether it began before its first call of a model.
+        unprepared: Whether no provider was armed or disarmed for it.
+        seen_ns: When xsp's own work for it began.
+        begin_ns: When it began.
+        end_ns: Until when it has lasted at least; None if that was never noted.
+    """
+
+    call: ModelCall | None
+    group: Group | None
+    step: Step | None
+    recording: Recording | None
+    unnamed: bool
+    unprepared: bool
+    seen_ns: int
+    begin_ns: int = 0
+    end_ns: int | None = None
+
+
+class IdleWatching:
+    """What watching costs while nothing is recorded."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[int, int]] = []
+
+    def add(self, seen_ns: int, spent_ns: int) -> None:
+        """Note an unrecorded evaluation: when it was seen, and how long xsp took for it."""
+        self._seen.append((seen_ns, spent_ns))
+        del self._seen[:-_JUDGED]
+
+    @property
+    def costly(self) -> bool:
+        """Whether watching slows the program down by more than a user would have it."""
+        if len(self._seen) < _JUDGED:
+            return False
+        spent_ns = sum(spent for _, spent in self._seen)
+        return spent_ns > _MOST_WATCHING * (self._seen[-1][0] - self._seen[0][0])
