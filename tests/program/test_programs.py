@@ -1,0 +1,214 @@
+"""Programs as users write them: loops, threads, servers, on a small PyTorch model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import xsp
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+
+@pytest.fixture
+def x() -> Any:
+    return torch.ones(4, 8)
+
+
+@pytest.fixture
+def model() -> Any:
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+
+
+def calls(trace: xsp.Trace) -> dict[str, int]:
+    """Return how many occurrences each row of kind pipeline stands for, by its name."""
+    found: dict[str, int] = {}
+    for span in trace.spans.filter(kind="pipeline").iter_rows(named=True):
+        found[span["name"]] = found.get(span["name"], 0) + span["attributes"]["calls"]
+    return found
+
+
+def codes(trace: xsp.Trace) -> set[str]:
+    return {problem.code for problem in trace.problems}
+
+
+def train(model: Any, x: Any, steps: int) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+
+def test_spans_around_and_between_training_steps_are_all_there(model: Any, x: Any) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.01)
+    with xsp.profile(levels=2, budget=1) as prof:
+        for _ in range(3):
+            with xsp.span("epoch"):
+                for _ in range(10):
+                    with xsp.span("prepare"):
+                        time.sleep(0.0005)
+                    with xsp.span("forward"):
+                        loss = model(x).sum()
+                    loss.backward()
+                    optimizer.step()
+    prof.trace.check()
+    found = calls(prof.trace)
+    assert (found["epoch"], found["prepare"], found["training iteration"]) == (3, 30, 30)
+    assert "dropped" not in codes(prof.trace)
+
+
+def test_what_is_evaluated_is_told_apart_by_phase_and_shape(model: Any, x: Any) -> None:
+    with xsp.profile(levels=1, budget=1) as prof:
+        with torch.no_grad():
+            for _ in range(3):
+                model.eval()(x)
+                model(x[:1])
+        train(model, x, 5)
+    assert {group["name"]: group["calls"] for group in prof.trace.metadata["groups"]} == {
+        "Sequential 4×8": 3,
+        "Sequential 1×8": 3,
+        "Sequential training step 4×8": 5,
+    }
+
+
+def test_requests_on_four_threads_are_each_marked_and_evaluated(model: Any, x: Any) -> None:
+    def serve() -> None:
+        with torch.no_grad():
+            for _ in range(25):
+                with xsp.span("request"):
+                    model(x)
+
+    with xsp.profile(levels=2, budget=1) as prof:
+        threads = [threading.Thread(target=serve) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    prof.trace.check()
+    assert calls(prof.trace)["request"] == 100
+    assert prof.trace.metadata["groups"][0]["calls"] == 100
+
+
+def test_threads_that_train_one_after_another_have_steps_of_their_own(x: Any) -> None:
+    with xsp.profile(levels=1, budget=1) as prof:
+        for _ in range(3):
+            thread = threading.Thread(target=train, args=(nn.Linear(8, 2), x, 4))
+            thread.start()
+            thread.join()
+            time.sleep(0.2)
+    groups = prof.trace.metadata["groups"]
+    assert sum(group["calls"] for group in groups) == 12
+    assert max(group["total_ns"] / group["calls"] for group in groups) < 0.1e9
+
+
+def test_a_busy_process_runs_the_block_of_another_thread_unprofiled(model: Any, x: Any) -> None:
+    prof = xsp.profile(levels=1, budget=0.5, on_busy="skip")
+    results: list[Any] = []
+
+    def other() -> None:
+        with prof:
+            results.append(model(x))
+
+    with torch.no_grad(), prof:
+        model(x)
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        model(x)
+    assert len(results) == 1
+    assert calls(prof.trace)["block"] == 1
+    with pytest.raises(ValueError, match="on_busy"):
+        xsp.profile(on_busy="wait")  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_arguments_without_a_shape_are_no_concern_of_the_users_call(model: Any) -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2, 8), torch.ones(3, 8)])
+    with torch.no_grad(), xsp.profile(levels=1, budget=0.5) as prof:
+        assert nn.Linear(8, 4)(nested).is_nested
+    assert prof.trace.metadata["groups"][0]["calls"] == 1
+
+
+def test_calls_that_raise_are_counted_and_said(model: Any, x: Any) -> None:
+    with torch.no_grad(), xsp.profile(levels=1, budget=0.5) as prof:
+        model(x)
+        for _ in range(3):
+            with pytest.raises(RuntimeError):
+                model(x[:, :3])
+    (message,) = [p.message for p in prof.trace.problems if p.code == "raised"]
+    assert message.startswith("3 calls of Sequential raised")
+
+
+def test_a_trace_read_in_the_block_is_not_charged_to_the_program(model: Any, x: Any) -> None:
+    with torch.no_grad(), xsp.profile(levels=1, runs=2, replay=False) as prof:
+        with xsp.span("before"):
+            model(x)
+        began = time.perf_counter()
+        early = prof.trace
+        taken = time.perf_counter() - began
+        model(x)
+    assert calls(early)["before"] == 1
+    assert (prof.trace.root.latency_ns or 0) < taken * 0.5e9
+
+
+def test_a_decorated_function_that_is_known_well_enough_is_noted_no_more(model: Any) -> None:
+    prof = xsp.profile(levels=1, runs=2)
+    predict = prof(lambda: None)
+    for _ in range(3_000):
+        predict()
+    assert len(prof._dispatching.journal.evaluations) < 1_500
+
+
+def test_a_signal_begins_a_profile_and_another_one_saves_it(
+    model: Any, x: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = nn.Module._wrapped_call_impl.__code__
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        xsp.profile_on_signal(levels=1, folder=tmp_path, seconds=60)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        with torch.no_grad():
+            for _ in range(50):
+                model(x)
+        os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    [path] = tmp_path.glob("xsp-*-1.xsp")
+    assert xsp.load(path).metadata["groups"][0]["calls"] == 50
+    assert "saved to" in capsys.readouterr().err
+    assert nn.Module._wrapped_call_impl.__code__ is code
+
+
+def test_wrong_options_are_refused_before_the_signal_comes() -> None:
+    with pytest.raises(ValueError, match="runs"):
+        xsp.profile_on_signal(runs=0)
+
+
+def test_a_block_left_on_another_thread_leaves_nothing_behind(model: Any, x: Any) -> None:
+    prof = xsp.profile(levels=2, budget=0.3)
+    with torch.no_grad():
+        prof.__enter__()
+        model(x)
+        thread = threading.Thread(target=prof.__exit__, args=(None, None, None))
+        thread.start()
+        thread.join()
+    assert prof.trace.metadata["groups"][0]["calls"] == 1
+
+
+def test_shapes_without_end_are_one_group(model: Any) -> None:
+    with torch.no_grad(), xsp.profile(levels=1, budget=0.5, replay=False) as prof:
+        for length in range(1, 301):
+            model(torch.ones(length, 8))
+    prof.trace.check()
+    groups = prof.trace.metadata["groups"]
+    assert len(groups) == 1
+    assert groups[0]["shapes"][0].startswith("(1…")
+    assert "unlike-inputs" in codes(prof.trace)
