@@ -31,9 +31,8 @@ _MOST_EVALUATIONS = 500_000
 class Dispatcher:
     """Makes each evaluation of a program a step of the plan of its group (`provider.Evaluations`).
 
-    Every call is made exactly once, whatever happens. Each thread has at most one evaluation open;
-    what a thread calls in an open evaluation belongs to that evaluation. One rung is recorded
-    at a time, in all threads.
+    Every call is made exactly once, whatever happens. Each thread has at most one evaluation
+    open, and what it calls there belongs to that one. One rung is recorded at a time.
 
     Args:
         rungs: The ladder, bare rung first.
@@ -66,6 +65,7 @@ class Dispatcher:
         self._kinds: dict[tuple[str, StepKind], StepKind] = {}  # by the model, and the step before
         self._last_kind = StepKind()
         self._last_unnamed: Group | None = None
+        self._last_group = -1
         self.stop_watching: Callable[[], None] = _nothing
         self._ended = False  # whether the block has ended
         self._named = False  # whether the program marks evaluations (`begin_named`)
@@ -262,7 +262,8 @@ class Dispatcher:
         if group is None or not self._when.records(self._seen):
             return None
         armed = self._recorder.current
-        step = self._turns(group.number).step(armed.rung if armed is not None else None)
+        rung = armed.rung if armed is not None else None
+        step = self._turns(group.number).step(rung, in_a_row=group.number == self._last_group)
         if step is not None and not self._when.counts(self._seen):
             step = replace(step, round=WARM, counts=False)
         return step
@@ -299,6 +300,7 @@ class Dispatcher:
             if kind is not None:
                 self._kinds[call.subject, self._last_kind] = kind
                 self._last_kind = kind
+            self._last_group = group.number
             if opened.unnamed:
                 self._last_unnamed = group
             self._note(thread, opened, group, call, ended_ns, waited_ns)
