@@ -25,6 +25,7 @@ class Evaluation(NamedTuple):
         rung: The rung that was recorded meanwhile; None: nothing was.
         counts: Whether its latency counts as one of that rung.
         inputs: Shape and data type of each tensor put in.
+        waited_ns: How long, at its end, the evaluation only waited for devices.
     """
 
     thread: int
@@ -34,6 +35,7 @@ class Evaluation(NamedTuple):
     rung: Rung | None
     counts: bool
     inputs: Any
+    waited_ns: int = 0
 
 
 class Mark(NamedTuple):
