@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from xsp.composition.journal import Evaluation, Journal, Pause
-from xsp.composition.part import ITERATION, Part
+from xsp.composition.part import ITERATION, UNWATCHED, Part
 from xsp.composition.summary import sentences
 from xsp.composition.timeline import Timeline
 from xsp.level import Kind
@@ -55,6 +55,13 @@ def test_threads_at_once_are_outside_when_none_of_them_is_in_an_evaluation() -> 
     block = [part("block", 0, 100), part("A", 10, 50, 0, 2), part("A", 20, 60, 1, 3)]
     [_, outside] = said(block, [group("A", 2)])
     assert "50.0 ms" in outside
+
+
+def test_the_time_without_watching_is_not_outside_of_evaluations() -> None:
+    block = [part("block", 0, 1_000), part("A", 0, 20, 0), part("A", 30, 50, 1)]
+    _, outside, unwatched = said([*block, part(UNWATCHED, 50, 1_000)], [group("A", 2)])
+    assert outside == "outside of evaluations: 10.0 ms, 20.0 % of the 50.0 ms watched"
+    assert unwatched.startswith("unwatched: 950 ms, after 2 evaluations")
 
 
 def test_generation_says_the_first_token_and_the_others_with_what_lies_between() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xsp.composition.group import Group, shape_range
 from xsp.composition.journal import Journal
-from xsp.composition.part import ITERATION, Part
+from xsp.composition.part import ITERATION, UNWATCHED, Part
 from xsp.composition.timeline import Timeline
 from xsp.evaluation import covered
 from xsp.provider import Inputs
@@ -132,7 +132,7 @@ def sentences(
         lasting_ns: How long each part takes without xsp.
         timeline: How long anything takes without xsp.
     """
-    found = [_evaluated(groups), _outside(parts, lasting_ns, float(lasting_ns[0]))]
+    found = [_evaluated(groups), _outside(parts, lasting_ns), _unwatched(parts, lasting_ns)]
     found += [_generation(parts, groups, timeline), _training(parts, lasting_ns, groups)]
     found.append(_inference(groups))
     return [sentence for sentence in found if sentence]
@@ -151,21 +151,43 @@ def _evaluated(groups: Sequence[Mapping[str, Any]]) -> str:
     return f"evaluated: {', '.join(parts)}"
 
 
-def _outside(parts: Sequence[Part], lasting_ns: Floats, block_ns: float) -> str:
-    """Return for how long no thread was in an evaluation."""
-    if not block_ns:
+def _outside(parts: Sequence[Part], lasting_ns: Floats) -> str:
+    """Return for how long no thread was in an evaluation while the program was watched."""
+    unwatched_ns = _unwatched_ns(parts, lasting_ns)
+    watched_ns = float(lasting_ns[0]) - unwatched_ns
+    if watched_ns <= 0:
         return ""
     inside = [number for number, part in enumerate(parts) if part.evaluation >= 0]
-    if len({parts[number].thread for number in inside}) < 2:
-        inside_ns = float(lasting_ns[inside].sum())
-    else:
-        start = np.array([parts[number].start_ns for number in inside])
-        end = np.array([parts[number].end_ns for number in inside])
-        wall_ns = max(parts[0].end_ns - parts[0].start_ns, 1)
-        union_ns = covered(np.zeros(len(inside), dtype=np.int64), start, end, 1)[0]
-        inside_ns = block_ns * float(union_ns) / wall_ns
-    outside = max(block_ns - inside_ns, 0.0)
-    return f"outside of evaluations: {duration(outside)}, {percent(outside / block_ns)}"
+    outside = max(watched_ns - _busy_ns(parts, lasting_ns, inside), 0.0)
+    of = f" of the {duration(watched_ns)} watched" if unwatched_ns else ""
+    return f"outside of evaluations: {duration(outside)}, {percent(outside / watched_ns)}{of}"
+
+
+def _unwatched(parts: Sequence[Part], lasting_ns: Floats) -> str:
+    """Return for how long the program ran unwatched, and after how many evaluations."""
+    unwatched_ns = _unwatched_ns(parts, lasting_ns)
+    if not unwatched_ns:
+        return ""
+    evaluations = sum(part.evaluation >= 0 for part in parts)
+    return (
+        f"unwatched: {duration(unwatched_ns)}, after {counted(evaluations, 'evaluation')}, "
+        "for nothing was left to be measured"
+    )
+
+
+def _unwatched_ns(parts: Sequence[Part], lasting_ns: Floats) -> float:
+    return float(lasting_ns[[part.name == UNWATCHED for part in parts]].sum())
+
+
+def _busy_ns(parts: Sequence[Part], lasting_ns: Floats, members: Sequence[int]) -> float:
+    """Return for how long at least one thread was in one of some parts, which do not nest."""
+    sum_ns = float(lasting_ns[members].sum())
+    if len({parts[number].thread for number in members}) < 2:
+        return sum_ns
+    times = [(parts[number].start_ns, parts[number].end_ns) for number in members]
+    start, end = np.array(times, dtype=np.int64).T
+    union_ns = covered(np.zeros(len(members), dtype=np.int64), start, end, 1)[0]
+    return sum_ns * float(union_ns) / max(float((end - start).sum()), 1.0)
 
 
 def _generation(
