@@ -14,7 +14,10 @@ MS = 1_000_000
 
 
 def group(name: str, calls: int, phase: str = "inference", **more: Any) -> dict[str, Any]:
-    return {"name": name, "phase": phase, "calls": calls, "repeated": 0} | {
+    known = {"name": name, "model": name, "phase": phase, "variant": ""}
+    return known | {
+        "calls": calls,
+        "repeated": 0,
         "latency_ns": None,
         "samples": None,
         **more,
@@ -82,3 +85,25 @@ def test_training_says_how_long_iterations_take_and_how_many_samples_a_second() 
     training = said(block, steps)[-1]
     assert "2 iterations of 40.0 ms" in training
     assert "25.0 per second, 200 samples/s" in training
+
+
+def iterations(*names: str) -> list[Part]:
+    """Return a block of two iterations of 40 ms with each step."""
+    block = [part("block", 0, 80 * len(names))]
+    for number in range(2 * len(names)):
+        name, at = names[number % len(names)], 40 * number
+        block += [part(ITERATION, at, at + 40), part(name, at, at + 10, number)]
+    return block
+
+
+def test_steps_that_may_share_their_samples_have_no_samples_a_second() -> None:
+    steps = [group(name, 2, "training step", samples=8) for name in ("G", "D")]
+    training = said(iterations("G", "D"), steps)[-1]
+    assert "4 iterations of 40.0 ms" in training
+    assert "samples/s" not in training
+
+
+def test_batches_of_several_sizes_of_one_model_add_up() -> None:
+    sizes = {"S 8×3": 8, "S 4×3": 4}
+    steps = [group(name, 2, "training step", samples=n, model="S") for name, n in sizes.items()]
+    assert "150 samples/s" in said(iterations(*sizes), steps)[-1]

@@ -230,13 +230,25 @@ def _training(
     if not times:
         return ""
     seconds = sum(times) / 1e9
-    steps = [group for group in groups if group["phase"] == TRAINING_STEP]
-    samples = [group["samples"] and group["samples"] * group["calls"] for group in steps]
     rate = f"{len(times) / seconds:,.1f} per second"
-    if samples and all(samples):
-        rate += f", {sum(samples) / seconds:,.0f} samples/s"
+    if samples := _samples_per_step(groups):
+        rate += f", {samples * len(times) / seconds:,.0f} samples/s"
     mean = duration(sum(times) / len(times))
     return f"training: {counted(len(times), 'iteration')} of {mean} on average ({rate})"
+
+
+def _samples_per_step(groups: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return how many samples a training step takes on average; None if that is not known.
+
+    Steps of several models, or with several optimizers in turn, may share their samples, as
+    those of generator and discriminator do.
+    """
+    steps = [group for group in groups if group["phase"] == TRAINING_STEP]
+    unlike = {(group["model"], group["variant"]) for group in steps}
+    if len(unlike) != 1 or not all(group["samples"] for group in steps):
+        return None
+    samples = sum(group["samples"] * group["calls"] for group in steps)
+    return float(samples / sum(group["calls"] for group in steps))
 
 
 def _inference(groups: Sequence[Mapping[str, Any]]) -> str:
