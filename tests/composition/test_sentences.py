@@ -70,11 +70,40 @@ def test_the_time_without_watching_is_not_outside_of_evaluations() -> None:
 def test_generation_says_the_first_token_and_the_others_with_what_lies_between() -> None:
     block = [part("block", 0, 100), part("P", 10, 30, 0)]
     block += [part("D", 32 + 10 * n, 40 + 10 * n, 1 + n) for n in range(5)]
-    groups = [group("D", 5, "decode"), group("P", 1, "prefill")]
+    groups = [group("D", 5, "decode", model="M"), group("P", 1, "prefill", model="M")]
     # xsp took two milliseconds of the time between the second and the third.
     generation = said(block, groups, [Pause(1, 51 * MS, 52 * MS)])[-1]
     assert "first token after 20.0 ms" in generation
     assert "9.80 ms per token (102.0 tokens/s" in generation
+
+
+def test_generation_pairs_the_steps_of_a_thread() -> None:
+    block = [part("block", 0, 200)]
+    for thread in (1, 2):  # in turn, in two threads
+        block.append(part("P", 10 * thread, 10 * thread + 5, 0, thread))
+        block += [
+            part("D", 20 * n + 10 * thread, 20 * n + 10 * thread + 5, n, thread) for n in (1, 2)
+        ]
+    groups = [group("D", 4, "decode", model="M"), group("P", 2, "prefill", model="M")]
+    generation = said(block, groups)[-1]
+    assert generation.startswith("generation: first token after 5.00 ms")
+    assert "20.0 ms per token (50.0 tokens/s" in generation
+
+
+def test_generation_pairs_the_steps_of_a_model() -> None:
+    block = [part("block", 0, 200)]
+    for number, model in enumerate(("large", "small")):  # in turn, in one thread
+        block.append(part(f"{model} P", 10 * number, 10 * number + 5, 0))
+        at = [20 * n + 10 * number for n in (1, 2)]
+        block += [part(f"{model} D", start, start + 5, n) for n, start in enumerate(at)]
+    groups = [
+        group(f"{model} {phase[0].upper()}", 2, phase, model=model)
+        for model in ("large", "small")
+        for phase in ("prefill", "decode")
+    ]
+    generation = said(block, groups)[-1]
+    assert generation.startswith("generation of large: first token after 5.00 ms")
+    assert "20.0 ms per token (50.0 tokens/s" in generation
 
 
 def test_training_says_how_long_iterations_take_and_how_many_samples_a_second() -> None:

@@ -23,6 +23,8 @@ Floats = NDArray[np.float64]
 
 INFERENCE = "inference"
 TRAINING_STEP = "training step"
+PREFILL = "prefill"
+DECODE = "decode"
 
 _SIZES = 50  # sets of input shapes of a group that have a latency of their own
 _NAMED = 4  # groups named in a sentence
@@ -193,24 +195,39 @@ def _busy_ns(parts: Sequence[Part], lasting_ns: Floats, members: Sequence[int]) 
 def _generation(
     parts: Sequence[Part], groups: Sequence[Mapping[str, Any]], timeline: Timeline
 ) -> str:
-    """Return the time to the first token, and per token after it."""
-    phase = {group["name"]: group["phase"] for group in groups}
-    steps = [part for part in parts if phase.get(part.name) in ("prefill", "decode")]
-    steps.sort(key=lambda part: part.start_ns)
-    first = [(s.thread, s.start_ns, s.end_ns) for s in steps if phase[s.name] == "prefill"]
+    """Return the time to the first token, and per token after it.
+
+    Of several models that generate, as in assisted generation, that which took most time.
+    """
+    generating = [group for group in groups if group["phase"] in (PREFILL, DECODE)]
+    models = list(dict.fromkeys(group["model"] for group in generating))
+    for model in models:
+        phases = {group["name"]: group["phase"] for group in generating if group["model"] == model}
+        first, later = _tokens(parts, phases)
+        if first and later:
+            prefill_ns, token_ns = _mean(timeline, first), _mean(timeline, later)
+            of = f" of {model}" if len(models) > 1 else ""
+            return (
+                f"generation{of}: first token after {duration(prefill_ns)} in the model, then "
+                f"{duration(token_ns)} per token ({1e9 / token_ns:,.1f} tokens/s in each sequence)"
+            )
+    return ""
+
+
+def _tokens(
+    parts: Sequence[Part], phases: Mapping[str, str]
+) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
+    """Return thread, start and end of the first tokens of one model, and of those after them."""
+    steps = [part for part in parts if part.evaluation >= 0 and part.name in phases]
+    steps.sort(key=lambda step: (step.thread, step.start_ns))
+    first = [(s.thread, s.start_ns, s.end_ns) for s in steps if phases[s.name] == PREFILL]
     # A token takes from the end of the step before it to the end of its own.
     later = [
         (step.thread, before.end_ns, step.end_ns)
         for before, step in pairwise(steps)
-        if phase[step.name] == "decode"
+        if phases[step.name] == DECODE and before.thread == step.thread
     ]
-    if not first or not later:
-        return ""
-    prefill_ns, token_ns = _mean(timeline, first), _mean(timeline, later)
-    return (
-        f"generation: first token after {duration(prefill_ns)} in the model, then "
-        f"{duration(token_ns)} per token ({1e9 / token_ns:,.1f} tokens/s in each sequence)"
-    )
+    return first, later
 
 
 def _mean(timeline: Timeline, times: Sequence[tuple[int, int, int]]) -> float:
