@@ -67,6 +67,16 @@ def test_the_time_without_watching_is_not_outside_of_evaluations() -> None:
     assert unwatched.startswith("unwatched: 950 ms, after 2 evaluations")
 
 
+def test_inference_says_how_many_samples_a_second_while_it_runs() -> None:
+    block = [part("block", 0, 100), part("A", 0, 10, 0), part("A", 50, 80, 1)]
+    assert said(block, [group("A", 2, samples=8)])[-1] == (
+        "inference: 400 samples/s in A while it runs"
+    )
+    # On threads at once: 16 samples in the 20 ms in which one of them, or both, ran.
+    block = [part("block", 0, 100), part("A", 0, 15, 0, 2), part("A", 5, 20, 1, 3)]
+    assert "800 samples/s" in said(block, [group("A", 2, samples=8)])[-1]
+
+
 def test_generation_says_the_first_token_and_the_others_with_what_lies_between() -> None:
     block = [part("block", 0, 100), part("P", 10, 30, 0)]
     block += [part("D", 32 + 10 * n, 40 + 10 * n, 1 + n) for n in range(5)]

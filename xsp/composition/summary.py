@@ -136,7 +136,7 @@ def sentences(
     """
     found = [_evaluated(groups), _outside(parts, lasting_ns), _unwatched(parts, lasting_ns)]
     found += [_generation(parts, groups, timeline), _training(parts, lasting_ns, groups)]
-    found.append(_inference(groups))
+    found.append(_inference(parts, lasting_ns, groups))
     return [sentence for sentence in found if sentence]
 
 
@@ -268,10 +268,19 @@ def _samples_per_step(groups: Sequence[Mapping[str, Any]]) -> float | None:
     return float(samples / sum(group["calls"] for group in steps))
 
 
-def _inference(groups: Sequence[Mapping[str, Any]]) -> str:
+def _inference(
+    parts: Sequence[Part], lasting_ns: Floats, groups: Sequence[Mapping[str, Any]]
+) -> str:
     """Return how many samples a second the model takes that inference spent most time in."""
     for group in groups:
-        if group["phase"] == INFERENCE and group["samples"] and group["latency_ns"]:
-            rate = 1e9 * group["samples"] / group["latency_ns"]
-            return f"inference: {rate:,.0f} samples/s in {group['name']}"
+        if group["phase"] != INFERENCE or not group["samples"]:
+            continue
+        calls = [
+            number
+            for number, part in enumerate(parts)
+            if part.evaluation >= 0 and part.name == group["name"]
+        ]
+        if busy_ns := _busy_ns(parts, lasting_ns, calls):
+            rate = 1e9 * group["samples"] * len(calls) / busy_ns
+            return f"inference: {rate:,.0f} samples/s in {group['name']} while it runs"
     return ""
