@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from xsp.composition.group import Group, Groups, labels
-from xsp.composition.journal import Journal
+from xsp.composition.journal import Journal, took_ns
 from xsp.composition.part import parts
 from xsp.composition.summary import facts, sentences
 from xsp.composition.timeline import GroupLatency, Timeline
@@ -91,8 +91,7 @@ class _Maker:
         self._settings = purpose.settings
         self._repeated = purpose.repeated
         self._final = groups.final
-        members = [group for group in groups.current() if group.calls]
-        self._groups = dict(zip(labels(members), members, strict=True))
+        self._groups = _by_time(groups, took_ns(journal.evaluations, groups.final))
         self._process = ProcessRuns(
             runs=(),
             problems=(),
@@ -147,21 +146,13 @@ class _Maker:
         of: defaultdict[int, list[Run]] = defaultdict(list)
         for run in runs:
             of[self._final(run.group)].append(run)
-        by_time = sorted(self._groups.items(), key=lambda item: -self._took_ns(item[1]))
         result = {}
-        for label, group in by_time[:_MERGED]:
+        for label, group in list(self._groups.items())[:_MERGED]:
             recorded = of[group.number]
             if any(run.rows is not None and run.rung.timed for run in recorded):
                 process = replace(self._process, runs=tuple(recorded), subject=label)
                 result[group.number] = build_trace([process], self._settings)
         return result
-
-    def _took_ns(self, group: Group) -> int:
-        return sum(
-            each.end_ns - each.begin_ns
-            for each in self._journal.evaluations
-            if self._final(each.group) == group.number
-        )
 
     def _of_groups(self, traces: Mapping[int, Trace]) -> list[Problem]:
         """Return the problems of the groups, with the names of groups if there are several."""
@@ -180,6 +171,13 @@ class _Maker:
             if group.varies:
                 result.append(Problem("unlike-inputs", f"{label}: {_unlike(group)}"))
         return result
+
+
+def _by_time(groups: Groups, took: Mapping[int, int]) -> dict[str, Group]:
+    """Return the groups by their names, that with most time first."""
+    members = [group for group in groups.current() if group.calls]
+    named = zip(labels(members), members, strict=True)
+    return dict(sorted(named, key=lambda item: -took.get(item[1].number, 0)))
 
 
 _UNRECORDED = (

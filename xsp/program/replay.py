@@ -5,11 +5,12 @@ A block cannot run twice, but a call can, if repeating changes nothing of the us
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from xsp.composition import labels
+from xsp.composition import labels, took_ns
 from xsp.measurement import (
     Progress,
     carry_out,
@@ -49,18 +50,19 @@ def complete_plans(
         How often each group was repeated, by its number.
     """
     names = _names(dispatcher)
-    took = _took_ns(dispatcher)
+    took = took_ns(dispatcher.journal.evaluations, dispatcher.groups.final)
     repeated: dict[int, int] = {}
     left: list[tuple[int, str]] = []
-    for number in sorted(names, key=lambda number: -took.get(number, 0)):
+    at_once = _called_at_once(dispatcher)
+    for number in sorted(names, key=lambda number: -took[number]):
         turns = dispatcher.turns.get(number)
         if turns is None or turns.done:
             continue
-        reason = _hazard(dispatcher, number, replay)
+        reason = _hazard(dispatcher, number, replay, at_once)
         if reason is not None:
             left.append((number, reason))
             continue
-        share = max(took.get(number, 0) / max(sum(took.values()), 1), _LEAST_SHARE)
+        share = max(took[number] / max(took.total(), 1), _LEAST_SHARE)
         repeated[number] = _repeat(
             dispatcher, number, turns, settings.budget_s * share, progress, insist=bool(replay)
         )
@@ -71,14 +73,6 @@ def complete_plans(
 def _names(dispatcher: Dispatcher) -> dict[int, str]:
     groups = [group for group in dispatcher.groups.current() if group.calls]
     return dict(zip((group.number for group in groups), labels(groups), strict=True))
-
-
-def _took_ns(dispatcher: Dispatcher) -> dict[int, int]:
-    took: dict[int, int] = {}
-    for each in dispatcher.journal.evaluations:
-        number = dispatcher.groups.final(each.group)
-        took[number] = took.get(number, 0) + each.end_ns - each.begin_ns
-    return took
 
 
 def _repeat(
@@ -117,7 +111,9 @@ def _repeat(
     return made
 
 
-def _hazard(dispatcher: Dispatcher, number: int, replay: bool | None) -> str | None:
+def _hazard(
+    dispatcher: Dispatcher, number: int, replay: bool | None, at_once: Collection[int]
+) -> str | None:
     """Return why the last call of a group must not be repeated, None if it may be."""
     call = dispatcher.calls.get(number)
     if call is None:
@@ -125,7 +121,7 @@ def _hazard(dispatcher: Dispatcher, number: int, replay: bool | None) -> str | N
     # The user's answer goes before everything that can be found out.
     if replay is not None:
         return None if replay else "replay=False"
-    if len(_threads(dispatcher, number)) > 1:
+    if number in at_once:
         return _AT_ONCE
     danger, unread = read_arguments(lambda: _danger(dispatcher.session, call))
     if unread:
@@ -133,10 +129,11 @@ def _hazard(dispatcher: Dispatcher, number: int, replay: bool | None) -> str | N
     return danger
 
 
-def _threads(dispatcher: Dispatcher, number: int) -> set[int]:
-    """Return the threads that called a group."""
+def _called_at_once(dispatcher: Dispatcher) -> set[int]:
+    """Return the numbers of the groups that several threads called."""
     final = dispatcher.groups.final
-    return {e.thread for e in dispatcher.journal.evaluations if final(e.group) == number}
+    calls = {(final(each.group), each.thread) for each in dispatcher.journal.evaluations}
+    return {number for number, count in Counter(number for number, _ in calls).items() if count > 1}
 
 
 def _danger(session: Session, call: ModelCall) -> str | None:

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from toy import Toy, ToyCall, ToyModel
+
+import xsp
+from xsp.composition import Groups
+from xsp.testing import FakeClock, only_providers
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
+    """A toy framework that is the only provider, with its clock the only one."""
+    toy = Toy(FakeClock())
+    monkeypatch.setattr("xsp.session.recorder.SystemClock", lambda: toy.clock)
+    with only_providers(toy):
+        yield toy
+
+
+def evaluate(toy: Toy, sizes: int, times: int, phase: str = "") -> ToyModel:
+    """Call a model with inputs of several sizes, each size several times."""
+    model = ToyModel(toy)
+    assert toy.evaluations is not None
+    for size in range(sizes):
+        for _ in range(times):
+            inputs = (((size, 3), "float32"),)
+            call = ToyCall(model.forward, subject="Net", phase=phase, inputs=inputs, toy=toy)
+            toy.evaluations.run(call)
+    return model
+
+
+def messages(trace: xsp.Trace, code: str) -> list[str]:
+    return [problem.message for problem in trace.problems if problem.code == code]
+
+
+def test_evaluations_are_gone_through_a_few_times_however_many_groups_there_are(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    find = Groups.final
+
+    def final(self: Groups, number: int) -> int:
+        nonlocal asked
+        asked += 1
+        return find(self, number)
+
+    monkeypatch.setattr(Groups, "final", final)
+    with xsp.profile(levels=1, runs=2) as prof:
+        evaluate(toy, 40, 4)
+        before = asked
+    _ = prof.trace
+    assert asked - before < 20 * 160
