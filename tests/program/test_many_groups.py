@@ -52,3 +52,22 @@ def test_evaluations_are_gone_through_a_few_times_however_many_groups_there_are(
         before = asked
     _ = prof.trace
     assert asked - before < 20 * 160
+
+
+def test_what_was_repeated_until_ctrl_c_is_part_of_its_group(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prof = xsp.profile(levels=2, runs=5)
+    model = ToyModel(toy)
+    forward = model.forward
+
+    def interrupted(x: int) -> int:
+        if model.calls == 9:
+            raise KeyboardInterrupt
+        return forward(x)
+
+    monkeypatch.setattr(model, "forward", interrupted)
+    with pytest.raises(KeyboardInterrupt), prof:
+        model()
+    prof.trace.check()
+    assert sum(rung["runs"] for rung in prof.trace.metadata["rungs"]) >= 3

@@ -86,10 +86,12 @@ def _repeat(
 ) -> int:
     """Repeat the last call of a group, and return how often."""
     session, plan, call = dispatcher.session, turns.plan, dispatcher.calls[number]
-    before, made = len(session.visits), 0
+    before = len(session.visits)
     plan.repeatable = True
     plan.settings = replace(plan.settings, budget_s=plan.spent_ns / 1e9 + budget_s)
     with ExitStack() as stack:
+        # Also what was recorded until Ctrl-C is part of the group.
+        stack.callback(_tag, session, before, number, call)
         report = stack.enter_context(progress_bar(progress, f"repeating {call.subject}"))
         stack.enter_context(call.conditions())
         try:
@@ -102,13 +104,16 @@ def _repeat(
             )
         else:
             _note_changed(session, call, changed)
+    return sum(len(visit.windows) + visit.planned.untimed for visit in session.visits[before:])
+
+
+def _tag(session: Session, before: int, number: int, call: ModelCall) -> None:
+    """Note of the visits since some number of them that they were of one call of a group."""
     for at, visit in enumerate(session.visits[before:], before):
         count = len(visit.windows)
-        made += count + visit.planned.untimed
         rounds = (visit.planned.round,) * count
         names = (call.name,) * count
         session.visits[at] = replace(visit, groups=(number,) * count, rounds=rounds, names=names)
-    return made
 
 
 def _hazard(
