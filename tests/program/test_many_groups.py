@@ -54,6 +54,30 @@ def test_evaluations_are_gone_through_a_few_times_however_many_groups_there_are(
     assert asked - before < 20 * 160
 
 
+def test_a_call_that_was_not_kept_is_said_to_be_so(toy: Toy) -> None:
+    with xsp.profile(levels=1, runs=3, replay=True) as prof:
+        evaluate(toy, 10, 1)
+    said = messages(prof.trace, "not-replayed")
+    assert len(said) == 2
+    assert all("its call was not kept" in message for message in said)
+
+
+def test_a_training_step_is_said_to_be_more_than_a_call_whatever_was_kept(toy: Toy) -> None:
+    with xsp.profile(levels=1, runs=30, replay=True) as prof:
+        evaluate(toy, 1, 1)
+        assert toy.evaluations is not None
+        step = ToyCall(
+            ToyModel(toy).forward, subject="Net", phase="training step", whole_model=False
+        )
+        for _ in range(4):
+            toy.evaluations.begin(step)
+            step()
+            toy.evaluations.extend()
+            toy.evaluations.end("SGD")
+    [message] = messages(prof.trace, "not-replayed")
+    assert "it is more than one call" in message
+
+
 def test_what_was_repeated_until_ctrl_c_is_part_of_its_group(
     toy: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,8 @@ _LEAST_SHARE = 0.05  # of the budget, for a group that took next to no time
 _NAMED = 3  # groups whose incomplete plans have a sentence each
 _AT_ONCE = "several threads called it, which a repetition on one thread would not show"
 _BY_PROGRAM = "it is more than one call, which only the program itself can make again"
+_NOT_KEPT = "its call was not kept, as those of the first groups only are, so that memory suffices"
+_TRAINING_STEP = "training step"
 
 
 def complete_plans(
@@ -122,7 +124,7 @@ def _hazard(
     """Return why the last call of a group must not be repeated, None if it may be."""
     call = dispatcher.calls.get(number)
     if call is None:
-        return _BY_PROGRAM
+        return _why_no_call(dispatcher, number)
     # The user's answer goes before everything that can be found out.
     if replay is not None:
         return None if replay else "replay=False"
@@ -132,6 +134,13 @@ def _hazard(
     if unread:
         return f"whether it may be cannot be told, as {unread}. Say replay=True if it may"
     return danger
+
+
+def _why_no_call(dispatcher: Dispatcher, number: int) -> str:
+    """Return why there is no call of a group to be repeated."""
+    # Of programs that mark their evaluations no call is kept.
+    phase = dispatcher.groups.members[number].phase
+    return _NOT_KEPT if dispatcher.calls and phase != _TRAINING_STEP else _BY_PROGRAM
 
 
 def _called_at_once(dispatcher: Dispatcher) -> set[int]:
