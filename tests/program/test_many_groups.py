@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +8,7 @@ from toy import Toy, ToyCall, ToyModel
 
 import xsp
 from xsp.composition import Groups
+from xsp.program import block
 from xsp.testing import FakeClock, only_providers
 
 
@@ -76,6 +78,19 @@ def test_a_training_step_is_said_to_be_more_than_a_call_whatever_was_kept(toy: T
             toy.evaluations.end("SGD")
     [message] = messages(prof.trace, "not-replayed")
     assert "it is more than one call" in message
+
+
+def test_nothing_is_repeated_of_a_program_that_runs_once(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = functools.partial(block.complete_plans, once=True)
+    monkeypatch.setattr(block, "complete_plans", once)
+    with xsp.profile(levels=1, runs=3, replay=True) as prof:
+        model = evaluate(toy, 1, 2)
+    assert model.calls == 2
+    [message] = messages(prof.trace, "not-replayed")
+    assert "nothing is repeated" in message
+    assert "active=" in message
 
 
 def test_what_was_repeated_until_ctrl_c_is_part_of_its_group(

@@ -30,6 +30,7 @@ _NAMED = 3  # groups whose incomplete plans have a sentence each
 _AT_ONCE = "several threads called it, which a repetition on one thread would not show"
 _BY_PROGRAM = "it is more than one call, which only the program itself can make again"
 _NOT_KEPT = "its call was not kept, as those of the first groups only are, so that memory suffices"
+_ONCE = "nothing is repeated where the schedule says how many evaluations are measured (active=)"
 _TRAINING_STEP = "training step"
 
 
@@ -39,6 +40,7 @@ def complete_plans(
     *,
     replay: bool | None,
     progress: bool | Progress | None,
+    once: bool = False,
 ) -> dict[int, int]:
     """Repeat calls until the plans of their groups are complete, or note why not.
 
@@ -47,6 +49,7 @@ def complete_plans(
         settings: How the groups are measured; the budget is divided by the time they took.
         replay: Whether calls may be repeated; None: where that is safe.
         progress: As for `xsp.profile`.
+        once: Whether to repeat nothing, whatever `replay` says, as a schedule that ends does.
 
     Returns:
         How often each group was repeated, by its number.
@@ -60,7 +63,7 @@ def complete_plans(
         turns = dispatcher.turns.get(number)
         if turns is None or turns.done:
             continue
-        reason = _hazard(dispatcher, number, replay, at_once)
+        reason = _ONCE if once else _hazard(dispatcher, number, replay, at_once)
         if reason is not None:
             left.append((number, reason))
             continue
