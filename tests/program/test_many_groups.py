@@ -110,3 +110,24 @@ def test_what_was_repeated_until_ctrl_c_is_part_of_its_group(
         model()
     prof.trace.check()
     assert sum(rung["runs"] for rung in prof.trace.metadata["rungs"]) >= 3
+
+
+def test_groups_without_a_tree_are_counted(toy: Toy) -> None:
+    with xsp.profile(levels=2, runs=1, replay=False) as prof:
+        evaluate(toy, 40, 9)
+    prof.trace.check()
+    assert len(prof.groups) == 24
+    assert messages(prof.trace, "not-recorded") == []
+    [message] = messages(prof.trace, "groups-left-out")
+    assert "the trees of 16 further groups were not made" in message
+
+
+def test_groups_of_which_nothing_was_recorded_are_named_and_counted(toy: Toy) -> None:
+    late = xsp.schedule(skip=40)
+    with xsp.profile(levels=2, runs=1, replay=False, schedule=late) as prof:
+        evaluate(toy, 10, 5)
+    prof.trace.check()
+    assert len(prof.groups) == 2
+    *named, rest = messages(prof.trace, "not-recorded")
+    assert len(named) == 3
+    assert rest == "nothing was recorded of the evaluations of 5 further groups"
