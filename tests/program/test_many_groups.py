@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from toy import Toy, ToyCall, ToyModel
 
 import xsp
 from xsp.composition import Groups
-from xsp.program import block
+from xsp.program.replay import complete_plans
 from xsp.testing import FakeClock, only_providers
 
 
@@ -83,8 +83,10 @@ def test_a_training_step_is_said_to_be_more_than_a_call_whatever_was_kept(toy: T
 def test_nothing_is_repeated_of_a_program_that_runs_once(
     toy: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    once = functools.partial(block.complete_plans, once=True)
-    monkeypatch.setattr(block, "complete_plans", once)
+    def once(*args: Any, **options: Any) -> dict[int, int]:
+        return complete_plans(*args, **options | {"once": True})
+
+    monkeypatch.setattr("xsp.program.block.complete_plans", once)
     with xsp.profile(levels=1, runs=3, replay=True) as prof:
         model = evaluate(toy, 1, 2)
     assert model.calls == 2
