@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.composition.group import MOST, Group, Groups, labels
+from xsp.composition.group import MOST, MOST_RESTS, Group, Groups, labels
 from xsp.provider import Inputs, ModelCall
 
 
@@ -72,6 +72,31 @@ def test_without_end_of_shapes_the_groups_come_to_an_end() -> None:
             seen(groups, call((number, 2)))
     assert len(groups.current()) <= MOST + 2
     assert sum(group.calls for group in groups.current()) == 30_000
+
+
+def full() -> Groups:
+    """Return groups that are as many as are kept apart."""
+    groups = Groups()
+    for number in range(MOST):
+        seen(groups, call((8, 3), subject=f"Net {number}"))
+    return groups
+
+
+def test_further_shapes_are_one_group_whatever_they_are() -> None:
+    groups = full()
+    numbers = {seen(groups, call((1, length), (4,))).number for length in range(100)}
+    assert numbers == {MOST}
+    assert groups.moved == {}
+    assert groups.members[MOST].calls == 100
+
+
+def test_without_end_of_models_the_groups_come_to_an_end() -> None:
+    groups = full()
+    for number in range(1_000):
+        seen(groups, call((1, 3), subject=f"Other {number}"))
+    assert len(groups.current()) == MOST + MOST_RESTS + 1
+    assert labels(groups.current())[-1] == "further models 1×3"
+    assert sum(group.calls for group in groups.current()) == MOST + 1_000
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,22 @@ def test_evaluations_marks_and_spans_nest_by_time() -> None:
 def test_what_lies_in_an_evaluation_is_no_part_of_the_program() -> None:
     nested = found([valid(20, 60)], [mark("data loading", 30, 40)], [span("inner", 25, 50)])
     assert drawn(nested) == ["block", "valid"]
+
+
+@pytest.mark.parametrize(("start", "end"), [(10, 30), (10, 59), (20, 30), (25, 70), (59, 90)])
+def test_a_span_that_begins_or_ends_in_an_evaluation_is_no_part_of_the_program(
+    start: int, end: int
+) -> None:
+    spans = [span("forward", start, end), span("tokenise", 12, 15), span("save", 60, 70)]
+    nested = found([valid(20, 60)], [mark("loading", 15, 21)], spans)
+    names = [part.name for part in nested]
+    assert set(names) == {"block", "valid", "tokenise", "save"}
+
+
+def test_a_span_around_evaluations_or_on_another_thread_stays() -> None:
+    spans = [span("epoch", 20, 60), span("wait", 30, 70, OTHER)]
+    nested = found([valid(20, 30), valid(40, 60)], spans=spans)
+    assert drawn(nested) == ["block", ["epoch", "valid", "valid"], "wait"]
 
 
 def test_a_training_iteration_reaches_from_step_to_step() -> None:

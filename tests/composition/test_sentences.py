@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from xsp.composition.journal import Evaluation, Journal, Pause
-from xsp.composition.part import ITERATION, Part
+from xsp.composition.part import ITERATION, UNWATCHED, Part
 from xsp.composition.summary import sentences
 from xsp.composition.timeline import Timeline
 from xsp.level import Kind
@@ -14,7 +14,10 @@ MS = 1_000_000
 
 
 def group(name: str, calls: int, phase: str = "inference", **more: Any) -> dict[str, Any]:
-    return {"name": name, "phase": phase, "calls": calls, "repeated": 0} | {
+    known = {"name": name, "model": name, "phase": phase, "variant": ""}
+    return known | {
+        "calls": calls,
+        "repeated": 0,
         "latency_ns": None,
         "samples": None,
         **more,
@@ -57,14 +60,60 @@ def test_threads_at_once_are_outside_when_none_of_them_is_in_an_evaluation() -> 
     assert "50.0 ms" in outside
 
 
+def test_the_time_without_watching_is_not_outside_of_evaluations() -> None:
+    block = [part("block", 0, 1_000), part("A", 0, 20, 0), part("A", 30, 50, 1)]
+    _, outside, unwatched = said([*block, part(UNWATCHED, 50, 1_000)], [group("A", 2)])
+    assert outside == "outside of evaluations: 10.0 ms, 20.0 % of the 50.0 ms watched"
+    assert unwatched.startswith("unwatched: 950 ms, after 2 evaluations")
+
+
+def test_inference_says_how_many_samples_a_second_while_it_runs() -> None:
+    block = [part("block", 0, 100), part("A", 0, 10, 0), part("A", 50, 80, 1)]
+    assert said(block, [group("A", 2, samples=8)])[-1] == (
+        "inference: 400 samples/s in A while it runs"
+    )
+    # On threads at once: 16 samples in the 20 ms in which one of them, or both, ran.
+    block = [part("block", 0, 100), part("A", 0, 15, 0, 2), part("A", 5, 20, 1, 3)]
+    assert "800 samples/s" in said(block, [group("A", 2, samples=8)])[-1]
+
+
 def test_generation_says_the_first_token_and_the_others_with_what_lies_between() -> None:
     block = [part("block", 0, 100), part("P", 10, 30, 0)]
     block += [part("D", 32 + 10 * n, 40 + 10 * n, 1 + n) for n in range(5)]
-    groups = [group("D", 5, "decode"), group("P", 1, "prefill")]
+    groups = [group("D", 5, "decode", model="M"), group("P", 1, "prefill", model="M")]
     # xsp took two milliseconds of the time between the second and the third.
     generation = said(block, groups, [Pause(1, 51 * MS, 52 * MS)])[-1]
     assert "first token after 20.0 ms" in generation
     assert "9.80 ms per token (102.0 tokens/s" in generation
+
+
+def test_generation_pairs_the_steps_of_a_thread() -> None:
+    block = [part("block", 0, 200)]
+    for thread in (1, 2):  # in turn, in two threads
+        block.append(part("P", 10 * thread, 10 * thread + 5, 0, thread))
+        block += [
+            part("D", 20 * n + 10 * thread, 20 * n + 10 * thread + 5, n, thread) for n in (1, 2)
+        ]
+    groups = [group("D", 4, "decode", model="M"), group("P", 2, "prefill", model="M")]
+    generation = said(block, groups)[-1]
+    assert generation.startswith("generation: first token after 5.00 ms")
+    assert "20.0 ms per token (50.0 tokens/s" in generation
+
+
+def test_generation_pairs_the_steps_of_a_model() -> None:
+    block = [part("block", 0, 200)]
+    for number, model in enumerate(("large", "small")):  # in turn, in one thread
+        block.append(part(f"{model} P", 10 * number, 10 * number + 5, 0))
+        at = [20 * n + 10 * number for n in (1, 2)]
+        block += [part(f"{model} D", start, start + 5, n) for n, start in enumerate(at)]
+    groups = [
+        group(f"{model} {phase[0].upper()}", 2, phase, model=model)
+        for model in ("large", "small")
+        for phase in ("prefill", "decode")
+    ]
+    generation = said(block, groups)[-1]
+    assert generation.startswith("generation of large: first token after 5.00 ms")
+    assert "20.0 ms per token (50.0 tokens/s" in generation
 
 
 def test_training_says_how_long_iterations_take_and_how_many_samples_a_second() -> None:
@@ -75,3 +124,25 @@ def test_training_says_how_long_iterations_take_and_how_many_samples_a_second() 
     training = said(block, steps)[-1]
     assert "2 iterations of 40.0 ms" in training
     assert "25.0 per second, 200 samples/s" in training
+
+
+def iterations(*names: str) -> list[Part]:
+    """Return a block of two iterations of 40 ms with each step."""
+    block = [part("block", 0, 80 * len(names))]
+    for number in range(2 * len(names)):
+        name, at = names[number % len(names)], 40 * number
+        block += [part(ITERATION, at, at + 40), part(name, at, at + 10, number)]
+    return block
+
+
+def test_steps_that_may_share_their_samples_have_no_samples_a_second() -> None:
+    steps = [group(name, 2, "training step", samples=8) for name in ("G", "D")]
+    training = said(iterations("G", "D"), steps)[-1]
+    assert "4 iterations of 40.0 ms" in training
+    assert "samples/s" not in training
+
+
+def test_batches_of_several_sizes_of_one_model_add_up() -> None:
+    sizes = {"S 8×3": 8, "S 4×3": 4}
+    steps = [group(name, 2, "training step", samples=n, model="S") for name, n in sizes.items()]
+    assert "150 samples/s" in said(iterations(*sizes), steps)[-1]

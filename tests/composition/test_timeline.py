@@ -83,6 +83,14 @@ def test_evaluations_with_nothing_recorded_last_as_long_as_they_did() -> None:
     assert line.evaluations_ns.tolist() == [10, 30, 10]  # of group 1 nothing is known
 
 
+def test_of_a_group_without_a_trace_its_evaluations_without_recording_tell() -> None:
+    made = [evaluation(100 * n, 100 * n + 20, (BARE, None)[n % 2]) for n in range(4)]
+    made += [evaluation(100 * n, 100 * n + 50, OPS) for n in range(4, 8)]
+    assert timeline(journal(made, [], 800)).evaluations_ns.tolist() == [20] * 8
+    # Two are too few to tell.
+    assert timeline(journal(made[2:], [], 800)).evaluations_ns.tolist() == [20] * 2 + [50] * 4
+
+
 def test_few_evaluations_are_compared_with_the_latency_of_their_rung() -> None:
     made = [evaluation(0, 50, OPS), evaluation(60, 200, OPS)]
     line = timeline(journal(made, [], 300), _0=GroupLatency(20.0, {OPS.name: 50.0}))

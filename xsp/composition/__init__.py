@@ -7,7 +7,7 @@ in sentences (summary.py).
 """
 
 from xsp.composition.group import Group, Groups, labels
-from xsp.composition.journal import MARKS_LOST, Evaluation, Journal, Mark, Pause
+from xsp.composition.journal import MARKS_LOST, Evaluation, Journal, Mark, Pause, took_ns
 from xsp.composition.outcome import SHORT_ROUNDS, SLOW_NS, Outcome, Purpose, program_traces
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "Purpose",
     "labels",
     "program_traces",
+    "took_ns",
 ]

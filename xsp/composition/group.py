@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 
 from xsp.provider import Inputs, ModelCall
 
-MOST = 256  # groups that are kept apart; further ones are one group together
+MOST = 256  # groups that are kept apart; further ones are one group per model and phase
+MOST_RESTS = 32  # groups of such further ones; what is beyond is one group together
 _FREE_AFTER = 12  # unlike shapes of an input after which the input is asked whether they recur
 _REST = "further shapes"
+_REST_OF_ALL = ("further models", "", _REST, 1)
 
 _Family = tuple[str, str, str, int]
 _Key = tuple[_Family, tuple[object, ...]]
@@ -69,6 +71,7 @@ class Groups:
         self.moved: dict[int, int] = {}
         self._by_key: dict[_Key, Group] = {}
         self._families: dict[_Family, _FamilyInputs] = {}
+        self._rests: dict[_Family, Group] = {}
 
     def find(self, call: ModelCall, variant: str = "", model_calls: int = 1) -> Group:
         """Return the group of a call, a new group if no call was like this one."""
@@ -81,6 +84,8 @@ class Groups:
     def count(self, group: Group, call: ModelCall) -> Group:
         """Note that a call of the group was seen, and return the group that the call is in now."""
         group.sizes[call.inputs] += 1
+        if group.variant == _REST:  # whatever comes, it stays one group
+            return group
         family = (group.subject, group.phase, group.variant, group.model_calls)
         inputs = self._families[family]
         if inputs.note(call.inputs):
@@ -99,16 +104,26 @@ class Groups:
         return number
 
     def _group(self, family: _Family, fixed: tuple[object, ...]) -> Group:
-        key = (family, fixed)
-        group = self._by_key.get(key)
-        if group is None and len(self._by_key) >= MOST:
-            family = (family[0], family[1], _REST, family[3])
-            self._families.setdefault(family, _FamilyInputs())
-            key = (family, ())
-            group = self._by_key.get(key)
-        if group is None:
-            group = self._by_key[key] = Group(len(self.members), *family)
-            self.members.append(group)
+        group = self._by_key.get((family, fixed))
+        if group is not None:
+            return group
+        if len(self._by_key) >= MOST:
+            return self._rest(family)
+        group = self._by_key[family, fixed] = self._new(family)
+        return group
+
+    def _rest(self, family: _Family) -> Group:
+        """Return the group of the calls of a family beyond those that are kept apart."""
+        family = (family[0], family[1], _REST, family[3])
+        if family not in self._rests and len(self._rests) >= MOST_RESTS:
+            family = _REST_OF_ALL
+        if family not in self._rests:
+            self._rests[family] = self._new(family)
+        return self._rests[family]
+
+    def _new(self, family: _Family) -> Group:
+        group = Group(len(self.members), *family)
+        self.members.append(group)
         return group
 
     def _join(self, family: _Family, inputs: _FamilyInputs) -> None:

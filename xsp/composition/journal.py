@@ -7,7 +7,7 @@ Nothing is interpreted while the program runs; `xsp.composition.part` and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -93,3 +93,16 @@ class Journal:
             return False
         self.marks.append(mark)
         return True
+
+
+def took_ns(evaluations: Iterable[Evaluation], final: Callable[[int], int]) -> Counter[int]:
+    """Return how long the evaluations of each group took together, by the number of the group.
+
+    Args:
+        evaluations: Evaluations of the journal.
+        final: Returns the number of the group that a group is part of in the end.
+    """
+    result: Counter[int] = Counter()
+    for each in evaluations:
+        result[final(each.group)] += each.end_ns - each.begin_ns
+    return result

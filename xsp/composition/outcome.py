@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from xsp.composition.group import Group, Groups, labels
-from xsp.composition.journal import Journal
+from xsp.composition.journal import Journal, took_ns
 from xsp.composition.part import parts
 from xsp.composition.summary import facts, sentences
-from xsp.composition.timeline import GroupLatency, Timeline
+from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
 from xsp.composition.tree import compose
 from xsp.errors import MeasurementError
 from xsp.evaluation import Run, Rung
@@ -24,6 +24,7 @@ from xsp.session import Selection, Session, Settings, Visit, describe_environmen
 from xsp.trace import Trace
 
 _MERGED = 24  # groups whose trees are made: those that took most time
+_NAMED = 3  # groups of which nothing was recorded that have a sentence each
 
 SHORT_ROUNDS = 5  # rounds at first in which few evaluations follow each change of the rung
 SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the caches
@@ -91,8 +92,7 @@ class _Maker:
         self._settings = purpose.settings
         self._repeated = purpose.repeated
         self._final = groups.final
-        members = [group for group in groups.current() if group.calls]
-        self._groups = dict(zip(labels(members), members, strict=True))
+        self._groups = _by_time(groups, took_ns(journal.evaluations, groups.final))
         self._process = ProcessRuns(
             runs=(),
             problems=(),
@@ -112,7 +112,8 @@ class _Maker:
             for model, count in self._journal.raised.items()
         ]
         general = [*raised, *session.problems, *found.problems, *problems_of(found.counts)]
-        traces = self._traces(found.runs)
+        recorded = self._recorded(found.runs)
+        traces = self._traces(recorded)
         timeline = Timeline(
             self._journal,
             {number: _latency(trace) for number, trace in traces.items()},
@@ -136,7 +137,7 @@ class _Maker:
         metadata = describe(
             [self._process],
             self._settings,
-            [*general, *self._of_groups(traces)],
+            [*general, *self._of_groups(traces, recorded)],
             rungs=next(iter(traces.values())).metadata["rungs"] if traces else [],
             intervals=_WITHIN,
         )
@@ -146,36 +147,37 @@ class _Maker:
             Trace(spans, metadata), {name_of[number]: trace for number, trace in traces.items()}
         )
 
-    def _traces(self, runs: Sequence[Run]) -> dict[int, Trace]:
-        """Return the traces of the groups that took most time, by their numbers."""
+    def _recorded(self, runs: Sequence[Run]) -> dict[int, list[Run]]:
+        """Return the runs of the groups of which some evaluation was recorded, by number."""
         of: defaultdict[int, list[Run]] = defaultdict(list)
         for run in runs:
             of[self._final(run.group)].append(run)
-        by_time = sorted(self._groups.items(), key=lambda item: -self._took_ns(item[1]))
+        return {
+            number: mine
+            for number, mine in of.items()
+            if any(run.rows is not None and run.rung.timed for run in mine)
+        }
+
+    def _traces(self, recorded: Mapping[int, Sequence[Run]]) -> dict[int, Trace]:
+        """Return the traces of the recorded groups that took most time, by their numbers."""
+        members = [item for item in self._groups.items() if item[1].number in recorded]
         result = {}
-        for label, group in by_time[:_MERGED]:
-            recorded = of[group.number]
-            if any(run.rows is not None and run.rung.timed for run in recorded):
-                process = replace(self._process, runs=tuple(recorded), subject=label)
-                result[group.number] = build_trace([process], self._settings)
+        for label, group in members[:_MERGED]:
+            runs = tuple(recorded[group.number])
+            process = replace(self._process, runs=runs, subject=label)
+            result[group.number] = build_trace([process], self._settings)
         return result
 
-    def _took_ns(self, group: Group) -> int:
-        return sum(
-            each.end_ns - each.begin_ns
-            for each in self._journal.evaluations
-            if self._final(each.group) == group.number
-        )
-
-    def _of_groups(self, traces: Mapping[int, Trace]) -> list[Problem]:
+    def _of_groups(
+        self, traces: Mapping[int, Trace], recorded: Mapping[int, Sequence[Run]]
+    ) -> list[Problem]:
         """Return the problems of the groups, with the names of groups if there are several."""
         result: list[Problem] = []
         for label, group in self._groups.items():
             trace = traces.get(group.number)
-            several = f"{label}: " if len(self._groups) > 1 else ""
             if trace is None:
-                result.append(Problem("not-recorded", f"{label}: {_UNRECORDED}"))
                 continue
+            several = f"{label}: " if len(self._groups) > 1 else ""
             result += [
                 Problem(problem.code, f"{several}{problem.message}")
                 for problem in trace.problems
@@ -183,7 +185,15 @@ class _Maker:
             ]
             if group.varies:
                 result.append(Problem("unlike-inputs", f"{label}: {_unlike(group)}"))
-        return result
+        missing = [label for label, group in self._groups.items() if group.number not in recorded]
+        return [*result, *_unrecorded(missing), *_unmade(len(recorded) - len(traces))]
+
+
+def _by_time(groups: Groups, took: Mapping[int, int]) -> dict[str, Group]:
+    """Return the groups by their names, that with most time first."""
+    members = [group for group in groups.current() if group.calls]
+    named = zip(labels(members), members, strict=True)
+    return dict(sorted(named, key=lambda item: -took.get(item[1].number, 0)))
 
 
 _RAISED = "{} of {} raised, and their time is in none of its evaluations"
@@ -191,6 +201,30 @@ _UNRECORDED = (
     "what lies inside is not known, for none of its evaluations was recorded; more of them, or a "
     "larger budget=, would change that"
 )
+
+
+def _unrecorded(names: Sequence[str]) -> list[Problem]:
+    """Return what there is to say of groups of which nothing was recorded."""
+    found = [f"{name}: {_UNRECORDED}" for name in names[:_NAMED]]
+    more = len(names) - _NAMED
+    if more > 0:
+        found.append(f"nothing was recorded of the evaluations of {counted(more, 'further group')}")
+    return [Problem("not-recorded", message) for message in found]
+
+
+def _unmade(count: int) -> list[Problem]:
+    """Return what there is to say of groups that were recorded, and whose trees were not made."""
+    if not count:
+        return []
+    return [
+        Problem(
+            "groups-left-out",
+            f"the trees of {counted(count, 'further group')} were not made: only the "
+            f"{_MERGED} groups that took most time have one. Profile a part of the program, or "
+            "pad inputs to fewer shapes, to see the others. Their latencies hold what recording "
+            f"added where fewer than {FEWEST} of their evaluations ran unrecorded",
+        )
+    ]
 
 
 def _unlike(group: Group) -> str:

@@ -10,10 +10,14 @@ the step before:
     ├─ data loading               │  └─ training step
     └─ training step              └─ training iteration
                                      ├─ …
+
+A span of the user's that begins in an evaluation, or before it and ends in it, is recorded as a
+part of that evaluation, and is no part of the program.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +26,7 @@ from typing import Any
 import polars as pl
 
 from xsp import tracer
-from xsp.composition.journal import Journal
+from xsp.composition.journal import Evaluation, Journal
 from xsp.correlation import correlate
 from xsp.level import Kind
 from xsp.provider import ATTRIBUTE, span_rows
@@ -32,6 +36,8 @@ UNWATCHED = "unwatched, for nothing was left to be measured"
 
 _FEWEST_STEPS = 2
 _NUMBER = f"{ATTRIBUTE}part"
+
+_Numbers = tuple[int | None, int | None]  # number and parent that a span of the user's states
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +77,15 @@ def parts(
         training: For each evaluation of the journal, whether it is a training step.
     """
     block = Part(name, Kind.PIPELINE, journal.begin_ns, journal.end_ns, journal.thread)
-    found, numbers = _found(journal, labels)
+    found, numbers = _around_evaluations(*_found(journal, labels), journal.evaluations)
     nested = _nested(block, found, numbers)
     return _with_iterations(nested, training)
 
 
-def _found(
-    journal: Journal, labels: Sequence[str]
-) -> tuple[list[Part], list[tuple[int | None, int | None]]]:
+def _found(journal: Journal, labels: Sequence[str]) -> tuple[list[Part], list[_Numbers]]:
     """Return all parts, not yet nested, and number and parent that the user's spans state."""
     found: list[Part] = []
-    numbers: list[tuple[int | None, int | None]] = []
+    numbers: list[_Numbers] = []
     for at, (each, label) in enumerate(zip(journal.evaluations, labels, strict=True)):
         found.append(
             Part(label, Kind.PIPELINE, each.begin_ns, each.end_ns, each.thread, evaluation=at)
@@ -113,9 +117,36 @@ def _found(
     return found, numbers
 
 
-def _nested(
-    block: Part, found: Sequence[Part], numbers: Sequence[tuple[int | None, int | None]]
-) -> list[Part]:
+def _around_evaluations(
+    found: Sequence[Part], numbers: Sequence[_Numbers], evaluations: Sequence[Evaluation]
+) -> tuple[list[Part], list[_Numbers]]:
+    """Return evaluations, and the parts that providers do not record as parts of evaluations."""
+    of: defaultdict[int, list[Evaluation]] = defaultdict(list)
+    for each in sorted(evaluations, key=lambda each: each.begin_ns):
+        of[each.thread].append(each)
+    kept: list[Part] = []
+    kept_numbers: list[_Numbers] = []
+    for part, stated in zip(found, numbers, strict=True):
+        own = part.evaluation >= 0 or part.name == UNWATCHED
+        if own or _is_around(part, of[part.thread]):
+            kept.append(part)
+            kept_numbers.append(stated)
+    return kept, kept_numbers
+
+
+def _is_around(part: Part, evaluations: Sequence[Evaluation]) -> bool:
+    """Return whether a part lies around or between the evaluations of its thread.
+
+    Evaluations of one thread never overlap, and are sorted by time.
+    """
+    at = bisect_left(evaluations, part.start_ns, key=lambda each: each.begin_ns)
+    if at and part.start_ns < evaluations[at - 1].end_ns:
+        return False
+    last = bisect_left(evaluations, part.end_ns, lo=at, key=lambda each: each.begin_ns) - 1
+    return last < at or part.end_ns >= evaluations[last].end_ns
+
+
+def _nested(block: Part, found: Sequence[Part], numbers: Sequence[_Numbers]) -> list[Part]:
     """Return the block, and in it parts nested by time, without what lies in evaluations."""
     root = span_rows(
         {

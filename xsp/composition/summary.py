@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xsp.composition.group import Group, shape_range
 from xsp.composition.journal import Journal
-from xsp.composition.part import ITERATION, Part
+from xsp.composition.part import ITERATION, UNWATCHED, Part
 from xsp.composition.timeline import Timeline
 from xsp.evaluation import covered
 from xsp.provider import Inputs
@@ -23,6 +23,8 @@ Floats = NDArray[np.float64]
 
 INFERENCE = "inference"
 TRAINING_STEP = "training step"
+PREFILL = "prefill"
+DECODE = "decode"
 
 _SIZES = 50  # sets of input shapes of a group that have a latency of their own
 _NAMED = 4  # groups named in a sentence
@@ -132,9 +134,9 @@ def sentences(
         lasting_ns: How long each part takes without xsp.
         timeline: How long anything takes without xsp.
     """
-    found = [_evaluated(groups), _outside(parts, lasting_ns, float(lasting_ns[0]))]
+    found = [_evaluated(groups), _outside(parts, lasting_ns), _unwatched(parts, lasting_ns)]
     found += [_generation(parts, groups, timeline), _training(parts, lasting_ns, groups)]
-    found.append(_inference(groups))
+    found.append(_inference(parts, lasting_ns, groups))
     return [sentence for sentence in found if sentence]
 
 
@@ -151,44 +153,81 @@ def _evaluated(groups: Sequence[Mapping[str, Any]]) -> str:
     return f"evaluated: {', '.join(parts)}"
 
 
-def _outside(parts: Sequence[Part], lasting_ns: Floats, block_ns: float) -> str:
-    """Return for how long no thread was in an evaluation."""
-    if not block_ns:
+def _outside(parts: Sequence[Part], lasting_ns: Floats) -> str:
+    """Return for how long no thread was in an evaluation while the program was watched."""
+    unwatched_ns = _unwatched_ns(parts, lasting_ns)
+    watched_ns = float(lasting_ns[0]) - unwatched_ns
+    if watched_ns <= 0:
         return ""
     inside = [number for number, part in enumerate(parts) if part.evaluation >= 0]
-    if len({parts[number].thread for number in inside}) < 2:
-        inside_ns = float(lasting_ns[inside].sum())
-    else:
-        start = np.array([parts[number].start_ns for number in inside])
-        end = np.array([parts[number].end_ns for number in inside])
-        wall_ns = max(parts[0].end_ns - parts[0].start_ns, 1)
-        union_ns = covered(np.zeros(len(inside), dtype=np.int64), start, end, 1)[0]
-        inside_ns = block_ns * float(union_ns) / wall_ns
-    outside = max(block_ns - inside_ns, 0.0)
-    return f"outside of evaluations: {duration(outside)}, {percent(outside / block_ns)}"
+    outside = max(watched_ns - _busy_ns(parts, lasting_ns, inside), 0.0)
+    of = f" of the {duration(watched_ns)} watched" if unwatched_ns else ""
+    return f"outside of evaluations: {duration(outside)}, {percent(outside / watched_ns)}{of}"
+
+
+def _unwatched(parts: Sequence[Part], lasting_ns: Floats) -> str:
+    """Return for how long the program ran unwatched, and after how many evaluations."""
+    unwatched_ns = _unwatched_ns(parts, lasting_ns)
+    if not unwatched_ns:
+        return ""
+    evaluations = sum(part.evaluation >= 0 for part in parts)
+    return (
+        f"unwatched: {duration(unwatched_ns)}, after {counted(evaluations, 'evaluation')}, "
+        "for nothing was left to be measured"
+    )
+
+
+def _unwatched_ns(parts: Sequence[Part], lasting_ns: Floats) -> float:
+    return float(lasting_ns[[part.name == UNWATCHED for part in parts]].sum())
+
+
+def _busy_ns(parts: Sequence[Part], lasting_ns: Floats, members: Sequence[int]) -> float:
+    """Return for how long at least one thread was in one of some parts, which do not nest."""
+    sum_ns = float(lasting_ns[members].sum())
+    if len({parts[number].thread for number in members}) < 2:
+        return sum_ns
+    times = [(parts[number].start_ns, parts[number].end_ns) for number in members]
+    start, end = np.array(times, dtype=np.int64).T
+    union_ns = covered(np.zeros(len(members), dtype=np.int64), start, end, 1)[0]
+    return sum_ns * float(union_ns) / max(float((end - start).sum()), 1.0)
 
 
 def _generation(
     parts: Sequence[Part], groups: Sequence[Mapping[str, Any]], timeline: Timeline
 ) -> str:
-    """Return the time to the first token, and per token after it."""
-    phase = {group["name"]: group["phase"] for group in groups}
-    steps = [part for part in parts if phase.get(part.name) in ("prefill", "decode")]
-    steps.sort(key=lambda part: part.start_ns)
-    first = [(s.thread, s.start_ns, s.end_ns) for s in steps if phase[s.name] == "prefill"]
+    """Return the time to the first token, and per token after it.
+
+    Of several models that generate, as in assisted generation, that which took most time.
+    """
+    generating = [group for group in groups if group["phase"] in (PREFILL, DECODE)]
+    models = list(dict.fromkeys(group["model"] for group in generating))
+    for model in models:
+        phases = {group["name"]: group["phase"] for group in generating if group["model"] == model}
+        first, later = _tokens(parts, phases)
+        if first and later:
+            prefill_ns, token_ns = _mean(timeline, first), _mean(timeline, later)
+            of = f" of {model}" if len(models) > 1 else ""
+            return (
+                f"generation{of}: first token after {duration(prefill_ns)} in the model, then "
+                f"{duration(token_ns)} per token ({1e9 / token_ns:,.1f} tokens/s in each sequence)"
+            )
+    return ""
+
+
+def _tokens(
+    parts: Sequence[Part], phases: Mapping[str, str]
+) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
+    """Return thread, start and end of the first tokens of one model, and of those after them."""
+    steps = [part for part in parts if part.evaluation >= 0 and part.name in phases]
+    steps.sort(key=lambda step: (step.thread, step.start_ns))
+    first = [(s.thread, s.start_ns, s.end_ns) for s in steps if phases[s.name] == PREFILL]
     # A token takes from the end of the step before it to the end of its own.
     later = [
         (step.thread, before.end_ns, step.end_ns)
         for before, step in pairwise(steps)
-        if phase[step.name] == "decode"
+        if phases[step.name] == DECODE and before.thread == step.thread
     ]
-    if not first or not later:
-        return ""
-    prefill_ns, token_ns = _mean(timeline, first), _mean(timeline, later)
-    return (
-        f"generation: first token after {duration(prefill_ns)} in the model, then "
-        f"{duration(token_ns)} per token ({1e9 / token_ns:,.1f} tokens/s in each sequence)"
-    )
+    return first, later
 
 
 def _mean(timeline: Timeline, times: Sequence[tuple[int, int, int]]) -> float:
@@ -208,19 +247,40 @@ def _training(
     if not times:
         return ""
     seconds = sum(times) / 1e9
-    steps = [group for group in groups if group["phase"] == TRAINING_STEP]
-    samples = [group["samples"] and group["samples"] * group["calls"] for group in steps]
     rate = f"{len(times) / seconds:,.1f} per second"
-    if samples and all(samples):
-        rate += f", {sum(samples) / seconds:,.0f} samples/s"
+    if samples := _samples_per_step(groups):
+        rate += f", {samples * len(times) / seconds:,.0f} samples/s"
     mean = duration(sum(times) / len(times))
     return f"training: {counted(len(times), 'iteration')} of {mean} on average ({rate})"
 
 
-def _inference(groups: Sequence[Mapping[str, Any]]) -> str:
+def _samples_per_step(groups: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return how many samples a training step takes on average; None if that is not known.
+
+    Steps of several models, or with several optimizers in turn, may share their samples, as
+    those of generator and discriminator do.
+    """
+    steps = [group for group in groups if group["phase"] == TRAINING_STEP]
+    unlike = {(group["model"], group["variant"]) for group in steps}
+    if len(unlike) != 1 or not all(group["samples"] for group in steps):
+        return None
+    samples = sum(group["samples"] * group["calls"] for group in steps)
+    return float(samples / sum(group["calls"] for group in steps))
+
+
+def _inference(
+    parts: Sequence[Part], lasting_ns: Floats, groups: Sequence[Mapping[str, Any]]
+) -> str:
     """Return how many samples a second the model takes that inference spent most time in."""
     for group in groups:
-        if group["phase"] == INFERENCE and group["samples"] and group["latency_ns"]:
-            rate = 1e9 * group["samples"] / group["latency_ns"]
-            return f"inference: {rate:,.0f} samples/s in {group['name']}"
+        if group["phase"] != INFERENCE or not group["samples"]:
+            continue
+        calls = [
+            number
+            for number, part in enumerate(parts)
+            if part.evaluation >= 0 and part.name == group["name"]
+        ]
+        if busy_ns := _busy_ns(parts, lasting_ns, calls):
+            rate = 1e9 * group["samples"] * len(calls) / busy_ns
+            return f"inference: {rate:,.0f} samples/s in {group['name']} while it runs"
     return ""

@@ -25,7 +25,7 @@ from xsp.level import Kind
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_FEWEST = 3  # evaluations recorded in one way, to say how much longer that made them
+FEWEST = 3  # evaluations recorded in one way, to say how much longer that made them
 
 _Way = tuple[int, Rung | None, bool]
 
@@ -136,7 +136,7 @@ def _between(
     result: defaultdict[int, list[tuple[int, int, float]]] = defaultdict(list)
     for (before_group, group, armed), members in gaps.items():
         quiet = gaps.get((before_group, group, False), [])
-        if armed and len(quiet) >= _FEWEST and len(members) >= _FEWEST:
+        if armed and len(quiet) >= FEWEST and len(members) >= FEWEST:
             lengths = np.array([end - start for _, start, end in members], dtype=np.float64)
             usual_ns = _typical([end - start for _, start, end in quiet])
             less = _less(lengths, _typical(lengths), usual_ns)
@@ -192,11 +192,11 @@ def _without_recording(
     ways: defaultdict[_Way, list[int]] = defaultdict(list)
     for number, each in enumerate(evaluations):
         ways[final(each.group), each.rung, each.counts].append(number)
+    unmerged = _unmerged(ways, measured)
     result = measured.copy()
     for (group, rung, counts), members in ways.items():
-        known = latencies.get(group)
-        untouched = rung is None or (not rung.kinds and counts)
-        if known is None or rung is None or untouched:
+        known = latencies.get(group) or unmerged.get(group)
+        if known is None or rung is None or _untouched(rung, counts):
             continue
         usual = _usual(measured[members], known.rungs_ns.get(rung.name))
         if usual is not None:
@@ -204,9 +204,29 @@ def _without_recording(
     return result
 
 
+def _untouched(rung: Rung | None, counts: bool) -> bool:
+    return rung is None or (not rung.kinds and counts)
+
+
+def _unmerged(ways: Mapping[_Way, Sequence[int]], measured: Floats) -> dict[int, GroupLatency]:
+    """Return the latency of groups by those of their evaluations that recorded nothing.
+
+    It is what is known of groups that were not merged.
+    """
+    quiet: defaultdict[int, list[int]] = defaultdict(list)
+    for (group, rung, counts), members in ways.items():
+        if _untouched(rung, counts):
+            quiet[group] += members
+    return {
+        group: GroupLatency(_typical(measured[members]), {})
+        for group, members in quiet.items()
+        if len(members) >= FEWEST
+    }
+
+
 def _usual(measured: Floats, of_rung_ns: float | None) -> float | None:
     """Return how long evaluations that were recorded in one way last; None if unknown."""
-    return _typical(measured) if len(measured) >= _FEWEST else of_rung_ns
+    return _typical(measured) if len(measured) >= FEWEST else of_rung_ns
 
 
 def _less(measured: Floats, usual_ns: float, latency_ns: float) -> Floats:

@@ -298,7 +298,11 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
     def _complete(self) -> None:
         """Repeat calls until the plans of their groups are complete, or note why not."""
         self._repeated = complete_plans(
-            self._dispatching, self._settings, replay=self._replay, progress=self._progress
+            self._dispatching,
+            self._settings,
+            replay=self._replay,
+            progress=self._progress,
+            once=self._schedule.active is not None,
         )
 
     def _cut_short(self, error: BaseException) -> None:

@@ -5,11 +5,12 @@ A block cannot run twice, but a call can, if repeating changes nothing of the us
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from xsp.composition import labels
+from xsp.composition import labels, took_ns
 from xsp.measurement import (
     Progress,
     carry_out,
@@ -28,6 +29,9 @@ _LEAST_SHARE = 0.05  # of the budget, for a group that took next to no time
 _NAMED = 3  # groups whose incomplete plans have a sentence each
 _AT_ONCE = "several threads called it, which a repetition on one thread would not show"
 _BY_PROGRAM = "it is more than one call, which only the program itself can make again"
+_NOT_KEPT = "its call was not kept, as those of the first groups only are, so that memory suffices"
+_ONCE = "nothing is repeated where the schedule says how many evaluations are measured (active=)"
+_TRAINING_STEP = "training step"
 
 
 def complete_plans(
@@ -36,6 +40,7 @@ def complete_plans(
     *,
     replay: bool | None,
     progress: bool | Progress | None,
+    once: bool = False,
 ) -> dict[int, int]:
     """Repeat calls until the plans of their groups are complete, or note why not.
 
@@ -44,23 +49,25 @@ def complete_plans(
         settings: How the groups are measured; the budget is divided by the time they took.
         replay: Whether calls may be repeated; None: where that is safe.
         progress: As for `xsp.profile`.
+        once: Whether to repeat nothing, whatever `replay` says, as a schedule that ends does.
 
     Returns:
         How often each group was repeated, by its number.
     """
     names = _names(dispatcher)
-    took = _took_ns(dispatcher)
+    took = took_ns(dispatcher.journal.evaluations, dispatcher.groups.final)
     repeated: dict[int, int] = {}
     left: list[tuple[int, str]] = []
-    for number in sorted(names, key=lambda number: -took.get(number, 0)):
+    at_once = _called_at_once(dispatcher)
+    for number in sorted(names, key=lambda number: -took[number]):
         turns = dispatcher.turns.get(number)
         if turns is None or turns.done:
             continue
-        reason = _hazard(dispatcher, number, replay)
+        reason = _ONCE if once else _hazard(dispatcher, number, replay, at_once)
         if reason is not None:
             left.append((number, reason))
             continue
-        share = max(took.get(number, 0) / max(sum(took.values()), 1), _LEAST_SHARE)
+        share = max(took[number] / max(took.total(), 1), _LEAST_SHARE)
         repeated[number] = _repeat(
             dispatcher, number, turns, settings.budget_s * share, progress, insist=bool(replay)
         )
@@ -71,14 +78,6 @@ def complete_plans(
 def _names(dispatcher: Dispatcher) -> dict[int, str]:
     groups = [group for group in dispatcher.groups.current() if group.calls]
     return dict(zip((group.number for group in groups), labels(groups), strict=True))
-
-
-def _took_ns(dispatcher: Dispatcher) -> dict[int, int]:
-    took: dict[int, int] = {}
-    for each in dispatcher.journal.evaluations:
-        number = dispatcher.groups.final(each.group)
-        took[number] = took.get(number, 0) + each.end_ns - each.begin_ns
-    return took
 
 
 def _repeat(
@@ -92,10 +91,12 @@ def _repeat(
 ) -> int:
     """Repeat the last call of a group, and return how often."""
     session, plan, call = dispatcher.session, turns.plan, dispatcher.calls[number]
-    before, made = len(session.visits), 0
+    before = len(session.visits)
     plan.repeatable = True
     plan.settings = replace(plan.settings, budget_s=plan.spent_ns / 1e9 + budget_s)
     with ExitStack() as stack:
+        # Also what was recorded until Ctrl-C is part of the group.
+        stack.callback(_tag, session, before, number, call)
         report = stack.enter_context(progress_bar(progress, f"repeating {call.subject}"))
         stack.enter_context(call.conditions())
         try:
@@ -108,24 +109,29 @@ def _repeat(
             )
         else:
             _note_changed(session, call, changed)
+    return sum(len(visit.windows) + visit.planned.untimed for visit in session.visits[before:])
+
+
+def _tag(session: Session, before: int, number: int, call: ModelCall) -> None:
+    """Note of the visits since some number of them that they were of one call of a group."""
     for at, visit in enumerate(session.visits[before:], before):
         count = len(visit.windows)
-        made += count + visit.planned.untimed
         rounds = (visit.planned.round,) * count
         names = (call.name,) * count
         session.visits[at] = replace(visit, groups=(number,) * count, rounds=rounds, names=names)
-    return made
 
 
-def _hazard(dispatcher: Dispatcher, number: int, replay: bool | None) -> str | None:
+def _hazard(
+    dispatcher: Dispatcher, number: int, replay: bool | None, at_once: Collection[int]
+) -> str | None:
     """Return why the last call of a group must not be repeated, None if it may be."""
     call = dispatcher.calls.get(number)
     if call is None:
-        return _BY_PROGRAM
+        return _why_no_call(dispatcher, number)
     # The user's answer goes before everything that can be found out.
     if replay is not None:
         return None if replay else "replay=False"
-    if len(_threads(dispatcher, number)) > 1:
+    if number in at_once:
         return _AT_ONCE
     danger, unread = read_arguments(lambda: _danger(dispatcher.session, call))
     if unread:
@@ -133,10 +139,18 @@ def _hazard(dispatcher: Dispatcher, number: int, replay: bool | None) -> str | N
     return danger
 
 
-def _threads(dispatcher: Dispatcher, number: int) -> set[int]:
-    """Return the threads that called a group."""
+def _why_no_call(dispatcher: Dispatcher, number: int) -> str:
+    """Return why there is no call of a group to be repeated."""
+    # Of programs that mark their evaluations no call is kept.
+    phase = dispatcher.groups.members[number].phase
+    return _NOT_KEPT if dispatcher.calls and phase != _TRAINING_STEP else _BY_PROGRAM
+
+
+def _called_at_once(dispatcher: Dispatcher) -> set[int]:
+    """Return the numbers of the groups that several threads called."""
     final = dispatcher.groups.final
-    return {e.thread for e in dispatcher.journal.evaluations if final(e.group) == number}
+    calls = {(final(each.group), each.thread) for each in dispatcher.journal.evaluations}
+    return {number for number, count in Counter(number for number, _ in calls).items() if count > 1}
 
 
 def _danger(session: Session, call: ModelCall) -> str | None:

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from toy import Toy, ToyCall, ToyModel
+
+import xsp
+from xsp.composition import Groups
+from xsp.program.replay import complete_plans
+from xsp.testing import FakeClock, only_providers
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
+    """A toy framework that is the only provider, with its clock the only one."""
+    toy = Toy(FakeClock())
+    monkeypatch.setattr("xsp.session.recorder.SystemClock", lambda: toy.clock)
+    with only_providers(toy):
+        yield toy
+
+
+def evaluate(toy: Toy, sizes: int, times: int, phase: str = "") -> ToyModel:
+    """Call a model with inputs of several sizes, each size several times."""
+    model = ToyModel(toy)
+    assert toy.evaluations is not None
+    for size in range(sizes):
+        for _ in range(times):
+            inputs = (((size, 3), "float32"),)
+            call = ToyCall(model.forward, subject="Net", phase=phase, inputs=inputs, toy=toy)
+            toy.evaluations.run(call)
+    return model
+
+
+def messages(trace: xsp.Trace, code: str) -> list[str]:
+    return [problem.message for problem in trace.problems if problem.code == code]
+
+
+def test_evaluations_are_gone_through_a_few_times_however_many_groups_there_are(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    find = Groups.final
+
+    def final(self: Groups, number: int) -> int:
+        nonlocal asked
+        asked += 1
+        return find(self, number)
+
+    monkeypatch.setattr(Groups, "final", final)
+    with xsp.profile(levels=1, runs=2) as prof:
+        evaluate(toy, 40, 4)
+        before = asked
+    _ = prof.trace
+    assert asked - before < 20 * 160
+
+
+def test_a_call_that_was_not_kept_is_said_to_be_so(toy: Toy) -> None:
+    with xsp.profile(levels=1, runs=3, replay=True) as prof:
+        evaluate(toy, 6, 1)
+    said = messages(prof.trace, "not-replayed")
+    assert len(said) == 2
+    assert all("its call was not kept" in message for message in said)
+
+
+def test_a_training_step_is_said_to_be_more_than_a_call_whatever_was_kept(toy: Toy) -> None:
+    with xsp.profile(levels=1, runs=30, replay=True) as prof:
+        evaluate(toy, 1, 1)
+        assert toy.evaluations is not None
+        step = ToyCall(
+            ToyModel(toy).forward, subject="Net", phase="training step", whole_model=False
+        )
+        for _ in range(4):
+            toy.evaluations.begin(step)
+            step()
+            toy.evaluations.extend()
+            toy.evaluations.end("SGD")
+    [message] = messages(prof.trace, "not-replayed")
+    assert "it is more than one call" in message
+
+
+def test_nothing_is_repeated_of_a_program_that_runs_once(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def once(*args: Any, **options: Any) -> dict[int, int]:
+        return complete_plans(*args, **options | {"once": True})
+
+    monkeypatch.setattr("xsp.program.block.complete_plans", once)
+    with xsp.profile(levels=1, runs=3, replay=True) as prof:
+        model = evaluate(toy, 1, 2)
+    assert model.calls == 2
+    [message] = messages(prof.trace, "not-replayed")
+    assert "nothing is repeated" in message
+    assert "active=" in message
+
+
+def test_what_was_repeated_until_ctrl_c_is_part_of_its_group(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prof = xsp.profile(levels=2, runs=5)
+    model = ToyModel(toy)
+    forward = model.forward
+
+    def interrupted(x: int) -> int:
+        if model.calls == 9:
+            raise KeyboardInterrupt
+        return forward(x)
+
+    monkeypatch.setattr(model, "forward", interrupted)
+    with pytest.raises(KeyboardInterrupt), prof:
+        model()
+    prof.trace.check()
+    assert sum(rung["runs"] for rung in prof.trace.metadata["rungs"]) >= 3
+
+
+def test_groups_without_a_tree_are_counted(toy: Toy) -> None:
+    with xsp.profile(levels=2, runs=1, replay=False) as prof:
+        evaluate(toy, 40, 9)
+    prof.trace.check()
+    assert len(prof.groups) == 24
+    assert messages(prof.trace, "not-recorded") == []
+    [message] = messages(prof.trace, "groups-left-out")
+    assert "the trees of 16 further groups were not made" in message
+
+
+def test_groups_of_which_nothing_was_recorded_are_named_and_counted(toy: Toy) -> None:
+    late = xsp.schedule(skip=40)
+    with xsp.profile(levels=2, runs=1, replay=False, schedule=late) as prof:
+        evaluate(toy, 10, 5)
+    prof.trace.check()
+    assert len(prof.groups) == 2
+    *named, rest = messages(prof.trace, "not-recorded")
+    assert len(named) == 3
+    assert rest == "nothing was recorded of the evaluations of 5 further groups"
