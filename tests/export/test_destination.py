@@ -40,6 +40,7 @@ SAMPLES = {
     "String": "some",
     "List(String)": ["a", ""],
     "List(Int64)": [8, 2, 1],
+    "List(Float64)": [0.75, 0.25],
     "List(List(Int64))": [[1, 3], []],
 }
 
@@ -62,6 +63,7 @@ def test_every_attribute_that_there_is_can_be_exported() -> None:
     told = {name: root.attributes[name] for name in root.attributes or {}}
     assert {one.exported for one in ATTRIBUTES} <= told.keys()
     assert (told["xsp.grid"], told["xsp.input_shapes"]) == ("8, 2, 1", "1x3, -")
+    assert told["xsp.own_shares"] == "0.75, 0.25"
     assert not {one.exported for one in ATTRIBUTES} & set(child.attributes or {})
 
 

@@ -206,8 +206,13 @@ class _Builder:
         children = [self._node(group) for group in below[shown].tolist()]
         children += self._summed(below[~shown], most - len(children) - 1)
         children += self._own(node)
-        # Children that are only sums would say no more than the closed row.
-        return [] if all(child.kind in ("rest", "own") for child in children) else children
+        # Children that are only sums would say no more than the closed row; but of a stage of a
+        # pipeline (tokenising, say) the function that ran is the whole story.
+        sums = all(child.kind in ("rest", "own") for child in children)
+        told = node.kind == "pipeline" and any(
+            child.kind == "own" and self._detail(child) for child in children
+        )
+        return [] if sums and not told else children
 
     def _node(self, group: int) -> _Node:
         tail, names = group, [self._name(group)]
