@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 _KEPT_CALLS = 4  # groups whose last call is kept, to be repeated after the block
 _MOST_EVALUATIONS = 500_000
+_SELDOM = 6  # evaluations between two of a group that comes seldom
 
 
 class Dispatcher:
@@ -45,8 +46,7 @@ class Dispatcher:
         turns: The plan of each group, by the group's number.
         journal: What the program did.
         calls: The last call of some groups, by the group's number, kept to be repeated.
-        stop_watching: Called when nothing is left to be measured, and watching on would slow
-            the program.
+        stop_watching: Called when watching on would slow the program, and measure nothing.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Dispatcher:
         self._kinds: dict[tuple[str, StepKind], StepKind] = {}  # by the model, and the step before
         self._last_kind = StepKind()
         self._last_unnamed: Group | None = None
-        self._last_group = -1
+        self._last_seen: dict[int, int] = {}  # number of the last evaluation of each group
         self.stop_watching: Callable[[], None] = _nothing
         self._ended = False  # whether the block has ended
         self._named = False  # whether the program marks evaluations (`begin_named`)
@@ -150,9 +150,8 @@ class Dispatcher:
                 "mark parts of an evaluation with xsp.span",
             )
             return False
-        thread = threading.get_ident()
         call = ModelCall(_nothing, name=name, subject=name, whole_model=False)
-        self._open(thread, call).begin_ns = self._now()
+        self._open(threading.get_ident(), call).begin_ns = self._now()
         return True
 
     def end_named(self) -> None:
@@ -251,7 +250,7 @@ class Dispatcher:
 
     def _expected(self, call: ModelCall | None) -> Group | None:
         """Return the group that an evaluation is likely to be of."""
-        if call is None:  # it is likely to be as the last that began without a call
+        if call is None:  # as the last one that began without a call
             return self._last_unnamed
         kind = StepKind()
         if not call.whole_model:
@@ -263,7 +262,8 @@ class Dispatcher:
             return None
         armed = self._recorder.current
         rung = armed.rung if armed is not None else None
-        step = self._turns(group.number).step(rung, in_a_row=group.number == self._last_group)
+        often = self._seen - self._last_seen.get(group.number, -_SELDOM) < _SELDOM
+        step = self._turns(group.number).step(rung, often=often)
         if step is not None and not self._when.counts(self._seen):
             step = replace(step, round=WARM, counts=False)
         return step
@@ -300,7 +300,7 @@ class Dispatcher:
             if kind is not None:
                 self._kinds[call.subject, self._last_kind] = kind
                 self._last_kind = kind
-            self._last_group = group.number
+            self._last_seen[group.number] = self._seen
             if opened.unnamed:
                 self._last_unnamed = group
             self._note(thread, opened, group, call, ended_ns, waited_ns)
@@ -397,4 +397,4 @@ class Dispatcher:
 
 
 def _nothing() -> None:
-    """Stand for what a marked evaluation does."""
+    """Do nothing."""

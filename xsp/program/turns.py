@@ -73,15 +73,15 @@ class Turns:
         """How many evaluations the plan takes at least; budget aside."""
         return self.plan.fewest_evaluations * (1 + self._uncounted())
 
-    def step(self, armed: Rung | None, *, in_a_row: bool = True) -> Step | None:
+    def step(self, armed: Rung | None, *, often: bool = True) -> Step | None:
         """Return what to record of the next evaluation, None if the plan is complete.
 
         Args:
             armed: The rung that is recorded now, which goes first where the order is free.
-            in_a_row: Whether the evaluation before was of the same group; else none is left
-                out, for each one comes after something else.
+            often: Whether evaluations of the group come close together; of a group that comes
+                seldom none is left out, for each one comes after something else.
         """
-        if self._visit is None and not self._begin(armed, in_a_row=in_a_row):
+        if self._visit is None and not self._begin(armed, often=often):
             return None
         assert self._visit is not None
         visit = self._visit
@@ -109,13 +109,13 @@ class Turns:
         if len(self._latencies) >= self._sized():
             self._end(visit, ended_ns)
 
-    def _begin(self, armed: Rung | None, *, in_a_row: bool) -> bool:
+    def _begin(self, armed: Rung | None, *, often: bool) -> bool:
         self.plan.prefer(armed)
         self._visit = self.plan.next()
         if self._visit is None:
             return False
         self._latencies, self._began_ns, self._spent_ns = [], 0, 0
-        changes = in_a_row and self._visit.counts and armed != self._visit.rung
+        changes = often and self._visit.counts and armed != self._visit.rung
         self._untimed = self._uncounted() if changes else 0
         return True
 
