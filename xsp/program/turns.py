@@ -20,7 +20,8 @@ from xsp.evaluation import Rung
 from xsp.session import Plan, PlannedVisit, Settings
 
 _UNTIMED_NS = 3_000_000  # evaluations for this long replace what another rung left in the caches
-_MOST_UNTIMED = 4
+# The first evaluations after a change of the rung take pages of memory anew, too.
+_FEWEST_UNTIMED, _MOST_UNTIMED = 3, 6
 WARM = -2  # round of evaluations that the user wants not to count
 _MOST_TIMED = 10
 _TIMED_NS = 5_000_000  # timed evaluations of a turn together, once the first rounds are made
@@ -139,7 +140,7 @@ class Turns:
             return 0
         # Few at first, for the program may end soon.
         most = min(_MOST_UNTIMED, 1 + self._visit.round // 2) if self._visit is not None else 1
-        return min(most, math.ceil(_UNTIMED_NS / self._typical_ns))
+        return min(most, max(_FEWEST_UNTIMED, math.ceil(_UNTIMED_NS / self._typical_ns)))
 
     def _sized(self) -> int:
         """Return how many timed evaluations the turn has."""
