@@ -18,9 +18,8 @@ class schedule:  # noqa: N801  # reads as torch.profiler's does
     Attributes:
         skip: Evaluations at first of which nothing is recorded.
         warmup: Evaluations after those that are recorded, and do not count.
-        active: Evaluations after those that are measured; then the program runs unobserved. What
-            is missing is repeated after the block, as without a schedule. None: until the plan
-            is complete.
+        active: Evaluations after those that are measured; then the program runs unobserved, and
+            nothing is repeated after the block. None: until the plan is complete.
     """
 
     skip: int = 0
