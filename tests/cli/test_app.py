@@ -366,7 +366,8 @@ def test_a_script_runs_as_alone_and_its_model_is_measured(write: Write, tmp_path
     assert done.stdout == "done 1\n"
     trace = xsp.load(tmp_path / "job.xsp")
     trace.check()
-    assert trace.name == "Sequential"
+    assert trace.name == "job.py"
+    assert [group["name"] for group in trace.metadata["groups"]] == ["Sequential 2×8"]
     assert {"layer", "op"} <= set(trace.spans["kind"])
     assert "saved to job.xsp" in done.stderr
 

@@ -189,6 +189,7 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
         budget=settings.budget_s,
         statistic=settings.statistic,
         progress=False,
+        name=Path(spec.target).name,
     )
     ending, code = Ending(exit_code.OK), exit_code.OK
     try:

@@ -265,7 +265,7 @@ def attribute_column(spans: pl.DataFrame, name: str, dtype: Any = pl.String) -> 
     A field of the same name but another type is a user's own attribute, and not returned.
     """
     if pl.Field(name, dtype) not in getattr(spans.schema["attributes"], "fields", ()):
-        return pl.Series(name, [None] * spans.height, dtype=dtype)
+        return pl.Series(name, [None], dtype=dtype).new_from_index(0, spans.height)
     return spans["attributes"].struct.field(name)
 
 

