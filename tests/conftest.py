@@ -178,7 +178,7 @@ def _tracer_armed() -> bool:
 
 
 def _hooked_functions() -> frozenset[str]:
-    hooked = sys.modules.get("xsp_levels.framework.torch.loop")
+    hooked = sys.modules.get("xsp_levels.framework.torch.program.loop")
     hooks = hooked.loop()._hooks if hooked is not None and hooked.loop.cache_info().currsize else {}
     return frozenset(function.__qualname__ for function, hook in hooks.items() if hook.placed)
 

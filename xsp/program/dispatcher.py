@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -83,15 +83,14 @@ class Dispatcher:
         if opened is None:
             return call()
         function, args, kwargs = call.function, call.args, call.kwargs
-        try:
+        with ExitStack() as raised:
+            raised.callback(self._drop, thread)
             begin = now()
             result = function(*args, **kwargs)
             returned = now()
             synchronize()
             end = now()
-        except BaseException:
-            self._drop(thread)
-            raise
+            raised.pop_all()
         opened.begin_ns, opened.end_ns = begin, end
         group = self._attempt(self._close, thread, end, end - returned)
         if group is not None and (group in self.calls or len(self.calls) < _KEPT_CALLS):

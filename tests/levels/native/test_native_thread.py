@@ -11,7 +11,7 @@ from xsp_levels.native import thread
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
-from xsp_levels.framework.torch.operator import (  # noqa: E402
+from xsp_levels.framework.torch.profiler.operator import (  # noqa: E402
     OperatorRecorder,
     operator_rows,
     plain_records,

@@ -30,24 +30,24 @@ from xsp.provider import (
     concat_rows,
 )
 from xsp_levels.arming import undone_on_failure
-from xsp_levels.framework.torch.call import is_module, module_call
-from xsp_levels.framework.torch.empty_span import empty_span
-from xsp_levels.framework.torch.layer import LayerRecorder
-from xsp_levels.framework.torch.memory import memory_columns
-from xsp_levels.framework.torch.module_path import LayerRecords
-from xsp_levels.framework.torch.operator import (
+from xsp_levels.framework.torch.module.empty_span import empty_span
+from xsp_levels.framework.torch.module.layer import LayerRecorder
+from xsp_levels.framework.torch.module.module_path import LayerRecords
+from xsp_levels.framework.torch.module.row import layer_rows, predict_rows
+from xsp_levels.framework.torch.module.scope import scope_column
+from xsp_levels.framework.torch.module.source_line import LineRecorder, LineRecords, with_callers
+from xsp_levels.framework.torch.profiler.memory import memory_columns
+from xsp_levels.framework.torch.profiler.operator import (
     OperatorRecorder,
     OperatorRecords,
     allocations,
     operator_rows,
     plain_records,
 )
-from xsp_levels.framework.torch.row import layer_rows, predict_rows
-from xsp_levels.framework.torch.scope import scope_column
-from xsp_levels.framework.torch.source_line import LineRecorder, LineRecords, with_callers
-from xsp_levels.framework.torch.state import keep, keep_random, parts, role
-from xsp_levels.framework.torch.step import BACKWARD, Interval, StepRecorder, step_rows
-from xsp_levels.framework.torch.watcher import Watch
+from xsp_levels.framework.torch.program.call import is_module, module_call
+from xsp_levels.framework.torch.program.state import keep, keep_random, parts, role
+from xsp_levels.framework.torch.program.step import BACKWARD, Interval, StepRecorder, step_rows
+from xsp_levels.framework.torch.program.watcher import Watch
 
 # PyTorch's own annotations of what `step` records as pipeline spans.
 _ANNOTATIONS = ("Optimizer.step#", "Optimizer.zero_grad#", "enumerate(DataLoader)#")

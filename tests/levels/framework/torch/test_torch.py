@@ -17,8 +17,8 @@ from xsp.level import Kind, Level
 from xsp.provider.contract import Provider, Records, Request, Watcher
 from xsp.provider.packing import pack, unpack
 from xsp.provider.row import ROW_SCHEMA
-from xsp_levels.framework.torch import kineto as torch_kineto
-from xsp_levels.framework.torch.event import PlainEvents
+from xsp_levels.framework.torch.profiler import kineto as torch_kineto
+from xsp_levels.framework.torch.profiler.event import PlainEvents
 from xsp_levels.framework.torch.provider import Torch
 
 PIPELINE = frozenset({Kind.PIPELINE})
@@ -253,9 +253,9 @@ def test_nothing_stays_behind_when_the_model_cannot_be_asked(x: torch.Tensor) ->
 @pytest.mark.parametrize(
     "name",
     [
-        "torch.operator.OperatorRecorder.start",
-        "torch.step.StepRecorder.start",
-        "torch.layer.LayerRecorder.start",
+        "torch.profiler.operator.OperatorRecorder.start",
+        "torch.program.step.StepRecorder.start",
+        "torch.module.layer.LayerRecorder.start",
     ],
 )
 def test_nothing_stays_behind_when_arming_is_interrupted(

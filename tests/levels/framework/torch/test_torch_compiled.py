@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from xsp.clock import SystemClock
-from xsp_levels.framework.torch.layer import LayerRecorder
-from xsp_levels.framework.torch.row import layer_rows
+from xsp_levels.framework.torch.module.layer import LayerRecorder
+from xsp_levels.framework.torch.module.row import layer_rows
 
 
 class Block(nn.Module):  # type: ignore[misc]

@@ -12,8 +12,8 @@ import pytest
 from torch import nn
 
 from xsp.clock import SystemClock
-from xsp_levels.framework.torch.entry_point import CallEntryPoint, call_entry_point
-from xsp_levels.framework.torch.layer import LayerRecorder
+from xsp_levels.framework.torch.module.entry_point import CallEntryPoint, call_entry_point
+from xsp_levels.framework.torch.module.layer import LayerRecorder
 
 
 def one() -> int:

@@ -17,8 +17,8 @@ import xsp
 from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Request, pack, unpack
-from xsp_levels.framework.torch.generated import GeneratedKernels, source_operators
-from xsp_levels.framework.torch.operator import OperatorRecorder, operator_rows
+from xsp_levels.framework.torch.profiler.generated import GeneratedKernels, source_operators
+from xsp_levels.framework.torch.profiler.operator import OperatorRecorder, operator_rows
 from xsp_levels.framework.torch.provider import Torch
 
 KERNEL = "cpp_fused_add_relu_0"

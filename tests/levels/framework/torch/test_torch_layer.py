@@ -16,8 +16,8 @@ from torch import nn
 
 from xsp.clock import SystemClock
 from xsp.testing import FakeClock
-from xsp_levels.framework.torch.layer import LayerRecorder
-from xsp_levels.framework.torch.row import layer_rows, predict_rows
+from xsp_levels.framework.torch.module.layer import LayerRecorder
+from xsp_levels.framework.torch.module.row import layer_rows, predict_rows
 
 
 class Block(nn.Module):  # type: ignore[misc]

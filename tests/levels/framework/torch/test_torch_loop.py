@@ -23,10 +23,10 @@ from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Request
 from xsp.testing import FakeClock
-from xsp_levels.framework.torch.loop import PARTS, Loop, Part, loop, queue_facts
-from xsp_levels.framework.torch.marker import Marker
+from xsp_levels.framework.torch.program.loop import PARTS, Loop, Part, loop, queue_facts
+from xsp_levels.framework.torch.program.marker import Marker
+from xsp_levels.framework.torch.program.step import StepRecorder
 from xsp_levels.framework.torch.provider import Torch
-from xsp_levels.framework.torch.step import StepRecorder
 
 Said = tuple[str, int, int, Mapping[str, Any], int]
 
@@ -210,7 +210,7 @@ def test_workers_that_persist_are_started_once() -> None:
 DYING = """
 import os, sys
 from torch.utils.data import DataLoader
-from xsp_levels.framework.torch.marker import Marker
+from xsp_levels.framework.torch.program.marker import Marker
 
 class Numbers(list):
     def __getitem__(self, index):
@@ -471,7 +471,7 @@ def test_each_item_of_a_generator_function_is_timed(monkeypatch: pytest.MonkeyPa
     library.Pipeline = Pipeline  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "library", library)
     part = Part("preprocess", "library", "Pipeline", "preprocess")
-    monkeypatch.setattr("xsp_levels.framework.torch.loop.PARTS", (part,))
+    monkeypatch.setattr("xsp_levels.framework.torch.program.loop.PARTS", (part,))
     own, said = Loop(nn.modules.module, lambda: False), list[str]()
     own.watch(lambda name, *_: said.append(name))
     try:
@@ -561,7 +561,7 @@ def test_a_call_costs_a_few_microseconds_at_most(monkeypatch: pytest.MonkeyPatch
     library.Owner = Owner  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "library", library)
     part = Part("part", "library", "Owner", "method")
-    monkeypatch.setattr("xsp_levels.framework.torch.loop.PARTS", (part,))
+    monkeypatch.setattr("xsp_levels.framework.torch.program.loop.PARTS", (part,))
     own, owner = Loop(nn.modules.module, torch.compiler.is_compiling), Owner()
 
     def least_ns() -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from xsp_levels.framework.torch.marker import Marker
+from xsp_levels.framework.torch.program.marker import Marker
 
 transformers = pytest.importorskip(
     "transformers", reason="needs transformers: pip install transformers"

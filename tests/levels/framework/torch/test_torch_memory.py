@@ -4,7 +4,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_levels.framework.torch.memory import memory_columns, no_allocations, sorted_allocations
+from xsp_levels.framework.torch.profiler.memory import (
+    memory_columns,
+    no_allocations,
+    sorted_allocations,
+)
 
 changes = st.lists(
     st.tuples(st.integers(0, 100), st.integers(-1000, 1000), st.sampled_from([1, 2])), max_size=60

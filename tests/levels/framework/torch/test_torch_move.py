@@ -5,15 +5,15 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from xsp_levels.framework.torch.marker import Marker
-from xsp_levels.framework.torch.move import MOVE
+from xsp_levels.framework.torch.program.marker import Marker
+from xsp_levels.framework.torch.program.move import MOVE
 
 # A move to the device `meta` is one without a GPU: from one device to another, by the same calls.
 
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    monkeypatch.setattr("xsp_levels.framework.torch.marker.has_device", lambda: True)
+    monkeypatch.setattr("xsp_levels.framework.torch.program.marker.has_device", lambda: True)
     told = list[str]()
     marker = Marker(lambda name, *_: told.append(name))
     yield told
@@ -54,7 +54,7 @@ def test_compiled_functions_move_tensors_in_one_graph(said: list[str]) -> None:
 
 
 def test_without_a_device_nothing_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xsp_levels.framework.torch.marker.has_device", lambda: False)
+    monkeypatch.setattr("xsp_levels.framework.torch.program.marker.has_device", lambda: False)
     marker = Marker(lambda *_: None)
     try:
         assert "to" not in vars(torch.Tensor)

@@ -11,8 +11,8 @@ from torch import nn
 from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Records, Request, pack, unpack
-from xsp_levels.framework.torch import operand
-from xsp_levels.framework.torch.operator import OperatorRecorder, operator_rows
+from xsp_levels.framework.torch.profiler import operand
+from xsp_levels.framework.torch.profiler.operator import OperatorRecorder, operator_rows
 from xsp_levels.framework.torch.provider import Torch
 
 A, B = torch.ones(2, 3), torch.ones(4, 3)

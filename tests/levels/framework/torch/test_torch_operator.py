@@ -19,10 +19,10 @@ from torch import nn  # noqa: E402
 from xsp.clock import SystemClock  # noqa: E402
 from xsp.errors import ProviderError  # noqa: E402
 from xsp.provider.row import ROW_SCHEMA  # noqa: E402
-from xsp_levels.framework.torch import kineto as torch_kineto  # noqa: E402
-from xsp_levels.framework.torch.anchor import PREFIX, align, find_anchors  # noqa: E402
-from xsp_levels.framework.torch.memory import memory_columns  # noqa: E402
-from xsp_levels.framework.torch.operator import (  # noqa: E402
+from xsp_levels.framework.torch.profiler import kineto as torch_kineto  # noqa: E402
+from xsp_levels.framework.torch.profiler.anchor import PREFIX, align, find_anchors  # noqa: E402
+from xsp_levels.framework.torch.profiler.memory import memory_columns  # noqa: E402
+from xsp_levels.framework.torch.profiler.operator import (  # noqa: E402
     OperatorRecorder,
     OperatorRecords,
     allocations,
@@ -397,7 +397,7 @@ FORK = """
 import os, sys, time
 import torch
 from xsp.clock import SystemClock
-from xsp_levels.framework.torch.operator import OperatorRecorder, operator_rows
+from xsp_levels.framework.torch.profiler.operator import OperatorRecorder, operator_rows
 
 recorder = OperatorRecorder()
 recorder.start(SystemClock(), {detail})

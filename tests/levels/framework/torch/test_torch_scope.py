@@ -12,8 +12,8 @@ from torch import nn
 from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Request, pack, unpack
+from xsp_levels.framework.torch.module.scope import Scopes, scope_paths, scopes
 from xsp_levels.framework.torch.provider import Torch
-from xsp_levels.framework.torch.scope import Scopes, scope_paths, scopes
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.*:FutureWarning"),

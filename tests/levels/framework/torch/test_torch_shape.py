@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from xsp.clock import SystemClock
-from xsp_levels.framework.torch.layer import LayerRecorder
-from xsp_levels.framework.torch.module_path import LayerRecords
-from xsp_levels.framework.torch.row import layer_rows
+from xsp_levels.framework.torch.module.layer import LayerRecorder
+from xsp_levels.framework.torch.module.module_path import LayerRecords
+from xsp_levels.framework.torch.module.row import layer_rows
 
 
 class Broken(Mapping[str, Any]):

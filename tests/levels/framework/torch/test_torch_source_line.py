@@ -17,8 +17,8 @@ from torch.nn import functional
 from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Request, pack, span_rows, unpack
+from xsp_levels.framework.torch.module.source_line import LineRecorder, LineRecords, with_callers
 from xsp_levels.framework.torch.provider import Torch
-from xsp_levels.framework.torch.source_line import LineRecorder, LineRecords, with_callers
 
 DETAIL = Request(frozenset({Kind.LAYER, Kind.OP}), detail=True)
 
@@ -196,7 +196,7 @@ def test_an_exception_of_the_model_passes_and_nothing_is_traced_any_more() -> No
 
 
 def test_a_log_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xsp_levels.framework.torch.source_line._MOST", 20)
+    monkeypatch.setattr("xsp_levels.framework.torch.module.source_line._MOST", 20)
     net = Net()
 
     def often() -> None:

@@ -12,8 +12,8 @@ from torch import nn  # noqa: E402
 
 import xsp  # noqa: E402
 from xsp.provider import Role  # noqa: E402
+from xsp_levels.framework.torch.program.state import keep, role  # noqa: E402
 from xsp_levels.framework.torch.provider import Torch  # noqa: E402
-from xsp_levels.framework.torch.state import keep, role  # noqa: E402
 
 ROOM = 1 << 20
 
@@ -260,7 +260,7 @@ def test_arguments_that_never_change_are_copied_once_and_never_put_back(
 ) -> None:
     copies: list[Any] = []
     put: list[Any] = []
-    where = "xsp_levels.framework.torch.state"
+    where = "xsp_levels.framework.torch.program.state"
 
     def copied(tensor: Any) -> Any:
         copies.append(tensor)

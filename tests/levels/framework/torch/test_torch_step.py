@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from xsp.testing import FakeClock
-from xsp_levels.framework.torch.step import OPTIMIZER_STEP, Interval, StepRecorder
+from xsp_levels.framework.torch.program.step import OPTIMIZER_STEP, Interval, StepRecorder
 
 
 class Inner(torch.optim.SGD):  # type: ignore[misc]

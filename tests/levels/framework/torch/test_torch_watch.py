@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from xsp.provider.contract import ModelCall
-from xsp_levels.framework.torch.call import TRAINING_STEP, Modes, TorchCall
+from xsp_levels.framework.torch.program.call import TRAINING_STEP, Modes, TorchCall
 from xsp_levels.framework.torch.provider import Torch
 
 

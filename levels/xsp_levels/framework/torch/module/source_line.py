@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+import xsp_levels
 from xsp.clock import Clock
 from xsp.level import Kind
 from xsp.provider import SpanRows
@@ -190,8 +191,7 @@ def _torch_folder() -> str:
 
 _LIBRARY = sysconfig.get_path("stdlib") + os.sep
 _OWN_FOLDERS = tuple(
-    str(folder) + os.sep
-    for folder in (Path(inspect.getfile(Kind)).parent, Path(__file__).parents[2])
+    str(Path(inspect.getfile(each)).parent) + os.sep for each in (Kind, xsp_levels)
 )
 
 

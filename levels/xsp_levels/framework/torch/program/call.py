@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from xsp.provider import Inputs, ModelCall
-from xsp_levels.framework.torch.module_path import class_name
-from xsp_levels.framework.torch.shape import tensors
+from xsp_levels.framework.torch.module.module_path import class_name
+from xsp_levels.framework.torch.module.shape import tensors
 
 TRAINING_STEP = "training step"
 PREFILL = "prefill"

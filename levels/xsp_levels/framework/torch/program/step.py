@@ -17,13 +17,13 @@ import polars as pl
 from xsp.clock import Clock, SystemClock
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
-from xsp_levels.framework.torch.entry_point import (
+from xsp_levels.framework.torch.module.entry_point import (
     abandon_in_child,
     backward_entry_point,
     keep_in_child,
     optimizer_entry_point,
 )
-from xsp_levels.framework.torch.loop import NOTHING, Note, loop
+from xsp_levels.framework.torch.program.loop import NOTHING, Note, loop
 
 BACKWARD = "backward"
 OPTIMIZER_STEP = "optimizer step"

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from xsp_levels.framework.torch.entry_point import OptimizerEntryPoint, hide_from_compiler
-from xsp_levels.framework.torch.loop import loop
-from xsp_levels.framework.torch.move import Moves, has_device
-from xsp_levels.framework.torch.step import OptimizerSteps
+from xsp_levels.framework.torch.module.entry_point import OptimizerEntryPoint, hide_from_compiler
+from xsp_levels.framework.torch.program.loop import loop
+from xsp_levels.framework.torch.program.move import Moves, has_device
+from xsp_levels.framework.torch.program.step import OptimizerSteps
 
 Mark = Callable[[str, int, int, Mapping[str, Any]], None]
 

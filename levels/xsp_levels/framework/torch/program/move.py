@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xsp.clock import SystemClock
-from xsp_levels.framework.torch.loop import NOTHING, Note
+from xsp_levels.framework.torch.program.loop import NOTHING, Note
 
 MOVE = "move to device"
 _METHODS = ("to", "cuda")

@@ -20,8 +20,12 @@ from types import FunctionType
 from typing import Any, Protocol
 
 from xsp.clock import SystemClock
-from xsp_levels.framework.torch.entry_point import free_in_child, hide_from_compiler, skip_code
-from xsp_levels.framework.torch.hook import Handler, Hook
+from xsp_levels.framework.torch.module.entry_point import (
+    free_in_child,
+    hide_from_compiler,
+    skip_code,
+)
+from xsp_levels.framework.torch.program.hook import Handler, Hook
 
 NOTHING: Mapping[str, int] = {}
 

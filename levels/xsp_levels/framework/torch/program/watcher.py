@@ -12,15 +12,7 @@ from typing import Any
 
 from xsp.provider import Evaluations
 from xsp_levels.arming import undone_on_failure
-from xsp_levels.framework.torch.call import (
-    Modes,
-    TorchCall,
-    found_call,
-    subject,
-    tensor_inputs,
-    training_call,
-)
-from xsp_levels.framework.torch.entry_point import (
+from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
     abandon_in_child,
     backward_entry_point,
@@ -29,8 +21,16 @@ from xsp_levels.framework.torch.entry_point import (
     keep_in_child,
     optimizer_entry_point,
 )
-from xsp_levels.framework.torch.layer import divert, divert_outermost
-from xsp_levels.framework.torch.marker import Marker
+from xsp_levels.framework.torch.module.layer import divert, divert_outermost
+from xsp_levels.framework.torch.program.call import (
+    Modes,
+    TorchCall,
+    found_call,
+    subject,
+    tensor_inputs,
+    training_call,
+)
+from xsp_levels.framework.torch.program.marker import Marker
 
 # Parts of the names of threads that libraries start, and that call no models.
 _HELPERS = ("QueueFeeder", "pin_memory", "tqdm", "Tqdm", "TMonitor")

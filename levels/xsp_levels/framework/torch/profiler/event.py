@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from xsp_levels.framework.torch.operand import NO_OPERANDS, Operands, operands
+from xsp_levels.framework.torch.profiler.operand import NO_OPERANDS, Operands, operands
 
 Integers = npt.NDArray[np.int64]
 H = TypeVar("H", bound=Hashable)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xsp_levels.arming import undone_on_failure
-from xsp_levels.framework.torch.fork import leave_children_unharmed
+from xsp_levels.framework.torch.profiler.fork import leave_children_unharmed
 from xsp_levels.native.stderr_filter import vendor_silenced
 
 _TAKEN = (

@@ -10,8 +10,8 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
-from xsp_levels.framework.torch.module_path import Integers, LayerRecords, ThreadCalls
-from xsp_levels.framework.torch.source_line import caller_columns
+from xsp_levels.framework.torch.module.module_path import Integers, LayerRecords, ThreadCalls
+from xsp_levels.framework.torch.module.source_line import caller_columns
 
 Memory = Callable[[Integers, Integers, Integers], Mapping[str, Any]]
 

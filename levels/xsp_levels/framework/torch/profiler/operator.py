@@ -15,7 +15,7 @@ from xsp.clock import Clock, SystemClock
 from xsp.errors import ProviderError
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
-from xsp_levels.framework.torch.anchor import (
+from xsp_levels.framework.torch.profiler.anchor import (
     PREFIX,
     AnchorEvents,
     AnchorReading,
@@ -24,16 +24,16 @@ from xsp_levels.framework.torch.anchor import (
     find_anchors,
     make_anchors,
 )
-from xsp_levels.framework.torch.event import PlainEvents, operands_of, plain_events
-from xsp_levels.framework.torch.generated import GeneratedKernels
-from xsp_levels.framework.torch.kineto import KinetoRecording
-from xsp_levels.framework.torch.memory import (
+from xsp_levels.framework.torch.profiler.event import PlainEvents, operands_of, plain_events
+from xsp_levels.framework.torch.profiler.generated import GeneratedKernels
+from xsp_levels.framework.torch.profiler.kineto import KinetoRecording
+from xsp_levels.framework.torch.profiler.memory import (
     Allocations,
     memory_columns,
     no_allocations,
     sorted_allocations,
 )
-from xsp_levels.framework.torch.operand import operand_columns
+from xsp_levels.framework.torch.profiler.operand import operand_columns
 from xsp_levels.native import thread
 from xsp_levels.native.alignment import Alignment
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from xsp_levels.framework.torch.scope import Scopes, scopes
-from xsp_levels.framework.torch.shape import Shapes
-from xsp_levels.framework.torch.source_line import Place
+from xsp_levels.framework.torch.module.scope import Scopes, scopes
+from xsp_levels.framework.torch.module.shape import Shapes
+from xsp_levels.framework.torch.module.source_line import Place
 
 Integers = npt.NDArray[np.int64]
 

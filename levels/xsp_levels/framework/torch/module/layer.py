@@ -9,16 +9,16 @@ from types import CodeType
 from typing import Any
 
 from xsp.clock import Clock
-from xsp_levels.framework.torch.entry_point import (
+from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
     abandon_in_child,
     call_entry_point,
     hide_from_compiler,
     keep_in_child,
 )
-from xsp_levels.framework.torch.module_path import LayerRecords, RawCalls, layer_records
-from xsp_levels.framework.torch.shape import Shapes, shapes
-from xsp_levels.framework.torch.source_line import Place, caller
+from xsp_levels.framework.torch.module.module_path import LayerRecords, RawCalls, layer_records
+from xsp_levels.framework.torch.module.shape import Shapes, shapes
+from xsp_levels.framework.torch.module.source_line import Place, caller
 
 
 class ThreadBuffer:
