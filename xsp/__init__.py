@@ -13,6 +13,7 @@ from xsp.level import Kind, Level
 from xsp.tracer import span
 
 if TYPE_CHECKING:
+    from xsp.importers import read
     from xsp.measurement import Enough, measure
     from xsp.problem import Problem
     from xsp.program import profile, profile_on_signal, schedule
@@ -36,6 +37,7 @@ __all__ = [
     "measure",
     "profile",
     "profile_on_signal",
+    "read",
     "schedule",
     "span",
 ]
@@ -48,6 +50,7 @@ _HOMES = {
     "measure": "xsp.measurement",
     "profile": "xsp.program",
     "profile_on_signal": "xsp.program",
+    "read": "xsp.importers",
     "schedule": "xsp.program",
 }
 
