@@ -72,7 +72,6 @@ class Watch:
         self._thread_code = self._entry.code(
             divert_outermost, {"xsp:handler": self._outermost, **inner}
         )
-        # First, so that a step's mark has ended when the evaluation is extended.
         self._marker = Marker(evaluations.mark)
         backward_entry_point().watch(self._after_backward)
         optimizer_entry_point().watch(self._before_step, self._after_step)
@@ -189,10 +188,13 @@ class Watch:
         self._extend(step)
         return result
 
-    def _after_backward(self) -> None:
+    def _after_backward(self, start_ns: int) -> None:
         step = self._local.step
         self._trains = True
-        if step.open and not step.had_backward:
+        if not step.open:
+            self._marker.backward(start_ns, monotonic_ns())
+            return
+        if not step.had_backward:
             step.had_backward = True
             self._usual_forwards = max(self._usual_forwards, step.forwards)
         self._extend(step)
@@ -201,19 +203,21 @@ class Watch:
         """Begin a training step with an optimizer that makes the forward pass itself."""
         step = self._local.step
         self._optimizes = True
-        if not closure or self._local.inside or self._evaluations is None:
-            return
-        if step.open and step.optimizers:
-            self._finish(step)
+        if closure and not self._local.inside and self._evaluations is not None:
+            if step.open and step.optimizers:
+                self._finish(step)
+            if not step.open:
+                step.reset()
+                step.pending = True
+                self._evaluations.begin(None)
         if not step.open:
-            step.reset()
-            step.pending = True
-            self._evaluations.begin(None)
+            self._marker.begin_step(optimizer)
 
     def _after_step(self, optimizer: Any) -> None:
         step = self._local.step
         self._optimizes = True
         if not step.open:
+            self._marker.end_step(optimizer)
             return
         step.optimizers.append(self._name(optimizer))
         self._extend(step)
