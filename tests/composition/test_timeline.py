@@ -90,6 +90,18 @@ def test_evaluations_that_do_not_count_last_as_long_as_others_on_average() -> No
     assert found[-1] == 900
 
 
+def test_what_takes_far_longer_than_setting_up_is_the_programs_own() -> None:
+    compiling = 3_000_000_000
+    made = [evaluation(0, compiling, OPS)._replace(counts=False)]
+    made += [
+        evaluation(compiling + 1000 * n, compiling + 1000 * n + 50, OPS)._replace(counts=False)
+        for n in range(1, 10)
+    ]
+    made += [evaluation(2 * compiling + 100 * n, 2 * compiling + 100 * n + 20) for n in range(9)]
+    found = timeline(journal(made, [], 3 * compiling)).evaluations_ns
+    assert found[:10].tolist() == [compiling - 30, *[20] * 9]
+
+
 @given(st.lists(st.integers(-40, 40), min_size=3, max_size=50))
 def test_noise_of_recorded_evaluations_makes_the_sum_neither_longer_nor_shorter(
     noise: list[int],

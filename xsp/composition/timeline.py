@@ -28,6 +28,7 @@ Ints = NDArray[np.int64]
 
 FEWEST = 3  # evaluations recorded in one way, to say how much longer that made them
 _OUTLIER = 3.0  # times the median: slower evaluations are so for reasons of their own
+_SET_UP_NS = 50_000_000  # no provider takes longer to set itself up within an evaluation
 
 _Way = tuple[int, Rung | None, bool]
 
@@ -208,11 +209,13 @@ def _without_recording(
         known = _Usual.of(measured[untouched[group]], latencies.get(group))
         if known is None:
             continue
-        if len(inputs[group]) == 1 and not counts:
-            result[members] = known.mean_ns
-        elif (usual := _usual(measured[members], rung, latencies.get(group))) is not None:
-            less = _less if len(inputs[group]) == 1 else _less_in_proportion
-            result[members] = less(measured[members], usual, known.typical_ns)
+        usual = _usual(measured[members], rung, latencies.get(group))
+        if len(inputs[group]) > 1 and usual is not None:
+            result[members] = _less_in_proportion(measured[members], usual, known.typical_ns)
+        elif counts and usual is not None:
+            result[members] = _less(measured[members], usual, known.typical_ns)
+        elif not counts:
+            result[members] = _settled(measured[members], usual, known)
     return result
 
 
@@ -249,6 +252,19 @@ def _usual(measured: Floats, rung: Rung, known: GroupLatency | None) -> float | 
     if len(measured) >= FEWEST:
         return _typical(measured)
     return None if known is None else known.rungs_ns.get(rung.name)
+
+
+def _settled(measured: Floats, usual_ns: float | None, known: _Usual) -> Floats:
+    """Return times of alike evaluations in which providers set themselves up, without that.
+
+    They last as long as others on average, but for what no provider takes: a model that is
+    compiled, a library that tries out its algorithms.
+    """
+    result = np.full(len(measured), known.mean_ns)
+    if usual_ns is not None:
+        own = measured > max(_OUTLIER * usual_ns, usual_ns + _SET_UP_NS)
+        result[own] += measured[own] - usual_ns
+    return result
 
 
 def _less(measured: Floats, usual_ns: float, latency_ns: float) -> Floats:
