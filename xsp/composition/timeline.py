@@ -191,7 +191,7 @@ def _without_recording(
     final: Callable[[int], int],
 ) -> Floats:
     """Return how long each evaluation takes with nothing recorded."""
-    measured = np.array([each.end_ns - each.begin_ns for each in evaluations], dtype=np.float64)
+    measured = np.array([each.ran_ns for each in evaluations], dtype=np.float64)
     ways: defaultdict[_Way, list[int]] = defaultdict(list)
     inputs: defaultdict[int, set[Inputs]] = defaultdict(set)
     untouched: defaultdict[int, list[int]] = defaultdict(list)

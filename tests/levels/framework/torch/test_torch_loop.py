@@ -424,7 +424,7 @@ class Silent:
     def identify(self, call: Any) -> None:
         """Name nothing."""
 
-    def extend(self) -> None:
+    def extend(self, until_ns: int | None = None) -> None:
         """Extend nothing."""
 
     def end(self, variant: str = "", calls: int = 1) -> None:
