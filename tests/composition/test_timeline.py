@@ -74,7 +74,45 @@ def test_an_evaluation_that_was_slow_for_its_own_reasons_stays_so() -> None:
     made += [evaluation(1000, 1300, OPS), evaluation(1400, 1425, OPS)]
     line = timeline(journal(made, [], 2000), _0=GroupLatency(20.0, {}))
     *_, slow, quick = line.evaluations_ns.tolist()
-    assert (slow, quick) == (270, 10)  # less by 30; in proportion
+    assert (slow, quick) == (270, 5)  # less by 30; half of what it is in proportion, at least
+
+
+def test_evaluations_that_do_not_count_last_as_long_as_others_on_average() -> None:
+    made = [evaluation(0, 900, BARE)._replace(counts=False)]  # the first: cold, but for itself
+    made += [evaluation(1000, 9000, OPS)._replace(counts=False)]  # in which providers set up
+    made += [evaluation(9100, 9700, BARE)._replace(counts=False)]  # with caches that they filled
+    made += [evaluation(10_000 + 100 * n, 10_000 + 100 * n + 20 + n % 2) for n in range(20)]
+    made += [evaluation(13_000, 13_900)]  # slow, but once
+    found = timeline(journal(made, [], 14_000)).evaluations_ns
+    mean = (20.5 * 20 + 3 * 21) / 21  # 21 is the median, three times that the most that counts
+    assert found[0] == 900
+    assert found[1] == found[2] == pytest.approx(mean)
+    assert found[-1] == 900
+
+
+def test_what_takes_far_longer_than_setting_up_is_the_programs_own() -> None:
+    compiling = 3_000_000_000
+    made = [evaluation(0, compiling, OPS)._replace(counts=False)]
+    made += [
+        evaluation(compiling + 1000 * n, compiling + 1000 * n + 50, OPS)._replace(counts=False)
+        for n in range(1, 10)
+    ]
+    made += [evaluation(2 * compiling + 100 * n, 2 * compiling + 100 * n + 20) for n in range(9)]
+    found = timeline(journal(made, [], 3 * compiling)).evaluations_ns
+    assert found[:10].tolist() == [compiling - 30, *[20] * 9]
+
+
+@given(st.lists(st.integers(-40, 40), min_size=3, max_size=50))
+def test_noise_of_recorded_evaluations_makes_the_sum_neither_longer_nor_shorter(
+    noise: list[int],
+) -> None:
+    made = [evaluation(1000 * n, 1000 * n + 100) for n in range(5)]
+    made += [
+        evaluation(1000 * n, 1000 * n + 200 + each, OPS)
+        for n, each in enumerate([*noise, *(-each for each in noise)], 5)
+    ]
+    found = timeline(journal(made, [], 1000 * len(made))).evaluations_ns
+    assert found.sum() == pytest.approx(100 * len(made))
 
 
 def test_evaluations_with_nothing_recorded_last_as_long_as_they_did() -> None:

@@ -32,6 +32,7 @@ class Evaluation(NamedTuple):
         rung: The rung that was recorded meanwhile; None: nothing was.
         counts: Whether its latency counts as one of that rung.
         inputs: Shape and data type of each tensor put in.
+        paused_ns: How long the thread waited for xsp in it.
     """
 
     thread: int
@@ -41,6 +42,12 @@ class Evaluation(NamedTuple):
     rung: Rung | None
     counts: bool
     inputs: Any
+    paused_ns: int = 0
+
+    @property
+    def ran_ns(self) -> int:
+        """How long it ran, pauses left out."""
+        return self.end_ns - self.begin_ns - self.paused_ns
 
 
 class Mark(NamedTuple):
@@ -104,5 +111,5 @@ def took_ns(evaluations: Iterable[Evaluation], final: Callable[[int], int]) -> C
     """
     result: Counter[int] = Counter()
     for each in evaluations:
-        result[final(each.group)] += each.end_ns - each.begin_ns
+        result[final(each.group)] += each.ran_ns
     return result

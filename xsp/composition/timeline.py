@@ -21,11 +21,14 @@ from numpy.typing import NDArray
 from xsp.composition.journal import Evaluation, Journal, Pause
 from xsp.evaluation import Rung, trimmed_mean
 from xsp.level import Kind
+from xsp.provider import Inputs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FEWEST = 3  # evaluations recorded in one way, to say how much longer that made them
+_OUTLIER = 3.0  # times the median: slower evaluations are so for reasons of their own
+_SET_UP_NS = 50_000_000  # no provider takes longer to set itself up within an evaluation
 
 _Way = tuple[int, Rung | None, bool]
 
@@ -188,53 +191,92 @@ def _without_recording(
     final: Callable[[int], int],
 ) -> Floats:
     """Return how long each evaluation takes with nothing recorded."""
-    measured = np.array([each.end_ns - each.begin_ns for each in evaluations], dtype=np.float64)
+    measured = np.array([each.ran_ns for each in evaluations], dtype=np.float64)
     ways: defaultdict[_Way, list[int]] = defaultdict(list)
+    inputs: defaultdict[int, set[Inputs]] = defaultdict(set)
+    untouched: defaultdict[int, list[int]] = defaultdict(list)
+    first_ns = min((each.begin_ns for each in evaluations if _records(each)), default=0)
     for number, each in enumerate(evaluations):
-        ways[final(each.group), each.rung, each.counts].append(number)
-    unmerged = _unmerged(ways, measured)
+        group = final(each.group)
+        inputs[group].add(each.inputs)
+        if not _records(each) and (each.rung is None or each.counts):
+            untouched[group].append(number)
+        elif _records(each) or each.begin_ns > first_ns:  # else it is cold, but not by xsp
+            ways[group, each.rung, each.counts].append(number)
     result = measured.copy()
     for (group, rung, counts), members in ways.items():
-        known = latencies.get(group) or unmerged.get(group)
-        if known is None or rung is None or _untouched(rung, counts):
+        assert rung is not None
+        known = _Usual.of(measured[untouched[group]], latencies.get(group))
+        if known is None:
             continue
-        usual = _usual(measured[members], known.rungs_ns.get(rung.name))
-        if usual is not None:
-            result[members] = _less(measured[members], usual, known.latency_ns)
+        usual = _usual(measured[members], rung, latencies.get(group))
+        if len(inputs[group]) > 1 and usual is not None:
+            result[members] = _less_in_proportion(measured[members], usual, known.typical_ns)
+        elif counts and usual is not None:
+            result[members] = _less(measured[members], usual, known.typical_ns)
+        elif not counts:
+            result[members] = _settled(measured[members], usual, known)
     return result
 
 
-def _untouched(rung: Rung | None, counts: bool) -> bool:
-    return rung is None or (not rung.kinds and counts)
+def _records(evaluation: Evaluation) -> bool:
+    """Tell whether spans or samples of an evaluation were recorded."""
+    rung = evaluation.rung
+    return rung is not None and (bool(rung.kinds) or not rung.timed)
 
 
-def _unmerged(ways: Mapping[_Way, Sequence[int]], measured: Floats) -> dict[int, GroupLatency]:
-    """Return the latency of groups by those of their evaluations that recorded nothing.
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """How long evaluations of a group last with nothing recorded.
 
-    It is what is known of groups that were not merged.
+    Attributes:
+        typical_ns: As most of them last.
+        mean_ns: On average, slow ones counted in: as many times as long as they are many
+            together. What is far slower is likely to have happened once.
     """
-    quiet: defaultdict[int, list[int]] = defaultdict(list)
-    for (group, rung, counts), members in ways.items():
-        if _untouched(rung, counts):
-            quiet[group] += members
-    return {
-        group: GroupLatency(_typical(measured[members]), {})
-        for group, members in quiet.items()
-        if len(members) >= FEWEST
-    }
+
+    typical_ns: float
+    mean_ns: float
+
+    @classmethod
+    def of(cls, measured: Floats, known: GroupLatency | None) -> _Usual | None:
+        """Return it by the evaluations that recorded nothing, or else by what merging found."""
+        if len(measured) >= FEWEST:
+            most = _OUTLIER * float(np.median(measured))
+            return cls(_typical(measured), float(np.minimum(measured, most).mean()))
+        return None if known is None else cls(known.latency_ns, known.latency_ns)
 
 
-def _usual(measured: Floats, of_rung_ns: float | None) -> float | None:
+def _usual(measured: Floats, rung: Rung, known: GroupLatency | None) -> float | None:
     """Return how long evaluations that were recorded in one way last; None if unknown."""
-    return _typical(measured) if len(measured) >= FEWEST else of_rung_ns
+    if len(measured) >= FEWEST:
+        return _typical(measured)
+    return None if known is None else known.rungs_ns.get(rung.name)
+
+
+def _settled(measured: Floats, usual_ns: float | None, known: _Usual) -> Floats:
+    """Return times of alike evaluations in which providers set themselves up, without that.
+
+    They last as long as others on average, but for what no provider takes: a model that is
+    compiled, a library that tries out its algorithms.
+    """
+    result = np.full(len(measured), known.mean_ns)
+    if usual_ns is not None:
+        own = measured > max(_OUTLIER * usual_ns, usual_ns + _SET_UP_NS)
+        result[own] += measured[own] - usual_ns
+    return result
 
 
 def _less(measured: Floats, usual_ns: float, latency_ns: float) -> Floats:
-    """Return times that recording made longer without what it added.
+    """Return times of alike parts that recording made longer without what it added.
 
-    An evaluation that is slower than usual is so for reasons of its own: recording adds as much
-    to it as to others. A quicker one has less to record, and is shortened in proportion.
+    A part that is slower than usual is so for reasons of its own: recording adds as much to it as
+    to others. One that is far quicker has less to record.
     """
     added = max(usual_ns - latency_ns, 0.0)
-    in_proportion = measured * min(latency_ns / max(usual_ns, 1.0), 1.0)
-    return np.where(measured >= usual_ns, measured - added, in_proportion)
+    return np.maximum(measured - added, _less_in_proportion(measured, usual_ns, latency_ns) / 2)
+
+
+def _less_in_proportion(measured: Floats, usual_ns: float, latency_ns: float) -> Floats:
+    """Return times of unlike parts without what recording added: the more, the longer the part."""
+    return measured * min(latency_ns / max(usual_ns, 1.0), 1.0)

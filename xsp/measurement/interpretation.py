@@ -24,6 +24,7 @@ from xsp.correlation import (
 from xsp.evaluation import Run, Rung, with_inside_costs
 from xsp.level import Kind, Level
 from xsp.measurement.own_time import with_own_time
+from xsp.measurement.pause import rows_without_pauses, without_pauses
 from xsp.problem import Problem, ProblemCount
 from xsp.provider import (
     SAMPLE_SCHEMA,
@@ -91,6 +92,7 @@ class _Interpreter:
         self._counts: list[ProblemCount] = []
 
     def interpret(self, visits: Sequence[Visit]) -> Interpretation:
+        visits = [without_pauses(visit) for visit in visits]
         chosen = counting(visits)
         self._note_cold_start(chosen)
         # A CUDA graph is captured once, usually while warming up, and only replayed later.
@@ -156,7 +158,7 @@ class _Interpreter:
     def _rows(self, visit: Visit) -> SpanRows:
         """Return the rows that all providers have of a visit."""
         rows = concat_rows([self._rows_of(visit.planned.rung, *kept) for kept in visit.records])
-        return _without_later(place_by_order(rows), visit)
+        return _without_later(rows_without_pauses(place_by_order(rows), visit), visit)
 
     def _with_own_time(
         self, visits: Sequence[Visit], numbers: Sequence[int], frames: Sequence[SpanRows]

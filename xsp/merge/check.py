@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xsp.evaluation import FEWEST_ROUNDS, ROOT, RunSpans, half_width, signatures, trimmed_mean
+from xsp.inexact import FEWEST_RUNS
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.device_time import idle_launches, launches
 from xsp.merge.difference import Sample, difference
@@ -258,6 +259,8 @@ def _prediction(evidence: Evidence) -> Problem | None:
     """Compare the bare latency with the deepest rung's latency less the cost of recording."""
     bare, deepest = evidence.ladder.rungs[0], evidence.ladder.deepest
     if bare.order >= 0 or deepest.order < 1:
+        return None
+    if min(len(bare.host_ns), len(deepest.host_ns)) < FEWEST_RUNS:  # which the trace says anyway
         return None
     removed = float(sum(cost.nested_ns[ROOT] for cost in evidence.costs))
     error = float(sum(cost.error_ns[ROOT] for cost in evidence.costs))

@@ -111,13 +111,14 @@ class Dispatcher:
         if opened is not None and opened.call is None:
             opened.call = call
 
-    def extend(self) -> None:
-        """Note that the open evaluation has lasted at least until now."""
+    def extend(self, until_ns: int | None = None) -> None:
+        """Note that the open evaluation has lasted at least until a time, or until now."""
         thread = threading.get_ident()
         opened = self._opens.get(thread)
         if opened is not None and not self._named:
-            opened.end_ns = self._now()
+            opened.extend(self._now() if until_ns is None else until_ns)
             tracer.may_leave_evaluation(thread)
+            opened.left_ns = self._now()
 
     def end(self, variant: str = "", calls: int = 1) -> None:
         """Close the open evaluation at the time last noted."""
@@ -226,8 +227,8 @@ class Dispatcher:
             before = self._recorder.current
             step = self._recorder.prepare(step, self._opens, whole_model=whole)
             recording = self._recorder.join(thread)
-            unprepared = before is recording
-            opened = OpenEvaluation(call, group, step, recording, call is None, unprepared, seen_ns)
+            same = before is recording
+            opened = OpenEvaluation(call, group, step, recording, call is None, same, seen_ns)
             self._seen += 1
             if self._ended:  # by a signal, while providers were being armed
                 self._recorder.disarm()
@@ -304,9 +305,9 @@ class Dispatcher:
                 self._last_unnamed = group
             self._note(thread, opened, group, call, ended_ns, waited_ns)
             self._recorder.leave(opened.recording, thread)
-            self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
             now = self._now()
-            self.journal.pauses.append(Pause(thread, since_ns, now))
+            waits = (opened.seen_ns, opened.begin_ns), (end_ns, opened.left_ns), (since_ns, now)
+            self.journal.pauses += [Pause(thread, *wait) for wait in waits if wait[1] > wait[0]]
             self._paused_until[thread] = now
             if opened.recording is None and opened.unprepared:
                 spent_ns = now - since_ns + opened.begin_ns - opened.seen_ns
@@ -335,29 +336,22 @@ class Dispatcher:
         `ended_ns` is when devices had ended their work; what the host did meanwhile lies in
         the journal's time after the evaluation.
         """
-        step, recording = opened.step, opened.recording
+        step, recording, pauses = opened.step, opened.recording, tuple(opened.pauses)
         begin_ns, end_ns = opened.begin_ns, opened.end_ns or ended_ns
         same = opened.group is not None and self.groups.final(opened.group.number) == group.number
         valid = step is not None and recording is self._recorder.current and recording is not None
         counts = step is not None and valid and same and step.counts
         if step is not None and recording is not None and valid:
             round_number = step.round if counts else -1
-            recording.windows.append(
-                Window(thread, group.number, call.name, round_number, begin_ns, ended_ns, waited_ns)
+            window = Window(
+                thread, group.number, call.name, round_number, begin_ns, ended_ns, waited_ns, pauses
             )
+            recording.windows.append(window)
             if same:
-                self._turns(group.number).record(step, begin_ns, ended_ns)
-        self.journal.evaluations.append(
-            Evaluation(
-                thread,
-                group.number,
-                begin_ns,
-                end_ns,
-                recording.rung if recording is not None else None,
-                counts,
-                call.inputs,
-            )
-        )
+                self._turns(group.number).record(step, begin_ns, ended_ns - opened.paused_ns)
+        rung = recording.rung if recording is not None else None
+        times = begin_ns, end_ns, rung, counts, call.inputs, opened.paused_ns
+        self.journal.evaluations.append(Evaluation(thread, group.number, *times))
 
     def _finish(self, kind: StepKind) -> None:
         thread = threading.get_ident()
@@ -377,8 +371,8 @@ class Dispatcher:
             opened = self._opens.pop(thread, None)
             if opened is not None:
                 self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
-            if opened is not None and opened.call is not None:
-                self.journal.raised[opened.call.subject] += 1
+                if opened.call is not None:
+                    self.journal.raised[opened.call.subject] += 1
         tracer.leave_evaluation(thread)
 
     def _forget_found(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from xsp.composition import Group
@@ -36,6 +36,8 @@ class OpenEvaluation:
         seen_ns: When xsp's own work for it began.
         begin_ns: When it began.
         end_ns: Until when it has lasted at least; None if that was never noted.
+        left_ns: Until when the thread waited for xsp after that.
+        pauses: Start and end of each time in it in which the thread waited for xsp.
     """
 
     call: ModelCall | None
@@ -47,6 +49,19 @@ class OpenEvaluation:
     seen_ns: int
     begin_ns: int = 0
     end_ns: int | None = None
+    left_ns: int = 0
+    pauses: list[tuple[int, int]] = field(default_factory=list)
+
+    def extend(self, until_ns: int) -> None:
+        """Note that it has lasted at least until a time."""
+        if self.end_ns is not None and self.left_ns > self.end_ns:
+            self.pauses.append((self.end_ns, self.left_ns))  # it went on after that
+        self.end_ns = self.left_ns = until_ns
+
+    @property
+    def paused_ns(self) -> int:
+        """How long the thread waited for xsp in it."""
+        return sum(end - begin for begin, end in self.pauses)
 
 
 class IdleWatching:

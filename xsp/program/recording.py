@@ -25,6 +25,7 @@ class Window(NamedTuple):
         begin_ns: When it began.
         end_ns: When it ended, devices synchronised.
         waited_ns: How long it only waited for devices at its end.
+        pauses: Start and end of each time in it in which the thread waited for xsp.
     """
 
     thread: int
@@ -34,6 +35,7 @@ class Window(NamedTuple):
     begin_ns: int
     end_ns: int
     waited_ns: int
+    pauses: tuple[tuple[int, int], ...]
 
 
 @dataclass(slots=True)
@@ -146,4 +148,5 @@ def _visit(recording: Recording, windows: Sequence[Window], *, shared: bool) -> 
         rounds=tuple(window.round for window in windows),
         names=tuple(window.name for window in windows),
         shared=shared,
+        pauses=tuple(pause for window in windows for pause in window.pauses),
     )

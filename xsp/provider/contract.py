@@ -235,8 +235,13 @@ class Evaluations(Protocol):
         """Name the first call of a model in the open evaluation, which began without."""
         ...
 
-    def extend(self) -> None:
-        """Note that the open evaluation has lasted at least until now."""
+    def extend(self, until_ns: int | None = None) -> None:
+        """Note that the open evaluation has lasted at least until a time.
+
+        Args:
+            until_ns: CLOCK_MONOTONIC when the watcher's own work began, which is then no part of
+                the evaluation; None: now.
+        """
         ...
 
     def end(self, variant: str = "", calls: int = 1) -> None:

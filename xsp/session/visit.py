@@ -31,6 +31,7 @@ class Visit:
         names: Name of the root span of each evaluation; empty: all have the same.
         shared: Whether other threads made evaluations at the same time, so that only rows of this
             visit's thread are of this visit.
+        pauses: Start and end of each time within an evaluation in which the thread waited for xsp.
     """
 
     planned: PlannedVisit
@@ -44,6 +45,7 @@ class Visit:
     rounds: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
     shared: bool = False
+    pauses: tuple[tuple[int, int], ...] = ()
 
 
 def counting(visits: Sequence[Visit]) -> list[Visit]:

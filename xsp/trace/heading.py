@@ -34,7 +34,7 @@ _WORDS = {
 def headline(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return the first line: name and latency of the model, and how far the numbers go."""
     latency = model_latency(spans)
-    if "±" in latency and "intervals" in metadata:
+    if ("±" in latency or latency.startswith("<")) and "intervals" in metadata:
         latency += f" {printable(str(metadata['intervals']))}"
     return " · ".join((f"{title(metadata)}  {latency}", *_claims(spans, metadata)))
 

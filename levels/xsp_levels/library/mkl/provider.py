@@ -20,7 +20,7 @@ from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.mkl.breakpoint import MklWatch, Output
 from xsp_levels.library.mkl.line import lines, unread, version
 from xsp_levels.library.mkl.row import call_rows, crowded
-from xsp_levels.library.mkl.verbose import PRINTER, loaded
+from xsp_levels.library.mkl.verbose import PRINTER, loaded, set_up
 from xsp_levels.native import perf_event, thread
 from xsp_levels.native.symbol import mentions
 
@@ -98,6 +98,7 @@ class Mkl:
         with undone_on_failure(self._disarm):
             for library in loaded() if Kind.CALL in request.kinds else ():
                 if library.complete:
+                    self._version = version(set_up(library)) or self._version
                     self._watches.append(MklWatch(library))
 
     def stop(self) -> Records:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import Any
 
 from xsp_levels.native.mapping import libraries, mappings
 from xsp_levels.native.symbol import Place, exported
@@ -24,6 +25,7 @@ _MODE = "mkl_serv_verbose_mode"  # () -> int *
 _TO_FILE = "mkl_serv_verbose_output_file"  # (const char *) -> 0 if it can be written
 _FILE = "mkl_serv_verbose_output_file_mode"  # () -> char[4096], empty: standard output
 _FUNCTIONS = (PRINTER, _SWITCH, _MODE, _TO_FILE, _FILE)
+_PRODUCT = "sgemm_"  # BLAS, by Fortran's convention: all arguments are pointers
 _STDOUT = 1
 _LONGEST = 4096
 
@@ -59,6 +61,25 @@ def _among(paths: tuple[str, ...]) -> tuple[MklLibrary, ...]:
     return tuple(found)
 
 
+@cache
+def set_up(library: MklLibrary) -> str:
+    """Make the first call of one MKL in verbose mode, and return the lines that MKL writes then.
+
+    In the first such call of a process MKL measures the frequency of the processor, which takes
+    half a second, and writes its version. Where the user had switched the mode on, or the library
+    does not export the call, nothing is done.
+    """
+    recorder = MklRecorder(library)
+    product = recorder.function(_PRODUCT)
+    if product is None or recorder.users_own:
+        return ""
+    recorder.start()
+    one, number = ctypes.byref(ctypes.c_int64(1)), ctypes.byref(ctypes.c_float(1))
+    letter, result = ctypes.byref(ctypes.c_char(b"N")), ctypes.byref(ctypes.c_float())
+    product(letter, letter, one, one, one, number, number, one, number, one, number, result, one)
+    return recorder.stop()
+
+
 class MklRecorder:
     """Has one MKL write its lines to memory from `start` until `stop`.
 
@@ -73,6 +94,18 @@ class MklRecorder:
         self._sink: int | None = None
         self._users_mode = 0
         self._users_file = b""
+
+    @property
+    def users_own(self) -> bool:
+        """Whether the user has switched the verbose mode on."""
+        return self._mode() != 0
+
+    def function(self, name: str) -> Callable[..., Any] | None:
+        """Return a function of the library; None if the library does not export the function."""
+        found = getattr(self._library, name, None)
+        if found is not None:
+            found.restype = None
+        return found
 
     def start(self) -> None:
         """Switch the verbose mode on, into memory.

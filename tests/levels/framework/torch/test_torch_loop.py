@@ -110,8 +110,7 @@ def test_a_training_loop_is_told_part_by_part(
             optimizer.step()
             scheduler.step()
             average.update_parameters(model)
-    step = ["data loading", "zero_grad", "backward", "clip gradients"]
-    step += ["optimizer step", "scheduler step", "moving average"]
+    step = ["data loading", "zero_grad", "clip gradients", "scheduler step", "moving average"]
     assert names(said) == ["start of data loading", *2 * step, "end of data loading"]
     assert all(start < end for _, start, end, *_ in said)
     ends = [end for _, _, end, *_ in said]
@@ -315,10 +314,28 @@ def test_gradients_clipped_by_a_name_imported_before_are_seen(model: nn.Module) 
 
 
 def test_a_part_that_raises_has_an_end_and_the_exception(model: nn.Module) -> None:
-    with marking() as said, pytest.raises(RuntimeError):
-        torch.autograd.backward(torch.ones(1))
-    assert names(said) == ["backward"]
-    assert said[0][3] == {"error": "RuntimeError"}
+    with marking() as said, pytest.raises(ValueError, match="far"):
+        nn.utils.clip_grad_norm_(model.parameters(), "far")
+    assert names(said) == ["clip gradients"]
+    assert said[0][3] == {"error": "ValueError"}
+
+
+def test_what_is_no_part_of_a_training_step_is_told(
+    model: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    told: list[str] = []
+    evaluations = Silent()
+    evaluations.mark = lambda name, *_: told.append(name)  # type: ignore[method-assign]
+    provider = Torch()
+    provider.watch(evaluations)
+    try:
+        model.weight.sum().backward()
+        optimizer.step()
+        model(torch.ones(1)).backward()  # a training step, which the watcher leaves to recorders
+        optimizer.step()
+    finally:
+        provider.unwatch()
+    assert told == ["backward", "optimizer step"]
 
 
 def test_parts_are_told_on_their_own_threads(optimizer: torch.optim.Optimizer) -> None:
@@ -407,7 +424,7 @@ class Silent:
     def identify(self, call: Any) -> None:
         """Name nothing."""
 
-    def extend(self) -> None:
+    def extend(self, until_ns: int | None = None) -> None:
         """Extend nothing."""
 
     def end(self, variant: str = "", calls: int = 1) -> None:

@@ -39,7 +39,7 @@ class Log:
         self.said.append(f"identify {call.subject}")
         self.calls.append(call)
 
-    def extend(self) -> None:
+    def extend(self, until_ns: int | None = None) -> None:
         self.said.append("extend")
 
     def end(self, variant: str = "", calls: int = 1) -> None:
@@ -173,7 +173,7 @@ def test_a_training_step_lasts_until_the_optimizer_has_stepped(
     with watching() as log:
         train_step(model, x, optimizer)
         train_step(model, x, optimizer)
-    step = ["begin", "extend", "extend", "extend", "end SGD 1"]
+    step = ["begin", *["extend"] * 4, "end SGD 1"]  # before and after the optimizer's step
     assert log.said == step * 2
     assert log.calls[0].name == TRAINING_STEP
     assert not log.calls[0].whole_model
@@ -199,7 +199,7 @@ def test_a_step_lasts_until_the_last_of_two_optimizers_has_stepped(
         for _ in range(2):
             train_step(model, x, first)
             second.step()
-    one = ["begin", "extend", "extend", "extend", "extend", "end SGD 1 + SGD 2"]
+    one = ["begin", *["extend"] * 6, "end SGD 1 + SGD 2"]
     assert log.said == one * 2
 
 

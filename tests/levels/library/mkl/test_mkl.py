@@ -336,3 +336,25 @@ def test_records_are_kept_as_bytes_and_make_the_same_rows() -> None:
     rows = provider.spans(kept)
     assert rows.height
     assert provider.spans(unpacked).equals(rows)
+
+
+def test_what_mkl_does_first_is_done_before_the_first_recorded_call() -> None:
+    # In its first call in verbose mode MKL measures the processor's frequency for half a second.
+    made = run("""
+        import time, torch
+        from xsp.clock import SystemClock
+        from xsp.level import Kind
+        from xsp.provider.contract import Request
+        from xsp_levels.library.mkl.provider import Mkl
+
+        left, right = torch.ones(8, 64), torch.ones(64, 16)
+        left @ right
+        for provider in (Mkl(), Mkl()):
+            provider.start(SystemClock(), Request(frozenset({Kind.CALL})))
+            begin = time.perf_counter()
+            left @ right
+            took_s = time.perf_counter() - begin
+            records = provider.stop()
+            print(took_s < 0.1, len(provider.spans(records)), bool(records.data.version))
+    """)
+    assert made.stdout.split() == ["True", "1", "True"] * 2

@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from time import monotonic_ns
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -156,15 +157,15 @@ class BackwardEntryPoint:
         self._autograd = autograd
         self._original: Callable[..., Any] = autograd.backward
         self._around: Callable[..., Any] | None = None
-        self._after: Callable[[], None] | None = None
+        self._after: Callable[[int], None] | None = None
 
     def record(self, around: Callable[..., Any] | None) -> None:
         """Have `around(backward, args, kwargs)` make each call; None: calls are made directly."""
         self._around = around
         self._apply()
 
-    def watch(self, after: Callable[[], None] | None) -> None:
-        """Have `after()` called when a backward pass has returned; None ends that."""
+    def watch(self, after: Callable[[int], None] | None) -> None:
+        """Have `after(start_ns)` called when a backward pass has returned; None ends that."""
         self._after = after
         self._apply()
 
@@ -185,11 +186,11 @@ class BackwardEntryPoint:
     def _wrapped(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            around = self._around
+            around, start = self._around, monotonic_ns()
             result = around(original, args, kwargs) if around else original(*args, **kwargs)
             after = self._after
             if after is not None:
-                after()
+                after(start)
             return result
 
         backward.__xsp__ = self  # type: ignore[attr-defined]

@@ -72,7 +72,6 @@ class Part:
         overriding: Whether functions of subclasses with that name are meant, too.
         facts: Returns attributes, given the first argument before the call.
         end: Name of the span of a call that raises StopIteration, which is no error.
-        recorded: Whether calls inside of evaluations are recorded here.
     """
 
     name: str
@@ -82,7 +81,6 @@ class Part:
     overriding: bool = True
     facts: Callable[[Any], Mapping[str, int]] | None = None
     end: str = ""
-    recorded: bool = True
 
     def functions(self) -> Iterator[FunctionType]:
         """Yield the functions, as far as their modules are imported."""
@@ -111,8 +109,6 @@ PARTS = (
     ),
     Part("zero_grad", "torch.optim.optimizer", "Optimizer", "zero_grad"),
     Part("zero_grad", "torch.nn.modules.module", "Module", "zero_grad"),
-    # Recorded by `step`, with the same name.
-    Part("backward", "torch.autograd", "", "backward", recorded=False),
     Part("clip gradients", _CLIP, "", "clip_grad_norm_"),
     Part("clip gradients", _CLIP, "", "clip_grad_value_"),
     Part("scheduler step", "torch.optim.lr_scheduler", "LRScheduler", "step"),
@@ -209,8 +205,7 @@ class Loop:
 
     def _all(self, part: Part, call: Callable[..., Any]) -> Handler:
         """Return a handler that makes a call and tells how long it took."""
-        is_compiling, name, facts = self._is_compiling, part.name, part.facts
-        tell = self.note if part.recorded else self._tell_watcher
+        is_compiling, name, facts, tell = self._is_compiling, part.name, part.facts, self.note
 
         def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if is_compiling():
@@ -232,12 +227,6 @@ class Loop:
             return result
 
         return handler
-
-    def _tell_watcher(
-        self, name: str, start_ns: int, end_ns: int, facts: Mapping[str, int], error: str | None
-    ) -> None:
-        if self._watch is not None:
-            self._watch(name, start_ns, end_ns, facts, error)
 
     def _each(self, part: Part, call: Callable[..., Any]) -> Handler:
         """Return a handler that makes a generator and tells how long each of its items took."""

@@ -11,7 +11,6 @@ from time import monotonic_ns
 from typing import Any
 
 from xsp.provider import Evaluations
-from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
     abandon_in_child,
@@ -72,7 +71,6 @@ class Watch:
         self._thread_code = self._entry.code(
             divert_outermost, {"xsp:handler": self._outermost, **inner}
         )
-        # First, so that a step's mark has ended when the evaluation is extended.
         self._marker = Marker(evaluations.mark)
         backward_entry_point().watch(self._after_backward)
         optimizer_entry_point().watch(self._before_step, self._after_step)
@@ -106,9 +104,11 @@ class Watch:
                 entry.inside(self._code, True)
             return self._evaluate(step, module, args, kwargs, found_ns)
         finally:
+            end_ns = monotonic_ns()
             local.inside = False
             if alone and self._evaluations is not None:
                 entry.inside(self._code, False)
+            self._extend(step, end_ns)  # last, as what follows may be a part of the step
 
     def _is_alone(self) -> bool:
         """Return whether this thread alone calls models; if not, watch calls inside of calls."""
@@ -175,48 +175,56 @@ class Watch:
 
     def _begin(self, step: _Step, call: TorchCall, module: Any) -> Any:
         """Make the call that begins a training step."""
-        evaluations = self._evaluations
+        evaluations, function = self._evaluations, call.function
+        args, kwargs = call.args, call.kwargs
         assert evaluations is not None
-        if step.pending:
-            step.pending = False
-            evaluations.identify(call)
-        else:
+        pending = step.pending
+        if not pending:
             step.reset()
-            evaluations.begin(call)
-        step.model = weakref.ref(module)
-        with undone_on_failure(lambda: self._finish(step)):
-            result = call()
-        self._extend(step)
-        return result
+        step.pending, step.model = False, weakref.ref(module)
+        try:
+            # Last, as what follows is a part of the step.
+            evaluations.identify(call) if pending else evaluations.begin(call)
+            return function(*args, **kwargs)
+        except BaseException:
+            self._finish(step)
+            raise
 
-    def _after_backward(self) -> None:
-        step = self._local.step
+    def _after_backward(self, start_ns: int) -> None:
+        end_ns, step = monotonic_ns(), self._local.step
         self._trains = True
-        if step.open and not step.had_backward:
+        if not step.open:
+            self._marker.backward(start_ns, end_ns)
+            return
+        if not step.had_backward:
             step.had_backward = True
             self._usual_forwards = max(self._usual_forwards, step.forwards)
-        self._extend(step)
+        self._extend(step, end_ns)
 
     def _before_step(self, optimizer: Any, closure: bool) -> None:
         """Begin a training step with an optimizer that makes the forward pass itself."""
-        step = self._local.step
+        found_ns, step = monotonic_ns(), self._local.step
         self._optimizes = True
-        if not closure or self._local.inside or self._evaluations is None:
-            return
-        if step.open and step.optimizers:
-            self._finish(step)
+        if closure and not self._local.inside and self._evaluations is not None:
+            if step.open and step.optimizers:
+                self._finish(step)
+            if not step.open:
+                step.reset()
+                step.pending = True
+                self._evaluations.begin(None)
         if not step.open:
-            step.reset()
-            step.pending = True
-            self._evaluations.begin(None)
+            self._marker.begin_step(optimizer)
+        elif not step.pending:
+            self._extend(step, found_ns)
 
     def _after_step(self, optimizer: Any) -> None:
-        step = self._local.step
+        end_ns, step = monotonic_ns(), self._local.step
         self._optimizes = True
         if not step.open:
+            self._marker.end_step(optimizer)
             return
         step.optimizers.append(self._name(optimizer))
-        self._extend(step)
+        self._extend(step, end_ns)
 
     def _name(self, optimizer: Any) -> str:
         name = self._optimizers.get(optimizer)
@@ -225,9 +233,9 @@ class Watch:
             name = self._optimizers[optimizer] = f"{type(optimizer).__name__} {number}"
         return name
 
-    def _extend(self, step: _Step) -> None:
+    def _extend(self, step: _Step, until_ns: int) -> None:
         if step.open and self._evaluations is not None:
-            self._evaluations.extend()
+            self._evaluations.extend(until_ns)
 
     def _finish(self, step: _Step) -> None:
         if step.open and self._evaluations is not None:
