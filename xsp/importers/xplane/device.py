@@ -15,7 +15,7 @@ import polars as pl
 
 from xsp.importers.xplane.detail import direction, kernel_attributes, memory_attributes
 from xsp.importers.xplane.event import LeftOut, Meanings, events, text
-from xsp.kernel_name import short_name
+from xsp.kernel_name import full_name, short_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
 
@@ -33,7 +33,6 @@ _REPEATING = {
     "Source code",
     "XLA TraceMe",
 }
-_DESCRIPTOR = ".kd"  # AMD's names of kernels are those of their descriptors
 _NO_OPERATOR = "XlaModule:"
 
 
@@ -114,8 +113,9 @@ def _gpu_rows(plane: Any, meanings: Meanings, number: int, left: LeftOut) -> Spa
 def _kernels(frame: pl.DataFrame) -> SpanRows:
     if not frame.height:
         return no_rows()
-    full = frame["name"].str.strip_suffix(_DESCRIPTOR)
-    short = {name: short_name(name) for name in full.unique().to_list()}
+    known = {name: full_name(name) for name in frame["name"].unique().to_list()}
+    full = frame["name"].replace_strict(known, return_dtype=pl.String)
+    short = {name: short_name(name) for name in known.values()}
     return span_rows(
         {
             "kind": Kind.KERNEL.value,

@@ -18,12 +18,11 @@ import polars as pl
 
 from xsp.importers.xplane.event import LeftOut
 from xsp.importers.xplane.flow import askers
-from xsp.kernel_name import short_name
+from xsp.kernel_name import call_name, short_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 
 _TENSORFLOW_OP = re.compile(r"^(?P<scope>[^:\s]+):(?P<type>[A-Z_]\w*)$")
-_VERSION = re.compile(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$")  # ends of a call's name
 _END = "end: "  # with the name of an operator: that the operator ended
 _THUNKS = "GpuExecutable::ExecuteThunks"  # the range in which XLA launches kernels
 _STEP, _LAUNCH = pl.col("step_num").is_not_null(), pl.col("correlation_id").is_not_null()
@@ -124,7 +123,7 @@ def _launch_name(name: str) -> str:
     >>> _launch_name("cuMemcpyHtoDAsync_v2"), _launch_name("void f<int>(int)")
     ('cuMemcpyHtoDAsync', 'f')
     """
-    return _VERSION.sub("", name) if re.fullmatch(r"\w+", name) else short_name(name)
+    return call_name(name) if re.fullmatch(r"\w+", name) else short_name(name)
 
 
 def _steps(events: pl.DataFrame) -> SpanRows:
