@@ -19,8 +19,9 @@ from typing import Any
 import polars as pl
 
 from xsp.errors import TraceFormatError
+from xsp.importers.reading import listed
 from xsp.importers.recording import Contents, Recording
-from xsp.importers.rocm import listed, part_steps, range_columns
+from xsp.importers.rocm import part_steps, range_columns
 from xsp.importers.source import Source
 from xsp.kernel_name import call_name, full_name, short_name
 from xsp.level import Kind

@@ -14,11 +14,12 @@ from pathlib import PurePath
 import msgspec
 
 from xsp.errors import TraceFormatError
+from xsp.importers.reading import content, listed
 from xsp.importers.recording import Contents, Recording
-from xsp.importers.rocm import listed, part_steps
+from xsp.importers.rocm import part_steps
 from xsp.importers.rocprofv3.device import device_rows, gpus
 from xsp.importers.rocprofv3.host import host_rows
-from xsp.importers.rocprofv3.message import Process, decoded, repaired, unpacked
+from xsp.importers.rocprofv3.message import Process, decoded, repaired
 from xsp.importers.rocprofv3.process import Records
 from xsp.importers.source import Source
 from xsp.problem import Problem
@@ -43,11 +44,11 @@ class RocProf:
         Raises:
             TraceFormatError: The file is not the JSON of rocprofv3, or nothing of it is whole.
         """
-        content, cut = unpacked(source)
+        data, cut = content(source)
         try:
-            file = decoded(content)
+            file = decoded(data)
         except msgspec.DecodeError as error:
-            whole, cut = repaired(content), True
+            whole, cut = repaired(data), True
             if whole is None:
                 raise TraceFormatError(f"{source.path} is damaged JSON: {error}") from error
             file = whole

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from xsp.importers.rocprofv3.message import (
@@ -17,7 +18,6 @@ from xsp.importers.rocprofv3.message import (
     Dispatch,
     Handle,
     Kernel,
-    Sizes,
     Symbol,
 )
 from xsp.importers.rocprofv3.process import Records, times
@@ -61,6 +61,7 @@ def _kernels(records: Records, numbers: Mapping[int, int]) -> SpanRows:
     symbols = {number: known.get(number, Symbol()) for number in set(of)}
     names = {number: _name(symbol) for number, symbol in symbols.items()}
     full = [names[number] for number in of]
+    grid, block = _sizes(infos)
     static = pl.Series([symbols[number].group_segment_size for number in of], dtype=pl.Int64)
     return span_rows(
         {
@@ -71,10 +72,8 @@ def _kernels(records: Records, numbers: Mapping[int, int]) -> SpanRows:
             "stream": [_stream(each, each.dispatch_info.queue_id) for each in kernels],
             "correlation_id": [each.correlation_id.internal for each in kernels],
             "attr.full_name": full,
-            "attr.grid": pl.Series([_blocks(each) for each in infos], dtype=pl.List(pl.Int64)),
-            "attr.block": pl.Series(
-                [_triple(each.workgroup_size) for each in infos], dtype=pl.List(pl.Int64)
-            ),
+            "attr.grid": grid,
+            "attr.block": block,
             "attr.registers": pl.Series([_registers(symbols[n]) for n in of], dtype=pl.Int64),
             "attr.static_shared_bytes": static,
             "attr.dynamic_shared_bytes": pl.Series([i.group_segment_size for i in infos]) - static,
@@ -160,11 +159,12 @@ def _direction(operation: str) -> str:
     return "to".join(str(end) for end in ends) if len(ends) == 2 and all(ends) else "unknown"
 
 
-def _blocks(info: Dispatch) -> list[int]:
-    """Return the size of the grid in blocks."""
-    grid, block = _triple(info.grid_size), _triple(info.workgroup_size)
-    return [-(-size // max(1, of)) for size, of in zip(grid, block, strict=True)]
-
-
-def _triple(sizes: Sizes) -> list[int]:
-    return [sizes.x, sizes.y, sizes.z]
+def _sizes(infos: Sequence[Dispatch]) -> tuple[pl.Series, pl.Series]:
+    """Return the sizes of the grids, in blocks, and of the blocks, in threads."""
+    grids = np.array([(each.grid_size.x, each.grid_size.y, each.grid_size.z) for each in infos])
+    blocks = np.array(
+        [(each.workgroup_size.x, each.workgroup_size.y, each.workgroup_size.z) for each in infos]
+    )
+    counts = -(-grids // np.maximum(blocks, 1))
+    grid, block = (pl.Series(each).cast(pl.List(pl.Int64)) for each in (counts, blocks))
+    return grid, block

@@ -10,7 +10,6 @@ import re
 
 import msgspec
 
-from xsp.importers.source import Source
 
 # Where a record ends and the next begins, and what closes all lists and objects around records.
 _BETWEEN = re.compile(rb'\}\s*,\s*\{\s*"size"\s*:')
@@ -175,18 +174,6 @@ class File(msgspec.Struct, frozen=True, gc=False, rename={"processes": "rocprofi
     """The whole file."""
 
     processes: list[Process] | Process
-
-
-def unpacked(source: Source) -> tuple[bytes, bool]:
-    """Return the content of a file as far as it can be unpacked, and whether it was cut short."""
-    parts = []
-    try:
-        with source.open() as file:
-            while part := file.read(1 << 24):
-                parts.append(part)
-    except EOFError:  # gzip that is cut short
-        return b"".join(parts), True
-    return b"".join(parts), False
 
 
 def decoded(content: bytes) -> File:

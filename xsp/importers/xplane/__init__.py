@@ -8,7 +8,6 @@ other threads.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from xsp.errors import TraceFormatError
+from xsp.importers.reading import content, listed
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.source import Source
 from xsp.importers.xplane.device import DevicePlane, device_plane, is_device
@@ -32,7 +32,6 @@ _HOSTS = ("/host:CPU", "/host:CUPTI", "/host:ROCTRACER")  # planes with the thre
 _FACTS = ("/host:metadata", "Task Environment")  # planes without events
 _PLANES, _HOSTNAMES = 1, 4  # numbers of fields of XSpace
 _SINCE_1970 = 10**18  # ns; a clock that has such times counts from 1970
-_MOST_NAMED = 8
 
 
 class XPlane:
@@ -53,9 +52,9 @@ class XPlane:
             TraceFormatError: No plane of the file is whole.
         """
         space = _Space()
-        with source.open() as file:
-            for plane in _planes(_content(file), space):
-                _add(space, plane)
+        data, space.cut = content(source)
+        for plane in _planes(data, space):
+            _add(space, plane)
         if space.cut and not space.planes:
             raise TraceFormatError(f"{source.path} is cut short: none of its planes is whole")
         return (_recording(space),)
@@ -82,17 +81,6 @@ class _Space:
     stats: dict[str, dict[str, Any]] = field(default_factory=dict)
     hostnames: list[str] = field(default_factory=list)
     cut: bool = False
-
-
-def _content(file: Any) -> bytes:
-    """Return the content of a file, as far as it can be unpacked."""
-    parts = []
-    try:
-        while part := file.read(1 << 24):
-            parts.append(part)
-    except EOFError:  # gzip that is cut short; the walk over the planes finds out
-        pass
-    return b"".join(parts)
 
 
 def _planes(data: bytes, space: _Space) -> Iterator[Any]:
@@ -162,18 +150,16 @@ def _hlo_ops(devices: list[DevicePlane]) -> frozenset[str]:
 
 
 def _device_steps(devices: list[DevicePlane]) -> SpanRows:
-    """Return the steps that devices mark, if they are one after the other in time; else none."""
+    """Return the steps that devices mark, each from its first beginning to its last end."""
     marked = pl.concat([device.steps for device in devices]) if devices else pl.DataFrame()
     if not marked.height:
         return no_rows()
     steps = marked.group_by("name").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     steps = steps.sort("start_ns")
-    if (steps["start_ns"][1:] < steps["end_ns"][:-1]).any():
-        return no_rows()
     return span_rows(
         {
             "kind": Kind.PIPELINE.value,
-            "name": "step",
+            "name": "step " + steps["name"],
             "start_ns": steps["start_ns"],
             "end_ns": steps["end_ns"],
         }
@@ -231,33 +217,21 @@ def _problems(space: _Space) -> Iterator[Problem]:
             "read, the rest is missing",
         )
     if left.damaged:
-        yield Problem("damaged", f"left out, for they are damaged: {_listed(left.damaged)}")
+        yield Problem("damaged", f"left out, for they are damaged: {listed(left.damaged)}")
     if left.unknown:
-        yield Problem("not-read", f"events of other planes and lines: {_listed(left.unknown)}")
+        yield Problem("not-read", f"events of other planes and lines: {listed(left.unknown)}")
     if left.python:
         yield Problem(
             "python-left-out",
             f"{counted(left.python.total(), 'call')} of Python functions are left out",
         )
     if left.marks:
-        yield Problem("marks-left-out", f"events without a duration: {_listed(left.marks)}")
+        yield Problem("marks-left-out", f"events without a duration: {listed(left.marks)}")
     if left.sums:
-        yield Problem("sums-left-out", f"sums of events, without times: {_listed(left.sums)}")
+        yield Problem("sums-left-out", f"sums of events, without times: {listed(left.sums)}")
     if left.outer:
         yield Problem(
             "outer-left-out",
             "operators on a device that hold others, left out so that no time counts twice: "
-            + _listed(left.outer),
+            + listed(left.outer),
         )
-
-
-def _listed(counts: Counter[str]) -> str:
-    """Return the most frequent names with their numbers, and how many there are of others.
-
-    >>> _listed(Counter(a=2, b=1))
-    '2 a, 1 b'
-    """
-    most = counts.most_common(_MOST_NAMED)
-    rest = counts.total() - sum(count for _, count in most)
-    parts = [f"{count:,} {name or 'without a name'}" for name, count in most]
-    return ", ".join(parts + ([f"{rest:,} others"] if rest else []))

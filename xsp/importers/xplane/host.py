@@ -25,7 +25,8 @@ from xsp.provider import SpanRows, no_rows, span_rows
 _TENSORFLOW_OP = re.compile(r"^(?P<scope>[^:\s]+):(?P<type>[A-Z_]\w*)$")
 _END = "end: "  # with the name of an operator: that the operator ended
 _THUNKS = "GpuExecutable::ExecuteThunks"  # the range in which XLA launches kernels
-_STEP, _LAUNCH = pl.col("step_num").is_not_null(), pl.col("correlation_id").is_not_null()
+_LAUNCH = pl.col("correlation_id").is_not_null()
+_IS_STEP = pl.col("step_num").is_not_null() & (pl.col("end_ns") > pl.col("start_ns"))
 
 
 def host_rows(
@@ -42,12 +43,13 @@ def host_rows(
     of_xla = pl.when(pl.col("name").is_in(hlo_ops)).then("name")
     events = _one_number(events).with_columns(hlo_op=pl.coalesce("hlo_op", of_xla))
     events = events.with_columns(asker=pl.Series(askers(events)), row=pl.int_range(pl.len()))
+    # A step is the root of its evaluation, and rows state that as 0.
+    number = pl.when(_IS_STEP).then(0).otherwise(pl.col("row") + 1)
+    numbers = events.select(asker="row", parent=number)
+    events = events.join(numbers, on="asker", how="left", maintain_order="left")
     mark = _is_mark(events)
     left.marks.update(events.filter(mark)["name"].to_list())
-    kept = events.filter(~mark)
-    if steps.height:
-        kept = kept.filter(~_STEP)
-    return _rows(kept), steps
+    return _rows(events.filter(~mark & ~_IS_STEP)), steps
 
 
 def _is_mark(events: pl.DataFrame) -> pl.Series:
@@ -86,7 +88,6 @@ def _rows(events: pl.DataFrame) -> SpanRows:
         scope_=pl.when(op).then("scope_"),
         # Ids begin with 1, for 0 stands for the root.
         id_=pl.when(is_asker).then(pl.col("row") + 1),
-        parent_=pl.when(pl.col("asker") >= 0).then(pl.col("asker") + 1),
     )
     return span_rows(
         {
@@ -97,7 +98,7 @@ def _rows(events: pl.DataFrame) -> SpanRows:
             "thread": frame["thread"],
             "correlation_id": frame["correlation_id"],
             "id": frame["id_"],
-            "parent_id": frame["parent_"],
+            "parent_id": frame["parent"],
             "attr.scope": frame["scope_"],
             "attr.hlo_op": frame.select(pl.when(op).then("hlo_op")).to_series(),
             "attr.hlo_module": frame.select(pl.when(op).then("hlo_module")).to_series(),
@@ -127,18 +128,14 @@ def _launch_name(name: str) -> str:
 
 
 def _steps(events: pl.DataFrame) -> SpanRows:
-    """Return the steps, if they are one after the other in time; else none."""
-    steps = events.filter(_STEP & (pl.col("end_ns") > pl.col("start_ns"))).sort(
-        "start_ns", -pl.col("end_ns")
-    )
-    before = pl.col("end_ns").cum_max().shift(1)
-    steps = steps.filter(before.is_null() | (pl.col("end_ns") > before))  # the outermost
-    if not steps.height or (steps["start_ns"][1:] < steps["end_ns"][:-1]).any():
+    """Return the steps, each named by its number."""
+    steps = events.filter(_IS_STEP)
+    if not steps.height:
         return no_rows()
     return span_rows(
         {
             "kind": Kind.PIPELINE.value,
-            "name": steps["name"],
+            "name": steps["name"] + " " + steps["step_num"].cast(pl.String),
             "start_ns": steps["start_ns"],
             "end_ns": steps["end_ns"],
             "thread": steps["thread"],
