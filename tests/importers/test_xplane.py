@@ -255,6 +255,10 @@ def test_work_of_a_pool_lies_in_what_asked_for_it_and_lasts_as_long(tmp_path: Pa
     assert children(trace, "dot.3") == ["Await"]
 
 
+def test_marks_that_were_read_are_not_counted(tmp_path: Path) -> None:
+    assert codes(read(tmp_path, pooled())) == {}
+
+
 def test_work_of_a_pool_that_nothing_asked_for_stays_where_it_was(tmp_path: Path) -> None:
     recording = read(tmp_path, pooled())
     assert of(recording, "idle")["parent_id"] is None

@@ -100,11 +100,13 @@ class _Reader:
 
     def recordings(self) -> Contents:
         """Return what each process did."""
-        strings = dict(self._rows("rocpd_string", "id", "string"))
+        strings = {key: _text(text) for key, text in self._rows("rocpd_string", "id", "string")}
         calls, ops = self._calls(strings), self._ops(strings)
         rows = concat_rows([self._ranges(calls), self._launches(calls), *self._activities(ops)])
         self._count_others()
         problems = tuple(self._problems())
+        if not rows.height:
+            return (_recording(rows, problems),)
         pids = rows["attr.pid"].drop_nulls().unique(maintain_order=True).to_list()
         # An operation without a call tells no process; it is given to the first.
         process = pl.col("attr.pid").fill_null(pids[0] if pids else 0)
@@ -136,7 +138,7 @@ class _Reader:
             ]
         )
 
-    def _calls(self, strings: Mapping[int, str]) -> pl.DataFrame:
+    def _calls(self, strings: Mapping[int, str | None]) -> pl.DataFrame:
         """Return `id`, `pid`, `thread`, times, `name` and `text` of the calls of the host."""
         frame = self._frame(
             "rocpd_api",
@@ -153,7 +155,7 @@ class _Reader:
         self._own = int(frame.select(own.sum()).item())
         return frame.filter(~own)
 
-    def _ops(self, strings: Mapping[int, str]) -> pl.DataFrame:
+    def _ops(self, strings: Mapping[int, str | None]) -> pl.DataFrame:
         """Return what devices did, with `call`, the id of the call that asked for it."""
         frame = self._frame(
             "rocpd_op",
@@ -347,7 +349,7 @@ def _triple(frame: pl.DataFrame, name: str) -> pl.Series:
     return frame.select(pl.when(known).then(lists).alias(name)).to_series()
 
 
-def _worded(frame: pl.DataFrame, strings: Mapping[int, str], *columns: str) -> pl.DataFrame:
+def _worded(frame: pl.DataFrame, strings: Mapping[int, str | None], *columns: str) -> pl.DataFrame:
     """Return a frame with texts in place of the numbers of texts; null for numbers of none."""
     texts = pl.DataFrame(
         {"number": list(strings), "text_": list(strings.values())},
@@ -366,6 +368,13 @@ def _each(texts: pl.Series, value_of: Any) -> pl.Series:
     """Return the value of each text; `value_of` is called once per distinct text."""
     known = {text: value_of(text) for text in texts.drop_nulls().unique().to_list()}
     return texts.replace_strict(known, default=None, return_dtype=pl.String)
+
+
+def _text(value: Any) -> str | None:
+    """Return text, which SQLite keeps as bytes where the tracer wrote bytes."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value if isinstance(value, str) else None
 
 
 def _whole(value: Any) -> int | None:

@@ -10,7 +10,6 @@ import re
 
 import msgspec
 
-
 # Where a record ends and the next begins, and what closes all lists and objects around records.
 _BETWEEN = re.compile(rb'\}\s*,\s*\{\s*"size"\s*:')
 _CLOSINGS = (b"}]}}]}", b"}]}]}")

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-_START, _STOP = "ThreadpoolListener::StartRegion", "ThreadpoolListener::StopRegion"
+_START, STOP = "ThreadpoolListener::StartRegion", "ThreadpoolListener::StopRegion"
 _MARK = pl.col("start_ns") == pl.col("end_ns")
 _KEY = ["type", "number"]
 
@@ -58,7 +58,7 @@ def _producers(rows: pl.DataFrame) -> pl.DataFrame:
 def _regions(rows: pl.DataFrame) -> pl.DataFrame:
     """Return thread, start, end and number of all work that was taken over."""
     taken = rows.filter(pl.col("_c").is_not_null())
-    stops = rows.filter(pl.col("name") == _STOP).select("thread", stop="start_ns").sort("stop")
+    stops = rows.filter(pl.col("name") == STOP).select("thread", stop="start_ns").sort("stop")
     starts = taken.filter(pl.col("name") == _START).sort("start_ns")
     regions = starts.join_asof(
         stops,

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from xsp.importers.xplane.event import LeftOut
-from xsp.importers.xplane.flow import askers
+from xsp.importers.xplane.flow import STOP, askers
 from xsp.kernel_name import call_name, short_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
@@ -48,8 +48,14 @@ def host_rows(
     numbers = events.select(asker="row", parent=number)
     events = events.join(numbers, on="asker", how="left", maintain_order="left")
     mark = _is_mark(events)
-    left.marks.update(events.filter(mark)["name"].to_list())
+    left.marks.update(events.filter(mark & ~_is_read())["name"].to_list())
     return _rows(events.filter(~mark & ~_IS_STEP)), steps
+
+
+def _is_read() -> pl.Expr:
+    """Tell marks that say what is known: that work was handed over (`asker`), or has ended."""
+    handed = pl.col("_p").is_not_null() | pl.col("_c").is_not_null() | (pl.col("name") == STOP)
+    return handed | pl.col("name").str.starts_with(_END)
 
 
 def _is_mark(events: pl.DataFrame) -> pl.Series:
