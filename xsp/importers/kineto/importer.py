@@ -19,7 +19,7 @@ from xsp.importers.kineto.process import (
     launched_by,
     with_memory,
     with_overheads,
-    with_paths,
+    with_modules,
     with_phases,
 )
 from xsp.importers.kineto.step import steps
@@ -85,7 +85,7 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
     for number, pid in enumerate(processes):
         own = pl.lit(value=True) if len(processes) == 1 else pl.col("pid") == pid
         rows, around = nested(host.filter(own))
-        rows = with_paths(with_phases(rows, around), around)
+        rows = with_modules(with_phases(rows, around), around)
         rows, outside = with_overheads(with_memory(rows, memory.filter(own)), overheads)
         device = launched_by(work.filter(pl.Series(owners == number, dtype=pl.Boolean)), rows)
         everything = concat_rows([_as_rows(rows), _as_rows(device)])

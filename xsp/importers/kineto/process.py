@@ -17,7 +17,6 @@ from xsp.importers.kineto.nesting import Integers
 from xsp.level import Kind
 
 _ALLOCATING = [Kind.LAYER.value, Kind.OP.value]
-_PATH = "attr.module_path"
 _CLASS = "attr.module_class"
 # Attributes of a call, by what CUPTI says that the time in it went to.
 _OVERHEADS: Mapping[str, str] = {
@@ -37,29 +36,59 @@ def with_phases(rows: pl.DataFrame, around: Integers) -> pl.DataFrame:
     return rows.with_columns(pl.coalesce("attr.phase", phases(rows, around)).alias("attr.phase"))
 
 
-def with_paths(rows: pl.DataFrame, around: Integers) -> pl.DataFrame:
-    """Return rows with the path of each module: the modules that it was first called in.
+def with_modules(rows: pl.DataFrame, around: Integers) -> pl.DataFrame:
+    """Return rows with names and paths of modules by their places.
 
-    The outermost module's path is empty; a path has the names of the others, as the profiler
-    numbers them: `BertEncoder_0.BertLayer_3`.
+    The profiler numbers all modules of a class. A model's tenth layer does the same as its ninth,
+    so a module is called by its class, and by its number among the modules of that class in the
+    module around it, if there are several. That is the module in which it was first called; the
+    outermost module's path is empty.
     """
     is_module = rows[_CLASS].is_not_null().to_numpy()
-    if not is_module.any():
-        return rows
-    outer = nearest(around, around, is_module)
-    names = rows["name"].to_list()
-    paths: dict[str, str] = {}
     calls = np.flatnonzero(is_module)
-    first = calls[np.argsort(rows["start_ns"].to_numpy()[calls], kind="stable")]
-    for call in first[np.argsort(depths(outer)[first], kind="stable")].tolist():
-        around_it = outer[call]
-        if names[call] not in paths:
-            above = paths[names[around_it]] if around_it >= 0 else None
-            paths[names[call]] = (
-                "" if above is None else f"{above}.{names[call]}" if above else names[call]
-            )
-    found = pl.Series([paths[name] if own else None for name, own in zip(names, is_module)])
-    return rows.with_columns(found.alias(_PATH))
+    if not len(calls):
+        return rows
+    outer = nearest(around, around, is_module)[calls]
+    told, classes, names = (rows[name].to_list() for name in ("name", _CLASS, "name"))
+    first = np.lexsort((depths(around)[calls], rows["start_ns"].to_numpy()[calls]))
+    home: dict[str, str | None] = {}
+    of_class: dict[str, str] = {}
+    for call, around_it in zip(calls[first].tolist(), outer[first].tolist(), strict=True):
+        home.setdefault(told[call], told[around_it] if around_it >= 0 else None)
+        of_class[told[call]] = classes[call]
+    own = _own_names(home, of_class)
+    paths: list[str | None] = [None] * rows.height
+    for call in calls.tolist():
+        names[call], paths[call] = own[told[call]], _path(told[call], home, own)
+    return rows.with_columns(
+        pl.Series("name", names), pl.Series("attr.module_path", paths, dtype=pl.String)
+    )
+
+
+def _own_names(home: Mapping[str, str | None], of_class: Mapping[str, str]) -> dict[str, str]:
+    """Return the name of each module among the modules in the module around it."""
+    siblings: dict[tuple[str | None, str], list[str]] = {}
+    for module, around in home.items():
+        siblings.setdefault((around, of_class[module]), []).append(module)
+    return {
+        module: f"{kind}_{number}" if len(alike) > 1 else kind
+        for (_, kind), alike in siblings.items()
+        for number, module in enumerate(sorted(alike, key=_number))
+    }
+
+
+def _number(module: str) -> tuple[int, str]:
+    digits = module.rpartition("_")[2]
+    return (int(digits) if digits.isdecimal() and len(digits) < 20 else 0), module
+
+
+def _path(module: str, home: Mapping[str, str | None], own: Mapping[str, str]) -> str:
+    names: list[str] = []
+    at = home[module]
+    while at is not None:
+        names.append(own[module])
+        module, at = at, home[at]
+    return ".".join(reversed(names))
 
 
 def with_memory(rows: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
