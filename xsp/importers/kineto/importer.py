@@ -16,7 +16,8 @@ from xsp.importers.kineto.host import host_events
 from xsp.importers.kineto.metadata import origin, unix_ns
 from xsp.importers.kineto.nesting import Integers, nested
 from xsp.importers.kineto.process import (
-    launched_by,
+    with_graphs,
+    with_launches,
     with_memory,
     with_overheads,
     with_modules,
@@ -87,7 +88,8 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
         rows, around = nested(host.filter(own))
         rows = with_modules(with_phases(rows, around), around)
         rows, outside = with_overheads(with_memory(rows, memory.filter(own)), overheads)
-        device = launched_by(work.filter(pl.Series(owners == number, dtype=pl.Boolean)), rows)
+        device = work.filter(pl.Series(owners == number, dtype=pl.Boolean))
+        rows, device = with_graphs(rows, with_launches(device, rows))
         everything = concat_rows([_as_rows(rows), _as_rows(device)])
         first = everything["start_ns"].min()
         yield Recording(

@@ -16,6 +16,7 @@ from xsp.importers.kineto.backward import phases
 from xsp.importers.kineto.nesting import Integers
 from xsp.level import Kind
 
+_LAUNCH = pl.col("kind") == Kind.LAUNCH.value
 _ALLOCATING = [Kind.LAYER.value, Kind.OP.value]
 _CLASS = "attr.module_class"
 # Attributes of a call, by what CUPTI says that the time in it went to.
@@ -153,9 +154,21 @@ def _calls_around(rows: pl.DataFrame, overheads: pl.DataFrame) -> Iterator[int]:
         yield int(calls[order[last]]) if fits else -1
 
 
-def launched_by(work: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+def with_graphs(rows: pl.DataFrame, work: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return rows and work of devices such that what a graph's launch ran states that it lies there.
+
+    Not every version tells which kernels are nodes of a graph.
+    """
+    of_graph = _LAUNCH & pl.col("name").str.contains("GraphLaunch")
+    own = pl.when(of_graph).then(pl.col("correlation_id") + 1).alias("id")  # 0 is the root's
+    rows = rows.with_columns(own)
+    known = rows.select("correlation_id", parent_id="id").drop_nulls()
+    return rows, work.join(known, on="correlation_id", how="left", maintain_order="left")
+
+
+def with_launches(work: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return work of devices with the name of the call that launched each kernel."""
-    calls = rows.filter(pl.col("kind") == Kind.LAUNCH.value, pl.col("correlation_id").is_not_null())
+    calls = rows.filter(_LAUNCH & pl.col("correlation_id").is_not_null())
     names = calls.select("correlation_id", launched="name").unique("correlation_id")
     found = work.join(names, on="correlation_id", how="left", maintain_order="left")
     of_kernel = pl.when(pl.col("kind") == Kind.KERNEL.value).then("launched")
