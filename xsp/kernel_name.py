@@ -13,9 +13,9 @@ from typing import Any
 
 _OPENING, _CLOSING = "<([{", ">)]}"
 _DESCRIPTOR = ".kd"  # AMD's files call a kernel by its descriptor
-_MANGLED, _LENGTH = re.compile(r"_ZN?[KVL]*"), re.compile(r"[1-9]\d{0,3}")
 # Ends of a call's name, for its version and for per-thread default streams.
 _SUFFIX = re.compile(r"(_v\d+|R\d{4})?(_ptsz|_ptds|_spt)?(_v\d+)?$")
+_LENGTH = re.compile(r"[1-9]\d{0,3}")  # before each identifier of a mangled name
 
 
 @lru_cache(maxsize=1 << 16)
@@ -43,16 +43,11 @@ def full_name(mangled: str) -> str:
 def short_name(full: str) -> str:
     """Return the function's name without result, namespaces, template arguments, parameters.
 
-    Of a name that stayed mangled, for the C++ runtime does not know all types of GPUs, the
-    function's name is told by its length.
-
     >>> short_name("void at::native::(anonymous namespace)::copy<4, f<int>>(int, float*)")
     'copy'
-    >>> short_name("_ZN7ck_tile6kentryILi256EDF16_EvPT0_")
-    'kentry'
     """
     if full.startswith("_Z"):
-        return _function_of(full)
+        return _last_identifier(full)
     bare = _without_brackets(full.replace("(anonymous namespace)", "anonymous"))
     if "operator" in bare:
         return bare.strip() or full
@@ -70,14 +65,16 @@ def call_name(name: str) -> str:
     return _SUFFIX.sub("", name)
 
 
-def _function_of(mangled: str) -> str:
-    """Return the last of the names that a mangled name begins with, each behind its length."""
-    start = _MANGLED.match(mangled)
-    at, name = start.end() if start else 0, ""
+def _last_identifier(mangled: str) -> str:
+    """Return the function's name in a name that could not be demangled, all of it if none is found.
+
+    >>> _last_identifier("_ZN7ck_tile6kentryILi1EDF16bEvv")
+    'kentry'
+    """
+    at, name = 2 + mangled.startswith("_ZN"), ""
     while length := _LENGTH.match(mangled, at):
-        begin = length.end()
-        at = begin + int(length[0])
-        name = mangled[begin:at]
+        at = length.end() + int(length[0])
+        name = mangled[length.end() : at]
     return name or mangled
 
 
