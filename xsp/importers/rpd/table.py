@@ -1,0 +1,130 @@
+"""A file of rocmProfileData in, its tables as frames out."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from xsp.errors import TraceFormatError
+
+_NEEDED = {"rocpd_api", "rocpd_op"}
+_READ = {"rocpd_api_ops", "rocpd_string", "rocpd_kernelapi", "rocpd_copyapi", "ext_autogradapi"}
+# Tables that repeat others, or the schema.
+_REPEATING = {"rocpd_metadata", "sqlite_sequence", "ext_callstack", "rocpd_kernelcodeobject"}
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    """Return a connection to a database that neither writes nor waits."""
+    file = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    file.text_factory = lambda text: text.decode(errors="replace")
+    return file
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of a file, and what of them is left out.
+
+    Attributes:
+        file: The database.
+        damaged: Rows that are damaged, by what they are.
+        left: Rows that are not understood, by what they are.
+    """
+
+    file: sqlite3.Connection
+    damaged: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of the tables."""
+        found = self.file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return frozenset(str(name) for (name,) in found)
+
+    @cached_property
+    def strings(self) -> Mapping[int, str | None]:
+        """The texts of the file by their numbers."""
+        return {key: _text(text) for key, text in self._rows("rocpd_string", "id", "string")}
+
+    def check(self, path: Path) -> None:
+        """Find out whether the tables are those of rocmProfileData.
+
+        Raises:
+            TraceFormatError: They are not.
+        """
+        if not self.names >= _NEEDED:
+            raise TraceFormatError(
+                f"{path} has tables of rocpd, but not those of rocmProfileData; of rocprofv3's "
+                "output xsp reads JSON: rocprofv3 --output-format json"
+            )
+
+    def frame(self, table: str, **columns: str) -> pl.DataFrame:
+        """Return columns of whole numbers; what is none is null. No rows if there is no table.
+
+        Args:
+            table: Name of the table.
+            columns: Name of each column in the file, by its name in the frame.
+        """
+        rows = self._rows(table, *columns.values())
+        parts = list(zip(*rows, strict=True)) or [()] * len(columns)
+        return pl.DataFrame(
+            [
+                pl.Series(name, [_whole(each) for each in part], dtype=pl.Int64)
+                for name, part in zip(columns, parts, strict=True)
+            ]
+        )
+
+    def worded(self, frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
+        """Return a frame with texts in place of the numbers of texts; null for numbers of none."""
+        texts = pl.DataFrame(
+            {"number": list(self.strings), "text_": list(self.strings.values())},
+            schema={"number": pl.Int64, "text_": pl.String},
+            strict=False,
+        )
+        for column in columns:
+            joined = frame.select(column).join(
+                texts, left_on=column, right_on="number", how="left", maintain_order="left"
+            )
+            frame = frame.with_columns(joined["text_"].alias(column))
+        return frame
+
+    def sound(self, frame: pl.DataFrame, what: str) -> pl.DataFrame:
+        """Return rows that have a name, a start, and an end after it; the others are counted."""
+        sound = pl.col("name").is_not_null() & (pl.col("end_ns") >= pl.col("start_ns"))
+        kept = frame.filter(sound.fill_null(value=False))
+        if kept.height < frame.height:
+            self.damaged[what] += frame.height - kept.height
+        return kept
+
+    def count_others(self) -> None:
+        """Count the rows of tables that are not read."""
+        for table in sorted(self.names - _NEEDED - _READ - _REPEATING):
+            quoted = table.replace('"', '""')
+            count = self.file.execute(f'SELECT count(*) FROM "{quoted}"').fetchone()[0]
+            if count:
+                self.left[f"rows of {table}"] += count
+
+    def _rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        """Return columns of a table, in the order of its rows; none if there is no such table."""
+        if table not in self.names:
+            return []
+        quoted = ", ".join(f'"{column}"' for column in columns)
+        return self.file.execute(f'SELECT {quoted} FROM "{table}" ORDER BY rowid').fetchall()
+
+
+def _text(value: Any) -> str | None:
+    """Return text, which SQLite keeps as bytes where the tracer wrote bytes."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value if isinstance(value, str) else None
+
+
+def _whole(value: Any) -> int | None:
+    """Return a whole number; None for anything else that SQLite keeps in its place."""
+    return value if isinstance(value, int) else None
