@@ -19,7 +19,12 @@ from xsp.importers.rocprofv3 import RocProf
 CPU, GPU, OTHER_GPU = 100, 101, 102  # handles of agents
 KINDS = ("NONE", "HIP_RUNTIME_API", "KERNEL_DISPATCH", "MEMORY_COPY", "MARKER", "RCCL_API")
 OPERATIONS = {
-    "HIP_RUNTIME_API": ["hipLaunchKernel", "hipGetDevicePropertiesR0600", "hipMemcpyAsync"],
+    "HIP_RUNTIME_API": [
+        "hipLaunchKernel",
+        "hipGetDevicePropertiesR0600",
+        "hipMemcpyAsync",
+        "hipGraphLaunch",
+    ],
     "MEMORY_COPY": ["MEMORY_COPY_NONE", "MEMORY_COPY_HOST_TO_DEVICE"],
     "MARKER": ["roctxMarkA", "roctxThreadRangeA", "roctxProfilerPause"],
     "RCCL_API": ["ncclAllReduce"],
@@ -155,6 +160,15 @@ def test_kernels_and_copies_lie_with_their_calls(tmp_path: Path) -> None:
         "memcpy HtoD",
     ]
     assert astray(trace) == 0
+
+
+def test_a_graph_holds_what_its_launch_ran(tmp_path: Path) -> None:
+    told = process(
+        hip_api=[timed("HIP_RUNTIME_API", 3, 0, 5, id=1)],
+        kernel_dispatch=[dispatch(8, 10, 20, id=1), dispatch(9, 20, 30, id=1)],
+    )
+    trace = checked_trace(read(tmp_path, told))
+    assert children(trace, "hipGraphLaunch") == ["gemm", "__amd_rocclr_copyBuffer"]
 
 
 def test_steps_of_pytorch_are_roots(tmp_path: Path) -> None:

@@ -318,6 +318,15 @@ def tpu() -> Plane:
     return plane
 
 
+def test_a_graph_holds_what_its_launch_ran(tmp_path: Path) -> None:
+    host, gpu = training()
+    host.event(host.message.lines[0], "cuGraphLaunch", 30, 35, correlation_id=8)
+    for number in range(3):
+        gpu.event(gpu.message.lines[0], f"k{number}", 81 + number, 82 + number, correlation_id=8)
+    trace = checked_trace(read(tmp_path, host, gpu))
+    assert children(trace, "cuGraphLaunch") == ["k0", "k1", "k2"]
+
+
 def test_a_tpu_is_a_device_whose_operators_are_kernels(tmp_path: Path) -> None:
     recording = read(tmp_path, tpu())
     assert recording.rows["kind"].unique().to_list() == ["kernel"]

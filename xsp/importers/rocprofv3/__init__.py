@@ -14,6 +14,7 @@ from pathlib import PurePath
 import msgspec
 
 from xsp.errors import TraceFormatError
+from xsp.importers.graph import in_graphs
 from xsp.importers.reading import content, listed
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.rocm import part_steps
@@ -64,7 +65,8 @@ def _recording(process: Process, *, cut: bool) -> Recording:
         cut: Whether the file ends in the middle.
     """
     records = Records(process)
-    rows, steps = part_steps(concat_rows([host_rows(records), device_rows(records)]))
+    rows = in_graphs(concat_rows([host_rows(records), device_rows(records)]))
+    rows, steps = part_steps(rows)
     records.count_others()
     host = process.metadata.node.hostname
     devices = [name for _, name in sorted(gpus(process.agents).values())]

@@ -14,6 +14,7 @@ from contextlib import closing
 import polars as pl
 
 from xsp.errors import TraceFormatError
+from xsp.importers.graph import in_graphs
 from xsp.importers.reading import listed
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.rocm import part_steps
@@ -59,7 +60,7 @@ class RocmProfileData:
 def _recordings(tables: Tables) -> Contents:
     """Return what each process did."""
     host, own = host_rows(tables)
-    rows = concat_rows([host, device_rows(tables)])
+    rows = in_graphs(concat_rows([host, device_rows(tables)]))
     tables.count_others()
     problems = tuple(_problems(tables, own))
     if not rows.height:

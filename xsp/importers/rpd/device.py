@@ -1,8 +1,4 @@
-"""What devices did in; rows of kernels, copies and sets out. `attr.pid` is the process.
-
-What a launched graph does has no numbers of nodes in the file; the nodes are numbered in the order
-in which the file has them.
-"""
+"""What devices did in; rows of kernels, copies and sets out. `attr.pid` is the process."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ _GRAPH = re.compile(r"graphExec ?= ?0x([0-9a-fA-F]{1,15})\b")
 
 def device_rows(tables: Tables) -> SpanRows:
     """Return kernels, copies and sets; what else devices did is counted."""
-    frame = _with_nodes(_operations(tables))
+    frame = _with_graphs(_operations(tables))
     kernel = pl.col("name").is_in(_KERNELS) & (pl.col("text").fill_null("") != "")
     copy, set_ = pl.col("name").is_in(list(_COPIES)), pl.col("name").str.starts_with(_SET)
     others = frame.filter(~kernel & ~copy & ~set_)
@@ -59,24 +55,19 @@ def _operations(tables: Tables) -> pl.DataFrame:
         name="opType_id",
     )
     frame = tables.sound(tables.worded(frame, "name", "text"), "operations of devices")
-    calls = tables.frame("rocpd_api", call="id", pid="pid", called="apiName_id", args="args_id")
+    calls = tables.calls.select("pid", call="id", called="name", args="text")
     asked = tables.frame("rocpd_api_ops", call="api_id", id="op_id")
-    asked = asked.unique("id", keep="first", maintain_order=True).join(
-        tables.worded(calls, "called", "args"), on="call", how="left"
-    )
+    asked = asked.unique("id", keep="first", maintain_order=True).join(calls, on="call", how="left")
     return frame.join(asked, on="id", how="left", maintain_order="left")
 
 
-def _with_nodes(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return operations with `graph` and `node` where a graph's launch asked for them."""
-    graphs = frame.filter(pl.col("called").str.contains(_GRAPH_LAUNCH))
-    addresses = {text: _graph(text) for text in graphs["args"].drop_nulls().unique().to_list()}
-    numbered = graphs.select(
-        "id",
-        graph=pl.col("args").replace_strict(addresses, default=None, return_dtype=pl.Int64),
-        node=pl.int_range(pl.len()).over("call"),
-    )
-    return frame.join(numbered, on="id", how="left", maintain_order="left")
+def _with_graphs(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return operations with `graph`, the address of the graph whose launch asked for them."""
+    launched = pl.col("called").str.contains(_GRAPH_LAUNCH)
+    texts = frame.filter(launched)["args"].drop_nulls().unique().to_list()
+    addresses = {text: _graph(text) for text in texts}
+    graph = pl.col("args").replace_strict(addresses, default=None, return_dtype=pl.Int64)
+    return frame.with_columns(graph=pl.when(launched).then(graph))
 
 
 def _graph(text: str) -> int | None:
@@ -148,7 +139,6 @@ def _placed(frame: pl.DataFrame) -> dict[str, pl.Series]:
         **{name: frame[name] for name in ("start_ns", "end_ns", "device", "stream")},
         "correlation_id": frame["call"],
         "attr.graph": frame["graph"],
-        "attr.graph_node": frame["node"],
         "attr.pid": frame["pid"],
     }
 

@@ -19,17 +19,7 @@ _OWN = r"^(\w+::writeRows|rpdflush|hcc_activity_callback)$"  # the tracer's own 
 
 def host_rows(tables: Tables) -> tuple[SpanRows, int]:
     """Return the rows of the host, and how many ranges of the tracer's own work are left out."""
-    frame = tables.frame(
-        "rocpd_api",
-        id="id",
-        pid="pid",
-        thread="tid",
-        start_ns="start",
-        end_ns="end",
-        name="apiName_id",
-        text="args_id",
-    )
-    frame = tables.sound(tables.worded(frame, "name", "text"), "calls")
+    frame = tables.sound(tables.calls, "calls")
     own, api = pl.col("name").str.contains(_OWN), pl.col("name").str.contains(_API)
     ranges = _ranges(tables, frame.filter(~own & ~api))
     count = int(frame.select(own.sum()).item())

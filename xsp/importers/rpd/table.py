@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -52,6 +52,21 @@ class Tables:
         """The texts of the file by their numbers."""
         return {key: _text(text) for key, text in self._rows("rocpd_string", "id", "string")}
 
+    @cached_property
+    def calls(self) -> pl.DataFrame:
+        """`id`, `pid`, `thread`, times, `name` and `text` (arguments) of the calls of the host."""
+        frame = self.frame(
+            "rocpd_api",
+            id="id",
+            pid="pid",
+            thread="tid",
+            start_ns="start",
+            end_ns="end",
+            name="apiName_id",
+            text="args_id",
+        )
+        return self.worded(frame, "name", "text")
+
     def check(self, path: Path) -> None:
         """Find out whether the tables are those of rocmProfileData.
 
@@ -74,10 +89,7 @@ class Tables:
         rows = self._rows(table, *columns.values())
         parts = list(zip(*rows, strict=True)) or [()] * len(columns)
         return pl.DataFrame(
-            [
-                pl.Series(name, [_whole(each) for each in part], dtype=pl.Int64)
-                for name, part in zip(columns, parts, strict=True)
-            ]
+            [_numbers(name, part) for name, part in zip(columns, parts, strict=True)]
         )
 
     def worded(self, frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
@@ -123,6 +135,14 @@ def _text(value: Any) -> str | None:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return value if isinstance(value, str) else None
+
+
+def _numbers(name: str, values: Sequence[Any]) -> pl.Series:
+    """Return a column of whole numbers; null for anything else."""
+    try:
+        return pl.Series(name, values, dtype=pl.Int64)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series(name, [_whole(each) for each in values], dtype=pl.Int64)
 
 
 def _whole(value: Any) -> int | None:

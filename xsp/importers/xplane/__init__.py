@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from xsp.errors import TraceFormatError
+from xsp.importers.graph import in_graphs
 from xsp.importers.reading import content, listed
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.source import Source
@@ -134,7 +135,7 @@ def _recording(space: _Space) -> Recording:
     version = facts.get("jax_version")
     return Recording(
         tool=f"JAX's profiler {version}" if version else "TensorFlow's or JAX's profiler",
-        rows=concat_rows([rows, *(device.rows for device in space.devices)]),
+        rows=in_graphs(concat_rows([rows, *(device.rows for device in space.devices)])),
         roots=steps,
         problems=tuple(_problems(space)),
         environment=_environment(space, facts),
