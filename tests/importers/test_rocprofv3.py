@@ -290,6 +290,14 @@ def test_kernels_without_calls_are_read(tmp_path: Path) -> None:
     assert "no-launch" in {each.code for each in trace.problems}
 
 
+def test_names_that_are_no_text_are_read(tmp_path: Path) -> None:
+    source = written(tmp_path, training())
+    source.path.write_bytes(source.path.read_bytes().replace(b"blas::gemm", b"\xff\xfe::gemm"))
+    (recording,) = RocProf().read(Source(source.path))
+    assert isinstance(recording, Recording)
+    assert of(recording, "gemm")["attr.full_name"] == "void \ufffd\ufffd::gemm<float>(int)"
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_of_a_file_that_is_cut_short_whole_records_are_read(tmp_path: Path, packed: bool) -> None:
     many = [dispatch(8, number, number + 1, id=number) for number in range(500)]

@@ -6,10 +6,14 @@ import gzip
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from placed import astray, checked_trace, children, codes, launched, real_file, sums_by_name
 
 from xsp.errors import TraceFormatError
@@ -143,6 +147,37 @@ def test_nesting_survives_the_rounding_to_nanoseconds(tmp_path: Path) -> None:
     host.event(thread, "inner", 0.001_6, 0.002_1)
     rows = read(tmp_path, host).rows.sort("start_ns")
     assert rows.select("start_ns", "end_ns").rows() == [(1000, 1002), (1001, 1002)]
+
+
+Tree = tuple[Any, ...]  # of the children of a range
+TREES = st.recursive(st.just(()), lambda child: st.lists(child, max_size=3).map(tuple))
+
+
+def laid(tree: Tree, name: str, begin: int) -> list[tuple[str, int, int]]:
+    """Return name, start and end of a range and of those in it; the names are their paths."""
+    inner, at = [], begin + 1
+    for number, child in enumerate(tree):
+        part = laid(child, f"{name}.{number}", at)
+        inner += part
+        at = part[0][2] + 1
+    return [(name, begin, at), *inner]
+
+
+@given(tree=TREES, random=st.randoms(use_true_random=False))
+def test_any_nesting_of_ranges_is_found_again(tree: Tree, random: Random) -> None:
+    ranges = laid(tree, "root", 0)
+    random.shuffle(ranges)
+    host = Plane("/host:CPU")
+    thread = host.line(1, "python")
+    for name, start, end in ranges:
+        host.event(thread, name, start, end)
+    with TemporaryDirectory() as folder:
+        spans = checked_trace(read(Path(folder), host)).spans
+    names = dict(spans.select("span_id", "name").iter_rows())
+    above = {name: names.get(parent) for name, parent in spans.select("name", "parent_id").rows()}
+    assert {name: above[name] for name, _, _ in ranges if name != "root"} == {
+        name: name.rpartition(".")[0] for name, _, _ in ranges if name != "root"
+    }
 
 
 def test_kernels_have_the_attributes_of_their_details(tmp_path: Path) -> None:

@@ -181,7 +181,10 @@ def decoded(content: bytes) -> File:
     Raises:
         msgspec.DecodeError: The content is no JSON, or of another form.
     """
-    return msgspec.json.decode(content, type=File)
+    try:
+        return msgspec.json.decode(content, type=File)
+    except UnicodeDecodeError:  # a name that is no text is no reason to read nothing
+        return msgspec.json.decode(content.decode(errors="replace"), type=File)
 
 
 def repaired(content: bytes) -> File | None:

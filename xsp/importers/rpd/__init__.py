@@ -8,6 +8,7 @@ for it. `table` reads them, `host` and `device` make rows of them.
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -51,7 +52,7 @@ class RocmProfileData:
                 tables = Tables(file)
                 tables.check(source.path)
                 return _recordings(tables)
-        except (sqlite3.Error, EOFError) as error:
+        except (sqlite3.Error, UnicodeDecodeError, EOFError, zlib.error) as error:
             raise TraceFormatError(
                 f"{source.path} is a damaged file of rocmProfileData: {error}"
             ) from error
