@@ -267,6 +267,15 @@ def test_python_functions_marks_and_sums_are_counted(tmp_path: Path) -> None:
     assert "1 Often" in found["sums-left-out"]
 
 
+def test_python_functions_are_operators_where_they_are_asked_for(tmp_path: Path) -> None:
+    host, gpu = training()
+    host.event(host.message.lines[0], "$train.py:3 step", 1, 99)
+    (recording,) = XPlane(python=True).read(written(tmp_path, host, gpu))
+    assert isinstance(recording, Recording)
+    assert of(recording, "train.py:3 step")["kind"] == "op"
+    assert children(checked_trace(recording), "train.py:3 step") == ["FunctionRun"]
+
+
 def pooled() -> Plane:
     """Return a host whose thread 1 asks thread 2 for an operator, and waits in the step."""
     host = Plane("/host:CPU")

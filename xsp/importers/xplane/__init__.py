@@ -35,9 +35,15 @@ _PLANES, _HOSTNAMES = 1, 4  # numbers of fields of XSpace
 _SINCE_1970 = 10**18  # ns; a clock that has such times counts from 1970
 
 
+@dataclass(frozen=True)
 class XPlane:
-    """Reads what TensorFlow's and JAX's profiler wrote on a host with CPU, GPUs or TPUs."""
+    """Reads what TensorFlow's and JAX's profiler wrote on a host with CPU, GPUs or TPUs.
 
+    Attributes:
+        python: Whether calls of Python functions become operators; else they are left out.
+    """
+
+    python: bool = False
     name = "xplane"
     tool = "TensorFlow's or JAX's profiler, *.xplane.pb"
 
@@ -52,7 +58,7 @@ class XPlane:
         Raises:
             TraceFormatError: No plane of the file is whole.
         """
-        space = _Space()
+        space = _Space(python=self.python)
         data, space.cut = content(source)
         for plane in _planes(data, space):
             _add(space, plane)
@@ -66,6 +72,7 @@ class _Space:
     """What was read of an XSpace.
 
     Attributes:
+        python: Whether calls of Python functions are read.
         planes: How many planes are whole.
         hosts: Events of the host's threads, and `thread`, plane by plane.
         devices: What each device did.
@@ -75,6 +82,7 @@ class _Space:
         cut: Whether the file ends in the middle.
     """
 
+    python: bool = False
     planes: int = 0
     hosts: list[pl.DataFrame] = field(default_factory=list)
     devices: list[DevicePlane] = field(default_factory=list)
@@ -108,7 +116,7 @@ def _add(space: _Space, plane: Any) -> None:
     name = text(plane.name)
     space.planes += 1
     if name in _HOSTS:
-        space.hosts.append(_host_events(plane, space.left))
+        space.hosts.append(_host_events(plane, space))
     elif is_device(plane):
         space.devices.append(device_plane(plane, space.left))
     elif name not in _FACTS:
@@ -116,8 +124,9 @@ def _add(space: _Space, plane: Any) -> None:
     space.stats[name] = Meanings(plane).stats(plane.stats)
 
 
-def _host_events(plane: Any, left: LeftOut) -> pl.DataFrame:
-    frame = events(plane, Meanings(plane), range(len(plane.lines)), left)
+def _host_events(plane: Any, space: _Space) -> pl.DataFrame:
+    lines = range(len(plane.lines))
+    frame = events(plane, Meanings(plane), lines, space.left, python=space.python)
     threads = {at: line.id for at, line in enumerate(plane.lines)}
     return frame.with_columns(
         thread=pl.col("line").replace_strict(threads, default=None, return_dtype=pl.Int64)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-_PYTHON = "$"  # names of the calls that the Python tracer records begin with it
+PYTHON = "$"  # names of the calls that the Python tracer records begin with it
 _FAR = 1 << 62  # ns; times beyond are damaged, and their sums would overflow
 
 NUMBERS = ("correlation_id", "step_num", "_ct", "_c", "_pt", "_p")
@@ -103,7 +103,9 @@ class Meanings:
         return {self._stats.get(each.metadata_id, ""): self.value(each) for each in stats}
 
 
-def events(plane: Any, meanings: Meanings, lines: Iterable[int], left: LeftOut) -> pl.DataFrame:
+def events(
+    plane: Any, meanings: Meanings, lines: Iterable[int], left: LeftOut, *, python: bool = False
+) -> pl.DataFrame:
     """Return the events of some lines of a plane (`SCHEMA`), line by line.
 
     Args:
@@ -111,8 +113,9 @@ def events(plane: Any, meanings: Meanings, lines: Iterable[int], left: LeftOut) 
         meanings: What its numbers mean.
         lines: Positions of the lines that are read.
         left: Counts what is left out: calls of Python functions, sums, and damaged events.
+        python: Whether calls of Python functions are read.
     """
-    skipped = {key for key, name in meanings.names.items() if name.startswith(_PYTHON)}
+    skipped = set() if python else {k for k, n in meanings.names.items() if n.startswith(PYTHON)}
     wanted = meanings.numbered((*NUMBERS, *TEXTS))
     found: dict[str, tuple[list[int], list[Any]]] = {name: ([], []) for name in wanted.values()}
     columns: tuple[list[int], ...] = ([], [], [], [])

@@ -1,10 +1,11 @@
 """Events of the host's threads in; rows of steps, operators, ranges and launches out.
 
-A thread's number is its line's. What XPlane records on the host is of four sorts:
+A thread's number is its line's. What XPlane records on the host is of five sorts:
 
 * a call that has a correlation id is a launch: of CUDA or HIP, in old files named by its kernel;
 * an operator of TensorFlow (`scope/name:Type`), or of XLA: on a CPU with the stat `hlo_op`, on a
   GPU a range with the name of an operator of which kernels say that they are;
+* a call of a Python function is an operator, where it is read at all;
 * a range with a number of a step (stat `step_num`) is an evaluation;
 * all other ranges are calls, of the runtime or the user's own: the file does not tell which.
 """
@@ -16,7 +17,7 @@ import re
 import numpy as np
 import polars as pl
 
-from xsp.importers.xplane.event import LeftOut
+from xsp.importers.xplane.event import PYTHON, LeftOut
 from xsp.importers.xplane.flow import STOP, askers
 from xsp.kernel_name import call_name, short_name
 from xsp.level import Kind
@@ -61,7 +62,8 @@ def _is_read() -> pl.Expr:
 def _is_mark(events: pl.DataFrame) -> pl.Series:
     instant = pl.col("start_ns") == pl.col("end_ns")
     ends = pl.col("name").str.starts_with(_END)
-    made = pl.col("hlo_op").is_not_null() | pl.col("name").str.contains(_TENSORFLOW_OP.pattern)
+    tensorflow = pl.col("name").str.contains(_TENSORFLOW_OP.pattern)
+    made = pl.col("hlo_op").is_not_null() | tensorflow | pl.col("name").str.starts_with(PYTHON)
     return events.select(((instant & ~made) | ends) & ~_LAUNCH).to_series()
 
 
@@ -118,6 +120,8 @@ def _described(name: str) -> tuple[str, str, str | None]:
     >>> _described("model/dense/MatMul:MatMul"), _described("PjitFunction(f)")
     (('op', 'MatMul', 'model/dense/MatMul'), ('call', 'PjitFunction(f)', None))
     """
+    if name.startswith(PYTHON):
+        return Kind.OP.value, name.removeprefix(PYTHON), None
     found = _TENSORFLOW_OP.match(name)
     if found:
         return Kind.OP.value, found["type"], found["scope"]
