@@ -194,6 +194,7 @@ def test_kernels_have_the_attributes_of_their_details(tmp_path: Path) -> None:
         "attr.occupancy_pct": 50.0,
         "attr.framework_op": "model/dense/MatMul:MatMul",
         "attr.context": 5,
+        "attr.graph": None,
         "attr.hlo_op": None,
         "attr.hlo_module": None,
         "attr.scope": None,
@@ -367,8 +368,11 @@ def test_a_graph_holds_what_its_launch_ran(tmp_path: Path) -> None:
     host.event(host.message.lines[0], "cuGraphLaunch", 30, 35, correlation_id=8)
     for number in range(3):
         gpu.event(gpu.message.lines[0], f"k{number}", 81 + number, 82 + number, correlation_id=8)
-    trace = checked_trace(read(tmp_path, host, gpu))
-    assert children(trace, "cuGraphLaunch") == ["k0", "k1", "k2"]
+    gpu.event(gpu.message.lines[0], "k3", 90, 91, correlation_id=8, cuda_graph_id=5)
+    recording = read(tmp_path, host, gpu)
+    assert of(recording, "k3")["attr.graph"] == 5
+    trace = checked_trace(recording)
+    assert children(trace, "cuGraphLaunch") == ["k0", "k1", "k2", "k3"]
 
 
 def test_a_tpu_is_a_device_whose_operators_are_kernels(tmp_path: Path) -> None:

@@ -153,7 +153,12 @@ def _transfers(frame: pl.DataFrame, details: str) -> SpanRows:
 
 def _placed(frame: pl.DataFrame) -> dict[str, pl.Series]:
     names = ("start_ns", "end_ns", "device", "stream", "correlation_id")
-    return {**{name: frame[name] for name in names}, "attr.context": frame["context"]}
+    graph = frame.select(pl.when(pl.col("cuda_graph_id") > 0).then("cuda_graph_id"))
+    return {
+        **{name: frame[name] for name in names},
+        "attr.context": frame["context"],
+        "attr.graph": graph.to_series(),
+    }
 
 
 def _tpu_rows(plane: Any, meanings: Meanings, number: int, left: LeftOut) -> SpanRows:

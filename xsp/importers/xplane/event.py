@@ -18,7 +18,7 @@ import polars as pl
 PYTHON = "$"  # names of the calls that the Python tracer records begin with it
 _FAR = 1 << 62  # ns; times beyond are damaged, and their sums would overflow
 
-NUMBERS = ("correlation_id", "step_num", "_ct", "_c", "_pt", "_p")
+NUMBERS = ("correlation_id", "step_num", "cuda_graph_id", "_ct", "_c", "_pt", "_p")
 TEXTS = (
     "kernel_details",
     "memcpy_details",
