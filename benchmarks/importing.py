@@ -40,7 +40,7 @@ said = f"{len(trace):,} spans"
 HTA = """
 from hta.common.trace import Trace
 traces = Trace(trace_files={0: path}, trace_dir="")
-traces.parse_traces(use_multiprocessing=False)
+traces.load_traces(use_multiprocessing=False, use_memory_profiling=False)
 said = f"{len(traces.get_trace(0)):,} rows of a table"
 """
 TIMED = """
