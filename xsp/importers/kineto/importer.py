@@ -13,14 +13,14 @@ from xsp.importers.kineto.backward import with_forward_threads
 from xsp.importers.kineto.chunk import LIST, Chunks
 from xsp.importers.kineto.device import device_events, own_ids
 from xsp.importers.kineto.host import host_events
-from xsp.importers.kineto.metadata import origin, unix_ns
+from xsp.importers.kineto.metadata import origin, resident_threads, unix_ns
 from xsp.importers.kineto.nesting import Integers, nested
 from xsp.importers.kineto.process import (
     with_graphs,
     with_launches,
     with_memory,
-    with_overheads,
     with_modules,
+    with_overheads,
     with_phases,
 )
 from xsp.importers.kineto.step import steps
@@ -49,11 +49,13 @@ class Kineto:
     tool = "torch.profiler"
 
     def recognises(self, source: Source) -> bool:
-        """Tell whether this is a Chrome trace: an object with `traceEvents`, or a list of events."""
+        """Tell whether this is a Chrome trace: a list of events, alone or as `traceEvents`."""
         head = source.head.lstrip(_BOMS)
         if head.startswith(b"["):
             return b'"ph"' in head[:1024]
-        return head.startswith(b"{") and (LIST.search(head) or b'"schemaVersion"' in head) is not None
+        return (
+            head.startswith(b"{") and (LIST.search(head) or b'"schemaVersion"' in head) is not None
+        )
 
     def read(self, source: Source) -> Contents:
         """Return a recording for each process whose operators or calls the file holds.
@@ -76,7 +78,8 @@ class Kineto:
 def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Recording]:
     """Yield the recording of each process; problems of the whole file stand in the first."""
     host, marked = host_events(tables)
-    host, work, doubled = _tied(host, device_events(tables))
+    room = resident_threads(chunks.metadata)
+    host, work, doubled = _tied(host, device_events(tables, room))
     lines = [tables.table(sort) for sort in (Sort.FORWARD, Sort.BACKWARD)]
     host = with_forward_threads(host, *lines)
     memory, overheads = tables.table(Sort.MEMORY), _overheads(tables)
@@ -170,12 +173,14 @@ def _problems(
     if chunks.damaged or untimed:
         yield Problem(
             "damaged",
-            f"{counted(chunks.damaged + untimed, 'event')} could not be read, {untimed} of them for "
-            "want of a start and a duration of 0 or more; they are left out",
+            f"{counted(chunks.damaged + untimed, 'event')} could not be read, {untimed} of them "
+            "for want of a start and a duration of 0 or more; they are left out",
         )
     if tables.strange:
         names = ", ".join(f"{count} {name}" for name, count in tables.strange.most_common())
-        yield Problem("not-understood", f"events that xsp does not understand are left out: {names}")
+        yield Problem(
+            "not-understood", f"events that xsp does not understand are left out: {names}"
+        )
     if doubled:
         yield Problem(
             "repeated-id",
