@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -33,7 +34,12 @@ from xsp.provider import ATTRIBUTE, ROW_SCHEMA, SpanRows, concat_rows, no_rows, 
 from xsp.quantity import counted, duration
 
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value
-_BOMS = b"\xef\xbb\xbf \t\r\n"  # what may stand before JSON
+_BEFORE = b"\xef\xbb\xbf \t\r\n"  # what may stand before JSON
+_SCHEMA = re.compile(rb'"schemaVersion"\s*:\s*\d')
+_CATEGORY = re.compile(
+    rb'"cat"\s*:\s*"(cpu_op|operator|user_annotation|python_function|runtime|gpu_\w+|ac2g|kernel|'
+    rb'(cuda|xpu|mtia|privateuse1)_(runtime|driver))"'
+)
 
 
 @dataclass(frozen=True)
@@ -49,13 +55,15 @@ class Kineto:
     tool = "torch.profiler"
 
     def recognises(self, source: Source) -> bool:
-        """Tell whether this is a Chrome trace: a list of events, alone or as `traceEvents`."""
-        head = source.head.lstrip(_BOMS)
+        """Tell whether this is a Chrome trace: a list of events, alone or as `traceEvents`.
+
+        Others write lists of events too. A list alone has to have events of the profiler's
+        categories.
+        """
+        head = source.head.lstrip(_BEFORE)
         if head.startswith(b"["):
-            return b'"ph"' in head[:1024]
-        return (
-            head.startswith(b"{") and (LIST.search(head) or b'"schemaVersion"' in head) is not None
-        )
+            return _CATEGORY.search(head) is not None
+        return head.startswith(b"{") and (LIST.search(head) or _SCHEMA.search(head)) is not None
 
     def read(self, source: Source) -> Contents:
         """Return a recording for each process whose operators or calls the file holds.
