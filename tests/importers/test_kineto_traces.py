@@ -186,7 +186,9 @@ def test_work_lies_under_the_innermost_operator_open_at_its_call(name: str) -> N
 def test_every_event_is_a_row_or_counted(name: str) -> None:
     rows, problems = recording(name).rows, codes(recording(name))
     assert not {"damaged", "cut-short", "repeated-id"} & problems.keys()
-    of_device = [e for e in events(name) if str(e.get("cat")).lower().removeprefix("gpu_") in DEVICE]
+    of_device = [
+        e for e in events(name) if str(e.get("cat")).lower().removeprefix("gpu_") in DEVICE
+    ]
     assert rows["kind"].is_in(DEVICE).sum() == len(of_device)
     categories = {"cpu_op", "operator", "cuda_runtime", "cuda_driver", "runtime"}
     marks = {"user_annotation"}
