@@ -10,7 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import Enum, auto
 from typing import Any
 
@@ -262,7 +262,8 @@ def nanoseconds(microseconds: Iterable[Any]) -> pl.Series:
     """Return numbers of µs, as JSON has them, as whole ns: exactly, however large.
 
     >>> from msgspec import Raw
-    >>> nanoseconds([Raw(b"1712867402348256.789"), Raw(b'"2"'), Raw(b"-0.5"), Raw(b"null")]).to_list()
+    >>> texts = (b"1712867402348256.789", b'"2"', b"-0.5", b"null")
+    >>> nanoseconds(Raw(text) for text in texts).to_list()
     [1712867402348256789, 2000, -500, None]
     """
     given = [str(number, "ascii", "replace") for number in microseconds]
@@ -293,7 +294,7 @@ def _odd(text: str) -> int | None:
     try:
         found = Decimal(text) * 1000
         return round(found) if abs(found) < _LARGEST // 4 else None
-    except InvalidOperation:  # no number, or "NaN", which cannot be compared
+    except ArithmeticError:  # no number, or "NaN", which cannot be compared, or beyond all bounds
         return None
 
 
