@@ -229,7 +229,7 @@ def test_hardware_counters_are_attributes_summed_over_instances(tmp_path: Path) 
     dispatches = [dispatch(8, 1, 2, id=6), dispatch(8, 3, 4, id=7)]
     recording = read(tmp_path, process(kernel_dispatch=dispatches, counter_collection=[counted]))
     assert recording.rows["attr.SQ_WAVES"].to_list() == [7.0, None]
-    assert "1 values of counters without a name" in codes(recording)["not-read"]
+    assert "1 values of counters without a name" in codes(recording)["not-understood"]
 
 
 def test_calls_of_rccl_are_calls_of_a_library(tmp_path: Path) -> None:
@@ -242,9 +242,9 @@ def test_what_is_not_read_is_counted_by_name(tmp_path: Path) -> None:
     told["buffer_records"]["scratch_memory"] = [{"size": 1}] * 3
     told["buffer_records"]["kfd_queue"] = [{"size": 1}]
     found = codes(read(tmp_path, told))
-    assert "3 scratch_memory" in found["not-read"]
-    assert "1 kfd_queue" in found["not-read"]
-    assert "1 marker_api roctxProfilerPause" in found["not-read"]
+    assert "3 scratch_memory" in found["not-understood"]
+    assert "1 kfd_queue" in found["not-understood"]
+    assert "1 marker_api roctxProfilerPause" in found["not-understood"]
     assert "1 roctx" in found["marks-left-out"]
 
 
@@ -277,12 +277,18 @@ def test_records_of_another_form_are_counted(tmp_path: Path) -> None:
     assert "launch" not in recording.rows["kind"]
 
 
-def test_duplicate_correlation_ids_lose_nothing(tmp_path: Path) -> None:
-    told = training()
-    for sort in ("hip_api", "kernel_dispatch"):
-        told["buffer_records"][sort] *= 2
-    trace = checked_trace(read(tmp_path, told))
-    assert trace.spans.filter(pl.col("kind") == "kernel").height == 2
+def test_calls_of_one_id_keep_what_each_launched(tmp_path: Path) -> None:
+    told = process(
+        marker_api=[timed("MARKER", 1, 0, 100, id=43), timed("MARKER", 1, 100, 200, id=41)],
+        hip_api=[timed("HIP_RUNTIME_API", 0, at, at + 5, id=7) for at in (110, 10)],
+        kernel_dispatch=[dispatch(8, 120, 130, id=7), dispatch(9, 20, 30, id=7)],
+    )
+    recording = read(tmp_path, told)
+    assert "1 call had a correlation id" in codes(recording)["repeated-id"]
+    trace = checked_trace(recording)
+    assert children(trace, "loading") == ["hipLaunchKernel", "__amd_rocclr_copyBuffer"]
+    assert children(trace, "aten::mm") == ["hipLaunchKernel", "gemm"]
+    assert trace.spans["correlation_id"].drop_nulls().n_unique() == 2
 
 
 def test_kernels_without_calls_are_read(tmp_path: Path) -> None:

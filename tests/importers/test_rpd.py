@@ -191,8 +191,8 @@ def test_what_is_not_understood_is_counted_by_name(tmp_path: Path) -> None:
     tracer.rows["rocpd_monitor"] += [(1, "gpu", "sclk", "134"), (2, "gpu", "sclk", "247")]
     tracer.call("ApiTable::writeRows", 1, 2, "count=4096")
     found = codes(tracer.read(tmp_path))
-    assert "1 operations Barrier" in found["not-read"]
-    assert "2 rows of rocpd_monitor" in found["not-read"]
+    assert "1 operations Barrier" in found["not-understood"]
+    assert "2 rows of rocpd_monitor" in found["not-understood"]
     assert "1 range" in found["own-left-out"]
 
 

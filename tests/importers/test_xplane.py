@@ -241,7 +241,7 @@ def test_lines_that_repeat_the_kernels_make_no_rows(tmp_path: Path) -> None:
         gpu.event(gpu.line(-1, name), "again", 60, 80)
     recording = read(tmp_path, host, gpu)
     assert recording.rows.filter(pl.col("device").is_not_null()).height == 1
-    assert "not-read" not in codes(recording)
+    assert "not-understood" not in codes(recording)
 
 
 def test_planes_and_lines_that_are_not_known_are_counted_by_name(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_planes_and_lines_that_are_not_known_are_counted_by_name(tmp_path: Path)
     line = other.line(1, "a")
     for _ in range(3):
         other.event(line, "x", 0, 1)
-    message = codes(read(tmp_path, host, gpu, other))["not-read"]
+    message = codes(read(tmp_path, host, gpu, other))["not-understood"]
     assert "3 /host:Novelty" in message
     assert "1 /device:GPU:1 Counters" in message
 
@@ -263,7 +263,7 @@ def test_python_functions_marks_and_sums_are_counted(tmp_path: Path) -> None:
     host.event(line, "MemoryAllocation", 30, 30)
     host.event(line, "Often", 0, 0).num_occurrences = 9
     found = codes(read(tmp_path, host, gpu))
-    assert "1 call of Python functions" in found["python-left-out"]
+    assert "1 call of Python functions" in found["python-functions"]
     assert "1 MemoryAllocation" in found["marks-left-out"]
     assert "1 Often" in found["sums-left-out"]
 
@@ -498,6 +498,14 @@ def test_names_that_are_no_text_and_hostile_numbers_are_read(tmp_path: Path) -> 
     recording = read(tmp_path, host)
     assert recording.rows.height == 3
     assert -1 in recording.rows["correlation_id"].to_list()
+
+
+def test_a_call_of_the_driver_in_one_of_the_runtime_is_the_same_call(tmp_path: Path) -> None:
+    host, gpu = training()
+    host.event(host.message.lines[0], "cudaLaunchKernel", 19, 26, correlation_id=3)
+    recording = read(tmp_path, host, gpu)
+    assert codes(recording) == {}
+    assert children(checked_trace(recording), "MatMul") == ["cudaLaunchKernel", "gemm"]
 
 
 def test_duplicate_correlation_ids_lose_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import PurePath
 import msgspec
 
 from xsp.errors import TraceFormatError
-from xsp.importers.graph import in_graphs
+from xsp.importers.call import doubled_calls, tied
 from xsp.importers.reading import content, listed
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.rocm import part_steps
@@ -65,7 +65,7 @@ def _recording(process: Process, *, cut: bool) -> Recording:
         cut: Whether the file ends in the middle.
     """
     records = Records(process)
-    rows = in_graphs(concat_rows([host_rows(records), device_rows(records)]))
+    rows, doubled = tied(concat_rows([host_rows(records), device_rows(records)]))
     rows, steps = part_steps(rows)
     records.count_others()
     host = process.metadata.node.hostname
@@ -76,7 +76,7 @@ def _recording(process: Process, *, cut: bool) -> Recording:
         rows=rows,
         roots=steps,
         name=_program(process.metadata.command),
-        problems=tuple(_problems(records, cut=cut)),
+        problems=(*_problems(records, cut=cut), *doubled_calls(doubled)),
         environment={key: value for key, value in environment.items() if value},
         host=host,
     )
@@ -100,6 +100,6 @@ def _problems(records: Records, *, cut: bool) -> Iterator[Problem]:
     if records.damaged:
         yield Problem("damaged", f"left out, for they are damaged: {listed(records.damaged)}")
     if records.left:
-        yield Problem("not-read", f"not understood, and left out: {listed(records.left)}")
+        yield Problem("not-understood", f"not understood, and left out: {listed(records.left)}")
     if records.marks:
         yield Problem("marks-left-out", f"events without a duration: {listed(records.marks)}")

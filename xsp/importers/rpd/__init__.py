@@ -15,7 +15,7 @@ from contextlib import closing
 import polars as pl
 
 from xsp.errors import TraceFormatError
-from xsp.importers.graph import in_graphs
+from xsp.importers.call import doubled_calls, tied
 from xsp.importers.reading import listed
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.rocm import part_steps
@@ -61,7 +61,7 @@ class RocmProfileData:
 def _recordings(tables: Tables) -> Contents:
     """Return what each process did."""
     host, own = host_rows(tables)
-    rows = in_graphs(concat_rows([host, device_rows(tables)]))
+    rows = concat_rows([host, device_rows(tables)])
     tables.count_others()
     problems = tuple(_problems(tables, own))
     if not rows.height:
@@ -73,7 +73,9 @@ def _recordings(tables: Tables) -> Contents:
 
 
 def _recording(rows: SpanRows, problems: tuple[Problem, ...]) -> Recording:
+    rows, doubled = tied(rows)
     rows, steps = part_steps(rows)
+    problems = (*problems, *doubled_calls(doubled))
     return Recording(tool="rocmProfileData", rows=rows, roots=steps, problems=problems)
 
 
@@ -81,6 +83,6 @@ def _problems(tables: Tables, own: int) -> Iterator[Problem]:
     if tables.damaged:
         yield Problem("damaged", f"left out, for they are damaged: {listed(tables.damaged)}")
     if tables.left:
-        yield Problem("not-read", f"not understood, and left out: {listed(tables.left)}")
+        yield Problem("not-understood", f"not understood, and left out: {listed(tables.left)}")
     if own:
         yield Problem("own-left-out", f"{counted(own, 'range')} of the tracer's own work left out")

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from xsp.errors import TraceFormatError
-from xsp.importers.graph import in_graphs
+from xsp.importers.call import doubled_calls, tied
 from xsp.importers.reading import content, listed
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.source import Source
@@ -140,13 +140,14 @@ def _recording(space: _Space) -> Recording:
     launched = (rows["kind"] == Kind.LAUNCH.value).any()
     if not (steps.height or launched):
         steps = _device_steps(space.devices)
+    tied_rows, doubled = tied(concat_rows([rows, *(device.rows for device in space.devices)]))
     facts = space.stats.get("/host:metadata", {})
     version = facts.get("jax_version")
     return Recording(
         tool=f"JAX's profiler {version}" if version else "TensorFlow's or JAX's profiler",
-        rows=in_graphs(concat_rows([rows, *(device.rows for device in space.devices)])),
+        rows=tied_rows,
         roots=steps,
-        problems=tuple(_problems(space)),
+        problems=(*_problems(space), *doubled_calls(doubled)),
         environment=_environment(space, facts),
         unix_ns=_unix_ns(space, rows),
         host=space.hostnames[0] if space.hostnames else "",
@@ -229,10 +230,10 @@ def _problems(space: _Space) -> Iterator[Problem]:
     if left.damaged:
         yield Problem("damaged", f"left out, for they are damaged: {listed(left.damaged)}")
     if left.unknown:
-        yield Problem("not-read", f"events of other planes and lines: {listed(left.unknown)}")
+        yield Problem("not-understood", f"events of other planes and lines: {listed(left.unknown)}")
     if left.python:
         yield Problem(
-            "python-left-out",
+            "python-functions",
             f"{counted(left.python.total(), 'call')} of Python functions are left out",
         )
     if left.marks:
