@@ -7,9 +7,11 @@ import sqlite3
 from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
+import psutil
 import pytest
 from placed import astray, checked_trace, children, codes, launched, real_file, sums_by_name
 
@@ -237,6 +239,22 @@ def test_duplicates_lose_nothing(tmp_path: Path) -> None:
         tracer.rows[table] *= 2
     recording = tracer.read(tmp_path)
     assert recording.rows.height == 6
+
+
+def test_a_file_larger_than_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = program().written(tmp_path)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100_000))
+    with pytest.raises(TraceFormatError, match="too large for the memory"):
+        RocmProfileData().read(source)
+
+
+def test_tables_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xsp.importers.rpd.table._PIECE", 2)
+    recording = program().read(tmp_path)
+    assert recording.rows.height == 6
+    assert of(recording, "gemm")["attr.grid"] == [3, 2, 1]
 
 
 def test_hostile_texts_are_read(tmp_path: Path) -> None:

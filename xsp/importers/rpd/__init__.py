@@ -48,7 +48,7 @@ class RocmProfileData:
             TraceFormatError: The file is damaged, or of the other tool that calls its tables so.
         """
         try:
-            with source.unpacked() as path, closing(opened(path)) as file:
+            with source.unpacked() as path, closing(opened(path, source.path)) as file:
                 tables = Tables(file)
                 tables.check(source.path)
                 return _recordings(tables)

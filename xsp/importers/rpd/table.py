@@ -4,24 +4,40 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import psutil
 
 from xsp.errors import TraceFormatError
 
+_PIECE = 100_000  # rows that are read at once
+_SPACE = 12  # times the file's size that reading takes
 _NEEDED = {"rocpd_api", "rocpd_op"}
 _READ = {"rocpd_api_ops", "rocpd_string", "rocpd_kernelapi", "rocpd_copyapi", "ext_autogradapi"}
 # Tables that repeat others, or the schema.
 _REPEATING = {"rocpd_metadata", "sqlite_sequence", "ext_callstack", "rocpd_kernelcodeobject"}
 
 
-def opened(path: Path) -> sqlite3.Connection:
-    """Return a connection to a database that neither writes nor waits."""
+def opened(path: Path, name: Path) -> sqlite3.Connection:
+    """Return a connection to a database that neither writes nor waits.
+
+    Args:
+        path: The database.
+        name: The file that the user named, which may be the database packed.
+
+    Raises:
+        TraceFormatError: The database is too large for the memory that is available.
+    """
+    if path.stat().st_size * _SPACE > psutil.virtual_memory().available:
+        raise TraceFormatError(
+            f"{name} is too large for the memory that is available now: read it on a machine with "
+            "more memory, or record for less time"
+        )
     file = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
     file.text_factory = lambda text: text.decode(errors="replace")
     return file
@@ -50,7 +66,8 @@ class Tables:
     @cached_property
     def strings(self) -> Mapping[int, str | None]:
         """The texts of the file by their numbers."""
-        return {key: _text(text) for key, text in self._rows("rocpd_string", "id", "string")}
+        pieces = self._pieces("rocpd_string", "id", "string")
+        return {key: _text(text) for rows in pieces for key, text in rows}
 
     @cached_property
     def calls(self) -> pl.DataFrame:
@@ -86,11 +103,12 @@ class Tables:
             table: Name of the table.
             columns: Name of each column in the file, by its name in the frame.
         """
-        rows = self._rows(table, *columns.values())
-        parts = list(zip(*rows, strict=True)) or [()] * len(columns)
-        return pl.DataFrame(
-            [_numbers(name, part) for name, part in zip(columns, parts, strict=True)]
-        )
+        names = tuple(columns)
+        parts = [pl.DataFrame(schema=dict.fromkeys(names, pl.Int64))]
+        for rows in self._pieces(table, *columns.values()):
+            values = zip(names, zip(*rows, strict=True), strict=True)
+            parts.append(pl.DataFrame([_numbers(name, part) for name, part in values]))
+        return pl.concat(parts)
 
     def worded(self, frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
         """Return a frame with texts in place of the numbers of texts; null for numbers of none."""
@@ -122,12 +140,17 @@ class Tables:
             if count:
                 self.left[f"rows of {table}"] += count
 
-    def _rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        """Return columns of a table, in the order of its rows; none if there is no such table."""
+    def _pieces(self, table: str, *columns: str) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield columns of a table, in the order of its rows; nothing if there is no such table.
+
+        Tuples take many times the memory of columns, so there are never many of them.
+        """
         if table not in self.names:
-            return []
+            return
         quoted = ", ".join(f'"{column}"' for column in columns)
-        return self.file.execute(f'SELECT {quoted} FROM "{table}" ORDER BY rowid').fetchall()
+        found = self.file.execute(f'SELECT {quoted} FROM "{table}" ORDER BY rowid')
+        while rows := found.fetchmany(_PIECE):
+            yield rows
 
 
 def _text(value: Any) -> str | None:
