@@ -1,0 +1,88 @@
+"""rocmProfileData: the SQLite file of AMD's tracer in, rows out.
+
+The tables are those of rocmProfileData's schema 2: `rocpd_api` has the calls on the host, roctx
+ranges among them (`UserMarker`), `rocpd_op` what devices did, and `rocpd_api_ops` which call asked
+for it. `table` reads them, `host` and `device` make rows of them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+
+import polars as pl
+
+from xsp.errors import TraceFormatError
+from xsp.importers.call import doubled_calls, tied
+from xsp.importers.reading import listed
+from xsp.importers.recording import Contents, Recording
+from xsp.importers.rocm import part_steps
+from xsp.importers.rpd.device import device_rows
+from xsp.importers.rpd.host import host_rows
+from xsp.importers.rpd.table import Tables, opened
+from xsp.importers.source import Source
+from xsp.problem import Problem
+from xsp.provider import SpanRows, concat_rows
+from xsp.quantity import counted
+
+_MAGIC = b"SQLite format 3\x00"
+_PROCESS = "attr.pid"
+
+
+class RocmProfileData:
+    """Reads the files of rocmProfileData (`runTracer.sh`, `rpdTracerControl`)."""
+
+    name = "rpd"
+    tool = "rocmProfileData, *.rpd"
+
+    def recognises(self, source: Source) -> bool:
+        """Tell whether the file is SQLite, and its schema has tables of rocpd."""
+        return source.head.startswith(_MAGIC) and b"rocpd_" in source.head
+
+    def read(self, source: Source) -> Contents:
+        """Return what each process did.
+
+        Raises:
+            TraceFormatError: The file is damaged, or of the other tool that calls its tables so.
+        """
+        try:
+            with source.unpacked() as path, closing(opened(path, source.path)) as file:
+                tables = Tables(file)
+                tables.check(source.path)
+                return _recordings(tables)
+        except (sqlite3.Error, UnicodeDecodeError, EOFError, zlib.error) as error:
+            raise TraceFormatError(
+                f"{source.path} is a damaged file of rocmProfileData: {error}"
+            ) from error
+
+
+def _recordings(tables: Tables) -> Contents:
+    """Return what each process did."""
+    host, own = host_rows(tables)
+    rows = concat_rows([host, device_rows(tables)])
+    tables.count_others()
+    problems = tuple(_problems(tables, own))
+    if not rows.height:
+        return (_recording(rows, problems),)
+    pids = rows[_PROCESS].drop_nulls().unique(maintain_order=True).to_list() or [0]
+    # An operation without a call tells no process; it is given to the first.
+    process = pl.col(_PROCESS).fill_null(pids[0])
+    return tuple(_recording(rows.filter(process == pid).drop(_PROCESS), problems) for pid in pids)
+
+
+def _recording(rows: SpanRows, problems: tuple[Problem, ...]) -> Recording:
+    rows, doubled = tied(rows)
+    rows, steps = part_steps(rows)
+    problems = (*problems, *doubled_calls(doubled))
+    return Recording(tool="rocmProfileData", rows=rows, roots=steps, problems=problems)
+
+
+def _problems(tables: Tables, own: int) -> Iterator[Problem]:
+    if tables.damaged:
+        yield Problem("damaged", f"left out, for they are damaged: {listed(tables.damaged)}")
+    if tables.left:
+        yield Problem("not-understood", f"not understood, and left out: {listed(tables.left)}")
+    if own:
+        yield Problem("own-left-out", f"{counted(own, 'range')} of the tracer's own work left out")

@@ -1,0 +1,248 @@
+"""XPlane: `*.xplane.pb` of TensorFlow's and JAX's profiler in, rows out.
+
+The file is an XSpace: planes (a host, a device) of lines (a thread, a stream) of events.
+`message` decodes planes, `event` makes frames of their events, `host` and `device` make rows of
+the frames, `detail` reads what kernels' details say, and `flow` finds what asked for the work of
+other threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from xsp.errors import TraceFormatError
+from xsp.importers.call import doubled_calls, tied
+from xsp.importers.reading import content, listed
+from xsp.importers.recording import Contents, Recording
+from xsp.importers.source import Source
+from xsp.importers.xplane.device import DevicePlane, device_plane, is_device
+from xsp.importers.xplane.event import LeftOut, Meanings, events, text
+from xsp.importers.xplane.host import host_rows
+from xsp.importers.xplane.message import fields, is_damaged, plane_class, plane_name
+from xsp.level import Kind
+from xsp.problem import Problem
+from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp.quantity import counted
+
+_FIRST_PLANES = (b"/host:", b"/device:", b"#Chip", b"Task Environment")  # how their names begin
+_HOSTS = ("/host:CPU", "/host:CUPTI", "/host:ROCTRACER")  # planes with the threads of a process
+_FACTS = ("/host:metadata", "Task Environment")  # planes without events
+_PLANES, _HOSTNAMES = 1, 4  # numbers of fields of XSpace
+_SINCE_1970 = 10**18  # ns; a clock that has such times counts from 1970
+
+
+@dataclass(frozen=True)
+class XPlane:
+    """Reads what TensorFlow's and JAX's profiler wrote on a host with CPU, GPUs or TPUs.
+
+    Attributes:
+        python: Whether calls of Python functions become operators; else they are left out.
+    """
+
+    python: bool = False
+    name = "xplane"
+    tool = "TensorFlow's or JAX's profiler, *.xplane.pb"
+
+    def recognises(self, source: Source) -> bool:
+        """Tell whether the file begins with a plane that has the name of one."""
+        name = plane_name(source.head)
+        return name is not None and name.startswith(_FIRST_PLANES)
+
+    def read(self, source: Source) -> Contents:
+        """Return what the process did.
+
+        Raises:
+            TraceFormatError: No plane of the file is whole.
+        """
+        space = _Space(python=self.python)
+        data, space.cut = content(source)
+        for plane in _planes(data, space):
+            _add(space, plane)
+        if space.cut and not space.planes:
+            raise TraceFormatError(f"{source.path} is cut short: none of its planes is whole")
+        return (_recording(space),)
+
+
+@dataclass(slots=True)
+class _Space:
+    """What was read of an XSpace.
+
+    Attributes:
+        python: Whether calls of Python functions are read.
+        planes: How many planes are whole.
+        hosts: Events of the host's threads, and `thread`, plane by plane.
+        devices: What each device did.
+        left: What was left out.
+        stats: What the planes say of themselves, by the plane's name.
+        hostnames: Names of the machines.
+        cut: Whether the file ends in the middle.
+    """
+
+    python: bool = False
+    planes: int = 0
+    hosts: list[pl.DataFrame] = field(default_factory=list)
+    devices: list[DevicePlane] = field(default_factory=list)
+    left: LeftOut = field(default_factory=LeftOut)
+    stats: dict[str, dict[str, Any]] = field(default_factory=dict)
+    hostnames: list[str] = field(default_factory=list)
+    cut: bool = False
+
+
+def _planes(data: bytes, space: _Space) -> Iterator[Any]:
+    """Yield the whole planes, and note hostnames, and whether the file was cut short."""
+    make = plane_class().FromString
+    try:
+        for number, payload in fields(data):
+            if payload is None:
+                continue
+            if number == _HOSTNAMES:
+                space.hostnames.append(text(bytes(payload)))
+            if number == _PLANES:
+                try:
+                    yield make(bytes(payload))
+                except Exception as error:
+                    if not is_damaged(error):
+                        raise
+                    space.left.damaged["planes"] += 1
+    except ValueError:
+        space.cut = True
+
+
+def _add(space: _Space, plane: Any) -> None:
+    name = text(plane.name)
+    space.planes += 1
+    if name in _HOSTS:
+        space.hosts.append(_host_events(plane, space))
+    elif is_device(plane):
+        space.devices.append(device_plane(plane, space.left))
+    elif name not in _FACTS:
+        space.left.unknown[name] += sum(len(line.events) for line in plane.lines)
+    space.stats[name] = Meanings(plane).stats(plane.stats)
+
+
+def _host_events(plane: Any, space: _Space) -> pl.DataFrame:
+    lines = range(len(plane.lines))
+    frame = events(plane, Meanings(plane), lines, space.left, python=space.python)
+    threads = {at: line.id for at, line in enumerate(plane.lines)}
+    return frame.with_columns(
+        thread=pl.col("line").replace_strict(threads, default=None, return_dtype=pl.Int64)
+    )
+
+
+def _recording(space: _Space) -> Recording:
+    rows, steps = no_rows(), no_rows()
+    if space.hosts:
+        rows, steps = host_rows(pl.concat(space.hosts), _hlo_ops(space.devices), space.left)
+    launched = (rows["kind"] == Kind.LAUNCH.value).any()
+    if not (steps.height or launched):
+        steps = _device_steps(space.devices)
+    tied_rows, doubled = tied(concat_rows([rows, *(device.rows for device in space.devices)]))
+    facts = space.stats.get("/host:metadata", {})
+    version = facts.get("jax_version")
+    return Recording(
+        tool=f"JAX's profiler {version}" if version else "TensorFlow's or JAX's profiler",
+        rows=tied_rows,
+        roots=steps,
+        problems=(*_problems(space), *doubled_calls(doubled)),
+        environment=_environment(space, facts),
+        unix_ns=_unix_ns(space, rows),
+        host=space.hostnames[0] if space.hostnames else "",
+    )
+
+
+def _hlo_ops(devices: list[DevicePlane]) -> frozenset[str]:
+    """Return the names of the operators of XLA that kernels say they are of."""
+    told = (each.rows["attr.hlo_op"] for each in devices if "attr.hlo_op" in each.rows.columns)
+    return frozenset(name for names in told for name in names.drop_nulls().unique())
+
+
+def _device_steps(devices: list[DevicePlane]) -> SpanRows:
+    """Return the steps that devices mark, each from its first beginning to its last end."""
+    marked = pl.concat([device.steps for device in devices]) if devices else pl.DataFrame()
+    if not marked.height:
+        return no_rows()
+    steps = marked.group_by("name").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    steps = steps.sort("start_ns")
+    return span_rows(
+        {
+            "kind": Kind.PIPELINE.value,
+            "name": "step " + steps["name"],
+            "start_ns": steps["start_ns"],
+            "end_ns": steps["end_ns"],
+        }
+    )
+
+
+def _environment(space: _Space, facts: dict[str, Any]) -> dict[str, Any]:
+    named = {
+        name: stats for name, stats in space.stats.items() if name.startswith("/device:") and stats
+    }
+    devices = [_device_name(name, stats) for name, stats in sorted(named.items())]
+    versions = {
+        key.removesuffix("_version"): str(value)
+        for key, value in facts.items()
+        if key.endswith("_version")
+    }
+    found = {
+        "devices": devices,
+        "versions": versions,
+        "host": space.hostnames[0] if space.hostnames else "",
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _device_name(plane: str, stats: dict[str, Any]) -> str:
+    """Return what is known of a device: the file names none.
+
+    >>> _device_name("/device:GPU:0", {"core_count": 80, "memory_size": 17 * 10**9})
+    'GPU 0 (80 cores, 17 GB)'
+    """
+    name = " ".join(plane.removeprefix("/device:").split(":"))
+    kind = stats.get("device_type_string") or stats.get("device_vendor") or ""
+    cores, memory = stats.get("core_count"), stats.get("memory_size")
+    known = [f"{cores} cores"] if isinstance(cores, int) else []
+    known += [f"{memory / 1e9:.0f} GB"] if isinstance(memory, int) else []
+    return f"{kind} {name} ({', '.join(known)})".strip() if known else f"{kind} {name}".strip()
+
+
+def _unix_ns(space: _Space, rows: SpanRows) -> int | None:
+    """Return the wall-clock time at time 0 of the rows."""
+    starts = [frame["start_ns"].min() for frame in (rows, *(each.rows for each in space.devices))]
+    known = [start for start in starts if isinstance(start, int)]
+    if known and min(known) > _SINCE_1970:
+        return 0
+    began = space.stats.get("Task Environment", {}).get("profile_start_time")
+    return began if isinstance(began, int) else None
+
+
+def _problems(space: _Space) -> Iterator[Problem]:
+    left = space.left
+    if space.cut:
+        yield Problem(
+            "cut-short",
+            f"the file ends in the middle of a plane; {counted(space.planes, 'whole plane')} were "
+            "read, the rest is missing",
+        )
+    if left.damaged:
+        yield Problem("damaged", f"left out, for they are damaged: {listed(left.damaged)}")
+    if left.unknown:
+        yield Problem("not-understood", f"events of other planes and lines: {listed(left.unknown)}")
+    if left.python:
+        yield Problem(
+            "python-functions",
+            f"{counted(left.python.total(), 'call')} of Python functions are left out",
+        )
+    if left.marks:
+        yield Problem("marks-left-out", f"events without a duration: {listed(left.marks)}")
+    if left.sums:
+        yield Problem("sums-left-out", f"sums of events, without times: {listed(left.sums)}")
+    if left.outer:
+        yield Problem(
+            "outer-left-out",
+            "operators on a device that hold others, left out so that no time counts twice: "
+            + listed(left.outer),
+        )

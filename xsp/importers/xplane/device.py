@@ -1,0 +1,209 @@
+"""Events of a device's plane in; rows of kernels, copies and sets out.
+
+On a GPU a line is a stream. On a TPU the line `XLA Ops` is what the core did, one operator after
+the other; an operator that holds others (a loop) is left out, for its time is theirs. Other lines
+(`Steps`, `XLA Modules`, `Framework Ops`, ...) repeat the same time under other names.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from xsp.importers.xplane.detail import direction, kernel_attributes, memory_attributes
+from xsp.importers.xplane.event import LeftOut, Meanings, events, text
+from xsp.kernel_name import full_name, short_name
+from xsp.level import Kind
+from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+
+_PLANE = re.compile(r"^/device:(?P<sort>GPU|TPU):(?P<number>\d{1,9})$")
+_STREAM = re.compile(r"^Stream #(\d{1,18})")
+_XLA_OPS, _XLA_MODULES, _STEPS = "XLA Ops", "XLA Modules", "Steps"
+_REPEATING = {
+    _STEPS,
+    _XLA_MODULES,
+    _XLA_OPS,
+    "TensorFlow Ops",
+    "TensorFlow Name Scope",
+    "Framework Ops",
+    "Framework Name Scope",
+    "Source code",
+    "XLA TraceMe",
+}
+_NO_OPERATOR = "XlaModule:"
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePlane:
+    """What a device did.
+
+    Attributes:
+        number: Number of the device.
+        rows: Its kernels, copies and sets.
+        steps: `name`, `start_ns` and `end_ns` of the steps that the plane marks.
+    """
+
+    number: int
+    rows: SpanRows
+    steps: pl.DataFrame
+
+
+def is_device(plane: Any) -> bool:
+    """Tell whether a plane is of a device that is understood."""
+    return _PLANE.match(text(plane.name)) is not None
+
+
+def device_plane(plane: Any, left: LeftOut) -> DevicePlane:
+    """Return what a device did, as its plane tells.
+
+    Args:
+        plane: A plane of which `is_device` is true.
+        left: Counts what is left out.
+    """
+    found = _PLANE.match(text(plane.name))
+    if found is None:
+        raise ValueError(f"{text(plane.name)} is no plane of a device")
+    number, meanings = int(found["number"]), Meanings(plane)
+    names = [text(line.name) for line in plane.lines]
+    tpu = found["sort"] == "TPU"
+    read = _tpu_rows if tpu else _gpu_rows
+    for at, name in enumerate(names):
+        if not (name in _REPEATING or (not tpu and _STREAM.match(name))):
+            left.unknown[f"{text(plane.name)} {name}"] += len(plane.lines[at].events)
+    steps = events(plane, meanings, _named(names, _STEPS), left)
+    return DevicePlane(
+        number, read(plane, meanings, number, left), steps.select("name", "start_ns", "end_ns")
+    )
+
+
+def _named(names: list[str], name: str) -> list[int]:
+    return [at for at, each in enumerate(names) if each == name]
+
+
+def _gpu_rows(plane: Any, meanings: Meanings, number: int, left: LeftOut) -> SpanRows:
+    found = {at: _STREAM.match(text(line.name)) for at, line in enumerate(plane.lines)}
+    streams = {at: int(match[1]) for at, match in found.items() if match}
+    frame = events(plane, meanings, streams, left)
+    if not frame.height:
+        return no_rows()
+    frame = frame.with_columns(
+        device=pl.lit(number),
+        stream=pl.col("line").replace_strict(streams, return_dtype=pl.Int64),
+        context=pl.col("context_id").str.extract(r"(\d{1,18})$").cast(pl.Int64),
+        framework_op=pl.coalesce(
+            pl.when(pl.col("tf_op") != _NO_OPERATOR).then("tf_op"),
+            # Of several, one in the other, the outermost; what follows `#` are its attributes.
+            pl.col("annotation").str.split("::").list.first().str.extract(r"^([^#]+)"),
+        ),
+    )
+    set_ = pl.col("memset_details").is_not_null() | pl.col("name").str.starts_with("Memset")
+    copy = pl.col("memcpy_details").is_not_null() | pl.col("name").str.starts_with("Memcpy")
+    return concat_rows(
+        [
+            _kernels(frame.filter(~set_ & ~copy)),
+            _transfers(frame.filter(copy & ~set_), "memcpy_details"),
+            _transfers(frame.filter(set_), "memset_details"),
+        ]
+    )
+
+
+def _kernels(frame: pl.DataFrame) -> SpanRows:
+    if not frame.height:
+        return no_rows()
+    known = {name: full_name(name) for name in frame["name"].unique().to_list()}
+    full = frame["name"].replace_strict(known, return_dtype=pl.String)
+    short = {name: short_name(name) for name in known.values()}
+    return span_rows(
+        {
+            "kind": Kind.KERNEL.value,
+            "name": full.replace_strict(short, return_dtype=pl.String),
+            **_placed(frame),
+            "attr.full_name": full,
+            **kernel_attributes(frame["kernel_details"]),
+            "attr.framework_op": frame["framework_op"],
+            "attr.hlo_op": frame["hlo_op"],
+            "attr.hlo_module": frame["hlo_module"],
+        }
+    )
+
+
+def _transfers(frame: pl.DataFrame, details: str) -> SpanRows:
+    """Return copies (of `memcpy_details`) or sets (of `memset_details`)."""
+    if not frame.height:
+        return no_rows()
+    columns = {**_placed(frame), **memory_attributes(frame[details])}
+    if details == "memset_details":
+        del columns["attr.source"]
+        return span_rows({"kind": Kind.MEMSET.value, "name": "memset", **columns})
+    ways = {name: direction(name) for name in frame["name"].unique().to_list()}
+    return span_rows(
+        {
+            "kind": Kind.MEMCPY.value,
+            "name": [f"memcpy {ways[name] or 'unknown'}" for name in frame["name"]],
+            **columns,
+            "attr.direction": pl.Series(
+                [ways[name] or "unknown" for name in frame["name"]], dtype=pl.String
+            ),
+        }
+    )
+
+
+def _placed(frame: pl.DataFrame) -> dict[str, pl.Series]:
+    names = ("start_ns", "end_ns", "device", "stream", "correlation_id")
+    graph = frame.select(pl.when(pl.col("cuda_graph_id") > 0).then("cuda_graph_id"))
+    return {
+        **{name: frame[name] for name in names},
+        "attr.context": frame["context"],
+        "attr.graph": graph.to_series(),
+    }
+
+
+def _tpu_rows(plane: Any, meanings: Meanings, number: int, left: LeftOut) -> SpanRows:
+    names = [text(line.name) for line in plane.lines]
+    lines = _named(names, _XLA_OPS)
+    frame = _innermost(events(plane, meanings, lines, left), left)
+    if not frame.height:
+        return no_rows()
+    modules = events(plane, meanings, _named(names, _XLA_MODULES), LeftOut()).sort("start_ns")
+    frame = frame.sort("start_ns").join_asof(
+        modules.select("start_ns", module_end="end_ns", module="name"),
+        on="start_ns",
+        check_sortedness=False,
+    )
+    within = pl.col("end_ns") <= pl.col("module_end")
+    operators = {
+        key: str(meanings.stats(each.stats).get("tf_op") or "") or None
+        for key, each in meanings.metadata.items()
+    }
+    short = pl.when(pl.col("display") != "").then("display").otherwise("name")
+    return span_rows(
+        {
+            "kind": Kind.KERNEL.value,
+            "name": frame.select(short.alias("name"))["name"],
+            "start_ns": frame["start_ns"],
+            "end_ns": frame["end_ns"],
+            "device": number,
+            "stream": frame["line"],
+            "attr.full_name": frame["name"],
+            "attr.framework_op": frame["meaning"].replace_strict(
+                operators, default=None, return_dtype=pl.String
+            ),
+            "attr.hlo_op": frame.select(short.alias("name"))["name"],
+            "attr.hlo_module": frame.select(
+                pl.coalesce("hlo_module", pl.when(within).then("module"))
+            ).to_series(),
+        }
+    )
+
+
+def _innermost(frame: pl.DataFrame, left: LeftOut) -> pl.DataFrame:
+    """Return the operators that hold no other operator of their line."""
+    frame = frame.sort("line", "start_ns", -pl.col("end_ns"), maintain_order=True)
+    begin, end = (pl.col(name).shift(-1).over("line") for name in ("start_ns", "end_ns"))
+    holds = (begin < pl.col("end_ns")) & (end <= pl.col("end_ns"))
+    outer = frame.select(holds.fill_null(value=False)).to_series()
+    left.outer.update(frame.filter(outer)["name"].to_list())
+    return frame.filter(~outer)
