@@ -47,6 +47,7 @@ _KERNEL = (Kind.KERNEL,)
 _ACTIVITIES = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _TRANSFER = (Kind.MEMCPY, Kind.MEMSET)
 _GENERATED = (Kind.OP, Kind.KERNEL)
+_COMPUTING = (Kind.CALL, Kind.KERNEL)
 _COPY = (Kind.MEMCPY,)
 _PIPELINE = (Kind.PIPELINE,)
 _MODULES = (Kind.PIPELINE, Kind.LAYER)
@@ -148,16 +149,21 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "elements"),
     Attribute("input_dtypes", _FRAMEWORK, _STRINGS,
         "Data type of each tensor put in; null in place of an unknown list."),
-    Attribute("output_shapes", _LAYER, _SHAPES, "Shape of each tensor that came out.", "elements"),
-    Attribute("output_dtypes", _LAYER, _STRINGS, "Data type of each tensor that came out."),
-    Attribute("parameter_bytes", _LAYER, _INT,
-        "Size of the module's parameters, with those of the modules in it.", "bytes"),
+    Attribute("output_shapes", _FRAMEWORK, _SHAPES, "Shape of each tensor that came out.", "elements"),
+    Attribute("output_dtypes", _FRAMEWORK, _STRINGS, "Data type of each tensor that came out."),
+    Attribute("parameter_bytes", _FRAMEWORK, _INT,
+        "Size of its parameters; of a module with those of the modules in it.", "bytes"),
     Attribute("buffer_bytes", _LAYER, _INT,
         "Size of the module's buffers, with those of the modules in it.", "bytes"),
     Attribute("parameters_of", _OP, _STRINGS,
         "Paths of the modules whose parameters or buffers it was given."),
     Attribute("scope", _OP, _TEXT,
         "Path of the module that it was written in, of exported, scripted and traced code."),
+    Attribute("node", _OP, _TEXT, "Name of the node in the graph of ONNX Runtime."),
+    Attribute("execution_provider", _OP, _TEXT, "Execution provider of ONNX Runtime that ran it."),
+    Attribute("input_bytes", _OP, _INT,
+        "Size of the tensors put in that are no parameters.", "bytes"),
+    Attribute("output_bytes", _OP, _INT, "Size of the tensors that came out.", "bytes"),
     Attribute("sequence", _OP, _INT, "Autograd sequence number, by which backward finds forward."),
     Attribute("allocated_bytes", _ALLOCATING, _INT, "Memory allocated within the span.", "bytes"),
     Attribute("freed_bytes", _ALLOCATING, _INT, "Memory freed within the span.", "bytes"),
@@ -171,8 +177,9 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("problem", _CALL, _TEXT, "Sizes, in the library's own notation."),
     Attribute("formats", _CALL, _TEXT, "Data type and memory format of each tensor by its name."),
     Attribute("threads", _CALL, _INT, "How many threads the library may use."),
-    Attribute("flops", _CALL, _INT,
-        "Operations that the sizes imply: a multiplication and an addition are two."),
+    Attribute("flops", _COMPUTING, _INT,
+        "Operations, a multiplication and an addition being two: of a call those that the sizes "
+        "imply, of a kernel those counted."),
     Attribute("tensor_bytes", _CALL, _INT,
         "Size of all tensors read or written, each taken once.", "bytes"),
     Attribute("placement", _CALL, _TEXT,
@@ -192,6 +199,11 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Shared memory per block that the launch asked for.", "bytes"),
     Attribute("occupancy_pct", _KERNEL, _FLOAT,
         "Theoretical: warps of it that fit on a multiprocessor, of those that could.", "%"),
+    Attribute("achieved_occupancy_pct", _KERNEL, _FLOAT,
+        "Counted: warps that were active on a multiprocessor, of those that could be.", "%"),
+    Attribute("dram_read_bytes", _KERNEL, _INT, "Counted: read from the device's memory.", "bytes"),
+    Attribute("dram_write_bytes", _KERNEL, _INT,
+        "Counted: written to the device's memory.", "bytes"),
     Attribute("queue_delay_ns", _KERNEL, _INT,
         "Time from when it was queued on the host until it began; from detail runs only.", "ns"),
     Attribute("launched_by", _KERNEL, _TEXT, "The CUDA call that launched it."),
