@@ -21,8 +21,8 @@ import numpy.typing as npt
 import polars as pl
 
 from xsp.errors import TraceFormatError
-from xsp.importers.kernel_name import short_name
 from xsp.importers.recording import KernelMetrics, Recording
+from xsp.kernel_name import short_name
 from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import ATTRIBUTE, SpanRows, span_rows

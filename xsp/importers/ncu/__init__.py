@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from xsp.importers.kernel_name import short_name
 from xsp.importers.ncu.attribute import attributes, counts_tensor_cores, flops, named
 from xsp.importers.ncu.table import Table, is_table, read_table
 from xsp.importers.recording import Contents, KernelMetrics
 from xsp.importers.source import Source
+from xsp.kernel_name import short_name
 from xsp.problem import Problem
 from xsp.quantity import counted
 

@@ -16,10 +16,10 @@ from typing import Any
 import polars as pl
 
 from xsp.errors import TraceFormatError
-from xsp.importers.kernel_name import short_name
 from xsp.importers.onnxruntime.event import BOM, NODE, Event, Profile, read_profile
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.source import Source
+from xsp.kernel_name import short_name
 from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows

@@ -144,10 +144,7 @@ def _nested(events: Sequence[Event]) -> list[Event]:
     event in it. An event holds what was written before it on its thread and began no earlier.
     """
     before: dict[int, list[Event]] = {}
-    found = []
-    for event in events:
-        found.append(event if event.is_on_device else _around(before, event))
-    return found
+    return [event if event.is_on_device else _around(before, event) for event in events]
 
 
 def _around(before: dict[int, list[Event]], event: Event) -> Event:
