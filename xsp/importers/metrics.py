@@ -22,7 +22,7 @@ import polars as pl
 
 from xsp.errors import TraceFormatError
 from xsp.importers.recording import KernelMetrics, Recording
-from xsp.kernel_name import short_name
+from xsp.kernel_name import full_name, short_name
 from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import ATTRIBUTE, SpanRows, span_rows
@@ -215,7 +215,7 @@ def _keys(recorded: pl.DataFrame, measured: pl.DataFrame) -> tuple[Integers, Int
 
 def _full_names(rows: pl.DataFrame) -> pl.Series:
     told = [name for name in (_FULL, "name") if name in rows.columns]
-    return rows.select(name=pl.coalesce(told))["name"]
+    return rows.select(name=pl.coalesce(told))["name"].map_elements(full_name, pl.String)
 
 
 def _all_told(rows: pl.DataFrame, name: str) -> bool:

@@ -14,7 +14,7 @@ from xsp.importers.ncu.attribute import attributes, counts_tensor_cores, flops, 
 from xsp.importers.ncu.table import Table, is_table, read_table
 from xsp.importers.recording import Contents, KernelMetrics
 from xsp.importers.source import Source
-from xsp.kernel_name import short_name
+from xsp.kernel_name import full_name, short_name
 from xsp.problem import Problem
 from xsp.quantity import counted
 
@@ -64,7 +64,7 @@ class NsightCompute:
 
 def _kernels(table: Table) -> pl.DataFrame:
     """Return what the table says of each kernel besides metrics."""
-    full = table.kernels["Kernel Name"]
+    full = table.kernels["Kernel Name"].map_elements(full_name, pl.String)
     rules = [list(table.rules.get(number, ())) or None for number in range(table.kernels.height)]
     whole = pl.col("Context", "Device", "Stream").cast(pl.Int64, strict=False)
     return table.kernels.with_columns(whole).select(

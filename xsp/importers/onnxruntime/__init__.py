@@ -19,7 +19,7 @@ from xsp.errors import TraceFormatError
 from xsp.importers.onnxruntime.event import BOM, NODE, Event, Profile, read_profile
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.source import Source
-from xsp.kernel_name import short_name
+from xsp.kernel_name import full_name, short_name
 from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
@@ -146,9 +146,10 @@ def _device(events: Sequence[Event]) -> tuple[SpanRows, SpanRows]:
     nodes = _launching_nodes(events)
     kernels = [place for place in nodes if not _COPY.fullmatch(events[place].name)]
     copies = [(place, m) for place in nodes if (m := _COPY.fullmatch(events[place].name))]
+    full = [full_name(events[place].name) for place in kernels]
     kernel = {
-        "name": [short_name(events[place].name) for place in kernels],
-        "attr.full_name": [events[place].name for place in kernels],
+        "name": [short_name(name) for name in full],
+        "attr.full_name": full,
         "attr.grid": _sizes(events, kernels, "grid"),
         "attr.block": _sizes(events, kernels, "block"),
     }
