@@ -182,13 +182,15 @@ def _offset(recorded: Integers, measured: Integers) -> int:
     """Return the place in `recorded` at which most of `measured` follow as they do there.
 
     A negative place: what was measured began earlier. Of places that are equally good: 0, else the
-    first one.
+    first one. If nowhere half of `measured` follow, the order is another one: 0.
     """
     some = measured[: max(_PAIRS // len(recorded), 1)]
     matches = np.zeros(len(recorded) + len(some), np.int64)
     for key in np.unique(some):
         places = np.subtract.outer(np.flatnonzero(recorded == key), np.flatnonzero(some == key))
         matches += np.bincount(places.ravel() + len(some), minlength=len(matches))
+    if 2 * matches.max() <= len(some):
+        return 0
     best = np.flatnonzero(matches == matches.max()) - len(some)
     later = best[best >= 0]
     return int(later[0] if len(later) else best[-1])
@@ -206,7 +208,7 @@ def _keys(recorded: pl.DataFrame, measured: pl.DataFrame) -> tuple[Integers, Int
     names = full if found[0] == found[1] else short
     sizes = [name for name in _SIZES if _all_told(recorded, name) and _all_told(measured, name)]
     frames = [
-        rows.select(sizes).with_columns(name=name)
+        name.alias("name").to_frame().with_columns(rows[size] for size in sizes)
         for rows, name in zip((recorded, measured), names, strict=True)
     ]
     key = pl.concat(frames).select(pl.struct(pl.all()).rank("dense")).to_series().to_numpy()
