@@ -116,7 +116,8 @@ def _with_metrics(recording: Recording, metrics: KernelMetrics, match: Integers)
         *_problems(kernels, metrics, match, repeated),
     )
     rows = _attached(recording.rows, kernels["row"].to_numpy(), repeated, metrics.rows)
-    return replace(recording, rows=rows, problems=problems)
+    tool = f"{recording.tool} and {metrics.tool}"
+    return replace(recording, tool=tool, rows=rows, problems=problems)
 
 
 def _attached(rows: SpanRows, kernel: Integers, match: Integers, metrics: pl.DataFrame) -> SpanRows:

@@ -22,6 +22,7 @@ _US = 1_000  # ns
 _LONGEST_US = 1 << 52
 _ROUNDED = 2 * _US  # by how much an event may seem to end before what it holds
 _LARGEST = 1 << 62
+_PIECE = 1 << 18  # bytes
 
 
 class _Written(msgspec.Struct):
@@ -92,7 +93,8 @@ def _content(file: BinaryIO) -> bytes:
     """Return what a file holds; of a damaged gzip file what can be unpacked."""
     parts: list[bytes] = []
     try:
-        while part := file.read(1 << 20):
+        # Piece by piece as it comes: of a piece that is cut short nothing would be left.
+        while part := file.read1(_PIECE):  # type: ignore[attr-defined]
             parts.append(part)
     except (EOFError, OSError, zlib.error):
         parts.append(b"\n")
