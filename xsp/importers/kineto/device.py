@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -21,16 +22,19 @@ _WAITS = {
     "Context Sync": "synchronize context",
 }
 _TRIPLE = pl.List(pl.Int64)
-_NO_ID = (None, -1)
 
 
-def device_events(tables: Tables) -> pl.DataFrame:
+def device_events(tables: Tables, resident_threads: Mapping[int, int]) -> pl.DataFrame:
     """Return rows of all events of devices.
 
     The columns are `kind`, `name`, `start_ns`, `end_ns`, `device`, `stream`, `correlation_id`, and
     attributes.
+
+    Args:
+        tables: The events.
+        resident_threads: How many threads each device can hold at a time, where known.
     """
-    rows = [_kernels(tables), _copies(tables), _sets(tables), _waits(tables)]
+    rows = [_kernels(tables, resident_threads), _copies(tables), _sets(tables), _waits(tables)]
     return pl.concat(rows, how="diagonal")
 
 
@@ -101,7 +105,7 @@ def _of_graph(table: pl.DataFrame) -> list[pl.Series]:
     return [graph.alias("attr.graph"), node.alias("attr.graph_node")]
 
 
-def _kernels(tables: Tables) -> pl.DataFrame:
+def _kernels(tables: Tables, resident_threads: Mapping[int, int]) -> pl.DataFrame:
     table, texts = tables.table(Sort.KERNEL), tables.texts
     rows = _common(tables, table, Kind.KERNEL, lambda name: short_name(full_name(name)))
     rows = rows.with_columns(
@@ -110,10 +114,31 @@ def _kernels(tables: Tables) -> pl.DataFrame:
         texts.read(table["block"], _triple, _TRIPLE).alias("attr.block"),
         table["registers"].alias("attr.registers"),
         table["shared_memory"].alias("attr.shared_bytes"),
-        table["occupancy"].cast(pl.Float64).alias("attr.occupancy_pct"),
         *_of_graph(table),
     )
+    rows = rows.with_columns(_occupancy(rows, table["occupancy"], resident_threads))
     return rows.hstack(tables.collectives(table["collective"]))
+
+
+def _occupancy(
+    rows: pl.DataFrame, estimate: pl.Series, resident_threads: Mapping[int, int]
+) -> pl.Series:
+    """Return the occupancy in percent that the resources of each kernel allow, null if not known.
+
+    The profiler's estimate is no more than what the grid fills of the device. Where that is what
+    limits the estimate, it tells nothing of the resources.
+    """
+    blocks, threads = (
+        pl.col(f"attr.{name}").cast(pl.List(pl.Float64)).list.eval(pl.element().product()).list[0]
+        for name in ("grid", "block")
+    )
+    room = pl.col("device").replace_strict(
+        dict(resident_threads), default=None, return_dtype=pl.Float64
+    )
+    filled = rows.select(100.0 * blocks * threads / room).to_series()
+    limited = (estimate >= 100) | (estimate < filled - 0.5)
+    known = estimate.cast(pl.Float64).set(~limited.fill_null(value=False), None)
+    return known.alias("attr.occupancy_pct")
 
 
 def _copies(tables: Tables) -> pl.DataFrame:

@@ -190,4 +190,3 @@ def _dtype(name: str) -> str:
     if name.startswith("c10::Float"):
         return name.removeprefix("c10::").lower()
     return _NAMED.get(name, name)
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,14 +14,14 @@ from xsp.importers.kineto.backward import with_forward_threads
 from xsp.importers.kineto.chunk import LIST, Chunks
 from xsp.importers.kineto.device import device_events, own_ids
 from xsp.importers.kineto.host import host_events
-from xsp.importers.kineto.metadata import origin, unix_ns
+from xsp.importers.kineto.metadata import origin, resident_threads, unix_ns
 from xsp.importers.kineto.nesting import Integers, nested
 from xsp.importers.kineto.process import (
     with_graphs,
     with_launches,
     with_memory,
-    with_overheads,
     with_modules,
+    with_overheads,
     with_phases,
 )
 from xsp.importers.kineto.step import steps
@@ -33,7 +34,12 @@ from xsp.provider import ATTRIBUTE, ROW_SCHEMA, SpanRows, concat_rows, no_rows, 
 from xsp.quantity import counted, duration
 
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value
-_BOMS = b"\xef\xbb\xbf \t\r\n"  # what may stand before JSON
+_BEFORE = b"\xef\xbb\xbf \t\r\n"  # what may stand before JSON
+_SCHEMA = re.compile(rb'"schemaVersion"\s*:\s*\d')
+_CATEGORY = re.compile(
+    rb'"cat"\s*:\s*"(cpu_op|operator|user_annotation|python_function|runtime|gpu_\w+|ac2g|kernel|'
+    rb'(cuda|xpu|mtia|privateuse1)_(runtime|driver))"'
+)
 
 
 @dataclass(frozen=True)
@@ -49,11 +55,15 @@ class Kineto:
     tool = "torch.profiler"
 
     def recognises(self, source: Source) -> bool:
-        """Tell whether this is a Chrome trace: an object with `traceEvents`, or a list of events."""
-        head = source.head.lstrip(_BOMS)
+        """Tell whether this is a Chrome trace: a list of events, alone or as `traceEvents`.
+
+        Others write lists of events too. A list alone has to have events of the profiler's
+        categories.
+        """
+        head = source.head.lstrip(_BEFORE)
         if head.startswith(b"["):
-            return b'"ph"' in head[:1024]
-        return head.startswith(b"{") and (LIST.search(head) or b'"schemaVersion"' in head) is not None
+            return _CATEGORY.search(head) is not None
+        return head.startswith(b"{") and (LIST.search(head) or _SCHEMA.search(head)) is not None
 
     def read(self, source: Source) -> Contents:
         """Return a recording for each process whose operators or calls the file holds.
@@ -76,7 +86,8 @@ class Kineto:
 def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Recording]:
     """Yield the recording of each process; problems of the whole file stand in the first."""
     host, marked = host_events(tables)
-    host, work, doubled = _tied(host, device_events(tables))
+    room = resident_threads(chunks.metadata)
+    host, work, doubled = _tied(host, device_events(tables, room))
     lines = [tables.table(sort) for sort in (Sort.FORWARD, Sort.BACKWARD)]
     host = with_forward_threads(host, *lines)
     memory, overheads = tables.table(Sort.MEMORY), _overheads(tables)
@@ -170,12 +181,14 @@ def _problems(
     if chunks.damaged or untimed:
         yield Problem(
             "damaged",
-            f"{counted(chunks.damaged + untimed, 'event')} could not be read, {untimed} of them for "
-            "want of a start and a duration of 0 or more; they are left out",
+            f"{counted(chunks.damaged + untimed, 'event')} could not be read, {untimed} of them "
+            "for want of a start and a duration of 0 or more; they are left out",
         )
     if tables.strange:
         names = ", ".join(f"{count} {name}" for name, count in tables.strange.most_common())
-        yield Problem("not-understood", f"events that xsp does not understand are left out: {names}")
+        yield Problem(
+            "not-understood", f"events that xsp does not understand are left out: {names}"
+        )
     if doubled:
         yield Problem(
             "repeated-id",

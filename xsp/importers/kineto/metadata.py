@@ -64,6 +64,18 @@ def unix_ns(metadata: Mapping[str, Any], first_ns: int) -> int | None:
     return 0 if first_ns > _EPOCH else None
 
 
+def resident_threads(metadata: Mapping[str, Any]) -> dict[int, int]:
+    """Return how many threads each device can hold at a time, by the device's number."""
+    found = {}
+    for device in _list(metadata.get("deviceProperties")):
+        if isinstance(device, dict):
+            keys = ("id", "numSms", "maxThreadsPerMultiprocessor")
+            number, multiprocessors, threads = (_integer(device.get(key)) for key in keys)
+            if number is not None and multiprocessors and threads:
+                found[number] = multiprocessors * threads
+    return found
+
+
 def _devices(metadata: Mapping[str, Any]) -> Iterator[str]:
     for device in _list(metadata.get("deviceProperties")):
         if isinstance(device, dict):

@@ -70,9 +70,10 @@ def _around(
             open_.pop()
         if open_ and mended[open_[-1]] < mended[row] <= mended[open_[-1]] + slack:
             mended[row] = mended[open_[-1]]
-        while open_ and mended[open_[-1]] < mended[row]:  # they overlap: neither is around the other
+        while (
+            open_ and mended[open_[-1]] < mended[row]
+        ):  # they overlap: neither is around the other
             open_.pop()
         around.append(open_[-1] if open_ else -1)
         open_.append(row)
     return np.array(around, np.int64), mended
-

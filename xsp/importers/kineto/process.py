@@ -123,7 +123,7 @@ def with_memory(rows: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
 def with_overheads(
     rows: pl.DataFrame, overheads: pl.DataFrame
 ) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Return rows with what of each call was overhead, and the sum of what lies in no call, by name.
+    """Return rows with the overheads in each call, and the sums of those in no call, by name.
 
     Args:
         rows: Rows of the host.
@@ -144,7 +144,7 @@ def with_overheads(
 
 
 def _calls_around(rows: pl.DataFrame, overheads: pl.DataFrame) -> Iterator[int]:
-    """Yield the call that each overhead lies in, -1 for none; the overhead's thread is not known."""
+    """Yield the call that each overhead, whose thread is not known, lies in; -1 for none."""
     calls = (rows["kind"] == Kind.LAUNCH.value).arg_true().to_numpy()
     start, end = (rows[name].to_numpy()[calls] for name in ("start_ns", "end_ns"))
     order = np.argsort(start, kind="stable")
@@ -155,7 +155,7 @@ def _calls_around(rows: pl.DataFrame, overheads: pl.DataFrame) -> Iterator[int]:
 
 
 def with_graphs(rows: pl.DataFrame, work: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return rows and work of devices such that what a graph's launch ran states that it lies there.
+    """Return rows and work of devices; what the launch of a graph ran states that it lies there.
 
     Not every version tells which kernels are nodes of a graph.
     """

@@ -49,7 +49,9 @@ def _one_after_the_other(marked: pl.DataFrame) -> pl.DataFrame:
 
 def _calls(rows: pl.DataFrame, around: Integers) -> pl.DataFrame:
     """Return a step for each call of the model, none if it was called once at most."""
-    modules = rows.filter(pl.col("attr.module_class").is_not_null(), pl.lit(_outermost(rows, around)))
+    modules = rows.filter(
+        pl.col("attr.module_class").is_not_null(), pl.lit(_outermost(rows, around))
+    )
     took = (pl.col("end_ns") - pl.col("start_ns")).sum()
     most = modules.group_by("thread", "name", maintain_order=True).agg(took.alias("ns"))
     if not most.height:

@@ -185,7 +185,9 @@ class Tables:
         """
         found = pl.concat([self._columns(sort, []), *self._parts.get(sort, [])])
         lasts = sort not in _INSTANT
-        sound = pl.col("end_ns") >= pl.col("start_ns") if lasts else pl.col("start_ns").is_not_null()
+        sound = (
+            pl.col("end_ns") >= pl.col("start_ns") if lasts else pl.col("start_ns").is_not_null()
+        )
         kept = found.filter(sound)
         self.untimed[sort] = found.height - kept.height
         return kept
@@ -260,7 +262,8 @@ def nanoseconds(microseconds: Iterable[Any]) -> pl.Series:
     """Return numbers of µs, as JSON has them, as whole ns: exactly, however large.
 
     >>> from msgspec import Raw
-    >>> nanoseconds([Raw(b"1712867402348256.789"), Raw(b'"2"'), Raw(b"-0.5"), Raw(b"null")]).to_list()
+    >>> texts = (b"1712867402348256.789", b'"2"', b"-0.5", b"null")
+    >>> nanoseconds(Raw(text) for text in texts).to_list()
     [1712867402348256789, 2000, -500, None]
     """
     given = [str(number, "ascii", "replace") for number in microseconds]
