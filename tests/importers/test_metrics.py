@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import xsp
 from xsp.errors import TraceFormatError
 from xsp.importers import KernelMetrics, Recording, trace_of
 from xsp.importers.metrics import alone, joined
@@ -290,3 +293,52 @@ def test_metrics_without_any_duration_are_no_recording() -> None:
     rows = measured(["a"]).rows.with_columns(duration_ns=pl.lit(None, pl.Int64))
     with pytest.raises(TraceFormatError, match="measured no durations"):
         alone(KernelMetrics("ncu", rows))
+
+
+HEADER = '"ID","Process ID","Kernel Name","Block Size","Grid Size",'
+HEADER += '"Section Name","Metric Name","Metric Unit","Metric Value"\n'
+
+
+def details(path: Path, kernels: Sequence[str]) -> Path:
+    lines = [
+        f'"{at}","7","{name}","(64, 1, 1)","(2, 1, 1)","S","Duration","us","{at + 1}.5"\n'
+        for at, name in enumerate(kernels)
+    ]
+    path.write_text(HEADER + "".join(lines))
+    return path
+
+
+def profile(path: Path, kernels: Sequence[str]) -> Path:
+    """Write what torch.profiler writes of an operator that launches kernels."""
+    place = {"ph": "X", "pid": 7, "tid": 7}
+    events: list[dict[str, Any]] = [
+        {**place, "cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 90, "args": {}}
+    ]
+    for at, name in enumerate(kernels):
+        tied = {"correlation": at + 1}
+        device = {**tied, "device": 0, "stream": 7, "grid": [2, 1, 1], "block": [64, 1, 1]}
+        call = {**place, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "args": tied}
+        work = {"ph": "X", "pid": 0, "tid": 7, "cat": "kernel", "name": name, "args": device}
+        events += [{**call, "ts": at * 10 + 1, "dur": 2}, {**work, "ts": at * 10 + 50, "dur": 5}]
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return path
+
+
+def test_a_trace_is_made_of_a_profile_and_a_table(tmp_path: Path) -> None:
+    recorded = profile(tmp_path / "a.json", ["void mm<float>(int)", "void relu<float>(int)"])
+    table = details(tmp_path / "b.csv", ["void relu<float>(int)"])
+    for files in ((recorded, table), (table, recorded)):
+        trace = xsp.read(*files)
+        trace.check()
+        kernels = trace.spans.filter(kind="kernel").unnest("attributes")
+        assert kernels.select("name", "ncu.duration_ns").rows() == [("mm", None), ("relu", 1_500.0)]
+        assert kernels["latency_ns"].to_list() == [5_000.0, 5_000.0]  # not what the table has
+        assert "Nsight Compute" in trace.tree()
+
+
+def test_a_table_alone_is_a_trace(tmp_path: Path) -> None:
+    trace = xsp.read(details(tmp_path / "b.csv", ["mm", "relu", "mm"]))
+    trace.check()
+    names = trace.spans.filter(kind="kernel").select("name", "latency_ns").rows()
+    assert names == [("mm", 1_500.0), ("relu", 2_500.0), ("mm", 3_500.0)]
+    assert "no-timeline" in [problem.code for problem in trace.problems]

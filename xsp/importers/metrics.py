@@ -90,6 +90,27 @@ def alone(metrics: KernelMetrics) -> Recording:
     )
 
 
+def attached(rows: SpanRows, kernel: Integers, match: Integers, metrics: pl.DataFrame) -> SpanRows:
+    """Return rows with the attributes of metrics; what the rows tell themselves stays.
+
+    Args:
+        rows: Rows of a recording.
+        kernel: Which of them were measured.
+        match: Row of the metrics of each of these, -1 for none.
+        metrics: Attributes under names that begin with `attr.`, and other columns.
+    """
+    number = np.full(rows.height, -1)
+    number[kernel] = match
+    taken = pl.Series(number).replace(-1, None)
+    columns = []
+    for name in _attributes(metrics):
+        values = metrics[name].gather(taken).alias(name)
+        if name in rows.columns:
+            values = rows.select(pl.coalesce(name, values.cast(rows[name].dtype)))[name]
+        columns.append(values)
+    return rows.with_columns(columns)
+
+
 def _without_times(metrics: KernelMetrics, timed: pl.DataFrame) -> Iterator[Problem]:
     yield Problem(
         "no-timeline",
@@ -115,23 +136,9 @@ def _with_metrics(recording: Recording, metrics: KernelMetrics, match: Integers)
         *metrics.problems,
         *_problems(kernels, metrics, match, repeated),
     )
-    rows = _attached(recording.rows, kernels["row"].to_numpy(), repeated, metrics.rows)
+    rows = attached(recording.rows, kernels["row"].to_numpy(), repeated, metrics.rows)
     tool = f"{recording.tool} and {metrics.tool}"
     return replace(recording, tool=tool, rows=rows, problems=problems)
-
-
-def _attached(rows: SpanRows, kernel: Integers, match: Integers, metrics: pl.DataFrame) -> SpanRows:
-    """Return rows with the attributes of metrics; what the recording tells itself stays."""
-    number = np.full(rows.height, -1)
-    number[kernel] = match
-    taken = pl.Series(number).replace(-1, None)
-    columns = []
-    for name in _attributes(metrics):
-        values = metrics[name].gather(taken).alias(name)
-        if name in rows.columns:
-            values = rows.select(pl.coalesce(name, values.cast(rows[name].dtype)))[name]
-        columns.append(values)
-    return rows.with_columns(columns)
 
 
 def _attributes(rows: pl.DataFrame) -> list[str]:

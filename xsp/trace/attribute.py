@@ -47,7 +47,8 @@ _KERNEL = (Kind.KERNEL,)
 _ACTIVITIES = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _TRANSFER = (Kind.MEMCPY, Kind.MEMSET)
 _GENERATED = (Kind.OP, Kind.KERNEL)
-_COMPUTING = (Kind.CALL, Kind.KERNEL)
+_COMPUTING = (Kind.CALL, Kind.LAUNCH, Kind.KERNEL)
+_COUNTED = (Kind.LAUNCH, Kind.KERNEL)
 _COPY = (Kind.MEMCPY,)
 _PIPELINE = (Kind.PIPELINE,)
 _MODULES = (Kind.PIPELINE, Kind.LAYER)
@@ -197,7 +198,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("threads", _CALL, _INT, "How many threads the library may use."),
     Attribute("flops", _COMPUTING, _INT,
         "Operations, a multiplication and an addition being two: of a call those that the sizes "
-        "imply, of a kernel those counted."),
+        "imply, of a kernel, or its launch, those counted."),
     Attribute("tensor_bytes", _CALL, _INT,
         "Size of all tensors read or written, each taken once.", "bytes"),
     Attribute("placement", _CALL, _TEXT,
@@ -219,10 +220,11 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Shared memory per block, where it is not told how much of it is static.", "bytes"),
     Attribute("occupancy_pct", _KERNEL, _FLOAT,
         "Theoretical: warps of it that fit on a multiprocessor, of those that could.", "%"),
-    Attribute("achieved_occupancy_pct", _KERNEL, _FLOAT,
+    Attribute("achieved_occupancy_pct", _COUNTED, _FLOAT,
         "Counted: warps that were active on a multiprocessor, of those that could be.", "%"),
-    Attribute("dram_read_bytes", _KERNEL, _INT, "Counted: read from the device's memory.", "bytes"),
-    Attribute("dram_write_bytes", _KERNEL, _INT,
+    Attribute("dram_read_bytes", _COUNTED, _INT,
+        "Counted: read from the device's memory.", "bytes"),
+    Attribute("dram_write_bytes", _COUNTED, _INT,
         "Counted: written to the device's memory.", "bytes"),
     Attribute("queue_delay_ns", _KERNEL, _INT,
         "Time from when it was queued on the host until it began; from detail runs only.", "ns"),
@@ -241,6 +243,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Numbers of the nodes that the call captured into a CUDA graph."),
     Attribute("replayed", _HOST, _FLAG,
         "Whether it stands for what it was when a CUDA graph was captured, on the device."),
+    Attribute("launched_kernel", _LAUNCH, _TEXT,
+        "Full name of the kernel that it launched, of which events were counted, but no time."),
     Attribute("external_id", _LAUNCH, _INT,
         "Number that the framework or another tool gave CUPTI for the call."),
     Attribute("cupti_overhead_ns", _LAUNCH, _INT,

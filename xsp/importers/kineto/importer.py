@@ -26,6 +26,7 @@ from xsp.importers.kineto.process import (
 )
 from xsp.importers.kineto.step import steps
 from xsp.importers.kineto.table import Sort, Tables
+from xsp.importers.profiler_range import CATEGORY, with_profiler_ranges
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.source import Source
 from xsp.level import Kind
@@ -80,7 +81,9 @@ class Kineto:
             raise TraceFormatError(
                 f"{source.path}: no list of events (`traceEvents`) was found; is the file whole?"
             )
-        return tuple(_recordings(tables, chunks, source))
+        ranges = tables.strange.pop(CATEGORY, 0)
+        recordings = tuple(_recordings(tables, chunks, source))
+        return with_profiler_ranges(recordings, source) if ranges else recordings
 
 
 def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Recording]:

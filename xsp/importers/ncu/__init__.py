@@ -10,15 +10,22 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from xsp.importers.ncu.attribute import attributes, counts_tensor_cores, flops, named
-from xsp.importers.ncu.table import Table, is_table, read_table
+from xsp.importers.ncu.attribute import attributes, counts_tensor_cores, named
+from xsp.importers.ncu.table import METRIC_SCHEMA, Table, is_table, read_table
 from xsp.importers.recording import Contents, KernelMetrics
 from xsp.importers.source import Source
 from xsp.kernel_name import full_name, short_name
 from xsp.problem import Problem
 from xsp.quantity import counted
 
-__all__ = ["NO_TENSOR_CORES", "NsightCompute", "counts_tensor_cores", "flops"]
+__all__ = [
+    "METRIC_SCHEMA",
+    "NO_TENSOR_CORES",
+    "NsightCompute",
+    "attributes",
+    "counts_tensor_cores",
+    "named",
+]
 
 # Why values are left out: codes of problems, and what is said of the values.
 _LEFT_OUT = {

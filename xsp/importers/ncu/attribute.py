@@ -62,7 +62,8 @@ def attribute_name(metric: str, unit_name: str) -> str:
     """
     if "__" not in metric:
         metric = re.sub(r"[^0-9a-z]+", "_", metric.lower()).strip("_") or "unnamed"
-    return metric if not unit_name or metric.endswith(f"_{unit_name}") else f"{metric}_{unit_name}"
+    told = not unit_name or metric.endswith((f"_{unit_name}", f".{unit_name}"))
+    return metric if told else f"{metric}_{unit_name}"
 
 
 def named(metrics: pl.DataFrame) -> pl.DataFrame:

@@ -7,12 +7,13 @@ are cut to whole microseconds. Profiles of programs that crashed end in the midd
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
+
+from xsp.importers.source import salvaged
 
 BOM = b"\xef\xbb\xbf"
 NODE = "_kernel_time"  # ends names of events that are the time of a node
@@ -22,7 +23,6 @@ _US = 1_000  # ns
 _LONGEST_US = 1 << 52
 _ROUNDED = 2 * _US  # by how much an event may seem to end before what it holds
 _LARGEST = 1 << 62
-_PIECE = 1 << 18  # bytes
 
 
 class _Written(msgspec.Struct):
@@ -84,21 +84,9 @@ class Profile:
 
 def read_profile(file: BinaryIO) -> Profile:
     """Return the events of a file; of a damaged one those that are whole."""
-    written, whole = _written(_content(file))
+    written, whole = _written(salvaged(file).removeprefix(BOM))
     events = [event for each in written if (event := _timed(each)) is not None]
     return Profile(_nested(events), len(written) - len(events), whole)
-
-
-def _content(file: BinaryIO) -> bytes:
-    """Return what a file holds; of a damaged gzip file what can be unpacked."""
-    parts: list[bytes] = []
-    try:
-        # Piece by piece as it comes: of a piece that is cut short nothing would be left.
-        while part := file.read1(_PIECE):  # type: ignore[attr-defined]
-            parts.append(part)
-    except (EOFError, OSError, zlib.error):
-        parts.append(b"\n")
-    return b"".join(parts).removeprefix(BOM)
 
 
 def _written(content: bytes) -> tuple[list[_Written], bool]:
