@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,11 @@ from xsp.provider import concat_rows, no_rows, span_rows
 
 
 def recording(
-    names: Sequence[str], *, steps: Sequence[int] = (), launched: bool = True, **columns: Any
+    names: Sequence[str],
+    attributes: Mapping[str, Any] | None = None,
+    *,
+    steps: Sequence[int] = (),
+    launched: bool = True,
 ) -> Recording:
     """Return kernels one after the other, launched in this order; a step has so many of them."""
     count = len(names)
@@ -34,7 +38,7 @@ def recording(
             "end_ns": [start + 9 for start in at],
             "device": 0,
             "correlation_id": range(1, count + 1),
-            **columns,
+            **(attributes or {}),
         }
     )
     launches = span_rows(
@@ -61,10 +65,10 @@ def recording(
     return Recording("a tool", rows, roots if steps else no_rows())
 
 
-def measured(names: Sequence[str], **columns: Any) -> KernelMetrics:
+def measured(names: Sequence[str], attributes: Mapping[str, Any] | None = None) -> KernelMetrics:
     """Return metrics of kernels: of the first `attr.flops` is 0, of the second 1, ..."""
     flops = pl.Series("attr.flops", range(len(names)), dtype=pl.Int64)
-    given_ = {"name": pl.Series(names, dtype=pl.String), "attr.flops": flops, **columns}
+    given_ = {"name": pl.Series(names, dtype=pl.String), "attr.flops": flops, **(attributes or {})}
     rows = pl.DataFrame(given_)
     return KernelMetrics("ncu", rows.with_columns(duration_ns=pl.lit(7, pl.Int64)))
 
@@ -130,31 +134,31 @@ def test_names_that_differ_in_template_arguments_are_told_apart() -> None:
 
 def test_the_full_name_wins_over_the_short_one() -> None:
     full = pl.Series(["void copy<float>(int)", "void copy<half>(int)"])
-    kernels = recording(["copy", "copy"], **{"attr.full_name": full})
-    metrics = measured(["copy"], **{"attr.full_name": full[1:]})
+    kernels = recording(["copy", "copy"], {"attr.full_name": full})
+    metrics = measured(["copy"], {"attr.full_name": full[1:]})
     assert flops(joined([kernels], [metrics])[0]) == [None, 0]
 
 
 def test_grid_and_block_belong_to_the_name() -> None:
     grids = [[1, 1, 1], [2, 1, 1], [1, 1, 1]]
-    kernels = recording(["copy"] * 3, **{"attr.grid": grids})
-    metrics = measured(["copy"] * 2, **{"attr.grid": grids[1:]})
+    kernels = recording(["copy"] * 3, {"attr.grid": grids})
+    metrics = measured(["copy"] * 2, {"attr.grid": grids[1:]})
     assert flops(joined([kernels], [metrics])[0]) == [None, 0, 1]
-    metrics = measured(["copy"], **{"attr.grid": [[9, 9, 9]]})
+    metrics = measured(["copy"], {"attr.grid": [[9, 9, 9]]})
     found = joined([kernels], [metrics])[0]
     assert flops(found) == [None, None, None]
     assert "unmatched-metrics" in codes(found)
 
 
 def test_kernels_whose_grids_differ_are_not_joined_where_some_grids_are_unknown() -> None:
-    kernels = recording(["copy", "copy", "gemm"], **{"attr.grid": [[1, 1, 1], None, [1, 1, 1]]})
-    metrics = measured(["copy", "copy", "gemm"], **{"attr.grid": [[1, 1, 1]] * 2 + [[2, 1, 1]]})
+    kernels = recording(["copy", "copy", "gemm"], {"attr.grid": [[1, 1, 1], None, [1, 1, 1]]})
+    metrics = measured(["copy", "copy", "gemm"], {"attr.grid": [[1, 1, 1]] * 2 + [[2, 1, 1]]})
     assert flops(joined([kernels], [metrics])[0]) == [0, 1, None]
 
 
 def test_what_the_recording_tells_itself_stays() -> None:
-    kernels = recording(["a", "b"], **{"attr.registers": [32, None]})
-    metrics = measured(["a", "b"], **{"attr.registers": [64, 96]})
+    kernels = recording(["a", "b"], {"attr.registers": [32, None]})
+    metrics = measured(["a", "b"], {"attr.registers": [64, 96]})
     (found,) = joined([kernels], [metrics])
     assert found.rows.filter(kind="kernel")["attr.registers"].to_list() == [32, 96]
 
@@ -196,6 +200,12 @@ def test_one_step_tells_nothing_of_others_that_differ() -> None:
     kernels = recording(["a", "a", "a"], steps=[2, 1])
     (found,) = joined([kernels], [measured(["a", "a"])])
     assert flops(found) == [0, 1, None]
+
+
+def test_a_step_without_kernels_is_passed_over() -> None:
+    kernels = recording(["a", "b"] * 2, steps=[2, 0, 2])
+    (found,) = joined([kernels], [measured(["a", "b"])])
+    assert flops(found) == [0, 1] * 2
 
 
 def test_several_measured_steps_are_several() -> None:

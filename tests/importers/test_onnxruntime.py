@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -233,13 +234,13 @@ def test_a_profile_of_no_run_has_what_happened_before(tmp_path: Path) -> None:
 def test_what_is_whole_of_a_damaged_file_is_read(tmp_path: Path, damage: str) -> None:
     events = [*LOADING, node("mm", 1003, 40, "MatMul"), *run(1000, 100)]
     whole = text([*events, node("mm", 2000, 40, "MatMul", args={"input_type_shape": [{}]})])
-    content: str | bytes = {
+    contents: dict[str, str | bytes] = {
         "cut": whole[: -len("]\n") - 30],
         "no end": text(events).rstrip("\n]") + ",\n",
         "gzip": gzip.compress(whole.encode(), mtime=0)[:-20],
         "NaN": text([*events, event("odd", float("nan"), 1)]),
-    }[damage]
-    recording = read(tmp_path, content)
+    }
+    recording = read(tmp_path, contents[damage])
     assert recording.roots.height == 1
     assert recording.rows["name"].to_list().count("MatMul") in (1, 2)
     assert ("damaged-times" if damage == "NaN" else "cut-short") in codes(recording)
@@ -334,8 +335,10 @@ def test_nodes_lie_in_the_nodes_that_they_were_in_before_times_were_cut(
 
 
 def test_a_profile_that_onnxruntime_writes(tmp_path: Path) -> None:
-    runtime = pytest.importorskip("onnxruntime")
-    onnx = pytest.importorskip("onnx")
+    runtime = pytest.importorskip(
+        "onnxruntime", reason="needs onnxruntime: pip install onnxruntime"
+    )
+    onnx = pytest.importorskip("onnx", reason="needs onnx: pip install onnx")
     helper, float_ = onnx.helper, onnx.TensorProto.FLOAT
     tensor = helper.make_tensor_value_info
     graph = helper.make_graph(
@@ -354,9 +357,8 @@ def test_a_profile_that_onnxruntime_writes(tmp_path: Path) -> None:
     options.profile_file_prefix = str(tmp_path / "profile")
     providers = ["CPUExecutionProvider"]
     session = runtime.InferenceSession(model.SerializeToString(), options, providers=providers)
-    numpy = pytest.importorskip("numpy")
     for _ in range(3):
-        session.run(None, {"x": numpy.ones((8, 8), numpy.float32)})
+        session.run(None, {"x": np.ones((8, 8), np.float32)})
     found = Source(Path(session.end_profiling()))
     assert OnnxRuntime().recognises(found)
     (recording,) = OnnxRuntime().read(found)

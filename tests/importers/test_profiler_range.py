@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def launch(number: int, name: str = "cudaLaunchKernel") -> dict[str, Any]:
     return span("cuda_runtime", name, 100 + 10 * number, 5, correlation=number, cbid=211)
 
 
-def ranges(*counters: dict[str, float], names: Sequence[str] = ()) -> list[dict[str, Any]]:
+def ranges(*counters: Mapping[str, float], names: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Return ranges that share the time from 100 µs to 200 µs."""
     each = 100 / len(counters)
     names = names or [f"void kernel{at}<float>(int)" for at in range(len(counters))]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +71,9 @@ def alone(metrics: KernelMetrics) -> Recording:
             "program, or measure gpu__time_duration.sum too"
         )
     end = rows["duration_ns"].cum_sum()
-    place = {name: rows[name] for name in ("device", "stream") if name in rows.columns}
+    place: dict[str, Any] = {
+        name: rows[name] for name in ("device", "stream") if name in rows.columns
+    }
     kernels = span_rows(
         {
             "kind": Kind.KERNEL.value,
@@ -251,16 +254,16 @@ def _repeated(kernels: pl.DataFrame, match: Integers) -> Integers:
     if len(measured) != 1 or measured[0] < 0 or not _steps_are_equal(kernels):
         return match
     everywhere = match.copy()
-    everywhere[steps >= 0] = np.tile(match[steps == measured[0]], steps.max() + 1)
+    inside = steps >= 0
+    everywhere[inside] = np.tile(match[steps == measured[0]], len(np.unique(steps[inside])))
     return everywhere
 
 
 def _steps_are_equal(kernels: pl.DataFrame) -> bool:
     """Tell whether all steps run the same kernels in the same order."""
-    told = kernels.filter(pl.col("step") >= 0).with_columns(at=pl.int_range(pl.len()).over("step"))
-    same = told.select(pl.struct(pl.exclude("row", "step")).n_unique()).item()
-    longest = int(told["at"].max() or 0) + 1
-    return bool(same == longest and told.height == longest * (int(told["step"].max() or 0) + 1))
+    steps = kernels.filter(pl.col("step") >= 0)
+    each = steps.group_by("step").agg(pl.exclude("row")).drop("step")
+    return each.height > 0 and each.unique().height == 1
 
 
 def _problems(

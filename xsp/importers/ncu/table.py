@@ -91,7 +91,7 @@ def _lines(file: BinaryIO, head: bytes) -> Iterator[str]:
     A last line that ends within quotes is ended before them, and marked.
     """
     if head.startswith(_UTF_16):
-        lines: Iterator[str] = codecs.getreader("utf-16")(file, errors="replace")
+        lines: Iterator[str] = codecs.getreader("utf-16")(file, "replace")
     else:
         lines = map(_decoded, file)
     for line in dropwhile(lambda line: not _HEADER.match(line), lines):

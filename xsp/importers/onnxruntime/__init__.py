@@ -117,14 +117,16 @@ def _nodes(events: Sequence[Event]) -> SpanRows:
 
 def _tensors(side: str, told: Sequence[Any]) -> dict[str, pl.Series]:
     """Return columns of shapes and element types, told as `[{"float": [4, 16]}]`."""
-    pairs = [
+    pairs: list[list[tuple[str, Any]] | None] = [
         [pair for tensor in tensors if isinstance(tensor, dict) for pair in tensor.items()]
         if isinstance(tensors, list)
         else None
         for tensors in told
     ]
-    shapes = [each and [_shape(shape) for _, shape in each] for each in pairs]
-    dtypes = [each and [_DTYPES.get(name, name) for name, _ in each] for each in pairs]
+    shapes = [None if each is None else [_shape(shape) for _, shape in each] for each in pairs]
+    dtypes = [
+        None if each is None else [_DTYPES.get(name, name) for name, _ in each] for each in pairs
+    ]
     return {
         f"attr.{side}_shapes": pl.Series(shapes, dtype=pl.List(pl.List(pl.Int64))),
         f"attr.{side}_dtypes": pl.Series(dtypes, dtype=pl.List(pl.String)),
