@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import polars as pl
 
 from xsp.importers.ncu.number import numbers
@@ -77,17 +76,25 @@ def named(metrics: pl.DataFrame) -> pl.DataFrame:
         has no numbers), `empty`, or why there is no value; null where `state` is not `number`.
         A kernel has a metric at most once with one of the first two states.
     """
-    units = metrics.select("metric", "unit").unique().rows()
-    known = [(m, u, unit(u)[0], attribute_name(m, unit(u)[1])) for m, u in units]
-    schema = {"metric": pl.String, "unit": pl.String, "factor": pl.Float64, "name": pl.String}
-    table = pl.DataFrame(known, schema=schema, orient="row")
     read = numbers(metrics["text"])
     told = metrics.with_columns(value=read.values, ambiguous=read.ambiguous, unknown=read.unknown)
-    told = told.join(table, on=["metric", "unit"], how="left", maintain_order="left")
+    told = told.join(_names(metrics), on=["metric", "unit"], how="left", maintain_order="left")
     told = told.with_columns(value=pl.col("value") * pl.col("factor")).with_columns(state=_state())
     told = _once(told)
     value = pl.when(pl.col("state") == "number").then("value")
     return told.with_columns(value=value).select("kernel", "name", "text", "value", "state")
+
+
+def _names(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return the factor, the name and the number of the name of each metric with each unit."""
+    pairs = metrics.select("metric", "unit").unique(maintain_order=True)
+    units = [unit(text) for text in pairs["unit"]]
+    names = [
+        attribute_name(metric, own) for metric, (_, own) in zip(pairs["metric"], units, strict=True)
+    ]
+    factors = pl.Series([factor for factor, _ in units], dtype=pl.Float64)
+    named_ = pairs.with_columns(factor=factors, name=pl.Series(names, dtype=pl.String))
+    return named_.with_columns(number=pl.col("name").rank("dense").cast(pl.Int64))
 
 
 def _state() -> pl.Expr:
@@ -107,11 +114,17 @@ def _state() -> pl.Expr:
 
 def _once(told: pl.DataFrame) -> pl.DataFrame:
     """Return metrics without those that a kernel has before; other values of these are marked."""
-    first = pl.struct("kernel", "name", "state").is_first_distinct()
-    same = pl.col("text").eq(pl.col("text").first().over("kernel", "name", "state"))
     valued = pl.col("state").is_in(["number", "text"])
-    state = pl.when(valued & ~first).then(pl.lit("told-twice")).otherwise("state")
-    return told.filter(~valued | first | ~same).with_columns(state=state)
+    many = pl.col("number").max() + 1
+    key = pl.when(valued).then(pl.col("kernel") * many + pl.col("number"))
+    told = told.with_columns(key=pl.coalesce(key, -1 - pl.int_range(pl.len())))
+    told = told.with_columns(first=pl.col("key").is_first_distinct())
+    if told["first"].all():
+        return told
+    texts = told.filter("first").select("key", before="text")
+    told = told.join(texts, on="key", how="left", maintain_order="left")
+    told = told.filter(pl.col("first") | (pl.col("text") != pl.col("before")))
+    return told.with_columns(state=pl.when("first").then("state").otherwise(pl.lit("told-twice")))
 
 
 def attributes(metrics: pl.DataFrame, kernels: int) -> pl.DataFrame:
@@ -121,13 +134,14 @@ def attributes(metrics: pl.DataFrame, kernels: int) -> pl.DataFrame:
         metrics: What `named` returns.
         kernels: How many kernels there are; metrics have their numbers from 0.
     """
-    found = pl.DataFrame({"kernel": np.arange(kernels)})
-    for state, column in (("text", "text"), ("number", "value")):
-        own = metrics.filter(state=state)
-        wide = own.pivot("name", index="kernel", values=column, maintain_order=True)
-        found = found.join(wide, on="kernel", how="left", maintain_order="left")
-    own_names = [pl.col(name).alias(PREFIX + name) for name in found.columns[1:]]
-    return found.select(*_known(found), *own_names)
+    valued = metrics.filter(pl.col("state").is_in(["number", "text"]))
+    columns: dict[str, pl.Series] = {}
+    for (name, state), own in valued.partition_by("name", "state", as_dict=True).items():
+        column = own["value" if state == "number" else "text"]
+        none = pl.Series(name, [None], dtype=column.dtype).new_from_index(0, kernels)
+        columns[str(name)] = none.scatter(own["kernel"], column)
+    own_names = [values.alias(PREFIX + name) for name, values in columns.items()]
+    return pl.DataFrame([*_known(columns, kernels), *own_names])
 
 
 def flops(counters: Mapping[str, pl.Series]) -> pl.Series | None:
@@ -156,18 +170,18 @@ def counts_tensor_cores(names: Sequence[str]) -> bool:
     return any(_TENSOR.fullmatch(name.removeprefix(PREFIX)) for name in names)
 
 
-def _known(found: pl.DataFrame) -> list[pl.Series]:
+def _known(columns: Mapping[str, pl.Series], kernels: int) -> list[pl.Series]:
     """Return the columns that xsp has a name for; always `duration_ns`."""
-    numeric = {name: found[name] for name in found.columns if found[name].dtype == pl.Float64}
-    none = pl.Series([None], dtype=pl.Float64).new_from_index(0, found.height)
-    columns = {"duration_ns": none}
+    numeric = {name: values for name, values in columns.items() if values.dtype == pl.Float64}
+    none = pl.Series([None], dtype=pl.Float64).new_from_index(0, kernels)
+    found = {"duration_ns": none}
     for name, metrics in _NAMED.items():
         there = [numeric[metric] for metric in metrics if metric in numeric]
-        columns |= {name: there[0]} if there else {}
-    columns |= {"attr.flops": total} if (total := flops(numeric)) is not None else {}
+        found |= {name: there[0]} if there else {}
+    found |= {"attr.flops": total} if (total := flops(numeric)) is not None else {}
     return [
         (values if name.endswith("pct") else values.round().cast(pl.Int64, strict=False)).alias(
             name
         )
-        for name, values in columns.items()
+        for name, values in found.items()
     ]

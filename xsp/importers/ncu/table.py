@@ -143,6 +143,8 @@ class _Reading:
                 "the table sums kernels up and has none of them singly: export it again, "
                 "without --print-summary"
             )
+        if "Metric Name" in header and "Metric Value" not in header:
+            raise TraceFormatError(f"the table lacks its values: its columns are {header}")
         self.header, self.units = header, [""] * len(header)
         self.places = {name: at for at, name in enumerate(header)}
         self.tables += 1
