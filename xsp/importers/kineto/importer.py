@@ -26,7 +26,7 @@ from xsp.importers.kineto.process import (
 )
 from xsp.importers.kineto.step import steps
 from xsp.importers.kineto.table import Sort, Tables
-from xsp.importers.profiler_range import CATEGORY, with_profiler_ranges
+from xsp.importers.metrics import CATEGORY, with_profiler_ranges
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.source import Source
 from xsp.level import Kind

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from xsp.importers.metrics import attached
+from xsp.importers.metrics.joining import attached
 from xsp.importers.ncu import (
     METRIC_SCHEMA,
     NO_TENSOR_CORES,
