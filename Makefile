@@ -53,6 +53,7 @@ bench: $(VENV)/.development  ## Print the tables behind the README's numbers (so
 	$(BIN)/python benchmarks/library.py
 	$(BIN)/python benchmarks/correlation.py
 	$(BIN)/python benchmarks/merging.py
+	$(BIN)/python benchmarks/importing.py
 	$(BIN)/python benchmarks/records.py
 	$(BIN)/python benchmarks/export.py
 

@@ -40,7 +40,7 @@ said = f"{len(trace):,} spans"
 HTA = """
 from hta.common.trace import Trace
 traces = Trace(trace_files={0: path}, trace_dir="")
-traces.parse_traces(use_multiprocessing=False)
+traces.load_traces(use_multiprocessing=False, use_memory_profiling=False)
 said = f"{len(traces.get_trace(0)):,} rows of a table"
 """
 TIMED = """
@@ -48,8 +48,8 @@ import resource, sys, time
 path, begin = sys.argv[1], time.perf_counter()
 {work}
 seconds = time.perf_counter() - begin
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-print("done", seconds, peak, said, sep="|")
+used = resource.getrusage(resource.RUSAGE_SELF)
+print("done", seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**10, said, sep="|")
 """
 
 
@@ -104,11 +104,12 @@ def measure(what: str, work: str, path: Path, python: str = sys.executable) -> N
     if not line:
         print(f"{what} failed: {done.stderr.strip().splitlines()[-1]}")
         return
-    _, seconds, peak, said = line.split("|")
-    print_row((what, f"{float(seconds):.1f}", f"{float(peak):,.0f}", said), WIDTHS)
+    _, seconds, cpu, peak, said = line.split("|")
+    numbers = (f"{float(seconds):.1f}", f"{float(cpu):.1f}", f"{float(peak):,.0f}")
+    print_row((what, *numbers, said), WIDTHS)
 
 
-WIDTHS = (34, 8, 9, 34)
+WIDTHS = (34, 8, 8, 9, 30)
 
 
 def has_hta(python: str) -> bool:
@@ -124,7 +125,7 @@ def main(events: int) -> None:
         write(path, events)
         size = path.stat().st_size / 2**20
         print_header(f"Importing a Kineto file of {events:,} events, {size:,.0f} MiB")
-        print_row(("", "seconds", "peak MiB", "result"), WIDTHS)
+        print_row(("", "seconds", "CPU s", "peak MiB", "result"), WIDTHS)
         measure("xsp.read", XSP, path)
         measure("xsp.read, steps=False", XSP_WHOLE, path)
         if has_hta(hta):

@@ -10,7 +10,7 @@ import pytest
 
 import xsp
 
-PUBLIC = ("xsp", "xsp.export", "xsp.provider", "xsp.testing")
+PUBLIC = ("xsp", "xsp.export", "xsp.importers", "xsp.provider", "xsp.testing")
 
 
 @pytest.fixture(params=PUBLIC)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 
 from xsp.errors import TraceFormatError
 from xsp.importers import Contents, Recording, Source
+from xsp.importers import format as formats
 from xsp.provider import SpanRows, no_rows, span_rows
 
 MAGIC = b"TOY\n"
@@ -81,8 +84,8 @@ class Toy:
         return tuple(self._recording(each) for each in recordings)
 
     def _recording(self, told: dict[str, Any]) -> Recording:
-        frames = {name: self._rows(told.pop(name)) for name in ("rows", "roots")}
-        return Recording(**frames, **told)
+        found, roots = (self._rows(told.pop(name)) for name in ("rows", "roots"))
+        return Recording(rows=found, roots=roots, **told)
 
     def _rows(self, columns: dict[str, Any]) -> SpanRows:
         if not columns["kind"]:
@@ -123,6 +126,15 @@ class Lying(Failing):
 
     def read(self, source: Source) -> Contents:
         return ("spans",)  # type: ignore[return-value]
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
+    """Install importers, `module:class` each, beside those of xsp for a test."""
+    added = (
+        EntryPoint(f"{number} {value}", value, formats.GROUP) for number, value in enumerate(values)
+    )
+    every = (*entry_points(group=formats.GROUP), *added)
+    monkeypatch.setattr(formats, "entry_points", lambda group: every)
 
 
 def write(path: Path, *recordings: Recording, packed: bool = False) -> Path:

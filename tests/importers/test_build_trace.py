@@ -11,7 +11,7 @@ import pytest
 import samples
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import device, host, program, rows, step_rows, steps, write
+from recorded import device, host, install, program, rows, step_rows, steps, write
 
 import xsp
 from xsp.errors import TraceFormatError
@@ -19,6 +19,11 @@ from xsp.importers import Recording, trace_of
 from xsp.importers.build import name_of
 from xsp.importers.evaluation import _disjoint
 from xsp.trace import Trace
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, "recorded:Toy")
 
 
 def codes(trace: Trace) -> list[str]:

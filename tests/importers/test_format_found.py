@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import gzip
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from recorded import program, write
+from recorded import install, program, write
 
 import xsp
 from xsp.errors import TraceFormatError
 from xsp.importers import Source
 from xsp.importers.format import contents_of
 
-Install = Callable[..., None]
 OWN = ("kineto", "nsys", "ncu", "onnxruntime", "xplane", "rocprofv3", "rpd")
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, "recorded:Toy")
 
 
 @pytest.fixture
@@ -88,9 +91,9 @@ def test_a_folder_and_a_missing_file_raise_as_everywhere(tmp_path: Path) -> None
     ],
 )
 def test_a_broken_importer_is_named_and_stops_no_other(
-    install: Install, foreign: Path, broken: str, said: str
+    monkeypatch: pytest.MonkeyPatch, foreign: Path, broken: str, said: str
 ) -> None:
-    install(broken, "recorded:Toy")
+    install(monkeypatch, broken, "recorded:Toy")
     trace = xsp.read(foreign)
     trace.check()
     (problem,) = trace.problems
@@ -101,23 +104,25 @@ def test_a_broken_importer_is_named_and_stops_no_other(
     assert broken in refused(foreign)
 
 
-def test_an_importer_that_fails_is_named_with_the_file(install: Install, foreign: Path) -> None:
-    install("recorded:Failing")
+def test_an_importer_that_fails_is_named_with_the_file(
+    monkeypatch: pytest.MonkeyPatch, foreign: Path
+) -> None:
+    install(monkeypatch, "recorded:Failing")
     said = refused(foreign)
     assert f"{foreign} cannot be read: the importer failing failed (KeyError" in said
 
 
 def test_an_importer_that_knows_what_is_wrong_says_it_itself(
-    install: Install, foreign: Path
+    monkeypatch: pytest.MonkeyPatch, foreign: Path
 ) -> None:
-    install("recorded:Refusing")
+    install(monkeypatch, "recorded:Refusing")
     assert refused(foreign) == f"{foreign}: its version is unknown"
 
 
 def test_an_importer_that_hands_back_something_else_is_named(
-    install: Install, foreign: Path
+    monkeypatch: pytest.MonkeyPatch, foreign: Path
 ) -> None:
-    install("recorded:Lying")
+    install(monkeypatch, "recorded:Lying")
     assert "the importer failing hands back a str" in refused(foreign)
 
 

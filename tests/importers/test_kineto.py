@@ -155,7 +155,8 @@ def test_marked_steps_are_evaluations(tmp_path: Path) -> None:
     ]
     found = recording(tmp_path, events)
     assert found.roots.select("name", "start_ns", "end_ns").rows() == [
-        ("ProfilerStep", 100_000 * number, 100_000 * number + 90_000) for number in (4, 5, 6)
+        (f"ProfilerStep#{number}", 100_000 * number, 100_000 * number + 90_000)
+        for number in (4, 5, 6)
     ]
     spans = trace(found).spans
     assert spans.filter(pl.col("name") == "gemm")["latency_ns"].to_list() == [35_000.0]

@@ -11,17 +11,20 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import device, host, program, rows, step_rows, steps, write
+from recorded import device, host, install, program, rows, step_rows, steps, write
 
 import xsp
 from xsp.importers import Recording
 from xsp.importers.clock import align
 from xsp.trace import Trace
 
-pytestmark = pytest.mark.usefixtures("toy")
-
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 HOUR_NS = 3_600_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, "recorded:Toy")
 
 
 def read(folder: Path, *recordings: Recording, whole: bool = False) -> Trace:

@@ -58,13 +58,13 @@ def test_a_path_with_the_content_is_there_while_it_is_needed(path: Path) -> None
 def test_what_is_larger_than_the_memory_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_available_memory", lambda: 2 * len(CONTENT) - 10_000_000)
+    monkeypatch.setattr(sources, "_available_memory", lambda: 3 * len(CONTENT))
     with (
         pytest.raises(TraceFormatError, match=r"too large for this machine.*available now"),
         Source(path).open() as file,
     ):
         file.read()
-    monkeypatch.setattr(sources, "_available_memory", lambda: 2 * len(CONTENT))
+    monkeypatch.setattr(sources, "_available_memory", lambda: 6 * len(CONTENT))
     with Source(path).open() as file:
         assert file.read() == CONTENT
 

@@ -62,6 +62,10 @@ def import_files(
 
 def read(files: Sequence[Path], *, steps: bool = True) -> Trace:
     """Return the trace of files, those of xsp itself or those of other tools."""
+    from xsp.trace import is_own, load  # noqa: PLC0415
+
+    if len(files) == 1 and is_own(files[0]):  # importers take a while to import
+        return load(files[0])
     from xsp.importers import read as read_files  # noqa: PLC0415
 
     return read_files(*files, steps=steps)

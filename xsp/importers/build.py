@@ -21,10 +21,9 @@ from xsp.measurement import ProcessRuns, Progress, describe, progress_bar
 from xsp.merge import merge
 from xsp.problem import Problem
 from xsp.quantity import counted
-from xsp.trace import Trace, load
+from xsp.trace import Trace, is_own, load
 from xsp.trace_context import Origin
 
-_OWN = (b"PAR1", b"PK\3\4")  # a trace of xsp's own, and its raw records
 _ENDINGS = (".gz", ".json", ".sqlite", ".pb", ".rpd", ".csv", ".trace", ".pt", ".xplane")
 _LARGE = 32 << 20  # bytes of files that take so long that a bar is drawn
 _LATEST = 2**62  # wall-clock time of a trace, in ns
@@ -60,7 +59,7 @@ def read(
     paths = [Path(file) for file in files]
     if not paths:
         raise ValueError("which files? xsp.read takes the name of at least one")
-    own = [path for path in paths if Source(path).head.startswith(_OWN)]
+    own = [path for path in paths if is_own(path)]
     if own and len(paths) == 1:
         return load(own[0])
     if own:

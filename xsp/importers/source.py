@@ -23,7 +23,7 @@ from xsp.errors import TraceFormatError
 _GZIP = b"\x1f\x8b"
 _HEAD = 64 * 1024  # bytes by which the format of a file is told
 _PIECE = 1 << 20  # bytes that are read at once where all is read
-_SPACE = 2  # times the content that reading takes at the least: the bytes, and what they become
+_SPACE = 5  # times the content: so much memory its spans take, as Kineto's do
 
 
 def _told_nobody(count: int) -> None:

@@ -16,7 +16,7 @@ from xsp.trace.attribute import (
     inexact_column,
 )
 from xsp.trace.document import FORMAT, SPAN_SCHEMA, Trace, load
-from xsp.trace.file import DAMAGE
+from xsp.trace.file import DAMAGE, is_own
 from xsp.trace.folding import Folding, agreed, alike, fold, occurrences, parent_rows, sums, total
 from xsp.trace.heading import headline, problem_lines
 from xsp.trace.integrity import RUN_SCHEMA
@@ -39,6 +39,7 @@ __all__ = [
     "fold",
     "headline",
     "inexact_column",
+    "is_own",
     "load",
     "occurrences",
     "parent_rows",

@@ -102,6 +102,16 @@ def read_file(path: Path) -> tuple[pl.DataFrame, str, str]:
     return spans, metadata, texts.get(_RUNS, "")
 
 
+def is_own(path: Path) -> bool:
+    """Tell whether a file begins as traces of xsp do, or as its raw records (`xsp record`).
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) in (_MAGIC, _ZIP)
+
+
 def pack_runs(runs: pl.DataFrame) -> str:
     """Return typical runs as text for a file; empty for no rows.
 

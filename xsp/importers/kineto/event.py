@@ -92,6 +92,10 @@ _EVENT = msgspec.json.Decoder(Event)
 _NOT_FINITE = re.compile(rb'("\s*:\s*)[-+]?(?:nan|inf|infinity)(?=\s*[,}])', re.IGNORECASE)
 _BETWEEN = re.compile(rb"(?<=\})\s*,\s*(?=\{)")  # two events, or two objects in an event
 _END = re.compile(rb"\}\s*\]")
+_SURELY_END = re.compile(rb"\}\s*\](?=\s*(,\s*\"|\}\s*$|$))")
+# In text: a backslash as Windows has it in paths, and half a character of UTF-16.
+_BACKSLASH = re.compile(r'(\\["\\/bfnrtu])|\\')
+_HALF = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _JOINED = 16  # pieces that an event may be cut into by what looks like the place between two events
 
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError)
@@ -142,7 +146,8 @@ def _attempts(parts: list[bytes], at: int) -> Iterator[tuple[Event | None, int, 
         for end in _END.finditer(joined):
             if (event := _event(joined[: end.start() + 1])) is not None:
                 yield event, past, b",".join([joined[end.end() :], *parts[past:]])
-    yield None, at + 1, None
+    end = _SURELY_END.search(parts[at])
+    yield None, at + 1, end and b",".join([parts[at][end.end() :], *parts[at + 1 :]])
 
 
 def _decoded(content: bytes) -> list[Event] | None:
@@ -158,10 +163,15 @@ def _event(content: bytes) -> Event | None:
     except _MALFORMED:
         pass
     try:  # characters that JSON does not allow in text, which Python takes
-        lenient = json.loads(content.decode(errors="replace"), strict=False)
+        text = _HALF.sub(r"\\ufffd", _BACKSLASH.sub(_escaped, content.decode(errors="replace")))
+        lenient = json.loads(text, strict=False)
         return _EVENT.decode(msgspec.json.encode(lenient))
     except (ValueError, RecursionError, msgspec.MsgspecError):
         return None
+
+
+def _escaped(backslash: re.Match[str]) -> str:
+    return backslash[1] or r"\\"
 
 
 def _finite(content: bytes) -> bytes:

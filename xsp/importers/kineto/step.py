@@ -17,8 +17,6 @@ from xsp.importers.kineto.nesting import Integers
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 
-_MARKED = "ProfilerStep"
-
 
 def steps(marked: pl.DataFrame, rows: pl.DataFrame, around: Integers) -> SpanRows:
     """Return the evaluations, one after the other; none if the whole recording is one.
@@ -28,16 +26,11 @@ def steps(marked: pl.DataFrame, rows: pl.DataFrame, around: Integers) -> SpanRow
         rows: Rows of the host, as `nesting` returns them.
         around: Index of the row around each row, -1 for none.
     """
-    if marked.height:
-        found = _one_after_the_other(marked)
-        name = found["name"] if found.height == 1 else _MARKED
-    else:
-        found = _calls(rows, around)
-        name = found["name"]
+    found = _one_after_the_other(marked) if marked.height else _calls(rows, around)
     if not found.height:
         return no_rows()
     times = found.select("start_ns", "end_ns", "thread").to_dict()
-    return span_rows({"kind": Kind.PIPELINE.value, "name": name, **times})
+    return span_rows({"kind": Kind.PIPELINE.value, "name": found["name"], **times})
 
 
 def _one_after_the_other(marked: pl.DataFrame) -> pl.DataFrame:

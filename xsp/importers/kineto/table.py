@@ -10,7 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import Enum, auto
 from typing import Any
 
@@ -294,7 +294,7 @@ def _odd(text: str) -> int | None:
     try:
         found = Decimal(text) * 1000
         return round(found) if abs(found) < _LARGEST // 4 else None
-    except InvalidOperation:  # no number, or "NaN", which cannot be compared
+    except ArithmeticError:  # no number, or "NaN", which cannot be compared, or beyond all bounds
         return None
 
 
