@@ -100,10 +100,17 @@ def test_ranges_that_are_not_one_per_launch_are_left_out_and_counted(tmp_path: P
     assert (problem.code, "2 kernels" in problem.message) == ("unmatched-metrics", True)
 
 
-def test_damaged_ranges_count_as_none(tmp_path: Path) -> None:
-    odd = [{"ph": "X", "cat": "cuda_profiler_range", "name": "x", "ts": 1}]
-    whole = [*ranges({"a__b.sum": 1}), *odd]
-    assert "no-kernel-times" in codes(read(tmp_path, [launch(0), *whole]))
+def test_counters_are_left_out_where_a_range_is_damaged(tmp_path: Path) -> None:
+    sound = ranges({"a__b.sum": 1})
+    odd = [{**sound[0], "args": None}, {**sound[0], "ts": "early"}]
+    for damaged in odd:
+        recording = read(tmp_path, [launch(0), launch(1), *sound, damaged])
+        assert "attr.ncu.a__b.sum" not in recording.rows.columns
+        assert "unmatched-metrics" in codes(recording)
+        assert "unmatched-metrics" in codes(read(tmp_path, [launch(0), damaged]))
+
+
+def test_counters_of_a_file_that_is_cut_short_are_read(tmp_path: Path) -> None:
     two = ranges({"a__b.sum": 1}, {"a__b.sum": 2})
     recording = read(tmp_path, [launch(0), *two], cut=40)
     assert launches(recording)[0]["attr.ncu.a__b.sum"] == 1.0

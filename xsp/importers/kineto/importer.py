@@ -83,7 +83,7 @@ class Kineto:
             )
         ranges = tables.strange.pop(CATEGORY, 0)
         recordings = tuple(_recordings(tables, chunks, source))
-        return with_profiler_ranges(recordings, source) if ranges else recordings
+        return with_profiler_ranges(recordings, source, ranges) if ranges else recordings
 
 
 def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Recording]:

@@ -48,7 +48,9 @@ class _Range(NamedTuple):
     counters: dict[str, Any]
 
 
-def with_profiler_ranges(recordings: Sequence[Recording], source: Source) -> tuple[Recording, ...]:
+def with_profiler_ranges(
+    recordings: Sequence[Recording], source: Source, count: int
+) -> tuple[Recording, ...]:
     """Return the recordings of a file with the counters of its profiler ranges.
 
     The counters are of the process with as many launches as there are ranges.
@@ -56,17 +58,18 @@ def with_profiler_ranges(recordings: Sequence[Recording], source: Source) -> tup
     Args:
         recordings: One per process, from that file.
         source: The file.
+        count: How many ranges it has; those among them that are damaged are left out.
     """
     ranges = sorted(_ranges(source), key=lambda each: each.start)
     for number, recording in enumerate(recordings):
-        launches = _launches(recording, ranges)
-        if len(launches) == len(ranges):
+        launches = _launches(recording, ranges) if len(ranges) == count else []
+        if len(launches) == count:
             found = _with_counters(recording, launches, ranges)
             return (*recordings[:number], found, *recordings[number + 1 :])
     problem = Problem(
         "unmatched-metrics",
-        f"left out: counters of {counted(len(ranges), 'kernel')}, for in no process were as many "
-        "kernels launched",
+        f"left out: counters of {counted(count, 'kernel')}, for in no process were as many kernels "
+        "launched, or not all counters can be read",
     )
     first, *others = recordings
     return (replace(first, problems=(*first.problems, problem)), *others)
