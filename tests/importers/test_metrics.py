@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,14 @@ from hypothesis import strategies as st
 
 import xsp
 from xsp.errors import TraceFormatError
-from xsp.importers import KernelMetrics, Recording, trace_of
+from xsp.importers import KernelMetrics, Recording, Source, trace_of
+from xsp.importers.format import contents_of
 from xsp.importers.metrics import alone, joined
+from xsp.importers.metrics.match import kernels_of
 from xsp.problem import Problem
 from xsp.provider import concat_rows, no_rows, span_rows
+
+REAL = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 
 
 def recording(
@@ -352,3 +357,25 @@ def test_a_table_alone_is_a_trace(tmp_path: Path) -> None:
     names = trace.spans.filter(kind="kernel").select("name", "latency_ns").rows()
     assert names == [("mm", 1_500.0), ("relu", 2_500.0), ("mm", 3_500.0)]
     assert "no-timeline" in [problem.code for problem in trace.problems]
+
+
+@pytest.mark.skipif(not (REAL / "kineto").exists(), reason="needs the folder of real traces")
+@pytest.mark.parametrize("name", ["h100-bert-small", "h100-vit", "b200-eager", "a100-queue"])
+def test_any_part_of_a_real_program_is_found(name: str) -> None:
+    (found, *_) = contents_of(Source(REAL / "kineto" / f"{name}.json.gz"))[0]
+    assert isinstance(found, Recording)
+    recorded = kernels_of(found)
+    kernels = found.rows[recorded["row"].to_list()]
+    for begin, count in ((0, 10), (17, 30), (3, 1), (0, kernels.height)):
+        part = kernels[begin : begin + count]
+        short = part["name"].to_list()
+        given_ = {"attr.grid": part["attr.grid"], "attr.block": part["attr.block"]}
+        (joined_,) = joined([found], [measured(short, given_)])
+        flops_ = joined_.rows[recorded["row"].to_list()]["attr.flops"].drop_nulls()
+        assert len(flops_) >= part.height  # more where all steps are equal
+        of = joined_.rows.filter(pl.col("attr.flops").is_not_null())
+        assert of["name"].to_list() == [short[at] for at in of["attr.flops"]]
+        if count == 30:
+            sequence = [*range(part.height)]
+            placed = joined_.rows[recorded["row"].to_list()]["attr.flops"].to_list()
+            assert any(placed[at : at + len(sequence)] == sequence for at in range(len(placed)))
