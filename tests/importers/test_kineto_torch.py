@@ -163,7 +163,7 @@ def test_ranges_are_layers_where_modules_were_not_recorded(tmp_path: Path) -> No
     found = read(recorded(inference(), tmp_path / "trace.json", with_stack=False))
     layers = found.rows.filter(pl.col("kind") == "layer")
     assert layers["name"].to_list() == ["features"]
-    assert "python-functions" not in codes(found)
+    assert "left-out" not in codes(found)
 
 
 def test_the_clock_is_that_of_the_wall(tmp_path: Path) -> None:
