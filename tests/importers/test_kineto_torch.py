@@ -23,7 +23,7 @@ nn: Any = torch.nn
 Span = tuple[int, str, str]
 
 
-class Block(nn.Module):  # type: ignore[misc, name-defined]
+class Block(nn.Module):  # type: ignore[misc]
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.conv = nn.Conv2d(channels, channels, 3, padding=1)
@@ -34,7 +34,7 @@ class Block(nn.Module):  # type: ignore[misc, name-defined]
         return self.act(self.norm(self.conv(x)) + x)
 
 
-class Net(nn.Module):  # type: ignore[misc, name-defined]
+class Net(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 4, 3)
