@@ -15,6 +15,8 @@ _OPENING, _CLOSING = "<([{", ">)]}"
 _DESCRIPTOR = ".kd"  # AMD's files call a kernel by its descriptor
 # Ends of a call's name, for its version and for per-thread default streams.
 _SUFFIX = re.compile(r"(_v\d+|R\d{4})?(_ptsz|_ptds|_spt)?(_v\d+)?$")
+# CUTLASS has one function for all kernels; what that runs is its template argument.
+_WRAPPED = re.compile(r"\bcutlass\w*::Kernel2?<(\w+)>\(")
 _LENGTH = re.compile(r"[1-9]\d{0,3}")  # before each identifier of a mangled name
 
 
@@ -46,6 +48,8 @@ def short_name(full: str) -> str:
     >>> short_name("void at::native::(anonymous namespace)::copy<4, f<int>>(int, float*)")
     'copy'
     """
+    if wrapped := _WRAPPED.search(full):
+        return wrapped[1]
     if full.startswith("_Z"):
         return _last_identifier(full)
     bare = _without_brackets(full.replace("(anonymous namespace)", "anonymous"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from xsp.errors import TraceFormatError
 from xsp.evaluation import Run, Rung
 from xsp.importers.evaluation import evaluations
 from xsp.importers.format import contents_of
+from xsp.importers.metrics import alone, joined
 from xsp.importers.rank import Part, common_name, together
 from xsp.importers.recording import KernelMetrics, Recording
 from xsp.importers.source import Source
@@ -120,22 +121,30 @@ class _Reading:
 
 def _trace(paths: Sequence[Path], reading: _Reading, *, steps: bool) -> Trace:
     parts: list[Part] = []
-    metrics: list[KernelMetrics] = []
+    metrics: list[tuple[KernelMetrics, int, str]] = []
     problems: list[Problem] = []
     for number, path in enumerate(paths):
         contents, broken = contents_of(Source(path, reading.told))
         problems += broken
-        metrics += [each for each in contents if isinstance(each, KernelMetrics)]
+        name = _bare(path)
+        metrics += [(each, number, name) for each in contents if isinstance(each, KernelMetrics)]
         recordings = [each for each in contents if isinstance(each, Recording)]
-        parts += [Part(each, number, _bare(path)) for each in recordings]
-    if metrics:  # `xsp.importers.metrics` joins them to the recordings
-        raise TraceFormatError(
-            f"{counted(len(metrics), 'file')} with metrics of single kernels, and no times of the "
-            "program: xsp cannot join them to a recording yet"
-        )
+        parts += [Part(each, number, name) for each in recordings]
+    parts = _with_metrics(parts, metrics)
     if not parts:
         raise TraceFormatError(f"{', '.join(map(str, paths))}: nothing was recorded in it")
     return _built(parts, problems, files=[path.name for path in paths], steps=steps)
+
+
+def _with_metrics(
+    parts: Sequence[Part], metrics: Sequence[tuple[KernelMetrics, int, str]]
+) -> list[Part]:
+    """Return recordings whose kernels have their metrics; metrics alone become recordings."""
+    if not parts:
+        return [Part(alone(measured), number, name) for measured, number, name in metrics]
+    recordings = [part.recording for part in parts]
+    found = joined(recordings, [measured for measured, _, _ in metrics])
+    return [replace(part, recording=each) for part, each in zip(parts, found, strict=True)]
 
 
 def _built(
@@ -149,9 +158,9 @@ def _built(
         done = evaluations(first, name, steps=steps)
         problems = (*problems, *first.problems)
     else:
-        joined = together(parts, steps=steps)
-        name, done = joined.name, joined.evaluations
-        told["recordings"] = joined.described
+        ranks = together(parts, steps=steps)
+        name, done = ranks.name, ranks.evaluations
+        told["recordings"] = ranks.described
     kinds = {kind for frame in done.frames for kind in frame["kind"].unique()}
     rung = Rung(frozenset(map(Kind, kinds)), foreign=True)
     runs = tuple(_run(rung, number, frame) for number, frame in enumerate(done.frames))

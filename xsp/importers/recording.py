@@ -53,7 +53,8 @@ class KernelMetrics:
     Attributes:
         tool: The tool and its version.
         rows: One row per kernel, in the order in which they ran: `name`, `duration_ns` (null if
-            it was not measured), and attributes under names that begin with `attr.`.
+            it was not measured), attributes under names that begin with `attr.`, and `device`
+            and `stream` where they are known.
         problems: What is missing or not understood, counted by name.
         environment: Where it was measured, as far as the file tells.
     """

@@ -47,6 +47,8 @@ _KERNEL = (Kind.KERNEL,)
 _ACTIVITIES = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _TRANSFER = (Kind.MEMCPY, Kind.MEMSET)
 _GENERATED = (Kind.OP, Kind.KERNEL)
+_COMPUTING = (Kind.CALL, Kind.LAUNCH, Kind.KERNEL)
+_COUNTED = (Kind.LAUNCH, Kind.KERNEL)
 _COPY = (Kind.MEMCPY,)
 _PIPELINE = (Kind.PIPELINE,)
 _MODULES = (Kind.PIPELINE, Kind.LAYER)
@@ -156,16 +158,22 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "elements"),
     Attribute("input_dtypes", _FRAMEWORK, _STRINGS,
         "Data type of each tensor put in; null in place of an unknown list."),
-    Attribute("output_shapes", _LAYER, _SHAPES, "Shape of each tensor that came out.", "elements"),
-    Attribute("output_dtypes", _LAYER, _STRINGS, "Data type of each tensor that came out."),
-    Attribute("parameter_bytes", _LAYER, _INT,
-        "Size of the module's parameters, with those of the modules in it.", "bytes"),
+    Attribute("output_shapes", _FRAMEWORK, _SHAPES,
+        "Shape of each tensor that came out.", "elements"),
+    Attribute("output_dtypes", _FRAMEWORK, _STRINGS, "Data type of each tensor that came out."),
+    Attribute("parameter_bytes", _FRAMEWORK, _INT,
+        "Size of its parameters; of a module with those of the modules in it.", "bytes"),
     Attribute("buffer_bytes", _LAYER, _INT,
         "Size of the module's buffers, with those of the modules in it.", "bytes"),
     Attribute("parameters_of", _OP, _STRINGS,
         "Paths of the modules whose parameters or buffers it was given."),
     Attribute("scope", _OP, _TEXT,
         "Path of the module or scope it was written in, of exported, traced or TensorFlow code."),
+    Attribute("node", _OP, _TEXT, "Name of the node in the graph of ONNX Runtime."),
+    Attribute("execution_provider", _OP, _TEXT, "Execution provider of ONNX Runtime that ran it."),
+    Attribute("input_bytes", _OP, _INT,
+        "Size of the tensors put in that are no parameters.", "bytes"),
+    Attribute("output_bytes", _OP, _INT, "Size of the tensors that came out.", "bytes"),
     Attribute("sequence", _OP, _INT, "Autograd sequence number, by which backward finds forward."),
     Attribute("collective", _GENERATED, _TEXT,
         "Collective operation of several processes that it is, such as `allreduce`."),
@@ -188,8 +196,9 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("problem", _CALL, _TEXT, "Sizes, in the library's own notation."),
     Attribute("formats", _CALL, _TEXT, "Data type and memory format of each tensor by its name."),
     Attribute("threads", _CALL, _INT, "How many threads the library may use."),
-    Attribute("flops", _CALL, _INT,
-        "Operations that the sizes imply: a multiplication and an addition are two."),
+    Attribute("flops", _COMPUTING, _INT,
+        "Operations, a multiplication and an addition being two: of a call those that the sizes "
+        "imply, of a kernel, or its launch, those counted."),
     Attribute("tensor_bytes", _CALL, _INT,
         "Size of all tensors read or written, each taken once.", "bytes"),
     Attribute("placement", _CALL, _TEXT,
@@ -211,6 +220,12 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Shared memory per block, where it is not told how much of it is static.", "bytes"),
     Attribute("occupancy_pct", _KERNEL, _FLOAT,
         "Theoretical: warps of it that fit on a multiprocessor, of those that could.", "%"),
+    Attribute("achieved_occupancy_pct", _COUNTED, _FLOAT,
+        "Counted: warps that were active on a multiprocessor, of those that could be.", "%"),
+    Attribute("dram_read_bytes", _COUNTED, _INT,
+        "Counted: read from the device's memory.", "bytes"),
+    Attribute("dram_write_bytes", _COUNTED, _INT,
+        "Counted: written to the device's memory.", "bytes"),
     Attribute("queue_delay_ns", _KERNEL, _INT,
         "Time from when it was queued on the host until it began; from detail runs only.", "ns"),
     Attribute("launched_by", _KERNEL, _TEXT, "The CUDA call that launched it."),
@@ -232,6 +247,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Numbers of the nodes that the call captured into a CUDA graph."),
     Attribute("replayed", _HOST, _FLAG,
         "Whether it stands for what it was when a CUDA graph was captured, on the device."),
+    Attribute("launched_kernel", _LAUNCH, _TEXT,
+        "Full name of the kernel that it launched, of which events were counted, but no time."),
     Attribute("external_id", _LAUNCH, _INT,
         "Number that the framework or another tool gave CUPTI for the call."),
     Attribute("cupti_overhead_ns", _LAUNCH, _INT,
