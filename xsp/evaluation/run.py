@@ -18,11 +18,14 @@ class Rung:
         kinds: Kinds of span recorded on this rung; empty for the bare rung.
         detail: Whether costly attributes are recorded; such runs give no latency.
         sampled: Whether it is sampled what Python runs; such runs give no latency either.
+        foreign: Whether another tool recorded the runs, so that nothing is known of what
+            recording cost, and nothing of it can be removed.
     """
 
     kinds: frozenset[Kind]
     detail: bool = False
     sampled: bool = False
+    foreign: bool = False
 
     @property
     def timed(self) -> bool:

@@ -172,7 +172,11 @@ def errors(spans: pl.DataFrame) -> pl.Series:
 
 
 def events(spans: pl.DataFrame, start_unix_ns: pl.Series) -> pl.DataFrame:
-    """Return the problems of single spans as events, in the columns of `EVENT_SCHEMA`."""
+    """Return the problems of single spans as events, in the columns of `EVENT_SCHEMA`.
+
+    Overhead that is left is none of a single span where no overhead of any span is known, as in
+    a recording by another tool: the name of such a trace says so.
+    """
     scaled = attribute_column(spans, "scaled_ns", pl.Float64)
     carried = inexact_column(spans) & Inexact.CARRIED.bit
     known = spans.select("latency_ns").with_columns(
@@ -180,7 +184,8 @@ def events(spans: pl.DataFrame, start_unix_ns: pl.Series) -> pl.DataFrame:
         start_unix_ns.alias("unix_ns"),
         scaled.alias("scaled_ns"),
     )
-    loaded = known.filter(pl.Series(carried > 0))
+    told = spans["overhead_ns"].null_count() < spans.height
+    loaded = known.filter(pl.Series(carried > 0) & told)
     exceeded = known.filter(pl.col("scaled_ns") > _EXCESS * pl.col("latency_ns"))
     said = [(row, at, "overhead-left", _OVERHEAD_LEFT) for row, at in _places(loaded)]
     said += [

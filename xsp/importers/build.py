@@ -2,108 +2,201 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
-import polars as pl
-
-from xsp.correlation import Trees, correlate
 from xsp.errors import TraceFormatError
 from xsp.evaluation import Run, Rung
-from xsp.importers.format import importer_of
-from xsp.importers.recording import Recording
+from xsp.importers.evaluation import evaluations
+from xsp.importers.format import contents_of
+from xsp.importers.rank import Part, together
+from xsp.importers.recording import KernelMetrics, Recording
 from xsp.importers.source import Source
 from xsp.level import MEASURED, Kind
-from xsp.measurement import ProcessRuns, build_trace
+from xsp.measurement import ProcessRuns, Progress, describe, progress_bar
+from xsp.merge import merge
 from xsp.problem import Problem
-from xsp.provider import SpanRows, span_rows
 from xsp.quantity import counted
-from xsp.session import Settings
-from xsp.trace import Trace
+from xsp.trace import Trace, load
 from xsp.trace_context import Origin
 
+_OWN = (b"PAR1", b"PK\3\4")  # a trace of xsp's own, and its raw records
+_ENDINGS = (".gz", ".json", ".sqlite", ".pb", ".rpd", ".csv", ".trace", ".pt", ".xplane")
+_LARGE = 32 << 20  # bytes of files that take so long that a bar is drawn
+_LATEST = 2**62  # wall-clock time of a trace, in ns
 
-def read(*files: str | PathLike[str]) -> Trace:
-    """Return the trace of files that other tools recorded.
+
+def read(
+    *files: str | PathLike[str], steps: bool = True, progress: bool | Progress | None = None
+) -> Trace:
+    """Return the trace of files that other tools recorded, or that xsp itself saved.
 
     Args:
         files: Files in any format that an importer is installed for; the format is found from
-            the content.
+            the content. Several files make one trace: recordings of several processes one with a
+            child for each of them, metrics of kernels are joined to the kernels. Or a single
+            trace that xsp saved.
+        steps: Whether the steps that a file marks are evaluations, of which the trace shows a
+            typical one; False: the whole recording is one evaluation.
+        progress: Whether to draw a bar on standard error, by default for large files on a
+            terminal; or a function that is told the fraction read.
 
     Raises:
-        TraceFormatError: A file is in no known format, or nothing of it can be read.
+        TraceFormatError: A file is in no known format, nothing of it can be read, or the files
+            make no trace together.
         OSError: A file cannot be opened; as Python raises it.
+        ValueError: No file is given.
+
+    Example:
+        A rank of a distributed run, and all of its ranks::
+
+            trace = xsp.read("rank0.json.gz")
+            trace = xsp.read("rank0.json.gz", "rank1.json.gz")
     """
-    contents = [
-        each
-        for file in files
-        for source in [Source(Path(file))]
-        for each in importer_of(source).read(source)
-    ]
-    recordings = [each for each in contents if isinstance(each, Recording)]
-    if len(recordings) != 1:
-        raise TraceFormatError(f"{len(recordings)} recordings: one trace is made of one")
-    return trace_of(recordings[0], Path(files[0]).name)
+    paths = [Path(file) for file in files]
+    if not paths:
+        raise ValueError("which files? xsp.read takes the name of at least one")
+    own = [path for path in paths if Source(path).head.startswith(_OWN)]
+    if own and len(paths) == 1:
+        return load(own[0])
+    if own:
+        raise TraceFormatError(
+            f"{own[0]} is a trace already, which cannot be joined to recordings: read it alone"
+        )
+    size = sum(path.stat().st_size for path in paths)
+    wanted = False if progress is None and size < _LARGE else progress
+    with progress_bar(wanted, "reading") as report:
+        return _trace(paths, _Reading(report, size), steps=steps)
 
 
-def trace_of(recording: Recording, name: str) -> Trace:
+def trace_of(recording: Recording, name: str, *, steps: bool = True) -> Trace:
     """Return the trace of one process.
 
     Args:
         recording: What was recorded.
         name: What it is called where the recording has no name.
+        steps: Whether each step is an evaluation, as for `read`.
 
     Raises:
         TraceFormatError: The recording has no spans.
     """
-    if not recording.rows.height and not recording.roots.height:
-        raise TraceFormatError(f"{name}: {recording.tool} recorded no spans")
-    roots = recording.roots if recording.roots.height else _whole(recording, name)
-    trees = correlate(roots, recording.rows)
-    rung = Rung(frozenset(Kind(kind) for kind in recording.rows["kind"].unique()) | {Kind.PIPELINE})
-    spans = roots.select("start_ns", "end_ns").rows()
-    runs = tuple(
-        Run(rung, end - start, rows=frame, round=number, began_ns=start)
-        for number, ((start, end), frame) in enumerate(zip(spans, trees.frames, strict=True))
-    )
+    return _built([Part(recording, 0, name)], (), files=[name], steps=steps)
+
+
+def name_of(path: Path) -> str:
+    """Return what a file is called without the endings of its format.
+
+    >>> name_of(Path("runs/resnet.pt.trace.json.gz"))
+    'resnet'
+    """
+    name = path.name
+    while (shorter := Path(name)).suffix in _ENDINGS and shorter.stem:
+        name = shorter.stem
+    return name
+
+
+@dataclass(slots=True)
+class _Reading:
+    """How much of the files has been read; tells of each percent."""
+
+    report: Progress
+    size: int
+    read: int = 0
+    said: float = 0.0
+
+    def told(self, count: int) -> None:
+        self.read += count
+        fraction = min(self.read / max(self.size, 1), 1.0)
+        if fraction >= self.said + 0.01:
+            self.said = fraction
+            self.report(fraction)
+
+
+def _trace(paths: Sequence[Path], reading: _Reading, *, steps: bool) -> Trace:
+    parts: list[Part] = []
+    metrics: list[KernelMetrics] = []
+    problems: list[Problem] = []
+    for number, path in enumerate(paths):
+        contents, broken = contents_of(Source(path, reading.told))
+        problems += broken
+        metrics += [each for each in contents if isinstance(each, KernelMetrics)]
+        recordings = [each for each in contents if isinstance(each, Recording)]
+        parts += [Part(each, number, name_of(path)) for each in recordings]
+    if metrics:  # `xsp.importers.metrics` joins them to the recordings
+        raise TraceFormatError(
+            f"{counted(len(metrics), 'file')} with metrics of single kernels, and no times of the "
+            "program: xsp cannot join them to a recording yet"
+        )
+    if not parts:
+        raise TraceFormatError(f"{', '.join(map(str, paths))}: nothing was recorded in it")
+    return _built(parts, problems, files=[path.name for path in paths], steps=steps)
+
+
+def _built(
+    parts: Sequence[Part], problems: Sequence[Problem], *, files: Sequence[str], steps: bool
+) -> Trace:
+    """Return the trace of the recordings of one or several processes."""
+    first = parts[0].recording
+    told: dict[str, Any] = {}
+    if len(parts) == 1:
+        name = first.name or parts[0].name
+        done = evaluations(first, name, steps=steps)
+        problems = (*problems, *first.problems)
+    else:
+        joined = together(parts, steps=steps)
+        name, done = joined.name, joined.evaluations
+        told["recordings"] = joined.described
+    kinds = {kind for frame in done.frames for kind in frame["kind"].unique()}
+    rung = Rung(frozenset(map(Kind, kinds)), foreign=True)
+    runs = tuple(_run(rung, number, frame) for number, frame in enumerate(done.frames))
     process = ProcessRuns(
         runs=runs,
-        problems=(*recording.problems, *_problems(trees)),
-        subject=recording.name or name,
-        levels={kind.level.label: MEASURED for kind in sorted(rung.kinds, key=list(Kind).index)},
-        environment=recording.environment,
-        origin=_origin(recording, spans[0][0]),
+        problems=(*problems, *done.problems),
+        subject=name,
+        levels={kind.level.label: MEASURED for kind in Kind if kind in rung.kinds},
+        environment=_environment(first),
+        origin=_origin(first, runs[0]),
     )
-    return build_trace([process], Settings(levels=frozenset(k.level for k in rung.kinds)))
+    imported = {"tool": _tools(parts), "files": list(files), "steps": list(done.steps), **told}
+    return _merged(process, imported)
 
 
-def _whole(recording: Recording, name: str) -> SpanRows:
-    """Return one root around all rows."""
-    start, end = recording.rows.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
-    return span_rows(
-        {
-            "kind": [Kind.PIPELINE.value],
-            "name": [recording.name or name],
-            "start_ns": [start],
-            "end_ns": [end],
-        }
+def _run(rung: Rung, number: int, frame: Any) -> Run:
+    start, end = frame["start_ns"][0], frame["end_ns"][0]
+    return Run(rung, end - start, rows=frame, round=number, began_ns=start)
+
+
+def _merged(process: ProcessRuns, imported: Mapping[str, Any]) -> Trace:
+    merged = merge(process.runs)
+    metadata = describe(
+        [process],
+        None,
+        (*process.problems, *merged.problems),
+        rungs=merged.rungs.to_dicts(),
+        intervals=f"over {counted(len(process.runs), 'step')}",
     )
+    return Trace(merged.spans, metadata | {"imported": imported}, merged.typical_runs)
 
 
-def _origin(recording: Recording, start_ns: int) -> Origin | None:
-    if recording.unix_ns is None:
+def _tools(parts: Sequence[Part]) -> str:
+    return ", ".join(dict.fromkeys(part.recording.tool for part in parts))
+
+
+def _environment(recording: Recording) -> dict[str, Any]:
+    """Return what a recording says of its machine, with entries of the types that a trace has."""
+    found = dict(recording.environment)
+    versions = found.get("versions") or {}
+    found["versions"] = {str(name): str(version) for name, version in versions.items()}
+    if recording.host:
+        found["host"] = recording.host
+    return found
+
+
+def _origin(recording: Recording, first: Run) -> Origin | None:
+    """Return when the first evaluation began, if the recording tells, and tells a possible time."""
+    if recording.unix_ns is None or not 0 <= recording.unix_ns + first.began_ns <= _LATEST:
         return None
-    return Origin(unix_ns=recording.unix_ns + start_ns)
-
-
-def _problems(trees: Trees) -> Iterable[Problem]:
-    """Yield what is not known of the places of rows."""
-    if trees.unlaunched:
-        yield Problem(
-            "no-launch",
-            f"the calls that launched {counted(trees.unlaunched, 'kernel')}, copies counted in, "
-            "were not recorded; they hang under the root",
-        )
-    if trees.outside:
-        yield Problem("outside", f"{counted(trees.outside, 'span')} lie outside of every step")
+    return Origin(unix_ns=recording.unix_ns + first.began_ns)

@@ -1,16 +1,25 @@
-"""Formats: the first bytes of a file in, the importer that reads it out."""
+"""Formats: the first bytes of a file in, what the importer of its format reads of it out.
+
+Importers are found by entry points of the group `xsp.importers`. One that cannot be loaded, or
+that fails, is named, and never stops the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from importlib.metadata import entry_points
+from contextlib import closing
+from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
-from xsp.errors import TraceFormatError
-from xsp.importers.recording import Contents
+from xsp.errors import TraceFormatError, XspError
+from xsp.importers.recording import Contents, KernelMetrics, Recording
 from xsp.importers.source import Source
+from xsp.problem import Problem
+from xsp.quantity import printable
 
 GROUP = "xsp.importers"
+
+_SQLITE = b"SQLite format 3\0"
+_MOST_TABLES = 8  # of a database that are named
 
 
 class Importer(Protocol):
@@ -35,24 +44,95 @@ class Importer(Protocol):
         """
 
 
-def importers() -> Iterator[Importer]:
-    """Yield an importer of each format that is installed, in the order of their names."""
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        yield entry.load()()
-
-
-def importer_of(source: Source) -> Importer:
-    """Return the importer that reads a file.
+def contents_of(source: Source) -> tuple[Contents, tuple[Problem, ...]]:
+    """Return what a file holds, and which importers could not be asked for its format.
 
     Raises:
-        TraceFormatError: No importer knows the format.
+        TraceFormatError: No importer knows the format, or the importer that does cannot read it.
+        OSError: The file cannot be opened.
     """
-    known = []
-    for importer in importers():
-        if importer.recognises(source):
-            return importer
+    head = source.head  # a file that cannot be opened is nobody's fault
+    known: list[str] = []
+    broken: list[Problem] = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        answer = _asked(point, source)
+        if isinstance(answer, Problem):
+            broken.append(answer)
+            continue
+        importer, recognised = answer
+        if recognised:
+            return _read(importer, source), tuple(broken)
         known.append(f"{importer.name} ({importer.tool})")
     raise TraceFormatError(
-        f"{source.path} is in no format that xsp reads: it is neither a trace of xsp nor of "
-        + ", ".join(known)
+        f"{source.path} {_described(source, head)}, which xsp does not read. It reads its own "
+        f"traces, and {', '.join(known)}{''.join(f'; {each.message}' for each in broken)}"
     )
+
+
+def _asked(point: EntryPoint, source: Source) -> tuple[Importer, bool] | Problem:
+    """Return an importer, and whether it recognises a file; or what is wrong with the importer."""
+    try:
+        importer: Importer = point.load()()
+        return importer, importer.recognises(source)
+    except Exception as error:  # noqa: BLE001  a third party's module may raise anything
+        return Problem(
+            "importer",
+            f"the importer {point.name} ({point.value}) is out of order, and was left out "
+            f"({type(error).__name__}: {printable(str(error))}): update or remove its package",
+        )
+
+
+def _read(importer: Importer, source: Source) -> Contents:
+    try:
+        contents = importer.read(source)
+    except (XspError, OSError):
+        raise
+    except Exception as error:
+        raise TraceFormatError(
+            f"{source.path} cannot be read: the importer {importer.name} failed "
+            f"({type(error).__name__}: {printable(str(error))}); if {importer.tool} wrote the file "
+            "and it is whole, report that"
+        ) from error
+    for each in contents:
+        if not isinstance(each, Recording | KernelMetrics):
+            raise TraceFormatError(
+                f"{source.path} cannot be read: the importer {importer.name} hands back a "
+                f"{type(each).__name__}, neither a Recording nor KernelMetrics"
+            )
+    return contents
+
+
+def _described(source: Source, head: bytes) -> str:
+    """Return what a file of unknown format looks like, as the rest of a sentence."""
+    if not head:
+        return "is damaged" if source.path.stat().st_size else "is empty"
+    if head.startswith(_SQLITE):
+        return f"is an SQLite database {_tables(source)}"
+    if head.lstrip()[:1] in (b"{", b"["):
+        return f"is JSON that begins with {printable(_text(head.lstrip()[:60]))}"
+    if b"\0" in head:
+        return "is a binary file of an unknown format"
+    return f"is text that begins with {printable(_text(head[:60]))}"
+
+
+def _text(head: bytes) -> str:
+    return repr(head.decode("utf-8", "replace"))
+
+
+def _tables(source: Source) -> str:
+    """Return the names of the tables of an SQLite database, for a message."""
+    import sqlite3  # noqa: PLC0415  # needed only for this message
+
+    try:
+        with (
+            source.unpacked() as path,
+            closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database,
+        ):
+            rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            names = sorted(printable(str(name)) for (name,) in rows)
+    except (sqlite3.Error, EOFError, OSError):
+        return "that is damaged"
+    if not names:
+        return "without tables"
+    more = f" and {len(names) - _MOST_TABLES} more" if len(names) > _MOST_TABLES else ""
+    return f"with the tables {', '.join(names[:_MOST_TABLES])}{more}"

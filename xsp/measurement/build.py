@@ -136,7 +136,7 @@ def _with_serialised(merged: Merged, serialised: Merged) -> Merged:
 
 def describe(
     processes: Sequence[ProcessRuns],
-    settings: Settings,
+    settings: Settings | None,
     problems: Sequence[Problem],
     *,
     rungs: Sequence[Mapping[str, Any]],
@@ -146,7 +146,8 @@ def describe(
 
     Args:
         processes: The runs of each process.
-        settings: How the processes measured.
+        settings: How the processes measured; None where nothing was measured by a plan, but
+            recorded by another tool.
         problems: Problems that a reader should know.
         rungs: What is known of each rung, as `merge.Merged.rungs`.
         intervals: What the 95 % intervals hold, in words.
@@ -168,7 +169,7 @@ def describe(
         "levels": levels,
         "rungs": list(rungs),
         "intervals": intervals,
-        "plan": settings.to_json(),
+        **({"plan": settings.to_json()} if settings else {}),
         "environment": dict(first.environment),
         **_beginning(first.origin),
     }

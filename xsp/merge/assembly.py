@@ -123,7 +123,7 @@ def _spans(ladder: Ladder, found: Latencies, statistic: str) -> pl.DataFrame:
         **spans.place(),
     }
     attributes = _attributes(ladder, found, times)
-    if not np.all(np.isnan(deepest["device_ns"])):
+    if not (ladder.foreign or np.all(np.isnan(deepest["device_ns"]))):
         attributes = attributes.with_columns(device_wait_ns=_device_wait(ladder, statistic))
     frame = pl.DataFrame(columns).with_columns(pl.col(pl.Float64).fill_nan(None))
     return frame.with_columns(attributes=attributes.to_struct())
@@ -167,13 +167,16 @@ def _activities(ladder: Ladder, lane: Ints, latency: Floats) -> Activities:
 
 
 def _deepest(ladder: Ladder, found: Latencies, statistic: str) -> dict[str, Floats]:
-    """Return overhead and device time of each span on the deepest rung."""
+    """Return overhead and device time of each span on the deepest rung.
+
+    Of what another tool recorded the overhead is not known.
+    """
     device = ladder.device_times(ladder.deepest)
+    unknown = np.full(len(found.value_ns), np.nan)
+    measured = unknown if ladder.foreign else summarise(ladder.durations(ladder.deepest), statistic)
     return {
-        "overhead_ns": summarise(ladder.durations(ladder.deepest), statistic) - found.value_ns,
-        "device_ns": np.full(len(found.value_ns), np.nan)
-        if device is None
-        else summarise(device, statistic),
+        "overhead_ns": measured - found.value_ns,
+        "device_ns": unknown if device is None else summarise(device, statistic),
     }
 
 
@@ -248,7 +251,9 @@ def _rung(ladder: Ladder, rung: RungRuns, cost: RungCost, statistic: str) -> dic
         "latency_ns": latency,
         "latency_low_ns": latency - half,
         "latency_high_ns": latency + half,
-        "overhead_ns": latency - _of_model(ladder.outer.root_ns, statistic),
+        "overhead_ns": float("nan")
+        if ladder.foreign
+        else latency - _of_model(ladder.outer.root_ns, statistic),
         "spans": int(np.median(heights)) if len(heights) else 0,
         "cost_per_span_ns": per_span.pooled_ns if per_span else float("nan"),
         "cost_per_span_low_ns": per_span.low_ns if per_span else float("nan"),

@@ -65,23 +65,8 @@ def find_problems(
         found: The latencies without that cost.
     """
     evidence = Evidence(ladder, costs, found)
-    checks = (
-        _carries_overhead,
-        _wide_interval,
-        _structure_varies,
-        _idle_launches,
-        _activities_vary,
-        _not_shown,
-        _unseen,
-        _endless,
-        _processes_differ,
-        _page_faults,
-        _residual,
-        _prediction,
-        _cost_outlier,
-        _child_longer,
-        _scaled,
-    )
+    # Nobody can let another tool's recording go on, nor make it in another way.
+    checks = _OF_TREES if ladder.foreign else (*_OF_MEASURING, *_OF_TREES)
     problems = [check(evidence) for check in checks]
     return tuple(problem for problem in problems if problem)
 
@@ -384,3 +369,26 @@ def _examples(names: Sequence[str]) -> str:
     unique = list(dict.fromkeys(names))
     more = f" and {len(unique) - _NAMED} more names" if len(unique) > _NAMED else ""
     return ", ".join(unique[:_NAMED]) + more
+
+
+# Checks of how a measurement was made: they compare its rungs, or say how to measure better.
+_OF_MEASURING = (
+    _carries_overhead,
+    _wide_interval,
+    _unseen,
+    _processes_differ,
+    _page_faults,
+    _residual,
+    _prediction,
+    _cost_outlier,
+)
+# Checks of the trees themselves, whoever recorded them.
+_OF_TREES = (
+    _structure_varies,
+    _idle_launches,
+    _activities_vary,
+    _not_shown,
+    _endless,
+    _child_longer,
+    _scaled,
+)

@@ -108,6 +108,11 @@ class Ladder:
         return self.rungs[-1]
 
     @property
+    def foreign(self) -> bool:
+        """Whether another tool recorded the runs (`Rung.foreign`)."""
+        return any(run.rung.foreign for run in self.seen.runs)
+
+    @property
     def outer(self) -> RungRuns:
         """The rung that the root's latency is taken from: pipeline, else the outermost rung."""
         return next((rung for rung in self.rungs if rung.order == 0), self.rungs[0])

@@ -38,7 +38,8 @@ class Latencies:
         runs: Number of runs that the latency rests on.
         order: Order of the rung that the latency was taken from.
         carried: Whether overhead is left in the latency: the rung is deeper than the span's
-            own, or what recording cost there is not known.
+            own, or what recording cost there is not known, as of all that another tool recorded
+            on the host.
     """
 
     value_ns: Floats
@@ -79,6 +80,8 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
         low[new], high[new] = np.maximum(value[new] - half, 0.0), value[new] + half
         runs[new], order[new] = seen[new], rung.order
         carried[new] = ~known[new] | (spans.order[new] < rung.order)
+    if ladder.foreign:
+        carried = spans.host.copy()
     return Latencies(value, low, high, runs, order, carried)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -58,6 +58,14 @@ def summary_lines(metadata: Mapping[str, Any]) -> list[str]:
     return [printable(str(line)) for line in metadata.get("summary", ())]
 
 
+def said_of_all(metadata: Mapping[str, Any]) -> frozenset[Inexact]:
+    """Return the reasons why latencies are not exact that the headline says of the whole trace.
+
+    Of another tool's recording it says that overhead is left, and how often all was seen.
+    """
+    return frozenset((Inexact.CARRIED, Inexact.FEW)) if metadata.get("imported") else frozenset()
+
+
 def problem_lines(metadata: Mapping[str, Any]) -> list[str]:
     """Return the trace's problems as printable lines: code, colon and sentence."""
     return [
@@ -69,17 +77,34 @@ def problem_lines(metadata: Mapping[str, Any]) -> list[str]:
 def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of the headline after the latency."""
     kinds = _exactness(spans)
-    # A kind is without overhead if all of its known latencies say so.
-    without = [_WORDS.get(kind, kind) for kind, row in kinds.items() if row["free"] == row["known"]]
-    if without:
-        yield f"without overhead: {', '.join(without)}{_runs(spans)}"
-    yield from _reasons(kinds)
+    if imported := metadata.get("imported"):
+        yield from _recorded(spans, imported)
+    else:
+        yield from _without_overhead(spans, kinds)
+    said = said_of_all(metadata)
+    yield from _reasons(kinds, [reason for reason in Inexact if reason not in said])
     host = spans.filter(~ON_DEVICE)  # without operators that a CUDA graph replays
     if covered := coverage(host):
         yield f"library calls: {_in_calls(host, covered)}{_outside_operators(covered)}"
     yield from filter(None, (_devices(spans), _serialised(spans, metadata)))
     if missing := _missing(metadata):
         yield f"not measured: {', '.join(missing)}"
+
+
+def _recorded(spans: pl.DataFrame, imported: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which tool recorded a trace, and what that means for its latencies."""
+    tool = printable(str(imported.get("tool") or "another tool"))
+    own = "; times on devices are their own" if spans["device"].is_not_null().any() else ""
+    yield f"recorded by {tool}, whose overhead is in it and cannot be removed{own}"
+
+
+def _without_overhead(
+    spans: pl.DataFrame, kinds: Mapping[str, Mapping[str, int]]
+) -> Iterator[str]:
+    # A kind is without overhead if all of its known latencies say so.
+    without = [_WORDS.get(kind, kind) for kind, row in kinds.items() if row["free"] == row["known"]]
+    if without:
+        yield f"without overhead: {', '.join(without)}{_runs(spans)}"
 
 
 def _in_calls(spans: pl.DataFrame, covered: Coverage) -> str:
@@ -158,9 +183,11 @@ def _exactness(spans: pl.DataFrame) -> dict[str, dict[str, int]]:
     return {kind: rows[kind] for kind in sorted(rows, key=[*_WORDS, *rows].index)}
 
 
-def _reasons(kinds: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """Yield for each reason the kinds of latency that are not exact for it."""
-    for reason in Inexact:
+def _reasons(
+    kinds: Mapping[str, Mapping[str, int]], reasons: Iterable[Inexact]
+) -> Iterator[str]:
+    """Yield for each of some reasons the kinds of latency that are not exact for it."""
+    for reason in reasons:
         parts = [
             _share_of(kind, row[reason], row["known"]) for kind, row in kinds.items() if row[reason]
         ]

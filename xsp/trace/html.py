@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from xsp.inexact import legend, marks
 from xsp.quantity import NOTHING, duration, estimate, printable, removed, shorten
-from xsp.trace.heading import headline, problem_lines, summary_lines
+from xsp.trace.heading import headline, problem_lines, said_of_all, summary_lines
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row
 
@@ -77,7 +77,7 @@ def page_part(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
         spans: Frame with the columns of `trace.spans`.
         metadata: `trace.metadata`, of which `name`, `problems` and `levels` are used.
     """
-    drawn = outline(spans, rows=_ROWS, smallest=_SMALLEST)
+    drawn = outline(spans, rows=_ROWS, smallest=_SMALLEST).without(said_of_all(metadata))
     summary = _NOTHING.join(_SUMMARY.format(line) for line in summary_lines(metadata))
     problems = _NOTHING.join(_PROBLEM.format(problem) for problem in problem_lines(metadata))
     tree = _NOTHING.join(_tree(drawn.rows, spans))
@@ -92,10 +92,11 @@ def _cells(named: Mapping[str, str], columns: tuple[str, ...]) -> Markup:
 
 
 def _columns(rows: tuple[Row, ...]) -> tuple[str, ...]:
-    """Return the columns; marks only where a latency is not exact, `device` where one worked."""
+    """Return the columns; marks, device times and overhead only where some row has them."""
     signs = ("marks",) if any(row.inexact for row in rows) else ()
     device = ("device",) if any(row.device_ns is not None for row in rows) else ()
-    return ("latency", *signs, "share", *device, "overhead", "each")
+    removed = ("overhead",) if any(row.overhead_ns is not None for row in rows) else ()
+    return ("latency", *signs, "share", *device, *removed, "each")
 
 
 def _tree(rows: tuple[Row, ...], spans: pl.DataFrame) -> Iterator[Markup]:

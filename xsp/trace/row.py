@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from xsp.inexact import Inexact
 from xsp.quantity import bounded, counted, share
@@ -88,6 +89,16 @@ class Outline:
     rows: tuple[Row, ...]
     spans: int
     calls: int
+
+    def without(self, reasons: Collection[Inexact]) -> Outline:
+        """Return the outline without some reasons why latencies are not exact."""
+        if not reasons:
+            return self
+        left = (
+            replace(row, inexact=tuple(each for each in row.inexact if each not in reasons))
+            for row in self.rows
+        )
+        return replace(self, rows=tuple(left))
 
     @property
     def cut(self) -> bool:

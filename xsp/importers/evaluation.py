@@ -1,0 +1,153 @@
+"""Evaluations: a recording in, one tree of rows for each step in it out.
+
+The steps that a file marks become evaluations, one after the other. What lies outside of all of
+them is left out, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from xsp.correlation import Trees, correlate
+from xsp.errors import TraceFormatError
+from xsp.importers.recording import Recording
+from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.problem import COUNTED, Problem
+from xsp.provider import ATTRIBUTE, SpanRows, checked, concat_rows, span_rows
+from xsp.quantity import counted, duration, percent
+
+STEP = f"{ATTRIBUTE}step"
+_PROGRAM = [kind.value for kind in (Kind.PIPELINE, Kind.LAYER, Kind.OP)]
+_WORK = pl.col("kind").is_in([kind.value for kind in DEVICE_ACTIVITIES])
+_LONG = pl.col("end_ns") - pl.col("start_ns")
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluations:
+    """The evaluations of a recording.
+
+    Attributes:
+        frames: One tree of rows for each (`xsp.evaluation.TREE_SCHEMA`), in the order of time.
+        steps: Name of the step that each of them is; one empty name where the recording is one
+            evaluation.
+        problems: What is missing in the trees, or not known of them.
+    """
+
+    frames: tuple[pl.DataFrame, ...]
+    steps: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+
+def evaluations(recording: Recording, name: str, *, steps: bool) -> Evaluations:
+    """Return the evaluations of a recording.
+
+    Args:
+        recording: What was recorded.
+        name: Name of the roots of the trees.
+        steps: Whether each step is an evaluation; else the whole recording is one, in which the
+            steps are spans.
+
+    Raises:
+        TraceFormatError: The recording has no spans.
+        ProviderError: A row cannot be placed in a tree.
+    """
+    rows, roots = checked(recording.rows), recording.roots
+    problems: list[Problem] = []
+    if steps and roots.height:
+        roots, problems = _disjoint(roots)
+    if not (steps and roots.height):
+        rows, roots = concat_rows([rows, recording.roots]), pl.DataFrame()
+    if not rows.height and not roots.height:
+        raise TraceFormatError(f"{name}: {recording.tool} recorded no spans")
+    named = roots["name"].to_list() if roots.height else [""]
+    trees = correlate(_as_roots(roots if roots.height else _around(rows), rows, name), rows)
+    problems += [*_uncertain(trees), *_outside(trees, rows)]
+    return Evaluations(trees.frames, tuple(named), tuple(problems))
+
+
+def _around(rows: SpanRows) -> SpanRows:
+    """Return one root around all rows."""
+    start, end = rows.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    # An instant is in the time of a root only if that time is not empty.
+    times = {"start_ns": [start], "end_ns": [max(end, start + 1)]}
+    return span_rows({"kind": Kind.PIPELINE.value, "name": "", **times})
+
+
+def _as_roots(roots: SpanRows, rows: SpanRows, name: str) -> SpanRows:
+    """Return roots of one name, each on a thread and with the name of its step."""
+    step = pl.when(pl.col("name") != "").then("name").alias(STEP)
+    thread = pl.col("thread").fill_null(_main_thread(rows))
+    return roots.with_columns(step, thread, pl.lit(name).alias("name"))
+
+
+def _main_thread(rows: SpanRows) -> int | None:
+    """Return the thread on which most of the program's time was recorded, None if none was."""
+    on_host = rows.filter(pl.col("thread").is_not_null())
+    program = on_host.filter(pl.col("kind").is_in(_PROGRAM))
+    sums = (program if program.height else on_host).group_by("thread").agg(time=_LONG.sum())
+    return sums.sort("time", "thread")["thread"].last() if sums.height else None  # type: ignore[return-value]
+
+
+def _disjoint(roots: SpanRows) -> tuple[SpanRows, list[Problem]]:
+    """Return steps one after the other in time, and what was done to make them so.
+
+    >>> roots = span_rows({"kind": "pipeline", "name": ["c", "a", "b"],
+    ...                    "start_ns": [60, 0, 10], "end_ns": [90, 70, 20]})
+    >>> _disjoint(roots)[0].select("name", "start_ns", "end_ns").rows()
+    [('a', 0, 60), ('c', 60, 90)]
+    """
+    lasting = roots.filter(_LONG > 0).sort("start_ns", -_LONG)
+    before = pl.col("end_ns").cum_max().shift(1)
+    outermost = lasting.filter((pl.col("end_ns") > before).fill_null(value=True))
+    following = pl.col("start_ns").shift(-1)
+    cut = pl.min_horizontal("end_ns", following)
+    shorter = int(outermost.select((following < pl.col("end_ns")).sum()).item())
+    said = []
+    if lost := roots.height - outermost.height:
+        said.append(f"{counted(lost, 'step')} without length, or within another, left out")
+    if shorter:
+        said.append(f"{counted(shorter, 'step')} cut where the next one begins")
+    message = f"of {counted(roots.height, 'step')} some overlap in time: {', '.join(said)}"
+    apart = outermost.with_columns(end_ns=cut).filter(_LONG > 0)
+    return apart, [Problem("steps-overlap", message)] if said else []
+
+
+def _uncertain(trees: Trees) -> Iterator[Problem]:
+    """Yield what is not known of the places of rows."""
+    counts = {
+        "no-launch": trees.unlaunched,
+        "orphans": trees.orphans - trees.unlaunched,
+        "ambiguous": trees.ambiguous_parents,
+        "ambiguous-thread": trees.ambiguous_threads,
+    }
+    for code, count in counts.items():
+        if count > 0:
+            noun, sentence = COUNTED[code]
+            yield Problem(code, sentence.format(counts=counted(count, noun), provider=""))
+
+
+def _outside(trees: Trees, rows: SpanRows) -> Iterator[Problem]:
+    """Yield how much lies outside of all steps."""
+    if not trees.outside:
+        return
+    number, time = _work([rows])
+    inside, inside_time = _work(trees.frames)
+    message = f"{counted(trees.outside, 'span')} of the recording lie outside of every step"
+    if number > inside:
+        part = percent((time - inside_time) / time if time else 0.0)
+        message += (
+            f", among them {counted(number - inside, 'kernel')}, copies counted in, of "
+            f"{duration(time - inside_time)} ({part} of the devices' work)"
+        )
+    yield Problem(
+        "outside", f"{message}; with steps=False, or --whole, the recording is shown whole"
+    )
+
+
+def _work(frames: list[pl.DataFrame] | tuple[pl.DataFrame, ...]) -> tuple[int, int]:
+    """Return number and summed length in ns of all kernels, copies and sets."""
+    sums = [frame.filter(_WORK).select(pl.len(), _LONG.sum()).row(0) for frame in frames]
+    return sum(number for number, _ in sums), sum(time for _, time in sums)
