@@ -51,10 +51,11 @@ class NsightSystems:
         """
         try:
             with source.unpacked() as path, opened(path) as database:
+                database.check_size(path.stat().st_size)
                 found = recordings(database)
         except (sqlite3.Error, EOFError) as error:
             raise TraceFormatError(
-                f"{source.path} is damaged: SQLite says {error}; export the report again "
+                f"{source.path} is damaged: {error}; export the report again "
                 "(nsys export --type sqlite)"
             ) from error
         if not found:

@@ -11,7 +11,6 @@ import polars as pl
 
 from xsp.importers.nsys.database import Database
 from xsp.importers.nsys.table import PROCESS
-from xsp.problem import Problem
 
 _FACTS = {"name": pl.String, "value": pl.String}
 # Tables of facts about the export and the recording, in the order in which they count.
@@ -121,13 +120,12 @@ def pid(process: int) -> int:
     return process // PROCESS % PROCESS
 
 
-def warnings(database: Database) -> list[Problem]:
+def warnings(database: Database) -> list[str]:
     """Return what Nsight itself warned of when it recorded."""
     schema = {"severity": pl.Int64, "text": pl.String}
     said = database.read("DIAGNOSTIC_EVENT", schema).drop_nulls()
     serious = said.filter(pl.col("severity").is_in([_WARNING, _ERROR]))["text"]
-    texts = serious.str.strip_chars().unique(maintain_order=True)
-    return [Problem("tool-warning", f"Nsight Systems says: {text}") for text in texts]
+    return serious.str.strip_chars().str.strip_chars_end(".").unique(maintain_order=True).to_list()
 
 
 def _system(database: Database) -> dict[str, str]:

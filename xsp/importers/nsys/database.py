@@ -38,6 +38,22 @@ class Database:
         }
         self._strings: pl.DataFrame | None = None
 
+    def check_size(self, size: int) -> None:
+        """Tell whether the file has all of its pages, before what is missing is taken for zeros.
+
+        Args:
+            size: Bytes of the file.
+
+        Raises:
+            sqlite3.DatabaseError: It has not.
+        """
+        pages, page = (
+            int(self._connection.execute(f"PRAGMA {what}").fetchone()[0])
+            for what in ("page_count", "page_size")
+        )
+        if size < pages * page:
+            raise sqlite3.DatabaseError(f"only {size:,} of {pages * page:,} bytes are there")
+
     def read(self, table: str, schema: Mapping[str, Any]) -> pl.DataFrame:
         """Return columns of a table, in the order in which its rows were written.
 

@@ -89,7 +89,7 @@ def _copies(database: Database, frame: pl.DataFrame, captured: pl.DataFrame) -> 
     return span_rows(
         {
             "kind": Kind.MEMCPY.value,
-            "name": "memcpy " + kind,
+            "name": "memcpy " + kind.fill_null("unknown"),
             **_place(frame),
             **_node(frame, captured),
             "attr.transfer_bytes": frame["bytes"],
@@ -122,7 +122,7 @@ def _waits(database: Database, frame: pl.DataFrame) -> SpanRows:
     return span_rows(
         {
             "kind": Kind.SYNC.value,
-            "name": ("synchronize " + for_what).str.strip_chars(),
+            "name": "synchronize " + for_what.fill_null("unknown"),
             **_place(frame),
         }
     )
@@ -141,7 +141,9 @@ def _graphs(frame: pl.DataFrame, worked: SpanRows, launched_by: pl.DataFrame) ->
     rows = span_rows(
         {
             "kind": Kind.KERNEL.value,
-            "name": frame.select(pl.format("CUDA graph {}", "graphId")).to_series(),
+            "name": frame.select(
+                pl.format("CUDA graph {}", pl.col("graphId").cast(pl.String).fill_null("?"))
+            ).to_series(),
             **_place(frame),
             "parent_id": frame["correlationId"],
             "attr.graph": frame["graphId"],

@@ -13,6 +13,7 @@ from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
 UNNAMED = "unnamed"  # of a span whose name the file lacks
 # Suffixes of a call's name, for its version and for per-thread default streams.
 _SUFFIX = r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$"
+_BEGIN, _ENDED = r"^cu(da)?StreamBeginCapture", r"^cu(da)?StreamEndCapture"
 _RUNTIME = pl.col("name").str.starts_with("cuda")
 
 
@@ -23,7 +24,7 @@ def launches(database: Database, tables: Tables) -> SpanRows:
     state them as its parent.
     """
     frames = [_api_calls(database, tables[name]) for name in table.API]
-    calls = _with_own_ids(pl.concat(frames))
+    calls = _without_captured(_with_own_ids(pl.concat(frames)), tables)
     if not calls.height:
         return no_rows()
     whole = tables[table.GRAPH]["correlationId"].implode()
@@ -86,6 +87,23 @@ def _with_own_ids(calls: pl.DataFrame) -> pl.DataFrame:
     of_runtime = calls.filter(_RUNTIME)["id"].drop_nulls().implode()
     inner = ~_RUNTIME & pl.col("id").is_in(of_runtime)
     return calls.with_columns(pl.when(~inner.fill_null(value=False)).then("id").alias("id"))
+
+
+def _without_captured(calls: pl.DataFrame, tables: Tables) -> pl.DataFrame:
+    """Return calls, without the ids of those that were captured into a graph: they start nothing.
+
+    A call is captured if its thread has begun a capture and not ended it, and no device did
+    anything for the call.
+    """
+    if not calls["name"].str.contains(_BEGIN).any():
+        return calls
+    step = pl.col("name").str.contains(_BEGIN).cast(pl.Int8) - pl.col("name").str.contains(_ENDED)
+    ordered = calls.with_row_index("call").sort("thread", "start")
+    capturing = ordered.with_columns(step.cum_sum().over("thread").alias("open")).sort("call")
+    worked = [tables[name]["correlationId"] for name in table.ACTIVITIES]
+    idle = ~pl.col("id").is_in(pl.concat(worked).unique().implode())
+    captured = pl.Series(capturing["open"] > 0) & calls.select(idle).to_series()
+    return calls.with_columns(pl.when(~captured.fill_null(value=False)).then("id").alias("id"))
 
 
 def _named_calls(database: Database, frame: pl.DataFrame, kind: Kind) -> SpanRows:

@@ -24,10 +24,12 @@ def of_file(database: Database, tables: Tables, idle: Sequence[str]) -> list[Pro
         tables: The tables of all processes.
         idle: Names of processes that are left out.
     """
-    return [*about.warnings(database), *_of_file(database, tables, idle)]
+    return list(_of_file(database, tables, idle))
 
 
 def _of_file(database: Database, tables: Tables, idle: Sequence[str]) -> Iterator[Problem]:
+    if said := about.warnings(database):
+        yield Problem("tool-warning", f"Nsight Systems warned: {'; '.join(said)}")
     if others := table.not_shown(database):
         yield Problem("not-shown", f"no spans are made of {_listed(others)}")
     if tables.damaged:
@@ -59,7 +61,7 @@ def of_process(tables: Tables, rows: SpanRows, events: Mapping[str, int]) -> lis
 
 def _of_process(tables: Tables, rows: SpanRows, events: Mapping[str, int]) -> Iterator[Problem]:
     if events:
-        said = ", ".join(f"{count:,} {what}" for what, count in events.items())
+        said = ", ".join(f"{what} ({count:,})" for what, count in events.items())
         yield Problem("not-shown", f"NVTX events that no spans are made of: {said}")
     if unnamed := rows.filter(pl.col("name") == host.UNNAMED).height:
         yield Problem("unnamed", f"the file lacks the names of {counted(unnamed, 'span')}")

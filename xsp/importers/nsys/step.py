@@ -19,8 +19,9 @@ _MOST = 0.5  # of all launches
 def part_steps(rows: SpanRows) -> tuple[SpanRows, SpanRows]:
     """Return the steps in the order of time, of which there may be none, and the other rows."""
     launches = rows.filter(pl.col("kind") == Kind.LAUNCH.value)
-    numbered = rows.with_row_index("row")
-    outermost = _outermost(numbered, _busiest(launches))
+    if launches["thread"].null_count() == launches.height:
+        return no_rows(), rows
+    outermost = _outermost(rows.with_row_index("row"), _busiest(launches))
     names = outermost["name"].str.replace_all(r"\d+", "#")
     if outermost.height < 2 or names.n_unique() > 1:
         return no_rows(), rows
@@ -31,13 +32,13 @@ def part_steps(rows: SpanRows) -> tuple[SpanRows, SpanRows]:
     return outermost.drop("row"), rows.filter(~is_step)
 
 
-def _busiest(launches: SpanRows) -> int | None:
-    """Return the thread that launched most, None where nothing was launched."""
+def _busiest(launches: SpanRows) -> int:
+    """Return the thread that launched most."""
     counts = launches.drop_nulls("thread").group_by("thread").len().sort("len", "thread")
-    return int(counts["thread"][-1]) if counts.height else None
+    return int(counts["thread"][-1])
 
 
-def _outermost(rows: pl.DataFrame, thread: int | None) -> pl.DataFrame:
+def _outermost(rows: pl.DataFrame, thread: int) -> pl.DataFrame:
     """Return the pipeline spans of a thread that lie in no other of the thread, by time."""
     spans = rows.filter((pl.col("kind") == Kind.PIPELINE.value) & (pl.col("thread") == thread))
     ordered = spans.sort(["start_ns", "end_ns"], descending=[False, True])

@@ -31,6 +31,7 @@ GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NODE = "CUDA_GRAPH_NODE_EVENTS"
 RANGE = "NVTX_EVENTS"
 OVERHEAD = "PROFILER_OVERHEAD"
+ACTIVITIES = (KERNEL, COPY, SET, WAIT, GRAPH)  # what devices did
 # Calls of libraries that Nsight traces by itself, without NVTX.
 LIBRARIES = {
     "CUBLAS_EVENTS": "cuBLAS",
