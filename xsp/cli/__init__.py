@@ -1,8 +1,8 @@
 """The command line: arguments in, output and an exit code out.
 
-`main` (app.py) runs the command that the arguments name: `profile`, `record`, `export` and
-`jaeger` have modules of their own, with options in option.py. terminal.py prints, exit_code.py
-has the exit codes. Only click is imported before a command runs.
+`main` (app.py) runs the command that the arguments name: `profile`, `record`, `import` (in
+reading.py), `export` and `jaeger` have modules of their own, with options in option.py.
+terminal.py prints, exit_code.py has the exit codes. Only click is imported before a command runs.
 """
 
 from xsp.cli.app import main

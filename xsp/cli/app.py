@@ -18,6 +18,7 @@ import click
 from xsp.cli import exit_code, terminal
 from xsp.cli.export import export, jaeger
 from xsp.cli.profile import profile
+from xsp.cli.reading import FILE, import_files, read
 from xsp.cli.record import record
 
 _HELP = """\b
@@ -25,6 +26,7 @@ Profile machine-learning models across the stack, without the profiler in the nu
 
 \b
   xsp profile torchvision:resnet50      measure, print the tree, save the trace
+  xsp import trace.json.gz              what other tools recorded, the same way
   xsp show resnet50.xsp                 print a saved trace again
   xsp export resnet50.xsp               to Jaeger, any OTLP endpoint, or another file format
   xsp jaeger                            start a Jaeger on this machine
@@ -67,6 +69,7 @@ _SHOW_EPILOG = """\b
 Examples:
   xsp show resnet50.xsp
   xsp show resnet50.xsp --all | less
+  xsp show rank0.json.gz rank1.json.gz         files of other tools, as xsp import reads them
   xsp show resnet50.xsp --json | jq '.spans[] | select(.kind == "layer") | .path'
 """
 
@@ -78,7 +81,7 @@ Examples:
 
 
 @cli.command(epilog=_SHOW_EPILOG)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=FILE)
 @click.option(
     "--rows",
     type=click.IntRange(min=1),
@@ -88,11 +91,9 @@ Examples:
 )
 @click.option("--all", "everything", is_flag=True, help="Print every span.")
 @click.option("--json", "as_json", is_flag=True, help="Print metadata and spans as JSON.")
-def show(file: Path, rows: int, *, everything: bool, as_json: bool) -> None:
-    """Print the tree of the trace in FILE."""
-    from xsp.trace import load  # noqa: PLC0415
-
-    trace = load(file)
+def show(files: tuple[Path, ...], rows: int, *, everything: bool, as_json: bool) -> None:
+    """Print the tree of the trace in FILES: one that xsp saved, or recordings of other tools."""
+    trace = read(files)
     if as_json:
         terminal.show(terminal.as_json(trace))
     elif everything:
@@ -119,7 +120,7 @@ def doctor(*, as_json: bool) -> None:
     terminal.write(drawn.get().rstrip("\n"))
 
 
-for command in (profile, export, jaeger, record):
+for command in (profile, import_files, export, jaeger, record):
     cli.add_command(command)
 
 

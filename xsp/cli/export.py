@@ -17,6 +17,7 @@ import click
 
 from xsp.cli import terminal
 from xsp.cli.option import span_options, timeline_option, usage
+from xsp.cli.reading import FILE, read
 
 if TYPE_CHECKING:
     from xsp.export import Delivery
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 2.0
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 T = TypeVar("T")
 
 DESTINATION = "DESTINATION"
 
-_EXPORT_HELP = """Take the trace in FILE to Jaeger, any OTLP endpoint, or a file of another format.
+_EXPORT_HELP = """Take the trace in FILES to Jaeger, any OTLP endpoint, or another file format.
+
+FILES are a trace that xsp saved, or recordings of other tools (see xsp import).
 
 \b
 DESTINATION is one of
@@ -74,7 +75,7 @@ Variables:
 
 
 @click.command(help=_EXPORT_HELP, epilog=_EXPORT_EPILOG)
-@click.argument("file", required=False, type=_FILE)
+@click.argument("files", nargs=-1, type=FILE)
 @click.option("--to", "destinations", multiple=True, metavar=DESTINATION, help="May be repeated.")
 @span_options
 @click.option(
@@ -85,19 +86,17 @@ Variables:
     help="Also a typical run of every rung, as a trace that spans link to.",
 )
 @timeline_option
-@click.option("--spool", is_flag=True, help="Send what was kept; with FILE, only that.")
+@click.option("--spool", is_flag=True, help="Send what was kept; with FILES, only these.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
-def export(file: Path | None, *, spool: bool, **options: Any) -> None:
+def export(files: tuple[Path, ...], *, spool: bool, **options: Any) -> None:
     """Take a trace elsewhere."""
     check_options(options, options["destinations"], typical_runs=options["typical_runs"])
     if spool:
-        _send_spooled(file, options)
+        _send_spooled(files, options)
         return
-    if file is None:
+    if not files:
         raise click.UsageError("which trace? Give the FILE that xsp profile saved, or --spool")
-    from xsp.trace import load  # noqa: PLC0415
-
-    trace = load(file)
+    trace = read(files)
     if options["timeline"] == "measured":
         trace = trace.as_measured()
     to = options["destinations"] or (None,)
@@ -174,7 +173,7 @@ def _patience() -> Iterator[None]:
         timer.join()
 
 
-def _send_spooled(file: Path | None, options: dict[str, Any]) -> None:
+def _send_spooled(files: tuple[Path, ...], options: dict[str, Any]) -> None:
     from xsp.export import (  # noqa: PLC0415
         endpoint,
         send_spool,
@@ -191,7 +190,7 @@ def _send_spooled(file: Path | None, options: dict[str, Any]) -> None:
     if len(options["destinations"]) > 1:
         raise click.UsageError("what is spooled is sent once: give --to at most once")
     to = usage(lambda: [endpoint(destination) for destination in options["destinations"]])
-    files = (file,) if file else spool_files()
+    files = files or spool_files()
     if not files:
         click.echo("nothing is spooled", err=True)
 

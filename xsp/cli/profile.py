@@ -245,6 +245,4 @@ def _save(trace: Trace, spec: Spec, options: dict[str, Any]) -> str:
     path = _output(spec, options)
     if path is None:
         return ""
-    verb = "it took the place of an older" if path.exists() else "saved to"
-    saved = trace.save(path)
-    return f"{verb} {saved}; print it again with: xsp show {saved}"
+    return terminal.saved(trace, path)

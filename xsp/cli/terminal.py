@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from xsp.trace import Trace
 
 
@@ -39,6 +41,12 @@ def fail(message: str, code: int) -> int:
     """Print an error message on standard error, and return the exit code."""
     say(f"xsp: {message}")
     return code
+
+
+def saved(trace: Trace, path: Path) -> str:
+    """Save a trace, and return the line that says where."""
+    verb = "it took the place of an older" if path.exists() else "saved to"
+    return f"{verb} {trace.save(path)}; print it again with: xsp show {path}"
 
 
 def as_json(trace: Trace) -> str:

@@ -12,7 +12,7 @@ from xsp.errors import TraceFormatError
 from xsp.evaluation import Run, Rung
 from xsp.importers.evaluation import evaluations
 from xsp.importers.format import contents_of
-from xsp.importers.rank import Part, together
+from xsp.importers.rank import Part, common_name, together
 from xsp.importers.recording import KernelMetrics, Recording
 from xsp.importers.source import Source
 from xsp.level import MEASURED, Kind
@@ -86,12 +86,16 @@ def trace_of(recording: Recording, name: str, *, steps: bool = True) -> Trace:
     return _built([Part(recording, 0, name)], (), files=[name], steps=steps)
 
 
-def name_of(path: Path) -> str:
-    """Return what a file is called without the endings of its format.
+def name_of(paths: Sequence[Path]) -> str:
+    """Return what files are called, or their names begin with, without the endings of formats.
 
-    >>> name_of(Path("runs/resnet.pt.trace.json.gz"))
+    >>> name_of([Path("runs/resnet.pt.trace.json.gz")])
     'resnet'
     """
+    return common_name([_bare(path) for path in paths])
+
+
+def _bare(path: Path) -> str:
     name = path.name
     while (shorter := Path(name)).suffix in _ENDINGS and shorter.stem:
         name = shorter.stem
@@ -124,7 +128,7 @@ def _trace(paths: Sequence[Path], reading: _Reading, *, steps: bool) -> Trace:
         problems += broken
         metrics += [each for each in contents if isinstance(each, KernelMetrics)]
         recordings = [each for each in contents if isinstance(each, Recording)]
-        parts += [Part(each, number, name_of(path)) for each in recordings]
+        parts += [Part(each, number, _bare(path)) for each in recordings]
     if metrics:  # `xsp.importers.metrics` joins them to the recordings
         raise TraceFormatError(
             f"{counted(len(metrics), 'file')} with metrics of single kernels, and no times of the "

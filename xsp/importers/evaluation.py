@@ -79,7 +79,7 @@ def _around(rows: SpanRows) -> SpanRows:
 def _as_roots(roots: SpanRows, rows: SpanRows, name: str) -> SpanRows:
     """Return roots of one name, each on a thread and with the name of its step."""
     step = pl.when(pl.col("name") != "").then("name").alias(STEP)
-    thread = pl.col("thread").fill_null(_main_thread(rows))
+    thread = pl.coalesce("thread", pl.lit(_main_thread(rows), dtype=pl.Int64))
     return roots.with_columns(step, thread, pl.lit(name).alias("name"))
 
 

@@ -51,7 +51,11 @@ def contents_of(source: Source) -> tuple[Contents, tuple[Problem, ...]]:
         TraceFormatError: No importer knows the format, or the importer that does cannot read it.
         OSError: The file cannot be opened.
     """
-    head = source.head  # a file that cannot be opened is nobody's fault
+    head = source.head  # read first: that a file cannot be opened is no importer's fault
+    if not source.path.stat().st_size:
+        raise TraceFormatError(
+            f"{source.path} is empty: nothing was recorded, or copying it failed; copy it anew"
+        )
     known: list[str] = []
     broken: list[Problem] = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
@@ -105,7 +109,7 @@ def _read(importer: Importer, source: Source) -> Contents:
 def _described(source: Source, head: bytes) -> str:
     """Return what a file of unknown format looks like, as the rest of a sentence."""
     if not head:
-        return "is damaged" if source.path.stat().st_size else "is empty"
+        return "is damaged from its beginning on, or packs nothing"
     if head.startswith(_SQLITE):
         return f"is an SQLite database {_tables(source)}"
     if head.lstrip()[:1] in (b"{", b"["):

@@ -6,9 +6,9 @@ one span for each process, with the evaluation of that process inside.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -115,8 +115,17 @@ def _name(parts: Sequence[Part]) -> str:
     given = [part.recording.name or part.name for part in parts]
     if len(set(given)) == 1:
         return given[0]
-    files = [part.name for part in parts]
-    return os.path.commonprefix(files).rstrip("-_. ") or files[0]
+    return common_name([part.name for part in parts])
+
+
+def common_name(names: Sequence[str]) -> str:
+    """Return what several names begin with; the first where that is nothing.
+
+    >>> common_name(["rank-0", "rank-1"])
+    'rank'
+    """
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    return "".join(letters[0] for letters in alike).rstrip("-_. ") or names[0]
 
 
 def _common(steps: Sequence[Sequence[str]]) -> list[list[int]]:

@@ -57,7 +57,7 @@ class Source:
         """
         with self.path.open("rb") as file:
             content = gzip.GzipFile(fileobj=file) if self.packed else file
-            return _beginning(cast("BinaryIO", content))
+            return _beginning(content)
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
@@ -115,7 +115,9 @@ class Source:
 class _Counted(io.RawIOBase):
     """A file of which is told how many bytes are read."""
 
-    def __init__(self, file: BinaryIO | gzip.GzipFile, told: Callable[[int], None]) -> None:
+    def __init__(
+        self, file: io.BufferedReader | gzip.GzipFile, told: Callable[[int], None]
+    ) -> None:
         self._file, self._told = file, told
 
     def readable(self) -> bool:
@@ -123,7 +125,7 @@ class _Counted(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Read up to as many bytes as the buffer has room for."""
-        part = self._file.read1(len(buffer)) if self._packed else self._file.read(len(buffer))
+        part = self._file.read1(len(buffer))
         buffer[: len(part)] = part
         self._told(len(part))
         return len(part)
@@ -135,17 +137,13 @@ class _Counted(io.RawIOBase):
             parts.append(part)
         return b"".join(parts)
 
-    @property
-    def _packed(self) -> bool:
-        return isinstance(self._file, gzip.GzipFile)
 
-
-def _beginning(content: BinaryIO) -> bytes:
+def _beginning(content: io.BufferedReader | gzip.GzipFile) -> bytes:
     """Return the first bytes of a file, or those before the place where it is damaged."""
     head = b""
     while len(head) < _HEAD:
         try:
-            part = cast("io.BufferedReader", content).read1(_HEAD - len(head))
+            part = content.read1(_HEAD - len(head))
         except (EOFError, OSError, zlib.error):
             break
         if not part:

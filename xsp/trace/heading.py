@@ -98,9 +98,7 @@ def _recorded(spans: pl.DataFrame, imported: Mapping[str, Any]) -> Iterator[str]
     yield f"recorded by {tool}, whose overhead is in it and cannot be removed{own}"
 
 
-def _without_overhead(
-    spans: pl.DataFrame, kinds: Mapping[str, Mapping[str, int]]
-) -> Iterator[str]:
+def _without_overhead(spans: pl.DataFrame, kinds: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     # A kind is without overhead if all of its known latencies say so.
     without = [_WORDS.get(kind, kind) for kind, row in kinds.items() if row["free"] == row["known"]]
     if without:
@@ -183,9 +181,7 @@ def _exactness(spans: pl.DataFrame) -> dict[str, dict[str, int]]:
     return {kind: rows[kind] for kind in sorted(rows, key=[*_WORDS, *rows].index)}
 
 
-def _reasons(
-    kinds: Mapping[str, Mapping[str, int]], reasons: Iterable[Inexact]
-) -> Iterator[str]:
+def _reasons(kinds: Mapping[str, Mapping[str, int]], reasons: Iterable[Inexact]) -> Iterator[str]:
     """Yield for each of some reasons the kinds of latency that are not exact for it."""
     for reason in reasons:
         parts = [

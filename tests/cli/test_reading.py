@@ -1,0 +1,132 @@
+"""`xsp import`, and other tools' files where a trace is taken."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+import xsp
+from xsp.cli import app as cli
+from xsp.cli import exit_code
+from xsp.importers import Contents, Recording, Source
+from xsp.importers import format as formats
+from xsp.provider import span_rows
+
+Said = pytest.CaptureFixture[str]
+
+
+class Lines:
+    """Reads steps of 10 µs: a line that says how many."""
+
+    name = "lines"
+    tool = "a tool of the tests"
+
+    def recognises(self, source: Source) -> bool:
+        return source.head.startswith(b"steps ")
+
+    def read(self, source: Source) -> Contents:
+        with source.open() as file:
+            count = int(file.read().split()[1])
+        starts = [number * 10_000 for number in range(count)]
+        columns = {"start_ns": starts, "end_ns": [start + 10_000 for start in starts]}
+        roots = span_rows({"kind": "pipeline", "name": [f"#{n}" for n in range(count)], **columns})
+        rows = span_rows({"kind": "op", "name": "aten::add", "thread": 1, **columns})
+        return (Recording("Lines 2.0", rows, roots, rank=source.path.stat().st_size % 10),)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    point = EntryPoint("lines", f"{__name__}:Lines", formats.GROUP)
+    monkeypatch.setattr(formats, "entry_points", lambda group: (point,))
+    monkeypatch.chdir(tmp_path)
+    Path("net.trace.json").write_text("steps 6")
+    Path("net2.trace.json").write_text("steps 006")
+    yield
+    monkeypatch.undo()
+
+
+def test_import_prints_the_tree_and_saves_the_trace(capsys: Said) -> None:
+    assert cli.run(["import", "net.trace.json"]) == exit_code.OK
+    out, err = capsys.readouterr()
+    assert "recorded by Lines 2.0" in " ".join(out.split())
+    assert "saved to net.xsp; print it again with: xsp show net.xsp" in err
+    assert out.rstrip("\n") == str(xsp.load("net.xsp"))
+
+
+def test_import_saves_where_it_is_told(capsys: Said) -> None:
+    assert cli.run(["import", "net.trace.json", "-o", "other.xsp", "--whole"]) == exit_code.OK
+    trace = xsp.load("other.xsp")
+    assert len(trace.children(trace.root)) == 6
+    assert not Path("net.xsp").exists()
+
+
+def test_several_files_make_one_trace(capsys: Said) -> None:
+    assert cli.run(["import", "net.trace.json", "net2.trace.json"]) == exit_code.OK
+    assert "saved to net.xsp" in capsys.readouterr().err
+    trace = xsp.load("net.xsp")
+    assert [span.name for span in trace.children(trace.root)] == ["rank 7", "rank 9"]
+
+
+def test_import_prints_json_and_saves_nothing(capsys: Said) -> None:
+    assert cli.run(["import", "net.trace.json", "--json"]) == exit_code.OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["metadata"]["imported"]["tool"] == "Lines 2.0"
+    assert not list(Path().glob("*.xsp"))
+
+
+def test_a_recording_is_never_overwritten(capsys: Said) -> None:
+    code = cli.run(["import", "net.trace.json", "-o", "./net.trace.json"])
+    assert code == exit_code.USAGE
+    assert "is one of the files that are read" in capsys.readouterr().err
+    assert Path("net.trace.json").read_text() == "steps 6"
+
+
+def test_show_and_export_take_recordings(capsys: Said) -> None:
+    assert cli.run(["show", "net.trace.json", "net2.trace.json"]) == exit_code.OK
+    assert "rank 9" in capsys.readouterr().out
+    assert cli.run(["export", "net.trace.json", "--to", "net.perfetto.json"]) == exit_code.OK
+    assert "aten::add" in Path("net.perfetto.json").read_text()
+
+
+@pytest.mark.parametrize("command", ["import", "show", "export"])
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is empty"),
+        ("words", "is text that begins with 'words', which xsp does not read"),
+        ("steps none", "the importer lines failed (ValueError"),
+        ("steps 0", "Lines 2.0 recorded no spans"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_said(
+    capsys: Said, command: str, content: str, said: str
+) -> None:
+    Path("bad").write_text(content)
+    assert cli.run([command, "bad"]) == exit_code.NOT_MEASURED
+    out, err = capsys.readouterr()
+    assert said in err
+    assert out == ""
+    assert not Path("bad.xsp").exists()
+
+
+@pytest.mark.parametrize("command", ["import", "show", "export"])
+def test_a_folder_is_wrong_usage(capsys: Said, command: str) -> None:
+    Path("runs").mkdir()
+    assert cli.run([command, "runs"]) == exit_code.USAGE
+    assert "is a directory" in capsys.readouterr().err
+
+
+def test_a_large_file_has_a_bar_on_a_terminal(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert cli.run(["show", "net.trace.json"]) == exit_code.OK
+    assert "reading" not in capsys.readouterr().err
+    Path("large").write_text("steps 6" + " " * 40_000_000)
+    assert cli.run(["show", "large"]) == exit_code.OK
+    assert "reading" in capsys.readouterr().err

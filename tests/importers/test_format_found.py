@@ -1,0 +1,128 @@
+"""Formats are found from content; importers that are out of order are named, and alone."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from recorded import program, write
+
+import xsp
+from xsp.errors import TraceFormatError
+from xsp.importers import Source
+from xsp.importers.format import contents_of
+
+Install = Callable[..., None]
+OWN = ("kineto", "nsys", "ncu", "onnxruntime", "xplane", "rocprofv3", "rpd")
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    return write(tmp_path / "a.toy", program(2))
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(TraceFormatError) as caught:
+        xsp.read(path)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty: nothing was recorded"),
+        (b"hello\n", r"is text that begins with 'hello\n'"),
+        (b' {"points": [1, 2]}', "is JSON that begins with '{\"points\": [1, 2]}'"),
+        (b"\x7fELF\0\0\0", "is a binary file of an unknown format"),
+        (b"\x1b[2J", r"is text that begins with '\x1b[2J'"),
+        (gzip.compress(b"hello"), "is text that begins with 'hello'"),
+        (b"\x1f\x8b\x08\0 no gzip at all", "is damaged from its beginning on"),
+    ],
+)
+def test_what_a_file_is_instead_is_said(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(content)
+    assert f"{path} {said}" in refused(path)
+
+
+def test_an_unknown_format_names_the_formats_that_are_known(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("nothing to see")
+    said = refused(path)
+    assert "its own traces" in said
+    assert [name for name in OWN if name not in said] == []
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_database_of_another_program_is_named_by_its_tables(
+    tmp_path: Path, *, packed: bool
+) -> None:
+    path = tmp_path / "places.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE bookmarks (title)")
+        database.execute("CREATE TABLE history (title)")
+        database.commit()
+    if packed:
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    assert "is an SQLite database with the tables bookmarks, history" in refused(path)
+
+
+def test_a_folder_and_a_missing_file_raise_as_everywhere(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        xsp.read(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        xsp.read(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("no_such_module:Importer", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("recorded:Missing", "AttributeError"),
+        ("recorded:Asking", "RuntimeError: no idea"),
+        ("recorded:write", "TypeError"),
+    ],
+)
+def test_a_broken_importer_is_named_and_stops_no_other(
+    install: Install, foreign: Path, broken: str, said: str
+) -> None:
+    install(broken, "recorded:Toy")
+    trace = xsp.read(foreign)
+    trace.check()
+    (problem,) = trace.problems
+    assert problem.code == "importer"
+    assert broken in problem.message
+    assert said in problem.message
+    foreign.write_text("something else")
+    assert broken in refused(foreign)
+
+
+def test_an_importer_that_fails_is_named_with_the_file(install: Install, foreign: Path) -> None:
+    install("recorded:Failing")
+    said = refused(foreign)
+    assert f"{foreign} cannot be read: the importer failing failed (KeyError" in said
+
+
+def test_an_importer_that_knows_what_is_wrong_says_it_itself(
+    install: Install, foreign: Path
+) -> None:
+    install("recorded:Refusing")
+    assert refused(foreign) == f"{foreign}: its version is unknown"
+
+
+def test_an_importer_that_hands_back_something_else_is_named(
+    install: Install, foreign: Path
+) -> None:
+    install("recorded:Lying")
+    assert "the importer failing hands back a str" in refused(foreign)
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_contents_are_those_of_the_file(foreign: Path) -> None:
+    (recording,), problems = contents_of(Source(foreign))
+    assert recording.tool == "Toy Profiler 1.2"
+    assert problems == ()

@@ -1,0 +1,73 @@
+"""`xsp import`: files of other tools in, the tree on the terminal and the trace in a file out.
+
+Every command that takes a trace reads its files here, and so takes files of other tools too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from xsp.cli import terminal
+from xsp.cli.option import output_option
+
+if TYPE_CHECKING:
+    from xsp.trace import Trace
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+_HELP = """Read what other tools recorded, print its tree and save its trace.
+
+The format of each FILE is found from its content, whatever its name, gzip or
+not: PyTorch's profiler (Kineto), Nsight Systems, Nsight Compute, XPlane of
+TensorFlow and JAX, ONNX Runtime's profile, ROCm, and what other packages
+read. Several files make one trace: of ranks of a distributed program one with
+a child for each rank.
+"""
+
+_EPILOG = """\b
+Examples:
+  xsp import resnet50.pt.trace.json.gz
+  xsp import rank0.json.gz rank1.json.gz -o ranks.xsp
+  xsp import report.sqlite --whole
+  xsp show trace.json.gz                    the tree alone
+  xsp export trace.json.gz                  to Jaeger, or where --to says
+"""
+
+
+@click.command("import", help=_HELP, epilog=_EPILOG)
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@output_option("Where to save the trace.  [default: NAME.xsp; with --json: nowhere]")
+@click.option("--whole", is_flag=True, help="The whole recording, not a typical one of its steps.")
+@click.option("--json", "as_json", is_flag=True, help="Print the spans as JSON, not the tree.")
+def import_files(
+    files: tuple[Path, ...], output: Path | None, *, whole: bool, as_json: bool
+) -> None:
+    """Read files of other tools."""
+    from xsp.atomic_file import check_writable  # noqa: PLC0415
+
+    to = output or (None if as_json else Path(f"{_name(files)}.xsp"))
+    if to is not None:
+        if any(to.resolve() == file.resolve() for file in files):
+            raise click.UsageError(f"{to} is one of the files that are read: choose another -o")
+        check_writable(to)
+    trace = read(files, steps=not whole)
+    terminal.show(terminal.as_json(trace) if as_json else str(trace))
+    if to is not None:
+        terminal.say(terminal.saved(trace, to))
+
+
+def read(files: Sequence[Path], *, steps: bool = True) -> Trace:
+    """Return the trace of files, those of xsp itself or those of other tools."""
+    from xsp.importers import read as read_files  # noqa: PLC0415
+
+    return read_files(*files, steps=steps)
+
+
+def _name(files: Sequence[Path]) -> str:
+    from xsp.importers import name_of  # noqa: PLC0415
+
+    return name_of(files)
