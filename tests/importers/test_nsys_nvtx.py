@@ -41,7 +41,7 @@ def test_ranges_of_the_user_are_pipeline_spans_that_name_their_domain(export: Ex
 def test_ranges_in_the_domain_of_a_library_are_its_calls(export: Export, domain: str) -> None:
     export.domain(1, domain).nvtx("ncclAllReduce", 10, 20, domainId=1)
     found = table(export.read(), "kind", "name", "attr.library", "attr.nvtx_domain")
-    assert found == [("call", "ncclAllReduce", domain, None)]
+    assert found == [("call", "ncclAllReduce", domain, domain)]
 
 
 def test_domain_whose_name_only_begins_as_a_library_is_the_users(export: Export) -> None:

@@ -132,6 +132,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Number of processes that load data; 0 where the program itself does."),
     Attribute("batches_ready", _PIPELINE, _INT,
         "How many batches the workers had ready when the program asked for one."),
+    Attribute("nvtx_domain", _HOST, _TEXT,
+        "NVTX domain that the range was announced in; null for the domain without a name."),
     Attribute("module_path", _LAYER, _TEXT,
         "Dotted path from the root module, empty for the root module itself."),
     Attribute("module_class", _LAYER, _TEXT, "Class of the module, such as `Conv2d`."),

@@ -135,7 +135,7 @@ def _rows(found: pl.DataFrame) -> SpanRows:
     told = operators.select(
         library=pl.when(is_call).then("domain"),
         placement=pl.when(is_call).then(pl.lit("ends")),
-        nvtx_domain=pl.when(~is_call).then("domain"),
+        nvtx_domain="domain",
         module_path="path",
     )
     return span_rows(
