@@ -36,7 +36,7 @@ def refused(path: Path) -> str:
     [
         (b"", "is empty: nothing was recorded"),
         (b"hello\n", r"is text that begins with 'hello\n'"),
-        (b' {"points": [1, 2]}', "is JSON that begins with '{\"points\": [1, 2]}'"),
+        (b' {"points": 12}', "is JSON that begins with '{\"points\": 12}'"),
         (b"\x7fELF\0\0\0", "is a binary file of an unknown format"),
         (b"\x1b[2J", r"is text that begins with '\x1b[2J'"),
         (gzip.compress(b"hello"), "is text that begins with 'hello'"),

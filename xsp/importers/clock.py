@@ -24,7 +24,7 @@ from xsp.provider import ATTRIBUTE
 Ints = NDArray[np.int64]
 
 _NAMES = "(?i)nccl|rccl"
-_COLLECTIVE, _GROUP = f"{ATTRIBUTE}collective", f"{ATTRIBUTE}group"
+_COLLECTIVE, _GROUP = f"{ATTRIBUTE}collective", f"{ATTRIBUTE}collective_group"
 _APART_NS = 200_000  # ends of one collective are hardly further apart
 _CLOSE_NS = 20_000  # most are much nearer
 _FEWEST = 3  # coincidences that tell more than chance

@@ -119,14 +119,19 @@ def _uncertain(trees: Trees) -> Iterator[Problem]:
     """Yield what is not known of the places of rows."""
     counts = {
         "no-launch": trees.unlaunched,
-        "orphans": trees.orphans - trees.unlaunched,
         "ambiguous": trees.ambiguous_parents,
         "ambiguous-thread": trees.ambiguous_threads,
     }
     for code, count in counts.items():
-        if count > 0:
+        if count:
             noun, sentence = COUNTED[code]
-            yield Problem(code, sentence.format(counts=counted(count, noun), provider=""))
+            yield Problem(code, sentence.format(counts=counted(count, noun)))
+    if alone := trees.orphans - trees.unlaunched:
+        yield Problem(
+            "orphans",
+            f"outermost on other threads, such as autograd's: {counted(alone, 'span')}; they hang "
+            "under the root, for nothing tells what caused them",
+        )
 
 
 def _outside(trees: Trees, rows: SpanRows) -> Iterator[Problem]:
@@ -135,7 +140,7 @@ def _outside(trees: Trees, rows: SpanRows) -> Iterator[Problem]:
         return
     number, time = _work([rows])
     inside, inside_time = _work(trees.frames)
-    message = f"{counted(trees.outside, 'span')} of the recording lie outside of every step"
+    message = f"outside of every step: {counted(trees.outside, 'span')}"
     if number > inside:
         part = percent((time - inside_time) / time if time else 0.0)
         message += (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import count, takewhile
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,7 @@ def together(parts: Sequence[Part], *, steps: bool) -> Together:
     clocks = align([part.recording for part in parts], [part.file for part in parts])
     common = _common([each.steps for each in made])
     frames = _apart([each.frames for each in made])
-    for_rank = list(map(_moved, frames, clocks, parts))
+    for_rank = list(map(_moved, frames, clocks, parts, count()))
     name = _name(parts)
     grafted = tuple(
         _grafted([frames[at] for frames, at in zip(for_rank, places, strict=True)], name)
@@ -169,11 +169,14 @@ def _renumbered(frames: Sequence[pl.DataFrame], taken: dict[str, Any]) -> list[p
     return [frame.with_columns(changes) for frame in frames]
 
 
-def _moved(frames: Sequence[pl.DataFrame], clock: Clock, part: Part) -> list[pl.DataFrame]:
+def _moved(
+    frames: Sequence[pl.DataFrame], clock: Clock, part: Part, number: int
+) -> list[pl.DataFrame]:
     """Return trees on the common clock, whose roots say which process they are."""
     recording = part.recording
     devices = [str(device) for device in recording.environment.get("devices") or ()]
     about = {
+        "process": pl.lit(number, dtype=pl.Int64),
         "rank": pl.lit(recording.rank, dtype=pl.Int64),
         "host": pl.lit(recording.host or None, dtype=pl.String),
         "devices": pl.lit(devices or None, dtype=pl.List(pl.String)),
@@ -208,11 +211,11 @@ def _grafted(frames: Sequence[pl.DataFrame], name: str) -> pl.DataFrame:
 
 
 def _left_out(made: Sequence[Evaluations], common: int) -> Iterator[Problem]:
-    count = max(len(each.steps) for each in made) - common
-    if count:
+    lost = max(len(each.steps) for each in made) - common
+    if lost:
         yield Problem(
             "steps-differ",
-            f"{counted(count, 'step')} not recorded by every process: left out",
+            f"{counted(lost, 'step')} not recorded by every process: left out",
         )
 
 

@@ -103,7 +103,8 @@ class _Builder:
         own = folding.neighbours(shapes, folding.steps(spans), parent)
         folded = folding.fold(own, parent, levels)
         heads = folding.heads(spans, folded.first)
-        self._away = on_another_thread(spans, parent)[folded.first]
+        alone = attribute_column(spans, "process", pl.Int64).is_not_null().to_numpy()
+        self._away = (on_another_thread(spans, parent) & ~alone)[folded.first]
         # A span that is short on the host may keep a device busy for long.
         weight = pl.max_horizontal("latency_ns", "device_ns").fill_nan(None)
         sums = folding.sums(
