@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gzip
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -95,6 +96,20 @@ def test_file_that_was_cut_short_is_an_error(export: Export, kept: float) -> Non
     path.write_bytes(content[: int(kept * len(content))])
     with pytest.raises(TraceFormatError, match="damaged"):
         recordings(path)
+
+
+def test_file_that_needs_more_memory_than_there_is_is_refused(
+    export: Export, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(10):
+        export.call("cudaFree", number, number + 1, number)
+    path = export.write()
+    for available, refused in ((14_999, True), (15_000, False)):
+        memory = SimpleNamespace(available=available)
+        monkeypatch.setattr("psutil.virtual_memory", lambda memory=memory: memory)
+        expected = pytest.raises(TraceFormatError, match="10 events") if refused else nullcontext()
+        with expected:
+            recordings(path)
 
 
 def test_export_without_spans_is_an_error_that_says_what_to_record(export: Export) -> None:

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -29,7 +30,7 @@ def path(request: pytest.FixtureRequest) -> Path:
     return path_of(request.param)
 
 
-def ask(path: Path, query: str) -> list[tuple[object, ...]]:
+def ask(path: Path, query: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
         return connection.execute(query).fetchall()
 
@@ -49,7 +50,7 @@ def test_numbers_and_sums_by_name_are_those_of_plain_sql(path: Path, name: str) 
         name=pl.col("name") if column else pl.lit(None, pl.String)
     )
     sums = found.group_by("name").agg(pl.len(), pl.col("latency_ns").sum().cast(pl.Int64))
-    expected = {(_bare(str(each[0])) if each[0] else None, *each[1:]) for each in asked}
+    expected = {(_bare(each[0]) if each[0] else None, *each[1:]) for each in asked}
     assert set(sums.rows()) == expected
 
 
@@ -107,21 +108,21 @@ def test_every_row_of_the_files_is_shown_or_counted(path: Path) -> None:
     for (table,) in tables:
         (count,) = ask(path, f'SELECT count(*) FROM "{table}"')[0]
         if table in read:
-            rows += int(str(count))
+            rows += count
         elif count and not pl.Series([table]).str.contains(about)[0]:
             assert f"of {table}" in said or table == "PROFILER_OVERHEAD"
     named = ask(path, "SELECT count(*) FROM sqlite_master WHERE name = 'NVTX_EVENTS'")[0][0]
     domains = (
         ask(path, "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 75") if named else [(0,)]
     )
-    assert recording.rows.height == rows - int(str(domains[0][0]))
+    assert recording.rows.height == rows - domains[0][0]
 
 
 def _ranges(path: Path) -> list[tuple[int, int, int, str]]:
     """Return start, end, thread and name of each range; an outer range comes first."""
     if not ask(path, "SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'"):
         return []
-    return ask(  # type: ignore[return-value]
+    return ask(
         path,
         "SELECT start, end, globalTid, coalesce(text, (SELECT value FROM StringIds WHERE id = "
         "textId)) FROM NVTX_EVENTS WHERE eventType = 59 ORDER BY start, end DESC",

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import sqlite3
 
+import psutil
+
 from xsp.errors import TraceFormatError
-from xsp.importers.nsys.database import MAGIC, opened
+from xsp.importers.nsys import table
+from xsp.importers.nsys.database import MAGIC, Database, opened
 from xsp.importers.nsys.process import recordings
 from xsp.importers.recording import Contents
 from xsp.importers.source import Source
@@ -22,6 +25,8 @@ _OTHERS = (
     *("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "OSRT_API", "TARGET_INFO_SYSTEM_ENV"),
     *("META_DATA_EXPORT", "EXPORT_META_DATA", "ANALYSIS_DETAILS"),
 )
+# Bytes of memory that a row takes while the file is read, and the trace is made: measured.
+_ROW_BYTES = 1_500
 
 __all__ = ["NsightSystems"]
 
@@ -37,22 +42,27 @@ class NsightSystems:
         if not source.head.startswith(MAGIC):
             return False
         try:
-            with source.unpacked() as path, opened(path) as database:
+            with Source(source.path).unpacked() as path, opened(path) as database:
                 tables = set(database.columns)
         except (sqlite3.Error, EOFError, OSError):
             return _STRINGS.encode() in source.head  # damaged; reading it says how
-        return _STRINGS in tables and any(table.startswith(_OTHERS) for table in tables)
+        return _STRINGS in tables and any(name.startswith(_OTHERS) for name in tables)
 
     def read(self, source: Source) -> Contents:
         """Return one recording for each process that the file has spans of.
 
         Raises:
-            TraceFormatError: The file is damaged, or holds no spans.
+            TraceFormatError: The file is damaged, holds no spans, or holds more than the memory
+                that is available can take.
         """
         try:
             with source.unpacked() as path, opened(path) as database:
-                database.check_size(path.stat().st_size)
+                size = path.stat().st_size
+                database.check_size(size)
+                _check_memory(database, source)
                 found = recordings(database)
+                if not source.packed:  # what is unpacked has been told of already
+                    source.told(size)
         except (sqlite3.Error, EOFError) as error:
             raise TraceFormatError(
                 f"{source.path} is damaged: {error}; export the report again "
@@ -64,3 +74,14 @@ class NsightSystems:
                 "`nsys profile --trace=cuda,nvtx,osrt`"
             )
         return found
+
+
+def _check_memory(database: Database, source: Source) -> None:
+    rows = sum(database.count(name) for name in table.FORMS if name in database.columns)
+    needed, most = rows * _ROW_BYTES, int(psutil.virtual_memory().available)
+    if needed > most:
+        raise TraceFormatError(
+            f"{source.path} is too large for this machine: its {rows:,} events take some "
+            f"{needed / 1e9:.1f} GB of memory, of which {most / 1e9:.1f} GB are available now; "
+            "read it on a machine with more memory, or export less (nsys export --times)"
+        )
