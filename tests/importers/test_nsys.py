@@ -170,6 +170,27 @@ def test_nodes_know_the_call_that_captured_them(recent: Export) -> None:
     assert rows(recording, "attr.graph_node", "attr.captured_node", kind="kernel") == [(9, 4)]
 
 
+def test_what_a_graph_replays_lies_in_the_operator_that_captured_it(recent: Export) -> None:
+    recent.nvtx("aten::mm, seq = 3, op_id = 1", 5, 25)
+    recent.call("cudaLaunchKernel_v7000", 10, 20, 2).call("cudaGraphLaunch_v10000", 60, 70, 9)
+    place = {"globalTid": global_id(PID, 1)}
+    recent.add("CUDA_GRAPH_NODE_EVENTS", start=15, graphNodeId=4, **place)
+    recent.add("CUDA_GRAPH_NODE_EVENTS", start=31, graphNodeId=8, originalGraphNodeId=4, **place)
+    recent.kernel("gemm", 80, 90, 9, graphNodeId=8)
+    spans = xsp.read(recent.write()).spans
+    above = dict(spans.select("span_id", pl.struct("name", "parent_id")).iter_rows())
+    (parent,) = spans.filter(pl.col("kind") == "kernel")["parent_id"]
+    assert above[parent]["name"] == "aten::mm"
+    assert above[above[parent]["parent_id"]]["name"] == "cudaGraphLaunch"
+
+
+def test_thread_of_the_driver_that_only_waits_is_not_the_programs(recent: Export) -> None:
+    waits = {"globalTid": global_id(PID, 8), "nameId": recent.string("poll")}
+    recent.add("OSRT_API", start=0, end=90, **waits).call("cudaLaunchKernel", 10, 20, 1)
+    spans = xsp.read(recent.write()).spans
+    assert dict(spans.select("name", "thread").iter_rows())["process"] == 1
+
+
 def test_call_that_was_captured_launched_nothing(recent: Export) -> None:
     recent.call("cudaLaunchKernel", 1, 2, 1).kernel("gemm", 5, 6, 1)
     recent.call("cudaStreamBeginCapture_v10000", 10, 20, 2)
