@@ -173,7 +173,15 @@ def test_repeated_outermost_ranges_are_evaluations(export: Export, names: list[s
     assert kernels["runs"].to_list() == [len(names)]
 
 
-@pytest.mark.parametrize("names", [["forward", "backward", "forward", "backward"], ["step 1"]])
+def test_what_comes_once_beside_the_steps_is_none(export: Export) -> None:
+    names = ["load", "step 1", "step 2", "save"]
+    assert in_steps(export, names).read().roots["name"].to_list() == ["step 1", "step 2"]
+    assert "outside" in [each["code"] for each in xsp.read(export.path).metadata["problems"]]
+
+
+@pytest.mark.parametrize(
+    "names", [["forward", "backward", "forward", "backward"], ["step 1"], ["load", "train"]]
+)
 def test_ranges_that_may_be_something_else_are_no_evaluations(
     export: Export, names: list[str]
 ) -> None:

@@ -91,7 +91,7 @@ def test_facts_of_the_recordings() -> None:
     (t4,) = recordings(path_of("t4-cupy"))
     assert (t4.tool, t4.name) == ("Nsight Systems 2025.3.1.90", "power_iteration__baseline.py")
     assert t4.environment["devices"] == ["Tesla T4"]
-    assert t4.roots.is_empty()  # "Setup" and "Loop": neither is a step
+    assert t4.roots.is_empty()  # "Setup" and "Loop": neither recurs
     (graph,) = recordings(path_of("rtx3060-graph"))
     assert graph.environment["versions"] == {"cuda": "13.2", "nvidia_driver": "595.84"}
     assert graph.host == "sanitized-host"

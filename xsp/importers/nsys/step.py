@@ -1,8 +1,9 @@
 """Rows of one process in; the ranges that are steps, and all other rows, out.
 
-Steps are taken for evaluations only where they are plain: the outermost ranges of the thread
-that launches most are of one name, but for numbers ("step 3", "ProfilerStep#12"), there are
-several of them, and most of what the process launched was launched in them.
+Steps are taken for evaluations only where they are plain: of the outermost ranges of the thread
+that launches most, those of one name alone, but for numbers ("step 3", "ProfilerStep#12"), come
+several times, and most of what the process launched was launched in them. Where "forward" and
+"backward" take turns, neither is a step.
 """
 
 from __future__ import annotations
@@ -21,15 +22,12 @@ def part_steps(rows: SpanRows) -> tuple[SpanRows, SpanRows]:
     launches = rows.filter(pl.col("kind") == Kind.LAUNCH.value)
     if launches["thread"].null_count() == launches.height:
         return no_rows(), rows
-    outermost = _outermost(rows.with_row_index("row"), _busiest(launches))
-    names = outermost["name"].str.replace_all(r"\d+", "#")
-    if outermost.height < 2 or names.n_unique() > 1:
-        return no_rows(), rows
-    if _inside(outermost, launches) < _MOST * launches.height:
+    steps = _recurring(_outermost(rows.with_row_index("row"), _busiest(launches)))
+    if not steps.height or _inside(steps, launches) < _MOST * launches.height:
         return no_rows(), rows
     is_step = np.zeros(rows.height, bool)
-    is_step[outermost["row"].to_numpy()] = True
-    return outermost.drop("row"), rows.filter(~is_step)
+    is_step[steps["row"].to_numpy()] = True
+    return steps.drop("row"), rows.filter(~is_step)
 
 
 def _busiest(launches: SpanRows) -> int:
@@ -44,6 +42,14 @@ def _outermost(rows: pl.DataFrame, thread: int) -> pl.DataFrame:
     ordered = spans.sort(["start_ns", "end_ns"], descending=[False, True])
     reached = ordered["end_ns"].cum_max().shift(1)
     return ordered.filter((ordered["start_ns"] >= reached).fill_null(value=True))
+
+
+def _recurring(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return the spans of the name that recurs, whatever its numbers; none where several do."""
+    name = pl.col("name").str.replace_all(r"\d+", "#")
+    recurring = spans.filter(pl.len().over(name) > 1)
+    alone = recurring.select(name.n_unique()).item() == 1
+    return recurring if alone else recurring.clear()
 
 
 def _inside(steps: pl.DataFrame, launches: SpanRows) -> int:
