@@ -116,13 +116,13 @@ def test_driver_call_in_a_runtime_call_of_the_same_id_bears_none(export: Export)
         ("cudaLaunchKernel", 1),
         ("cuLaunchKernel", None),
     ]
-    assert "repeated-ids" not in problems(recording)
+    assert "repeated-id" not in problems(recording)
 
 
 def test_calls_that_share_an_id_are_counted(export: Export) -> None:
     export.call("cudaLaunchKernel", 10, 20, 1).call("cudaLaunchKernel", 50, 60, 1)
     export.kernel("first", 30, 40, 1).kernel("second", 70, 80, 1)
-    assert problems(export.read())["repeated-ids"].startswith("1 call ")
+    assert problems(export.read())["repeated-id"].startswith("1 call ")
 
 
 def test_graph_launches_own_what_ran_node_by_node(recent: Export) -> None:
@@ -287,6 +287,6 @@ def test_what_no_span_is_made_of_is_counted_by_name(recent: Export) -> None:
     for start, end in ((10, 30), (20, 40), (22, 25), (50, 60)):
         recent.add("PROFILER_OVERHEAD", start=start, end=end, globalTid=global_id(PID, 1))
     found = problems(recent.read())
-    assert found["not-shown"] == "no spans are made of 2 rows of SCHED_EVENTS"
+    assert found["not-understood"] == "no spans are made of 2 rows of SCHED_EVENTS"
     assert found["tool-warning"].endswith(": Not all CUDA events might have been collected")
-    assert "took 40.0 ns" in found["profiler-overhead"]
+    assert "took 40.0 ns" in found["overhead"]

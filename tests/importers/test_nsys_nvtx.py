@@ -18,7 +18,7 @@ def export(request: pytest.FixtureRequest, tmp_path: Path) -> Export:
 
 
 def not_shown(recording: Recording) -> str:
-    (message,) = [each.message for each in recording.problems if each.code == "not-shown"]
+    (message,) = [each.message for each in recording.problems if each.code == "not-understood"]
     return message
 
 

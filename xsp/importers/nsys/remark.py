@@ -31,7 +31,7 @@ def _of_file(database: Database, tables: Tables, idle: Sequence[str]) -> Iterato
     if said := about.warnings(database):
         yield Problem("tool-warning", f"Nsight Systems warned: {'; '.join(said)}")
     if others := table.not_shown(database):
-        yield Problem("not-shown", f"no spans are made of {_listed(others)}")
+        yield Problem("not-understood", f"no spans are made of {_listed(others)}")
     if tables.damaged:
         yield Problem(
             "damaged",
@@ -62,13 +62,13 @@ def of_process(tables: Tables, rows: SpanRows, events: Mapping[str, int]) -> lis
 def _of_process(tables: Tables, rows: SpanRows, events: Mapping[str, int]) -> Iterator[Problem]:
     if events:
         said = ", ".join(f"{what} ({count:,})" for what, count in events.items())
-        yield Problem("not-shown", f"NVTX events that no spans are made of: {said}")
+        yield Problem("not-understood", f"NVTX events that no spans are made of: {said}")
     if unnamed := rows.filter(pl.col("name") == host.UNNAMED).height:
         yield Problem("unnamed", f"the file lacks the names of {counted(unnamed, 'span')}")
     launches = rows.filter(pl.col("kind") == Kind.LAUNCH.value)
     if repeated := host.repeated_ids(launches):
         yield Problem(
-            "repeated-ids",
+            "repeated-id",
             f"{counted(repeated, 'call')} bear the correlation id of another call; what a device "
             "did is shown with the call that began last before it",
         )
@@ -80,7 +80,7 @@ def _of_process(tables: Tables, rows: SpanRows, events: Mapping[str, int]) -> It
         )
     if spent := _union(tables[table.OVERHEAD]):
         yield Problem(
-            "profiler-overhead",
+            "overhead",
             f"Nsight Systems says that its own work took {duration(spent)} in this process, on "
             "whichever thread; what of it lies in spans is in their times",
         )
