@@ -150,6 +150,15 @@ def test_graph_that_was_recorded_as_one_lies_in_its_launch(recent: Export) -> No
     assert parents == spans.filter(pl.col("kind") == "launch")["span_id"].to_list()
 
 
+def test_graph_as_one_whose_launch_was_not_recorded_is_an_orphan(recent: Export) -> None:
+    recent.call("cudaFree", 10, 20, 1).activity("GRAPH_TRACE", 30, 60, 0, graphId=2)
+    trace = xsp.read(recent.write())
+    assert {problem["code"] for problem in trace.metadata["problems"]} >= {
+        "graphs-as-one",
+        "no-launch",
+    }
+
+
 def test_nodes_know_the_call_that_captured_them(recent: Export) -> None:
     recent.call("cudaStreamBeginCapture_v10000", 1, 5, 1)
     recent.call("cudaLaunchKernel_v7000", 10, 20, 2).call("cudaGraphLaunch_v10000", 60, 70, 9)

@@ -198,3 +198,10 @@ def test_kernel_whose_call_was_not_recorded_is_an_orphan(export: Export) -> None
     kernel = trace.spans.filter(pl.col("kind") == "kernel")
     assert kernel["parent_id"].to_list() == [trace.spans["span_id"][0]]
     assert "no-launch" in [problem["code"] for problem in trace.metadata["problems"]]
+
+
+def test_path_with_signs_of_an_address_is_read(export: Export) -> None:
+    path = export.call("cudaFree", 10, 20, 1).write()
+    renamed = path.rename(path.with_name("a?mode=rw#b%20c.sqlite"))
+    assert recordings(renamed)[0].rows["name"].to_list() == ["cudaFree"]
+    assert list(path.parent.iterdir()) == [renamed]

@@ -211,7 +211,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Nodes of the traced graph that these were; null if it is called for several sets of them."
     ),
     Attribute("context", _DEVICE, _INT, "Number of the CUDA context."),
-    Attribute("graph", _ACTIVITIES, _INT, "Number of the CUDA graph that it is a node of."),
+    Attribute("graph", _ACTIVITIES, _INT,
+        "Number of the CUDA graph that it is a node of, or stands for as a whole."),
     Attribute("graph_node", _ACTIVITIES, _INT, "Number of that node."),
     Attribute("captured_node", _ACTIVITIES, _INT,
         "Number that the node had when it was captured; null where nobody saw that."),

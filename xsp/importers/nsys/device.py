@@ -14,6 +14,7 @@ from xsp.importers.nsys.table import Tables
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
 
+_AS_ONE = pl.col("name").str.starts_with("CUDA graph ")
 _NO_STREAM = 0xFFFFFFFF  # CUPTI_SYNCHRONIZATION_INVALID_VALUE
 _PREFIX = re.compile(r"^(CUDA_MEMCPY|CUDA_MEMOPR_MEMORY)_KIND_|^CUPTI_\w+_SYNCHRONIZATION_TYPE_")
 # Names of the numbers where a file has no enumerations (NVIDIA, "SQLite Export Schema Reference",
@@ -58,7 +59,7 @@ def activities(database: Database, tables: Tables, launches: SpanRows) -> SpanRo
 
 def graphs_as_one(rows: SpanRows) -> int:
     """Return how many of a process's rows stand for all that a graph launched."""
-    return rows.filter(pl.col("parent_id").is_not_null()).height
+    return rows.filter((pl.col("kind") == Kind.KERNEL.value) & _AS_ONE).height
 
 
 def _kernels(database: Database, frame: pl.DataFrame, captured: pl.DataFrame) -> SpanRows:
@@ -138,14 +139,15 @@ def _graphs(frame: pl.DataFrame, worked: SpanRows, launched_by: pl.DataFrame) ->
     frame = frame.filter(~pl.col("correlationId").is_in(node_by_node.implode()))
     if not frame.height:
         return no_rows()
+    place = _place(frame)
     rows = span_rows(
         {
             "kind": Kind.KERNEL.value,
             "name": frame.select(
                 pl.format("CUDA graph {}", pl.col("graphId").cast(pl.String).fill_null("?"))
             ).to_series(),
-            **_place(frame),
-            "parent_id": frame["correlationId"],
+            **place,
+            "parent_id": place["correlation_id"],
             "attr.graph": frame["graphId"],
         }
     )
