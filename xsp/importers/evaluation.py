@@ -20,7 +20,12 @@ from xsp.provider import ATTRIBUTE, SpanRows, checked, concat_rows, span_rows
 from xsp.quantity import counted, duration, percent
 
 STEP = f"{ATTRIBUTE}step"
-_PROGRAM = [kind.value for kind in (Kind.PIPELINE, Kind.LAYER, Kind.OP)]
+# Kinds that tell which thread the program ran on, the surest first: threads of a driver do little
+# but wait in calls of the system.
+_TELLING = tuple(
+    [kind.value for kind in kinds]
+    for kinds in ((Kind.PIPELINE, Kind.LAYER, Kind.OP), (Kind.CALL, Kind.LAUNCH), Kind)
+)
 _WORK = pl.col("kind").is_in([kind.value for kind in DEVICE_ACTIVITIES])
 _LONG = pl.col("end_ns") - pl.col("start_ns")
 
@@ -86,9 +91,11 @@ def _as_roots(roots: SpanRows, rows: SpanRows, name: str) -> SpanRows:
 def _main_thread(rows: SpanRows) -> int | None:
     """Return the thread on which most of the program's time was recorded, None if none was."""
     on_host = rows.filter(pl.col("thread").is_not_null())
-    program = on_host.filter(pl.col("kind").is_in(_PROGRAM))
-    sums = (program if program.height else on_host).group_by("thread").agg(time=_LONG.sum())
-    return sums.sort("time", "thread")["thread"].last() if sums.height else None  # type: ignore[return-value]
+    for kinds in _TELLING:
+        sums = on_host.filter(pl.col("kind").is_in(kinds)).group_by("thread").agg(time=_LONG.sum())
+        if sums.height:
+            return int(sums.sort("time", "thread")["thread"][-1])
+    return None
 
 
 def _disjoint(roots: SpanRows) -> tuple[SpanRows, list[Problem]]:

@@ -1,0 +1,207 @@
+"""Nsight Systems' files that are damaged, empty or another program's."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from contextlib import closing, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+from nsight import Export, global_id, recordings
+
+import xsp
+from xsp.errors import TraceFormatError
+from xsp.importers import Source
+from xsp.importers.nsys import NsightSystems
+
+PID = 7
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Export:
+    return Export(tmp_path / "report.sqlite")
+
+
+def recognised(path: Path) -> bool:
+    return NsightSystems().recognises(Source(path))
+
+
+def test_export_is_recognised_whatever_its_name_and_packing(export: Export) -> None:
+    path = export.call("cudaFree", 10, 20, 1).write()
+    packed = path.with_name("holiday.jpg")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert recognised(path)
+    assert recognised(packed)
+    assert recordings(packed)[0].rows["name"].to_list() == ["cudaFree"]
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        (),
+        ("moz_places",),
+        ("StringIds",),
+        ("rocpd_api", "rocpd_op", "rocpd_string"),
+        ("StringTable", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"),  # nvprof's
+    ],
+)
+def test_sqlite_file_of_another_program_is_not_recognised(
+    tmp_path: Path, tables: tuple[str, ...]
+) -> None:
+    path = tmp_path / "report.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 1")  # so that there is a file without tables
+        for table in tables:
+            connection.execute(f"CREATE TABLE {table} (id, value)")
+    assert not recognised(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"{}", b"\x1f\x8b\x08\x00"])
+def test_other_files_are_not_recognised(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "report.sqlite"
+    path.write_bytes(content)
+    assert not recognised(path)
+
+
+def test_reading_changes_neither_the_file_nor_its_folder(export: Export) -> None:
+    path = export.call("cudaFree", 10, 20, 1).write()
+    before = path.read_bytes()
+    path.chmod(0o400)
+    recordings(path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_damaged_pages_are_an_error_that_names_the_file(export: Export) -> None:
+    for number in range(2000):
+        export.call("cudaLaunchKernel", number, number + 1, number)
+    path = export.write()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 : -4096] = b"\xff" * (len(content) // 2 - 4096)
+    path.write_bytes(content)
+    assert recognised(path)
+    with pytest.raises(TraceFormatError, match=r"report\.sqlite is damaged.*export .* again"):
+        recordings(path)
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.6, 0.99])
+def test_file_that_was_cut_short_is_an_error(export: Export, kept: float) -> None:
+    for number in range(2000):
+        export.call("cudaLaunchKernel", number, number + 1, number)
+    path = export.write()
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content))])
+    with pytest.raises(TraceFormatError, match="damaged"):
+        recordings(path)
+
+
+def test_file_that_needs_more_memory_than_there_is_is_refused(
+    export: Export, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(10):
+        export.call("cudaFree", number, number + 1, number)
+    path = export.write()
+    for available, refused in ((14_999, True), (15_000, False)):
+        memory = SimpleNamespace(available=available)
+        monkeypatch.setattr("psutil.virtual_memory", lambda memory=memory: memory)
+        expected = pytest.raises(TraceFormatError, match="10 events") if refused else nullcontext()
+        with expected:
+            recordings(path)
+
+
+def test_export_without_spans_is_an_error_that_says_what_to_record(export: Export) -> None:
+    path = export.add("META_DATA_EXPORT", name="EXPORT_PRODUCT_VERSION", value="2025.1").write()
+    assert recognised(path)
+    with pytest.raises(TraceFormatError, match=r"no calls, ranges or kernels: .*--trace"):
+        recordings(path)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(40, 30), (None, 30), (30, None), (0, 0), ("soon", 30), (30, 2**62)]
+)
+def test_rows_with_damaged_times_are_left_out_and_counted(
+    export: Export, start: int | None, end: int | None
+) -> None:
+    export.call("cudaLaunchKernel", 10, 20, 1).kernel("gemm", 30, 40, 1)
+    export.add("CUPTI_ACTIVITY_KIND_KERNEL", start=start, end=end, globalPid=global_id(4242))
+    recording = export.read()
+    assert recording.rows["name"].to_list() == ["cudaLaunchKernel", "gemm"]
+    (problem,) = recording.problems
+    assert problem.code == "damaged"
+    assert problem.message.startswith("1 row of CUPTI_ACTIVITY_KIND_KERNEL ")
+
+
+def test_kernel_without_a_device_is_left_out_and_counted(export: Export) -> None:
+    export.call("cudaLaunchKernel", 10, 20, 1).kernel("gemm", 30, 40, 1, deviceId=None)
+    recording = export.read()
+    assert recording.rows["kind"].to_list() == ["launch"]
+    assert [problem.code for problem in recording.problems] == ["damaged"]
+
+
+def test_names_that_the_file_lacks_are_counted(export: Export) -> None:
+    export.call("cudaFree", 10, 20, 1, nameId=77).nvtx("forward", 1, 90)
+    export.kernel("gemm", 30, 40, 1, shortName=78, demangledName=None)
+    export.kernel("gemm", 50, 60, 1, shortName=79)
+    recording = export.read()
+    assert recording.rows["name"].to_list() == [
+        "forward",
+        "unnamed",
+        "unnamed",
+        "void gemm<int>(int*)",
+    ]
+    (problem,) = recording.problems
+    assert (problem.code, problem.message) == ("unnamed", "the file lacks the names of 2 spans")
+
+
+def test_nulls_wherever_they_may_be(export: Export) -> None:
+    nothing = {"globalPid": None, "contextId": None, "streamId": None, "correlationId": None}
+    export.kernel("gemm", 30, 40, 0, **nothing, gridX=None, registersPerThread=None)
+    export.call("cudaFree", 10, 20, 0, globalTid=None, correlationId=None)
+    export.activity("MEMCPY", 50, 60, 0, **nothing)
+    export.nvtx("forward", 1, 90, domainId=None, eventType=None)
+    recording = export.read()
+    assert recording.rows.select("kind", "name", "correlation_id", "stream").rows() == [
+        ("launch", "cudaFree", None, None),
+        ("kernel", "gemm", None, None),
+        ("memcpy", "memcpy unknown", None, None),
+    ]
+    assert xsp.read(export.path).spans.height == 4
+
+
+@pytest.mark.parametrize("name", ['"; DROP TABLE x; --', "a\nb", "\x1b[31mred", "é" * 10_000, ""])
+def test_hostile_names_stay_names(export: Export, name: str) -> None:
+    export.nvtx(name, 1, 90).kernel(name, 30, 40, 0)
+    path = export.write()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute('CREATE TABLE "a ""b"" c" (x)')
+        connection.execute('INSERT INTO "a ""b"" c" VALUES (1)')
+    (recording,) = recordings(path)
+    assert recording.rows["name"].to_list() == [name, name]
+    assert '1 row of a "b" c' in recording.problems[0].message
+    xsp.read(path).tree()
+
+
+def test_text_that_is_no_utf8_is_read_as_far_as_it_can_be(export: Export) -> None:
+    path = export.nvtx("forward", 1, 90).write()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE NVTX_EVENTS SET text = CAST(x'666fff' AS TEXT)")
+    (recording,) = recordings(path)
+    assert recording.rows["name"].to_list() == ["fo\N{REPLACEMENT CHARACTER}"]
+
+
+def test_kernel_whose_call_was_not_recorded_is_an_orphan(export: Export) -> None:
+    export.call("cudaLaunchKernel", 10, 20, 1).kernel("gemm", 30, 40, 2).nvtx("forward", 1, 90)
+    trace = xsp.read(export.write())
+    kernel = trace.spans.filter(pl.col("kind") == "kernel")
+    assert kernel["parent_id"].to_list() == [trace.spans["span_id"][0]]
+    assert "no-launch" in [problem["code"] for problem in trace.metadata["problems"]]
+
+
+def test_path_with_signs_of_an_address_is_read(export: Export) -> None:
+    path = export.call("cudaFree", 10, 20, 1).write()
+    renamed = path.rename(path.with_name("a?mode=rw#b%20c.sqlite"))
+    assert recordings(renamed)[0].rows["name"].to_list() == ["cudaFree"]
+    assert list(path.parent.iterdir()) == [renamed]
