@@ -271,7 +271,7 @@ def test_a_kernel_record_longer_than_the_binding_knows_is_read_at_a_buffers_end(
         ("subscribe", 39, "torch.profiler"),
         ("activity_enable", 35, "NVreg_RestrictProfilingToAdminUsers"),
         ("activity_enable_and_dump", 15, "nvidia-smi"),
-        ("cuptiActivityRegisterCallbacks", 14, "driver"),
+        ("cuptiActivityRegisterCallbacks", 14, "another profiler"),
     ],
 )
 def test_a_refusal_is_said_with_its_remedy_and_leaves_nothing(

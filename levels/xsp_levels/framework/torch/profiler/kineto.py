@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xsp_levels.arming import undone_on_failure
+from xsp_levels.framework.torch.profiler.cpu_only import leave_cupti_alone
 from xsp_levels.framework.torch.profiler.fork import leave_children_unharmed
 from xsp_levels.native.stderr_filter import vendor_silenced
 
@@ -49,6 +50,7 @@ class KinetoRecording:
         with vendor_silenced():
             _free_thread()
             _refuse()
+            leave_cupti_alone()
             self._profile, self.one_thread = _profile(detail)
             primer = _unseen_memory() if detail else None
             _running.append(self)
