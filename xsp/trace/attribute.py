@@ -193,7 +193,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("occupancy_pct", _KERNEL, _FLOAT,
         "Theoretical: warps of it that fit on a multiprocessor, of those that could.", "%"),
     Attribute("queue_delay_ns", _KERNEL, _INT,
-        "Time from when it was queued on the host until it began; from detail runs only.", "ns"),
+        "Time from when it was queued on the host until it began; null if CUPTI was not asked for it.", "ns"),
     Attribute("launched_by", _KERNEL, _TEXT, "The CUDA call that launched it."),
     Attribute("source_ops", _GENERATED, _TEXT,
         "Operators that torch.compile generated it for, such as `aten.add, aten.relu`."),
@@ -213,6 +213,10 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Number that the framework or another tool gave CUPTI for the call."),
     Attribute("cupti_overhead_ns", _LAUNCH, _INT,
         "What CUPTI says that its own work took within the call.", "ns"),
+    Attribute("module_loading_ns", _LAUNCH, _INT,
+        "Time that the call took to load, or to compile, the code that it launched.", "ns"),
+    Attribute("queue_full_ns", _LAUNCH, _INT,
+        "Time that the call waited for room in the queue of launches: the host was ahead.", "ns"),
     Attribute("cuda_stream", _CALL, _TEXT, "Address of the CUDA stream that the call works on."),
 )
 

@@ -10,15 +10,34 @@ import polars as pl
 from xsp.provider import SpanRows
 from xsp_levels.kernel.cupti.table import Table
 from xsp_levels.native import thread
+from xsp_levels.native.alignment import Alignment
 
 _ALLOCATION, _RELEASE = 1, 2  # of CUpti_ActivityMemoryOperationType
+# The attribute by CUpti_ActivityOverheadKind. Others (unknown, of managed memory) are nobody's.
+_CUPTI, _LOADING, _FULL = "attr.cupti_overhead_ns", "attr.module_loading_ns", "attr.queue_full_ns"
+_COSTS = {
+    1: _LOADING,  # the driver's compiler
+    1 << 16: _CUPTI,  # flushing buffers
+    2 << 16: _CUPTI,  # instrumentation
+    3 << 16: _CUPTI,  # resources
+    4 << 16: _LOADING,  # a module that the runtime loads
+    5 << 16: _LOADING,  # a function that is loaded when first launched
+    6 << 16: _FULL,  # no room for commands
+    7 << 16: _CUPTI,  # asking for a buffer
+}
 
 
-def annotated(frame: SpanRows, tables: Mapping[str, Table]) -> SpanRows:
-    """Return launches with the attributes that tables other than the launches' own hold."""
+def annotated(frame: SpanRows, tables: Mapping[str, Table], alignment: Alignment) -> SpanRows:
+    """Return launches with the attributes that tables other than the launches' own hold.
+
+    Args:
+        frame: The launches.
+        tables: Columns of CUPTI's records, by name of the table.
+        alignment: Alignment of CUPTI's clock with the measurement's clock.
+    """
     for name, attributes in _ATTRIBUTES.items():
         if (table := tables.get(name)) is not None:
-            found = attributes(table)
+            found = attributes(table, alignment)
             frame = frame.join(found, on="correlation_id", how="left", maintain_order="left")
     return frame
 
@@ -62,29 +81,48 @@ def _within(nodes: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     return found.filter(pl.col("time") <= pl.col("end_ns")).select(*nodes.columns, "call")
 
 
-def _overheads(table: Table) -> pl.DataFrame:
-    """Return what CUPTI says that its own work cost within each launch."""
+def _overheads(table: Table, alignment: Alignment) -> pl.DataFrame:
+    """Return what else took time in each launch: CUPTI's own work, and the driver's."""
+    start, end = (alignment.convert(table[name].astype(np.int64)) for name in ("start", "end"))
     cost = pl.DataFrame(
         {
             "correlation_id": table["correlation_id"].astype(np.int64),
-            "attr.cupti_overhead_ns": (table["end"] - table["start"]).astype(np.int64),
+            "kind": table["overhead_kind"].astype(np.int64),
+            "length": end - start,
         }
     )
-    return cost.group_by("correlation_id").agg(pl.col("attr.cupti_overhead_ns").sum())
+    named = cost.with_columns(
+        pl.col("kind").replace_strict(_COSTS, default=None, return_dtype=pl.String)
+    )
+    return named.group_by("correlation_id").agg(
+        _sum_or_null(pl.col("length").filter(pl.col("kind") == name)).alias(name)
+        for name in dict.fromkeys(_COSTS.values())
+    )
 
 
-def _external_ids(table: Table) -> pl.DataFrame:
-    """Return the id that another tool or the framework pushed around each launch."""
+def _sum_or_null(values: pl.Expr) -> pl.Expr:
+    """Return the sum of values, null for no values at all: what was not told is not zero."""
+    return pl.when(values.len() > 0).then(values.sum())
+
+
+def _external_ids(table: Table, _: Alignment) -> pl.DataFrame:
+    """Return the id that another tool or the framework pushed around each launch.
+
+    Several may push, each ids of a kind of its own. The ids of one kind are taken: the lowest, for
+    Kineto pushes operators' ids as that, and ids of the user's ranges as the next.
+    """
     ids = pl.DataFrame(
         {
             "correlation_id": table["correlation_id"].astype(np.int64),
             "attr.external_id": table["external_id"].astype(np.int64),
+            "kind": table["external_kind"].astype(np.int64),
         }
     )
+    ids = ids.filter(pl.col("kind") == pl.col("kind").min()).drop("kind")
     return ids.unique("correlation_id", keep="last", maintain_order=True)
 
 
-def _memory(table: Table) -> pl.DataFrame:
+def _memory(table: Table, _: Alignment) -> pl.DataFrame:
     """Return the device memory that each launch allocated or freed."""
     operation, size = pl.col("operation"), pl.col("size")
     changes = pl.DataFrame(
@@ -101,7 +139,7 @@ def _memory(table: Table) -> pl.DataFrame:
 
 
 # Attributes of launches by correlation id, by the table that CUPTI tells them in.
-_ATTRIBUTES: dict[str, Callable[[Table], pl.DataFrame]] = {
+_ATTRIBUTES: dict[str, Callable[[Table, Alignment], pl.DataFrame]] = {
     "external": _external_ids,
     "overhead": _overheads,
     "memory": _memory,

@@ -119,7 +119,7 @@ def _launches(records: CuptiRecords) -> SpanRows:
     both = concat_rows([runtime, driver.filter(~inner)])
     error_ns = records.alignment.error_ns
     made = captured_by(both, records.created, records.threads, error_ns=error_ns)
-    return annotated(made, records.tables)
+    return annotated(made, records.tables, records.alignment)
 
 
 def _launches_of(records: CuptiRecords, name: str) -> SpanRows:
@@ -167,7 +167,7 @@ def _kernels(records: CuptiRecords, launches: SpanRows) -> SpanRows:
             "attr.static_shared_bytes": table["static_shared_memory"].astype(np.int64),
             "attr.dynamic_shared_bytes": table["dynamic_shared_memory"].astype(np.int64),
             "attr.occupancy_pct": _occupancies(table, devices(records.tables)),
-            "attr.queue_delay_ns": _queue_delays(table),
+            "attr.queue_delay_ns": _queue_delays(table, records.alignment),
             "attr.source_ops": _each(name, lambda pointer: source(pointer, 0)),
             "attr.source_nodes": _each(name, lambda pointer: source(pointer, 1)),
         }
@@ -277,10 +277,11 @@ def _as_launches(taken: Mapping[str, Integers]) -> Launches:
     )
 
 
-def _queue_delays(table: Table) -> pl.Series:
+def _queue_delays(table: Table, alignment: Alignment) -> pl.Series:
     """Return the nanoseconds from queueing to start of each kernel; null where unknown."""
     queued, start = table["queued"].astype(np.int64), table["start"].astype(np.int64)
-    return _absent(start - queued, (queued <= 0) | (queued > start))
+    delay = alignment.convert(start) - alignment.convert(queued)  # CUPTI's may be no nanoseconds
+    return _absent(delay, (queued <= 0) | (queued > start))
 
 
 def _times(records: CuptiRecords, table: Table) -> dict[str, Integers]:

@@ -92,13 +92,13 @@ FORMS: tuple[Form, ...] = (
         "overhead",
         "OVERHEAD",
         r"activity_overhead\d+_dtype",
-        ("start", "end", "correlation_id"),
+        ("start", "end", "overhead_kind", "correlation_id"),
     ),
     Form(
         "external",
         "EXTERNAL_CORRELATION",
         "activity_external_correlation_dtype",
-        ("external_id", "correlation_id"),
+        ("external_kind", "external_id", "correlation_id"),
     ),
     Form(
         "marker",

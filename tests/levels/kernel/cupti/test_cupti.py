@@ -195,6 +195,36 @@ def test_a_clock_that_was_set_meanwhile_is_said(fake: FakeCupti) -> None:
     assert any("was set" in problem for problem in provider.stop().problems)
 
 
+def test_a_clock_that_counts_ticks_places_kernels_as_well_as_any(
+    fake: FakeCupti, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a session of Kineto, which gives CUPTI the processor's counter."""
+
+    def ticks() -> int:
+        return (time.monotonic_ns() + 77) * 5 // 2
+
+    monkeypatch.setattr(fake, "get_timestamp", ticks)
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    begin, call = time.monotonic_ns(), ticks()
+    time.sleep(0.02)
+    start = ticks()
+    kernel = {"start": start, "end": start + 50_000, "queued": call}
+    fake.script = [
+        [
+            record(K.RUNTIME, correlation_id=1, start=call, end=call + 2500, cbid=211),
+            record(K.CONCURRENT_KERNEL, correlation_id=1, name=ctypes.addressof(NAME), **kernel),
+        ]
+    ]
+    kept = provider.stop()
+    assert kept.problems == ()
+    launch, ran = provider.spans(kept).sort("start_ns").rows(named=True)
+    assert abs(launch["start_ns"] - begin) < 50_000
+    assert launch["uncertainty_ns"] < 50_000
+    assert abs(ran["end_ns"] - ran["start_ns"] - 20_000) <= 2
+    assert abs(ran["attr.queue_delay_ns"] - (ran["start_ns"] - launch["start_ns"])) <= 2
+
+
 @pytest.mark.parametrize("moment", ["begins", "ends"])
 def test_calls_while_recording_begins_or_ends_are_no_other_clock(
     fake: FakeCupti, monkeypatch: pytest.MonkeyPatch, moment: str

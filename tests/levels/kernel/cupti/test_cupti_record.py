@@ -134,15 +134,71 @@ def test_a_driver_call_inside_a_runtime_call_is_the_same_call() -> None:
     assert found["name"].to_list() == ["cudaLaunchKernel", "cuLaunchKernel"]
 
 
+FLUSH, INSTRUMENTATION, LOADING, LAZY, FULL, REQUEST, MANAGED = (
+    n << 16 for n in (1, 2, 4, 5, 6, 7, 8)
+)
+
+
+def overhead(number: int, kind: int, end: int, start: int = 1) -> bytes:
+    return record(K.OVERHEAD, correlation_id=number, overhead_kind=kind, start=start, end=end)
+
+
 def test_what_cupti_itself_cost_in_a_call_is_added_up() -> None:
-    costs = [record(K.OVERHEAD, correlation_id=1, start=1, end=e) for e in (4, 6)]
+    costs = [overhead(1, FLUSH, 4), overhead(1, REQUEST, 6)]
     found = converted(launch(1), launch(2), *costs)
     assert found["attr.cupti_overhead_ns"].to_list() == [8, None]
+
+
+def test_loading_code_and_a_full_queue_are_not_cuptis_cost() -> None:
+    """As in a cold step on a B200: functions are loaded lazily, and one buffer is asked for."""
+    costs = [
+        overhead(1, LAZY, 82_001),
+        overhead(1, LOADING, 11),
+        overhead(1, 1, 101),  # the driver's compiler
+        overhead(2, FULL, 51),
+        overhead(3, REQUEST, 1_500_001),
+        overhead(3, INSTRUMENTATION, 3),
+        overhead(4, MANAGED, 9),
+        overhead(4, 0, 9),  # of a kind that CUPTI does not know itself
+    ]
+    found = converted(*(launch(n) for n in (1, 2, 3, 4)), *costs)
+    costs_of = found.select(
+        "attr.module_loading_ns", "attr.queue_full_ns", "attr.cupti_overhead_ns"
+    )
+    assert costs_of.rows() == [
+        (82_110, None, None),
+        (None, 50, None),
+        (None, None, 1_500_002),
+        (None, None, None),
+    ]
+
+
+TICKING = Alignment((0, 2_000), (0, -1_000))  # two ticks in a nanosecond
+
+
+def test_what_is_counted_in_ticks_is_told_in_nanoseconds() -> None:
+    queued, cost = kernel(1, start=300, end=400, queued=100), overhead(1, FLUSH, 150, start=50)
+    found = converted(launch(1, 40, 200), queued, cost, alignment=TICKING).sort("start_ns")
+    assert found.select("start_ns", "end_ns").rows() == [(20, 100), (150, 200)]
+    assert found["attr.queue_delay_ns"].to_list() == [None, 100]
+    assert found["attr.cupti_overhead_ns"].to_list() == [50, None]
 
 
 def test_an_id_that_was_pushed_around_a_call_is_kept() -> None:
     pushed = record(K.EXTERNAL_CORRELATION, correlation_id=2, external_id=77)
     assert converted(launch(1), launch(2), pushed)["attr.external_id"].to_list() == [None, 77]
+
+
+def test_ids_of_the_users_ranges_are_not_taken_for_those_of_operators() -> None:
+    operators, ranges = 3, 4  # CUSTOM0, CUSTOM1
+
+    def pushed(number: int, kind: int, value: int) -> bytes:
+        values = {"external_kind": kind, "external_id": value}
+        return record(K.EXTERNAL_CORRELATION, correlation_id=number, **values)
+
+    both = [pushed(1, operators, 77), pushed(1, ranges, 5), pushed(2, ranges, 5)]
+    found = converted(launch(1), launch(2), *both)
+    assert found["attr.external_id"].to_list() == [77, None]
 
 
 def test_memory_that_a_call_allocated_or_freed_is_told() -> None:
