@@ -193,7 +193,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("occupancy_pct", _KERNEL, _FLOAT,
         "Theoretical: warps of it that fit on a multiprocessor, of those that could.", "%"),
     Attribute("queue_delay_ns", _KERNEL, _INT,
-        "Time from when it was queued on the host until it began; null if CUPTI was not asked for it.", "ns"),
+        "Time from when it was queued on the host until it began; null where not asked for.", "ns"),
     Attribute("launched_by", _KERNEL, _TEXT, "The CUDA call that launched it."),
     Attribute("source_ops", _GENERATED, _TEXT,
         "Operators that torch.compile generated it for, such as `aten.add, aten.relu`."),

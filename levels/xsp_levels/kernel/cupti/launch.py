@@ -1,17 +1,24 @@
-"""Rows of launches in; the rows with device memory, ids, cost and captured nodes out. Pure."""
+"""Rows of launches in; the rows with device memory, ids, cost and captured nodes out. Pure.
+
+Here are also rows of what lies around launches: NVTX's ranges of libraries.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
 import polars as pl
 
-from xsp.provider import SpanRows
+from xsp.level import Kind
+from xsp.provider import Provenance, SpanRows, no_rows, span_rows
 from xsp_levels.kernel.cupti.table import Table
 from xsp_levels.native import thread
 from xsp_levels.native.alignment import Alignment
 
+_START, _END = 1 << 1, 1 << 2  # CUPTI_ACTIVITY_FLAG_MARKER_START, _END
+_LOGGED = re.compile(r"cublas|cudnn", re.IGNORECASE)  # domains of libraries with loggers
 _ALLOCATION, _RELEASE = 1, 2  # of CUpti_ActivityMemoryOperationType
 # The attribute by CUpti_ActivityOverheadKind. Others (unknown, of managed memory) are nobody's.
 _CUPTI, _LOADING, _FULL = "attr.cupti_overhead_ns", "attr.module_loading_ns", "attr.queue_full_ns"
@@ -144,3 +151,55 @@ _ATTRIBUTES: dict[str, Callable[[Table, Alignment], pl.DataFrame]] = {
     "overhead": _overheads,
     "memory": _memory,
 }
+
+
+def range_rows(
+    table: Table | None,
+    texts: Mapping[int, str],
+    threads: Mapping[int, int],
+    alignment: Alignment,
+) -> SpanRows:
+    """Return one row per range of a library, such as NCCL, that was both begun and ended.
+
+    CUPTI sees ranges of NVTX only if the environment variable NVTX_INJECTION64_PATH named libcupti
+    before NVTX was first used. They are recorded on the kernels' rung, so their latency is taken
+    from that rung. Ranges without a domain are the user's own and left out; so are those of cuBLAS
+    and cuDNN, whose calls the library level tells of.
+
+    Args:
+        table: Markers as CUPTI recorded them.
+        texts: The texts that the table's pointers point to, by pointer.
+        threads: Identifiers of Python's threads, by the kernel's numbers.
+        alignment: Alignment of CUPTI's clock with the measurement's clock.
+    """
+    if table is None:
+        return no_rows()
+    flags, ends = table["flags_"], {}
+    for at in np.flatnonzero(flags & _END).tolist():
+        ends[int(table["id"][at])] = at
+    begun = [
+        at
+        for at in np.flatnonzero(flags & _START).tolist()
+        if int(table["id"][at]) in ends and _is_told(texts.get(int(table["domain"][at])))
+    ]
+    ended = [ends[int(table["id"][at])] for at in begun]
+    times = alignment.convert(table["timestamp"].astype(np.int64))
+    return span_rows(
+        {
+            "kind": Kind.CALL.value,
+            "name": [texts.get(int(table["name"][at]), "range") for at in begun],
+            "start_ns": times[begun],
+            "end_ns": times[ended],
+            "thread": thread.named(table["object_id"][begun].astype(np.int64), threads),
+            "provenance": Provenance.MARKER.value,
+            "attr.library": pl.Series(
+                [texts[int(table["domain"][at])] for at in begun], dtype=pl.String
+            ),
+            "attr.placement": "ends",
+        }
+    )
+
+
+def _is_told(domain: str | None) -> bool:
+    """Tell whether ranges of a domain become rows."""
+    return bool(domain) and not _LOGGED.match(domain)

@@ -175,13 +175,16 @@ def walk(
 ) -> tuple[dict[int, list[int]], int]:
     """Return the offsets of the records of each kind, and the count of bytes not read.
 
+    A kind's length is asked for until two records agree on it: CUPTI may step over a record.
+
     Args:
         buffer: Records one after the other.
         size_of: Returns the length of a record, given its kind and offset; None for an
             unknown length, which ends the walk.
     """
     places: dict[int, list[int]] = {}
-    sizes: dict[int, int] = {}
+    sizes: dict[int, int] = {}  # that two records of the kind agree on
+    before: dict[int, int] = {}  # of the kind's record before
     words = buffer.cast("B")[: len(buffer) & ~3].cast("I")
     at, end = 0, len(words) * 4
     while at < end:
@@ -191,8 +194,10 @@ def walk(
             found = size_of(kind, at)
             if not found or found < 4 or found % 4:
                 return places, end - at
-            size = sizes[kind] = found
-            places[kind] = []
+            if before.get(kind) == found:
+                sizes[kind] = found
+            size = before[kind] = found
+            places.setdefault(kind, [])
         places[kind].append(at)
         at += size
     return places, 0

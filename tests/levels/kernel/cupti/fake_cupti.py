@@ -199,6 +199,16 @@ def record(kind: ActivityKind, **values: Any) -> bytes:
     return one.tobytes()
 
 
+def without_end(made: bytes) -> bytes:
+    """Return a record as CUPTI gives it back by force: a kernel that runs has no end yet."""
+    kind = ActivityKind(int.from_bytes(made[:4], "little"))
+    if kind is not ActivityKind.CONCURRENT_KERNEL:
+        return made
+    one = np.frombuffer(made, DTYPES[kind]).copy()
+    one["end"] = 0
+    return one.tobytes()
+
+
 class cuptiError(Exception):  # noqa: N801  # NVIDIA's name
     def __init__(self, status: int) -> None:
         super().__init__(f"ERROR ({status})")
@@ -214,6 +224,12 @@ class FakeCupti:
         failing: Status that a function of that name fails with.
         lengths: Bytes of a record of each kind, in this libcupti.
         dropped: How many records are said to be lost.
+        running: Records of kernels that still run, in a buffer handed out for them, and when
+            (`time.monotonic_ns`) they have ended. CUPTI gives such a buffer back once they have,
+            or by force without their ends.
+        late_s: Seconds after a flush at which CUPTI gives buffers back, on a thread of its own.
+        rival_kinds: Numbers of the kinds that another tool has enabled; None where this CUPTI
+            cannot be asked.
         log: Names of the functions called, in order.
     """
 
@@ -223,6 +239,10 @@ class FakeCupti:
         default_factory=lambda: {kind: dtype.itemsize for kind, dtype in DTYPES.items()}
     )
     dropped: int = 0
+    running: list[tuple[int, int, list[bytes]]] = field(default_factory=list)
+    late_s: float = 0.0
+    rival_kinds: tuple[int, ...] | None = None
+    incomplete: set[int] = field(default_factory=set)  # addresses of records without their rest
     log: list[str] = field(default_factory=list)
     enabled: set[str] = field(default_factory=set)
     offset_ns: int = 1_000_000_000_000
@@ -325,12 +345,29 @@ class FakeCupti:
             raise cuptiError(1)
         return calls(cbid).name
 
+    def activity_enable_all_sync_records(self, enable: int) -> None:
+        self._switch("no vain queries", 1 - enable)
+
     def activity_flush_all(self, flag: int) -> None:
         self._call("activity_flush_all")
         assert self.callbacks is not None
         script, self.script = self.script, []
         for records in script:
             self.deliver(b"".join(records))
+        running, self.running = self.running, []
+        for ended_ns, buffer, records in running:
+            if time.monotonic_ns() >= ended_ns:
+                self._complete(buffer, b"".join(records))
+            elif flag:
+                self._complete(buffer, b"".join(without_end(one) for one in records))
+            else:
+                self.running.append((ended_ns, buffer, records))
+
+    def run(self, records: list[bytes], ended_ns: int) -> None:
+        """Have records come back once their kernels have ended."""
+        buffer, _ = self.request()
+        assert buffer is not None
+        self.running.append((ended_ns, buffer, records))
 
     def deliver(self, content: bytes) -> None:
         assert self.callbacks is not None
@@ -339,8 +376,15 @@ class FakeCupti:
             self.dropped += 1
             return
         assert len(content) <= size
+        if self.late_s:
+            threading.Timer(self.late_s, self._complete, (buffer, content)).start()
+        else:
+            self._complete(buffer, content)
+
+    def _complete(self, buffer: int, content: bytes) -> None:
+        assert self.callbacks is not None
         ctypes.memmove(buffer, content, len(content))
-        COMPLETED(self.callbacks[1])(None, 0, buffer, size, len(content))
+        COMPLETED(self.callbacks[1])(None, 0, buffer, 1 << 16, len(content))
 
     def request(self) -> tuple[int | None, int]:
         assert self.callbacks is not None
@@ -357,12 +401,24 @@ class FakeCupti:
     def cuptiActivityGetNextRecord(self, buffer: int, length: int, pointer: Any) -> int:  # noqa: N802
         at = pointer._obj.value
         kind = ctypes.c_uint32.from_address(at).value
-        if kind not in DTYPES:
+        if kind not in DTYPES or at in self.incomplete:
             return 21
         following = at + self.lengths[ActivityKind(kind)]
         if following >= buffer + length:
             return 12
         pointer._obj.value = following
+        return 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "cuptiActivityGetEnabledKinds" and self.rival_kinds is not None:
+            return self._enabled_kinds
+        raise AttributeError(name)
+
+    def _enabled_kinds(self, subscriber: None, kinds: Any, size: Any, count: Any) -> int:
+        found = self.rival_kinds or ()
+        assert len(found) <= size._obj.value
+        kinds[: len(found)] = found
+        count._obj.value = len(found)
         return 0
 
     def cuptiActivityGetNumDroppedRecords(  # noqa: N802

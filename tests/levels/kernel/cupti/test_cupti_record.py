@@ -13,7 +13,8 @@ from xsp.provider.contract import Records
 from xsp.provider.packing import pack, unpack
 from xsp.provider.row import ROW_SCHEMA
 from xsp_levels.kernel.cupti.provider import Cupti
-from xsp_levels.kernel.cupti.record import CuptiRecords, call_name, nodes_that_ran, rows, untimed
+from xsp_levels.kernel.cupti.record import CuptiRecords, call_name, nodes_that_ran, rows
+from xsp_levels.kernel.cupti.stray import unfinished, untimed
 from xsp_levels.kernel.cupti.table import Table, gather, join, layout
 from xsp_levels.native.alignment import Alignment
 
@@ -21,6 +22,7 @@ K = ActivityKind
 ALL = frozenset({Kind.LAUNCH, Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.SYNC})
 HOW = layout(FakeCupti())
 TEXTS = {1: "triton_poi_0", 2: "void ns::gemm<float, 4>(float*)", 3: "NCCL", 4: "ncclAllReduce"}
+TEXTS |= {5: "cuBLAS", 6: "cublasLtSSSMatmul"}
 CALLS = {
     ("runtime", 211): "cudaLaunchKernel_v7000",
     ("driver", 307): "cuLaunchKernel",
@@ -214,12 +216,13 @@ def test_memory_that_a_call_allocated_or_freed_is_told() -> None:
 def test_copies_and_sets_say_how_much_and_whence() -> None:
     copy = record(K.MEMCPY, start=1, end=5, bytes=4096, copy_kind=1, src_kind=2, dst_kind=3)
     peer = record(K.MEMCPY2, start=2, end=5, bytes=64, copy_kind=10, src_kind=3, dst_kind=3)
-    fill = record(K.MEMSET, start=3, end=5, bytes=256, memory_kind=3)
+    fill = record(K.MEMSET, start=3, end=5, bytes=256, memory_kind=7)
     found = converted(copy, peer, fill).sort("start_ns")
     assert found["kind"].to_list() == ["memcpy", "memcpy", "memset"]
     assert found["name"].to_list() == ["memcpy HtoD", "memcpy PtoP", "memset"]
     assert found["attr.transfer_bytes"].to_list() == [4096, 64, 256]
     assert found["attr.source"].to_list() == ["pinned", "device", None]
+    assert found["attr.destination"].to_list() == ["device", "device", "managed static"]
 
 
 def test_waits_are_on_the_device_of_their_context() -> None:
@@ -239,7 +242,7 @@ def test_only_what_was_asked_for_becomes_rows() -> None:
 
 def test_work_without_times_is_counted_and_left_out() -> None:
     made = tables(kernel(1), kernel(2, start=0), kernel(3, end=0))
-    assert untimed(made) == 2
+    assert (untimed(made), unfinished(made)) == (1, 1)
     assert rows(CuptiRecords(ALL, made, TEXTS)).height == 1
 
 
@@ -250,6 +253,8 @@ def test_ranges_of_libraries_become_calls_where_calls_are_asked_for() -> None:
         record(K.MARKER, id=2, flags_=2, timestamp=6, name=4, object_id=7),  # the user's own
         record(K.MARKER, id=2, flags_=4, timestamp=8),
         record(K.MARKER, id=3, flags_=2, timestamp=7, name=4, domain=3, object_id=7),  # not ended
+        record(K.MARKER, id=4, flags_=2, timestamp=5, name=6, domain=5, object_id=7),  # a logger's
+        record(K.MARKER, id=4, flags_=4, timestamp=9),
     ]
     found = converted(*made, kinds=ALL | {Kind.CALL})
     assert found.select("kind", "name", "start_ns", "end_ns", "thread", "provenance").rows() == [
