@@ -202,4 +202,4 @@ def range_rows(
 
 def _is_told(domain: str | None) -> bool:
     """Tell whether ranges of a domain become rows."""
-    return bool(domain) and not _LOGGED.match(domain)
+    return domain is not None and domain != "" and not _LOGGED.match(domain)
