@@ -87,8 +87,17 @@ def _whole(recording: Recording, name: str) -> SpanRows:
             "name": [recording.name or name],
             "start_ns": [start],
             "end_ns": [end],
+            "thread": [_busiest_thread(recording.rows)],
         }
     )
+
+
+def _busiest_thread(rows: SpanRows) -> int | None:
+    """Return the thread of the host whose rows took most time, None if there are no such rows."""
+    took = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    busy = rows.filter(pl.col("thread").is_not_null()).group_by("thread").agg(took)
+    busiest = busy.sort("end_ns", "thread", descending=[True, False])["thread"]
+    return int(busiest[0]) if len(busiest) else None
 
 
 def _origin(recording: Recording, start_ns: int) -> Origin | None:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from xsp.kernel_name import full_name, short_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
 from xsp_levels.kernel.cupti.launch import annotated, captured_by, range_rows
@@ -18,7 +19,6 @@ from xsp_levels.kernel.cupti.stray import WORK
 from xsp_levels.kernel.cupti.table import Table
 from xsp_levels.kernel.inductor import Source
 from xsp_levels.kernel.occupancy import Device, Launches, occupancy_pct
-from xsp_levels.kernel.short_name import full_name, short_name
 from xsp_levels.native import thread
 from xsp_levels.native.alignment import Alignment
 

@@ -7,10 +7,12 @@ stay mangled.
 from __future__ import annotations
 
 import ctypes
+import re
 from functools import cache, lru_cache
 from typing import Any
 
 _OPENING, _CLOSING = "<([{", ">)]}"
+_LENGTH = re.compile(r"[1-9]\d{0,3}")  # before each identifier of a mangled name
 
 
 @lru_cache(maxsize=1 << 16)
@@ -40,11 +42,26 @@ def short_name(full: str) -> str:
     >>> short_name("void at::native::(anonymous namespace)::copy<4, f<int>>(int, float*)")
     'copy'
     """
+    if full.startswith("_Z"):
+        return _last_identifier(full)
     bare = _without_brackets(full.replace("(anonymous namespace)", "anonymous"))
     if "operator" in bare:
         return bare.strip() or full
     words = bare.replace(" const", "").split()
     return (words[-1].rsplit("::", 1)[-1] if words else "") or full
+
+
+def _last_identifier(mangled: str) -> str:
+    """Return the function's name in a name that could not be demangled, all of it if none is found.
+
+    >>> _last_identifier("_ZN7ck_tile6kentryILi1EDF16bEvv")
+    'kentry'
+    """
+    at, name = 2 + mangled.startswith("_ZN"), ""
+    while length := _LENGTH.match(mangled, at):
+        at = length.end() + int(length[0])
+        name = mangled[length.end() : at]
+    return name or mangled
 
 
 def _without_brackets(text: str) -> str:

@@ -1,0 +1,72 @@
+"""Steps: rows of the host in, the evaluations in them out.
+
+The steps that the profiler marks (`ProfilerStep#5`) are the evaluations. In a file without, they
+are the calls of the model: of the module whose outermost calls took most time. Where more belongs
+to a step than that call (a backward pass, another model), it lasts until the next call. A model
+that was called once tells nothing of steps: the whole recording is one evaluation.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from xsp.evaluation import nearest
+from xsp.importers.kineto.nesting import Integers
+from xsp.level import Kind
+from xsp.provider import SpanRows, no_rows, span_rows
+
+_MARKED = "ProfilerStep"
+
+
+def steps(marked: pl.DataFrame, rows: pl.DataFrame, around: Integers) -> SpanRows:
+    """Return the evaluations, one after the other; none if the whole recording is one.
+
+    Args:
+        marked: The steps that the profiler marked: `name`, `start_ns`, `end_ns` and `thread`.
+        rows: Rows of the host, as `nesting` returns them.
+        around: Index of the row around each row, -1 for none.
+    """
+    if marked.height:
+        found = _one_after_the_other(marked)
+        name = found["name"] if found.height == 1 else _MARKED
+    else:
+        found = _calls(rows, around)
+        name = found["name"]
+    if not found.height:
+        return no_rows()
+    times = found.select("start_ns", "end_ns", "thread").to_dict()
+    return span_rows({"kind": Kind.PIPELINE.value, "name": name, **times})
+
+
+def _one_after_the_other(marked: pl.DataFrame) -> pl.DataFrame:
+    """Return steps without those that begin before the step before them has ended."""
+    found = marked.sort("start_ns", "end_ns", descending=[False, True])
+    ended = found["end_ns"].cum_max().shift(1)
+    return found.filter((pl.col("start_ns") >= ended).fill_null(value=True))
+
+
+def _calls(rows: pl.DataFrame, around: Integers) -> pl.DataFrame:
+    """Return a step for each call of the model, none if it was called once at most."""
+    modules = rows.filter(
+        pl.col("attr.module_class").is_not_null(), pl.lit(_outermost(rows, around))
+    )
+    took = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    most = modules.group_by("thread", "name", maintain_order=True).agg(took.alias("ns"))
+    if not most.height:
+        return modules
+    thread, name, _ = most.sort("ns", descending=True, maintain_order=True).row(0)
+    calls = modules.filter(pl.col("thread") == thread, pl.col("name") == name).sort("start_ns")
+    if calls.height < 2:
+        return calls.clear()
+    if modules.height == calls.height and not (rows["forward_thread"] > 0).any():
+        return calls
+    last = rows["end_ns"].max()
+    return calls.with_columns(end_ns=pl.col("start_ns").shift(-1).fill_null(last))
+
+
+def _outermost(rows: pl.DataFrame, around: Integers) -> npt.NDArray[np.bool_]:
+    """Return which rows lie in no layer."""
+    is_layer = (rows["kind"] == Kind.LAYER.value).to_numpy()
+    return nearest(around, around, is_layer) < 0
