@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ def unfinished() -> Iterator[tuple[str, bool | None]]:
     visit(provider, lambda: torch.cuda._sleep(1000))  # so that code is loaded
     for cycles in (SLEEP_CYCLES, 20 * SLEEP_CYCLES):
         begun = time.monotonic()
-        found = visit(provider, lambda each=cycles: torch.cuda._sleep(each), wait=False)
+        found = visit(provider, partial(torch.cuda._sleep, cycles), wait=False)
         took = time.monotonic() - begun
         kernels, launches = found.count("kernel"), found.count("launch")
         yield f"{cycles:,} cycles: {kernels} kernels, {launches} launches, {took:.3f} s", None

@@ -190,7 +190,7 @@ def test_another_profiler_may_come_before_and_after() -> None:
 
 
 def test_another_profiler_at_the_same_time_costs_the_kernel_level_only() -> None:
-    """PyTorch's does not subscribe since 2.15; that it has kernels recorded is seen all the same."""
+    """PyTorch's does not subscribe since 2.15, but that it has kernels recorded is seen."""
     with torch_profiler():
         trace = measured(scenes.attention)
     assert kernels(trace).is_empty()
