@@ -25,6 +25,8 @@ _DEVICE = (
     "CUPTI cannot profile this kind of device: {what}; use one that it can, or leave level 4 out"
 )
 
+TAKEN = 39  # CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+
 # By the numbers of CUptiResult in cupti_result.h, which never change.
 _SENTENCES = {
     8: "CUPTI found no memory for its records; free some on the host and on the device",
@@ -46,7 +48,7 @@ _SENTENCES = {
         "a profiler in this process asks for CUPTI's events and metrics of old, which devices of "
         "compute capability 7.5 and newer do not have; end that profiler"
     ),
-    39: _OTHERS,
+    TAKEN: _OTHERS,
     40: "the virtual GPU does not allow profiling; ask for it to be enabled for this machine",
     41: _DEVICE.format(what="it runs in confidential-computing mode"),
     42: _DEVICE.format(what="a mining processor"),

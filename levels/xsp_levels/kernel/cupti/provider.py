@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 import weakref
 from typing import Any
 
@@ -18,11 +19,12 @@ from xsp.clock import Clock
 from xsp.errors import ProviderError
 from xsp.level import Kind, Level
 from xsp.provider import Records, Request, SpanRows
+from xsp_levels.arming import OWN
 from xsp_levels.kernel import inductor
 from xsp_levels.kernel.cupti import library
 from xsp_levels.kernel.cupti.buffer import COUNT, Buffers
 from xsp_levels.kernel.cupti.clock import Reading, align, read
-from xsp_levels.kernel.cupti.error import explain
+from xsp_levels.kernel.cupti.error import TAKEN, explain, explain_code
 from xsp_levels.kernel.cupti.node import Lineage, NodeLog
 from xsp_levels.kernel.cupti.record import CuptiRecords, nodes_that_ran, rows
 from xsp_levels.kernel.cupti.session import PATIENCE_S, CuptiSession, RawRecords
@@ -112,6 +114,8 @@ class Cupti:
         self._abandon_or_end()
         if not self.kinds & request.kinds:
             return
+        if _torch_profiles():
+            raise ProviderError(explain_code(TAKEN) or "")
         try:
             if self._cupti is None:
                 self._warm_up()
@@ -228,6 +232,15 @@ class Cupti:
     def finish(self) -> None:
         """End the recording under way, if any, when the interpreter exits."""
         self._abandon_or_end()
+
+
+def _torch_profiles() -> bool:
+    """Tell whether PyTorch's profiler runs for the user.
+
+    It need not subscribe to CUPTI, and CUPTI before CUDA 13 does not tell what it has enabled.
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and "kineto" not in OWN and torch.autograd._profiler_enabled()
 
 
 def _new_buffers(count: int = COUNT) -> Buffers:

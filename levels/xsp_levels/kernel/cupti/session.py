@@ -16,6 +16,7 @@ from typing import Any
 
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.kernel.cupti.buffer import Buffers
+from xsp_levels.kernel.cupti.error import TAKEN
 from xsp_levels.kernel.cupti.node import CLONED, CREATED, RESOURCE, Events, NodeLog, no_events
 from xsp_levels.kernel.cupti.table import Layout, Table, gather, join, layout, walk
 
@@ -45,7 +46,6 @@ _DRIVER = re.compile(
 )
 _COMPLETE, _FORCED = 0, 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 _LIMIT_REACHED, _INVALID_KIND = 12, 21  # CUPTI_ERROR_MAX_LIMIT_REACHED, _INVALID_KIND
-_TAKEN = 39  # CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
 _WARNING = 34  # CUPTI_ERROR_CUDA_COMPILER_NOT_COMPATIBLE, with which the recording goes on
 _KERNELS = {3, 10}  # CUPTI_ACTIVITY_KIND_KERNEL, _CONCURRENT_KERNEL
 _MOST_KINDS = 256
@@ -146,7 +146,7 @@ class CuptiSession:
         size, count = ctypes.c_uint32(_MOST_KINDS), ctypes.c_uint32()
         status = enabled_kinds(None, kinds, ctypes.byref(size), ctypes.byref(count))
         if status == 0 and _KERNELS & set(kinds[: min(count.value, _MOST_KINDS)]):
-            raise self._cupti.cuptiError(_TAKEN)
+            raise self._cupti.cuptiError(TAKEN)
 
     def _subscribe(self) -> int:
         """Subscribe; CUPTI refuses if another tool has, and refuses others from now on."""

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from fake_cupti import DTYPES, ActivityKind, FakeCupti
+from fake_cupti import FakeCupti
+from fake_records import DTYPES, ActivityKind
 
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.provider.row import SpanRows

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import time
@@ -8,72 +7,25 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_cupti import ActivityKind, ActivityThreadIdType, FakeCupti, record
+from fake_cupti import FakeCupti
+from fake_records import ActivityKind, record
+from visits import DEEPEST, DETAIL, K, now, played, recorded, work
 
 from xsp.clock import SystemClock
 from xsp.errors import ProviderError
 from xsp.level import Kind
-from xsp.provider.contract import Provider, Records, Request
+from xsp.provider.contract import Provider, Request
 from xsp.provider.packing import pack, unpack
 from xsp.session import registry
 from xsp_levels.kernel.cupti import library as cupti_library
 from xsp_levels.kernel.cupti import provider as cupti
-from xsp_levels.kernel.cupti import session
 from xsp_levels.kernel.cupti.buffer import Buffers
 from xsp_levels.kernel.cupti.provider import Cupti
-from xsp_levels.native import stub
-
-K = ActivityKind
-DEEPEST = Request(frozenset({Kind.OP, *Cupti.kinds}))
-DETAIL = Request(DEEPEST.kinds, detail=True)
-NAME = ctypes.create_string_buffer(b"triton_mm")
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupti]:
-    if reason := stub.unsupported():
-        pytest.skip(f"{reason}: run this test on Linux with an x86-64 CPU")
-    vendor = FakeCupti()
-    monkeypatch.setattr(cupti_library, "vendor", lambda: vendor)
-    monkeypatch.setattr(cupti_library, "libcupti", lambda: vendor)
-    monkeypatch.setattr(cupti, "Buffers", lambda count: Buffers(count=8, size=1 << 16))
-    monkeypatch.setattr(session, "PATIENCE_S", 0.03)
-    yield vendor
-    assert vendor.enabled == set()
-    assert not vendor.subscribed
-    assert vendor.thread_id_type is ActivityThreadIdType.DEFAULT
-
-
-def now(fake: FakeCupti) -> int:
-    return time.monotonic_ns() + fake.offset_ns
-
-
-def work(fake: FakeCupti, number: int) -> list[bytes]:
-    start, thread = now(fake), fake.thread_id()
-    return [
-        record(
-            K.RUNTIME,
-            correlation_id=number,
-            start=start,
-            end=start + 10,
-            cbid=211,
-            thread_id=thread,
-        ),
-        record(
-            K.CONCURRENT_KERNEL,
-            correlation_id=number,
-            start=start + 20,
-            end=start + 99,
-            stream_id=7,
-            name=ctypes.addressof(NAME),
-        ),
-    ]
-
-
-def recorded(provider: Cupti, fake: FakeCupti, *buffers: list[bytes]) -> Records:
-    provider.start(SystemClock(), DEEPEST)
-    fake.script = [list(buffer) for buffer in buffers]
-    return provider.stop()
+    yield from played(monkeypatch)
 
 
 def test_it_is_a_provider() -> None:
@@ -183,233 +135,6 @@ def test_nothing_is_touched_where_nothing_of_ours_is_asked_for(fake: FakeCupti) 
     assert fake.log == []
 
 
-def test_dropped_records_are_reported(fake: FakeCupti) -> None:
-    provider = Cupti()
-    provider.start(SystemClock(), DEEPEST)
-    fake.dropped = 12
-    assert provider.stop().dropped == 12
-
-
-def test_more_records_than_room_are_a_problem(fake: FakeCupti) -> None:
-    provider = Cupti()
-    provider.start(SystemClock(), DEEPEST)
-    fake.script = [work(fake, number) for number in range(11)]
-    kept = provider.stop()
-    assert any("3 more buffers" in problem for problem in kept.problems)
-    assert provider.spans(kept).height == 16
-
-
-def test_kernels_without_times_are_lost_and_said_so(fake: FakeCupti) -> None:
-    kept = recorded(
-        Cupti(), fake, [record(K.CONCURRENT_KERNEL, start=0, end=0, name=ctypes.addressof(NAME))]
-    )
-    assert kept.dropped == 1
-    assert any("no place on the device" in problem for problem in kept.problems)
-
-
-def running(fake: FakeCupti, for_ns: int) -> None:
-    """Launch a kernel that runs for so long."""
-    at = now(fake)
-    ended_ns = at - fake.offset_ns + for_ns
-    call = {"start": at, "end": at + 10, "cbid": 211, "thread_id": fake.thread_id()}
-    kernel = {"start": at + 20, "end": ended_ns + fake.offset_ns, "name": ctypes.addressof(NAME)}
-    made = [
-        record(K.RUNTIME, correlation_id=1, **call),
-        record(K.CONCURRENT_KERNEL, correlation_id=1, **kernel),
-    ]
-    fake.run(made, ended_ns)
-
-
-def test_a_kernel_that_ends_shortly_after_is_waited_for(
-    fake: FakeCupti, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "PATIENCE_S", 5.0)
-    provider = Cupti()
-    provider.start(SystemClock(), DEEPEST)
-    running(fake, 20_000_000)
-    kept = provider.stop()
-    assert (kept.dropped, kept.problems) == (0, ())
-    kernel = provider.spans(kept).filter(kind="kernel").row(0, named=True)
-    assert kernel["end_ns"] - kernel["start_ns"] == 20_000_000 - 20
-
-
-def test_a_kernel_that_runs_on_is_said_to_and_has_no_end(fake: FakeCupti) -> None:
-    provider = Cupti()
-    provider.start(SystemClock(), DEEPEST)
-    running(fake, 60_000_000_000)
-    kept = provider.stop()
-    assert kept.dropped == 1
-    assert ["had not ended" in problem for problem in kept.problems] == [True]
-    assert provider.spans(kept)["kind"].to_list() == ["launch"]
-
-
-def test_buffers_that_come_back_a_little_late_are_waited_for(
-    fake: FakeCupti, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    provider = Cupti()
-    recorded(provider, fake)
-    monkeypatch.setattr(session, "PATIENCE_S", 5.0)
-    fake.late_s = 0.02
-    kept = recorded(provider, fake, work(fake, 1), work(fake, 2))
-    assert (kept.dropped, kept.problems) == (0, ())
-    assert sorted(provider.spans(kept)["correlation_id"].to_list()) == [1, 1, 2, 2]
-
-
-@pytest.mark.parametrize("off_ns", [-(10**11), 10**14, -(10**7), 10**10])
-def test_kernels_at_the_times_of_another_clock_are_left_out_and_counted(
-    fake: FakeCupti, off_ns: int
-) -> None:
-    """As the first kernels after a profiler has given CUPTI a clock anew, some times over."""
-    provider = Cupti()
-    provider.start(SystemClock(), DEEPEST)
-    at = now(fake)
-    kernel = {"name": ctypes.addressof(NAME), "correlation_id": 1}
-    stray = record(K.CONCURRENT_KERNEL, start=at + off_ns, end=at + off_ns + 9, **kernel)
-    copy = record(K.MEMCPY, start=at + off_ns, end=at + off_ns + 9, correlation_id=77)
-    fake.script = [[*work(fake, 1), stray, copy]]
-    kept = provider.stop()
-    assert kept.dropped == 2
-    assert ["2 kernels and copies have times before" in said for said in kept.problems] == [True]
-    assert sorted(provider.spans(kept)["kind"]) == ["kernel", "launch"]
-
-
-def test_a_kernel_that_seems_to_begin_a_little_before_its_call_is_kept(fake: FakeCupti) -> None:
-    provider = Cupti()
-    provider.start(SystemClock(), DEEPEST)
-    at = now(fake)
-    made = [
-        record(K.RUNTIME, correlation_id=1, start=at, end=at + 10, cbid=211),
-        record(K.CONCURRENT_KERNEL, correlation_id=1, start=at - 900, end=at + 900),
-    ]
-    fake.script = [made]
-    kept = provider.stop()
-    assert (kept.dropped, kept.problems) == (0, ())
-    assert provider.spans(kept).height == 2
-
-
-@pytest.mark.parametrize("kernels", [0, 2])
-def test_a_launch_of_a_graph_without_any_kernel_is_said(fake: FakeCupti, kernels: int) -> None:
-    """CUPTI was seen to lose those of graphs that were captured in an earlier recording."""
-    provider = Cupti()
-    provider.start(SystemClock(), DEEPEST)
-    at = now(fake)
-    own = {"correlation_id": 5, "start": at, "end": at + 10}
-    made = [record(K.RUNTIME, cbid=311, **own)]
-    made += [record(K.CONCURRENT_KERNEL, graph_id=3, graph_node_id=9, **own)] * kernels
-    fake.script = [[*made, *work(fake, 1)]]
-    said = ["1 of 1 launches of CUDA graphs have no kernel" in p for p in provider.stop().problems]
-    assert said == ([] if kernels else [True])
-
-
-def test_records_that_are_not_finished_are_no_sign_of_a_wrong_binding(fake: FakeCupti) -> None:
-    provider = Cupti()
-    provider.start(SystemClock(), DEEPEST)
-    made = work(fake, 1)
-    buffer, _ = fake.request()
-    assert buffer is not None
-    fake.incomplete = {buffer + len(made[0])}
-    fake.running = [(0, buffer, made)]
-    kept = provider.stop()
-    assert len(kept.problems) == 1
-    assert kept.problems[0].startswith("224 bytes of CUPTI's records were not finished")
-
-
-@pytest.mark.parametrize("kinds", [(10,), (3, 5), (5, 4, 39), ()])
-def test_kernels_of_another_profiler_are_not_taken_from_it(
-    fake: FakeCupti, kinds: tuple[int, ...]
-) -> None:
-    """A profiler need not have subscribed: PyTorch's does not since 2.15."""
-    fake.rival_kinds = kinds
-    provider = Cupti()
-    if {3, 10} & set(kinds):
-        with pytest.raises(ProviderError, match=r"end torch\.profiler"):
-            provider.start(SystemClock(), DEEPEST)
-        assert fake.callbacks is None
-    else:
-        assert recorded(provider, fake).problems == ()
-
-
-def test_a_warning_of_cupti_ends_no_recording(fake: FakeCupti) -> None:
-    fake.failing["cuptiActivityRegisterCallbacks"] = 34
-    provider = Cupti()
-    assert provider.spans(recorded(provider, fake, work(fake, 1))).height == 2
-
-
-def test_bytes_that_cannot_be_read_are_a_problem(fake: FakeCupti) -> None:
-    kept = recorded(Cupti(), fake, [b"\xff" * 64])
-    assert any("64 bytes" in problem for problem in kept.problems)
-
-
-def test_another_clock_inside_cupti_is_noticed(fake: FakeCupti) -> None:
-    provider = Cupti()
-    provider.start(SystemClock(), DEEPEST)
-    early = now(fake) - 5_000_000_000
-    fake.script = [[record(K.RUNTIME, start=early, end=early + 1, cbid=211)]]
-    assert any("clock of its own" in problem for problem in provider.stop().problems)
-
-
-def test_a_clock_that_was_set_meanwhile_is_said(fake: FakeCupti) -> None:
-    provider = Cupti()
-    provider.start(SystemClock(), DEEPEST)
-    fake.offset_ns += 1_000_000
-    assert any("was set" in problem for problem in provider.stop().problems)
-
-
-def test_a_clock_that_counts_ticks_places_kernels_as_well_as_any(
-    fake: FakeCupti, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As after a session of Kineto, which gives CUPTI the processor's counter."""
-
-    def ticks() -> int:
-        return (time.monotonic_ns() + 77) * 5 // 2
-
-    monkeypatch.setattr(fake, "get_timestamp", ticks)
-    provider = Cupti()
-    provider.start(SystemClock(), DEEPEST)
-    begin, call = time.monotonic_ns(), ticks()
-    time.sleep(0.02)
-    start = ticks()
-    kernel = {"start": start, "end": start + 50_000, "queued": call}
-    fake.script = [
-        [
-            record(K.RUNTIME, correlation_id=1, start=call, end=call + 2500, cbid=211),
-            record(K.CONCURRENT_KERNEL, correlation_id=1, name=ctypes.addressof(NAME), **kernel),
-        ]
-    ]
-    kept = provider.stop()
-    assert kept.problems == ()
-    launch, ran = provider.spans(kept).sort("start_ns").rows(named=True)
-    assert abs(launch["start_ns"] - begin) < 50_000
-    assert launch["uncertainty_ns"] < 50_000
-    assert abs(ran["end_ns"] - ran["start_ns"] - 20_000) <= 2
-    assert abs(ran["attr.queue_delay_ns"] - (ran["start_ns"] - launch["start_ns"])) <= 2
-
-
-@pytest.mark.parametrize("moment", ["begins", "ends"])
-def test_calls_while_recording_begins_or_ends_are_no_other_clock(
-    fake: FakeCupti, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    name = {"begins": "activity_enable_and_dump", "ends": "activity_flush_all"}[moment]
-    function, launches = getattr(fake, name), []
-
-    def slowly(*args: Any) -> None:
-        time.sleep(0.003)
-        launches.append(record(K.RUNTIME, start=now(fake), end=now(fake), cbid=211))
-        time.sleep(0.003)
-        if moment == "ends":
-            fake.script = [launches.copy()]
-        function(*args)
-
-    monkeypatch.setattr(fake, name, slowly)
-    provider = Cupti()
-    provider.start(SystemClock(), DEEPEST)
-    del launches[:-2]  # those of the trial
-    fake.script = [launches.copy()]
-    if moment == "ends":
-        launches.clear()
-    assert provider.stop().problems == ()
-
-
 def test_a_call_without_a_name_keeps_its_number(fake: FakeCupti) -> None:
     provider = Cupti()
     provider.start(SystemClock(), DEEPEST)
@@ -426,37 +151,6 @@ def test_queue_times_that_come_are_kept(fake: FakeCupti) -> None:
     kept = provider.stop()
     assert kept.problems == ()
     assert provider.spans(kept)["attr.queue_delay_ns"].to_list() == [20]
-
-
-def test_a_kernel_record_longer_than_the_binding_knows_is_read_at_a_buffers_end(
-    fake: FakeCupti,
-) -> None:
-    fake.lengths[K.CONCURRENT_KERNEL] += 24
-    provider = Cupti()
-    provider.start(SystemClock(), DEEPEST)
-    fake.script = [[*work(fake, 1), bytes(24)]]
-    kept = provider.stop()
-    assert kept.problems == ()
-    assert provider.spans(kept).height == 2
-
-
-@pytest.mark.parametrize(
-    ("function", "status", "word"),
-    [
-        ("subscribe", 39, "torch.profiler"),
-        ("activity_enable", 35, "NVreg_RestrictProfilingToAdminUsers"),
-        ("activity_enable_and_dump", 15, "nvidia-smi"),
-        ("cuptiActivityRegisterCallbacks", 14, "another profiler"),
-    ],
-)
-def test_a_refusal_is_said_with_its_remedy_and_leaves_nothing(
-    fake: FakeCupti, function: str, status: int, word: str
-) -> None:
-    fake.failing[function] = status
-    provider = Cupti()
-    with pytest.raises(ProviderError, match=word):
-        provider.start(SystemClock(), DEEPEST)
-    assert provider.spans(provider.stop()).height == 0
 
 
 def test_a_failure_at_the_end_leaves_nothing_either(fake: FakeCupti) -> None:
@@ -477,23 +171,6 @@ def test_what_was_recorded_before_a_failure_is_not_in_the_next_visit(fake: FakeC
         provider.stop()
     fake.failing.clear()
     assert set(provider.spans(recorded(provider, fake, work(fake, 2)))["correlation_id"]) == {2}
-
-
-@pytest.mark.parametrize("more", [False, True])
-def test_a_buffer_that_cupti_keeps_ends_no_recording_and_is_said_when_it_does(
-    fake: FakeCupti, more: bool
-) -> None:
-    provider, said = Cupti(), []
-    for number in range(12):  # more than there are buffers
-        provider.start(SystemClock(), DEEPEST)
-        if more or number == 0:
-            fake.request()
-        fake.script = [work(fake, number)]
-        kept = provider.stop()
-        said.append(any("1 buffers to itself" in problem for problem in kept.problems))
-        assert kept.dropped == 0
-        assert set(provider.spans(kept)["correlation_id"]) == {number}
-    assert said == [more or number == 0 for number in range(12)]
 
 
 def test_a_recording_can_be_made_after_one_that_failed(fake: FakeCupti) -> None:

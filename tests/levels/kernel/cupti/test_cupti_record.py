@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from fake_cupti import DTYPES, ActivityKind, FakeCupti, record
+from fake_cupti import FakeCupti
+from fake_records import DTYPES, ActivityKind, record
 from hypothesis import given
 from hypothesis import strategies as st
 
