@@ -48,13 +48,14 @@ def without_strays(
         end_ns: End of the recording.
     """
     ids, starts = _calls(tables, alignment)
+    slack = _SLACK_NS + alignment.error_ns
     kept, count = dict(tables), 0
     for name in WORK:
         if name in tables:
             table = tables[name]
             earliest = _looked_up(table["correlation_id"], ids, starts, begin_ns)
             start, end = (alignment.convert(table[at].astype(np.int64)) for at in ("start", "end"))
-            possible = (start >= earliest - _SLACK_NS) & (end <= end_ns + _SLACK_NS)
+            possible = (start >= earliest - slack) & (end <= end_ns + slack)
             possible |= (table["start"] == 0) | (table["end"] == 0)
             count += int(np.count_nonzero(~possible))
             kept[name] = {column: values[possible] for column, values in table.items()}

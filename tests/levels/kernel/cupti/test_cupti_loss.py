@@ -124,6 +124,20 @@ def test_a_kernel_that_seems_to_begin_a_little_before_its_call_is_kept(fake: Fak
     assert provider.spans(kept).height == 2
 
 
+def test_kernels_are_not_taken_for_strays_where_the_clocks_are_uncertain(fake: FakeCupti) -> None:
+    """The wall clock is set forward while the last kernel runs."""
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    made = work(fake, 1)
+    fake.offset_ns += 2_000_000
+    at = now(fake)
+    late = record(K.CONCURRENT_KERNEL, correlation_id=1, start=at, end=at + 9)
+    fake.script = [[*made, late]]
+    kept = provider.stop()
+    assert kept.dropped == 0
+    assert provider.spans(kept).height == 3
+
+
 @pytest.mark.parametrize("kernels", [0, 2])
 def test_a_launch_of_a_graph_without_any_kernel_is_said(fake: FakeCupti, kernels: int) -> None:
     """CUPTI was seen to lose those of graphs that were captured in an earlier recording."""
