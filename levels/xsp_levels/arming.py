@@ -1,8 +1,14 @@
-"""A function that disarms in; a context that calls the function if arming fails out."""
+"""A function that disarms in; a context that calls the function if arming fails out.
+
+Here is also noted which of the vendors' profilers run for xsp, so that a level can tell them from
+the user's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+OWN: set[str] = set()  # profilers that a level of xsp has running, by name: "kineto"
 
 
 class undone_on_failure:  # noqa: N801  # reads as what it is in a with statement

@@ -170,6 +170,12 @@ def test_kernel_latencies_are_those_of_torch_profiler() -> None:
     assert median(differences) <= 0.01
 
 
+KEEPS_CUPTI = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 15)
+
+
+@pytest.mark.skipif(
+    KEEPS_CUPTI, reason="needs PyTorch 2.15: before, its profiler keeps CUPTI once it has run"
+)
 def test_another_profiler_may_come_before_and_after() -> None:
     with torch_profiler() as before:
         scenes.attention()
@@ -184,6 +190,7 @@ def test_another_profiler_may_come_before_and_after() -> None:
 
 
 def test_another_profiler_at_the_same_time_costs_the_kernel_level_only() -> None:
+    """PyTorch's does not subscribe since 2.15, but that it has kernels recorded is seen."""
     with torch_profiler():
         trace = measured(scenes.attention)
     assert kernels(trace).is_empty()

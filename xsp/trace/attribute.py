@@ -229,7 +229,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("dram_write_bytes", _COUNTED, _INT,
         "Counted: written to the device's memory.", "bytes"),
     Attribute("queue_delay_ns", _KERNEL, _INT,
-        "Time from when it was queued on the host until it began; from detail runs only.", "ns"),
+        "Time from when it was queued on the host until it began; null where not asked for.", "ns"),
     Attribute("launched_by", _KERNEL, _TEXT, "The CUDA call that launched it."),
     Attribute("source_ops", _GENERATED, _TEXT,
         "Operators that torch.compile generated it for, such as `aten.add, aten.relu`."),

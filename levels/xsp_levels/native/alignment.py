@@ -18,8 +18,11 @@ Integers = npt.NDArray[np.int64]
 class Alignment:
     """The offset between two clocks: it changes evenly from one instant to another.
 
+    A vendor's clock may count something else than nanoseconds: only instants are converted, then,
+    and durations are differences of converted instants.
+
     Attributes:
-        times: Two instants of the vendor's clock, in nanoseconds.
+        times: Two instants of the vendor's clock, in whatever that clock counts.
         offsets: What is added to the vendor's time at each of the two instants.
         error_ns: By how much a converted time can be wrong, as far as the readings tell.
     """
@@ -28,7 +31,7 @@ class Alignment:
     offsets: tuple[int, int] = (0, 0)
     error_ns: int = 0
 
-    def convert(self, vendor_ns: Integers) -> Integers:
+    def convert(self, vendor: Integers) -> Integers:
         """Return instants of the vendor's clock in nanoseconds of the measurement's clock.
 
         >>> Alignment((0, 100), (1000, 1010)).convert(np.array([0, 50, 100])).tolist()
@@ -36,7 +39,7 @@ class Alignment:
         """
         first, last = self.offsets
         # relative to the first instant: a float has no room for nanoseconds since 1970
-        since = (vendor_ns - self.times[0]).astype(np.float64)
+        since = (vendor - self.times[0]).astype(np.float64)
         span = max(1, self.times[1] - self.times[0])
         drift = np.rint(since * ((last - first) / span)).astype(np.int64)
-        return vendor_ns + first + drift
+        return vendor + first + drift

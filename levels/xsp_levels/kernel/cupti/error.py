@@ -3,42 +3,60 @@
 from __future__ import annotations
 
 _OTHERS = (
-    "another profiler holds CUPTI, which serves one at a time in a process; end torch.profiler, "
-    "or start the program without Nsight Systems, Nsight Compute, cuda-gdb or compute-sanitizer"
+    "another profiler holds CUPTI, which serves one at a time in a process; end torch.profiler "
+    "(PyTorch before 2.15 holds CUPTI for as long as the process lives, once its profiler has run: "
+    "update PyTorch, or measure with `xsp profile`, in whose processes it does not), or start the "
+    "program without Nsight Systems, Nsight Compute, cuda-gdb or compute-sanitizer"
 )
 _PRIVILEGES = (
     "NVIDIA's driver lets only administrators profile here; load the kernel module with "
     "NVreg_RestrictProfilingToAdminUsers=0, run as root, or give the container CAP_SYS_ADMIN"
 )
+_STATE = (
+    "another profiler in this process uses CUPTI's newer interface, beside which the one that xsp "
+    "uses answers to nobody; end that profiler, and measure in a fresh process"
+)
 _DRIVER = (
-    "the NVIDIA driver and this CUPTI do not go together, mostly because the driver is the older; "
-    "update the driver, or install the cupti-python for the CUDA that nvidia-smi shows"
+    "CUPTI could not initialize: the NVIDIA driver is older than this CUPTI, or none works here; "
+    "check nvidia-smi, then update the driver, or install the cupti-python for the CUDA that "
+    "nvidia-smi shows; in a container pass the GPU on (--gpus all)"
 )
 _DEVICE = (
     "CUPTI cannot profile this kind of device: {what}; use one that it can, or leave level 4 out"
 )
 
+TAKEN = 39  # CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+
 # By the numbers of CUptiResult in cupti_result.h, which never change.
 _SENTENCES = {
     8: "CUPTI found no memory for its records; free some on the host and on the device",
-    14: _DRIVER,
-    15: (
-        "CUPTI could not initialize: there is no NVIDIA driver that works here; check nvidia-smi, "
-        "and in a container pass the GPU on (--gpus all)"
+    14: _STATE,
+    15: _DRIVER,
+    26: (
+        "the device's counters are in use by another program, such as DCGM or Nsight Compute; end "
+        "it, or pause it (`dcgmi profmon --pause`)"
     ),
     27: "CUPTI does not support what was asked of it on this system; update the driver",
     33: _DEVICE.format(what="a virtual GPU whose host forbids it"),
-    34: _DRIVER,
+    34: (
+        "the program was compiled by a CUDA compiler that this CUPTI cannot follow on devices of "
+        "compute capability 6; compile it with CUDA 9 or later"
+    ),
     35: _PRIVILEGES,
     36: "an older profiling interface of CUPTI is in use in this process; end that profiler",
-    38: _DEVICE.format(what="it is older than compute capability 7.5"),
-    39: _OTHERS,
+    38: (
+        "a profiler in this process asks for CUPTI's events and metrics of old, which devices of "
+        "compute capability 7.5 and newer do not have; end that profiler"
+    ),
+    TAKEN: _OTHERS,
     40: "the virtual GPU does not allow profiling; ask for it to be enabled for this machine",
     41: _DEVICE.format(what="it runs in confidential-computing mode"),
     42: _DEVICE.format(what="a mining processor"),
     43: _DEVICE.format(what="a MIG instance, with this driver"),
     44: _DEVICE.format(what="it is in SLI mode"),
     45: _DEVICE.format(what="WSL, with this driver"),
+    46: "CUPTI does not know a chip of that name; update cupti-python",
+    47: "CUPTI cannot trace by hardware under MPS; end the MPS server, or leave that out",
 }
 _BROKEN = (
     "CUPTI failed ({what}); run `xsp doctor`, and tell the project if driver and cupti-python "

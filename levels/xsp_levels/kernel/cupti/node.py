@@ -132,7 +132,9 @@ def no_events() -> Events:
 class Lineage:
     """Ancestry of nodes: the nodes of an executable graph are clones of captured nodes.
 
-    CUPTI reports a clone twice: as created, and as cloned from its original.
+    CUPTI reports a clone twice in one call: as created, and as cloned from its original. A node
+    that is created and not cloned is a new one, even if an earlier clone had its number: CUDA
+    gives numbers of graphs that are gone to new graphs.
     """
 
     def __init__(self) -> None:
@@ -147,8 +149,11 @@ class Lineage:
             zip(cloned["node"].tolist(), cloned["original"].tolist(), strict=True)
         )
         created = events[events["what"] == CREATED]
-        self._created.update(created["node"].tolist())
-        fresh = [node not in self._original for node in created["node"].tolist()]
+        numbers, clones = created["node"].tolist(), set(cloned["node"].tolist())
+        self._created.update(numbers)
+        fresh = [node not in clones for node in numbers]
+        for node in set(numbers) - clones:
+            self._original.pop(node, None)
         kept = created[np.array(fresh, np.bool_)]
         return {name: kept[name].astype(np.int64) for name in ("time", "thread", "node")}
 

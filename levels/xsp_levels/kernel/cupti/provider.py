@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 import weakref
 from typing import Any
 
@@ -18,20 +19,43 @@ from xsp.clock import Clock
 from xsp.errors import ProviderError
 from xsp.level import Kind, Level
 from xsp.provider import Records, Request, SpanRows
+from xsp_levels.arming import OWN
 from xsp_levels.kernel import inductor
 from xsp_levels.kernel.cupti import library
 from xsp_levels.kernel.cupti.buffer import COUNT, Buffers
 from xsp_levels.kernel.cupti.clock import Reading, align, read
-from xsp_levels.kernel.cupti.error import explain
+from xsp_levels.kernel.cupti.error import TAKEN, explain, explain_code
 from xsp_levels.kernel.cupti.node import Lineage, NodeLog
-from xsp_levels.kernel.cupti.record import CuptiRecords, nodes_that_ran, rows, untimed
-from xsp_levels.kernel.cupti.session import CuptiSession, RawRecords
+from xsp_levels.kernel.cupti.record import CuptiRecords, nodes_that_ran, rows
+from xsp_levels.kernel.cupti.session import PATIENCE_S, CuptiSession, RawRecords
+from xsp_levels.kernel.cupti.stray import (
+    empty_graph_launches,
+    unfinished,
+    untimed,
+    without_strays,
+)
+from xsp_levels.kernel.cupti.table import Table
 from xsp_levels.native import forked_child, stub, thread
 from xsp_levels.native.alignment import Alignment
 
 _UNTIMED = (
     "{count} kernels and copies have no times, for CUPTI had no place on the device for them; "
     "free device memory, or measure less at once"
+)
+_UNFINISHED = (
+    "{count} kernels and copies had not ended {ms:.0f} ms after the measured function had, so they "
+    "are left out; wait for the device before it returns, as with torch.cuda.synchronize()"
+)
+_STRAYS = (
+    "{count} kernels and copies have times before their launch or after the recording, and are "
+    "left out: another profiler, such as PyTorch's, changed CUPTI's clock; measure in a fresh "
+    "process"
+)
+_EMPTY_GRAPHS = (
+    "{count} of {all} launches of CUDA graphs have no kernel in CUPTI's records. CUPTI may lose "
+    "the kernels of graphs that were captured in an earlier recording, and older ones than that of "
+    "CUDA 13.1 update 1 mix up their numbers: update CUPTI, or have the measured function capture "
+    "the graph each time"
 )
 _ASTRAY = (
     "CUPTI's times lie up to {ms:.1f} ms outside of the recording: another tool gave CUPTI a "
@@ -43,7 +67,10 @@ _NO_RANGES = (
     "path of libcupti before the program starts to see them"
 )
 _ASTRAY_NS = 1_000_000
-_UNCERTAIN = "CUPTI's clock was set while it recorded: kernels are misplaced by up to {us:.0f} µs"
+_UNCERTAIN = (
+    "CUPTI's clock was set while it recorded, or settled only when CUDA began: kernels are "
+    "misplaced by up to {us:.0f} µs"
+)
 _UNCERTAIN_NS = 10_000
 
 
@@ -66,6 +93,7 @@ class Cupti:
         self._kinds: frozenset[Kind] = frozenset()
         self._first: list[Reading] = []
         self._begun_ns = 0
+        self._devices: Table | None = None  # recorded once: CUPTI never frees the names in it
 
     def unavailable(self) -> str | None:
         """Return why CUPTI cannot be used here, or None if CUPTI can, without initializing CUDA."""
@@ -86,6 +114,8 @@ class Cupti:
         self._abandon_or_end()
         if not self.kinds & request.kinds:
             return
+        if _torch_profiles():
+            raise ProviderError(explain_code(TAKEN) or "")
         try:
             if self._cupti is None:
                 self._warm_up()
@@ -122,27 +152,35 @@ class Cupti:
         return rows(data)
 
     def _records(self, recorded: RawRecords, alignment: Alignment, ended_ns: int) -> Records:
-        tables = recorded.tables
-        lost = untimed(tables)
+        calls = self._calls(recorded.tables)
+        tables = self._with_devices(recorded.tables)
+        tables, strays = without_strays(tables, alignment, self._begun_ns, ended_ns)
+        lost, running = untimed(tables), unfinished(tables)
         astray = _astray_ns(tables, alignment, self._begun_ns, ended_ns)
-        problems = recorded.problems
-        problems += (_UNTIMED.format(count=lost),) * (lost > 0)
-        problems += (_ASTRAY.format(ms=astray / 1e6),) * (astray > _ASTRAY_NS)
+        empty, launched = empty_graph_launches(recorded.tables, calls)
         error = alignment.error_ns
-        problems += (_UNCERTAIN.format(us=error / 1e3),) * (error > _UNCERTAIN_NS)
+        said = (
+            (lost, _UNTIMED.format(count=lost)),
+            (running, _UNFINISHED.format(count=running, ms=PATIENCE_S * 1e3)),
+            (strays, _STRAYS.format(count=strays)),
+            (empty, _EMPTY_GRAPHS.format(count=empty, all=launched)),
+            (astray > _ASTRAY_NS, _ASTRAY.format(ms=astray / 1e6)),
+            (error > _UNCERTAIN_NS, _UNCERTAIN.format(us=error / 1e3)),
+        )
+        problems = recorded.problems + tuple(sentence for is_so, sentence in said if is_so)
         created = self._lineage.learn(recorded.nodes)
         data = CuptiRecords(
             self._kinds,
             tables,
             recorded.texts,
-            self._calls(tables),
+            calls,
             thread.names(),
             alignment,
             inductor.sources(recorded.texts.values()),
             created,
             self._lineage.captured(nodes_that_ran(tables)),
         )
-        return Records(data, dropped=recorded.dropped + lost, problems=problems)
+        return Records(data, recorded.dropped + lost + running + strays, problems)
 
     def _warm_up(self) -> None:
         """Load CUPTI and record once, as CUPTI's first use can take seconds."""
@@ -155,15 +193,21 @@ class Cupti:
         self._open(detail=False)
         session, self._session = self._session, None
         if session is not None:
-            session.stop()
+            self._with_devices(session.stop().tables)
+
+    def _with_devices(self, tables: dict[str, Table]) -> dict[str, Table]:
+        """Return tables with that of the devices, which one recording told for all."""
+        self._devices = tables.get("device", self._devices)
+        return tables if self._devices is None else {**tables, "device": self._devices}
 
     def _open(self, detail: bool) -> None:
         if self._buffers is None or self._buffers.worn:
             self._buffers = _new_buffers()
         if self._nodes is None:
             self._nodes = NodeLog(stub.address_of(self._library.cuptiGetGraphNodeId))
+        dumped = ("CONTEXT",) if self._devices is not None else ("DEVICE", "CONTEXT")
         self._session = CuptiSession(
-            self._cupti, self._library, self._buffers, self._nodes, detail=detail
+            self._cupti, self._library, self._buffers, self._nodes, detail=detail, dumped=dumped
         )
 
     def _calls(self, tables: Any) -> dict[tuple[str, int], str]:
@@ -188,6 +232,15 @@ class Cupti:
     def finish(self) -> None:
         """End the recording under way, if any, when the interpreter exits."""
         self._abandon_or_end()
+
+
+def _torch_profiles() -> bool:
+    """Tell whether PyTorch's profiler runs for the user.
+
+    It need not subscribe to CUPTI, and CUPTI before CUDA 13 does not tell what it has enabled.
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and "kineto" not in OWN and torch.autograd._profiler_enabled()
 
 
 def _new_buffers(count: int = COUNT) -> Buffers:

@@ -14,8 +14,8 @@ import polars as pl
 from xsp.kernel_name import full_name, short_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
-from xsp_levels.kernel.cupti.launch import annotated, captured_by
-from xsp_levels.kernel.cupti.marker import range_rows
+from xsp_levels.kernel.cupti.launch import annotated, captured_by, range_rows
+from xsp_levels.kernel.cupti.stray import WORK
 from xsp_levels.kernel.cupti.table import Table
 from xsp_levels.kernel.inductor import Source
 from xsp_levels.kernel.occupancy import Device, Launches, occupancy_pct
@@ -24,7 +24,6 @@ from xsp_levels.native.alignment import Alignment
 
 Integers = npt.NDArray[np.int64]
 
-_WORK = ("kernel", "memcpy", "peer", "memset")  # tables of device activities
 _NO_STREAM = 0xFFFFFFFF  # CUPTI_SYNCHRONIZATION_INVALID_VALUE
 # Suffixes of a call's name, for its version and for per-thread default streams.
 _SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$")
@@ -42,7 +41,16 @@ _COPIES = (
     "HtoH",
     "PtoP",
 )
-_MEMORIES = ("unknown", "pageable", "pinned", "device", "array", "managed", "device static")
+_MEMORIES = (
+    "unknown",
+    "pageable",
+    "pinned",
+    "device",
+    "array",
+    "managed",
+    "device static",
+    "managed static",
+)
 _SYNCS = ("synchronize", "event", "stream wait event", "stream", "context")
 
 
@@ -88,15 +96,9 @@ def rows(records: CuptiRecords) -> SpanRows:
     return concat_rows([frame.filter(pl.col("kind").is_in(wanted)) for frame in frames])
 
 
-def untimed(tables: Mapping[str, Table]) -> int:
-    """Return the count of kernels, copies and sets for whose times CUPTI had no memory."""
-    found = (tables[name] for name in _WORK if name in tables)
-    return sum(int(np.count_nonzero((t["start"] == 0) | (t["end"] == 0))) for t in found)
-
-
 def nodes_that_ran(tables: Mapping[str, Table]) -> set[int]:
     """Return the graph nodes among the device activities."""
-    found = (tables[name] for name in _WORK if name in tables)
+    found = (tables[name] for name in WORK if name in tables)
     return {
         node for t in found for node in np.unique(t["graph_node_id"][t["graph_id"] > 0]).tolist()
     }
@@ -119,7 +121,7 @@ def _launches(records: CuptiRecords) -> SpanRows:
     both = concat_rows([runtime, driver.filter(~inner)])
     error_ns = records.alignment.error_ns
     made = captured_by(both, records.created, records.threads, error_ns=error_ns)
-    return annotated(made, records.tables)
+    return annotated(made, records.tables, records.alignment)
 
 
 def _launches_of(records: CuptiRecords, name: str) -> SpanRows:
@@ -167,7 +169,7 @@ def _kernels(records: CuptiRecords, launches: SpanRows) -> SpanRows:
             "attr.static_shared_bytes": table["static_shared_memory"].astype(np.int64),
             "attr.dynamic_shared_bytes": table["dynamic_shared_memory"].astype(np.int64),
             "attr.occupancy_pct": _occupancies(table, devices(records.tables)),
-            "attr.queue_delay_ns": _queue_delays(table),
+            "attr.queue_delay_ns": _queue_delays(table, records.alignment),
             "attr.source_ops": _each(name, lambda pointer: source(pointer, 0)),
             "attr.source_nodes": _each(name, lambda pointer: source(pointer, 1)),
         }
@@ -277,10 +279,11 @@ def _as_launches(taken: Mapping[str, Integers]) -> Launches:
     )
 
 
-def _queue_delays(table: Table) -> pl.Series:
+def _queue_delays(table: Table, alignment: Alignment) -> pl.Series:
     """Return the nanoseconds from queueing to start of each kernel; null where unknown."""
     queued, start = table["queued"].astype(np.int64), table["start"].astype(np.int64)
-    return _absent(start - queued, (queued <= 0) | (queued > start))
+    delay = alignment.convert(start) - alignment.convert(queued)  # CUPTI's may be no nanoseconds
+    return _absent(delay, (queued <= 0) | (queued > start))
 
 
 def _times(records: CuptiRecords, table: Table) -> dict[str, Integers]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.kernel.cupti.buffer import Buffers
+from xsp_levels.kernel.cupti.error import TAKEN
 from xsp_levels.kernel.cupti.node import CLONED, CREATED, RESOURCE, Events, NodeLog, no_events
-from xsp_levels.kernel.cupti.table import Table, gather, join, layout, walk
+from xsp_levels.kernel.cupti.table import Layout, Table, gather, join, layout, walk
 
 _ALWAYS = (
     "CONCURRENT_KERNEL",  # never KERNEL, which makes kernels run one after the other
@@ -31,7 +33,6 @@ _ALWAYS = (
     # GRAPH_TRACE is left out: with it, CUPTI records a graph, but no kernel of the graph.
 )
 _DETAIL = ("MEMORY2",)
-_DUMPED = ("DEVICE", "CONTEXT")  # recorded once, for devices and contexts that exist already
 # Runtime calls that are frequent, short, and do not concern the device.
 _NOISE = re.compile(
     r"cuda(Get|Peek|SetDevice|SetValid|Driver|Runtime|Choose|DeviceGet|DeviceCanAccess|Func[GS]et"
@@ -43,12 +44,13 @@ _NOISE = re.compile(
 _DRIVER = re.compile(
     r"cu(Launch|Graph(Launch|Add|Instantiate)|Memcpy|Memset|MemAlloc|MemFree|(Ctx|Stream|Event)Synchronize)"
 )
-_FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
-_LIMIT_REACHED = 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
-_NO_QUEUE_TIMES = (
-    "CUPTI did not tell when kernels were queued, so queue_delay_ns is missing: it can be asked "
-    "for that only before CUDA is first used"
-)
+_COMPLETE, _FORCED = 0, 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
+_LIMIT_REACHED, _INVALID_KIND = 12, 21  # CUPTI_ERROR_MAX_LIMIT_REACHED, _INVALID_KIND
+_WARNING = 34  # CUPTI_ERROR_CUDA_COMPILER_NOT_COMPATIBLE, with which the recording goes on
+_KERNELS = {3, 10}  # CUPTI_ACTIVITY_KIND_KERNEL, _CONCURRENT_KERNEL
+_MOST_KINDS = 256
+_PAUSE_S = 0.0005
+PATIENCE_S = 0.1  # how long CUPTI may take to give buffers back, and kernels to end
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +80,30 @@ class CuptiSession:
         library: libcupti.
         buffers: Buffers for the records.
         nodes: Log for the events of graph nodes.
-        detail: Whether memory and queue times, which cost time, are recorded as well.
+        detail: Whether device memory, which costs time, is recorded as well. When kernels were
+            queued is never asked for: CUPTI tells that only if it is asked before CUDA begins,
+            may not be asked again, and some releases then hang at a launch.
+        dumped: Kinds that are recorded once, of devices and contexts that exist already.
 
     Raises:
         Exception: Whatever cupti-python raises; nothing is left enabled.
     """
 
     def __init__(
-        self, cupti: Any, library: Any, buffers: Buffers, nodes: NodeLog, *, detail: bool
+        self,
+        cupti: Any,
+        library: Any,
+        buffers: Buffers,
+        nodes: NodeLog,
+        *,
+        detail: bool,
+        dumped: Sequence[str],
     ) -> None:
         self._cupti, self._library = cupti, library
         self._buffers, self._nodes = buffers, nodes
-        self._detail = detail
+        self._kinds = (*_ALWAYS, *(_DETAIL if detail else ()))
+        self._dumped = dumped
+        self._unfinished_bytes = self._status = 0
         self._kept_before = buffers.missing
         self._held = contextlib.ExitStack()  # undoes the settings of CUPTI that recording needs
         self._enabled = contextlib.ExitStack()  # disables each kind of record
@@ -98,6 +112,7 @@ class CuptiSession:
 
     def _begin(self) -> None:
         cupti = self._cupti
+        self._refuse_rivals()
         subscriber = self._subscribe()
         _check(
             cupti,
@@ -109,17 +124,29 @@ class CuptiSession:
         # The kernel's numbers of threads, which the providers of other levels know as well.
         self._held.callback(cupti.set_thread_id_type, cupti.get_thread_id_type())
         cupti.set_thread_id_type(cupti.ActivityThreadIdType.SYSTEM)
-        if self._detail:
-            self._held.callback(self._tell_queue_times, 0)
-            self._tell_queue_times(1)
-        for name in (*_ALWAYS, *(_DETAIL if self._detail else ())):
+        self._leave_vain_waits_out()
+        for name in self._kinds:
             self._enable(getattr(cupti.ActivityKind, name))
-        for name in _DUMPED:
+        for name in self._dumped:
             kind = getattr(cupti.ActivityKind, name)
             cupti.activity_enable_and_dump(kind)
             self._enabled.callback(cupti.activity_disable, kind)
         self._choose_calls()
         self._watch_nodes(subscriber)
+
+    def _refuse_rivals(self) -> None:
+        """Raise if another tool has kernels recorded: its buffers would come to us, and be lost.
+
+        Tools need not subscribe for that; Kineto does not since PyTorch 2.15.
+        """
+        enabled_kinds = getattr(self._library, "cuptiActivityGetEnabledKinds", None)
+        if enabled_kinds is None:
+            return
+        kinds = (ctypes.c_int32 * _MOST_KINDS)()
+        size, count = ctypes.c_uint32(_MOST_KINDS), ctypes.c_uint32()
+        status = enabled_kinds(None, kinds, ctypes.byref(size), ctypes.byref(count))
+        if status == 0 and _KERNELS & set(kinds[: min(count.value, _MOST_KINDS)]):
+            raise self._cupti.cuptiError(TAKEN)
 
     def _subscribe(self) -> int:
         """Subscribe; CUPTI refuses if another tool has, and refuses others from now on."""
@@ -144,25 +171,41 @@ class CuptiSession:
             self._nodes.take()
 
     def stop(self) -> RawRecords:
-        """Flush, disable, and read the records."""
+        """Flush, disable, and read the records.
+
+        The caller has waited for the devices, as far as the framework can. A flush by force gives
+        kernels that still run without their ends, and never again, so CUPTI is first given time.
+        """
         try:
-            self._cupti.activity_flush_all(_FORCED)
+            self._flush(_COMPLETE, again=True)
             self._enabled.close()
-            self._cupti.activity_flush_all(_FORCED)  # records that other threads made in between
+            self._flush(_FORCED)  # records that other threads made in between
             dropped = self._dropped()
             self._disable()
             tables, texts, unread = self._read()
             nodes, unnoted = self._nodes.take()
-            problems = tuple(self._problems(tables, unread, unnoted))
+            problems = tuple(self._problems(unread, unnoted))
             return RawRecords(tables, texts, nodes, dropped, problems)
         finally:
             self.end()
+
+    def _flush(self, how: int, *, again: bool = False) -> None:
+        """Have CUPTI give its buffers back, and wait until it has, if not for long.
+
+        CUPTI may do so on a thread of its own, a little after the call that asked for it.
+        """
+        self._cupti.activity_flush_all(how)
+        late = time.monotonic() + PATIENCE_S
+        while self._buffers.missing > self._kept_before and time.monotonic() < late:
+            time.sleep(_PAUSE_S)
+            if again:
+                self._cupti.activity_flush_all(how)
 
     def _disable(self) -> None:
         with self._held:  # undone last
             self._enabled.close()
 
-    def _problems(self, tables: dict[str, Table], unread: int, unnoted: int) -> Iterator[str]:
+    def _problems(self, unread: int, unnoted: int) -> Iterator[str]:
         missing, refused = self._buffers.missing - self._kept_before, self._buffers.refused
         if missing > 0:
             yield (
@@ -171,26 +214,33 @@ class CuptiSession:
             )
         if refused:
             yield (
-                f"CUPTI asked for {refused} more buffers than there is room for; measure less at "
-                "once"
+                f"CUPTI asked for {refused} more buffers than there is room for, and their records "
+                "are lost; measure less at once"
             )
         if unread:
             yield (
                 f"{unread} bytes of CUPTI's records could not be read; install the cupti-python of "
                 "the CUDA that is loaded"
             )
+        if self._unfinished_bytes:
+            yield (
+                f"{self._unfinished_bytes} bytes of CUPTI's records were not finished when "
+                "recording ended, and are lost; wait for the device before the measured function "
+                "returns"
+            )
         if unnoted:
             yield (
                 f"there was no room to note {unnoted} nodes of CUDA graphs; measure fewer captures "
                 "at once"
             )
-        if self._detail and "kernel" in tables and not tables["kernel"]["queued"].any():
-            yield _NO_QUEUE_TIMES
 
-    def _tell_queue_times(self, enable: int) -> None:
-        """Turn the times at which kernels are queued on or off; CUPTI may refuse."""
-        with contextlib.suppress(self._cupti.cuptiError):
-            self._cupti.activity_enable_latency_timestamps(enable)
+    def _leave_vain_waits_out(self) -> None:
+        """Have CUPTI record no query of an event or a stream that was answered with "not yet"."""
+        enable = getattr(self._cupti, "activity_enable_all_sync_records", None)
+        if enable is not None:
+            with contextlib.suppress(self._cupti.cuptiError):
+                enable(0)
+                self._held.callback(enable, 1)
 
     def _enable(self, kind: Any) -> None:
         self._cupti.activity_enable(kind)
@@ -238,7 +288,10 @@ class CuptiSession:
         unread = 0
         for address, content in self._buffers.filled():
             found, left = walk(content, self._sizes(address, len(content)))
-            unread += left
+            if left and self._status == _INVALID_KIND and self._is_known(content, left, how):
+                self._unfinished_bytes += left
+            else:
+                unread += left
             for kind, places in found.items():
                 if form := how.forms.get(kind):
                     table = gather(content, places, how.dtypes[kind], form)
@@ -255,9 +308,16 @@ class CuptiSession:
             status = self._library.cuptiActivityGetNextRecord(address, length, ctypes.byref(record))
             if status == 0 and record.value is not None:
                 return record.value - address - at
+            self._status = status
             return length - at if status == _LIMIT_REACHED else None  # the buffer's last record
 
         return size_of
+
+    @staticmethod
+    def _is_known(content: memoryview, left: int, how: Layout) -> bool:
+        """Tell whether the record that CUPTI does not step over is of a kind that it made."""
+        at = len(content) - left
+        return int.from_bytes(content[at : at + 4], "little") in how.forms
 
 
 def _kept_alive(values: tuple[Any, ...], function: Callable[..., Any], *args: Any) -> None:
@@ -266,7 +326,7 @@ def _kept_alive(values: tuple[Any, ...], function: Callable[..., Any], *args: An
 
 
 def _check(cupti: Any, status: int) -> None:
-    if status:
+    if status not in (0, _WARNING):
         raise cupti.cuptiError(status)
 
 

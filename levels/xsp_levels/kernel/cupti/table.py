@@ -92,13 +92,13 @@ FORMS: tuple[Form, ...] = (
         "overhead",
         "OVERHEAD",
         r"activity_overhead\d+_dtype",
-        ("start", "end", "correlation_id"),
+        ("start", "end", "overhead_kind", "correlation_id"),
     ),
     Form(
         "external",
         "EXTERNAL_CORRELATION",
         "activity_external_correlation_dtype",
-        ("external_id", "correlation_id"),
+        ("external_kind", "external_id", "correlation_id"),
     ),
     Form(
         "marker",
@@ -175,13 +175,16 @@ def walk(
 ) -> tuple[dict[int, list[int]], int]:
     """Return the offsets of the records of each kind, and the count of bytes not read.
 
+    A kind's length is asked for until two records agree on it: CUPTI may step over a record.
+
     Args:
         buffer: Records one after the other.
         size_of: Returns the length of a record, given its kind and offset; None for an
             unknown length, which ends the walk.
     """
     places: dict[int, list[int]] = {}
-    sizes: dict[int, int] = {}
+    sizes: dict[int, int] = {}  # that two records of the kind agree on
+    before: dict[int, int] = {}  # of the kind's record before
     words = buffer.cast("B")[: len(buffer) & ~3].cast("I")
     at, end = 0, len(words) * 4
     while at < end:
@@ -191,8 +194,10 @@ def walk(
             found = size_of(kind, at)
             if not found or found < 4 or found % 4:
                 return places, end - at
-            size = sizes[kind] = found
-            places[kind] = []
+            if before.get(kind) == found:
+                sizes[kind] = found
+            size = before[kind] = found
+            places.setdefault(kind, [])
         places[kind].append(at)
         at += size
     return places, 0

@@ -7,7 +7,9 @@ Messages have the form of cuBLAS 13.4 and cuDNN 9.26:
     i! Time: … Thread=140653198236544; … StreamId=POINTER (IN HEX:0x(nil)) (defaultStream)
 
 cuBLAS sends each of these lines as a message of its own. cuBLASLt sends the function, and
-`A=0X100 Adesc=[type=R_32F rows=128 …] …`. cuDNN sends one message with lines of the form
+`A=0X100 Adesc=[type=R_32F rows=128 …] … algo=[algoId=67 …] …`. cuBLAS itself calls functions of
+cuBLASLt for one data type, such as `cublasLtTSTMatmul`: they tell how the call of cuBLAS is
+computed. cuDNN sends one message with lines of the form
 `    n: type=int; val=1;`; a message about the end of a call has a line `status:` too.
 """
 
@@ -20,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from xsp_levels.library.cuda.log import CUBLAS, CUDNN, LT_FUNCTION, LT_MESSAGE, Message
 
 _CUBLAS = re.compile(r"I! (cuBLAS) \(v([\d.]+)\) function (?:\w+ )?(\w+)\(")
-_CUDNN = re.compile(r"(CuDNN) \(v(\d+)[^)]*\) function (\w+)\(\) called:")
+_CUDNN = re.compile(r"([Cc]uDNN) \(v(\d+)[^)]*\) function (\w+)\(\) called:")
 _VALUE = re.compile(r"^(?:i!)?( *)([\w\[\]]+): type=[^;\n]*; val=([^;\n]*)")
 # Opens a scope: the lines that follow and are indented deeper.
 _SCOPE = re.compile(r"^( *)(\w+): type=\w+:$")
@@ -29,6 +31,7 @@ _STREAM = re.compile(r"StreamId=POINTER \(IN HEX:0x(\(nil\)|0x[0-9a-fA-F]+)\)")
 _PAIR = re.compile(r"(\w+)=(\[[^\]]*\]|\S+)")
 _POINTER = re.compile(r"POINTER|^0[xX]|NULL_PTR|addr=")
 _NUMBERED = re.compile(r" ?\(-?\d+\)$")
+_TYPED = re.compile(r"cublasLt[A-Z]{3}Matmul$")  # TST, HSH, SSS, DDD …: types of A, compute, C
 # Functions that compute; others create, set, query and destroy objects.
 _COMPUTES = re.compile(
     r"cublas(?!Create|Destroy|Set|Get|Logger|Lt(?!Matmul$|MatrixTransform$)|Xt)\w+"
@@ -36,7 +39,7 @@ _COMPUTES = re.compile(
     r"(BackendExecute|BackendPopulateCudaGraph|FusedOpsExecute|\w*(?:Forward|Backward|Inference)\w*"
     r"|\w+Tensor(?:Ex)?|TransformFilter|ReorderFilterAndBias|CTCLoss\w*|Im2Col)"
 )
-_LIBRARIES = {"cuBLAS": "cuBLAS", "CuDNN": "cuDNN"}
+_LIBRARIES = {"cuBLAS": "cuBLAS", "CuDNN": "cuDNN", "cuDNN": "cuDNN"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +77,22 @@ def _all_calls(messages: Iterable[Message]) -> Iterator[CudaCall]:
     """Yield each call after its last message; messages of one thread are in order."""
     open_calls: dict[tuple[int, int], CudaCall] = {}
     functions: dict[int, str] = {}
+    latest: dict[int, int] = {}  # which library each thread has called last
     for message in messages:
         key = (message.thread, message.origin)
         if message.origin == LT_FUNCTION:
             functions[message.thread] = message.text
         elif message.origin == LT_MESSAGE:
-            yield _lt_call(message, functions.pop(message.thread, ""))
+            told = _lt_call(message, functions.pop(message.thread, ""))
+            if _TYPED.match(told.function):
+                around = (message.thread, CUBLAS)
+                if latest.get(message.thread) == CUBLAS and around in open_calls:
+                    open_calls[around] = _computed_by(open_calls[around], told)
+                continue
+            latest[message.thread] = LT_MESSAGE
+            yield told
         elif begun := _begun(message):
+            latest[message.thread] = message.origin
             before = open_calls.pop(key, None)
             if before is not None and _ends(before, begun, message):
                 yield replace(before, end_ns=message.time_ns)
@@ -142,6 +154,14 @@ def _lt_call(message: Message, function: str) -> CudaCall:
     return CudaCall(
         "cuBLASLt", function, message.time_ns, message.thread, values=values, stream=stream
     )
+
+
+def _computed_by(call: CudaCall, told: CudaCall) -> CudaCall:
+    """Return a call of cuBLAS with the algorithm that ran, instead of the one asked for."""
+    algorithm = told.values.get("algo")
+    if algorithm is None or call.values.get("algo", "").startswith("["):
+        return call
+    return replace(call, values={**call.values, "algo": algorithm})
 
 
 def _address(text: str) -> int:

@@ -17,7 +17,9 @@ BY_START, BY_ENDS = "start", "ends"
 
 _SIZES = ("m", "n", "k", "batchCount", "dimA", "filterDimA", "padA", "filterStrideA", "dilationA")
 _TYPE = re.compile(r"[A-Za-z]*[tT]ype\w*|\w+desc|mathPrec")
-_COMPLEX = re.compile(r"cublas[CZ]|\w+ CUDA_C_")
+_COMPLEX = re.compile(r"cublas[CZ]|\w+ (?:CUDA_)?C_")
+_FIELD = re.compile(r"(\w+)=([^\s\]]+)")
+_LT_TYPES = {f"{name}desc": name for name in "ABCD"}
 _VERSION = re.compile(r"_v2(_64)?$|_64$")
 
 
@@ -55,17 +57,20 @@ def problem(call: CudaCall) -> str | None:
     ...     "transa": "CUBLAS_OP_N", "transb": "CUBLAS_OP_T", "m": "8", "n": "4", "k": "2"}))
     'm8 n4 k2 NT'
     """
+    values = _product(call) or call.values
     parts = [
         f"{name.removesuffix('.dimA')}{value}"
-        for name, value in call.values.items()
+        for name, value in values.items()
         if name.rsplit(".", 1)[-1] in _SIZES
     ]
-    turned = [call.values.get(name, "")[-1:] for name in ("transa", "transb")]
+    turned = [values.get(name, "")[-1:] for name in ("transa", "transb")]
     return " ".join([*parts, "".join(turned)]).strip() or None
 
 
 def formats(call: CudaCall) -> str | None:
     """Return the data types among a call's values, as `name:type`; None if there are none."""
+    if product := _product(call):
+        return product["formats"] or None
     found = [
         f"{name}:{value}"
         for name, value in call.values.items()
@@ -79,14 +84,47 @@ def flops(call: CudaCall) -> int | None:
 
     None for complex products, which take more operations, and for all other functions.
     """
-    kind = call.values.get("Atype", "")
-    if "gemm" not in call.function.lower() or _COMPLEX.match(f"{call.function} {kind}"):
+    product = _product(call)
+    values = product or call.values
+    kind = values.get("Atype", "")
+    if product is None and "gemm" not in call.function.lower():
+        return None
+    if _COMPLEX.match(f"{call.function} {kind}"):
         return None
     try:
-        m, n, k = (int(call.values[name]) for name in "mnk")
-        return 2 * m * n * k * int(call.values.get("batchCount", "1"))
+        m, n, k = (int(values[name]) for name in "mnk")
+        return 2 * m * n * k * int(values.get("batchCount", "1"))
     except (KeyError, ValueError):
         return None
+
+
+def _product(call: CudaCall) -> dict[str, str] | None:
+    """Return sizes and types of a product of cuBLASLt in cuBLAS's words; None for other calls.
+
+    cuBLASLt tells the matrices as they lie in memory: op(A) is m x k, and D is m x n.
+
+    >>> _product(CudaCall("cuBLASLt", "cublasLtMatmul", 0, 1, values={
+    ...     "Adesc": "[type=R_16F rows=2 cols=8]", "Ddesc": "[type=R_16F rows=8 cols=4]",
+    ...     "computeDesc": "[computeType=COMPUTE_32F transa=OP_T]"}))["k"]
+    '2'
+    """
+    if call.function != "cublasLtMatmul":
+        return None
+    told = {name: dict(_FIELD.findall(text)) for name, text in call.values.items()}
+    a, d = told.get("Adesc", {}), told.get("Ddesc", {})
+    compute = told.get("computeDesc", {})
+    turned = {name: compute.get(name, "OP_N") for name in ("transa", "transb")}
+    k = a.get("cols", "") if turned["transa"] == "OP_N" else a.get("rows", "")
+    types = {short: told.get(name, {}).get("type") for name, short in _LT_TYPES.items()}
+    types["computeType"] = compute.get("computeType")
+    sizes = {"m": d.get("rows", ""), "n": d.get("cols", ""), "k": k}
+    sizes |= {"batchCount": d["batchCount"]} if "batchCount" in d else {}
+    return {
+        **({name: size for name, size in sizes.items() if size}),
+        **turned,
+        "Atype": types["A"] or "",
+        "formats": " ".join(f"{name}:{kind}" for name, kind in types.items() if kind),
+    }
 
 
 def _stream(address: int | None) -> str | None:

@@ -6,7 +6,7 @@ import threading
 import pytest
 from fake_cupti import COMPLETED, REQUESTED
 
-from xsp_levels.kernel.cupti.buffer import Buffers
+from xsp_levels.kernel.cupti.buffer import SPARE, Buffers
 from xsp_levels.native import stub
 
 SIZE = 4096
@@ -55,12 +55,48 @@ def test_an_empty_buffer_is_not_shown(buffers: Buffers) -> None:
     assert contents(buffers) == []
 
 
-def test_without_room_cupti_gets_none_and_it_is_counted(buffers: Buffers) -> None:
-    for _ in range(4):
-        request(buffers)
-    assert request(buffers) == (None, 0, 0)
-    assert request(buffers) == (None, 0, 0)
-    assert (buffers.refused, buffers.missing) == (2, 4)
+def test_without_room_cupti_gets_spare_buffers_and_it_is_counted(buffers: Buffers) -> None:
+    """CUPTI before CUDA 12.9 crashes if it gets none."""
+    own = {request(buffers)[0] for _ in range(4)}
+    spare = [request(buffers) for _ in range(3 * SPARE)]
+    places = {address for address, *_ in spare}
+    assert None not in places
+    assert not places & own
+    assert len(places) == SPARE
+    assert {tuple(rest) for _, *rest in spare} == {(SIZE, 0)}
+    for address in places:
+        assert address is not None
+        assert ctypes.string_at(address, SIZE) == bytes(SIZE)
+    assert (buffers.refused, buffers.missing) == (3 * SPARE, 4)
+
+
+def test_what_is_in_spare_buffers_is_not_read(buffers: Buffers) -> None:
+    own = [request(buffers)[0] or 0 for _ in range(4)]
+    spare = request(buffers)[0] or 0
+    complete(buffers, spare, b"lost")
+    complete(buffers, own[0], b"kept")
+    assert contents(buffers) == [b"kept"]
+    assert buffers.missing == 3
+    for address in own[1:]:
+        complete(buffers, address, b"")
+    buffers.recycle()
+    assert [request(buffers)[0] for _ in range(4)] == own
+    assert ctypes.string_at(request(buffers)[0] or 0, SIZE) == bytes(SIZE)
+
+
+def test_buffers_of_another_client_are_not_taken_for_ours(buffers: Buffers) -> None:
+    """CUPTI gives what a profiler handed out before us back to us."""
+    foreign = ctypes.create_string_buffer(SIZE)
+    own = request(buffers)[0] or 0
+    complete(buffers, ctypes.addressof(foreign), b"theirs")
+    assert buffers.missing == 1
+    complete(buffers, own, b"ours")
+    assert (buffers.missing, contents(buffers)) == (0, [b"ours"])
+    for _ in range(40):  # more than there are buffers
+        buffers.recycle()
+        complete(buffers, ctypes.addressof(foreign), b"theirs")
+        complete(buffers, request(buffers)[0] or 0, b"ours")
+        assert (buffers.missing, buffers.worn, contents(buffers)) == (0, False, [b"ours"])
 
 
 def test_recycled_buffers_are_empty_and_zero_again(buffers: Buffers) -> None:
@@ -80,8 +116,10 @@ def test_a_buffer_that_cupti_keeps_is_never_handed_out_again(buffers: Buffers) -
     later = [request(buffers)[0] for _ in range(2)]
     assert kept not in later
     assert returned not in later
+    assert buffers.missing == 3
     complete(buffers, kept, b"late")
     assert contents(buffers) == [b"late"]
+    assert buffers.missing == 2
 
 
 def test_threads_never_get_the_same_buffer() -> None:

@@ -10,9 +10,17 @@ from xsp_levels.kernel.cupti.error import explain
     ("status", "word"),
     [
         (39, "torch.profiler"),
+        (39, "PyTorch before 2.15 holds CUPTI for as long as the process lives"),
+        (39, "xsp profile"),
         (35, "NVreg_RestrictProfilingToAdminUsers"),
-        (14, "driver"),
+        (14, "another profiler"),
         (15, "nvidia-smi"),
+        (15, "older than this CUPTI"),
+        (26, "DCGM"),
+        (34, "compiler"),
+        (38, "7.5 and newer"),
+        (46, "chip"),
+        (47, "MPS"),
         (33, "virtual"),
         (40, "virtual"),
         (43, "MIG"),
@@ -22,6 +30,11 @@ def test_each_known_failure_is_said_with_its_remedy(status: int, word: str) -> N
     sentence = explain(cuptiError(status))
     assert word in sentence
     assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("status", [14, 34])
+def test_what_is_not_the_drivers_fault_is_not_said_to_be(status: int) -> None:
+    assert "driver" not in explain(cuptiError(status))
 
 
 def test_an_unknown_failure_keeps_its_own_words() -> None:
@@ -36,6 +49,8 @@ def test_numbers_are_those_of_the_real_cupti() -> None:
         "ERROR_OUT_OF_MEMORY": 8,
         "ERROR_NOT_COMPATIBLE": 14,
         "ERROR_NOT_INITIALIZED": 15,
+        "ERROR_INVALID_KIND": 21,
+        "ERROR_HARDWARE_BUSY": 26,
         "ERROR_NOT_SUPPORTED": 27,
         "ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED": 33,
         "ERROR_CUDA_COMPILER_NOT_COMPATIBLE": 34,
@@ -49,5 +64,7 @@ def test_numbers_are_those_of_the_real_cupti() -> None:
         "ERROR_MIG_DEVICE_NOT_SUPPORTED": 43,
         "ERROR_SLI_DEVICE_NOT_SUPPORTED": 44,
         "ERROR_WSL_DEVICE_NOT_SUPPORTED": 45,
+        "ERROR_INVALID_CHIP_NAME": 46,
+        "ERROR_HES_TRACE_NOT_SUPPORTED_ON_MPS": 47,
     }
     assert {name: int(getattr(cupti.Result, name)) for name in names} == names

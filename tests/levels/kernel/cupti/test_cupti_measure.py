@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from fake_cupti import ActivityKind, FakeCupti, record
+from fake_cupti import FakeCupti
+from fake_records import ActivityKind, record
 
 import xsp
 from xsp import testing

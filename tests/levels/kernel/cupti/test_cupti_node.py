@@ -125,7 +125,15 @@ def test_clones_are_created_as_well_and_not_captured() -> None:
     lineage = Lineage()
     told = events((CREATED, 1, 0), (CREATED, 11, 0), (CLONED, 11, 1), (CREATED, 0, 0))
     assert lineage.learn(told)["node"].tolist() == [1]
-    assert lineage.learn(events((CREATED, 11, 0)))["node"].tolist() == []
+
+
+def test_a_number_that_a_new_graph_has_again_is_no_clones_any_more() -> None:
+    lineage = Lineage()
+    lineage.learn(events((CREATED, 1, 0), (CREATED, 11, 0), (CLONED, 11, 1)))
+    assert lineage.learn(events((CREATED, 11, 0)))["node"].tolist() == [11]
+    assert lineage.captured([11]) == {11: 11}
+    lineage.learn(events((CREATED, 21, 0), (CLONED, 21, 11)))
+    assert lineage.captured([21]) == {21: 11}
 
 
 def test_nodes_without_a_number_are_not_taken_for_each_other() -> None:
@@ -144,21 +152,21 @@ def test_what_nobody_saw_captured_is_not_known() -> None:
 def test_a_forest_of_clones_leads_back_to_its_roots(drawn: list[tuple[int, bool]]) -> None:
     """Node n is captured, or cloned of an earlier one; of clones CUPTI tells twice."""
     root: dict[int, int] = {}
-    told: list[tuple[int, int, int]] = []
+    told: list[list[tuple[int, int, int]]] = []  # the events of each call
     for node, (choice, first) in enumerate(drawn, 1):
         original = choice % node + 1
         created = (CREATED, node * 7919, 0)
         if original == node:
             root[node] = node
-            told.append(created)
+            told.append([created])
         else:
             root[node] = root[original]
             cloned = (CLONED, node * 7919, original * 7919)
-            told += [created, cloned] if first else [cloned, created]
+            told.append([created, cloned] if first else [cloned, created])
     lineage = Lineage()
     half = len(told) // 2
-    lineage.learn(events(*told[half:]))
-    lineage.learn(events(*told[:half]))
+    for calls in (told[half:], told[:half]):
+        lineage.learn(events(*(event for call in calls for event in call)))
     known = lineage.captured(node * 7919 for node in root)
     assert known == {node * 7919: first * 7919 for node, first in root.items()}
 

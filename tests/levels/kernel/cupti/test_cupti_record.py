@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from fake_cupti import DTYPES, ActivityKind, FakeCupti, record
+from fake_cupti import FakeCupti
+from fake_records import DTYPES, ActivityKind, record
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,8 @@ from xsp.provider.contract import Records
 from xsp.provider.packing import pack, unpack
 from xsp.provider.row import ROW_SCHEMA
 from xsp_levels.kernel.cupti.provider import Cupti
-from xsp_levels.kernel.cupti.record import CuptiRecords, call_name, nodes_that_ran, rows, untimed
+from xsp_levels.kernel.cupti.record import CuptiRecords, call_name, nodes_that_ran, rows
+from xsp_levels.kernel.cupti.stray import unfinished, untimed
 from xsp_levels.kernel.cupti.table import Table, gather, join, layout
 from xsp_levels.native.alignment import Alignment
 
@@ -21,6 +23,7 @@ K = ActivityKind
 ALL = frozenset({Kind.LAUNCH, Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.SYNC})
 HOW = layout(FakeCupti())
 TEXTS = {1: "triton_poi_0", 2: "void ns::gemm<float, 4>(float*)", 3: "NCCL", 4: "ncclAllReduce"}
+TEXTS |= {5: "cuBLAS", 6: "cublasLtSSSMatmul"}
 CALLS = {
     ("runtime", 211): "cudaLaunchKernel_v7000",
     ("driver", 307): "cuLaunchKernel",
@@ -134,15 +137,71 @@ def test_a_driver_call_inside_a_runtime_call_is_the_same_call() -> None:
     assert found["name"].to_list() == ["cudaLaunchKernel", "cuLaunchKernel"]
 
 
+FLUSH, INSTRUMENTATION, LOADING, LAZY, FULL, REQUEST, MANAGED = (
+    n << 16 for n in (1, 2, 4, 5, 6, 7, 8)
+)
+
+
+def overhead(number: int, kind: int, end: int, start: int = 1) -> bytes:
+    return record(K.OVERHEAD, correlation_id=number, overhead_kind=kind, start=start, end=end)
+
+
 def test_what_cupti_itself_cost_in_a_call_is_added_up() -> None:
-    costs = [record(K.OVERHEAD, correlation_id=1, start=1, end=e) for e in (4, 6)]
+    costs = [overhead(1, FLUSH, 4), overhead(1, REQUEST, 6)]
     found = converted(launch(1), launch(2), *costs)
     assert found["attr.cupti_overhead_ns"].to_list() == [8, None]
+
+
+def test_loading_code_and_a_full_queue_are_not_cuptis_cost() -> None:
+    """As in a cold step on a B200: functions are loaded lazily, and one buffer is asked for."""
+    costs = [
+        overhead(1, LAZY, 82_001),
+        overhead(1, LOADING, 11),
+        overhead(1, 1, 101),  # the driver's compiler
+        overhead(2, FULL, 51),
+        overhead(3, REQUEST, 1_500_001),
+        overhead(3, INSTRUMENTATION, 3),
+        overhead(4, MANAGED, 9),
+        overhead(4, 0, 9),  # of a kind that CUPTI does not know itself
+    ]
+    found = converted(*(launch(n) for n in (1, 2, 3, 4)), *costs)
+    costs_of = found.select(
+        "attr.module_loading_ns", "attr.queue_full_ns", "attr.cupti_overhead_ns"
+    )
+    assert costs_of.rows() == [
+        (82_110, None, None),
+        (None, 50, None),
+        (None, None, 1_500_002),
+        (None, None, None),
+    ]
+
+
+TICKING = Alignment((0, 2_000), (0, -1_000))  # two ticks in a nanosecond
+
+
+def test_what_is_counted_in_ticks_is_told_in_nanoseconds() -> None:
+    queued, cost = kernel(1, start=300, end=400, queued=100), overhead(1, FLUSH, 150, start=50)
+    found = converted(launch(1, 40, 200), queued, cost, alignment=TICKING).sort("start_ns")
+    assert found.select("start_ns", "end_ns").rows() == [(20, 100), (150, 200)]
+    assert found["attr.queue_delay_ns"].to_list() == [None, 100]
+    assert found["attr.cupti_overhead_ns"].to_list() == [50, None]
 
 
 def test_an_id_that_was_pushed_around_a_call_is_kept() -> None:
     pushed = record(K.EXTERNAL_CORRELATION, correlation_id=2, external_id=77)
     assert converted(launch(1), launch(2), pushed)["attr.external_id"].to_list() == [None, 77]
+
+
+def test_ids_of_the_users_ranges_are_not_taken_for_those_of_operators() -> None:
+    operators, ranges = 3, 4  # CUSTOM0, CUSTOM1
+
+    def pushed(number: int, kind: int, value: int) -> bytes:
+        values = {"external_kind": kind, "external_id": value}
+        return record(K.EXTERNAL_CORRELATION, correlation_id=number, **values)
+
+    both = [pushed(1, operators, 77), pushed(1, ranges, 5), pushed(2, ranges, 5)]
+    found = converted(launch(1), launch(2), *both)
+    assert found["attr.external_id"].to_list() == [77, None]
 
 
 def test_memory_that_a_call_allocated_or_freed_is_told() -> None:
@@ -158,12 +217,13 @@ def test_memory_that_a_call_allocated_or_freed_is_told() -> None:
 def test_copies_and_sets_say_how_much_and_whence() -> None:
     copy = record(K.MEMCPY, start=1, end=5, bytes=4096, copy_kind=1, src_kind=2, dst_kind=3)
     peer = record(K.MEMCPY2, start=2, end=5, bytes=64, copy_kind=10, src_kind=3, dst_kind=3)
-    fill = record(K.MEMSET, start=3, end=5, bytes=256, memory_kind=3)
+    fill = record(K.MEMSET, start=3, end=5, bytes=256, memory_kind=7)
     found = converted(copy, peer, fill).sort("start_ns")
     assert found["kind"].to_list() == ["memcpy", "memcpy", "memset"]
     assert found["name"].to_list() == ["memcpy HtoD", "memcpy PtoP", "memset"]
     assert found["attr.transfer_bytes"].to_list() == [4096, 64, 256]
     assert found["attr.source"].to_list() == ["pinned", "device", None]
+    assert found["attr.destination"].to_list() == ["device", "device", "managed static"]
 
 
 def test_waits_are_on_the_device_of_their_context() -> None:
@@ -183,7 +243,7 @@ def test_only_what_was_asked_for_becomes_rows() -> None:
 
 def test_work_without_times_is_counted_and_left_out() -> None:
     made = tables(kernel(1), kernel(2, start=0), kernel(3, end=0))
-    assert untimed(made) == 2
+    assert (untimed(made), unfinished(made)) == (1, 1)
     assert rows(CuptiRecords(ALL, made, TEXTS)).height == 1
 
 
@@ -194,6 +254,8 @@ def test_ranges_of_libraries_become_calls_where_calls_are_asked_for() -> None:
         record(K.MARKER, id=2, flags_=2, timestamp=6, name=4, object_id=7),  # the user's own
         record(K.MARKER, id=2, flags_=4, timestamp=8),
         record(K.MARKER, id=3, flags_=2, timestamp=7, name=4, domain=3, object_id=7),  # not ended
+        record(K.MARKER, id=4, flags_=2, timestamp=5, name=6, domain=5, object_id=7),  # a logger's
+        record(K.MARKER, id=4, flags_=4, timestamp=9),
     ]
     found = converted(*made, kinds=ALL | {Kind.CALL})
     assert found.select("kind", "name", "start_ns", "end_ns", "thread", "provenance").rows() == [

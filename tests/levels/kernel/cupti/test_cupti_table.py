@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cupti import DTYPES, ActivityKind, FakeCupti, record
+from fake_cupti import FakeCupti
+from fake_records import DTYPES, ActivityKind, record
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +58,14 @@ def test_a_record_longer_than_its_data_type_is_stepped_over_whole() -> None:
     buffer = memoryview(longer + record(ActivityKind.RUNTIME, correlation_id=2) + bytes(8))
     places, unread = walk(buffer, lambda kind, at: 48)
     assert (places, unread) == ({ActivityKind.RUNTIME: [0, 48]}, 0)
+
+
+def test_a_record_that_cupti_steps_over_does_not_set_the_length_of_its_kind() -> None:
+    """As CUPTI would say of a record that it leaves out: the next one is two records on."""
+    kind, size = ActivityKind.RUNTIME, DTYPES[ActivityKind.RUNTIME].itemsize
+    made = b"".join(record(kind, correlation_id=number) for number in range(6))
+    places, unread = walk(memoryview(made), lambda kind, at: 2 * size if at == 0 else size)
+    assert (places, unread) == ({kind: [0, *range(2 * size, 6 * size, size)]}, 0)
 
 
 def test_the_walk_ends_where_a_length_is_not_known() -> None:

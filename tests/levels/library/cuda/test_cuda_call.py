@@ -38,10 +38,36 @@ STATUS = (
     "CuDNN (v92600 51) function {} called:\0"
     "    status: type=cudnnStatus_t; val=CUDNN_STATUS_SUCCESS (0);\0"
 )
-MATMUL = (
-    "A=0X100 Adesc=[type=R_32F rows=128 cols=64 ld=128] B=0X200 Bdesc=[type=R_32F rows=64 cols=9] "
-    "computeDesc=[computeType=COMPUTE_32F scaleType=R_32F] algo=[algoId=21 tile=128x64] "
-    "workSpace=0X0 workSpaceSizeInBytes=0 stream=0X70"
+# As cuBLASLt said it, on a GB10 (of cuBLAS 13.2.1), an A100, and a Blackwell.
+TYPED = (
+    "A=0X32F600000 Adesc=[type=R_16BF rows=2048 cols=1024 ld=2048] "
+    "B=0X32EE00000 Bdesc=[type=R_16BF rows=1024 cols=32 ld=1024] "
+    "C=0X32EE10000 Cdesc=[type=R_16BF rows=2048 cols=32 ld=2048] "
+    "D=0X32EE10000 Ddesc=[type=R_16BF rows=2048 cols=32 ld=2048] "
+    "computeDesc=[computeType=COMPUTE_32F scaleType=R_32F smCountTarget=48] "
+    "algo=[algoId=67 tile=MATMUL_TILE_64x32 stages=MATMUL_STAGES_64xAUTO customOption=29] "
+    "workSpace=0X0 workSpaceSizeInBytes=0 beta=0 outOfPlace=0 stream=0X0"
+)
+HALVES = (
+    "A=0X7F8EB6002300 Adesc=[type=R_16F rows=32 cols=16 ld=32] "
+    "B=0X7F8EB6001B00 Bdesc=[type=R_16F rows=16 cols=64 ld=16] "
+    "C=0X7F8EB6003200 Cdesc=[type=R_16F rows=32 cols=64 ld=32] "
+    "D=0X7F8EB6003200 Ddesc=[type=R_16F rows=32 cols=64 ld=32] "
+    "computeDesc=[computeType=COMPUTE_32F scaleType=R_32F] "
+    "algo=[algoId=21 tile=MATMUL_TILE_32x32 stages=MATMUL_STAGES_64x1] "
+    "workSpace=0X0 workSpaceSizeInBytes=0 beta=? outOfPlace=0 stream=0X7EB04D0"
+)
+EIGHT_BITS = (
+    "A=0X736CB315E800 Adesc=[type=R_8F_E4M3 rows=64 cols=1088 ld=64] "
+    "B=0X736C9B644000 Bdesc=[type=R_8F_E4M3 rows=128 cols=1088 ld=128] "
+    "C=0X0 Cdesc=[type=R_16BF rows=64 cols=128 ld=64] "
+    "D=0X736CB30A4400 Ddesc=[type=R_16BF rows=64 cols=128 ld=64] "
+    "computeDesc=[computeType=COMPUTE_32F scaleType=R_32F transb=OP_T "
+    "aScalePointer=0x736cb30b4c00 bScalePointer=0x736cb30ba200 "
+    "aScaleMode=VEC32_UE8M0 bScaleMode=VEC32_UE8M0] "
+    "algo=[algoId=66 tile=MATMUL_TILE_128x128 stages=MATMUL_STAGES_128xAUTO customOption=3 "
+    "clusterShape=CLUSTER_SHAPE_1x1x1] "
+    "workSpace=0X0 workSpaceSizeInBytes=0 beta=0 outOfPlace=1 stream=0X0"
 )
 
 
@@ -125,14 +151,85 @@ def test_a_status_of_the_same_function_ends_the_call() -> None:
     assert [call.end_ns for call in calls(other)] == [None]
 
 
+def lt(function: str, text: str, at: int = 5, thread: int = 1) -> list[Message]:
+    return [
+        Message(LT_FUNCTION, at, thread, 0, function),
+        Message(LT_MESSAGE, at + 1, thread, 0, text),
+    ]
+
+
 def test_cublaslt_says_layouts_and_algorithm() -> None:
-    said = [Message(LT_FUNCTION, 5, 1, 0, "cublasLtMatmul"), Message(LT_MESSAGE, 6, 1, 0, MATMUL)]
-    (call,) = calls(said)
+    (call,) = calls(lt("cublasLtMatmul", HALVES))
     assert call.function == "cublasLtMatmul"
-    assert call.stream == 0x70
-    assert call.values["Adesc"] == "[type=R_32F rows=128 cols=64 ld=128]"
-    assert call.values["algo"] == "[algoId=21 tile=128x64]"
-    assert "A" not in call.values
+    assert call.stream == 0x7EB04D0
+    assert call.values["Adesc"] == "[type=R_16F rows=32 cols=16 ld=32]"
+    assert "A" not in call.values  # an address
+    (row,) = call_rows([call], {}).rows(named=True)
+    assert row["attr.algorithm"] == ("[algoId=21 tile=MATMUL_TILE_32x32 stages=MATMUL_STAGES_64x1]")
+
+
+def test_products_of_cublaslt_have_sizes_types_and_operations() -> None:
+    rows = call_rows(
+        calls([*lt("cublasLtMatmul", HALVES), *lt("cublasLtMatmul", EIGHT_BITS, at=9)]), {}
+    )
+    assert rows["attr.problem"].to_list() == ["m32 n64 k16 NN", "m64 n128 k1088 NT"]
+    assert rows["attr.flops"].to_list() == [2 * 32 * 64 * 16, 2 * 64 * 128 * 1088]
+    assert rows["attr.formats"].to_list() == [
+        "A:R_16F B:R_16F C:R_16F D:R_16F computeType:COMPUTE_32F",
+        "A:R_8F_E4M3 B:R_8F_E4M3 C:R_16BF D:R_16BF computeType:COMPUTE_32F",
+    ]
+
+
+def test_a_product_of_cublaslt_may_be_turned_of_a_batch_or_complex() -> None:
+    turned = EIGHT_BITS.replace("rows=64 cols=1088 ld=64", "rows=1088 cols=64 ld=1088")
+    turned = turned.replace("scaleType=R_32F transb=OP_T", "scaleType=R_32F transa=OP_T")
+    batch = HALVES.replace("ld=32]", "ld=32 batchCount=7 batchStride=2048]")
+    unreal = HALVES.replace("R_16F", "C_32F")
+    said = [lt("cublasLtMatmul", text) for text in (turned, batch, unreal)]
+    made = calls([message for each in said for message in each])
+    assert [problem(call) for call in made] == [
+        "m64 n128 k1088 TN",
+        "m32 n64 k16 batchCount7 NN",
+        "m32 n64 k16 NN",
+    ]
+    assert [flops(call) for call in made] == [2 * 64 * 128 * 1088, 7 * 2 * 32 * 64 * 16, None]
+
+
+def test_a_transform_of_cublaslt_is_no_product() -> None:
+    (call,) = calls(lt("cublasLtMatrixTransform", HALVES))
+    assert (problem(call), flops(call)) == (None, None)
+
+
+RAN = "[algoId=67 tile=MATMUL_TILE_64x32 stages=MATMUL_STAGES_64xAUTO customOption=29]"
+
+
+@pytest.mark.parametrize(
+    "function", ["cublasLtTSTMatmul", "cublasLtHSHMatmul", "cublasLtSSSMatmul"]
+)
+def test_a_call_of_cublas_says_which_algorithm_ran_not_which_was_asked_for(function: str) -> None:
+    said = [*cublas(GEMM, at=100), *lt(function, TYPED, at=150), *lt(function, HALVES, at=160)]
+    (call,) = calls(said)
+    assert (call.function, call.start_ns) == ("cublasGemmEx", 100)
+    assert call.values["algo"] == RAN
+    assert call_rows([call], {})["attr.algorithm"].to_list() == [RAN]
+
+
+def test_an_algorithm_is_not_given_to_a_call_of_another_thread_or_library() -> None:
+    asked = "CUBLAS_GEMM_DEFAULT_TENSOR_OP"
+    typed = lt("cublasLtTSTMatmul", TYPED, at=300)
+    elsewhere = calls([*cublas(GEMM, thread=2), *typed])
+    assert [call.values["algo"] for call in elsewhere] == [asked]
+    in_cudnn = calls([*cublas(GEMM), cudnn(CONVOLUTION, 250), *typed])
+    assert [call.values["algo"] for call in in_cudnn] == [asked, "CUDNN_CONVOLUTION_FWD_ALGO_GEMM"]
+    after = calls([*cublas(GEMM), *lt("cublasLtMatmul", HALVES, at=200), *typed])
+    assert [call.function for call in after] == ["cublasGemmEx", "cublasLtMatmul"]
+    assert after[0].values["algo"] == asked
+
+
+def test_both_spellings_of_cudnn_are_read() -> None:
+    manual = CONVOLUTION.replace("CuDNN (v92600 51)", "cuDNN (v90000)")
+    (call,) = calls([cudnn(manual, 50)])
+    assert (call.library, call.function) == ("cuDNN 9.0.0", "cudnnConvolutionForward")
 
 
 def test_operations_are_counted_for_real_products_only() -> None:

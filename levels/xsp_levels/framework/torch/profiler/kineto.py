@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from xsp_levels.arming import undone_on_failure
+from xsp_levels.arming import OWN, undone_on_failure
+from xsp_levels.framework.torch.profiler.cpu_only import leave_cupti_alone
 from xsp_levels.framework.torch.profiler.fork import leave_children_unharmed
 from xsp_levels.native.stderr_filter import vendor_silenced
 
@@ -16,6 +17,8 @@ _TAKEN = (
     "end it before xsp measures"
 )
 _MISSING = "this PyTorch was built without Kineto, its profiler"
+
+NAME = "kineto"
 
 _running: list[KinetoRecording] = []  # at most one recording
 _stranded: set[int] = set()  # threads on which a recording could not be ended
@@ -49,9 +52,11 @@ class KinetoRecording:
         with vendor_silenced():
             _free_thread()
             _refuse()
+            leave_cupti_alone()
             self._profile, self.one_thread = _profile(detail)
             primer = _unseen_memory() if detail else None
             _running.append(self)
+            OWN.add(NAME)
             with undone_on_failure(self._disable):
                 self._profile.__enter__()
                 self._watch_for_rivals()
@@ -82,6 +87,7 @@ class KinetoRecording:
         from torch.autograd import profiler  # noqa: PLC0415
 
         _running.clear()
+        OWN.discard(NAME)
         if getattr(profiler._prepare_profiler, "__self__", None) is self:
             profiler._prepare_profiler = self._prepare
         with contextlib.suppress(RuntimeError):  # the profiler was not running

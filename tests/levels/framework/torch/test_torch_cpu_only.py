@@ -1,0 +1,85 @@
+"""Kineto without CUPTI, in processes that xsp starts; what PyTorch's own first use would be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from xsp_levels.framework.torch.profiler import cpu_only
+
+# Initializes Kineto as a worker does, and then has PyTorch's profiler record twice.
+PROGRAM = """
+import torch
+from pathlib import Path
+from torch.autograd.profiler import profile
+from xsp_levels.framework.torch.profiler import cpu_only
+
+cpu_only.initialize(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
+for _ in range(2):
+    with profile(use_kineto=True) as recorded:
+        torch.ones(4) + 1
+    names = {event.name() for event in recorded.kineto_results.events()}
+    assert "aten::add" in names, names
+"""
+LIBRARY = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+
+
+@pytest.fixture
+def initialized(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    calls: list[Path] = []
+    monkeypatch.setattr(cpu_only, "initialize", calls.append)
+    monkeypatch.setattr(cpu_only, "_done", [])
+    monkeypatch.setattr(torch.version, "cuda", "13.2")
+    return calls
+
+
+def run_as(monkeypatch: pytest.MonkeyPatch, module: str | None) -> None:
+    spec = SimpleNamespace(name=module) if module else None
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=spec))
+
+
+def test_kineto_leaves_cupti_alone_in_processes_of_xsp(
+    initialized: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_as(monkeypatch, "xsp.target.__main__")
+    cpu_only.leave_cupti_alone()
+    cpu_only.leave_cupti_alone()
+    assert initialized == [LIBRARY]
+
+
+@pytest.mark.parametrize("module", [None, "program.__main__"])
+def test_kineto_of_the_users_own_process_is_left_as_it_is(
+    initialized: list[Path], monkeypatch: pytest.MonkeyPatch, module: str | None
+) -> None:
+    run_as(monkeypatch, module)
+    cpu_only.leave_cupti_alone()
+    assert initialized == []
+
+
+def test_a_pytorch_without_cuda_needs_nothing(
+    initialized: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_as(monkeypatch, "xsp.target.__main__")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    cpu_only.leave_cupti_alone()
+    assert initialized == []
+
+
+def test_the_profiler_of_a_process_where_xsp_initialized_it_records_operators() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_a_library_without_kineto_is_left_alone() -> None:
+    import _ctypes  # noqa: PLC0415
+
+    cpu_only.initialize(Path(_ctypes.__file__))
+    cpu_only.initialize(Path("/no/such/library.so"))
