@@ -72,9 +72,8 @@ _SORTS: Mapping[tuple[str, str], Sort] = {
 }
 # Known, and told by other events as well: names of tracks, the window of the recording, lines
 # from calls to what they launched.
-_REDUNDANT = frozenset({("X", "trace"), ("i", ""), ("s", "ac2g"), ("f", "ac2g")}) | frozenset(
-    {("s", "async"), ("f", "async"), ("s", "async_gpu"), ("f", "async_gpu")}
-)
+_REDUNDANT = frozenset({("X", "trace"), ("i", "")})
+_REDUNDANT_PHASES = frozenset({"M", "s", "t", "f"})
 _MODULE = "nn.Module: "
 _MEMORY = "[memory]"
 
@@ -229,7 +228,7 @@ class Tables:
         if memory:
             self._parts[Sort.MEMORY].append(self._columns(Sort.MEMORY, memory))
         others = len(events) - len(memory)
-        if others and phase != "M" and key not in _REDUNDANT:
+        if others and phase not in _REDUNDANT_PHASES and key not in _REDUNDANT:
             self.strange[category or f"phase {phase or 'missing'}"] += others
 
     def _columns(self, sort: Sort, events: list[Event]) -> pl.DataFrame:
