@@ -570,3 +570,18 @@ def test_lines_between_events_are_no_events(tmp_path: Path) -> None:
         for phase in "sf"
     ]
     assert not codes(recording(tmp_path, [op("aten::mm", 0, 5), *lines]))
+
+
+def test_a_call_lies_in_the_operator_that_is_open_where_it_begins_if_half_of_it_does(
+    tmp_path: Path,
+) -> None:
+    events = [
+        op("first", 0, 50.001),
+        launch(1, 45, 8),  # by its clock: most of it is in the operator
+        kernel(1, 80, 5, "of_first"),
+        op("second", 100, 50),
+        launch(2, 145, 12),  # a wait that began by mistake of the clock before the end
+    ]
+    assert tree(recording(tmp_path, events)) == [
+        *("first", "first/cudaLaunchKernel", "first/of_first", "second", "cudaLaunchKernel")
+    ]
