@@ -383,7 +383,7 @@ def test_python_functions_are_left_out_and_counted_unless_they_are_asked_for(
     events = [event("python_function", "train.py(3): step", 0, 50), op("aten::mm", 10, 5)]
     path = written(tmp_path / "trace.json", events)
     assert tree(read(path)) == ["aten::mm"]
-    assert codes(read(path))["left-out"] == "left out: 1 call of Python functions"
+    assert codes(read(path))["left-out"] == "not shown: 1 call of Python functions"
     asked = read(path, python=True)
     assert tree(asked) == ["train.py(3): step", "train.py(3): step/aten::mm"]
     assert "left-out" not in codes(asked)
@@ -393,7 +393,7 @@ def test_ranges_drawn_on_the_device_are_left_out(tmp_path: Path) -> None:
     mirror = event("gpu_user_annotation", "forward", 0, 50, pid=0, tid=7)
     found = recording(tmp_path, [op("aten::mm", 0, 5), mirror])
     assert found.rows["name"].to_list() == ["aten::mm"]
-    assert codes(found)["left-out"] == "left out: 1 range drawn on a device again"
+    assert codes(found)["left-out"] == "not shown: 1 range drawn on a device again"
 
 
 def test_categories_that_are_not_understood_are_counted_by_name(tmp_path: Path) -> None:
@@ -556,3 +556,33 @@ def test_a_mark_of_utf_8_before_the_content_is_no_part_of_it(tmp_path: Path) -> 
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert Kineto().recognises(Source(path))
     assert read(path).unix_ns == 3
+
+
+@pytest.mark.parametrize("name", ["Memcpy DtoH (Device -> Pageable)", "D2M", "CopyDeviceToHost"])
+def test_the_direction_of_a_copy_is_told_by_its_name(tmp_path: Path, name: str) -> None:
+    found = recording(tmp_path, [event("gpu_memcpy", name, 0, 5, args={"device": 0})])
+    assert found.rows["name"].to_list() == ["memcpy DtoH"]
+
+
+def test_lines_between_events_are_no_events(tmp_path: Path) -> None:
+    lines = [
+        {"ph": phase, "cat": category, "name": "launch", "id": 1, "pid": PID, "tid": MAIN, "ts": 1}
+        for category in ("ac2g", "async", "async_cpu_to_gpu")
+        for phase in "sf"
+    ]
+    assert not codes(recording(tmp_path, [op("aten::mm", 0, 5), *lines]))
+
+
+def test_a_call_lies_in_the_operator_that_is_open_where_it_begins_if_half_of_it_does(
+    tmp_path: Path,
+) -> None:
+    events = [
+        op("first", 0, 50.001),
+        launch(1, 45, 8),  # by its clock: most of it is in the operator
+        kernel(1, 80, 5, "of_first"),
+        op("second", 100, 50),
+        launch(2, 145, 12),  # a wait that began by mistake of the clock before the end
+    ]
+    assert tree(recording(tmp_path, events)) == [
+        *("first", "first/cudaLaunchKernel", "first/of_first", "second", "cudaLaunchKernel")
+    ]

@@ -13,7 +13,9 @@ from xsp.importers.kineto.table import Sort, Tables
 from xsp.kernel_name import full_name, short_name
 from xsp.level import Kind
 
-_COPY = re.compile(r"\b([HDAP]to[HDAP])\b")
+# The profilers of NVIDIA, Intel (M is the host's memory), and older ones of AMD.
+_COPY = re.compile(r"\b(?:([HDAP])to([HDAP])|([MD])2([MD]))\b")
+_OLD_COPY = re.compile(r"(Host|Device)To(Host|Device)")
 _MEMORIES = re.compile(r"\((\w[\w ]*?)(?: -> (\w[\w ]*))?\)")
 _WAITS = {
     "Stream Wait Event": "synchronize stream wait event",
@@ -171,11 +173,14 @@ def _waits(tables: Tables) -> pl.DataFrame:
 def _direction(name: str) -> str:
     """Return from where to where a copy goes.
 
-    >>> _direction("Memcpy HtoD (Pinned -> Device)"), _direction("memcpy")
-    ('HtoD', 'unknown')
+    >>> [_direction(name) for name in ("Memcpy HtoD (Pinned -> Device)", "Memcpy M2D", "memcpy")]
+    ['HtoD', 'HtoD', 'unknown']
     """
-    found = _COPY.search(name)
-    return found[1] if found else "unknown"
+    found = _COPY.search(name) or _OLD_COPY.search(name)
+    if found is None:
+        return "unknown"
+    source, target = (part[0].replace("M", "H") for part in found.groups() if part)
+    return f"{source}to{target}"
 
 
 def _memory(name: str, which: int) -> str | None:

@@ -202,7 +202,7 @@ def _problems(
     }
     if any(left_out.values()):
         told = ", ".join(_several(count, what) for what, count in left_out.items() if count)
-        yield Problem("left-out", f"left out: {told}")
+        yield Problem("left-out", f"not shown: {told}")
 
 
 def _several(count: int, what: str) -> str:

@@ -4,6 +4,8 @@ Older versions of Kineto cut times down to whole µs, starts and durations each 
 that an event may seem to end after the event that it lies in, or to begin with it and last longer.
 Of two rows that begin at once, the outer kind is the outer one; of one kind, that with the lower
 number, as operators and Python's calls are numbered in the order in which they begin.
+A call of the runtime, whose times are those of another clock, lies in what is open where it begins
+if at least half of it does.
 
     in µs      op 1: 100-124, op 2: 100-125, op 3: 120-121
     result     op 1: 100-124 > op 2: 100-124 > op 3: 120-121
@@ -37,9 +39,10 @@ def nested(rows: pl.DataFrame) -> tuple[pl.DataFrame, Integers]:
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     thread, ordinal = rows["thread"].to_numpy(), rows["ordinal"].fill_null(0).to_numpy()
     sequence = np.lexsort((-end, ordinal, order, start, thread))
-    around, ends = _around(
-        start[sequence], end[sequence], thread[sequence], slack=2 * resolution(start)
-    )
+    slack = np.full(rows.height, 2 * resolution(start))
+    calls = order == Kind.LAUNCH.order
+    slack[calls] = np.maximum(slack[calls], (end - start)[calls] // 2)
+    around, ends = _around(*(each[sequence] for each in (start, end, thread, slack)))
     return rows[sequence].with_columns(end_ns=pl.Series(ends, dtype=pl.Int64)), around
 
 
@@ -49,7 +52,7 @@ def resolution(times: Integers) -> int:
 
 
 def _around(
-    starts: Integers, ends: Integers, threads: Integers, *, slack: int
+    starts: Integers, ends: Integers, threads: Integers, slacks: Integers
 ) -> tuple[Integers, list[int]]:
     """Return the index of the row around each row, and each row's end, cut where it is too late.
 
@@ -57,9 +60,9 @@ def _around(
         starts: Starts of rows, sorted by thread and from outside in.
         ends: Ends of the rows.
         threads: Threads of the rows.
-        slack: By how much a row may end too late.
+        slacks: By how much each row may end too late.
     """
-    mended = ends.tolist()
+    mended, slack = ends.tolist(), slacks.tolist()
     around = []
     open_: list[int] = []
     before = None
@@ -68,11 +71,9 @@ def _around(
             open_, before = [], thread
         while open_ and mended[open_[-1]] <= start:
             open_.pop()
-        if open_ and mended[open_[-1]] < mended[row] <= mended[open_[-1]] + slack:
+        if open_ and mended[open_[-1]] < mended[row] <= mended[open_[-1]] + slack[row]:
             mended[row] = mended[open_[-1]]
-        while (
-            open_ and mended[open_[-1]] < mended[row]
-        ):  # they overlap: neither is around the other
+        while open_ and mended[open_[-1]] < mended[row]:  # neither is around the other
             open_.pop()
         around.append(open_[-1] if open_ else -1)
         open_.append(row)

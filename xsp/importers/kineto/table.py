@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum, auto
+from operator import attrgetter
 from typing import Any
 
 import polars as pl
@@ -71,9 +72,8 @@ _SORTS: Mapping[tuple[str, str], Sort] = {
 }
 # Known, and told by other events as well: names of tracks, the window of the recording, lines
 # from calls to what they launched.
-_REDUNDANT = frozenset({("X", "trace"), ("i", ""), ("s", "ac2g"), ("f", "ac2g")}) | frozenset(
-    {("s", "async"), ("f", "async"), ("s", "async_gpu"), ("f", "async_gpu")}
-)
+_REDUNDANT = frozenset({("X", "trace"), ("i", "")})
+_REDUNDANT_PHASES = frozenset({"M", "s", "t", "f"})
 _MODULE = "nn.Module: "
 _MEMORY = "[memory]"
 
@@ -121,15 +121,16 @@ class Texts:
     """
 
     values: list[Any] = field(default_factory=list)
-    _numbers: dict[Hashable, int] = field(default_factory=dict)
+    _numbers: dict[Hashable, int | None] = field(default_factory=lambda: {None: None})
 
-    def numbers(self, values: Iterable[Hashable]) -> pl.Series:
+    def numbers(self, values: Sequence[Hashable]) -> pl.Series:
         """Return the number of each value, null for None."""
         known = self._numbers
-        before = len(known)
-        found = [None if v is None else known.setdefault(v, len(known)) for v in values]
-        self.values += list(known)[before:]
-        return pl.Series(found, dtype=pl.Int64)
+        for value in dict.fromkeys(values):
+            if value not in known:
+                known[value] = len(self.values)
+                self.values.append(value)
+        return pl.Series(list(map(known.__getitem__, values)), dtype=pl.Int64)
 
     def read(self, numbers: pl.Series, read: Callable[[Any], Any], dtype: Any) -> pl.Series:
         """Return what a function makes of the value of each number, null for null.
@@ -164,18 +165,18 @@ class Tables:
 
     def add(self, events: list[Event]) -> None:
         """Add events to the columns."""
-        sorted_: dict[Sort, list[Event]] = defaultdict(list)
+        alike: dict[tuple[str, str | None], list[Event]] = defaultdict(list)
         for event in events:
-            key = event.ph, event.cat.lower() if event.cat else ""
+            alike[event.ph, event.cat].append(event)
+        for (phase, category), members in alike.items():
+            key = phase, (category or "").lower()
             sort = _SORTS.get(key)
             if sort is Sort.PYTHON:
-                sort = self._of_python(event)
-            elif sort is None:
-                sort = self._of_another(event, key)
-            if sort is not None:
-                sorted_[sort].append(event)
-        for sort, members in sorted_.items():
-            self._parts[sort].append(self._columns(sort, members))
+                self._add_python(members)
+            elif sort is not None:
+                self._parts[sort].append(self._columns(sort, members))
+            else:
+                self._add_another(key, members)
 
     def table(self, sort: Sort) -> pl.DataFrame:
         """Return the columns of a sort: `name`, `start_ns`, `end_ns`, `pid`, `tid` and others.
@@ -212,61 +213,71 @@ class Tables:
         )
         return joined.drop("number")
 
-    def _of_python(self, event: Event) -> Sort | None:
-        if str(event.name).startswith(_MODULE):
-            return Sort.MODULE
-        self.functions += not self._python
-        return Sort.PYTHON if self._python else None
+    def _add_python(self, events: list[Event]) -> None:
+        modules = [event for event in events if _name(event).startswith(_MODULE)]
+        self._parts[Sort.MODULE].append(self._columns(Sort.MODULE, modules))
+        if self._python:
+            others = [event for event in events if not _name(event).startswith(_MODULE)]
+            self._parts[Sort.PYTHON].append(self._columns(Sort.PYTHON, others))
+        else:
+            self.functions += len(events) - len(modules)
 
-    def _of_another(self, event: Event, key: tuple[str, str]) -> Sort | None:
-        if event.ph == "i" and event.name == _MEMORY:
-            return Sort.MEMORY
-        if event.ph != "M" and key not in _REDUNDANT:
-            self.strange[event.cat or f"phase {event.ph or 'missing'}"] += 1
-        return None
+    def _add_another(self, key: tuple[str, str], events: list[Event]) -> None:
+        phase, category = key
+        memory = [event for event in events if phase == "i" and event.name == _MEMORY]
+        if memory:
+            self._parts[Sort.MEMORY].append(self._columns(Sort.MEMORY, memory))
+        others = len(events) - len(memory)
+        if others and phase not in _REDUNDANT_PHASES and key not in _REDUNDANT:
+            self.strange[category or f"phase {phase or 'missing'}"] += others
 
     def _columns(self, sort: Sort, events: list[Event]) -> pl.DataFrame:
         args = [event.args or _NO_ARGS for event in events]
-        start = nanoseconds(event.ts for event in events)
+        start = nanoseconds([event.ts for event in events])
+        end = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(events))
+        if sort not in _INSTANT:
+            end = start + nanoseconds([event.dur for event in events])
         columns = {
-            "name": self.texts.numbers(_text(event.name) for event in events),
+            "name": self.texts.numbers([_name(event) for event in events]),
             "start_ns": start,
-            "end_ns": start + nanoseconds(event.dur for event in events),
+            "end_ns": end,
             "pid": integers([event.pid for event in events]),
             "tid": integers([event.tid for event in events]),
         }
         if sort in (Sort.FORWARD, Sort.BACKWARD):
             columns["flow"] = integers([event.id for event in events])
         for name in _INTEGERS.get(sort, ()):
-            columns[name] = integers([getattr(each, name) for each in args])
+            columns[name] = integers(list(map(attrgetter(name), args)))
         for name in _TEXTS.get(sort, ()):
-            columns[name] = self.texts.numbers(bytes(getattr(each, name)) or None for each in args)
+            texts = [text or None for text in map(bytes, map(attrgetter(name), args))]
+            columns[name] = self.texts.numbers(texts)
         if sort in _MAY_BE_COLLECTIVE:
-            columns["collective"] = self.texts.numbers(map(_collective, args))
+            said = [None if each.collective is None else _collective(each) for each in args]
+            columns["collective"] = self.texts.numbers(said)
         return pl.DataFrame(columns)
 
 
-def _text(name: Any) -> str:
-    return name if isinstance(name, str) else str(name)
+def _name(event: Event) -> str:
+    return event.name if isinstance(event.name, str) else str(event.name)
 
 
-def _collective(args: Args) -> tuple[str | None, ...] | None:
+def _collective(args: Args) -> tuple[str | None, ...]:
     """Return what is said of a collective operation, in the order of `_COLLECTIVE`."""
-    if args.collective is None:
-        return None
     found = (getattr(args, name) for name, _ in _COLLECTIVE.values())
     return tuple(None if value is None else str(value) for value in found)
 
 
-def nanoseconds(microseconds: Iterable[Any]) -> pl.Series:
+def nanoseconds(microseconds: Sequence[Any]) -> pl.Series:
     """Return numbers of µs, as JSON has them, as whole ns: exactly, however large.
 
     >>> from msgspec import Raw
     >>> texts = (b"1712867402348256.789", b'"2"', b"-0.5", b"null")
-    >>> nanoseconds(Raw(text) for text in texts).to_list()
+    >>> nanoseconds([Raw(text) for text in texts]).to_list()
     [1712867402348256789, 2000, -500, None]
     """
-    given = [str(number, "ascii", "replace") for number in microseconds]
+    given = b"\n".join(microseconds).decode(errors="replace").split("\n")
+    if len(given) != len(microseconds):  # what is no number may have lines
+        given = [str(number, "utf-8", "replace") for number in microseconds]
     texts = pl.Series(given, dtype=pl.String).str.strip_chars('" ')
     parts = texts.str.split_exact(".", 1).struct.unnest()
     whole = parts["field_0"].cast(pl.Int64, strict=False)
