@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -113,9 +114,9 @@ WIDTHS = (34, 8, 8, 9, 30)
 
 
 def has_hta(python: str) -> bool:
-    return not subprocess.run(
-        [python, "-c", "import hta"], capture_output=True, check=False
-    ).returncode
+    known = shutil.which(python) is not None
+    command = [python, "-c", "import hta"]
+    return known and not subprocess.run(command, capture_output=True, check=False).returncode
 
 
 def main(events: int) -> None:
