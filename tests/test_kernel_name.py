@@ -37,7 +37,10 @@ def test_other_names_stay_as_they_are(name: str) -> None:
 @pytest.mark.parametrize(
     ("full", "short"),
     [
-        ("void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm>(Params)", "Kernel2"),
+        ("void cutlass::Kernel2<cutlass_80_s1688gemm>(Params)", "cutlass_80_s1688gemm"),
+        ("void cutlass_5x_cudnn::Kernel<cutlass_fprop>(cutlass_fprop::Params)", "cutlass_fprop"),
+        ("_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdIDF16bEEEEvT_", "kentry"),
+        ("_ZN", "_ZN"),
         ("void (anonymous namespace)::softmax<float>(float*)", "softmax"),
         ("cudnn::ops::nchwToNhwcKernel<float, float, float, false>(int)", "nchwToNhwcKernel"),
         (

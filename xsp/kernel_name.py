@@ -12,6 +12,8 @@ from functools import cache, lru_cache
 from typing import Any
 
 _OPENING, _CLOSING = "<([{", ">)]}"
+# CUTLASS has one function for all kernels; what that runs is its template argument.
+_WRAPPED = re.compile(r"\bcutlass\w*::Kernel2?<(\w+)>\(")
 _LENGTH = re.compile(r"[1-9]\d{0,3}")  # before each identifier of a mangled name
 
 
@@ -42,6 +44,8 @@ def short_name(full: str) -> str:
     >>> short_name("void at::native::(anonymous namespace)::copy<4, f<int>>(int, float*)")
     'copy'
     """
+    if wrapped := _WRAPPED.search(full):
+        return wrapped[1]
     if full.startswith("_Z"):
         return _last_identifier(full)
     bare = _without_brackets(full.replace("(anonymous namespace)", "anonymous"))

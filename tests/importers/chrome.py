@@ -25,7 +25,7 @@ def event(category: str, name: str, start: Any, duration: Any, **more: Any) -> E
     return {**found, "ts": start, "dur": duration, "args": args, **more}
 
 
-def op(name: str, start: Any, duration: Any, *, tid: int = MAIN, **args: Any) -> Event:
+def op(name: str, start: Any, duration: Any, *, tid: Any = MAIN, **args: Any) -> Event:
     """Return an operator."""
     return event("cpu_op", name, start, duration, tid=tid, args=args)
 
@@ -46,7 +46,7 @@ def launch(id: int, start: Any, duration: Any = 2, **more: Any) -> Event:
     return event(category, name, start, duration, args={"correlation": id}, **more)
 
 
-def kernel(id: int, start: Any, duration: Any, name: str = "gemm", **args: Any) -> Event:
+def kernel(id: int, start: Any, duration: Any, name: Any = "gemm", **args: Any) -> Event:
     """Return a kernel on stream 7 of device 0."""
     args = {"device": 0, "stream": 7, "correlation": id, **args}
     return event("kernel", name, start, duration, pid=0, tid=7, args=args)

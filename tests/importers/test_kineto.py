@@ -383,17 +383,17 @@ def test_python_functions_are_left_out_and_counted_unless_they_are_asked_for(
     events = [event("python_function", "train.py(3): step", 0, 50), op("aten::mm", 10, 5)]
     path = written(tmp_path / "trace.json", events)
     assert tree(read(path)) == ["aten::mm"]
-    assert "1 call" in codes(read(path))["python-functions"]
+    assert codes(read(path))["left-out"] == "left out: 1 call of Python functions"
     asked = read(path, python=True)
     assert tree(asked) == ["train.py(3): step", "train.py(3): step/aten::mm"]
-    assert "python-functions" not in codes(asked)
+    assert "left-out" not in codes(asked)
 
 
 def test_ranges_drawn_on_the_device_are_left_out(tmp_path: Path) -> None:
     mirror = event("gpu_user_annotation", "forward", 0, 50, pid=0, tid=7)
-    assert recording(tmp_path, [op("aten::mm", 0, 5), mirror]).rows["name"].to_list() == [
-        "aten::mm"
-    ]
+    found = recording(tmp_path, [op("aten::mm", 0, 5), mirror])
+    assert found.rows["name"].to_list() == ["aten::mm"]
+    assert codes(found)["left-out"] == "left out: 1 range drawn on a device again"
 
 
 def test_categories_that_are_not_understood_are_counted_by_name(tmp_path: Path) -> None:
@@ -530,3 +530,29 @@ def test_other_files_are_not_recognised(tmp_path: Path, content: str) -> None:
     path = tmp_path / "file"
     path.write_text(content)
     assert not Kineto().recognises(Source(path))
+
+
+def test_spans_of_a_process_that_runs_nothing_are_those_of_the_process_that_does(
+    tmp_path: Path,
+) -> None:
+    function = event("python_function", "threading.py(1): run", 0, 90, pid=0, tid=0)
+    path = written(tmp_path / "trace.json", [function, op("aten::mm", 0, 5)])
+    assert sorted(read(path, python=True).rows["name"]) == ["aten::mm", "threading.py(1): run"]
+
+
+def test_spans_of_no_process_among_several_are_counted(tmp_path: Path) -> None:
+    events = [
+        *(event("cpu_op", f"op{pid}", 0, 50, pid=pid, tid=pid) for pid in (1, 2)),
+        event("user_annotation", "lost", 0, 9, pid=3, tid=3),
+    ]
+    first, second = Kineto().read(Source(written(tmp_path / "trace.json", events)))
+    assert [problem.code for problem in first.problems] == ["left-out"]
+    assert "1 span of processes without operators" in first.problems[0].message
+    assert not second.problems
+
+
+def test_a_mark_of_utf_8_before_the_content_is_no_part_of_it(tmp_path: Path) -> None:
+    path = written(tmp_path / "trace.json", [op("aten::mm", 0, 5)], baseTimeNanoseconds=3)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert Kineto().recognises(Source(path))
+    assert read(path).unix_ns == 3

@@ -7,8 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chrome import MAIN, OTHER, codes, event, kernel, launch, mark, module, op, read, recording
-from chrome import trace, tree, written
+from chrome import (
+    MAIN,
+    OTHER,
+    codes,
+    event,
+    kernel,
+    launch,
+    mark,
+    module,
+    op,
+    read,
+    recording,
+    trace,
+    tree,
+    written,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -139,10 +139,10 @@ def under(name: str) -> tuple[list[dict[str, Any]], list[tuple[str, int] | None]
     return work, found
 
 
-def reference(name: str) -> dict[tuple[int, str, int], tuple[str, int] | None]:
+def reference(name: str) -> dict[tuple[int, int], tuple[str, int] | None]:
     """Return the innermost operator open at the call of each device's work, slowly.
 
-    The key is what ties work and call, the name of the work and its start.
+    The key is what ties work and call, and the start of the work.
     """
     ops: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     calls: dict[int, tuple[int, int, int]] = {}

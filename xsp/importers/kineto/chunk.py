@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from xsp.importers.kineto.event import Event, events, rescued
 
+BEFORE = b"\xef\xbb\xbf \t\r\n"  # what may stand before JSON: a mark of UTF-8, and space
 LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 _PIECE = 1 << 23  # bytes
 _STEP = 1 << 18  # bytes that are read at once: what a damaged file may lose before its damage
@@ -62,7 +63,7 @@ class Chunks:
         """What the file says beside its events; nothing if that cannot be read."""
         for end in (self._after, b"}"):
             try:
-                found = json.loads(self._before + b"]" + end)
+                found = json.loads(self._before.lstrip(BEFORE) + b"]" + end)
             except ValueError:
                 continue
             return found if isinstance(found, dict) else {}
@@ -75,7 +76,7 @@ class Chunks:
             more = self._read(_STEP)
             head += more
             start = LIST.search(head)
-            if head.lstrip()[:1] == b"[":
+            if head.lstrip(BEFORE)[:1] == b"[":
                 start = re.search(rb"\[", head)
             if start is not None:
                 self.begun, self._before = True, head[: start.end()]

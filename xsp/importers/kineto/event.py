@@ -146,8 +146,8 @@ def _attempts(parts: list[bytes], at: int) -> Iterator[tuple[Event | None, int, 
         for end in _END.finditer(joined):
             if (event := _event(joined[: end.start() + 1])) is not None:
                 yield event, past, b",".join([joined[end.end() :], *parts[past:]])
-    end = _SURELY_END.search(parts[at])
-    yield None, at + 1, end and b",".join([parts[at][end.end() :], *parts[at + 1 :]])
+    last = _SURELY_END.search(parts[at])
+    yield None, at + 1, last and b",".join([parts[at][last.end() :], *parts[at + 1 :]])
 
 
 def _decoded(content: bytes) -> list[Event] | None:

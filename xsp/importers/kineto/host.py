@@ -48,7 +48,8 @@ def host_events(tables: Tables) -> tuple[pl.DataFrame, pl.DataFrame]:
 
     Rows have the columns `kind`, `name`, `start_ns`, `end_ns`, `pid`, `thread`, `ordinal`,
     `sequence` and `forward` (the profiler's number of the forward operator's thread, 0 for forward
-    operators), `correlation_id`, `driver` (whether it is a call of the driver), and attributes.
+    operators), `correlation_id`, `driver` (whether it is a call of the driver), `function` (true
+    of a Python function, else null), and attributes.
     """
     modules = tables.table(Sort.MODULE)
     marked = [
@@ -126,7 +127,7 @@ def _modules(tables: Tables, table: pl.DataFrame) -> pl.DataFrame:
 def _functions(tables: Tables) -> pl.DataFrame:
     table = tables.table(Sort.PYTHON)
     rows = _common(tables, table, Kind.OP)
-    return rows.with_columns(table["python_id"].alias("ordinal"))
+    return rows.with_columns(table["python_id"].alias("ordinal"), function=pl.lit(value=True))
 
 
 def _calls(tables: Tables, sort: Sort) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import polars as pl
 
 from xsp.errors import TraceFormatError
 from xsp.importers.kineto.backward import with_forward_threads
-from xsp.importers.kineto.chunk import LIST, Chunks
+from xsp.importers.kineto.chunk import BEFORE, LIST, Chunks
 from xsp.importers.kineto.device import device_events, own_ids
 from xsp.importers.kineto.host import host_events
 from xsp.importers.kineto.metadata import origin, resident_threads, unix_ns
@@ -34,7 +34,6 @@ from xsp.provider import ATTRIBUTE, ROW_SCHEMA, SpanRows, concat_rows, no_rows, 
 from xsp.quantity import counted, duration
 
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value
-_BEFORE = b"\xef\xbb\xbf \t\r\n"  # what may stand before JSON
 _SCHEMA = re.compile(rb'"schemaVersion"\s*:\s*\d')
 _CATEGORY = re.compile(
     rb'"cat"\s*:\s*"(cpu_op|operator|user_annotation|python_function|runtime|gpu_\w+|ac2g|kernel|'
@@ -60,7 +59,7 @@ class Kineto:
         Others write lists of events too. A list alone has to have events of the profiler's
         categories.
         """
-        head = source.head.lstrip(_BEFORE)
+        head = source.head.lstrip(BEFORE)
         if head.startswith(b"["):
             return _CATEGORY.search(head) is not None
         return head.startswith(b"{") and (LIST.search(head) or _SCHEMA.search(head)) is not None
@@ -94,6 +93,8 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
     about = origin(chunks.metadata, source.path)
     processes = _processes(host)
     owners = _owners(host, work, processes)
+    of_none = len(processes) > 1 and host.filter(~pl.col("pid").is_in(processes)).height
+    problems = tuple(_problems(tables, chunks, doubled, of_none))
     for number, pid in enumerate(processes):
         own = pl.lit(value=True) if len(processes) == 1 else pl.col("pid") == pid
         rows, around = nested(host.filter(own))
@@ -107,7 +108,7 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
             tool=about.tool,
             rows=everything,
             roots=steps(marked.filter(own), rows, around),
-            problems=() if number else tuple(_problems(tables, chunks, doubled, outside)),
+            problems=() if number else (*problems, *_overhead(outside)),
             environment=about.environment,
             unix_ns=unix_ns(chunks.metadata, first if isinstance(first, int) else 0),
             rank=about.rank,
@@ -135,12 +136,10 @@ def _overheads(tables: Tables) -> pl.DataFrame:
 
 def _processes(host: pl.DataFrame) -> list[int | None]:
     """Return the processes that ran operators or made calls, else the first of any."""
-    busy = host.filter(pl.col("kind").is_in([Kind.OP.value, Kind.LAUNCH.value]) & _HAS_PID)
-    found = (busy if busy.height else host.filter(_HAS_PID))["pid"].unique(maintain_order=True)
-    return found.to_list() if busy.height else [found[0] if len(found) else None]
-
-
-_HAS_PID = pl.col("pid").is_not_null()
+    told = host.filter(pl.col("pid").is_not_null())
+    working = pl.col("kind").is_in([Kind.OP.value, Kind.LAUNCH.value])
+    busy = told.filter(working & pl.col("function").is_null())["pid"].unique(maintain_order=True)
+    return busy.to_list() or told["pid"].head(1).to_list() or [None]
 
 
 def _owners(host: pl.DataFrame, work: pl.DataFrame, processes: list[int | None]) -> Integers:
@@ -154,7 +153,7 @@ def _owners(host: pl.DataFrame, work: pl.DataFrame, processes: list[int | None])
     calls = host.filter(_LAUNCH).join(numbers, on="pid").select("correlation_id", "number")
     calls = calls.drop_nulls().unique("correlation_id")
     found = work.join(calls, on="correlation_id", how="left", maintain_order="left")
-    usual = pl.col("number").mode().first().over("device")
+    usual = pl.col("number").drop_nulls().mode().first().over("device")
     return found.select(pl.coalesce("number", usual, pl.lit(0))).to_series().to_numpy()
 
 
@@ -172,7 +171,7 @@ def _as_rows(rows: pl.DataFrame) -> SpanRows:
 
 
 def _problems(
-    tables: Tables, chunks: Chunks, doubled: int, outside: dict[str, int]
+    tables: Tables, chunks: Chunks, doubled: int, of_no_process: int
 ) -> Iterator[Problem]:
     """Yield what is missing of the file, and what of it was not understood."""
     if chunks.cut:
@@ -186,19 +185,34 @@ def _problems(
         )
     if tables.strange:
         names = ", ".join(f"{count} {name}" for name, count in tables.strange.most_common())
-        yield Problem(
-            "not-understood", f"events that xsp does not understand are left out: {names}"
-        )
+        yield Problem("not-understood", f"events that xsp does not know are left out: {names}")
     if doubled:
         yield Problem(
             "repeated-id",
             f"{counted(doubled, 'call')} had a correlation id that an earlier call had; what was "
             "launched is taken to be of the last call with its id before it",
         )
+    left_out = {
+        "call of Python functions": tables.functions,
+        "range drawn on a device again": tables.table(Sort.MIRROR).height,
+        "span of processes without operators": of_no_process,
+    }
+    if any(left_out.values()):
+        told = ", ".join(_several(count, what) for what, count in left_out.items() if count)
+        yield Problem("left-out", f"left out: {told}")
+
+
+def _several(count: int, what: str) -> str:
+    first, _, rest = what.partition(" ")
+    return f"{counted(count, first)} {rest}"
+
+
+def _overhead(outside: Mapping[str, int]) -> Iterator[Problem]:
+    """Yield what was overhead, but of no call.
+
+    Args:
+        outside: Sums in ns, by the name that CUPTI has for the overhead.
+    """
     if outside:
         sums = ", ".join(f"{name} {duration(float(ns))}" for name, ns in outside.items())
         yield Problem("overhead", f"overhead in no recorded call, of which CUPTI tells: {sums}")
-    if tables.functions:
-        yield Problem(
-            "python-functions", f"{counted(tables.functions, 'call')} of Python functions left out"
-        )
