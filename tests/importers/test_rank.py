@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded import device, host, install, program, rows, step_rows, steps, write
+from strategies import Forest, forests, unhurried
 
 import xsp
 from xsp.importers import Recording
+from xsp.importers.build import _built
 from xsp.importers.clock import align
+from xsp.importers.rank import Part
 from xsp.trace import Trace
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
@@ -264,3 +267,20 @@ def test_the_error_of_the_clocks_is_stated(tmp_path: Path) -> None:
         HOUR_NS,
         0,
     )
+
+
+@unhurried
+@given(st.lists(forests(evaluations=2, depth=3), min_size=2, max_size=3), st.booleans())
+def test_random_processes_keep_their_trees(several: list[Forest], whole: bool) -> None:
+    parts = [
+        Part(Recording("Toy 1", forest.rows, forest.roots), number, f"file {number}")
+        for number, forest in enumerate(several)
+    ]
+    trace = _built(parts, (), files=[], steps=not whole)
+    trace.check()
+    children = trace.children(trace.root)
+    assert [child.attributes["process"] for child in children] == list(range(len(several)))
+    if whole:
+        for child, forest in zip(children, several, strict=True):
+            below = trace.spans["path"].str.starts_with(f"{child.path}/")
+            assert below.sum() == forest.rows.height + forest.roots.height
