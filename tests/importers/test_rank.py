@@ -150,11 +150,23 @@ def test_the_same_steps_of_all_ranks_are_shown(tmp_path: Path) -> None:
     assert "1 step not recorded by every process" in message(trace, "steps-differ")
 
 
-def test_ranks_of_which_one_has_no_steps_are_shown_whole(tmp_path: Path) -> None:
-    trace = read(tmp_path, program(3, rank=0), replace(program(3, rank=1), roots=rows()))
+def test_a_process_without_steps_has_those_of_another(tmp_path: Path) -> None:
+    day = 10**18
+    late = program(3, rank=0, unix_ns=day + 50_000)
+    trace = read(tmp_path, replace(late, roots=rows()), program(3, rank=1, unix_ns=day))
+    assert trace.root.runs == 3
+    assert trace.root.latency_ns == 100_000
+    assert "rank 0: without steps of their own, shown in those of rank 1" in message(
+        trace, "steps-borrowed"
+    )
+    # Of its own three, the first layer begins in the middle of a step.
+    assert trace.span("worker/rank 0/fc").measured_start_ns == 50_000
+
+
+def test_processes_of_which_none_has_steps_are_shown_whole(tmp_path: Path) -> None:
+    trace = read(tmp_path, *(replace(program(3, rank=rank), roots=rows()) for rank in range(2)))
     assert trace.root.runs == 1
-    names = [span.name for span in trace.children(trace.span("worker/rank 0"))]
-    assert names == [f"ProfilerStep#{number}" for number in range(3)]
+    assert [span.name for span in trace.children(trace.span("worker/rank 0"))] == ["fc"] * 3
 
 
 def test_problems_say_whose_they_are_unless_all_have_them(tmp_path: Path) -> None:
