@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -74,6 +75,14 @@ def test_nothing_of_the_host_is_exact_and_no_overhead_is_claimed() -> None:
     assert "device_wait_ns" not in trace.root.attributes  # nobody looked for it
     assert [rung["overhead_ns"] for rung in trace.metadata["rungs"]] == [None]
     assert "plan" not in trace.metadata
+
+
+def test_documented_metadata_is_that_of_an_imported_trace() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "trace.md").read_text()
+    section = page.split("\n## Metadata\n")[1].split("\n## ")[0]
+    documented = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
+    found = {*trace_of(program(1, unix_ns=1), "net").metadata}
+    assert found == {*documented, "imported"} - {"plan"}
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
