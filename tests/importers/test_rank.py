@@ -111,6 +111,14 @@ def test_the_root_lasts_from_the_first_beginning_to_the_last_end(tmp_path: Path)
     assert trace.metadata["began_unix_ns"] == day
 
 
+def test_the_beginning_is_by_the_clock_of_the_first_rank_whatever_the_order_of_files(
+    tmp_path: Path,
+) -> None:
+    day = 10**18
+    several = (program(2, rank=1, unix_ns=day + 30_000), program(2, rank=0, unix_ns=day))
+    assert read(tmp_path, *several).metadata["began_unix_ns"] == day
+
+
 def test_without_any_clock_ranks_begin_together_and_that_is_said(tmp_path: Path) -> None:
     late = replace(
         program(2, rank=1),

@@ -58,18 +58,17 @@ class Together:
 def together(parts: Sequence[Part], *, steps: bool) -> Together:
     """Return several recordings as one, on the clock of the first.
 
-    Processes are in the order of their ranks, where all of these are known. Of the steps those
-    are kept that every process made; a process without steps of its own has those of another.
+    Of the steps those are kept that every process made; a process without steps of its own has
+    those of another.
 
     Args:
-        parts: At least two recordings.
+        parts: At least two recordings, in their order (`in_order`).
         steps: Whether each step is an evaluation.
 
     Raises:
         TraceFormatError: A recording has no spans.
         ProviderError: A row cannot be placed in a tree.
     """
-    parts = _in_order(parts)
     names = _labels(parts)
     clocks = align([part.recording for part in parts], [part.file for part in parts])
     parts, borrowed = _with_steps(parts, clocks, names) if steps else (parts, ())
@@ -96,7 +95,8 @@ def together(parts: Sequence[Part], *, steps: bool) -> Together:
     return Together(name, Evaluations(grafted, shown, problems), told)
 
 
-def _in_order(parts: Sequence[Part]) -> Sequence[Part]:
+def in_order(parts: Sequence[Part]) -> Sequence[Part]:
+    """Return recordings in the order of their ranks, if all of these are known and differ."""
     ranks = [part.recording.rank for part in parts]
     if None in ranks or len(set(ranks)) < len(ranks):
         return parts
