@@ -56,7 +56,6 @@ bench: $(VENV)/.development  ## Print the tables behind the README's numbers (so
 	$(BIN)/python benchmarks/importing.py
 	$(BIN)/python benchmarks/records.py
 	$(BIN)/python benchmarks/export.py
-	$(BIN)/python benchmarks/reading.py
 
 clean:  ## Remove the environment and everything that was built
 	rm -rf $(VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache \

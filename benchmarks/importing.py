@@ -1,16 +1,18 @@
 """Importing: seconds and memory for a Kineto file of 1,000,000 events, beside another reader's.
 
-Run it as `python benchmarks/importing.py [EVENTS]`. The file is written here: steps of layers of
-operators with shapes, each of which launches a kernel. It is read in a fresh process by
-`xsp.read`, which makes a whole trace of it, and in another one by HolisticTraceAnalysis, which
-makes a table of the events and nothing more. That is left out where it is not installed for this
-Python, nor for the one that the variable HTA_PYTHON names.
+Run it as `python benchmarks/importing.py [EVENTS]`; its exit code is 1 where xsp is the slower.
+The file is written here: steps of layers of operators with shapes, each of which launches a
+kernel, with an arrow from the call to the kernel. It is read in a fresh process by `xsp.read`,
+which makes a trace of it, and in another one by HolisticTraceAnalysis, which loads it as a table
+of events, without profiling its own memory. That is left out where it is not installed for this
+Python, nor for the one that the variable HTA_PYTHON names; 0.5.0 needs pandas before 3.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,7 +25,7 @@ from table import print_header, print_row
 EVENTS = 1_000_000
 STEPS = 20
 LAYER_OPS = 8  # operators of a layer, each with one inside
-PER_LAYER = 1 + LAYER_OPS * 4  # events of a layer: itself, operators, launches and kernels
+PER_LAYER = 1 + LAYER_OPS * 6  # events of a layer: itself, operators, launches, kernels, arrows
 NAMES = ("aten::linear", "aten::relu", "aten::add", "aten::layer_norm")
 GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_relu_f16_{}x128_ldg8>(Params)"
 
@@ -69,6 +71,9 @@ def layer(begin: float, number: int) -> Iterator[dict[str, Any]]:
         call = {"External id": 2 * id, "cbid": 211, "correlation": id}
         times = {"ts": start + 2, "dur": 3.5}
         yield {**place, "cat": "cuda_runtime", "name": "cudaLaunchKernel", **times, "args": call}
+        arrow = {"id": id, "cat": "ac2g", "name": "ac2g", "ts": start + 2}
+        yield {"ph": "s", "pid": 100, "tid": 100, **arrow}
+        yield {"ph": "f", "pid": 0, "tid": 7, "bp": "e", **arrow}
         work = {"External id": 2 * id, "correlation": id, "device": 0, "stream": 7, "context": 1}
         work |= {"grid": [32, 4, 1], "block": [256, 1, 1], "registers per thread": 96}
         times = {"ts": start + 30.25, "dur": 9.5}
@@ -96,29 +101,30 @@ def write(path: Path, events: int) -> None:
         )
 
 
-def measure(what: str, work: str, path: Path, python: str = sys.executable) -> None:
-    """Print a line of the table, of a fresh process."""
+def measure(what: str, work: str, path: Path, python: str = sys.executable) -> float:
+    """Print a line of the table, of a fresh process, and return its seconds."""
     command = [python, "-c", TIMED.format(work=work), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("done|")] or [""]
     if not line:
         print(f"{what} failed: {done.stderr.strip().splitlines()[-1]}")
-        return
+        return float("nan")
     _, seconds, cpu, peak, said = line.split("|")
     numbers = (f"{float(seconds):.1f}", f"{float(cpu):.1f}", f"{float(peak):,.0f}")
     print_row((what, *numbers, said), WIDTHS)
+    return float(seconds)
 
 
 WIDTHS = (34, 8, 8, 9, 30)
 
 
 def has_hta(python: str) -> bool:
-    return not subprocess.run(
-        [python, "-c", "import hta"], capture_output=True, check=False
-    ).returncode
+    known = shutil.which(python) is not None
+    command = [python, "-c", "import hta"]
+    return known and not subprocess.run(command, capture_output=True, check=False).returncode
 
 
-def main(events: int) -> None:
+def main(events: int) -> int:
     hta = os.environ.get("HTA_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
@@ -126,13 +132,13 @@ def main(events: int) -> None:
         size = path.stat().st_size / 2**20
         print_header(f"Importing a Kineto file of {events:,} events, {size:,.0f} MiB")
         print_row(("", "seconds", "CPU s", "peak MiB", "result"), WIDTHS)
-        measure("xsp.read", XSP, path)
+        own = measure("xsp.read", XSP, path)
         measure("xsp.read, steps=False", XSP_WHOLE, path)
         if has_hta(hta):
-            measure("HolisticTraceAnalysis, events only", HTA, path, hta)
-        else:
-            print("HolisticTraceAnalysis is left out: it is not installed here (HTA_PYTHON)")
+            return int(own > measure("HolisticTraceAnalysis, events only", HTA, path, hta))
+    print("HolisticTraceAnalysis is left out: it is not installed here (HTA_PYTHON)")
+    return 0
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else EVENTS)
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else EVENTS))

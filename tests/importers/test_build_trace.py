@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,12 +13,14 @@ import samples
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded import device, host, install, program, rows, step_rows, steps, write
+from strategies import Forest, forests, scattered_rows, unhurried
 
 import xsp
 from xsp.errors import TraceFormatError
 from xsp.importers import Recording, trace_of
 from xsp.importers.build import name_of
 from xsp.importers.evaluation import _disjoint
+from xsp.provider import SpanRows
 from xsp.trace import Trace
 
 
@@ -72,6 +75,14 @@ def test_nothing_of_the_host_is_exact_and_no_overhead_is_claimed() -> None:
     assert "device_wait_ns" not in trace.root.attributes  # nobody looked for it
     assert [rung["overhead_ns"] for rung in trace.metadata["rungs"]] == [None]
     assert "plan" not in trace.metadata
+
+
+def test_documented_metadata_is_that_of_an_imported_trace() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "trace.md").read_text()
+    section = page.split("\n## Metadata\n")[1].split("\n## ")[0]
+    documented = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
+    found = {*trace_of(program(1, unix_ns=1), "net").metadata}
+    assert found == {*documented, "imported"} - {"plan"}
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -260,3 +271,21 @@ def test_names_lose_the_endings_of_formats() -> None:
     assert {name: name_of([Path("x") / name]) for name in names} == names
     assert name_of([Path("rank0.json.gz"), Path("rank12.json.gz")]) == "rank"
     assert name_of([Path("a.json"), Path("b.json")]) == "a"
+
+
+@unhurried
+@given(forests())
+def test_random_recordings_make_well_formed_traces(forest: Forest) -> None:
+    recording = Recording("Toy 1", forest.rows, forest.roots)
+    trace_of(recording, "net").check()
+    whole = trace_of(recording, "net", steps=False)
+    whole.check()
+    assert len(whole) == 1 + forest.rows.height + forest.roots.height
+
+
+@unhurried
+@given(scattered_rows())
+def test_rows_that_overlap_as_they_please_make_well_formed_traces(rows: SpanRows) -> None:
+    recording = Recording("Toy 1", rows, steps((0, 40), (40, 90), (60, 200)))
+    trace_of(recording, "net").check()
+    trace_of(recording, "net", steps=False).check()

@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded import device, host, install, program, rows, step_rows, steps, write
+from strategies import Forest, forests, unhurried
 
 import xsp
 from xsp.importers import Recording
+from xsp.importers.build import _built
 from xsp.importers.clock import align
+from xsp.importers.rank import Part
 from xsp.trace import Trace
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
@@ -108,6 +111,14 @@ def test_the_root_lasts_from_the_first_beginning_to_the_last_end(tmp_path: Path)
     assert trace.metadata["began_unix_ns"] == day
 
 
+def test_the_beginning_is_by_the_clock_of_the_first_rank_whatever_the_order_of_files(
+    tmp_path: Path,
+) -> None:
+    day = 10**18
+    several = (program(2, rank=1, unix_ns=day + 30_000), program(2, rank=0, unix_ns=day))
+    assert read(tmp_path, *several).metadata["began_unix_ns"] == day
+
+
 def test_without_any_clock_ranks_begin_together_and_that_is_said(tmp_path: Path) -> None:
     late = replace(
         program(2, rank=1),
@@ -147,11 +158,23 @@ def test_the_same_steps_of_all_ranks_are_shown(tmp_path: Path) -> None:
     assert "1 step not recorded by every process" in message(trace, "steps-differ")
 
 
-def test_ranks_of_which_one_has_no_steps_are_shown_whole(tmp_path: Path) -> None:
-    trace = read(tmp_path, program(3, rank=0), replace(program(3, rank=1), roots=rows()))
+def test_a_process_without_steps_has_those_of_another(tmp_path: Path) -> None:
+    day = 10**18
+    late = program(3, rank=0, unix_ns=day + 50_000)
+    trace = read(tmp_path, replace(late, roots=rows()), program(3, rank=1, unix_ns=day))
+    assert trace.root.runs == 3
+    assert trace.root.latency_ns == 100_000
+    assert "rank 0: without steps of their own, shown in those of rank 1" in message(
+        trace, "steps-borrowed"
+    )
+    # Of its own three, the first layer begins in the middle of a step.
+    assert trace.span("worker/rank 0/fc").measured_start_ns == 50_000
+
+
+def test_processes_of_which_none_has_steps_are_shown_whole(tmp_path: Path) -> None:
+    trace = read(tmp_path, *(replace(program(3, rank=rank), roots=rows()) for rank in range(2)))
     assert trace.root.runs == 1
-    names = [span.name for span in trace.children(trace.span("worker/rank 0"))]
-    assert names == [f"ProfilerStep#{number}" for number in range(3)]
+    assert [span.name for span in trace.children(trace.span("worker/rank 0"))] == ["fc"] * 3
 
 
 def test_problems_say_whose_they_are_unless_all_have_them(tmp_path: Path) -> None:
@@ -264,3 +287,20 @@ def test_the_error_of_the_clocks_is_stated(tmp_path: Path) -> None:
         HOUR_NS,
         0,
     )
+
+
+@unhurried
+@given(st.lists(forests(evaluations=2, depth=3), min_size=2, max_size=3), st.booleans())
+def test_random_processes_keep_their_trees(several: list[Forest], whole: bool) -> None:
+    parts = [
+        Part(Recording("Toy 1", forest.rows, forest.roots), number, f"file {number}")
+        for number, forest in enumerate(several)
+    ]
+    trace = _built(parts, (), files=[], steps=not whole)
+    trace.check()
+    children = trace.children(trace.root)
+    assert [child.attributes["process"] for child in children] == list(range(len(several)))
+    if whole:
+        for child, forest in zip(children, several, strict=True):
+            below = trace.spans["path"].str.starts_with(f"{child.path}/")
+            assert below.sum() == forest.rows.height + forest.roots.height

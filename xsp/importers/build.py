@@ -8,13 +8,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from xsp.correlation import captures, with_captured
 from xsp.errors import TraceFormatError
 from xsp.evaluation import Run, Rung
 from xsp.importers.evaluation import evaluations
 from xsp.importers.format import contents_of
 from xsp.importers.metrics import alone, joined
-from xsp.importers.rank import Part, common_name, together
+from xsp.importers.rank import Part, common_name, in_order, together
 from xsp.importers.recording import KernelMetrics, Recording
 from xsp.importers.source import Source
 from xsp.level import MEASURED, Kind
@@ -152,6 +154,7 @@ def _built(
     parts: Sequence[Part], problems: Sequence[Problem], *, files: Sequence[str], steps: bool
 ) -> Trace:
     """Return the trace of the recordings of one or several processes."""
+    parts = in_order(parts)
     first = parts[0].recording
     told: dict[str, Any] = {}
     if len(parts) == 1:
@@ -180,7 +183,7 @@ def _built(
     return _merged(process, imported)
 
 
-def _run(rung: Rung, number: int, frame: Any) -> Run:
+def _run(rung: Rung, number: int, frame: pl.DataFrame) -> Run:
     start, end = frame["start_ns"][0], frame["end_ns"][0]
     return Run(rung, end - start, rows=frame, round=number, began_ns=start)
 

@@ -7,7 +7,7 @@ one span for each process, with the evaluation of that process inside.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import Any
 
@@ -58,25 +58,24 @@ class Together:
 def together(parts: Sequence[Part], *, steps: bool) -> Together:
     """Return several recordings as one, on the clock of the first.
 
-    Processes are in the order of their ranks, where all of these are known. Of the steps those
-    are kept that every process made.
+    Of the steps those are kept that every process made; a process without steps of its own has
+    those of another.
 
     Args:
-        parts: At least two recordings.
-        steps: Whether each step is an evaluation; only if all recordings have steps.
+        parts: At least two recordings, in their order (`in_order`).
+        steps: Whether each step is an evaluation.
 
     Raises:
         TraceFormatError: A recording has no spans.
         ProviderError: A row cannot be placed in a tree.
     """
-    parts = _in_order(parts)
     names = _labels(parts)
-    steps = steps and all(part.recording.roots.height for part in parts)
+    clocks = align([part.recording for part in parts], [part.file for part in parts])
+    parts, borrowed = _with_steps(parts, clocks, names) if steps else (parts, ())
     made = [
         evaluations(part.recording, name, steps=steps)
         for part, name in zip(parts, names, strict=True)
     ]
-    clocks = align([part.recording for part in parts], [part.file for part in parts])
     common = _common([each.steps for each in made])
     frames = _apart([each.frames for each in made])
     for_rank = list(map(_moved, frames, clocks, parts, count()))
@@ -86,6 +85,7 @@ def together(parts: Sequence[Part], *, steps: bool) -> Together:
         for places in common
     )
     problems = (
+        *borrowed,
         *_left_out(made, len(common)),
         *_of_clocks(clocks, names),
         *_of_parts(made, parts, names),
@@ -95,7 +95,8 @@ def together(parts: Sequence[Part], *, steps: bool) -> Together:
     return Together(name, Evaluations(grafted, shown, problems), told)
 
 
-def _in_order(parts: Sequence[Part]) -> Sequence[Part]:
+def in_order(parts: Sequence[Part]) -> Sequence[Part]:
+    """Return recordings in the order of their ranks, if all of these are known and differ."""
     ranks = [part.recording.rank for part in parts]
     if None in ranks or len(set(ranks)) < len(ranks):
         return parts
@@ -108,6 +109,26 @@ def _labels(parts: Sequence[Part]) -> list[str]:
     if None not in ranks and len(set(ranks)) == len(ranks):
         return [f"rank {rank}" for rank in ranks]
     return [part.recording.name or part.name for part in parts]
+
+
+def _with_steps(
+    parts: Sequence[Part], clocks: Sequence[Clock], names: Sequence[str]
+) -> tuple[Sequence[Part], tuple[Problem, ...]]:
+    """Return recordings of which those without steps have the steps of the first that has some."""
+    own = [part.recording.roots.height > 0 for part in parts]
+    if all(own) or not any(own):
+        return parts, ()
+    first = own.index(True)
+    roots = parts[first].recording.roots.with_columns(thread=pl.lit(None, dtype=pl.Int64))
+    found = []
+    for part, clock, has in zip(parts, clocks, own, strict=True):
+        later = clocks[first].add_ns - clock.add_ns
+        moved = roots.with_columns(pl.col(name) + later for name in _TIMES)
+        given = part.recording.roots if has else moved
+        found.append(replace(part, recording=replace(part.recording, roots=given)))
+    without = [name for name, has in zip(names, own, strict=True) if not has]
+    message = f"{_listed(without)}: without steps of their own, shown in those of {names[first]}"
+    return found, (Problem("steps-borrowed", message),)
 
 
 def _name(parts: Sequence[Part]) -> str:

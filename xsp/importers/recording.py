@@ -16,7 +16,7 @@ from xsp.provider import SpanRows, no_rows
 class Recording:
     """What one process did, as another tool recorded it.
 
-    A file that holds several processes gives several recordings.
+    A file that holds several processes gives several recordings, on one clock.
 
     Attributes:
         tool: The tool and its version, as the file tells them: `"Nsight Systems 2025.3.1"`.
@@ -24,7 +24,8 @@ class Recording:
             nanoseconds on one clock of the importer's choice, the same for all rows.
         roots: The evaluations that the file marks (steps), one row of kind pipeline each, one
             after the other in time; none: the whole recording is one evaluation. Their rows are
-            not among `rows`.
+            not among `rows`. Names that differ, as `ProfilerStep#7`, tell which steps of several
+            recordings are the same.
         name: What was recorded, for people; empty: the name of the file.
         problems: What is missing or not understood, counted by name.
         environment: Where it was recorded, as far as the file tells: `devices` (a list of
