@@ -299,6 +299,7 @@ class Dispatcher:
             assert call is not None
             assert end_ns is not None
             ended_ns = end_ns if kind is None else end_ns + waited_ns
+            opened.close()
             group = self.groups.count(self.groups.find(call, *(kind or StepKind())), call)
             if kind is not None:
                 self._kinds[call.subject, self._last_kind] = kind
@@ -353,8 +354,8 @@ class Dispatcher:
             if same:
                 self._turns(group.number).record(step, begin_ns, ended_ns - opened.paused_ns)
         rung = recording.rung if recording is not None else None
-        times = begin_ns, end_ns, rung, counts, call.inputs, opened.paused_ns
-        self.journal.evaluations.append(Evaluation(thread, group.number, *times))
+        known = rung, counts, call.inputs, opened.paused_ns, opened.page_faults
+        self.journal.evaluations.append(Evaluation(thread, group.number, begin_ns, end_ns, *known))
 
     def _finish(self, kind: StepKind) -> None:
         thread = threading.get_ident()
