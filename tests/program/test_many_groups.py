@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -133,3 +134,24 @@ def test_groups_of_which_nothing_was_recorded_are_named_and_counted(toy: Toy) ->
     *named, rest = messages(prof.trace, "not-recorded")
     assert len(named) == 3
     assert rest == "nothing was recorded of the evaluations of 5 further groups"
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_groups_that_come_in_turns_stay_on_a_rung_together(toy: Toy, groups: int) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=12, replay=False) as prof:
+        assert toy.evaluations is not None
+        for number in range(groups * 400):
+            size = number % groups
+            inputs = (((size, 3), "float32"),)
+            # The larger the inputs, the slower: turns of the groups have unlike lengths.
+            toy.clock.advance(size * 300_000)
+            toy.evaluations.run(
+                ToyCall(model.forward, subject="Net", phase="", inputs=inputs, toy=toy)
+            )
+    made = [each for each in prof._dispatching.journal.evaluations if each.rung is not None]
+    changes = sum(after.rung != before.rung for before, after in pairwise(made))
+    assert len(made) > 8 * changes
+    for trace in prof.groups.values():
+        runs = {rung["rung"]: rung["runs"] for rung in trace.metadata["rungs"]}
+        assert min(runs["bare"], runs["layer"]) >= 12

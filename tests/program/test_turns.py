@@ -103,3 +103,19 @@ def test_a_budget_ends_the_plan() -> None:
     steps = made(turns, MS)
     assert turns.done
     assert 250 < len(steps) < 1_000
+
+
+def test_a_group_that_is_through_with_a_rung_is_a_guest_there_while_another_needs_it() -> None:
+    turns = Turns(LADDER, Settings(runs=3))
+    step = made(turns, 50 * MS, most=2)[-1]  # slow: each turn is of one evaluation
+    assert step.counts
+    assert turns.step(step.rung, held=True) == step  # goes on as before
+    other = next(rung for rung in LADDER if rung.timed and rung != step.rung)
+    guest = turns.step(other, held=True)
+    assert guest is not None
+    assert (guest.rung, guest.counts) == (other, False)
+    turns.record(guest, 1, 2)  # no evaluation of the plan
+    assert turns.evaluations == 2
+    following = turns.step(step.rung, held=False)
+    assert following is not None
+    assert turns.holds(following.rung)

@@ -33,6 +33,7 @@ class Evaluation(NamedTuple):
         counts: Whether its latency counts as one of that rung.
         inputs: Shape and data type of each tensor put in.
         paused_ns: How long the thread waited for xsp in it.
+        page_faults: How many minor page faults the process took in it; None if unknown.
     """
 
     thread: int
@@ -43,6 +44,7 @@ class Evaluation(NamedTuple):
     counts: bool
     inputs: Any
     paused_ns: int = 0
+    page_faults: int | None = None
 
     @property
     def ran_ns(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.journal import Journal, took_ns
 from xsp.composition.part import parts
+from xsp.composition.settled import Key, unsettled
 from xsp.composition.summary import facts, sentences
 from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
 from xsp.composition.tree import compose
@@ -87,7 +88,8 @@ class _Maker:
     def __init__(
         self, journal: Journal, groups: Groups, session: Session, purpose: Purpose
     ) -> None:
-        self._journal = journal
+        self._unsettled = unsettled(journal.evaluations, groups.final)
+        self._journal = _without(journal, self._unsettled)
         self._session = session
         self._settings = purpose.settings
         self._repeated = purpose.repeated
@@ -105,7 +107,7 @@ class _Maker:
     def make(self) -> Outcome:
         """Return the outcome."""
         session = self._session
-        visits = _counting(session.visits, self._final)
+        visits = _counting(session.visits, self._final, self._unsettled)
         found = interpret(visits, session.providers, inside_costs=session.inside_costs())
         raised = [
             Problem("raised", _RAISED.format(counted(count, "call"), model))
@@ -243,13 +245,25 @@ def _latency(trace: Trace) -> GroupLatency:
     return GroupLatency(trace.root.latency_ns or 0.0, rungs)
 
 
-def _counting(visits: Sequence[Visit], final: Any) -> list[Visit]:
+def _without(journal: Journal, unsettled: Set[Key]) -> Journal:
+    """Return a journal in which some evaluations, by thread and begin, do not count."""
+    if not unsettled:
+        return journal
+    evaluations = [
+        each._replace(counts=False) if (each.thread, each.begin_ns) in unsettled else each
+        for each in journal.evaluations
+    ]
+    return replace(journal, evaluations=evaluations)
+
+
+def _counting(visits: Sequence[Visit], final: Any, unsettled: Set[Key]) -> list[Visit]:
     """Return visits without the evaluations that do not count.
 
     Where no evaluation of a group counts on a rung, those that were not to count do. The first
     rounds, in which each rung has its turn at once, so that short programs show something, count
     only where few others do: what the rung before left in the caches is still in their times.
     """
+    visits = [_settled(visit, unsettled) for visit in visits] if unsettled else visits
     made: defaultdict[tuple[int, Rung], list[tuple[int, int]]] = defaultdict(list)
     for visit in visits:
         for group, number, window in zip(visit.groups, visit.rounds, visit.windows, strict=True):
@@ -266,6 +280,15 @@ def _counting(visits: Sequence[Visit], final: Any) -> list[Visit]:
         if kept:
             result.append(_picked(visit, kept))
     return result
+
+
+def _settled(visit: Visit, unsettled: Set[Key]) -> Visit:
+    """Return a visit in which evaluations that took memory anew do not count."""
+    rounds = [
+        -1 if (visit.thread, begin) in unsettled else number
+        for number, (begin, _) in zip(visit.rounds, visit.windows, strict=True)
+    ]
+    return replace(visit, rounds=tuple(rounds))
 
 
 def _first_round(evaluations: Sequence[tuple[int, int]]) -> int:

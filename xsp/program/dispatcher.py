@@ -7,6 +7,7 @@ group which rung is recorded, arms the providers of that rung, makes the call, a
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -65,7 +66,7 @@ class Dispatcher:
         self._kinds: dict[tuple[str, StepKind], StepKind] = {}  # by the model, and the step before
         self._last_kind = StepKind()
         self._last_unnamed: Group | None = None
-        self._last_seen: dict[int, int] = {}  # number of the last evaluation of each group
+        self._recent: deque[int] = deque(maxlen=_SELDOM)  # groups of the last evaluations
         self.stop_watching: Callable[[], None] = _nothing
         self._ended = False  # whether the block has ended
         self._named = False  # whether the program marks evaluations (`begin_named`)
@@ -262,8 +263,10 @@ class Dispatcher:
             return None
         armed = self._recorder.current
         rung = armed.rung if armed is not None else None
-        often = self._seen - self._last_seen.get(group.number, -_SELDOM) < _SELDOM
-        step = self._turns(group.number).step(rung, often=often)
+        number = self.groups.final(group.number)
+        others = set(self._recent) - {number}
+        held = rung is not None and any(self._turns(other).holds(rung) for other in others)
+        step = self._turns(number).step(rung, often=number in self._recent, held=held)
         if step is not None and not self._when.counts(self._seen):
             step = replace(step, round=WARM, counts=False)
         return step
@@ -296,11 +299,12 @@ class Dispatcher:
             assert call is not None
             assert end_ns is not None
             ended_ns = end_ns if kind is None else end_ns + waited_ns
+            opened.close()
             group = self.groups.count(self.groups.find(call, *(kind or StepKind())), call)
             if kind is not None:
                 self._kinds[call.subject, self._last_kind] = kind
                 self._last_kind = kind
-            self._last_seen[group.number] = self._seen
+            self._recent.append(self.groups.final(group.number))
             if opened.unnamed:
                 self._last_unnamed = group
             self._note(thread, opened, group, call, ended_ns, waited_ns)
@@ -350,8 +354,8 @@ class Dispatcher:
             if same:
                 self._turns(group.number).record(step, begin_ns, ended_ns - opened.paused_ns)
         rung = recording.rung if recording is not None else None
-        times = begin_ns, end_ns, rung, counts, call.inputs, opened.paused_ns
-        self.journal.evaluations.append(Evaluation(thread, group.number, *times))
+        known = rung, counts, call.inputs, opened.paused_ns, opened.page_faults
+        self.journal.evaluations.append(Evaluation(thread, group.number, begin_ns, end_ns, *known))
 
     def _finish(self, kind: StepKind) -> None:
         thread = threading.get_ident()

@@ -9,6 +9,7 @@ from xsp.composition import Group
 from xsp.program.recording import Recording
 from xsp.program.turns import Step
 from xsp.provider import ModelCall
+from xsp.session import page_faults
 
 # Watching may take so much of a program's time, once there is nothing more to measure.
 _MOST_WATCHING = 0.01
@@ -38,6 +39,8 @@ class OpenEvaluation:
         end_ns: Until when it has lasted at least; None if that was never noted.
         left_ns: Until when the thread waited for xsp after that.
         pauses: Start and end of each time in it in which the thread waited for xsp.
+        page_faults: How many minor page faults the process had taken before, and once it is
+            closed, took in it; None if unknown.
     """
 
     call: ModelCall | None
@@ -51,12 +54,18 @@ class OpenEvaluation:
     end_ns: int | None = None
     left_ns: int = 0
     pauses: list[tuple[int, int]] = field(default_factory=list)
+    page_faults: int | None = field(default_factory=page_faults)
 
     def extend(self, until_ns: int) -> None:
         """Note that it has lasted at least until a time."""
         if self.end_ns is not None and self.left_ns > self.end_ns:
             self.pauses.append((self.end_ns, self.left_ns))  # it went on after that
         self.end_ns = self.left_ns = until_ns
+
+    def close(self) -> None:
+        """Note how many page faults the process took since it was opened."""
+        before, now = self.page_faults, page_faults()
+        self.page_faults = None if before is None or now is None else now - before
 
     @property
     def paused_ns(self) -> int:

@@ -7,6 +7,9 @@ evaluations, of which the first do not count.
     evaluation   0    1      2    3      4    5      6    7
     rung         op   bare   bare layer  layer op    op   bare …
     counts       no   no     yes  no     yes  no     yes  no
+
+Where evaluations of several groups come in turns, all of them stay on a rung until each group has
+had its evaluations there: a group that is through is a guest on the rung meanwhile.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ class Turns:
         self.plan = Plan(rungs, settings, repeatable=False)
         self.evaluations = 0
         self._visit: PlannedVisit | None = None
+        self._last: PlannedVisit | None = None  # the visit before
         self._untimed = 0
         self._latencies: list[int] = []
         self._began_ns = 0
@@ -74,14 +78,22 @@ class Turns:
         """How many evaluations the plan takes at least; budget aside."""
         return self.plan.fewest_evaluations * (1 + self._uncounted())
 
-    def step(self, armed: Rung | None, *, often: bool = True) -> Step | None:
+    def holds(self, rung: Rung) -> bool:
+        """Return whether the group needs more evaluations before another rung is recorded."""
+        return self._visit is not None and self._visit.rung == rung
+
+    def step(self, armed: Rung | None, *, often: bool = True, held: bool = False) -> Step | None:
         """Return what to record of the next evaluation, None if the plan is complete.
 
         Args:
             armed: The rung that is recorded now, which goes first where the order is free.
             often: Whether evaluations of the group come close together; of a group that comes
                 seldom none is left out, for each one comes after something else.
+            held: Whether another group, whose evaluations come between, needs that rung still.
         """
+        if self._visit is None and held and armed is not None:
+            stays = self._last is not None and self._last.counts and self._last.rung == armed
+            return Step(armed, self._last.round if stays and self._last else WARM, counts=stays)
         if self._visit is None and not self._begin(armed, often=often):
             return None
         assert self._visit is not None
@@ -121,7 +133,7 @@ class Turns:
         return True
 
     def _end(self, visit: PlannedVisit, ended_ns: int) -> None:
-        self._visit = None
+        self._visit, self._last = None, visit
         self.plan.record(
             visit,
             self._latencies,

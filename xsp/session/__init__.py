@@ -12,6 +12,7 @@ from xsp.session.calibration import InsideCost
 from xsp.session.disturbance import disturbances
 from xsp.session.environment import THREAD_NUMBERS, describe_environment, limited_threads
 from xsp.session.exclusive import exclusively, if_alone
+from xsp.session.page_fault import page_faults
 from xsp.session.plan import Plan, PlannedVisit
 from xsp.session.recorder import Session
 from xsp.session.registry import Listed, installed_providers, listed_providers, registered
@@ -37,6 +38,7 @@ __all__ = [
     "installed_providers",
     "limited_threads",
     "listed_providers",
+    "page_faults",
     "registered",
     "select",
     "settings_of",

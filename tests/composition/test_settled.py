@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsp.composition.journal import Evaluation
+from xsp.composition.settled import unsettled
+from xsp.evaluation import Rung
+from xsp.level import Kind
+
+BARE, OPS = Rung(frozenset()), Rung(frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP}))
+MS = 1_000_000
+
+
+def made(*faults: int | None, rung: Rung | None = BARE, thread: int = 7) -> list[Evaluation]:
+    return [
+        Evaluation(thread, 0, 10 * MS * at, 10 * MS * at + MS, rung, True, (), 0, each)
+        for at, each in enumerate(faults)
+    ]
+
+
+def found(evaluations: list[Evaluation]) -> list[int]:
+    return sorted(begin // (10 * MS) for _, begin in unsettled(evaluations, lambda number: number))
+
+
+def test_evaluations_that_took_pages_anew_are_found() -> None:
+    assert found(made(512, 128, 0, 1, 0, 0, 2, 0, 384)) == [0, 1, 8]
+
+
+def test_what_all_evaluations_take_is_their_own() -> None:
+    assert found(made(4142, 4140, 4142, 4141, 4142, 4139)) == []
+
+
+def test_rungs_are_compared_with_themselves() -> None:
+    ops = made(*[513] * 8, rung=OPS)
+    assert found([*made(*[0] * 8), *ops]) == []
+
+
+def test_few_evaluations_are_all_kept() -> None:
+    assert found(made(0, 0, 0, 0, 512)) == []
+
+
+def test_where_page_faults_are_not_known_nothing_is_said() -> None:
+    assert found(made(*[None] * 9)) == []
+
+
+def test_page_faults_of_several_threads_are_nobodys() -> None:
+    assert found([*made(0, 0, 0, 0, 0, 0, 512), *made(*[0] * 6, thread=8)]) == []
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=40))
+def test_enough_are_left_and_the_quietest_among_them(faults: list[int]) -> None:
+    late = set(found(made(*faults)))
+    assert not late or len(faults) - len(late) >= 5
+    kept = [each for at, each in enumerate(faults) if at not in late]
+    assert min(kept) == min(faults)
+    assert all(faults[at] > max(kept) for at in late)
