@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.kernel_name import full_name, short_name
+from xsp.kernel_name import call_name, full_name, short_name
 
 MANGLED = (
     "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillF"
@@ -75,3 +75,10 @@ def test_short_names_are_the_functions_own(full: str, short: str) -> None:
 @given(st.text(alphabet="ab:<>()* ,_", max_size=40))
 def test_no_name_is_lost(full: str) -> None:
     assert bool(short_name(full)) == bool(full)
+
+
+def test_names_of_calls_lose_versions_only() -> None:
+    assert call_name("cudaStreamSynchronize_v3020") == "cudaStreamSynchronize"
+    assert call_name("cuLaunchKernelEx") == "cuLaunchKernelEx"
+    assert call_name("cuMemcpyHtoDAsync_v2_ptsz") == "cuMemcpyHtoDAsync"
+    assert call_name("cuMemsetD8Async") == "cuMemsetD8Async"

@@ -513,6 +513,42 @@ def test_every_column_is_kept() -> None:
     assert frame["attr.error"].to_list() == ["ValueError", None]
 
 
+@unhurried
+@given(forests(), st.randoms(use_true_random=False))
+def test_every_row_keeps_its_own_attributes(forest: Forest, random: Any) -> None:
+    sequence = random.sample(range(forest.roots.height), forest.roots.height)
+    label = pl.concat_list(pl.col("name").cast(pl.String)).alias("attr.labels")
+    roots, rows = forest.roots[sequence].with_columns(label), forest.rows.with_columns(label)
+    for frame in correlate(roots, rows).frames:
+        assert frame["attr.labels"].list.first().to_list() == frame["name"].to_list()
+
+
+def test_derived_rows_have_no_attributes_of_others() -> None:
+    rows = rows_of(
+        ("layer", "fc", 10, 20),
+        ("op", "mm", 12, 18),
+        ("op", "MmBackward", 50, 60),
+        **{
+            "sequence": [None, 1, 1],
+            "forward_thread": [None, None, 1],
+            "attr.module_path": ["fc", None, None],
+            "attr.input_shapes": [[[1]], [[2]], [[3]]],
+        },
+    )
+    frame = correlate(root_of(), rows).frames[0]
+    derived = frame.filter(frame["provenance"] == "derived")
+    assert derived.select("name", "attr.module_path", "attr.phase", "attr.input_shapes").rows() == [
+        ("fc", "fc", "backward", None)
+    ]
+    told = frame.select("name", "attr.input_shapes").filter(frame["provenance"] != "derived")
+    assert told.rows() == [
+        ("root", None),
+        ("fc", [[1]]),
+        ("mm", [[2]]),
+        ("MmBackward", [[3]]),
+    ]
+
+
 def test_no_rows_leave_the_roots_alone() -> None:
     correlated = correlate(root_of(), no_rows())
     assert parents(correlated.frames[0]) == {"root": None}

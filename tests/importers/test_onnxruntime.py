@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 from collections.abc import Sequence
@@ -327,7 +326,7 @@ def test_nodes_lie_in_the_nodes_that_they_were_in_before_times_were_cut(
         return end
 
     write(shape, 100.0, None)
-    found = {each.name: each for each in read_profile(io.BytesIO(text(events).encode())).events}
+    found = {each.name: each for each in read_profile(text(events).encode()).events}
     for name, parent in parents.items():
         if parent is not None:
             inner, outer = (found[f"{each}_kernel_time"] for each in (name, parent))

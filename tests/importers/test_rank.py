@@ -289,6 +289,31 @@ def test_the_error_of_the_clocks_is_stated(tmp_path: Path) -> None:
     )
 
 
+def test_each_process_replays_what_it_captured_itself() -> None:
+    def with_graph(op: str) -> Recording:
+        found = rows(
+            host("op", op, 5, 25),
+            host("launch", "cudaLaunchKernel", 10, 20, id=2),
+            host("launch", "cudaGraphLaunch", 60, 70, id=9),
+            device("gemm", 80, 90, id=9),
+        )
+        nodes = {
+            "attr.created_nodes": pl.Series([None, [4], None, None], dtype=pl.List(pl.Int64)),
+            "attr.captured_node": pl.Series([None, None, None, 4], dtype=pl.Int64),
+            "attr.graph_node": pl.Series([None, None, None, 4], dtype=pl.Int64),
+        }
+        return Recording("Toy 1", found.with_columns(**nodes))
+
+    parts = [
+        Part(with_graph(op), number, f"rank{number}")
+        for number, op in enumerate(("aten::mm", "aten::add"))
+    ]
+    trace = _built(parts, (), files=[], steps=True)
+    trace.check()
+    assert trace.span("rank/rank0/cudaGraphLaunch/aten::mm/gemm").attributes["graph_node"] == 4
+    assert trace.span("rank/rank1/cudaGraphLaunch/aten::add/gemm").attributes["graph_node"] == 4
+
+
 @unhurried
 @given(st.lists(forests(evaluations=2, depth=3), min_size=2, max_size=3), st.booleans())
 def test_random_processes_keep_their_trees(several: list[Forest], whole: bool) -> None:

@@ -291,6 +291,24 @@ def test_calls_of_one_id_keep_what_each_launched(tmp_path: Path) -> None:
     assert trace.spans["correlation_id"].drop_nulls().n_unique() == 2
 
 
+def test_calls_of_one_id_on_two_threads_are_two_though_they_overlap(tmp_path: Path) -> None:
+    told = process(
+        hip_api=[
+            {**timed("HIP_RUNTIME_API", 0, at, at + 50, id=7), "thread_id": thread}
+            for thread, at in ((1, 10), (2, 30))
+        ],
+        kernel_dispatch=[dispatch(8, 20, 25, id=7), dispatch(9, 70, 90, id=7)],
+    )
+    recording = read(tmp_path, told)
+    assert "1 call had a correlation id" in codes(recording)["repeated-id"]
+    calls, kernels = (
+        recording.rows.filter(kind=kind).sort("start_ns")["correlation_id"].to_list()
+        for kind in ("launch", "kernel")
+    )
+    assert calls == kernels
+    assert calls[0] != calls[1]
+
+
 def test_kernels_without_calls_are_read(tmp_path: Path) -> None:
     trace = checked_trace(read(tmp_path, process(kernel_dispatch=[dispatch(8, 1, 2, id=1)])))
     assert "no-launch" in {each.code for each in trace.problems}

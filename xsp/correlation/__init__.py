@@ -7,7 +7,13 @@ rule as a `forest`. Three rules are applied outside of `correlate`: `untimed` be
 """
 
 from xsp.correlation.ambiguity import Resolution, resolve
-from xsp.correlation.cuda_graph import any_captured, captures, unseen, with_captured
+from xsp.correlation.cuda_graph import (
+    any_captured,
+    captures,
+    replayed,
+    unseen,
+    with_captured,
+)
 from xsp.correlation.parent import Trees, correlate
 from xsp.correlation.untimed import place_by_order
 
@@ -18,6 +24,7 @@ __all__ = [
     "captures",
     "correlate",
     "place_by_order",
+    "replayed",
     "resolve",
     "unseen",
     "with_captured",

@@ -66,9 +66,12 @@ from xsp.evaluation import (
     roots_of,
 )
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.provider import SpanRows, concat_rows
+from xsp.provider import ATTRIBUTE, SpanRows, concat_rows
 
 _ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
+# Attributes that rules read or write: `launch` those of graphs, `backward` those of modules.
+_RULED = ("graph_node", "captured_node", "module_path", "module_class", "module_type", "phase")
+_NUMBER = "number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,7 @@ def correlate(roots: SpanRows, rows: SpanRows, *, serial: bool = False) -> Trees
     """
     if not roots.height:
         return Trees((), 0, rows.height)
+    roots, rows, others = _set_aside(roots, rows)
     in_time = np.lexsort(_numbers(roots, "end_ns", "start_ns"))
     rows = end_with_launches(roots[in_time], rows)
     rows, activities = part_launched(rows)
@@ -133,7 +137,7 @@ def correlate(roots: SpanRows, rows: SpanRows, *, serial: bool = False) -> Trees
         forest.parent[lost] = np.where(around < 0, forest.parent[lost], around)
         orphans, lost = (np.setdiff1d(rows, lost[around >= 0]) for rows in (orphans, lost))
     launches = attach(forest, by_time.parent, activities)
-    frames = _split(launches.forest, np.append(lost, launches.ambiguous))
+    frames = _split(launches.forest, np.append(lost, launches.ambiguous), others)
     return Trees(
         frames=tuple(frames[i] for i in inverse(in_time)),
         orphans=len(orphans),
@@ -142,6 +146,29 @@ def correlate(roots: SpanRows, rows: SpanRows, *, serial: bool = False) -> Trees
         ambiguous_threads=ambiguous_threads,
         ambiguous_parents=len(launches.ambiguous),
     )
+
+
+def _set_aside(roots: SpanRows, rows: SpanRows) -> tuple[SpanRows, SpanRows, pl.DataFrame]:
+    """Return roots and rows without the attributes that no rule needs, and these attributes.
+
+    Rules move rows about, and attributes may be long lists. The column `number` says in which line
+    of the attributes a row has its own; in rows that rules derive it is null.
+    """
+    everything = concat_rows([roots, rows])
+    others = [name for name in everything.columns if name.startswith(ATTRIBUTE)]
+    others = [name for name in others if name.removeprefix(ATTRIBUTE) not in _RULED]
+    if not others:
+        return roots, rows, pl.DataFrame()
+    kept = everything.drop(others).with_columns(pl.int_range(pl.len()).alias(_NUMBER))
+    return kept.head(roots.height), kept.tail(rows.height), everything.select(others)
+
+
+def _with(others: pl.DataFrame, rows: SpanRows) -> SpanRows:
+    """Return rows with the attributes that were set aside."""
+    if not others.width:
+        return rows
+    own = others.select(pl.all().gather(rows[_NUMBER]))
+    return rows.drop(_NUMBER).hstack(own)
 
 
 def _by_time(roots: SpanRows, rows: SpanRows) -> Forest:
@@ -233,7 +260,7 @@ def _orphans(by_time: Forest, parent: Integers) -> Integers:
     return np.flatnonzero(unplaced & (by_time.order > Kind.PIPELINE.order) & ~stated_root)
 
 
-def _split(forest: Forest, ambiguous: Integers) -> list[pl.DataFrame]:
+def _split(forest: Forest, ambiguous: Integers, others: pl.DataFrame) -> list[pl.DataFrame]:
     """Return one frame per root, in the order of time, with parents as indices in the frame."""
     rows, parent = mark_ambiguous(forest.rows, ambiguous), forest.parent
     if not (is_forward(parent) and _in_time(forest)):
@@ -242,7 +269,7 @@ def _split(forest: Forest, ambiguous: Integers) -> list[pl.DataFrame]:
     root_at = np.flatnonzero(parent < 0)
     lengths = np.diff(np.append(root_at, rows.height))
     relative = np.where(parent < 0, -1, parent - np.repeat(root_at, lengths))
-    rows = rows.with_columns(parent=relative)
+    rows = _with(others, rows.with_columns(parent=relative))
     begins = root_at.tolist()
     return [rows.slice(at, length) for at, length in zip(begins, lengths.tolist(), strict=True)]
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import polars as pl
 
-from xsp.correlation import captures, with_captured
 from xsp.errors import TraceFormatError
 from xsp.evaluation import Run, Rung
 from xsp.importers.evaluation import evaluations
@@ -167,10 +166,7 @@ def _built(
         told["recordings"] = ranks.described
     kinds = {kind for frame in done.frames for kind in frame["kind"].unique()}
     rung = Rung(frozenset(map(Kind, kinds)), foreign=True)
-    recorded = [_run(rung, number, frame) for number, frame in enumerate(done.frames)]
-    # Processes number the nodes of their graphs alike: only those of one can be told apart.
-    known = captures(done.frames if len(parts) == 1 else ())
-    runs = tuple(with_captured(recorded, known))
+    runs = tuple(_run(rung, number, frame) for number, frame in enumerate(done.frames))
     process = ProcessRuns(
         runs=runs,
         problems=(*problems, *done.problems),

@@ -17,6 +17,7 @@ from xsp.provider import SpanRows
 from xsp.quantity import counted
 
 _LAUNCH = (pl.col("kind") == Kind.LAUNCH.value) & pl.col("correlation_id").is_not_null()
+_KEYS = ("kind", "start_ns", "end_ns", "thread", "correlation_id")
 _OF_GRAPH = _LAUNCH & pl.col("name").str.contains("GraphLaunch")
 
 
@@ -25,8 +26,8 @@ def tied(rows: SpanRows) -> tuple[SpanRows, int]:
 
     The second result is how many calls had the id of an earlier call.
     """
-    rows, doubled = _with_own_ids(rows)
-    return _in_graphs(rows), doubled
+    ids, doubled = own_ids(rows)
+    return in_graphs(rows.with_columns(ids)), doubled
 
 
 def doubled_calls(count: int) -> Iterator[Problem]:
@@ -39,36 +40,44 @@ def doubled_calls(count: int) -> Iterator[Problem]:
         )
 
 
-def _with_own_ids(rows: SpanRows) -> tuple[SpanRows, int]:
-    """Return rows with new ids for calls whose id an earlier call has, and for what they launched.
+def own_ids(rows: pl.DataFrame) -> tuple[pl.Series, int]:
+    """Return correlation ids of rows, other ones for calls whose id an earlier call has.
 
-    Calls that overlap are one: a call of the CUDA runtime, and that of the driver in it.
+    What was launched has the id of the last call with its id before it. Calls of one thread that
+    overlap are one: a call of the CUDA runtime, and that of the driver in it.
+
+    Args:
+        rows: Columns `kind`, `start_ns`, `end_ns`, `thread` and `correlation_id`, and any others.
+
+    Returns:
+        The ids, and how many calls have got another id.
     """
-    calls = rows.filter(_LAUNCH).select("correlation_id", "start_ns", "end_ns")
+    ids = rows["correlation_id"]
+    calls = rows.select(_KEYS).filter(_LAUNCH)
     if calls["correlation_id"].n_unique() == calls.height:
-        return rows, 0
-    before = pl.col("end_ns").cum_max().shift(1).over("correlation_id")
+        return ids, 0
+    before = pl.col("end_ns").cum_max().shift(1).over("correlation_id", "thread")
     first = calls.sort("correlation_id", "start_ns", -pl.col("end_ns")).filter(
         before.is_null() | (pl.col("start_ns") >= before)
     )
     later = pl.int_range(pl.len()).over("correlation_id") > 0
-    highest = int(rows["correlation_id"].max() or 0)  # type: ignore[arg-type]
+    highest = max(int(ids.max() or 0), 0)  # type: ignore[arg-type]
     own = first.with_columns(
         own=pl.when(later).then(highest + later.cum_sum()).otherwise("correlation_id")
     )
     doubled = int(own.select(later.sum()).item())
-    numbered = rows.with_row_index("row").sort("start_ns", maintain_order=True)
-    found = numbered.join_asof(
+    asking = rows.select("start_ns", "correlation_id").with_row_index("row").sort("start_ns")
+    found = asking.join_asof(
         own.select("correlation_id", "start_ns", "own").sort("start_ns"),
         on="start_ns",
         by="correlation_id",
         check_sortedness=False,
     )
-    id_ = pl.coalesce("own", "correlation_id")
-    return found.with_columns(correlation_id=id_).sort("row").drop("row", "own"), doubled
+    own_id = pl.coalesce("own", "correlation_id").alias("correlation_id")
+    return found.sort("row").select(own_id).to_series(), doubled
 
 
-def _in_graphs(rows: SpanRows) -> SpanRows:
+def in_graphs(rows: SpanRows) -> SpanRows:
     """Return rows in which launches of graphs have ids, and device rows state them as parents.
 
     The ids are negative: those of other rows are not.

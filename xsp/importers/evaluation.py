@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from xsp.correlation import Trees, correlate
+from xsp.correlation import Trees, captures, correlate, replayed
 from xsp.errors import TraceFormatError
 from xsp.importers.recording import Recording
 from xsp.level import DEVICE_ACTIVITIES, Kind
@@ -26,6 +26,7 @@ _TELLING = tuple(
     [kind.value for kind in kinds]
     for kinds in ((Kind.PIPELINE, Kind.LAYER, Kind.OP), (Kind.CALL, Kind.LAUNCH), Kind)
 )
+_TIMES = ("start_ns", "end_ns")
 _WORK = pl.col("kind").is_in([kind.value for kind in DEVICE_ACTIVITIES])
 _LONG = pl.col("end_ns") - pl.col("start_ns")
 
@@ -70,7 +71,10 @@ def evaluations(recording: Recording, name: str, *, steps: bool) -> Evaluations:
     named = roots["name"].to_list() if roots.height else [""]
     trees = correlate(_as_roots(roots if roots.height else _around(rows), rows, name), rows)
     problems += [*_uncertain(trees), *_outside(trees, rows)]
-    return Evaluations(trees.frames, tuple(named), tuple(problems))
+    # For each process by itself: others number the nodes of their graphs alike.
+    known = captures(trees.frames)
+    frames = tuple(replayed(frame, known) for frame in trees.frames)
+    return Evaluations(frames, tuple(named), tuple(problems))
 
 
 def _around(rows: SpanRows) -> SpanRows:
@@ -90,7 +94,7 @@ def _as_roots(roots: SpanRows, rows: SpanRows, name: str) -> SpanRows:
 
 def _main_thread(rows: SpanRows) -> int | None:
     """Return the thread on which most of the program's time was recorded, None if none was."""
-    on_host = rows.filter(pl.col("thread").is_not_null())
+    on_host = rows.select("kind", "thread", *_TIMES).drop_nulls("thread")
     for kinds in _TELLING:
         sums = on_host.filter(pl.col("kind").is_in(kinds)).group_by("thread").agg(time=_LONG.sum())
         if sums.height:
@@ -161,5 +165,6 @@ def _outside(trees: Trees, rows: SpanRows) -> Iterator[Problem]:
 
 def _work(frames: list[pl.DataFrame] | tuple[pl.DataFrame, ...]) -> tuple[int, int]:
     """Return number and summed length in ns of all kernels, copies and sets."""
-    sums = [frame.filter(_WORK).select(pl.len(), _LONG.sum()).row(0) for frame in frames]
+    work = [frame.select("kind", *_TIMES).filter(_WORK) for frame in frames]
+    sums = [each.select(pl.len(), _LONG.sum()).row(0) for each in work]
     return sum(number for number, _ in sums), sum(time for _, time in sums)

@@ -1,11 +1,18 @@
-"""Damaged files in, what is whole of them out; counts of what was not read in, text out."""
+"""Files in, what is whole of them out; texts and counts in, names and sentences out.
+
+What several formats need, and each would otherwise have for itself.
+"""
 
 from __future__ import annotations
 
+import gzip
 import io
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from typing import cast
+
+import polars as pl
 
 from xsp.importers.source import Source
 
@@ -20,9 +27,19 @@ def content(source: Source) -> tuple[bytes, bool]:
         try:
             while part := cast("io.BufferedReader", file).read1(_PIECE):
                 parts.append(part)
-        except (EOFError, zlib.error):
+        except (EOFError, gzip.BadGzipFile, zlib.error):
             return b"".join(parts), True
     return b"".join(parts), False
+
+
+def each_once(texts: pl.Series, value_of: Callable[[str], str]) -> pl.Series:
+    """Return a value for each text, null for null; a text that comes often is asked of once.
+
+    >>> each_once(pl.Series(["a", None, "a"]), str.upper).to_list()
+    ['A', None, 'A']
+    """
+    known = {text: value_of(text) for text in texts.drop_nulls().unique().to_list()}
+    return texts.replace_strict(known, default=None, return_dtype=pl.String)
 
 
 def listed(counts: Counter[str]) -> str:

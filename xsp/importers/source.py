@@ -112,18 +112,6 @@ class Source:
         )
 
 
-def salvaged(file: BinaryIO) -> bytes:
-    """Return all that an open source holds; of a damaged gzip file what can be unpacked."""
-    parts: list[bytes] = []
-    try:
-        # Piece by piece as it comes: of a piece that is cut short nothing would be left.
-        while part := file.read1(_PIECE):  # type: ignore[attr-defined]
-            parts.append(part)
-    except (EOFError, OSError, zlib.error):
-        parts.append(b"\n")
-    return b"".join(parts)
-
-
 class _Counted(io.RawIOBase):
     """A file of which is told how many bytes are read."""
 

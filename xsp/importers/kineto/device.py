@@ -40,48 +40,6 @@ def device_events(tables: Tables, resident_threads: Mapping[int, int]) -> pl.Dat
     return pl.concat(rows, how="diagonal")
 
 
-def own_ids(calls: pl.DataFrame, work: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, int]:
-    """Return calls, and work of devices, such that no two calls have one correlation id.
-
-    Of calls with one id, work belongs to the last that began before it; the others get ids that
-    are free.
-
-    Args:
-        calls: Columns `correlation_id` and `start_ns`.
-        work: The same columns.
-
-    Returns:
-        The calls, the work, and how many calls have got another id.
-    """
-    calls = calls.sort("start_ns", maintain_order=True)
-    known = calls["correlation_id"]
-    repeated = (known.is_duplicated() & ~known.is_first_distinct() & known.is_not_null()).arg_true()
-    if not len(repeated):
-        return calls, work, 0
-    largest = max(_highest(known), _highest(work["correlation_id"]))
-    fresh = known.scatter(repeated, range(largest + 1, largest + 1 + len(repeated)))
-    numbered = calls.select("correlation_id", "start_ns").with_columns(fresh.alias("own"))
-    numbered = numbered.filter(pl.col("correlation_id").is_not_null())
-    asking = work.select("correlation_id", "start_ns").with_row_index("row").sort("start_ns")
-    before, after = (
-        asking.join_asof(
-            numbered, on="start_ns", by="correlation_id", strategy=strategy, check_sortedness=False
-        ).sort("row")["own"]
-        for strategy in ("backward", "forward")
-    )
-    found = pl.select(pl.coalesce(before, after, work["correlation_id"])).to_series()
-    return (
-        calls.with_columns(fresh.alias("correlation_id")),
-        work.with_columns(found.alias("correlation_id")),
-        len(repeated),
-    )
-
-
-def _highest(ids: pl.Series) -> int:
-    found = ids.max()
-    return found if isinstance(found, int) and found > 0 else 0
-
-
 def _common(tables: Tables, table: pl.DataFrame, kind: Kind, name: Any) -> pl.DataFrame:
     rows = table.select(
         "start_ns",

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from xsp.importers.kineto.table import Sort, Tables
+from xsp.kernel_name import call_name
 from xsp.level import Kind
 
 # Marks that PyTorch and its libraries make around what they do.
@@ -17,7 +18,6 @@ _OF_A_LIBRARY = (
     r"Pregraph|autograd::|DDP|FSDP::|c10d::)"
 )
 _STEP = r"^ProfilerStep#?\d*$"
-_SUFFIX = re.compile(r"((_v\d+)?(_ptsz|_ptds)?(_v\d+)?|(?<=[a-z])R\d{4})$")
 _CLASS = re.compile(r"_\d+$")
 _MODULE = "nn.Module: "
 _LIST = "TensorList"
@@ -67,15 +67,6 @@ def host_events(tables: Tables) -> tuple[pl.DataFrame, pl.DataFrame]:
         *(_calls(tables, sort) for sort in (Sort.LAUNCH, Sort.DRIVER)),
     ]
     return pl.concat(rows, how="diagonal"), operators.filter(is_step)
-
-
-def call_name(name: str) -> str:
-    """Return the name of a call of CUDA or HIP as programs write it.
-
-    >>> call_name("cudaLaunchKernel_v7000"), call_name("hipGetDevicePropertiesR0600")
-    ('cudaLaunchKernel', 'hipGetDeviceProperties')
-    """
-    return _SUFFIX.sub("", name)
 
 
 def _common(tables: Tables, table: pl.DataFrame, kind: Kind, name: Any = str) -> pl.DataFrame:

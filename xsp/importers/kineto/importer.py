@@ -10,14 +10,14 @@ import numpy as np
 import polars as pl
 
 from xsp.errors import TraceFormatError
+from xsp.importers.call import doubled_calls, in_graphs, own_ids
 from xsp.importers.kineto.backward import with_forward_threads
 from xsp.importers.kineto.chunk import BEFORE, LIST, Chunks
-from xsp.importers.kineto.device import device_events, own_ids
+from xsp.importers.kineto.device import device_events
 from xsp.importers.kineto.host import host_events
 from xsp.importers.kineto.metadata import origin, resident_threads, unix_ns
 from xsp.importers.kineto.nesting import Integers, nested
 from xsp.importers.kineto.process import (
-    with_graphs,
     with_launches,
     with_memory,
     with_modules,
@@ -27,6 +27,7 @@ from xsp.importers.kineto.process import (
 from xsp.importers.kineto.step import steps
 from xsp.importers.kineto.table import Sort, Tables
 from xsp.importers.metrics import CATEGORY, with_profiler_ranges
+from xsp.importers.reading import listed
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.source import Source
 from xsp.level import Kind
@@ -104,8 +105,8 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
         rows = with_modules(with_phases(rows, around), around)
         rows, outside = with_overheads(with_memory(rows, memory.filter(own)), overheads)
         device = work.filter(pl.Series(owners == number, dtype=pl.Boolean))
-        rows, device = with_graphs(rows, with_launches(device, rows))
-        everything = concat_rows([_as_rows(rows), _as_rows(device)])
+        device = with_launches(device, rows)
+        everything = in_graphs(concat_rows([_as_rows(rows), _as_rows(device)]))
         first = everything["start_ns"].min()
         yield Recording(
             tool=about.tool,
@@ -127,8 +128,13 @@ def _tied(host: pl.DataFrame, work: pl.DataFrame) -> tuple[pl.DataFrame, pl.Data
     calls = host.filter(_LAUNCH)
     runtime = calls.filter(~pl.col("driver"))["correlation_id"].drop_nulls().unique()
     inner = pl.col("driver") & pl.col("correlation_id").is_in(runtime.implode())
-    calls, work, doubled = own_ids(calls.filter(~inner.fill_null(value=False)), work)
-    return pl.concat([host.filter(~_LAUNCH), calls]), work, doubled
+    host = pl.concat([host.filter(~_LAUNCH), calls.filter(~inner.fill_null(value=False))])
+    keys = ("kind", "start_ns", "end_ns", "correlation_id")
+    ids, doubled = own_ids(
+        pl.concat([host.select(*keys, "thread"), work.select(keys)], how="diagonal")
+    )
+    host = host.with_columns(ids.head(host.height))
+    return host, work.with_columns(ids.tail(work.height)), doubled
 
 
 def _overheads(tables: Tables) -> pl.DataFrame:
@@ -187,14 +193,11 @@ def _problems(
             "for want of a start and a duration of 0 or more; they are left out",
         )
     if tables.strange:
-        names = ", ".join(f"{count} {name}" for name, count in tables.strange.most_common())
-        yield Problem("not-understood", f"events that xsp does not know are left out: {names}")
-    if doubled:
         yield Problem(
-            "repeated-id",
-            f"{counted(doubled, 'call')} had a correlation id that an earlier call had; what was "
-            "launched is taken to be of the last call with its id before it",
+            "not-understood",
+            f"events that xsp does not know are left out: {listed(tables.strange)}",
         )
+    yield from doubled_calls(doubled)
     left_out = {
         "call of Python functions": tables.functions,
         "range drawn on a device again": tables.table(Sort.MIRROR).height,

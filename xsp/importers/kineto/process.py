@@ -154,18 +154,6 @@ def _calls_around(rows: pl.DataFrame, overheads: pl.DataFrame) -> Iterator[int]:
         yield int(calls[order[last]]) if fits else -1
 
 
-def with_graphs(rows: pl.DataFrame, work: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return rows and work of devices; what the launch of a graph ran states that it lies there.
-
-    Not every version tells which kernels are nodes of a graph.
-    """
-    of_graph = _LAUNCH & pl.col("name").str.contains("GraphLaunch")
-    own = pl.when(of_graph).then(pl.col("correlation_id") + 1).alias("id")  # 0 is the root's
-    rows = rows.with_columns(own)
-    known = rows.select("correlation_id", parent_id="id").drop_nulls()
-    return rows, work.join(known, on="correlation_id", how="left", maintain_order="left")
-
-
 def with_launches(work: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Return work of devices with the name of the call that launched each kernel."""
     calls = rows.filter(_LAUNCH & pl.col("correlation_id").is_not_null())

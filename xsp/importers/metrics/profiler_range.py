@@ -25,8 +25,9 @@ from xsp.importers.ncu import (
     counts_tensor_cores,
     named,
 )
+from xsp.importers.reading import content
 from xsp.importers.recording import Recording
-from xsp.importers.source import Source, salvaged
+from xsp.importers.source import Source
 from xsp.kernel_name import full_name
 from xsp.level import Kind
 from xsp.problem import Problem
@@ -77,8 +78,7 @@ def with_profiler_ranges(
 
 def _ranges(source: Source) -> Iterator[_Range]:
     """Yield the ranges of a file, those of a damaged one too."""
-    with source.open() as file:
-        text = salvaged(file).decode("utf-8", errors="replace")
+    text = content(source)[0].decode("utf-8", errors="replace")
     decoder = json.JSONDecoder()
     for found in re.finditer(f'"{CATEGORY}"', text):
         try:

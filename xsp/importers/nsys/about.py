@@ -13,8 +13,9 @@ from xsp.importers.nsys.database import Database
 from xsp.importers.nsys.table import PROCESS
 
 _FACTS = {"name": pl.String, "value": pl.String}
+_SYSTEM, _CAPTURE = "TARGET_INFO_SYSTEM_ENV", "META_DATA_CAPTURE"
 # Tables of facts about the export and the recording, in the order in which they count.
-_METADATA = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE")
+_METADATA = ("META_DATA_EXPORT", "EXPORT_META_DATA", _CAPTURE)
 _VARIABLE = re.compile(r'^(?P<name>\w+)="?(?P<value>[^"]*)"?$')
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _WARNING, _ERROR = 2, 3  # of ENUM_DIAGNOSTIC_SEVERITY_LEVEL
@@ -23,8 +24,7 @@ _WARNING, _ERROR = 2, 3  # of ENUM_DIAGNOSTIC_SEVERITY_LEVEL
 def tool(database: Database) -> str:
     """Return the tool and, as far as the file tells it, the tool's version."""
     for name in _METADATA:
-        facts = dict(database.read(name, _FACTS).drop_nulls().iter_rows())
-        if version := facts.get("EXPORT_PRODUCT_VERSION"):
+        if version := _facts(database, name).get("EXPORT_PRODUCT_VERSION"):
             return f"Nsight Systems {version}"
     return "Nsight Systems"
 
@@ -38,13 +38,13 @@ def unix_ns(database: Database) -> int | None:
 
 def host(database: Database) -> str:
     """Return the name of the machine that was recorded; empty if unknown."""
-    facts = _system(database) | _capture(database)
+    facts = _facts(database, _SYSTEM) | _facts(database, _CAPTURE)
     return facts.get("Hostname") or facts.get("DEVICE_DISPLAY_NAME") or ""
 
 
 def environment(database: Database, process: int) -> dict[str, Any]:
     """Return where a process was recorded: names of its devices, the machine, versions."""
-    facts = _system(database)
+    facts = _facts(database, _SYSTEM)
     version = facts.get("CudaDriverVersion", "")
     versions = {
         "nvidia_driver": facts.get("NvDriverVersion"),
@@ -85,7 +85,7 @@ def process_name(database: Database, process: int, *, sole: bool) -> str:
         process: The process.
         sole: Whether the file holds no other process.
     """
-    read = database.read("META_DATA_CAPTURE", _FACTS).drop_nulls()
+    read = database.read(_CAPTURE, _FACTS).drop_nulls()
     words = read.filter(pl.col("name").str.contains(r"^PROCESS_0:(COMMAND|ARGUMENT_\d+)$"))
     scripts = [word for word in words["value"] if word.endswith(".py")]
     if sole and (found := [*scripts, *words["value"]]):
@@ -128,16 +128,12 @@ def warnings(database: Database) -> list[str]:
     return serious.str.strip_chars().str.strip_chars_end(".").unique(maintain_order=True).to_list()
 
 
-def _system(database: Database) -> dict[str, str]:
-    return dict(database.read("TARGET_INFO_SYSTEM_ENV", _FACTS).drop_nulls().iter_rows())
-
-
-def _capture(database: Database) -> dict[str, str]:
-    return dict(database.read("META_DATA_CAPTURE", _FACTS).drop_nulls().iter_rows())
+def _facts(database: Database, table: str) -> dict[str, str]:
+    return dict(database.read(table, _FACTS).drop_nulls().iter_rows())
 
 
 def _variables(database: Database) -> Mapping[str, str]:
-    read = database.read("META_DATA_CAPTURE", _FACTS).drop_nulls()
+    read = database.read(_CAPTURE, _FACTS).drop_nulls()
     texts = read.filter(pl.col("name") == "PROCESS_0:ENVIRONMENT_VARIABLE")["value"]
     found = (_VARIABLE.match(text) for text in texts)
     return {match["name"]: match["value"] for match in found if match}

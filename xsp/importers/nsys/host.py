@@ -7,12 +7,12 @@ import polars as pl
 from xsp.importers.nsys import table
 from xsp.importers.nsys.database import Database
 from xsp.importers.nsys.table import Tables
+from xsp.importers.reading import each_once
+from xsp.kernel_name import call_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
 
 UNNAMED = "unnamed"  # of a span whose name the file lacks
-# Suffixes of a call's name, for its version and for per-thread default streams.
-_SUFFIX = r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$"
 _BEGIN, _ENDED = r"^cu(da)?StreamBeginCapture", r"^cu(da)?StreamEndCapture"
 _RUNTIME = pl.col("name").str.starts_with("cuda")
 
@@ -70,7 +70,7 @@ def repeated_ids(launched: SpanRows) -> int:
 def _api_calls(database: Database, frame: pl.DataFrame) -> pl.DataFrame:
     name = database.strings(frame["nameId"]).fill_null(UNNAMED)
     return frame.with_columns(
-        name=name.str.replace(_SUFFIX, ""),
+        name=each_once(name, call_name),
         # 0 is the id of what is no call.
         id=pl.when(pl.col("correlationId") != 0).then("correlationId"),
     )

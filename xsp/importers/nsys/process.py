@@ -29,7 +29,7 @@ def recordings(database: Database) -> tuple[Recording, ...]:
     idle = [
         about.process_name(database, n, sole=False) for n in processes if busy and n not in busy
     ]
-    of_file = remark.of_file(database, tables, idle)
+    of_file = list(remark.of_file(database, tables, idle))
     shown = busy or processes
     return tuple(
         _recording(
@@ -57,7 +57,7 @@ def _spans(database: Database, tables: Tables) -> tuple[SpanRows, list[Problem]]
             host.system_calls(database, tables),
         ]
     )
-    return rows, remark.of_process(tables, rows, others)
+    return rows, list(remark.of_process(tables, rows, others))
 
 
 def _recording(

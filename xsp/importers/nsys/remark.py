@@ -16,18 +16,14 @@ from xsp.provider import SpanRows
 from xsp.quantity import counted, duration
 
 
-def of_file(database: Database, tables: Tables, idle: Sequence[str]) -> list[Problem]:
-    """Return what is missing of all processes together.
+def of_file(database: Database, tables: Tables, idle: Sequence[str]) -> Iterator[Problem]:
+    """Yield what is missing of all processes together.
 
     Args:
         database: The file.
         tables: The tables of all processes.
         idle: Names of processes that are left out.
     """
-    return list(_of_file(database, tables, idle))
-
-
-def _of_file(database: Database, tables: Tables, idle: Sequence[str]) -> Iterator[Problem]:
     if said := about.warnings(database):
         yield Problem("tool-warning", f"Nsight Systems warned: {'; '.join(said)}")
     if others := table.not_shown(database):
@@ -48,18 +44,14 @@ def _of_file(database: Database, tables: Tables, idle: Sequence[str]) -> Iterato
         )
 
 
-def of_process(tables: Tables, rows: SpanRows, events: Mapping[str, int]) -> list[Problem]:
-    """Return what is missing of one process.
+def of_process(tables: Tables, rows: SpanRows, events: Mapping[str, int]) -> Iterator[Problem]:
+    """Yield what is missing of one process.
 
     Args:
         tables: The process's tables.
         rows: The spans that were made of the tables.
         events: How many NVTX events of each sort no span was made of.
     """
-    return list(_of_process(tables, rows, events))
-
-
-def _of_process(tables: Tables, rows: SpanRows, events: Mapping[str, int]) -> Iterator[Problem]:
     if events:
         said = ", ".join(f"{what} ({count:,})" for what, count in events.items())
         yield Problem("not-understood", f"NVTX events that no spans are made of: {said}")

@@ -16,6 +16,7 @@ from xsp.errors import TraceFormatError
 from xsp.importers.onnxruntime.device import activities
 from xsp.importers.onnxruntime.event import BOM, Event, Profile, read_profile
 from xsp.importers.onnxruntime.host import calls, nodes, rows_of, session
+from xsp.importers.reading import content
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.source import Source
 from xsp.level import Kind
@@ -51,8 +52,7 @@ class OnnxRuntime:
         Raises:
             TraceFormatError: No event of the file can be read.
         """
-        with source.open() as file:
-            profile = read_profile(file)
+        profile = read_profile(content(source)[0])
         events = profile.events
         if not events:
             raise TraceFormatError(f"{source.path} holds no events with times")

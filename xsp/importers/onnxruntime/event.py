@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-
-from xsp.importers.source import salvaged
 
 BOM = b"\xef\xbb\xbf"
 NODE = "_kernel_time"  # ends names of events that are the time of a node
@@ -82,18 +80,18 @@ class Profile:
     whole: bool
 
 
-def read_profile(file: BinaryIO) -> Profile:
+def read_profile(data: bytes) -> Profile:
     """Return the events of a file; of a damaged one those that are whole."""
-    written, whole = _written(salvaged(file).removeprefix(BOM))
+    written, whole = _written(data.removeprefix(BOM))
     events = [event for each in written if (event := _timed(each)) is not None]
     return Profile(_nested(events), len(written) - len(events), whole)
 
 
-def _written(content: bytes) -> tuple[list[_Written], bool]:
+def _written(data: bytes) -> tuple[list[_Written], bool]:
     try:
-        return msgspec.json.decode(content, type=list[_Written]), True
+        return msgspec.json.decode(data, type=list[_Written]), True
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        text = content.decode("utf-8", errors="replace")
+        text = data.decode("utf-8", errors="replace")
         return list(_salvaged(text)), text.rstrip().endswith("]")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import polars as pl
 
+from xsp.importers.reading import each_once
 from xsp.importers.rpd.table import Tables
 from xsp.kernel_name import call_name, full_name, short_name
 from xsp.level import Kind
@@ -82,17 +82,17 @@ def _kernels(tables: Tables, frame: pl.DataFrame) -> SpanRows:
     columns = {"call": "api_ptr_id", "shared": "groupSegmentSize", **{name: name for name in sizes}}
     shapes = tables.frame("rocpd_kernelapi", **columns).unique("call", keep="first")
     frame = _in_blocks(frame.join(shapes, on="call", how="left", maintain_order="left"))
-    full = _each(frame["text"], full_name)
+    full = each_once(frame["text"], full_name)
     return span_rows(
         {
             "kind": Kind.KERNEL.value,
-            "name": _each(full, short_name),
+            "name": each_once(full, short_name),
             **_placed(frame),
             "attr.full_name": full,
             "attr.grid": _triple(frame, "grid"),
             "attr.block": _triple(frame, "workgroup"),
             "attr.dynamic_shared_bytes": frame["shared"],
-            "attr.launched_by": _each(frame["called"], call_name),
+            "attr.launched_by": each_once(frame["called"], call_name),
         }
     )
 
@@ -147,9 +147,3 @@ def _triple(frame: pl.DataFrame, name: str) -> pl.Series:
     known = pl.all_horizontal(pl.col(f"{name}{axis}").is_not_null() for axis in "XYZ")
     lists = pl.concat_list(f"{name}{axis}" for axis in "XYZ")
     return frame.select(pl.when(known).then(lists).alias(name)).to_series()
-
-
-def _each(texts: pl.Series, value_of: Callable[[str], str]) -> pl.Series:
-    """Return the value of each text; `value_of` is called once per distinct text."""
-    known = {text: value_of(text) for text in texts.drop_nulls().unique().to_list()}
-    return texts.replace_strict(known, default=None, return_dtype=pl.String)

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from xsp.importers.reading import each_once
 from xsp.importers.rocm import range_columns
 from xsp.importers.rpd.table import Tables
 from xsp.kernel_name import call_name
@@ -55,11 +56,10 @@ def _ranges(tables: Tables, frame: pl.DataFrame) -> SpanRows:
 def _launches(frame: pl.DataFrame) -> SpanRows:
     if not frame.height:
         return no_rows()
-    names = {name: call_name(name) for name in frame["name"].unique().to_list()}
     return span_rows(
         {
             "kind": Kind.LAUNCH.value,
-            "name": frame["name"].replace_strict(names, return_dtype=pl.String),
+            "name": each_once(frame["name"], call_name),
             **_placed(frame),
             "correlation_id": frame["id"],
         }

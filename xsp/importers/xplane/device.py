@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from xsp.importers.reading import each_once
 from xsp.importers.xplane.detail import direction, kernel_attributes, memory_attributes
 from xsp.importers.xplane.event import LeftOut, Meanings, events, text
 from xsp.kernel_name import full_name, short_name
@@ -113,13 +114,11 @@ def _gpu_rows(plane: Any, meanings: Meanings, number: int, left: LeftOut) -> Spa
 def _kernels(frame: pl.DataFrame) -> SpanRows:
     if not frame.height:
         return no_rows()
-    known = {name: full_name(name) for name in frame["name"].unique().to_list()}
-    full = frame["name"].replace_strict(known, return_dtype=pl.String)
-    short = {name: short_name(name) for name in known.values()}
+    full = each_once(frame["name"], full_name)
     return span_rows(
         {
             "kind": Kind.KERNEL.value,
-            "name": full.replace_strict(short, return_dtype=pl.String),
+            "name": each_once(full, short_name),
             **_placed(frame),
             "attr.full_name": full,
             **kernel_attributes(frame["kernel_details"]),
@@ -138,15 +137,13 @@ def _transfers(frame: pl.DataFrame, details: str) -> SpanRows:
     if details == "memset_details":
         del columns["attr.source"]
         return span_rows({"kind": Kind.MEMSET.value, "name": "memset", **columns})
-    ways = {name: direction(name) for name in frame["name"].unique().to_list()}
+    ways = each_once(frame["name"], lambda name: direction(name) or "unknown")
     return span_rows(
         {
             "kind": Kind.MEMCPY.value,
-            "name": [f"memcpy {ways[name] or 'unknown'}" for name in frame["name"]],
+            "name": "memcpy " + ways,
             **columns,
-            "attr.direction": pl.Series(
-                [ways[name] or "unknown" for name in frame["name"]], dtype=pl.String
-            ),
+            "attr.direction": ways,
         }
     )
 

@@ -17,6 +17,7 @@ import re
 import numpy as np
 import polars as pl
 
+from xsp.importers.reading import each_once
 from xsp.importers.xplane.event import PYTHON, LeftOut
 from xsp.importers.xplane.flow import STOP, askers
 from xsp.kernel_name import call_name, short_name
@@ -87,9 +88,7 @@ def _rows(events: pl.DataFrame) -> SpanRows:
     )
     frame = frame.with_columns(kind_=kind)
     op = pl.col("kind_") == Kind.OP.value
-    launch_name = events["name"].replace_strict(
-        {name: _launch_name(name) for name in named}, return_dtype=pl.String
-    )
+    launch_name = each_once(events["name"], _launch_name)
     is_asker = pl.col("row").is_in(events["asker"].unique().implode())
     frame = frame.with_columns(
         name_=pl.when(_LAUNCH).then(launch_name).when(op).then("name_").otherwise("name"),

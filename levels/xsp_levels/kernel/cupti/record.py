@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from xsp.kernel_name import full_name, short_name
+from xsp.kernel_name import call_name, full_name, short_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
 from xsp_levels.kernel.cupti.launch import annotated, captured_by, range_rows
@@ -25,8 +24,6 @@ from xsp_levels.native.alignment import Alignment
 Integers = npt.NDArray[np.int64]
 
 _NO_STREAM = 0xFFFFFFFF  # CUPTI_SYNCHRONIZATION_INVALID_VALUE
-# Suffixes of a call's name, for its version and for per-thread default streams.
-_SUFFIX = re.compile(r"(_v\d+)?(_ptsz|_ptds)?(_v\d+)?$")
 # Words for CUpti_ActivityMemcpyKind, _MemoryKind and _SynchronizationType, by number.
 _COPIES = (
     "unknown",
@@ -102,15 +99,6 @@ def nodes_that_ran(tables: Mapping[str, Table]) -> set[int]:
     return {
         node for t in found for node in np.unique(t["graph_node_id"][t["graph_id"] > 0]).tolist()
     }
-
-
-def call_name(name: str) -> str:
-    """Return the name of a CUDA call as programs write the name.
-
-    >>> call_name("cudaLaunchKernel_ptsz_v7000"), call_name("cuMemcpyHtoDAsync_v2")
-    ('cudaLaunchKernel', 'cuMemcpyHtoDAsync')
-    """
-    return _SUFFIX.sub("", name)
 
 
 def _launches(records: CuptiRecords) -> SpanRows:

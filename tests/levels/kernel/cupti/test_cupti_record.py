@@ -14,7 +14,7 @@ from xsp.provider.contract import Records
 from xsp.provider.packing import pack, unpack
 from xsp.provider.row import ROW_SCHEMA
 from xsp_levels.kernel.cupti.provider import Cupti
-from xsp_levels.kernel.cupti.record import CuptiRecords, call_name, nodes_that_ran, rows
+from xsp_levels.kernel.cupti.record import CuptiRecords, nodes_that_ran, rows
 from xsp_levels.kernel.cupti.stray import unfinished, untimed
 from xsp_levels.kernel.cupti.table import Table, gather, join, layout
 from xsp_levels.native.alignment import Alignment
@@ -268,12 +268,6 @@ def test_ranges_of_libraries_become_calls_where_calls_are_asked_for() -> None:
 def test_times_are_converted_to_our_clock() -> None:
     found = converted(kernel(1), alignment=Alignment((0, 100), (1000, 1000), 5))
     assert found.select("start_ns", "end_ns").row(0) == (1030, 1090)
-
-
-def test_names_of_calls_lose_versions_only() -> None:
-    assert call_name("cudaStreamSynchronize_v3020") == "cudaStreamSynchronize"
-    assert call_name("cuLaunchKernelEx") == "cuLaunchKernelEx"
-    assert call_name("cuMemsetD8Async") == "cuMemsetD8Async"
 
 
 NUMBERS = st.integers(1, 2**31)
