@@ -80,9 +80,9 @@ def attribution(spans: pl.DataFrame, *, marks: bool = False) -> Attribution | No
 
 
 def _marked(spans: pl.DataFrame) -> Bools:
-    """Return which spans are marked: neither the root, nor one that stands for a process."""
-    process = attribute_column(spans, "process", pl.Int64)
-    marked = (spans["kind"] == Kind.PIPELINE.value) & process.is_null()
+    """Return which spans the user marked: not the root, a process, or a step of the profiler."""
+    process, step = attribute_column(spans, "process", pl.Int64), attribute_column(spans, "step")
+    marked = (spans["kind"] == Kind.PIPELINE.value) & process.is_null() & step.is_null()
     return (marked & spans["parent_id"].is_not_null()).to_numpy()
 
 
