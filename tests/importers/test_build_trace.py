@@ -114,6 +114,8 @@ def test_steps_can_be_shown_as_spans_of_the_whole() -> None:
         f"ProfilerStep#{number}" for number in range(3)
     ]
     assert trace.root.latency_ns == 300_000
+    assert field(trace, "step").to_list()[1:3] == ["ProfilerStep#0", None]
+    assert "marked span" not in str(trace)  # the profiler made the steps, not the user
 
 
 def test_a_slow_first_step_with_spans_of_its_own_is_not_the_one_shown() -> None:

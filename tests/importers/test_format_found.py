@@ -52,6 +52,18 @@ def test_what_a_file_is_instead_is_said(tmp_path: Path, content: bytes, said: st
     assert f"{path} {said}" in refused(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("a.nsys-rep", "nsys export --type sqlite a.nsys-rep"), ("b.ncu-rep", "--import b.ncu-rep")],
+)
+def test_a_report_that_its_vendor_alone_reads_says_how_to_export_it(
+    tmp_path: Path, name: str, said: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"NVR\0\1")
+    assert said in refused(path)
+
+
 def test_an_unknown_format_names_the_formats_that_are_known(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("nothing to see")

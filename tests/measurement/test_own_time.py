@@ -17,7 +17,7 @@ from xsp.measurement.process_runs import ProcessRuns
 from xsp.provider import SAMPLE_SCHEMA, Records, Request, Samples, SpanRows, no_rows
 from xsp.session import settings_of
 from xsp.testing import FakeClock, only_providers
-from xsp.trace import folding
+from xsp.trace.coverage import own_functions
 
 OWN = ["attr.own_functions", "attr.own_lines", "attr.own_shares", "attr.own_samples"]
 
@@ -225,10 +225,10 @@ def test_names_are_of_the_group_that_a_row_stands_for() -> None:
             ]
         }
     )  # fmt: skip
-    assert folding.own_functions(spans, np.array([0, 0, 1])) == {0: "f (a.py:3) 80.0 %"}
+    assert own_functions(spans, np.array([0, 0, 1])) == {0: "f (a.py:3) 80.0 %"}
 
 
 def test_nothing_is_named_where_nothing_stands_out() -> None:
     attributes = {"own_functions": ["f"], "own_lines": ["a.py:3"], "own_shares": [0.05]}
     spans = pl.DataFrame({"attributes": [attributes | {"own_samples": 100}]})
-    assert folding.own_functions(spans, np.array([0])) == {}
+    assert own_functions(spans, np.array([0])) == {}

@@ -66,6 +66,15 @@ def test_a_share_that_cannot_be_is_not_claimed() -> None:
     assert "300 %" not in said
 
 
+def test_calls_of_another_tool_that_lie_in_no_operator_are_not_held_against_operators() -> None:
+    apart = pipeline("predict", call("Execute", 900), op("conv", call("Launch", 100)))
+    within = pipeline("predict", call("Execute", 100), op("conv", call("GEMM", 900)))
+    told = {"imported": {"tool": "JAX's profiler"}}
+    assert "library calls" not in headline(frame(apart), told)
+    assert "library calls" in headline(frame(apart), {})
+    assert "10.0 % of theirs lies under no operator" in headline(frame(within), told)
+
+
 def test_a_call_longer_than_its_operator_makes_up_for_no_time_elsewhere() -> None:
     tree = pipeline("predict", op("aten::mm", call("SGEMM", 1_000), own_ns=0), op("aten::cat"))
     short = pl.when(pl.col("name") == "aten::mm").then(980.0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import polars as pl
 import pytest
 from gpu import Gpu, Step, Work, launch
 
@@ -37,6 +38,31 @@ def test_device_time_is_attributed_to_what_is_above() -> None:
 def test_what_was_not_recorded_is_not_zero() -> None:
     found = attribution(trace_of(launch(Work("gemm"))).spans)
     assert found == Attribution(None, None, 1.0)
+
+
+def test_marked_spans_count_where_another_tool_recorded_them() -> None:
+    marked = Step(Kind.PIPELINE, "Copy 10", (launch(Work("copy", 3_000, Kind.MEMCPY)),))
+    trace = trace_of(marked, launch(Work("fill", 1_000, Kind.MEMSET)))
+    found = attribution(trace.spans, marks=True)
+    assert found is not None
+    assert (found.mark, found.nowhere) == pytest.approx((0.75, 0.25))
+    assert attribution(trace.spans) == Attribution(None, None, 1.0)
+    imported = Trace(trace.spans, {**trace.metadata, "imported": {"tool": "Nsight Systems"}})
+    assert "of its work 75.0 % under a marked span, 25.0 % unattributed" in first_line(imported)
+    assert "marked" not in first_line(trace)
+
+
+def test_neither_the_root_nor_the_span_of_a_process_marks_anything() -> None:
+    rank = Step(Kind.PIPELINE, "rank 0", (launch(Work("gemm", 3_000)),))
+    spans = trace_of(rank).spans
+    process = pl.when(pl.col("name") == "rank 0").then(0).cast(pl.Int64).alias("process")
+    fields = pl.struct(pl.col("attributes").struct.unnest(), process)
+    found = attribution(spans.with_columns(attributes=fields), marks=True)
+    assert found == Attribution(None, None, 1.0)
+
+
+def first_line(trace: Trace) -> str:
+    return " ".join(trace.tree(width=140).split("\n\n")[0].split())
 
 
 def test_without_devices_nothing_is_attributed() -> None:

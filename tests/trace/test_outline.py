@@ -194,6 +194,29 @@ def test_the_first_step_that_differs_inside_is_shown_apart() -> None:
     ]
 
 
+def numbered(number: int, *extra: samples.Node) -> samples.Node:
+    copy = samples.pipeline(f"Copy {number}", samples.op("copy"))
+    return samples.pipeline(f"Step {number} to {number + 10}", copy, *extra)
+
+
+def test_steps_that_differ_in_numbers_alone_are_one_row() -> None:
+    several = [numbered(10 * number) for number in range(12)]
+    drawn = outline(samples.frame(samples.pipeline("fit", *several)), smallest=0.0)
+    first = [(row.name, row.count) for row in drawn.rows[1:3]]
+    assert first == [("Step 0 to 10 … Step 110 to 120", 12), ("Copy 0 … Copy 110", 12)]
+
+
+def test_a_numbered_step_that_differs_inside_is_shown_apart() -> None:
+    odd = numbered(50, samples.op("validate"))
+    several = [odd if number == 5 else numbered(10 * number) for number in range(8)]
+    assert top(*several) == [("Step 0 to 10 … Step 70 to 80", 7), ("Step 50 to 60", 1)]
+
+
+def test_two_numbered_spans_are_no_steps() -> None:
+    phases = [samples.pipeline(f"phase {number}", samples.op("mm")) for number in (1, 2)]
+    assert top(*phases) == [("phase 1", 1), ("phase 2", 1)]
+
+
 def test_a_step_of_another_name_ends_a_loop() -> None:
     train = [step("train"), samples.op("log")] * 3
     assert top(*train, step("validate"), *train) == [

@@ -65,7 +65,8 @@ def evaluations(recording: Recording, name: str, *, steps: bool) -> Evaluations:
     if steps and roots.height:
         roots, problems = _disjoint(roots)
     if not (steps and roots.height):
-        rows, roots = concat_rows([rows, recording.roots]), pl.DataFrame()
+        inside = recording.roots.with_columns(pl.col("name").alias(STEP))
+        rows, roots = concat_rows([rows, inside]), pl.DataFrame()
     if not rows.height and not roots.height:
         raise TraceFormatError(f"{name}: {recording.tool} recorded no spans")
     named = roots["name"].to_list() if roots.height else [""]

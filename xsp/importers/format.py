@@ -20,6 +20,12 @@ GROUP = "xsp.importers"
 
 _SQLITE = b"SQLite format 3\0"
 _MOST_TABLES = 8  # of a database that are named
+# Reports in formats of their vendors' own, and what makes files of them that can be read.
+_EXPORTED = {
+    ".nsys-rep": "nsys export --type sqlite",
+    ".qdrep": "nsys export --type sqlite",
+    ".ncu-rep": "ncu --csv --page raw --import",
+}
 
 
 class Importer(Protocol):
@@ -114,6 +120,8 @@ def _described(source: Source, head: bytes) -> str:
         return f"is an SQLite database {_tables(source)}"
     if head.lstrip()[:1] in (b"{", b"["):
         return f"is JSON that begins with {printable(_text(head.lstrip()[:60]))}"
+    if export := _EXPORTED.get(source.path.suffix):
+        return f"is a report that must be exported first (`{export} {source.path.name}`)"
     if b"\0" in head:
         return "is a binary file of an unknown format"
     return f"is text that begins with {printable(_text(head[:60]))}"

@@ -24,6 +24,7 @@ Ints = NDArray[np.int64]
 
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value
 _CREATED = f"{ATTRIBUTE}created_nodes"  # of a captured launch, which starts nothing yet
+_COUNTED = f"{ATTRIBUTE}launched_kernel"  # where events of kernels were counted, but no times
 _ALWAYS = "LaunchKernel"  # in the names of calls that always start a kernel
 _ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
 _WORK = ON_DEVICE & pl.col("kind").is_in(_ACTIVITIES)
@@ -91,7 +92,8 @@ def idle_launches(rows: pl.DataFrame) -> pl.DataFrame:
     if a call of that name did, or if the name says so (`_ALWAYS`).
 
     Args:
-        rows: Columns `run`, `kind`, `name`, `correlation_id` and `attr.created_nodes`.
+        rows: Columns `run`, `kind`, `name`, `correlation_id`, and `excused`: true of launches of
+            which nothing is to be seen on a device.
 
     Returns:
         A row per name with idle launches: `name`, `launches` and `idle`, the most idle first.
@@ -99,11 +101,11 @@ def idle_launches(rows: pl.DataFrame) -> pl.DataFrame:
     >>> frame = pl.DataFrame({
     ...     "run": 0, "kind": ["launch", "launch", "launch", "memset"],
     ...     "name": ["set", "set", "wait", "Memset"], "correlation_id": [1, 2, 3, 1],
-    ...     "attr.created_nodes": None})
+    ...     "excused": False})
     >>> idle_launches(frame).rows()
     [('set', 2, 1)]
     """
-    known = rows.filter(pl.col("correlation_id").is_not_null() & pl.col(_CREATED).is_null())
+    known = rows.filter(pl.col("correlation_id").is_not_null() & ~pl.col("excused"))
     both = ["run", "correlation_id"]
     worked = known.filter(pl.col("kind").is_in(_ACTIVITIES)).select(*both, idle=0).unique()
     asked = known.filter(pl.col("kind") == Kind.LAUNCH.value).join(worked, on=both, how="left")
@@ -125,15 +127,17 @@ def launches(seen: Observations, members: Ints) -> pl.DataFrame:
     """
     rows = seen.rows.select("run", "kind", "name", "correlation_id")
     if not (rows["kind"] == Kind.LAUNCH.value).any():
-        return rows.clear().with_columns(pl.lit(None).alias(_CREATED))
+        return rows.clear().with_columns(excused=pl.lit(value=False))
     rows = rows.filter(np.isin(seen.run, members))
-    created = [_created_nodes(seen.runs[int(run)].rows) for run in np.sort(members)]
-    return rows.with_columns(pl.concat(created).alias(_CREATED))
+    excused = [_excused(seen.runs[int(run)].rows) for run in np.sort(members)]
+    return rows.with_columns(excused=pl.concat(excused))
 
 
-def _created_nodes(rows: pl.DataFrame | None) -> pl.Series:
-    """Return True for each row that created nodes of a CUDA graph, else null."""
+def _excused(rows: pl.DataFrame | None) -> pl.Series:
+    """Return which rows are launches of which nothing is to be seen on a device."""
     assert rows is not None
-    if _CREATED not in rows.columns:
-        return pl.Series([None], dtype=pl.Boolean).new_from_index(0, rows.height)
-    return rows[_CREATED].is_not_null().replace({False: None})
+    if _COUNTED in rows.columns and rows[_COUNTED].is_not_null().any():
+        return pl.repeat(value=True, n=rows.height, eager=True)
+    if _CREATED in rows.columns:
+        return rows[_CREATED].is_not_null()
+    return pl.repeat(value=False, n=rows.height, eager=True)

@@ -130,7 +130,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("own_samples", _MODULES, _INT,
         "How many samples of its own time, from runs of the rung `stack`, that rests on."),
     Attribute("step", _PIPELINE, _TEXT,
-        "Name of the step of another tool's recording that is shown; on roots only."),
+        "Name of the step of another tool's recording that it is, or of a root that it shows."),
     Attribute("process", _PIPELINE, _INT,
         "Number of the process whose spans lie inside, of several recorded ones, from 0."),
     Attribute("rank", _PIPELINE, _INT,

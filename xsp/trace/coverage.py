@@ -1,13 +1,16 @@
 """Coverage: the spans of a trace in, shares of time that spans cover out.
 
-Of the devices' time, the part under a layer or operator (`attribution`); of the operators'
-time, the part spent in library calls (`coverage`); of the time of a clock, what spans of
-several threads take of it together (`united_ns`, `elsewhere_ns`).
+Of the devices' time, the part under a layer, operator or mark (`attribution`); of the operators'
+time, the part spent in library calls (`coverage`); of own time, the part of the function that ran
+longest (`own_functions`); of the time of a clock, what spans of several threads take of it
+together (`united_ns`, `elsewhere_ns`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 
 import numpy as np
 import polars as pl
@@ -15,13 +18,19 @@ from numpy.typing import NDArray
 
 from xsp.evaluation import Ints
 from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.quantity import percent
+from xsp.trace.attribute import attribute_column
 from xsp.trace.folding import parent_rows
 
 Bools = NDArray[np.bool_]
 
+# Fewer samples say too little of what ran longest; a smaller share, too little of own time.
+_FEWEST_SAMPLES, _LEAST = 10, 0.1
+
 _ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
-_CAUSES = [kind.value for kind in (Kind.LAYER, Kind.OP, Kind.CALL)]
-_OP, _CALL = Kind.OP.value, Kind.CALL.value
+_LAYER, _OP, _CALL = Kind.LAYER.value, Kind.OP.value, Kind.CALL.value
+_CAUSES = (_LAYER, _OP, _CALL)
+_MARK = "mark"
 # Kinds whose spans, in an operator, hold the operators and calls that are not the operator's own.
 _AROUND_CALLS = [kind.value for kind in (Kind.PIPELINE, Kind.LAYER, Kind.OP)]
 
@@ -33,47 +42,58 @@ class Attribution:
     Attributes:
         layer: Fraction under a layer; None where the trace has no layers.
         operator: Fraction under an operator; None where the trace has no operators.
-        nowhere: Fraction under no layer, operator or library call.
+        nowhere: Fraction under no layer, operator or library call; where marked spans count,
+            under none of these either.
+        mark: Fraction under a marked span; None where there are none, or they do not count.
     """
 
     layer: float | None
     operator: float | None
     nowhere: float
+    mark: float | None = None
 
 
-def attribution(spans: pl.DataFrame) -> Attribution | None:
+def attribution(spans: pl.DataFrame, *, marks: bool = False) -> Attribution | None:
     """Return the fractions of the devices' time, None where no device worked.
 
     Args:
         spans: Columns of `trace.spans`.
+        marks: Whether marked spans count as well: ranges that the user named. Programs that xsp
+            watched lie in such spans as a whole; in recordings of other tools they are often all
+            that says what devices worked for.
     """
-    kinds = spans["kind"]
-    rows = np.flatnonzero(kinds.is_in(_ACTIVITIES).to_numpy())
+    rows = np.flatnonzero(spans["kind"].is_in(_ACTIVITIES).to_numpy())
     time = spans["latency_ns"].gather(rows).fill_null(0.0).to_numpy()
     if not time.sum():
         return None
-    under = _ancestors(spans, rows)
-    present = set(kinds.unique())
+    causes = {kind: (spans["kind"] == kind).to_numpy() for kind in _CAUSES}
+    if marks:
+        causes[_MARK] = _marked(spans)
+    under = _below(parent_rows(spans), rows, causes)
     shares = {
-        kind: float(time[found].sum() / time.sum()) if kind in present else None
-        for kind, found in under.items()
+        cause: float(time[found].sum() / time.sum()) if causes[cause].any() else None
+        for cause, found in under.items()
     }
     somewhere = np.logical_or.reduce(list(under.values()))
-    return Attribution(
-        shares[Kind.LAYER.value], shares[Kind.OP.value], float(time[~somewhere].sum() / time.sum())
-    )
+    nowhere = float(time[~somewhere].sum() / time.sum())
+    return Attribution(shares[_LAYER], shares[_OP], nowhere, shares.get(_MARK))
 
 
-def _ancestors(spans: pl.DataFrame, rows: Ints) -> dict[str, Bools]:
-    """Return for each kind in `_CAUSES` which of the rows have an ancestor of that kind."""
-    parents = parent_rows(spans)
-    kinds = {kind: (spans["kind"] == kind).to_numpy() for kind in _CAUSES}
-    found = {kind: np.zeros(len(rows), dtype=np.bool_) for kind in _CAUSES}
+def _marked(spans: pl.DataFrame) -> Bools:
+    """Return which spans the user marked: not the root, a process, or a step of the profiler."""
+    process, step = attribute_column(spans, "process", pl.Int64), attribute_column(spans, "step")
+    marked = (spans["kind"] == Kind.PIPELINE.value) & process.is_null() & step.is_null()
+    return (marked & spans["parent_id"].is_not_null()).to_numpy()
+
+
+def _below(parents: Ints, rows: Ints, causes: Mapping[str, Bools]) -> dict[str, Bools]:
+    """Return for each cause which of some rows have an ancestor among the spans of that cause."""
+    found = {cause: np.zeros(len(rows), dtype=np.bool_) for cause in causes}
     current = parents[rows]
     # All rows climb one generation at a time, until all have passed the root.
     while np.any(current >= 0):
-        for kind, among in kinds.items():
-            found[kind] |= (current >= 0) & among[current]
+        for cause, among in causes.items():
+            found[cause] |= (current >= 0) & among[current]
         current = np.where(current >= 0, parents[current], -1)
     return found
 
@@ -149,6 +169,49 @@ def outside_calls(spans: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("rest_ns", "name", descending=[True, False])
     )
+
+
+def own_functions(spans: pl.DataFrame, of: Ints) -> dict[int, str]:
+    """Return for each group the function that ran longest in its own time, line and share.
+
+    Groups in which too few samples were taken, or nothing stands out, are left out.
+    """
+    texts, shares = pl.List(pl.String()), pl.List(pl.Float64())
+    samples = attribute_column(spans, "own_samples", pl.Int64)
+    functions = pl.DataFrame(
+        {
+            "group": of,
+            "function": attribute_column(spans, "own_functions", texts),
+            "line": attribute_column(spans, "own_lines", texts),
+            "count": attribute_column(spans, "own_shares", shares),
+            "samples": samples,
+        }
+    ).filter(samples > 0)
+    wholes = functions.group_by("group").agg(whole=pl.sum("samples"))
+    longest = (
+        functions.explode("function", "line", "count")
+        .with_columns(pl.col("count") * pl.col("samples"))
+        .group_by("group", "function", "line", maintain_order=True)
+        .agg(pl.sum("count"))
+        .sort("count", descending=True, maintain_order=True)
+        .unique("group", keep="first", maintain_order=True)
+        .join(wholes, on="group")
+        .filter(pl.col("whole") >= _FEWEST_SAMPLES, pl.col("count") >= _LEAST * pl.col("whole"))
+    )
+    return {
+        group: f"{_short(function)} ({PurePath(line).name}) {percent(count / whole)}"
+        for group, function, line, count, whole in longest.iter_rows()
+    }
+
+
+def _short(function: str) -> str:
+    """Return the last name of a qualified one; of `f.<locals>.<lambda>` both of f and it.
+
+    >>> _short("Tokenizer.encode"), _short("Tokenizer.pairs.<locals>.<genexpr>")
+    ('encode', 'pairs.<genexpr>')
+    """
+    named = [part for part in function.split(".") if part != "<locals>"]
+    return ".".join(named[-2:] if named[-1].startswith("<") else named[-1:])
 
 
 def united_ns(spans: pl.DataFrame, of: Ints) -> Ints:

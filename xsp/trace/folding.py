@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from xsp.evaluation import ON_DEVICE, Ints, Keys, lineage_keys, mix
-from xsp.quantity import percent
+from xsp.level import Kind
 from xsp.trace.attribute import attribute_column
 
 _TIMES = ("least_ns", "most_ns", "busy_ns")
@@ -26,8 +25,6 @@ _RECURRENCES, _LONGEST_PATTERN = 4, 32
 # A module that is called by the same name so often is called in a loop.
 _ROUNDS = 3
 _STEPS = ("pipeline", "layer")
-# Fewer samples say too little of what ran longest; a smaller share, too little of own time.
-_FEWEST_SAMPLES, _LEAST = 10, 0.1
 _BOUNDS = ("latency_low_ns", "latency_high_ns")
 
 
@@ -108,6 +105,25 @@ def alike(spans: pl.DataFrame, *more: str, named: bool = True) -> Keys:
         label = pl.coalesce(attribute_column(spans, "module_class"), "name").alias("label")
         looks = looks.hstack(spans.select(label, attribute_column(spans, "phase")))
     return looks.hash_rows().to_numpy()
+
+
+def numberless(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return spans of which numbered steps have one name: that without the numbers.
+
+    Marked spans whose names differ in numbers alone are numbered steps, where there are at least
+    `_ROUNDS` of them in the trace.
+
+    >>> names = ["Step 0 to 10", "Step 10 to 20", "Step 20 to 30", "phase 1", "phase 2"]
+    >>> numberless(pl.DataFrame({"kind": "pipeline", "name": names}))["name"].to_list()
+    ['Step # to #', 'Step # to #', 'Step # to #', 'phase 1', 'phase 2']
+    """
+    rows = np.flatnonzero((spans["kind"] == Kind.PIPELINE.value).to_numpy())
+    if len(rows) < _ROUNDS:
+        return spans
+    bare = pl.col("name").str.replace_all(r"\d+", "#")
+    often = pl.len().over(bare) >= _ROUNDS
+    marked = spans[rows].select(pl.when(often).then(bare).otherwise("name"))
+    return spans.with_columns(spans["name"].scatter(rows, marked.to_series()))
 
 
 def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
@@ -297,49 +313,6 @@ def sums(spans: pl.DataFrame, of: Ints, *more: pl.Expr) -> pl.DataFrame:
         .sort("group")
         .drop("group")
     )
-
-
-def own_functions(spans: pl.DataFrame, of: Ints) -> dict[int, str]:
-    """Return for each group the function that ran longest in its own time, line and share.
-
-    Groups in which too few samples were taken, or nothing stands out, are left out.
-    """
-    texts, shares = pl.List(pl.String()), pl.List(pl.Float64())
-    samples = attribute_column(spans, "own_samples", pl.Int64)
-    functions = pl.DataFrame(
-        {
-            "group": of,
-            "function": attribute_column(spans, "own_functions", texts),
-            "line": attribute_column(spans, "own_lines", texts),
-            "count": attribute_column(spans, "own_shares", shares),
-            "samples": samples,
-        }
-    ).filter(samples > 0)
-    wholes = functions.group_by("group").agg(whole=pl.sum("samples"))
-    longest = (
-        functions.explode("function", "line", "count")
-        .with_columns(pl.col("count") * pl.col("samples"))
-        .group_by("group", "function", "line", maintain_order=True)
-        .agg(pl.sum("count"))
-        .sort("count", descending=True, maintain_order=True)
-        .unique("group", keep="first", maintain_order=True)
-        .join(wholes, on="group")
-        .filter(pl.col("whole") >= _FEWEST_SAMPLES, pl.col("count") >= _LEAST * pl.col("whole"))
-    )
-    return {
-        group: f"{_short(function)} ({PurePath(line).name}) {percent(count / whole)}"
-        for group, function, line, count, whole in longest.iter_rows()
-    }
-
-
-def _short(function: str) -> str:
-    """Return the last name of a qualified one; of `f.<locals>.<lambda>` both of f and it.
-
-    >>> _short("Tokenizer.encode"), _short("Tokenizer.pairs.<locals>.<genexpr>")
-    ('encode', 'pairs.<genexpr>')
-    """
-    named = [part for part in function.split(".") if part != "<locals>"]
-    return ".".join(named[-2:] if named[-1].startswith("<") else named[-1:])
 
 
 def total(values: pl.Expr) -> pl.Expr:

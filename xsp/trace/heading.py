@@ -15,6 +15,7 @@ from xsp.trace.attribute import attribute_column, inexact_column
 from xsp.trace.coverage import Coverage, attribution, coverage, outside_calls
 
 _IMPOSSIBLE_PCT = 105.0
+_TELLING_PCT = 50.0  # calls of other tools' recordings that mostly lie elsewhere are no libraries'
 _LEAST_SHARE, _MOST_NAMES = 0.01, 3  # of operators named for time outside of library calls
 
 _WORDS = {
@@ -84,9 +85,11 @@ def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     said = said_of_all(metadata)
     yield from _reasons(kinds, [reason for reason in Inexact if reason not in said])
     host = spans.filter(~ON_DEVICE)  # without operators that a CUDA graph replays
-    if covered := coverage(host):
+    covered = coverage(host)
+    if covered and not (imported and covered.under_operator_pct < _TELLING_PCT):
         yield f"library calls: {_in_calls(host, covered)}{_outside_operators(covered)}"
-    yield from filter(None, (_devices(spans), _serialised(spans, metadata)))
+    devices = _devices(spans, marks=bool(imported))
+    yield from filter(None, (devices, _serialised(spans, metadata)))
     if missing := _missing(metadata):
         yield f"not measured: {', '.join(missing)}"
 
@@ -135,12 +138,12 @@ def _outside_operators(covered: Coverage) -> str:
     return f", {100 - covered.under_operator_pct:.1f} % of theirs lies under no operator"
 
 
-def _devices(spans: pl.DataFrame) -> str:
-    """Return how long devices worked, and the shares of that work under layers and operators."""
-    work = attribution(spans)
+def _devices(spans: pl.DataFrame, *, marks: bool) -> str:
+    """Return how long devices worked, and for what: the shares under layers, operators, marks."""
+    work = attribution(spans, marks=marks)
     if work is None:
         return ""
-    shares = {"a layer": work.layer, "an operator": work.operator}
+    shares = {"a layer": work.layer, "an operator": work.operator, "a marked span": work.mark}
     parts = [
         f"{percent(share)} under {span}" for span, share in shares.items() if share is not None
     ]

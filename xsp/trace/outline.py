@@ -16,7 +16,7 @@ from xsp.inexact import reasons_of, united
 from xsp.quantity import beyond, counted, margin, printable
 from xsp.trace import folding
 from xsp.trace.attribute import EARLY_ENDS, attribute_column, inexact_column
-from xsp.trace.coverage import on_another_thread, on_one_clock
+from xsp.trace.coverage import on_another_thread, on_one_clock, own_functions
 from xsp.trace.row import SUMS, Outline, Row
 
 # Showing operators is worth so much of showing layers, when a row is chosen to be opened.
@@ -99,8 +99,9 @@ class _Builder:
     def __init__(self, spans: pl.DataFrame, smallest: float) -> None:
         parent = folding.parent_rows(spans)
         levels = list(generations(parent))
-        shapes = folding.shapes(spans, parent, levels)
-        own = folding.neighbours(shapes, folding.steps(spans), parent)
+        named = folding.numberless(spans)
+        shapes = folding.shapes(named, parent, levels)
+        own = folding.neighbours(shapes, folding.steps(named), parent)
         folded = folding.fold(own, parent, levels)
         heads = folding.heads(spans, folded.first)
         alone = attribute_column(spans, "process", pl.Int64).is_not_null().to_numpy()
@@ -124,7 +125,7 @@ class _Builder:
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
             for name in _NUMBERS
         }
-        self._own_functions = folding.own_functions(spans, folded.of)
+        self._own_functions = own_functions(spans, folded.of)
         self._order = np.argsort(folded.parent, kind="stable")[1:]
         self._starts = np.searchsorted(
             folded.parent[self._order], np.arange(len(folded.parent) + 1)
