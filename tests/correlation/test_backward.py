@@ -405,3 +405,18 @@ def test_derived_layers_enclose_what_lies_in_them(nested: Nested, data: st.DataO
     derived = frame["provenance"] == "derived"
     assert frame.height == 1 + rows.height + derived.sum()
     assert frame["start_ns"].is_sorted()
+
+
+def test_a_layer_around_both_forward_and_backward_gets_no_backward_layer() -> None:
+    step = Step()
+    layer = step.open("layer", "train", MAIN)
+    step.forward(["linear"]).backward(["linear"]).close(layer)
+    (found,) = step.correlated().frames
+    parents = dict(zip(found["name"], found["parent"], strict=True))
+    assert parents == {
+        "step": -1,
+        "train": 0,
+        "linear": 1,
+        "linear backward": 1,
+        "linear kernel": 3,
+    }

@@ -586,3 +586,38 @@ def test_a_call_lies_in_the_operator_that_is_open_where_it_begins_if_half_of_it_
     assert tree(recording(tmp_path, events)) == [
         *("first", "first/cudaLaunchKernel", "first/of_first", "second", "cudaLaunchKernel")
     ]
+
+
+def test_a_collective_that_lasts_after_its_call_encloses_nothing_that_follows(
+    tmp_path: Path,
+) -> None:
+    events = [
+        op("c10d::alltoall_base_", 0, 900),
+        mark("hccl:all_to_all", 870, 50_000),
+        module("Net_0", 1_000, 40_000),
+    ]
+    assert tree(recording(tmp_path, events)) == [
+        "c10d::alltoall_base_",
+        "c10d::alltoall_base_/hccl:all_to_all",
+        "Net",
+    ]
+
+
+def test_a_collective_after_a_call_that_rounding_lengthens_stays_whole(tmp_path: Path) -> None:
+    events = [op("aten::ones", 0, 10.06), mark("nccl:all_reduce", 10, 50), op("aten::mm", 20, 5)]
+    assert "nccl:all_reduce/aten::mm" in tree(recording(tmp_path, events))
+
+
+def test_modules_called_again_by_the_backward_pass_are_no_steps(tmp_path: Path) -> None:
+    engine = "autograd::engine::evaluate_function: AddmmBackward0"
+    events = [module("Net_0", 0, 10), op(engine, 20, 50), module("Net_0", 30, 10)]
+    assert not recording(tmp_path, events).roots.height
+
+
+def test_a_wait_for_all_streams_is_on_none(tmp_path: Path) -> None:
+    waits = [
+        event("cuda_sync", "Context Sync", 10, 5, pid=0, args={"device": 0, "stream": stream})
+        for stream in (7, 4294967295)
+    ]
+    found = recording(tmp_path, [op("aten::mm", 0, 50), *waits])
+    assert found.rows.filter(pl.col("kind") == "sync")["stream"].to_list() == [7, None]

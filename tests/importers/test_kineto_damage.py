@@ -205,13 +205,6 @@ def test_a_module_that_calls_itself_has_one_path(tmp_path: Path) -> None:
     assert recording(tmp_path, events).rows["attr.module_path"].to_list() == ["", "", ""]
 
 
-def test_no_events_are_no_spans_and_said_so(tmp_path: Path) -> None:
-    found = recording(tmp_path, [], deviceProperties=[{"id": 0}, {"id": 1}])
-    assert not found.rows.height
-    with pytest.raises(TraceFormatError, match="recorded no spans"):
-        trace(found)
-
-
 def test_a_file_that_ends_before_its_events_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "trace.json", '{"schemaVersion": 1, "deviceProperties": [')
     assert Kineto().recognises(Source(path))
@@ -305,3 +298,45 @@ def test_operators_nested_at_random_are_found_so_again_from_whole_microseconds(
     paths = tree(read(path))
     found = {int(path.split("/")[-1]): int((["0", *path.split("/")])[-2]) for path in paths}
     assert found == expected
+
+
+@pytest.mark.parametrize("field", [b"Input Dims", b"grid"])
+def test_a_byte_that_is_no_text_in_an_argument_loses_no_more_than_the_argument(
+    tmp_path: Path, field: bytes
+) -> None:
+    args = {"Input Dims": [[2, 3]], "Input type": ["x"]}
+    events = [op("aten::mm", 0, 9, **args), kernel(1, 5, 1, grid=["x"])]
+    path = written(tmp_path / "trace.json", events)
+    content = path.read_bytes()
+    at = content.index(b'"x"', content.index(field))
+    path.write_bytes(content[: at + 1] + b"\xff" + content[at + 2 :])
+    assert read(path).rows["name"].to_list() == ["aten::mm", "gemm"]
+
+
+def test_a_time_far_from_all_others_is_damaged(tmp_path: Path) -> None:
+    events = [*many(20), op("far", 10**15, 5)]
+    made = trace(recording(tmp_path, events))
+    assert "far" not in made.spans["name"]
+    assert "far-away" in {problem.code for problem in made.problems}
+    assert made.spans["end_ns"][0] < 10**9
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(TraceFormatError) as refused:
+        read(path)
+    return str(refused.value)
+
+
+def test_of_a_file_of_another_program_is_said_whose_it_may_be(tmp_path: Path) -> None:
+    events = [{"ph": "X", "name": "ExecuteThunks", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]
+    assert ".xplane.pb" in refusal(written(tmp_path / "trace.json", events))
+
+
+def test_of_a_file_with_nothing_but_python_functions_is_said_so(tmp_path: Path) -> None:
+    events = [event("python_function", "train.py(3): step", 0, 9)]
+    assert "1 call of Python functions" in refusal(written(tmp_path / "trace.json", events))
+
+
+def test_of_a_file_without_events_is_said_so(tmp_path: Path) -> None:
+    path = written(tmp_path / "trace.json", [], deviceProperties=[{"id": 0}, {"id": 1}])
+    assert "recorded nothing" in refusal(path)

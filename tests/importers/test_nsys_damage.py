@@ -205,3 +205,21 @@ def test_path_with_signs_of_an_address_is_read(export: Export) -> None:
     renamed = path.rename(path.with_name("a?mode=rw#b%20c.sqlite"))
     assert recordings(renamed)[0].rows["name"].to_list() == ["cudaFree"]
     assert list(path.parent.iterdir()) == [renamed]
+
+
+def test_a_packed_file_whose_checksum_is_wrong_is_an_error_that_names_the_file(
+    export: Export,
+) -> None:
+    path = export.call("cudaFree", 10, 20, 1).write()
+    packed = bytearray(gzip.compress(path.read_bytes()))
+    packed[-8] ^= 0xFF
+    path.write_bytes(packed)
+    with pytest.raises(TraceFormatError, match=path.name):
+        xsp.read(path)
+
+
+def test_a_schema_that_is_no_text_is_an_error_that_names_the_file(export: Export) -> None:
+    path = export.call("cudaFree", 10, 20, 1).write()
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CR\xea\x01TE TABLE"))
+    with pytest.raises(TraceFormatError, match=path.name):
+        xsp.read(path)

@@ -276,6 +276,15 @@ def test_a_file_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
         RocmProfileData().read(Source(path))
 
 
+def test_gzip_with_a_wrong_checksum_is_an_error(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(program().written(tmp_path).path.read_bytes()))
+    packed[-8] ^= 0xFF
+    path = tmp_path / "packed.rpd.gz"
+    path.write_bytes(packed)
+    with pytest.raises(TraceFormatError, match="damaged"):
+        RocmProfileData().read(Source(path))
+
+
 def test_gzip_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
     packed = gzip.compress(program().written(tmp_path).path.read_bytes())
     path = tmp_path / "cut.rpd.gz"

@@ -256,6 +256,12 @@ def test_planes_and_lines_that_are_not_known_are_counted_by_name(tmp_path: Path)
     assert "1 /device:GPU:1 Counters" in message
 
 
+def test_planes_and_lines_without_events_are_not_worth_a_word(tmp_path: Path) -> None:
+    host, gpu = training()
+    gpu.line(9, "Counters")
+    assert "not-understood" not in codes(read(tmp_path, host, gpu, Plane("/host:Novelty")))
+
+
 def test_python_functions_marks_and_sums_are_counted(tmp_path: Path) -> None:
     host, gpu = training()
     line = host.message.lines[0]
@@ -381,7 +387,7 @@ def test_a_tpu_is_a_device_whose_operators_are_kernels(tmp_path: Path) -> None:
     assert recording.rows["name"].to_list() == ["dot.2", "add.3"] * 2
     assert recording.rows["device"].unique().to_list() == [2]
     assert recording.rows["attr.hlo_module"].unique().to_list() == ["jit_f(1)"]
-    assert "2 %while.1" in codes(recording)["outer-left-out"]
+    assert codes(recording)["outer-left-out"].endswith("twice: 2 %while.1")
 
 
 def test_steps_of_a_tpu_are_roots(tmp_path: Path) -> None:

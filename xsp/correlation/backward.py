@@ -39,6 +39,8 @@ def derive_backward(forest: Forest) -> Forest:
     if not np.any(makers >= 0):
         return forest
     derived, innermost = _derive_layers(forest, ops, makers)
+    if not derived.height:
+        return forest
     widened = forest.with_rows(
         _derived_rows(forest.rows, derived),
         derived["op"].to_numpy(),

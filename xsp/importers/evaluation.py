@@ -28,6 +28,7 @@ _TELLING = tuple(
 )
 _TIMES = ("start_ns", "end_ns")
 _WORK = pl.col("kind").is_in([kind.value for kind in DEVICE_ACTIVITIES])
+_FAR_NS = 1 << 52  # 52 days; times further apart are not exact as 64-bit floating-point numbers
 _LONG = pl.col("end_ns") - pl.col("start_ns")
 
 
@@ -60,10 +61,10 @@ def evaluations(recording: Recording, name: str, *, steps: bool) -> Evaluations:
         TraceFormatError: The recording has no spans.
         ProviderError: A row cannot be placed in a tree.
     """
-    rows, roots = checked(recording.rows), recording.roots
-    problems: list[Problem] = []
+    rows, roots, problems = _near(checked(recording.rows), recording.roots)
     if steps and roots.height:
-        roots, problems = _disjoint(roots)
+        roots, overlapping = _disjoint(roots)
+        problems += overlapping
     if not (steps and roots.height):
         inside = recording.roots.with_columns(pl.col("name").alias(STEP))
         rows, roots = concat_rows([rows, inside]), pl.DataFrame()
@@ -76,6 +77,23 @@ def evaluations(recording: Recording, name: str, *, steps: bool) -> Evaluations:
     known = captures(trees.frames)
     frames = tuple(replayed(frame, known) for frame in trees.frames)
     return Evaluations(frames, tuple(named), tuple(problems))
+
+
+def _near(rows: SpanRows, roots: SpanRows) -> tuple[SpanRows, SpanRows, list[Problem]]:
+    """Return rows and steps without those whose times are damaged, and how many these are.
+
+    A damaged time may be far from all others, and a span as long would hide the program.
+    """
+    middle = rows["start_ns"].median() if rows.height else None
+    if not isinstance(middle, float):
+        return rows, roots, []
+    near = pl.all_horizontal(
+        (pl.col(name) - int(middle)).abs() < _FAR_NS for name in ("start_ns", "end_ns")
+    )
+    kept = [frame.filter(near.fill_null(value=True)) for frame in (rows, roots)]
+    lost = rows.height + roots.height - sum(frame.height for frame in kept)
+    message = f"{counted(lost, 'span')} 52 days or more from most others left out"
+    return kept[0], kept[1], [Problem("far-away", message)] if lost else []
 
 
 def _around(rows: SpanRows) -> SpanRows:

@@ -6,6 +6,7 @@ that fails, is named, and never stops the others.
 
 from __future__ import annotations
 
+import zlib
 from contextlib import closing
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
@@ -142,7 +143,7 @@ def _tables(source: Source) -> str:
         ):
             rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             names = sorted(printable(str(name)) for (name,) in rows)
-    except (sqlite3.Error, EOFError, OSError):
+    except (sqlite3.Error, UnicodeDecodeError, EOFError, OSError, zlib.error):
         return "that is damaged"
     if not names:
         return "without tables"

@@ -24,6 +24,7 @@ _WAITS = {
     "Context Sync": "synchronize context",
 }
 _TRIPLE = pl.List(pl.Int64)
+_NO_STREAM = (1 << 32) - 1  # CUPTI's, of a wait for all streams
 
 
 def device_events(tables: Tables, resident_threads: Mapping[int, int]) -> pl.DataFrame:
@@ -125,7 +126,8 @@ def _sets(tables: Tables) -> pl.DataFrame:
 
 def _waits(tables: Tables) -> pl.DataFrame:
     table = tables.table(Sort.SYNC)
-    return _common(tables, table, Kind.SYNC, lambda name: _WAITS.get(name, "synchronize"))
+    rows = _common(tables, table, Kind.SYNC, lambda name: _WAITS.get(name, "synchronize"))
+    return rows.with_columns(pl.col("stream").replace(_NO_STREAM, None))
 
 
 def _direction(name: str) -> str:
@@ -152,7 +154,7 @@ def _memory(name: str, which: int) -> str | None:
 
 
 def _triple(text: bytes) -> list[int] | None:
-    found = json.loads(text)
+    found = json.loads(text.decode(errors="replace"))
     if isinstance(found, list) and all(type(n) is int and abs(n) < 1 << 63 for n in found):
         return found
     return None

@@ -14,9 +14,10 @@ from xsp.level import Kind
 
 # Marks that PyTorch and its libraries make around what they do.
 _OF_A_LIBRARY = (
-    r"^(nccl:|gloo:|Optimizer\.|enumerate\(DataLoader\)|## Call CompiledFxGraph|Torch-Compiled|"
-    r"Pregraph|autograd::|DDP|FSDP::|c10d::)"
+    r"^(\w*ccl:|(gloo|mpi|ucc):|Optimizer\.|enumerate\(DataLoader\)|## Call CompiledFxGraph|"
+    r"Torch-Compiled|Pregraph|autograd::|DDP|FSDP::|c10d::)"
 )
+_COLLECTIVE = r"^(\w*ccl|gloo|mpi|ucc):"
 _STEP = r"^ProfilerStep#?\d*$"
 _CLASS = re.compile(r"_\d+$")
 _MODULE = "nn.Module: "
@@ -49,7 +50,8 @@ def host_events(tables: Tables) -> tuple[pl.DataFrame, pl.DataFrame]:
     Rows have the columns `kind`, `name`, `start_ns`, `end_ns`, `pid`, `thread`, `ordinal`,
     `sequence` and `forward` (the profiler's number of the forward operator's thread, 0 for forward
     operators), `correlation_id`, `driver` (whether it is a call of the driver), `function` (true
-    of a Python function, else null), and attributes.
+    of a Python function, else null), `collective` (whether it is a library's mark of a collective
+    operation), and attributes.
     """
     modules = tables.table(Sort.MODULE)
     marked = [
@@ -58,7 +60,9 @@ def host_events(tables: Tables) -> tuple[pl.DataFrame, pl.DataFrame]:
             kind=_kind_of_range(modules_seen=bool(modules.height))
         ),
     ]
-    operators = pl.concat(marked, how="diagonal")
+    operators = pl.concat(marked, how="diagonal").with_columns(
+        collective=pl.col("name").str.contains(_COLLECTIVE)
+    )
     is_step = pl.col("name").str.contains(_STEP)
     rows = [
         operators.filter(~is_step),
@@ -166,7 +170,7 @@ def _tensors(dims: bytes | None, types: bytes | None) -> tuple[list[Any] | None,
 
 
 def _list(text: bytes | None) -> list[Any] | None:
-    found = None if text is None else json.loads(text)
+    found = None if text is None else json.loads(text.decode(errors="replace"))
     return found if isinstance(found, list) else None
 
 

@@ -70,7 +70,7 @@ class Kineto:
         """Return a recording for each process whose operators or calls the file holds.
 
         Raises:
-            TraceFormatError: The file holds no list of events.
+            TraceFormatError: The file holds no list of events, or none of which spans are made.
         """
         tables = Tables(python=self.python)
         with source.open() as file:
@@ -83,6 +83,8 @@ class Kineto:
             )
         ranges = tables.strange.pop(CATEGORY, 0)
         recordings = tuple(_recordings(tables, chunks, source))
+        if not ranges and not any(each.rows.height or each.roots.height for each in recordings):
+            raise TraceFormatError(f"{source.path}: {_nothing(tables)}")
         return with_profiler_ranges(recordings, source, ranges) if ranges else recordings
 
 
@@ -206,6 +208,24 @@ def _problems(
     if any(left_out.values()):
         told = ", ".join(_several(count, what) for what, count in left_out.items() if count)
         yield Problem("left-out", f"not shown: {told}")
+
+
+def _nothing(tables: Tables) -> str:
+    """Return why nothing is left of a file, and what to do."""
+    if tables.functions:
+        return (
+            f"of the program torch.profiler recorded only {counted(tables.functions, 'call')} of "
+            "Python functions, which are left out; operators of other threads are recorded where "
+            "these threads run a profiler themselves"
+        )
+    if tables.strange:
+        names = ", ".join(name for name, _ in tables.strange.most_common(5))
+        return (
+            f"its events ({counted(tables.strange.total(), 'event')}: {names}) are none of "
+            "torch.profiler's, so another program wrote it; of TensorFlow and JAX xsp reads the "
+            ".xplane.pb that lies beside such a file"
+        )
+    return "torch.profiler recorded nothing: was anything run while it was on?"
 
 
 def _several(count: int, what: str) -> str:

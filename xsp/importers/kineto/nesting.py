@@ -5,7 +5,8 @@ that an event may seem to end after the event that it lies in, or to begin with 
 Of two rows that begin at once, the outer kind is the outer one; of one kind, that with the lower
 number, as operators and Python's calls are numbered in the order in which they begin.
 A call of the runtime, whose times are those of another clock, lies in what is open where it begins
-if at least half of it does.
+if at least half of it does. The mark of a collective operation, which the call of the operation
+makes, may last until the operation is done, long after the call; it ends with the call here.
 
     in µs      op 1: 100-124, op 2: 100-125, op 3: 120-121
     result     op 1: 100-124 > op 2: 100-124 > op 3: 120-121
@@ -21,6 +22,7 @@ from xsp.level import Kind
 
 Integers = npt.NDArray[np.int64]
 
+_INSIDE_NS = 1000  # of a mark in a call, for it to be the call's: times of the two may be rounded
 _ORDER = {kind.value: kind.order for kind in Kind}
 
 
@@ -28,8 +30,8 @@ def nested(rows: pl.DataFrame) -> tuple[pl.DataFrame, Integers]:
     """Return rows sorted by thread and from outside in, and the index of the row around each.
 
     Args:
-        rows: Columns `kind`, `start_ns`, `end_ns`, `thread`, `ordinal` (null: not numbered), and
-            any others.
+        rows: Columns `kind`, `start_ns`, `end_ns`, `thread`, `ordinal` (null: not numbered),
+            `collective` (whether it is the mark of a collective operation), and any others.
 
     Returns:
         The rows, with ends moved to where they fit; and for each row the index of the row around
@@ -40,6 +42,8 @@ def nested(rows: pl.DataFrame) -> tuple[pl.DataFrame, Integers]:
     thread, ordinal = rows["thread"].to_numpy(), rows["ordinal"].fill_null(0).to_numpy()
     sequence = np.lexsort((-end, ordinal, order, start, thread))
     slack = np.full(rows.height, 2 * resolution(start))
+    marks = rows["collective"].fill_null(value=False).to_numpy()
+    slack[marks] = np.maximum(slack, end - start - np.maximum(slack, _INSIDE_NS))[marks]
     calls = order == Kind.LAUNCH.order
     slack[calls] = np.maximum(slack[calls], (end - start)[calls] // 2)
     around, ends = _around(*(each[sequence] for each in (start, end, thread, slack)))

@@ -1,9 +1,10 @@
 """Steps: rows of the host in, the evaluations in them out.
 
 The steps that the profiler marks (`ProfilerStep#5`) are the evaluations. In a file without, they
-are the calls of the model: of the module whose outermost calls took most time. Where more belongs
-to a step than that call (a backward pass, another model), it lasts until the next call. A model
-that was called once tells nothing of steps: the whole recording is one evaluation.
+are the calls of the model: of the module whose outermost calls took most time. The backward pass
+calls modules too, where it computes again what was not kept; these calls are none of them. Where
+more belongs to a step than the call (a backward pass, another model), it lasts until the next
+call. A model that was called once tells nothing of steps: the whole recording is one evaluation.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ def _calls(rows: pl.DataFrame, around: Integers) -> pl.DataFrame:
 
 
 def _outermost(rows: pl.DataFrame, around: Integers) -> npt.NDArray[np.bool_]:
-    """Return which rows lie in no layer."""
-    is_layer = (rows["kind"] == Kind.LAYER.value).to_numpy()
-    return nearest(around, around, is_layer) < 0
+    """Return which rows lie in no layer, and not in the backward pass."""
+    is_layer = rows["kind"] == Kind.LAYER.value
+    is_backward = (rows["attr.phase"] == "backward").fill_null(value=False)
+    return nearest(around, around, (is_layer | is_backward).to_numpy()) < 0

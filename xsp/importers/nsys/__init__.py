@@ -8,7 +8,9 @@ tables: what one lacks is absent.
 
 from __future__ import annotations
 
+import gzip
 import sqlite3
+import zlib
 
 import psutil
 
@@ -28,6 +30,9 @@ _OTHERS = (
 # Bytes of memory that a row takes while the file is read, and the trace is made: measured.
 _ROW_BYTES = 1_500
 
+# What a damaged file makes Python raise; the message about a damaged name may be no text.
+_DAMAGE = (sqlite3.Error, UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error)
+
 __all__ = ["NsightSystems"]
 
 
@@ -44,7 +49,7 @@ class NsightSystems:
         try:
             with Source(source.path).unpacked() as path, opened(path) as database:
                 tables = set(database.columns)
-        except (sqlite3.Error, EOFError, OSError):
+        except (*_DAMAGE, OSError):
             return _STRINGS.encode() in source.head  # damaged; reading it says how
         return _STRINGS in tables and any(name.startswith(_OTHERS) for name in tables)
 
@@ -63,7 +68,7 @@ class NsightSystems:
                 found = recordings(database)
                 if not source.packed:  # what is unpacked has been told of already
                     source.told(size)
-        except (sqlite3.Error, EOFError) as error:
+        except _DAMAGE as error:
             raise TraceFormatError(
                 f"{source.path} is damaged: {error}; export the report again "
                 "(nsys export --type sqlite)"

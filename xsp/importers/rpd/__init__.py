@@ -7,6 +7,7 @@ for it. `table` reads them, `host` and `device` make rows of them.
 
 from __future__ import annotations
 
+import gzip
 import sqlite3
 import zlib
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ from xsp.quantity import counted
 
 _MAGIC = b"SQLite format 3\x00"
 _PROCESS = "attr.pid"
+# What a damaged file makes Python raise.
+_DAMAGE = (sqlite3.Error, UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error)
 
 
 class RocmProfileData:
@@ -52,7 +55,7 @@ class RocmProfileData:
                 tables = Tables(file)
                 tables.check(source.path)
                 return _recordings(tables)
-        except (sqlite3.Error, UnicodeDecodeError, EOFError, zlib.error) as error:
+        except _DAMAGE as error:
             raise TraceFormatError(
                 f"{source.path} is a damaged file of rocmProfileData: {error}"
             ) from error

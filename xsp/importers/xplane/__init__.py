@@ -63,7 +63,9 @@ class XPlane:
         for plane in _planes(data, space):
             _add(space, plane)
         if space.cut and not space.planes:
-            raise TraceFormatError(f"{source.path} is cut short: none of its planes is whole")
+            raise TraceFormatError(
+                f"{source.path} is cut short or damaged: none of its planes is whole"
+            )
         return (_recording(space),)
 
 
@@ -229,8 +231,8 @@ def _problems(space: _Space) -> Iterator[Problem]:
         )
     if left.damaged:
         yield Problem("damaged", f"left out, for they are damaged: {listed(left.damaged)}")
-    if left.unknown:
-        yield Problem("not-understood", f"events of other planes and lines: {listed(left.unknown)}")
+    if unknown := +left.unknown:  # lines without events are not worth a word
+        yield Problem("not-understood", f"events of other planes and lines: {listed(unknown)}")
     if left.python:
         yield Problem(
             "python-functions",

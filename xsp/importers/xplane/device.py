@@ -202,5 +202,6 @@ def _innermost(frame: pl.DataFrame, left: LeftOut) -> pl.DataFrame:
     begin, end = (pl.col(name).shift(-1).over("line") for name in ("start_ns", "end_ns"))
     holds = (begin < pl.col("end_ns")) & (end <= pl.col("end_ns"))
     outer = frame.select(holds.fill_null(value=False)).to_series()
-    left.outer.update(frame.filter(outer)["name"].to_list())
+    # Of an instruction the name is enough: `%copy.1 = f32[8] copy(f32[8] %x)`.
+    left.outer.update(frame.filter(outer)["name"].str.replace(r" = .*$", "").to_list())
     return frame.filter(~outer)
