@@ -22,6 +22,9 @@ from xsp.session import disturbance
 
 # What CI has no hardware for, as markers: skips of such tests are honest even there.
 ABSENT_IN_CI = ("gpu",)
+# What a test's reason to be skipped says that needs recordings of others: the project may not hold
+# them, and CI runs these tests where the recordings lie beside the project, or where this says.
+TRACES = "XSP_TRACES"
 
 # Variables that others set for good: pytest for the phase of the test, polars when it
 # is imported, PyTorch when it compiles.
@@ -257,8 +260,9 @@ def _restore(before: dict[str, Any]) -> None:
     os.environ.update(before["environment"])
 
 
-def _skipped_wrongly(markers: set[str]) -> bool:
-    return os.environ.get("CI") == "true" and not markers & set(ABSENT_IN_CI)
+def _skipped_wrongly(markers: set[str], reason: str) -> bool:
+    absent = markers & set(ABSENT_IN_CI) or TRACES in reason
+    return os.environ.get("CI") == "true" and not absent
 
 
 @pytest.hookimpl(wrapper=True)
@@ -269,7 +273,7 @@ def pytest_runtest_makereport(
     report = yield
     markers = {marker.name for marker in item.iter_markers()}
     expected_failure = hasattr(report, "wasxfail")
-    if report.skipped and not expected_failure and _skipped_wrongly(markers):
+    if report.skipped and not expected_failure and _skipped_wrongly(markers, _reason(report)):
         report.outcome = "failed"
         report.longrepr = f"skipped in CI, which has what it needs: {_reason(report)}"
     return report
@@ -282,7 +286,7 @@ def pytest_make_collect_report(
     """In CI, do the same for a whole file that skips itself while it is collected."""
     report = yield
     markers = {marker.name for marker in collector.iter_markers()}
-    if report.outcome == "skipped" and _skipped_wrongly(markers):
+    if report.outcome == "skipped" and _skipped_wrongly(markers, _reason(report)):
         report.outcome = "failed"
         report.longrepr = f"skipped in CI, which has what it needs: {_reason(report)}"
     return report

@@ -359,7 +359,7 @@ def test_a_table_alone_is_a_trace(tmp_path: Path) -> None:
     assert "no-timeline" in [problem.code for problem in trace.problems]
 
 
-@pytest.mark.skipif(not (REAL / "kineto").exists(), reason="needs the folder of real traces")
+@pytest.mark.skipif(not (REAL / "kineto").exists(), reason="needs real traces (XSP_TRACES)")
 @pytest.mark.parametrize("name", ["h100-bert-small", "h100-vit", "b200-eager", "a100-queue"])
 def test_any_part_of_a_real_program_is_found(name: str) -> None:
     (found, *_) = contents_of(Source(REAL / "kineto" / f"{name}.json.gz"))[0]

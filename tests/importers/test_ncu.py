@@ -269,7 +269,7 @@ def test_a_summary_has_no_single_kernels(tmp_path: Path) -> None:
         read(tmp_path, page(line(header), header=header))
 
 
-@pytest.mark.skipif(not (REAL / "ncu").exists(), reason="needs the folder of real traces")
+@pytest.mark.skipif(not (REAL / "ncu").exists(), reason="needs real traces (XSP_TRACES)")
 def test_the_real_file() -> None:
     source = Source(REAL / "ncu" / "t4-copy.csv")
     assert NsightCompute().recognises(source)

@@ -21,7 +21,7 @@ NAMES = ("t4-cupy", "rtx3060-graph")
 def path_of(name: str) -> Path:
     path = TRACES / "nsys" / f"{name}.sqlite"
     if not path.exists():
-        pytest.skip(f"no {path}: real traces are not part of the project")
+        pytest.skip(f"needs {path} of real traces (XSP_TRACES)")
     return path
 
 

@@ -294,7 +294,7 @@ def test_other_files_are_not_recognised(tmp_path: Path, content: str) -> None:
     assert not OnnxRuntime().recognises(source(tmp_path, content))
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="needs the folder of real traces")
+@pytest.mark.skipif(not REAL.exists(), reason="needs real traces (XSP_TRACES)")
 def test_no_real_trace_of_another_tool_is_recognised() -> None:
     files = [path for path in REAL.rglob("*") if path.suffix in (".gz", ".csv", ".sqlite", ".pb")]
     assert files

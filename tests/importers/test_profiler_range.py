@@ -117,7 +117,7 @@ def test_counters_of_a_file_that_is_cut_short_are_read(tmp_path: Path) -> None:
     assert "cut-short" in codes(recording)
 
 
-@pytest.mark.skipif(not (REAL / "kineto").exists(), reason="needs the folder of real traces")
+@pytest.mark.skipif(not (REAL / "kineto").exists(), reason="needs real traces (XSP_TRACES)")
 def test_the_real_file() -> None:
     path = REAL / "kineto" / "counters.json.gz"
     with gzip.open(path) as file:

@@ -90,10 +90,13 @@ Examples:
     help="About how many rows to print.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print every span.")
+@click.option("--whole", is_flag=True, help="Of other tools' files: the whole, not a typical step.")
 @click.option("--json", "as_json", is_flag=True, help="Print metadata and spans as JSON.")
-def show(files: tuple[Path, ...], rows: int, *, everything: bool, as_json: bool) -> None:
+def show(
+    files: tuple[Path, ...], rows: int, *, everything: bool, whole: bool, as_json: bool
+) -> None:
     """Print the tree of the trace in FILES: one that xsp saved, or recordings of other tools."""
-    trace = read(files)
+    trace = read(files, steps=not whole)
     if as_json:
         terminal.show(terminal.as_json(trace))
     elif everything:

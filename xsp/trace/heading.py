@@ -119,7 +119,7 @@ def _in_calls(spans: pl.DataFrame, covered: Coverage) -> str:
     by_name = outside_calls(spans)
     parts = by_name["rest_ns"] / (by_name["own_ns"].sum() or 1)
     inside = 100 - 100 * float(parts.sum())
-    return f"{inside:.0f} % of the operators' time{_rest(by_name['name'], parts)}"
+    return f"{max(inside, 0.0):.0f} % of the operators' time{_rest(by_name['name'], parts)}"
 
 
 def _rest(names: pl.Series, parts: pl.Series) -> str:
