@@ -66,7 +66,7 @@ def process(**records: list[Any]) -> dict[str, Any]:
     return {
         "metadata": {
             "pid": 9,
-            "command": ["/usr/bin/python3", "-u", "/work/train.py"],
+            "command": ["/usr/bin/python3", "-u", "/srv/train.py"],
             "node": {"hostname": "node3"},
         },
         "agents": [

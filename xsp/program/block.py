@@ -17,8 +17,10 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from types import FrameType, TracebackType
 from typing import Any, Literal, TypeVar
 
+import polars as pl
+
 from xsp import tracer
-from xsp.composition import Outcome, Purpose, program_traces
+from xsp.composition import Outcome, Purpose, program_traces, side_by_side
 from xsp.errors import MeasurementError
 from xsp.level import LevelSet
 from xsp.measurement import Progress, check_no_generator, name_of
@@ -128,6 +130,17 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             MeasurementError: Nothing has been evaluated.
         """
         return self._made().groups
+
+    def side_by_side(self) -> pl.DataFrame:
+        """Return a table with a row for each layer, and a column with its latency in each group.
+
+        Columns `module_path`, `module_class` and `phase`; then a column for each group, with the
+        group's name: nanoseconds in one evaluation, null where the group has no such layer.
+
+        Raises:
+            MeasurementError: Nothing has been evaluated.
+        """
+        return side_by_side(self.groups)
 
     def __enter__(self) -> profile:
         """Begin to watch for evaluations.

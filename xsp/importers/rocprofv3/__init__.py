@@ -85,7 +85,7 @@ def _recording(process: Process, *, cut: bool) -> Recording:
 def _program(command: Sequence[str]) -> str:
     """Return the name of the program that was recorded.
 
-    >>> _program(["/usr/bin/python3.10", "-u", "/work/train.py", "--steps=5"])
+    >>> _program(["/usr/bin/python3.10", "-u", "/srv/train.py", "--steps=5"])
     'train.py'
     """
     script = next((word for word in command if word.endswith(".py")), None)
