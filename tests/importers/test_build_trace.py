@@ -20,7 +20,7 @@ from xsp.errors import TraceFormatError
 from xsp.importers import Recording, trace_of
 from xsp.importers.build import name_of
 from xsp.importers.evaluation import _disjoint
-from xsp.provider import SpanRows
+from xsp.provider import SpanRows, span_rows
 from xsp.trace import Trace
 
 
@@ -291,3 +291,21 @@ def test_rows_that_overlap_as_they_please_make_well_formed_traces(rows: SpanRows
     recording = Recording("Toy 1", rows, steps((0, 40), (40, 90), (60, 200)))
     trace_of(recording, "net").check()
     trace_of(recording, "net", steps=False).check()
+
+
+def test_where_nothing_of_the_host_was_recorded_the_root_has_no_own_time() -> None:
+    kernels = span_rows(
+        {
+            "kind": ["kernel", "memcpy"],
+            "name": ["gemm", "memcpy DtoH"],
+            "start_ns": [0, 70],
+            "end_ns": [40, 90],
+            "device": 0,
+            "stream": 7,
+        }
+    )
+    trace = trace_of(Recording("ncu", kernels), "alone")
+    assert trace.root.self_ns is None
+    assert trace.root.device_ns == 60
+    assert "own time" not in trace.tree()
+    trace.check()

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from xsp.errors import TraceFormatError
-from xsp.evaluation import Run, Rung
+from xsp.evaluation import ON_DEVICE, Run, Rung
 from xsp.importers.evaluation import evaluations
 from xsp.importers.format import contents_of
 from xsp.importers.metrics import alone, joined
@@ -193,7 +193,16 @@ def _merged(process: ProcessRuns, imported: Mapping[str, Any]) -> Trace:
         rungs=merged.rungs.to_dicts(),
         intervals=f"over {counted(len(process.runs), 'step')}",
     )
-    return Trace(merged.spans, metadata | {"imported": imported}, merged.typical_runs)
+    spans = _without_own_time(merged.spans)
+    return Trace(spans, metadata | {"imported": imported}, merged.typical_runs)
+
+
+def _without_own_time(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return spans in which the root has no own time, where nothing of the host was recorded."""
+    if spans.filter(~ON_DEVICE).height > 1:
+        return spans
+    own = pl.when(pl.col("parent_id").is_not_null()).then("self_ns")
+    return spans.with_columns(self_ns=own)
 
 
 def _tools(parts: Sequence[Part]) -> str:
