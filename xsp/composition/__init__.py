@@ -3,13 +3,13 @@
 `program_traces` (outcome.py) leads through the files. The runs of each group (group.py) are
 merged, as those of any measurement. The journal (journal.py) becomes nested parts (part.py) and
 times without xsp (timeline.py), which are put together with the groups' traces (tree.py) and said
-in sentences (summary.py). `side_by_side` compares the layers of groups.
+in sentences (summary.py). `side_by_side` (comparison.py) compares the layers of groups.
 """
 
+from xsp.composition.comparison import side_by_side
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.journal import MARKS_LOST, Evaluation, Journal, Mark, Pause, took_ns
 from xsp.composition.outcome import SHORT_ROUNDS, SLOW_NS, Outcome, Purpose, program_traces
-from xsp.composition.side_by_side import side_by_side
 
 __all__ = [
     "MARKS_LOST",
