@@ -110,4 +110,4 @@ def excess_of_empty_modules() -> float:
 
 def test_an_empty_module_takes_as_long_as_two_clock_reads_say() -> None:
     # Without calibration the excess is 1: the whole cost. A busy machine can do as much.
-    assert any(abs(excess_of_empty_modules()) < 0.5 for _ in range(5))
+    assert any(abs(excess_of_empty_modules()) < 0.5 for _ in range(12))
