@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from xsp.element_type import element_type
 from xsp.importers.kineto.table import Sort, Tables
 from xsp.kernel_name import call_name
 from xsp.level import Kind
@@ -24,24 +25,6 @@ _MODULE = "nn.Module: "
 _LIST = "TensorList"
 _NO_TENSORS = frozenset({"", "Scalar", "ScalarList", "GenericList"})
 _SHAPES, _DTYPES = pl.List(pl.List(pl.Int64)), pl.List(pl.String)
-
-# PyTorch's names of element types that the profiler names otherwise.
-_NAMED = {
-    "float": "float32",
-    "double": "float64",
-    "long": "int64",
-    "long int": "int64",
-    "int": "int32",
-    "short": "int16",
-    "short int": "int16",
-    "signed char": "int8",
-    "unsigned char": "uint8",
-    "c10::Half": "float16",
-    "c10::BFloat16": "bfloat16",
-    "c10::complex<c10::Half>": "complex32",
-    "c10::complex<float>": "complex64",
-    "c10::complex<double>": "complex128",
-}
 
 
 def host_events(tables: Tables) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -165,7 +148,7 @@ def _tensors(dims: bytes | None, types: bytes | None) -> tuple[list[Any] | None,
             within = shape if _are_shapes(shape) else None
             tensors += [(each, None) for each in within or [None]]
         elif isinstance(name, str) and name not in _NO_TENSORS and _is_shape(shape):
-            tensors.append((shape, _dtype(name)))
+            tensors.append((shape, element_type(name)))
     return [shape for shape, _ in tensors], [name for _, name in tensors]
 
 
@@ -180,9 +163,3 @@ def _is_shape(value: Any) -> bool:
 
 def _are_shapes(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(map(_is_shape, value))
-
-
-def _dtype(name: str) -> str:
-    if name.startswith("c10::Float"):
-        return name.removeprefix("c10::").lower()
-    return _NAMED.get(name, name)

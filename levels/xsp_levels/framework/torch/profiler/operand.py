@@ -12,6 +12,8 @@ from typing import Any
 
 import polars as pl
 
+from xsp.element_type import element_type
+
 Operands = tuple[tuple[tuple[int, ...] | None, ...], tuple[str | None, ...], tuple[int, ...]]
 
 NO_OPERANDS: Operands = ((), (), ())
@@ -19,24 +21,6 @@ NO_OPERANDS: Operands = ((), (), ())
 _LIST = "TensorList"
 _NO_TENSORS = frozenset({"", "Scalar", "ScalarList", _LIST})
 _UNSEEN_LIST = "List[Optional[Tensor]]"  # the profiler looks into no list of this type
-
-# PyTorch's names of element types that the profiler names otherwise.
-_DTYPES = {
-    "float": "float32",
-    "double": "float64",
-    "long": "int64",
-    "long int": "int64",
-    "int": "int32",
-    "short": "int16",
-    "short int": "int16",
-    "signed char": "int8",
-    "unsigned char": "uint8",
-    "c10::Half": "float16",
-    "c10::BFloat16": "bfloat16",
-    "c10::complex<c10::Half>": "complex32",
-    "c10::complex<float>": "complex64",
-    "c10::complex<double>": "complex128",
-}
 
 
 def operands(results: Any, addresses: Collection[int] = ()) -> list[Operands]:
@@ -79,7 +63,7 @@ def operand_columns(
         return [None if size is None else list(size) for size in sizes]
 
     def types(names: Sequence[str | None]) -> list[str | None]:
-        return [None if name is None else _dtype(name) for name in names]
+        return [None if name is None else element_type(name) for name in names]
 
     def homes(storages: Sequence[int]) -> list[str] | None:
         return sorted({path for at in storages for path in modules.get(at, ())}) or None
@@ -156,10 +140,3 @@ def _repeated(
     index: dict[Any, int] = {}
     rows = [index.setdefault(value, len(index)) for value in values]
     return pl.Series([form(value) for value in index], dtype=dtype).gather(rows)
-
-
-def _dtype(name: str) -> str:
-    """Return PyTorch's name of an element type; other names (`Scalar`) are returned unchanged."""
-    if name.startswith("c10::Float"):
-        return name.removeprefix("c10::").lower()
-    return _DTYPES.get(name, name)

@@ -182,13 +182,16 @@ class Watch:
         if not pending:
             step.reset()
         step.pending, step.model = False, weakref.ref(module)
+        returned = False
         try:
             # Last, as what follows is a part of the step.
             evaluations.identify(call) if pending else evaluations.begin(call)
-            return function(*args, **kwargs)
-        except BaseException:
-            self._finish(step)
-            raise
+            result = function(*args, **kwargs)
+            returned = True
+            return result
+        finally:
+            if not returned:  # by an exception, which goes on to the program
+                self._finish(step)
 
     def _after_backward(self, start_ns: int) -> None:
         end_ns, step = monotonic_ns(), self._local.step
