@@ -10,7 +10,7 @@ import pytest
 
 import xsp
 
-PUBLIC = ("xsp", "xsp.export", "xsp.importers", "xsp.provider", "xsp.testing")
+PUBLIC = ("xsp", "xsp.analyses", "xsp.export", "xsp.importers", "xsp.provider", "xsp.testing")
 
 
 @pytest.fixture(params=PUBLIC)
@@ -63,5 +63,5 @@ def test_every_error_is_one_of_xsp() -> None:
         if inspect.isclass(value) and issubclass(value, Exception)
     ]
     errors.remove(xsp.Enough)  # raised by users, to say that it is enough
-    assert len(errors) == 5
+    assert len(errors) == 6
     assert all(issubclass(error, xsp.XspError) for error in errors)

@@ -8,11 +8,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from xsp.errors import ExportError, MeasurementError, ProviderError, TraceFormatError, XspError
+from xsp.errors import (
+    AnalysisError,
+    ExportError,
+    MeasurementError,
+    ProviderError,
+    TraceFormatError,
+    XspError,
+)
 from xsp.level import Kind, Level
 from xsp.tracer import span
 
 if TYPE_CHECKING:
+    from xsp import analyses
     from xsp.importers import read
     from xsp.measurement import Enough, measure
     from xsp.problem import Problem
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AnalysisError",
     "Enough",
     "ExportError",
     "Kind",
@@ -33,6 +42,7 @@ __all__ = [
     "TraceFormatError",
     "XspError",
     "__version__",
+    "analyses",
     "load",
     "measure",
     "profile",
@@ -43,6 +53,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "analyses": "xsp.analyses",
     "Problem": "xsp.problem",
     "Enough": "xsp.measurement",
     "Trace": "xsp.trace",
@@ -61,7 +72,8 @@ if not TYPE_CHECKING:  # else every misspelt name would pass the type checker
         """Load the module of a public name when the name is first used."""
         if name not in _HOMES:
             raise AttributeError(f"module 'xsp' has no attribute {name!r}")
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+        home = importlib.import_module(_HOMES[name])
+        value = home if home.__name__ == f"xsp.{name}" else getattr(home, name)
         globals()[name] = value
         return value
 

@@ -5,6 +5,7 @@ XspError
 ├── MeasurementError    the measurement could not be made as asked
 │   └── TargetFailedError   the model or function under measurement raised an exception
 ├── UnknownTargetError  no target has that name (a ValueError as well)
+├── AnalysisError       a trace lacks what an analysis needs
 ├── TraceFormatError    a file is not a trace, or a trace that this version cannot read
 └── ExportError         spans could not be handed over
 
@@ -40,6 +41,10 @@ class TargetFailedError(MeasurementError):
 
 class UnknownTargetError(XspError, ValueError):
     """No target has that name, or the target cannot be measured in the way asked for."""
+
+
+class AnalysisError(XspError):
+    """A trace lacks what an analysis of it needs."""
 
 
 class TraceFormatError(XspError):

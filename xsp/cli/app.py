@@ -16,6 +16,7 @@ from typing import NoReturn
 import click
 
 from xsp.cli import exit_code, terminal
+from xsp.cli.analyze import analyze
 from xsp.cli.export import export, jaeger
 from xsp.cli.profile import profile
 from xsp.cli.reading import FILE, import_files, read
@@ -28,6 +29,7 @@ Profile machine-learning models across the stack, without the profiler in the nu
   xsp profile torchvision:resnet50      measure, print the tree, save the trace
   xsp import trace.json.gz              what other tools recorded, the same way
   xsp show resnet50.xsp                 print a saved trace again
+  xsp analyze resnet50.xsp              what it can answer, and each answer as a table
   xsp export resnet50.xsp               to Jaeger, any OTLP endpoint, or another file format
   xsp jaeger                            start a Jaeger on this machine
   xsp doctor                            what this machine can measure, and how well
@@ -123,7 +125,7 @@ def doctor(*, as_json: bool) -> None:
     terminal.write(drawn.get().rstrip("\n"))
 
 
-for command in (profile, import_files, export, jaeger, record):
+for command in (profile, import_files, analyze, export, jaeger, record):
     cli.add_command(command)
 
 

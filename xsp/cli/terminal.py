@@ -11,7 +11,13 @@ import click
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rich.table import Table
+
     from xsp.trace import Trace
+
+
+# Columns of a table that goes to a file or another program.
+_UNBOUNDED = 400
 
 
 def show(text: str) -> None:
@@ -35,6 +41,16 @@ def write(text: str) -> None:
         click.echo(text.encode(encoding, "replace").decode(encoding))
     except BrokenPipeError:  # the reader has ended, as in `xsp show | head`
         sys.stdout = None
+
+
+def drawn(table: Table) -> str:
+    """Return a rich table as text: as wide as the terminal, or as needed where there is none."""
+    from rich.console import Console  # noqa: PLC0415  # rich is slow to import
+
+    console = Console() if sys.stdout.isatty() else Console(width=_UNBOUNDED)
+    with console.capture() as text:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in text.get().splitlines())
 
 
 def fail(message: str, code: int) -> int:

@@ -1,0 +1,75 @@
+"""Cells: a column's name and a value of it in, a heading and a text for people out.
+
+A column bears its unit at the end of its name, which is how the text's unit is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from xsp.quantity import NOTHING, duration, printable
+
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+_DECIMAL = ("", "k", "M", "G", "T", "P")
+# What a heading leaves out, for the cells have a unit of their own.
+_SUFFIXES = ("_ns", "_bytes_per_s", "_bytes", "_flops_per_s", "_pct", "_hz")
+
+
+def heading_of(column: str) -> str:
+    """Return the heading of a column, without the unit that its cells have.
+
+    >>> heading_of("latency_ns"), heading_of("share_pct"), heading_of("module_path")
+    ('latency', 'share %', 'module path')
+    """
+    for suffix in _SUFFIXES:
+        if column.endswith(suffix) and column != suffix[1:]:
+            return column.removesuffix(suffix).replace("_", " ") + " %" * (suffix == "_pct")
+    return column.replace("_", " ")
+
+
+def text_of(column: str, value: Any) -> str:
+    """Return a value as people read it, in the unit that suits its size.
+
+    >>> text_of("latency_ns", 41_234_567.0), text_of("read_bytes", 3 << 20), text_of("flops", 2e9)
+    ('41.2 ms', '3.00 MiB', '2.00 G')
+    >>> text_of("share_pct", 12.345), text_of("count", 7), text_of("shape", None)
+    ('12.3', '7', '—')
+    """
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return _number(column, value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(text_of(column, part) for part in value)
+    return printable(str(value))
+
+
+def _number(column: str, value: float) -> str:
+    if column.endswith("_ns"):
+        return duration(value)
+    if column.endswith(("_bytes", "_bytes_per_s")):
+        return _scaled(value, 1024.0, _BINARY) + "/s" * column.endswith("_per_s")
+    if column.endswith(("flops", "_per_s")):
+        return _scaled(value, 1000.0, _DECIMAL) + "/s" * column.endswith("_per_s")
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _scaled(value: float, base: float, units: Sequence[str]) -> str:
+    """Return a value in the largest unit in which it is at least 1, in three digits.
+
+    >>> _scaled(999_999.0, 1000.0, _DECIMAL), _scaled(0, 1024.0, _BINARY)
+    ('1.00 M', '0 B')
+    """
+    power = 0
+    while power + 1 < len(units) and abs(value) >= base * 0.9995:
+        value, power = value / base, power + 1
+    if not power and float(value).is_integer():
+        return f"{value:.0f} {units[0]}".rstrip()
+    decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:.{decimals}f} {units[power]}".rstrip()

@@ -1,0 +1,166 @@
+"""`xsp analyze`: trace files and the name of an analysis in, its table out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from xsp.cli import terminal
+from xsp.cli.option import output_option
+from xsp.cli.reading import read
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from xsp.analyses import Analysis
+    from xsp.trace import Trace
+
+_HELP = """Answer one question about the traces in FILES by a table.
+
+FILES are traces that xsp saved, or recordings of other tools (see xsp import).
+Without a NAME: what these traces can answer, and what the rest would need.
+"""
+
+_EPILOG = """\b
+Examples:
+  xsp analyze resnet50.xsp                           what can be asked
+  xsp analyze resnet50.xsp layer-latency
+  xsp analyze resnet50.xsp layer-latency --rows 10 --sort own_ns
+  xsp analyze resnet50.xsp layer-latency --csv > layers.csv
+  xsp analyze trace.json.gz kernel-by-name -o kernels.parquet
+"""
+
+_FORMATS = (".csv", ".json", ".parquet")
+
+
+@click.command(help=_HELP, epilog=_EPILOG)
+@click.argument("arguments", nargs=-1, required=True, metavar="FILES... [NAME]")
+@click.option("--rows", type=click.IntRange(min=1), metavar="N", help="Print the first N rows.")
+@click.option("--sort", metavar="COLUMN", help="Largest values of this column first.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the whole table as CSV.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole table as JSON.")
+@output_option("Save the whole table: .csv, .json or .parquet.")
+def analyze(
+    arguments: tuple[str, ...],
+    rows: int | None,
+    sort: str | None,
+    output: Path | None,
+    *,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
+    """Print what one analysis says of traces."""
+    files, name = _parted(arguments)
+    if output is not None and output.suffix not in _FORMATS:
+        raise click.UsageError(f"{output} has to end in .csv, .json or .parquet")
+    traces = [read([file]) for file in files]
+    if name is None:
+        terminal.show(_possible(traces))
+        return
+    table = _sorted(_answer(_named(name), traces), sort)
+    table = table if rows is None else table.head(rows)
+    if output is not None:
+        _save(table, output)
+    elif as_csv:
+        terminal.show(_flat(table).write_csv().rstrip("\n"))
+    elif as_json:
+        terminal.show(table.write_json())
+    else:
+        terminal.show(_drawn(table))
+
+
+def _parted(arguments: tuple[str, ...]) -> tuple[list[Path], str | None]:
+    """Return the files among the arguments, and the name after them."""
+    *files, last = arguments
+    name = None if Path(last).exists() else last
+    paths = [Path(file) for file in (files if name else arguments)]
+    missing = [str(path) for path in paths if not path.is_file()]
+    if missing or not paths:
+        raise click.UsageError(f"there is no file {(missing or [last])[0]}")
+    return paths, name
+
+
+def _named(name: str) -> Analysis[Any]:
+    from xsp.analyses import ALL  # noqa: PLC0415
+    from xsp.suggestion import suggest  # noqa: PLC0415
+
+    for analysis in ALL:
+        if name in (analysis.name, analysis.name.replace("-", "_"), analysis.paper):
+            return analysis
+    names = [analysis.name for analysis in ALL]
+    raise click.UsageError(f"there is no analysis {name!r}{suggest(name, names)}")
+
+
+def _answer(analysis: Analysis[Any], traces: list[Trace]) -> pl.DataFrame:
+    if len(traces) > 1 and not analysis.several:
+        raise click.UsageError(f"{analysis.name} is of one trace, and there are {len(traces)}")
+    return analysis(*traces)
+
+
+def _possible(traces: list[Trace]) -> str:
+    """Return a line for each analysis: its question, or what the traces lack for it."""
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    from xsp.analyses import ALL  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for analysis in ALL:
+        unmet = next((why for trace in traces if (why := analysis.unmet(trace))), None)
+        said = f"[dim]needs {escape(unmet)}[/dim]" if unmet else escape(analysis.question)
+        table.add_row(analysis.name, analysis.paper or "", said)
+    return terminal.drawn(table)
+
+
+def _sorted(table: pl.DataFrame, column: str | None) -> pl.DataFrame:
+    if column is None:
+        return table
+    if column not in table.columns:
+        raise click.UsageError(f"there is no column {column}; there are {', '.join(table.columns)}")
+    return table.sort(column, descending=True, nulls_last=True)
+
+
+def _drawn(table: pl.DataFrame) -> str:
+    """Return a table as the terminal shows it: quantities in units that people read."""
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    from xsp.analyses import heading_of, text_of  # noqa: PLC0415
+
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for column in table.columns:
+        number = table[column].dtype.is_numeric()
+        justify: Literal["left", "right"] = "right" if number else "left"
+        drawn.add_column(heading_of(column), justify=justify, no_wrap=number)
+    for row in table.iter_rows():
+        cells = zip(table.columns, row, strict=True)
+        drawn.add_row(*(Text(text_of(column, value)) for column, value in cells))
+    return terminal.drawn(drawn)
+
+
+def _save(table: pl.DataFrame, to: Path) -> None:
+    """Write a table to a file whose suffix says the format, whole or not at all."""
+    from xsp.atomic_file import replacing  # noqa: PLC0415
+
+    with replacing(to) as file:
+        if to.suffix == ".csv":
+            _flat(table).write_csv(file)
+        elif to.suffix == ".json":
+            table.write_json(file)
+        else:
+            table.write_parquet(file)
+
+
+def _flat(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table whose lists are texts, for CSV has none."""
+    import polars as pl  # noqa: PLC0415
+
+    from xsp.analyses import text_of  # noqa: PLC0415
+
+    for name, dtype in table.schema.items():
+        if dtype.is_nested():
+            texts = [None if value is None else text_of(name, value) for value in table[name]]
+            table = table.with_columns(pl.Series(name, texts, dtype=pl.String))
+    return table
