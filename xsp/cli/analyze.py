@@ -148,7 +148,7 @@ def _save(table: pl.DataFrame, to: Path) -> None:
         if to.suffix == ".csv":
             _flat(table).write_csv(file)
         elif to.suffix == ".json":
-            table.write_json(file)
+            file.write(table.write_json().encode())
         else:
             table.write_parquet(file)
 
