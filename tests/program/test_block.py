@@ -432,11 +432,11 @@ def test_an_evaluation_inside_another_is_part_of_it_and_said(toy: Toy) -> None:
     assert "evaluation-in-evaluation" in codes(prof.trace)
 
 
-def test_nobody_looks_out_for_models_once_evaluations_are_marked(toy: Toy) -> None:
+def test_watchers_know_once_evaluations_are_marked(toy: Toy) -> None:
     with xsp.profile(levels=1, runs=2) as prof:
         assert toy.evaluations is not None
         with prof.evaluation():
-            assert toy.evaluations is None
+            assert toy.evaluations.by_hand
 
 
 def test_a_trace_read_inside_the_block_is_made_anew_after_it(toy: Toy) -> None:

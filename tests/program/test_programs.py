@@ -137,6 +137,26 @@ def test_arguments_without_a_shape_are_no_concern_of_the_users_call(model: Any) 
     assert prof.trace.metadata["groups"][0]["calls"] == 1
 
 
+def test_what_lies_between_evaluations_marked_by_hand_is_told(model: Any) -> None:
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=1)
+    loader = torch.utils.data.DataLoader(torch.ones(40, 8), batch_size=4)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = model(torch.ones(4, 8)).sum()
+        loss.backward()
+        return loss
+
+    with xsp.profile(levels=2, budget=1) as prof:
+        for batch in loader:
+            with prof.evaluation("request"):
+                model(batch).sum().backward()
+            optimizer.step(closure)
+    found = calls(prof.trace)
+    assert (found["request"], found["data loading"], found["optimizer step"]) == (10, 10, 10)
+    assert list(prof.groups) == ["request"]
+
+
 def test_calls_that_raise_are_counted_and_said(model: Any, x: Any) -> None:
     with torch.no_grad(), xsp.profile(levels=1, budget=0.5) as prof:
         model(x)

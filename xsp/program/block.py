@@ -207,7 +207,11 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             yield
             return
         dispatcher = self._dispatching
-        self._finding.close()  # from now on the program marks the evaluations
+        if self._watches and not dispatcher.by_hand:
+            self._finding.close()
+            dispatcher.mark_by_hand()
+            # What lies between the evaluations is told as before.
+            dispatcher.session.watch(dispatcher, self._finding)
         if not dispatcher.begin_named(name):
             yield
             return

@@ -69,7 +69,7 @@ class Dispatcher:
         self._recent: deque[int] = deque(maxlen=_SELDOM)  # groups of the last evaluations
         self.stop_watching: Callable[[], None] = _nothing
         self._ended = False  # whether the block has ended
-        self._named = False  # whether the program marks evaluations (`begin_named`)
+        self.by_hand = False
         self._paused_until: dict[int, int] = {}
         self._seen = 0
         self._idle = IdleWatching()
@@ -77,7 +77,7 @@ class Dispatcher:
     def run(self, call: ModelCall) -> Any:
         """Make a call that is an evaluation by itself, and return its result."""
         thread = threading.get_ident()
-        if self._named or self.journal.unwatched_ns is not None:
+        if self.by_hand or self.journal.unwatched_ns is not None:
             return call()
         now, synchronize = self._now, self.session.synchronize
         opened = self._attempt(self._open, thread, call)
@@ -101,7 +101,7 @@ class Dispatcher:
 
     def begin(self, call: ModelCall | None) -> None:
         """Open an evaluation that goes on after its first call: a training step."""
-        if not self._named and self.journal.unwatched_ns is None:
+        if not self.by_hand and self.journal.unwatched_ns is None:
             opened = self._attempt(self._open, threading.get_ident(), call)
             if opened is not None:
                 opened.begin_ns = self._now()
@@ -116,14 +116,14 @@ class Dispatcher:
         """Note that the open evaluation has lasted at least until a time, or until now."""
         thread = threading.get_ident()
         opened = self._opens.get(thread)
-        if opened is not None and not self._named:
+        if opened is not None and not self.by_hand:
             opened.extend(self._now() if until_ns is None else until_ns)
             tracer.may_leave_evaluation(thread)
             opened.left_ns = self._now()
 
     def end(self, variant: str = "", calls: int = 1) -> None:
         """Close the open evaluation at the time last noted."""
-        if not self._named:
+        if not self.by_hand:
             self._attempt(self._finish, StepKind(variant, calls))
             self._stop_if_done()
 
@@ -136,14 +136,28 @@ class Dispatcher:
         if not self.journal.mark(Mark(name, start_ns, end_ns, thread, attributes)):
             self.session.problem("marks-lost", MARKS_LOST)
 
+    def mark_by_hand(self) -> None:
+        """Forget the calls of models so far: evaluations are those that the program marks."""
+        if self.by_hand:
+            return
+        with self._lock:
+            for thread in self._opens:
+                tracer.leave_evaluation(thread)
+            self._opens.clear()
+            self._recorder.disarm()
+            self.session.visits.clear()
+            self.groups, self.turns = Groups(), {}
+            self.journal.evaluations.clear()
+            self.calls.clear()
+            self.by_hand = True
+
     def begin_named(self, name: str) -> bool:
         """Open an evaluation that the program marks, and return whether it was opened.
 
         From now on only marked evaluations count. An evaluation that is marked while
         another is open, on whatever thread, is not opened.
         """
-        if not self._named:
-            self._forget_found()
+        self.mark_by_hand()
         if self._opens:
             self.session.problem(
                 "evaluation-in-evaluation",
@@ -204,7 +218,7 @@ class Dispatcher:
 
     @property
     def _over(self) -> bool:
-        if self._named or self._opens:
+        if self.by_hand or self._opens:
             return False
         return self._when.ended(self._seen) or len(self.journal.evaluations) >= _MOST_EVALUATIONS
 
@@ -378,19 +392,6 @@ class Dispatcher:
                 if opened.call is not None:
                     self.journal.raised[opened.call.subject] += 1
         tracer.leave_evaluation(thread)
-
-    def _forget_found(self) -> None:
-        """Forget the calls of models so far: they were not the evaluations that count."""
-        with self._lock:
-            for thread in self._opens:
-                tracer.leave_evaluation(thread)
-            self._opens.clear()
-            self._recorder.disarm()
-            self.session.visits.clear()
-            self.groups, self.turns = Groups(), {}
-            self.journal.evaluations.clear()
-            self.calls.clear()
-            self._named = True
 
 
 def _nothing() -> None:

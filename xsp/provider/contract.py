@@ -216,7 +216,13 @@ class Evaluations(Protocol):
     """The receiver of the evaluations that a watcher finds.
 
     Every method is called on the thread on which the evaluation, or the part of the program, runs.
+
+    Attributes:
+        by_hand: Whether the program marks its evaluations itself, so that the watcher tells of
+            parts alone (`mark`). Does not change while the watcher watches.
     """
+
+    by_hand: bool
 
     def run(self, call: ModelCall) -> Any:
         """Make a call that is an evaluation by itself, and return the result of the call."""

@@ -415,6 +415,8 @@ def _ended(child: int) -> int | None:
 class Silent:
     """Evaluations that do as asked, and say nothing."""
 
+    by_hand = False
+
     def run(self, call: Any) -> Any:
         return call()
 

@@ -18,6 +18,8 @@ from xsp_levels.framework.torch.provider import Torch
 class Log:
     """Evaluations that write down what they are told."""
 
+    by_hand = False
+
     def __init__(self) -> None:
         self.said: list[str] = []
         self.calls: list[ModelCall] = []
