@@ -146,9 +146,10 @@ def _structure_varies(evidence: Evidence) -> Problem | None:
         marks = signatures(evidence.ladder.seen, rung.members.tolist())
         others = _unlike_most(marks)
         if others > OTHERS * len(marks):
+            runs = "steps" if evidence.ladder.foreign else f"runs of rung {rung.name}"
             return Problem(
                 "structure-varies",
-                f"{others} of {len(marks)} runs of rung {rung.name} took another path than the "
+                f"{others} of {len(marks)} {runs} took another path than the "
                 "most frequent one; a span's latency rests on the runs that have as many siblings "
                 "of its name as the run shown, the latency of what lies around it on all runs",
             )
