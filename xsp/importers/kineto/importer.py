@@ -202,9 +202,7 @@ def _problems(
     yield from doubled_calls(doubled)
     left_out = {
         "call of Python functions": tables.functions,
-        "range of the host that the file repeats on a device's timeline": tables.table(
-            Sort.MIRROR
-        ).height,
+        "range of the host, repeated on a device": tables.table(Sort.MIRROR).height,
         "span of processes without operators": of_no_process,
     }
     if any(left_out.values()):
