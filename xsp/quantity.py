@@ -6,6 +6,7 @@ import math
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 NOTHING = "—"
+_ABOUT_0 = "≈ 0"
 _ABOUT = 1.25  # of the whole: a part that seems larger is not known
 _MOST = 1e300
 _ABSURD = 1e7  # only damaged files hold larger numbers, which must not fill the line
@@ -31,7 +32,7 @@ def removed(overhead_ns: float | None, margin_ns: float | None) -> str:
     """
     if overhead_ns is None:
         return ""
-    return "≈ 0" if overhead_ns <= (margin_ns or 0.0) else duration(overhead_ns)
+    return _ABOUT_0 if overhead_ns <= (margin_ns or 0.0) else duration(overhead_ns)
 
 
 def margin(value_ns: float | None, low_ns: float | None, high_ns: float | None) -> float | None:
@@ -52,14 +53,17 @@ def estimate(nanoseconds: float | None, margin_ns: float | None) -> tuple[str, s
 
     The margin is given in the value's unit, with two digits and at most one decimal more than
     the value. Where the margin is as large as the value, the value is not known: its upper
-    bound is given instead, in two digits and without a margin.
+    bound is given instead, in two digits and without a margin. What came out as 0, where
+    overhead was removed, takes some time all the same: about 0.
 
-    >>> estimate(41_234_567.0, 312_000.0), estimate(102.0, 4_866.0)
-    (('41.2', '0.31', 'ms'), ('< 5', '', 'µs'))
+    >>> estimate(41_234_567.0, 312_000.0), estimate(102.0, 4_866.0), estimate(0.0, None)
+    (('41.2', '0.31', 'ms'), ('< 5', '', 'µs'), ('≈ 0', '', ''))
     """
     if nanoseconds is None or not math.isfinite(nanoseconds):
         return NOTHING, "", ""
     if margin_ns is None or not math.isfinite(margin_ns):
+        if not nanoseconds:
+            return _ABOUT_0, "", ""
         scale, unit = _unit(nanoseconds)
         return _digits(nanoseconds / scale), "", unit
     if 0 <= nanoseconds <= margin_ns and margin_ns > 0:
@@ -78,7 +82,7 @@ def bounded(nanoseconds: float, margin_ns: float | None) -> str:
     ('412 ns', '< 5 µs')
     """
     value, _, unit = estimate(nanoseconds, margin_ns)
-    return f"{value} {unit}"
+    return f"{value} {unit}".rstrip()
 
 
 def share(part: float | None, margin: float | None = None) -> str:

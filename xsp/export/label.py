@@ -137,7 +137,7 @@ def _latency(numbers: tuple[float | None, ...], model: Whole) -> str | None:
         return None
     reach = margin(latency, low, high)
     value, plus_minus, unit = estimate(latency, reach)
-    said = [f"{value} ± {plus_minus} {unit}" if plus_minus else f"{value} {unit}"]
+    said = [f"{value} ± {plus_minus} {unit}" if plus_minus else f"{value} {unit}".rstrip()]
     part = latency if busy is None else busy
     if model.latency_ns:
         free = beyond(reach or 0.0, model.error * latency) * (part / latency if latency else 1.0)

@@ -161,9 +161,7 @@ def _row(row: Row, columns: tuple[str, ...], told: str = "") -> Markup:
 
 def _latency(row: Row) -> str:
     value, margin, unit = estimate(row.latency_ns, row.margin_ns)
-    if not unit:
-        return NOTHING
-    return f"{value} ± {margin} {unit}" if margin else f"{value} {unit}"
+    return f"{value} ± {margin} {unit}" if margin else f"{value} {unit}".rstrip()
 
 
 def _footer(drawn: Outline) -> Markup:
