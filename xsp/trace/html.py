@@ -13,7 +13,7 @@ import polars as pl
 from markupsafe import Markup
 
 from xsp.inexact import legend, marks
-from xsp.quantity import NOTHING, duration, estimate, printable, removed, shorten
+from xsp.quantity import duration, estimate, printable, removed, shorten
 from xsp.trace.heading import headline, problem_lines, said_of_all, summary_lines
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row
