@@ -15,7 +15,7 @@ from typing import Any
 Shape = Sequence[int]
 
 # Operators that convolve, apart from those that call another of them.
-_CONVOLUTIONS = (
+CONVOLUTIONS = (
     "aten::convolution",
     "aten::_convolution",
     "aten::convolution_overrideable",
@@ -47,33 +47,37 @@ _ATTENTIONS = (
     "aten::_scaled_dot_product_fused_attention_overrideable",
 )
 
-# From the shapes given, and the shape that came out (None: not known), to operations.
-_Formula = Callable[[Sequence[Shape], Shape | None], int | None]
+Shapes = Sequence[Shape]
+# From the shapes given, and those that came out (empty: not known), to operations.
+_Formula = Callable[[Shapes, Shapes], int | None]
+_SETTINGS = (None, None, None, None)  # bias, stride, padding, dilation: the shapes say enough
 
 
-def flops_of(operator: str, given: Sequence[Shape], result: Shape | None) -> int | None:
+def flops_of(
+    operator: str, given: Shapes, results: Shapes, *, transposed: bool = False
+) -> int | None:
     """Return the operations of one call of an operator; None where no formula knows them.
 
     Args:
         operator: Name with its namespace, such as `aten::mm`.
         given: Shape of each tensor put in, in their order.
-        result: Shape of the tensor that came out; None where it is not known.
+        results: Shape of each tensor that came out; empty where these are not known.
+        transposed: Whether a transposed convolution calls it.
 
     Returns:
         None also where PyTorch is not installed, and where shapes do not fit the formula.
+
+    >>> flops_of("aten::relu", [[2, 3]], [[2, 3]])
     """
     formula = FORMULAS.get(operator)
     if formula is None:
         return None
+    if transposed and operator in CONVOLUTIONS:
+        formula = _transposed
     try:
-        return formula(given, result)
+        return formula(given, results)
     except (AssertionError, IndexError, TypeError, ValueError):  # shapes unlike the formula's
         return None
-
-
-def is_transposed(operator: str) -> bool:
-    """Return whether an operator is a transposed convolution, or calls one, by its name."""
-    return "conv" in operator and "transpose" in operator
 
 
 @functools.cache
@@ -91,67 +95,66 @@ def _torch(name: str, *arguments: Any, result: Any = None) -> int | None:
     return None if formula is None else int(formula(*arguments, out_val=result))
 
 
-def _product(given: Sequence[Shape], result: Shape | None) -> int | None:
+def _product(given: Shapes, results: Shapes) -> int | None:
     return _torch("mm", *given[:2])
 
 
-def _product_added(given: Sequence[Shape], result: Shape | None) -> int | None:
+def _product_added(given: Shapes, results: Shapes) -> int | None:
     return _torch("mm", *given[1:3])
 
 
-def _batch(given: Sequence[Shape], result: Shape | None) -> int | None:
+def _batch(given: Shapes, results: Shapes) -> int | None:
     return _torch("bmm", *given[:2])
 
 
-def _batch_added(given: Sequence[Shape], result: Shape | None) -> int | None:
+def _batch_added(given: Shapes, results: Shapes) -> int | None:
     return _torch("bmm", *given[1:3])
 
 
-def _linear(given: Sequence[Shape], result: Shape | None) -> int | None:
+def _linear(given: Shapes, results: Shapes) -> int | None:
     rows, (columns, inner) = given[0], given[1]
     return _torch("mm", [math.prod(rows[:-1]), rows[-1]], [inner, columns])
 
 
-def _vector(given: Sequence[Shape], result: Shape | None) -> int | None:
+def _vector(given: Shapes, results: Shapes) -> int | None:
     return _torch("mm", given[0], [*given[1], 1])
 
 
-def _vector_added(given: Sequence[Shape], result: Shape | None) -> int | None:
-    return _vector(given[1:], result)
+def _vector_added(given: Shapes, results: Shapes) -> int | None:
+    return _vector(given[1:], results)
 
 
-def _dot(given: Sequence[Shape], result: Shape | None) -> int | None:
+def _dot(given: Shapes, results: Shapes) -> int | None:
     return _torch("mm", [1, *given[0]], [*given[1], 1])
 
 
-def _convolution(given: Sequence[Shape], result: Shape | None) -> int | None:
-    if result is None:
-        return None
-    return _torch("convolution", *given[:2], None, None, None, None, False, result=result)  # noqa: FBT003
+def _convolution(given: Shapes, results: Shapes) -> int | None:
+    return _torch("convolution", *given[:2], *_SETTINGS, False, result=results[0])
 
 
-def _transposed(given: Sequence[Shape], result: Shape | None) -> int | None:
-    return _torch("convolution", *given[:2], None, None, None, None, True, result=())  # noqa: FBT003
+def _transposed(given: Shapes, results: Shapes) -> int | None:
+    return _torch("convolution", *given[:2], *_SETTINGS, True, result=())
 
 
-def _convolution_backward(given: Sequence[Shape], result: Shape | None) -> int | None:
-    """Gradients of the input and of the weights, as if both were asked for."""
+def _convolution_backward(given: Shapes, results: Shapes) -> int | None:
+    """Gradients of the weights, and of the input where that came out as well."""
     gradient, source, weight = given[:3]
     transposed = weight[0] != gradient[1]
-    more = (None, None, None, None, transposed, None, None, (True, True, False))
+    more = (*_SETTINGS, transposed, None, None, (len(results) > 1, True, False))
     return _torch("convolution_backward", *given[:3], *more, result=[source, weight])
 
 
-def _gradient_of_input(given: Sequence[Shape], result: Shape | None) -> int | None:
+def _gradient_of_input(given: Shapes, results: Shapes) -> int | None:
+    """A transposed convolution of what had come out, with the same weights."""
     gradient, weight = given[:2]
-    return _torch("convolution", gradient, weight, None, None, None, None, True, result=())  # noqa: FBT003
+    return _torch("convolution", gradient, weight, *_SETTINGS, True, result=())
 
 
-def _attention(given: Sequence[Shape], result: Shape | None) -> int | None:
+def _attention(given: Shapes, results: Shapes) -> int | None:
     return _torch("_scaled_dot_product_flash_attention", *given[:3])
 
 
-def _attention_backward(given: Sequence[Shape], result: Shape | None) -> int | None:
+def _attention_backward(given: Shapes, results: Shapes) -> int | None:
     return _torch("_scaled_dot_product_flash_attention_backward", *given[:4])
 
 
@@ -171,25 +174,22 @@ FORMULAS: Mapping[str, _Formula] = {
     "mkldnn::_linear_pointwise": _linear,
     "aten::convolution_backward": _convolution_backward,
     "aten::cudnn_convolution_backward_input": _gradient_of_input,
-    **dict.fromkeys(_CONVOLUTIONS, _convolution),
+    **dict.fromkeys(CONVOLUTIONS, _convolution),
     **dict.fromkeys(_TRANSPOSED, _transposed),
     **dict.fromkeys(_ATTENTIONS, _attention),
     **{f"{name}_backward": _attention_backward for name in _ATTENTIONS},
 }
 
-CONVOLUTIONS = frozenset(_CONVOLUTIONS)
 _ADDED = ("aten::addmm", "aten::_addmm_activation", "aten::baddbmm", "aten::addmv")
 _LINEAR = ("aten::linear", "aten::mkldnn_linear", "mkldnn::_linear_pointwise")
 
 
-def results_of(operator: str, given: Sequence[Shape]) -> Sequence[Shape] | None:
-    """Return the shapes that come out of an operator with a formula; None where unknown.
+def results_of(operator: str, given: Shapes) -> Shapes:
+    """Return the shapes that come out of an operator with a formula; none where not known.
 
     >>> results_of("aten::mm", [[2, 3], [3, 5]])
     [[2, 5]]
     """
-    if operator == "aten::convolution_backward":
-        return given[1:3]
     if operator.endswith("attention_backward"):
         return given[1:4]
     if operator in _ATTENTIONS:
@@ -199,4 +199,4 @@ def results_of(operator: str, given: Sequence[Shape]) -> Sequence[Shape] | None:
     if FORMULAS.get(operator) in (_product, _product_added, _batch, _batch_added):
         left, right = given[1:3] if operator in _ADDED else given[:2]
         return [[*left[:-1], right[-1]]]
-    return None
+    return []
