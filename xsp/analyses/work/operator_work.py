@@ -56,7 +56,7 @@ def operator_work(
     element_types: Sequence[str | None] | None,
     *,
     kept_bytes: int | None = None,
-    around: Shape | None = None,
+    seen: Shape | None = None,
     transposed: bool = False,
 ) -> Work:
     """Return the work of one call of an operator, from what it was given.
@@ -66,7 +66,7 @@ def operator_work(
         shapes: Shape of each tensor put in; None in place of an unknown list.
         element_types: Element type of each; what is no tensor has no name of an element type.
         kept_bytes: Memory allocated within it and not freed: that of what came out.
-        around: Shape of what came out of the layer around it.
+        seen: Shape of what came out of a convolution, as it was seen elsewhere.
         transposed: Whether a transposed convolution calls it.
 
     >>> operator_work("aten::mm", [[2, 3], [3, 5]], ["float32", "float32"])
@@ -77,7 +77,7 @@ def operator_work(
     if shapes is None or element_types is None:
         return Work()
     given, complete = _tensors(shapes, element_types)
-    results = _results(name, given, kept_bytes, around)
+    results = _results(name, given, kept_bytes, seen)
     written = _written(name, given, results, kept_bytes)
     read = _read(name, given, written) if complete else None
     return Work(_flops(name, given, results, transposed=transposed), read, written)
@@ -97,13 +97,13 @@ def _tensors(
 
 
 def _results(
-    operator: str, given: Sequence[_Tensor], kept_bytes: int | None, around: Shape | None
+    operator: str, given: Sequence[_Tensor], kept_bytes: int | None, seen: Shape | None
 ) -> Shapes:
     """Return the shapes of what comes out, none where they are not known."""
     shapes = [tensor.shape for tensor in given]
     try:
         if operator in CONVOLUTIONS:
-            result = _convolved(given, kept_bytes, around)
+            result = _convolved(given, kept_bytes, seen)
             return [] if result is None else [result]
         if operator == "aten::convolution_backward":
             without = kept_bytes is not None and 0 < kept_bytes < given[1].bytes
@@ -120,21 +120,19 @@ def _results(
 
 
 def _convolved(
-    given: Sequence[_Tensor], kept_bytes: int | None, around: Shape | None
+    given: Sequence[_Tensor], kept_bytes: int | None, seen: Shape | None
 ) -> Shape | None:
     """Return the shape that comes out of a convolution, which the tensors put in do not tell.
 
-    The memory that stays allocated does (an allocator of a device rounds up to 512 bytes), and the
-    layer around it if its result has the batch and the channels of this.
+    The memory that stays allocated does (an allocator of a device rounds up to 512 bytes), else
+    the shape that was seen elsewhere.
     """
     source, weight = given[0], given[1]
     batch, channels = source.shape[0], weight.shape[0]
     point = batch * channels * ELEMENT_BYTES[source.element_type]
     if kept_bytes and point and kept_bytes >= point and kept_bytes % point < 512:
         return [batch, channels, kept_bytes // point]
-    if around is not None and list(around[:2]) == [batch, channels]:
-        return around if len(around) == len(source.shape) else None
-    return None
+    return seen
 
 
 def _broadcast(shapes: Sequence[Shape]) -> Shape:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from xsp.analyses.tree import Floats, Tree
+from xsp.analyses.work.formula import CONVOLUTIONS
 from xsp.analyses.work.operator_kind import IDLE
 from xsp.analyses.work.operator_work import operator_work
 from xsp.analyses.work.recorded_work import NUMBERS, Mask, counted, each, spread, stated
@@ -19,6 +20,7 @@ from xsp.level import Kind
 
 _SHAPES, _TEXTS = pl.List(pl.List(pl.Int64)), pl.List(pl.String)
 _TRANSPOSED = "conv.*transpose"
+_NEXT = 8  # operators in which the result of a convolution is looked for
 
 
 def work_of(tree: Tree) -> pl.DataFrame:
@@ -86,7 +88,6 @@ def _operators(tree: Tree) -> pl.DataFrame:
 
 def _asked(tree: Tree, rows: Ints) -> pl.DataFrame:
     """Return what tells the work of operators: a column for each argument of `operator_work`."""
-    around = tree.attribute("output_shapes", _SHAPES).list.first()
     kept = tree.attribute("allocated_bytes", pl.Int64) - tree.attribute("freed_bytes", pl.Int64)
     transposed = tree.is_of(Kind.OP) & tree.spans["name"].str.contains(_TRANSPOSED).to_numpy()
     return pl.DataFrame(
@@ -95,10 +96,38 @@ def _asked(tree: Tree, rows: Ints) -> pl.DataFrame:
             "shapes": tree.attribute("input_shapes", _SHAPES)[rows],
             "element_types": tree.attribute("input_dtypes", _TEXTS)[rows],
             "kept_bytes": kept[rows],
-            "around": around[tree.nearest(tree.is_of(Kind.LAYER))[rows]],
+            "seen": _seen(tree, rows),
             "transposed": (tree.nearest(transposed) >= 0)[rows],
         }
     )
+
+
+def _seen(tree: Tree, rows: Ints) -> pl.Series:
+    """Return the shape that came out of each convolution, as the trace shows it elsewhere.
+
+    It is what came out of the layer around, else what one of the next operators was given first:
+    the first shape of as many axes that has the batch of the input and the channels of the weights.
+    Null of convolutions that call another, for that is one of the next.
+    """
+    convolving = tree.spans["name"].is_in(list(CONVOLUTIONS)).to_numpy()
+    at = np.flatnonzero((convolving & ~_below(tree, convolving))[rows])
+    given = tree.attribute("input_shapes", _SHAPES)[rows]
+    first, weights = (given.list.get(place, null_on_oob=True) for place in (0, 1))
+    layers = tree.nearest(tree.is_of(Kind.LAYER))[rows[at]]
+    out = tree.attribute("output_shapes", _SHAPES).list.get(0, null_on_oob=True)[layers]
+    found = pl.Series([None], dtype=first.dtype).new_from_index(0, len(at))
+    for shape in (out, *(first.shift(-step)[at] for step in range(1, _NEXT + 1))):
+        fits = shape.list.len() == first[at].list.len()
+        fits &= _size(shape, 0) == _size(first[at], 0)
+        fits &= _size(shape, 1) == _size(weights[at], 0)
+        found = shape.zip_with(fits.fill_null(value=False) & found.is_null(), found)
+    places = np.full(len(rows), len(at), np.int64)
+    places[at] = np.arange(len(at))
+    return pl.concat([found, pl.Series([None], dtype=first.dtype)])[places]
+
+
+def _size(shapes: pl.Series, axis: int) -> pl.Series:
+    return shapes.list.get(axis, null_on_oob=True)
 
 
 def _instead(tree: Tree, work: pl.DataFrame, better: pl.DataFrame, source: str) -> pl.DataFrame:
