@@ -79,6 +79,7 @@ _DOCTOR_EPILOG = """\b
 Examples:
   xsp doctor
   xsp doctor --json | jq .disturbances
+  xsp doctor --peak                            measures the roof of this machine, and keeps it
 """
 
 
@@ -109,10 +110,13 @@ def show(
 
 @cli.command(epilog=_DOCTOR_EPILOG)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def doctor(*, as_json: bool) -> None:
+@click.option("--peak", is_flag=True, help="Measure first what it computes and copies at most.")
+def doctor(*, as_json: bool, peak: bool) -> None:
     """Say which levels this machine has, why others are missing, and what disturbs it."""
-    from xsp.cli.doctor import diagnosis, render  # noqa: PLC0415
+    from xsp.cli.doctor import diagnosis, measure_peak, render  # noqa: PLC0415
 
+    if peak:
+        measure_peak()
     found = diagnosis()
     if as_json:
         terminal.show(json.dumps(found, indent=2))

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from xsp import peak
+from xsp.cli import terminal
 from xsp.level import Level
+from xsp.quantity import counted
 from xsp.session import Listed, describe_environment, disturbances, listed_providers
 
 if TYPE_CHECKING:
@@ -12,24 +17,41 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+def measure_peak() -> None:
+    """Measure what this machine does at most, and keep that; progress goes to standard error.
+
+    Raises:
+        MeasurementError: It could not be measured.
+        ExportError: The file that keeps it could not be written.
+    """
+    facts = describe_environment()
+    numbers = sorted({1, max(1, int(facts["usable_cores"]))})
+    found = peak.measure(facts["cpu"], numbers, lambda what: terminal.say(f"measuring {what} …"))
+    peak.keep(facts["host_id"], found)
+
+
 def diagnosis() -> dict[str, Any]:
     """Return levels, providers, environment and disturbances as values that JSON can hold.
 
-    `levels` maps the label of each level to whether a provider of the level works here.
+    `peaks` is what `measure_peak` kept of this machine: rates with one thread and with all, empty
+    where that was never measured. `levels` maps the label of each level to whether a provider of
+    the level works here.
     """
     providers = listed_providers()
     usable = {provider.level for provider in providers if provider.reason is None}
+    environment = describe_environment()
     return {
         "levels": {level.label: level in usable for level in Level},
         "providers": [_provider(provider) for provider in providers],
-        "environment": describe_environment(),
+        "environment": environment,
+        "peaks": [msgspec.to_builtins(kept) for kept in peak.kept(environment["host_id"])],
         "disturbances": list(disturbances()),
     }
 
 
 def render(found: dict[str, Any], console: Console) -> None:
     """Print a diagnosis for people on a rich console."""
-    console.print(_levels(found), _machine(found["environment"]), sep="\n")
+    console.print(_levels(found), _machine(found["environment"], found["peaks"]), sep="\n")
     if not found["disturbances"]:
         console.print("Nothing was found that disturbs measurements here.", highlight=False)
         return
@@ -75,13 +97,15 @@ def _state(provider: dict[str, Any]) -> str:
     return f"yes: {provider['remark']}" if provider.get("remark") else "yes"
 
 
-def _machine(facts: dict[str, Any]) -> Table:
+def _machine(facts: dict[str, Any], peaks: list[dict[str, Any]]) -> Table:
     table = _table("Machine and versions", "", "")
     table.show_header = False
     cores = f"{facts['cores'] or '?'} cores, {facts['logical_cores']} logical, "
     table.add_row("processor", f"{facts['cpu']} ({cores}{facts['usable_cores']:g} usable)")
     table.add_row("memory", f"{facts['memory_bytes'] / 1e9:.1f} GB")
     table.add_row("system", facts["os"])
+    for kept in peaks or [None]:
+        table.add_row("peak", _peak(kept))
     for gpu in facts["gpus"] or [{"name": "none found", "driver": "", "memory": ""}]:
         driver = f"(driver {gpu['driver']}, {gpu['memory']})" if gpu["driver"] else ""
         table.add_row("GPU", f"{gpu['name']} {driver}".strip())
@@ -89,6 +113,14 @@ def _machine(facts: dict[str, Any]) -> Table:
     for package, version in facts["versions"].items():
         table.add_row(package, version)
     return table
+
+
+def _peak(kept: dict[str, Any] | None) -> str:
+    if kept is None:
+        return "not measured: xsp doctor --peak, and analyses know this machine's roof"
+    flops, moved = kept["flops_per_s"] / 1e9, kept["bytes_per_s"] / 1e9
+    threads = counted(kept["threads"], "thread")
+    return f"{flops:.1f} GFLOP/s and {moved:.1f} GB/s with {threads} ({kept['by']})"
 
 
 def _table(title: str, *columns: str) -> Table:

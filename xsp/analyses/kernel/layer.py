@@ -1,0 +1,83 @@
+"""Layers and their kernels: a tree in, names of layers, and a row for each with kernels, out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from xsp.analyses.kernel.kernel import WORK, aggregated, kernels_of, work_in_kernels
+from xsp.analyses.tree import Tree
+from xsp.evaluation import Ints
+from xsp.level import Kind
+
+LAYER_COLUMNS = {
+    "index": "Position of the layer among all, in the order they began, from 1.",
+    "path": "Path of the span in the trace.",
+    "layer": "Dotted path of the module, or the layer's name where it has none.",
+    "type": "Class of the module.",
+}
+
+
+def layer_names(tree: Tree, layers: Ints) -> pl.DataFrame:
+    """Return `layer_index` and `layer` of some layers' rows; null for row -1."""
+    among = tree.is_of(Kind.LAYER)
+    mask = pl.Series(layers >= 0)
+    names = pl.coalesce(tree.attribute("module_path"), tree.spans["name"])
+    frame = pl.DataFrame({"index": np.cumsum(among)}).with_columns(name=names)[
+        np.maximum(layers, 0)
+    ]
+    return frame.select(
+        layer_index=pl.when(mask).then(pl.col("index").cast(pl.Int64)),
+        layer=pl.when(mask).then(pl.col("name")),
+    )
+
+
+def layer_frame(tree: Tree) -> pl.DataFrame:
+    """Return `row` and `LAYER_COLUMNS` of each layer, in the order the layers began."""
+    rows = tree.rows(Kind.LAYER)
+    return tree.spans[rows].select(
+        pl.Series("row", rows),
+        pl.int_range(1, len(rows) + 1, dtype=pl.Int64).alias("index"),
+        "path",
+        pl.coalesce(tree.attribute("module_path")[rows], "name").alias("layer"),
+        tree.attribute("module_class")[rows].alias("type"),
+    )
+
+
+def kernels_by_layer(tree: Tree) -> pl.DataFrame:
+    """Return the layers that have kernels of their own, with those kernels summed up.
+
+    A kernel is that of the innermost layer around it. The work is all that is done in the kernels
+    of the layer, that of its operators with several kernels among it.
+    """
+    work = done_by_layer(tree, work_in_kernels(tree))
+    kernels = aggregated(kernels_of(tree).filter(pl.col("layer_row") >= 0), ["layer_row"])
+    kernels = kernels.rename({"layer_row": "row"}).drop(*WORK, "work_source")
+    order: Any = {"on": "row", "maintain_order": "left"}
+    return layer_frame(tree).join(kernels, **order).join(work, how="left", **order)
+
+
+def done_by_layer(tree: Tree, work: pl.DataFrame) -> pl.DataFrame:
+    """Return the work of spans summed up by the innermost layer: `row`, `WORK`, `work_source`.
+
+    Sums are of what is known, and null where that is 0 and something is not known.
+    """
+    layers = tree.nearest(tree.is_of(Kind.LAYER))
+    asked = pl.col("asked") | pl.col("work_source").is_not_null()
+    doing = pl.any_horizontal(pl.col(*WORK) > 0)
+    sources = pl.col("work_source").filter(doing).drop_nulls().unique().sort()
+    return (
+        work.with_columns(row=pl.Series(layers), asked=pl.Series(tree.is_of(Kind.OP)))
+        .filter(pl.col("row") >= 0)
+        .group_by("row", maintain_order=True)
+        .agg(*(_known_sum(name, asked) for name in WORK), work_source=sources.str.join(", "))
+        .with_columns(pl.when(pl.col("work_source") != "").then(pl.col("work_source")))
+    )
+
+
+def _known_sum(name: str, asked: pl.Expr) -> pl.Expr:
+    value = pl.col(name)
+    complete = value.is_not_null().any() & ~(asked & value.is_null()).any()
+    return pl.when(complete | (value.sum() > 0)).then(value.sum()).alias(name)

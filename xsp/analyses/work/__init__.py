@@ -1,0 +1,11 @@
+"""Work: the spans of a trace in, what each computes and moves, and what its device can do at most.
+
+`work_of` (span_work.py) takes counters and library calls (recorded_work.py) before the formulas of
+operators (operator_work.py, formula.py). `roof_of` (roof.py) knows devices by name
+(device_peak.py), and machines by what `xsp doctor --peak` measured there.
+"""
+
+from xsp.analyses.work.roof import Roof, roof_of
+from xsp.analyses.work.span_work import subtree_sum, work_of
+
+__all__ = ["Roof", "roof_of", "subtree_sum", "work_of"]
