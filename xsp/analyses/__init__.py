@@ -9,10 +9,48 @@ from __future__ import annotations
 
 from typing import Any
 
-from xsp.analyses.cell import heading_of, text_of
+from xsp.analyses.cell import ends_of, estimate_of, heading_of, text_of
 from xsp.analyses.contract import Analysis, Need
+from xsp.analyses.layer.layer_information import layer_information
 from xsp.analyses.layer.layer_latency import layer_latency
+from xsp.analyses.layer.layer_latency_by_type import layer_latency_by_type
+from xsp.analyses.layer.layer_memory_allocation import layer_memory_allocation
+from xsp.analyses.layer.layer_memory_by_type import layer_memory_by_type
+from xsp.analyses.layer.layer_thirds import layer_thirds
+from xsp.analyses.layer.layer_type_distribution import layer_type_distribution
+from xsp.analyses.model.model_information import model_information
+from xsp.analyses.model.model_roofline import model_roofline
+from xsp.analyses.model.optimal_batch import optimal_batch
 
-ALL: tuple[Analysis[Any], ...] = (layer_latency,)
+ALL: tuple[Analysis[Any], ...] = (
+    model_information,
+    optimal_batch,
+    model_roofline,
+    layer_information,
+    layer_latency,
+    layer_memory_allocation,
+    layer_type_distribution,
+    layer_latency_by_type,
+    layer_memory_by_type,
+    layer_thirds,
+)
 
-__all__ = ["ALL", "Analysis", "Need", "heading_of", "layer_latency", "text_of"]
+__all__ = [
+    "ALL",
+    "Analysis",
+    "Need",
+    "ends_of",
+    "estimate_of",
+    "heading_of",
+    "layer_information",
+    "layer_latency",
+    "layer_latency_by_type",
+    "layer_memory_allocation",
+    "layer_memory_by_type",
+    "layer_thirds",
+    "layer_type_distribution",
+    "model_information",
+    "model_roofline",
+    "optimal_batch",
+    "text_of",
+]
