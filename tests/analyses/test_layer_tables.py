@@ -132,7 +132,10 @@ def test_a_layer_is_named_by_its_path_and_its_call() -> None:
 
 
 def test_information_has_shapes_in_words() -> None:
-    shapes = {"input_shapes": [[8, 3, 224, 224], None], "output_shapes": [[8, 64], []]}
+    shapes: dict[str, Any] = {
+        "input_shapes": [[8, 3, 224, 224], None],
+        "output_shapes": [[8, 64], []],
+    }
     table = layer_information(trace(pipeline("predict", layer("net", "Net", **shapes))))
     assert table["input_shape"].item() == "8×3×224×224, ?"
     assert table["output_shape"].item() == "8×64, scalar"

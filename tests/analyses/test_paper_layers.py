@@ -37,7 +37,7 @@ MODEL_MS, KERNEL_MS, GFLOPS = 275.05, 254.25, 1_742.39
 
 def resnet50() -> Trace:
     """Return a trace of 234 layers one after the other: those of table II, the rest small."""
-    known = {index: row for index, *row in TABLE_II}
+    known = {row[0]: row for row in TABLE_II}
     left = TYPES | {"Conv2D": TYPES["Conv2D"] - len(TABLE_II)}
     others = iter([kind for kind, count in left.items() for _ in range(count)])
     layers = [
@@ -47,7 +47,7 @@ def resnet50() -> Trace:
     return trace(pipeline("ResNet50", *layers, own_ns=100_000_000))
 
 
-def _convolution(name: str, shape: tuple[int, ...], latency_ms: float, _: str) -> Node:
+def _convolution(_: int, name: str, shape: tuple[int, ...], latency_ms: float, __: str) -> Node:
     elements = shape[0] * shape[1] * shape[2] * shape[3]
     return layer(
         name,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xsp.analyses.tree import Floats, Tree
 from xsp.evaluation import Ints
 from xsp.level import Kind
-from xsp.trace import Trace
+from xsp.trace import Trace, attribute_column
 
 # What the columns mean that several tables of layers have.
 MEANINGS = {
@@ -57,16 +57,16 @@ def layer_rows(trace: Trace) -> pl.DataFrame:
     among = _among(tree)
     rows = np.flatnonzero(among)
     rows = rows[np.argsort(tree.spans["start_ns"].to_numpy()[rows], kind="stable")]
-    calls = tree.attribute("calls", pl.Int64).fill_null(1)[rows]
-    module = _module(tree)[rows]
-    return tree.spans[rows].with_columns(
+    layers = tree.spans[rows]
+    calls = attribute_column(layers, "calls", pl.Int64).fill_null(1)
+    return layers.with_columns(
         pl.Series("row", rows),
         pl.Series("index", np.arange(1, len(rows) + 1)),
         _groups(tree, trace)[rows].alias("group"),
-        tree.attribute("phase")[rows].alias("phase"),
-        module.alias("module"),
-        (module + _call(tree)[rows]).alias("layer"),
-        pl.coalesce(tree.attribute("module_class")[rows], "name").alias("type"),
+        attribute_column(layers, "phase"),
+        _module(layers).alias("module"),
+        pl.concat_str(_module(layers), _call(layers)).alias("layer"),
+        pl.coalesce(attribute_column(layers, "module_class"), "name").alias("type"),
         calls.alias("calls"),
         *_own_times(tree, among, rows),
         *_memory(tree, among, rows, calls),
@@ -87,17 +87,15 @@ def _groups(tree: Tree, trace: Trace) -> pl.Series:
     return tree.spans["name"].gather(pl.Series(around).replace(-1, None))
 
 
-def _module(tree: Tree) -> pl.Series:
+def _module(layers: pl.DataFrame) -> pl.Expr:
     """Return the dotted path of each module; the name of what has none, as the outermost."""
-    path = tree.attribute("module_path").replace("", None)
-    return tree.spans.select(pl.coalesce(path, "name")).to_series()
+    return pl.coalesce(attribute_column(layers, "module_path").replace("", None), "name")
 
 
-def _call(tree: Tree) -> pl.Series:
+def _call(layers: pl.DataFrame) -> pl.Expr:
     """Return the mark of each call of a module after its first, such as `#2`."""
-    call = tree.attribute("call_index", pl.Int64).fill_null(0)
-    marks = pl.when(call > 0).then(pl.lit("#") + (call + 1).cast(pl.String)).otherwise(pl.lit(""))
-    return tree.spans.select(marks.alias("call")).to_series()
+    call = attribute_column(layers, "call_index", pl.Int64).fill_null(0)
+    return pl.when(call > 0).then(pl.lit("#") + (call + 1).cast(pl.String)).otherwise(pl.lit(""))
 
 
 def _own_times(tree: Tree, among: NDArray[np.bool_], rows: Ints) -> list[pl.Series]:
