@@ -28,9 +28,11 @@ def test_without_a_name_it_says_what_can_be_asked(file: str, tmp_path: Path, cap
 def test_a_table_is_printed_with_units_sorted_and_cut(file: str, capsys: Said) -> None:
     assert cli.run(["analyze", file, "layer-latency", "--sort", "own_ns", "--rows", "2"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split()[:4] == ["index", "path", "layer", "type"]
+    assert head.split()[:4] == ["index", "layer", "type", "calls"]
+    *rows, blank, unknown = rows
     assert len(rows) == 2
-    assert all("ms" in row or "µs" in row for row in rows)
+    assert all("ms ± 1 %" in row or "µs ± 1 %" in row for row in rows)
+    assert (blank, unknown) == ("", "no values here: group, phase")
 
 
 def test_a_table_is_printed_and_saved_whole_in_other_formats(
@@ -50,13 +52,13 @@ def test_a_table_is_printed_and_saved_whole_in_other_formats(
     assert cli.run(["analyze", file, "A3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["index"] == 1
     assert cli.run(["analyze", file, "A3", "--csv"]) == 0
-    assert capsys.readouterr().out.startswith("index,path,layer")
+    assert capsys.readouterr().out.startswith("index,group,phase,layer")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["layer-latncy"], "did you mean layer-latency?"),
+        (["layer-latncy"], "did you mean layer-latency"),
         (["layer-latency", "--sort", "speed"], "there is no column speed"),
         (["layer-latency", "-o", "layers.txt"], "has to end in .csv, .json or .parquet"),
         (["missing.xsp", "layer-latency"], "there is no file missing.xsp"),

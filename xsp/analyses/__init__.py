@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xsp.analyses.cell import heading_of, text_of
+from xsp.analyses.cell import ends_of, estimate_of, heading_of, text_of
 from xsp.analyses.contract import Analysis, Need
 from xsp.analyses.kernel.kernel_by_name import kernel_by_name
 from xsp.analyses.kernel.kernel_information import kernel_information
@@ -18,31 +18,60 @@ from xsp.analyses.kernel.layer_device_time import layer_device_time
 from xsp.analyses.kernel.layer_kernel_metrics import layer_kernel_metrics
 from xsp.analyses.kernel.layer_kernels import layer_kernels
 from xsp.analyses.kernel.layer_roofline import layer_roofline
+from xsp.analyses.layer.layer_information import layer_information
 from xsp.analyses.layer.layer_latency import layer_latency
+from xsp.analyses.layer.layer_latency_by_type import layer_latency_by_type
+from xsp.analyses.layer.layer_memory_allocation import layer_memory_allocation
+from xsp.analyses.layer.layer_memory_by_type import layer_memory_by_type
+from xsp.analyses.layer.layer_thirds import layer_thirds
+from xsp.analyses.layer.layer_type_distribution import layer_type_distribution
+from xsp.analyses.model.model_information import model_information
+from xsp.analyses.model.model_roofline import model_roofline
+from xsp.analyses.model.optimal_batch import optimal_batch
 
 ALL: tuple[Analysis[Any], ...] = (
+    model_information,
+    optimal_batch,
+    model_roofline,
+    layer_information,
     layer_latency,
+    layer_memory_allocation,
+    layer_type_distribution,
+    layer_latency_by_type,
+    layer_memory_by_type,
+    layer_thirds,
+    layer_roofline,
     kernel_information,
     kernel_roofline,
     kernel_by_name,
-    layer_kernels,
-    layer_kernel_metrics,
     layer_device_time,
-    layer_roofline,
+    layer_kernel_metrics,
+    layer_kernels,
 )
 
 __all__ = [
     "ALL",
     "Analysis",
     "Need",
+    "ends_of",
+    "estimate_of",
     "heading_of",
     "kernel_by_name",
     "kernel_information",
     "kernel_roofline",
     "layer_device_time",
+    "layer_information",
     "layer_kernel_metrics",
     "layer_kernels",
     "layer_latency",
+    "layer_latency_by_type",
+    "layer_memory_allocation",
+    "layer_memory_by_type",
     "layer_roofline",
+    "layer_thirds",
+    "layer_type_distribution",
+    "model_information",
+    "model_roofline",
+    "optimal_batch",
     "text_of",
 ]

@@ -1,6 +1,7 @@
 """Cells: a column's name and a value of it in, a heading and a text for people out.
 
-A column bears its unit at the end of its name, which is how the text's unit is known.
+A column bears its unit at the end of its name, which is how the text's unit is known. The ends of
+the interval of `latency_ns` are the columns `latency_low_ns` and `latency_high_ns`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from xsp.quantity import NOTHING, duration, printable
+from xsp.quantity import NOTHING, duration, margin, printable
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 _DECIMAL = ("", "k", "M", "G", "T", "P")
@@ -48,7 +49,41 @@ def text_of(column: str, value: Any) -> str:
     return printable(str(value))
 
 
+def ends_of(columns: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Return the columns that have an interval, each with those of its lower and upper end.
+
+    >>> ends_of(["latency_ns", "latency_low_ns", "latency_high_ns", "runs"])
+    {'latency_ns': ('latency_low_ns', 'latency_high_ns')}
+    """
+    found = {}
+    for low in columns:
+        name, high = low.replace("_low_", "_", 1), low.replace("_low_", "_high_", 1)
+        if name != low and name in columns and high in columns:
+            found[name] = low, high
+    return found
+
+
+def estimate_of(column: str, value: Any, low: Any = None, high: Any = None) -> str:
+    """Return a value with the reach of its interval; one end of it where no more is known.
+
+    >>> estimate_of("latency_ns", 41.2e6, 40e6, 42e6), estimate_of("own_ns", 5e3, 0.0, 9e5)
+    ('41.2 ms ± 2.9 %', '< 900 µs')
+    >>> estimate_of("gain_pct", 8.1, 7.0, 9.2), estimate_of("rate_per_s", 5.0, 2.0, None)
+    ('8.1 ± 1.1', '> 2/s')
+    """
+    text, reach = text_of(column, value), margin(value, low, high)
+    if reach is None:
+        return text if low is None or value is None else f"> {text_of(column, low)}"
+    if column.endswith("_pct"):
+        return f"{text} ± {text_of(column, reach)}"
+    if value <= reach:
+        return f"< {text_of(column, high)}" if reach else text
+    return f"{text} ± {100 * reach / value:.2g} %"
+
+
 def _number(column: str, value: float) -> str:
+    if column.endswith("_pct"):
+        return "<0.1" if 0 < value < 0.05 else f"{value:,.1f}"
     if column.endswith("_ns"):
         return duration(value)
     if column.endswith(("_bytes", "_bytes_per_s")):
@@ -71,5 +106,6 @@ def _scaled(value: float, base: float, units: Sequence[str]) -> str:
         value, power = value / base, power + 1
     if not power and float(value).is_integer():
         return f"{value:.0f} {units[0]}".rstrip()
-    decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
+    size = abs(float(f"{value:.3g}"))  # 999,999 is rounded to a million, and has its decimals
+    decimals = max(0, 2 - math.floor(math.log10(size))) if value else 0
     return f"{value:.{decimals}f} {units[power]}".rstrip()

@@ -75,13 +75,27 @@ class Tree:
         Returns:
             Own times in ns; NaN for spans that are not among them, or whose latency is not known.
         """
-        latency = np.where(among, self.latency_ns(), np.nan)
+        return self.own(self.latency_ns(), among)
+
+    def own(self, values: Floats, among: NDArray[np.bool_]) -> Floats:
+        """Return any quantity of each span less that of the next spans below, as `own_ns` does.
+
+        Args:
+            values: What each span has, with what the spans below have; NaN where not known.
+            among: Which spans count.
+        """
+        values = np.where(among, values, np.nan)
+        inside, above = self.inside(among)
+        own = values.copy()
+        np.subtract.at(own, above, np.nan_to_num(values[inside]))
+        return np.maximum(own, 0.0)
+
+    def inside(self, among: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+        """Return the spans that lie in another one among some on its thread, and that one."""
         above = self.nearest(among)
         thread = self.spans["thread"].fill_null(-1).to_numpy()
         inside = np.flatnonzero(among & (above >= 0) & (thread == thread[above]))
-        own = latency.copy()
-        np.subtract.at(own, above[inside], np.nan_to_num(latency[inside]))
-        return np.maximum(own, 0.0)
+        return inside, above[inside]
 
     def deepest(self) -> tuple[Kind, ...]:
         """Return the kinds of the deepest level at which the trace shows work.

@@ -123,21 +123,34 @@ def _sorted(table: pl.DataFrame, column: str | None) -> pl.DataFrame:
 
 
 def _drawn(table: pl.DataFrame) -> str:
-    """Return a table as the terminal shows it: quantities in units that people read."""
+    """Return a table as the terminal shows it: quantities in units that people read.
+
+    A value has its interval behind it. Columns without any value are named below.
+    """
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    from xsp.analyses import heading_of, text_of  # noqa: PLC0415
+    from xsp.analyses import ends_of, estimate_of, heading_of  # noqa: PLC0415
 
+    ends = ends_of(table.columns)
+    hidden = {end for pair in ends.values() for end in pair}
+    shown = [name for name in table.columns if name not in hidden]
+    unknown = [name for name in shown if table.height and table[name].null_count() == table.height]
     drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for column in table.columns:
+    columns = []
+    for column in shown:
+        if column in unknown:
+            continue
         number = table[column].dtype.is_numeric()
         justify: Literal["left", "right"] = "right" if number else "left"
         drawn.add_column(heading_of(column), justify=justify, no_wrap=number)
-    for row in table.iter_rows():
-        cells = zip(table.columns, row, strict=True)
-        drawn.add_row(*(Text(text_of(column, value)) for column, value in cells))
-    return terminal.drawn(drawn)
+        cells = zip(*(table[name] for name in (column, *ends.get(column, ()))), strict=True)
+        columns.append([Text(estimate_of(column, *cell)) for cell in cells])
+    for row in zip(*columns, strict=True):
+        drawn.add_row(*row)
+    text = terminal.drawn(drawn)
+    names = ", ".join(heading_of(column) for column in unknown)
+    return f"{text}\n\nno values here: {names}" if unknown else text
 
 
 def _save(table: pl.DataFrame, to: Path) -> None:

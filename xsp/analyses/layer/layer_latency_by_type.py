@@ -1,0 +1,32 @@
+"""Layer latency by type (A6 of the paper): a trace in, the time that each type takes out."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from xsp.analyses.contract import Need, analysis
+from xsp.analyses.layer.row import columns, layer_rows
+from xsp.analyses.layer.share import by_type, totals
+from xsp.trace import Trace
+
+_COLUMNS = columns(
+    "group", "phase", "type",
+    count="How many calls of layers are of the type.",
+    own_ns="Their latencies less those of the layers inside, summed.",
+    own_low_ns="Lower end of its 95 % interval.",
+    own_high_ns="Upper end of its 95 % interval.",
+    share_pct="These as a share of the time of all layers, which is 100 %.",
+)  # fmt: skip
+
+
+@analysis("Which types of layer take the time?", _COLUMNS, needs=(Need.LAYERS,), paper="A6")
+def layer_latency_by_type(trace: Trace) -> pl.DataFrame:
+    """Return the time that the layers of each type take, the longest first.
+
+    Args:
+        trace: A trace with layers.
+
+    Raises:
+        AnalysisError: The trace has no layers.
+    """
+    return by_type(layer_rows(trace), "own_ns", *totals("own_ns")).select(*_COLUMNS)
