@@ -11,8 +11,21 @@ from typing import Any
 
 from xsp.analyses.cell import heading_of, text_of
 from xsp.analyses.contract import Analysis, Need
+from xsp.analyses.device.device_idle import device_idle
+from xsp.analyses.device.device_time import device_time
+from xsp.analyses.device.launch_overhead import launch_overhead
 from xsp.analyses.layer.layer_latency import layer_latency
 
-ALL: tuple[Analysis[Any], ...] = (layer_latency,)
+ALL: tuple[Analysis[Any], ...] = (layer_latency, device_time, device_idle, launch_overhead)
 
-__all__ = ["ALL", "Analysis", "Need", "heading_of", "layer_latency", "text_of"]
+__all__ = [
+    "ALL",
+    "Analysis",
+    "Need",
+    "device_idle",
+    "device_time",
+    "heading_of",
+    "launch_overhead",
+    "layer_latency",
+    "text_of",
+]
