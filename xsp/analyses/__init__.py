@@ -11,21 +11,32 @@ from typing import Any
 
 from xsp.analyses.cell import heading_of, text_of
 from xsp.analyses.contract import Analysis, Need
+from xsp.analyses.device.communication import communication
 from xsp.analyses.device.device_idle import device_idle
 from xsp.analyses.device.device_time import device_time
 from xsp.analyses.device.launch_overhead import launch_overhead
+from xsp.analyses.device.rank_imbalance import rank_imbalance
 from xsp.analyses.layer.layer_latency import layer_latency
 
-ALL: tuple[Analysis[Any], ...] = (layer_latency, device_time, device_idle, launch_overhead)
+ALL: tuple[Analysis[Any], ...] = (
+    layer_latency,
+    device_time,
+    device_idle,
+    launch_overhead,
+    communication,
+    rank_imbalance,
+)
 
 __all__ = [
     "ALL",
     "Analysis",
     "Need",
+    "communication",
     "device_idle",
     "device_time",
     "heading_of",
     "launch_overhead",
     "layer_latency",
+    "rank_imbalance",
     "text_of",
 ]

@@ -89,6 +89,45 @@ class Work:
         idle = np.flatnonzero(~first & (start > reached))
         return order[idle], reached[idle]
 
+    def worked_ns(self, place: Ints, since: Ints, until: Ints, *sorts: str) -> Ints:
+        """Return how long the devices at some places worked between two times each.
+
+        Args:
+            place: Number of the place of each question.
+            since: When the time asked for begins.
+            until: When it ends.
+            sorts: Which sorts of work; all if none is named.
+        """
+        rows = np.flatnonzero(self.is_sort(*(sorts or (COMPUTING, COPYING, COMMUNICATING))))
+        places, start, end = apart(*(self.column(c)[rows] for c in ("place", "start_ns", "end_ns")))
+        done = np.concatenate(([0], np.cumsum(end - start)))
+        stride = int(max(end.max(initial=0), until.max(initial=0))) + 1
+
+        def worked(time: Ints) -> Ints:
+            """Return all work at places before, and at this place until a time."""
+            if not len(end):
+                return np.zeros(len(time), np.int64)
+            index = np.searchsorted(places * stride + start, place * stride + time, "right")
+            last = np.maximum(index - 1, 0)
+            ahead = np.where((index > 0) & (places[last] == place), end[last] - time, 0)
+            return done[index] - np.maximum(ahead, 0)
+
+        return worked(until) - worked(since)
+
+
+def apart(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the same time in each group, in parts that do not overlap.
+
+    >>> apart(np.array([0, 0, 0]), np.array([0, 2, 3]), np.array([4, 9, 8]))
+    (array([0, 0]), array([0, 4]), array([4, 9]))
+    """
+    order = np.lexsort((start, group))
+    group, start, end = group[order], start[order], end[order]
+    reached, first = reached_before(group, end)
+    start = np.where(first, start, np.maximum(start, reached))
+    some = end > start
+    return group[some], start[some], end[some]
+
 
 def reached_before(group: Ints, end: Ints) -> tuple[Ints, Bools]:
     """Return the latest end before each row in its group, and which rows are first in theirs.

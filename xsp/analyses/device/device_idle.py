@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from xsp.analyses.contract import Need, analysis
-from xsp.analyses.device.activity import Work, reached_before
+from xsp.analyses.device.activity import Work
 from xsp.analyses.tree import Tree
 from xsp.evaluation import Ints
 from xsp.trace import Trace
@@ -67,7 +67,7 @@ def idle_times(work: Work, group: str) -> pl.DataFrame:
     known = ~np.isnan(called)
     launching = np.where(known, np.clip(called, began, ended), began).astype(np.int64)
     launched = np.where(known, np.clip(returned, launching, ended), launching).astype(np.int64)
-    others = _others(work, work.column("place")[rows], launched, ended)
+    others = work.worked_ns(work.column("place")[rows], launched, ended)
     waiting = ended - launched - others
     parts: Mapping[str, Ints] = {
         "host": launching - began,
@@ -79,28 +79,6 @@ def idle_times(work: Work, group: str) -> pl.DataFrame:
     return pl.DataFrame({group: work.column(group)[rows], **parts}).with_columns(
         work.table["name"][rows].alias("before")
     )
-
-
-def _others(work: Work, place: Ints, since: Ints, until: Ints) -> Ints:
-    """Return how long the device at each place worked between two times."""
-    own = work.table.select("place", "start_ns", "end_ns").to_numpy()
-    places, start, end = own.T  # sorted by place and start
-    reached, first = reached_before(places, end)
-    start = np.where(first, start, np.maximum(start, reached))
-    some = end > start
-    places, start, end = places[some], start[some], end[some]
-    done = np.concatenate(([0], np.cumsum(end - start)))
-    apart = int(end.max(initial=0)) + 1
-
-    def worked(time: Ints) -> Ints:
-        """Return all work of places before, and of this place until a time."""
-        index = np.searchsorted(places * apart + start, place * apart + time, "right")
-        last = np.maximum(index - 1, 0)
-        unfinished = np.where(places[last] == place, np.maximum(end[last] - time, 0), 0)
-        unfinished = np.where(index > 0, np.minimum(unfinished, (end - start)[last]), 0)
-        return done[index] - unfinished
-
-    return worked(until) - worked(since)
 
 
 def _summed(times: pl.DataFrame, work: Work, group: str) -> pl.DataFrame:
