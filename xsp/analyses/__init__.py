@@ -12,6 +12,7 @@ from typing import Any
 from xsp.analyses.cell import heading_of, text_of
 from xsp.analyses.contract import Analysis, Need
 from xsp.analyses.device.communication import communication
+from xsp.analyses.device.critical_path import critical_path
 from xsp.analyses.device.device_idle import device_idle
 from xsp.analyses.device.device_time import device_time
 from xsp.analyses.device.launch_overhead import launch_overhead
@@ -25,6 +26,7 @@ ALL: tuple[Analysis[Any], ...] = (
     launch_overhead,
     communication,
     rank_imbalance,
+    critical_path,
 )
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "Analysis",
     "Need",
     "communication",
+    "critical_path",
     "device_idle",
     "device_time",
     "heading_of",

@@ -50,7 +50,7 @@ class Work:
         rows = tree.rows(*DEVICE_ACTIVITIES)
         names = ["name", "kind", "device", "stream", "start_ns", "end_ns", "correlation_id"]
         table = tree.spans[rows].select(*names).with_columns(pl.Series("row", rows))
-        table = table.hstack(_processes(tree)[rows]).with_columns(
+        table = table.hstack(processes_of(tree)[rows]).with_columns(
             sort=_sorts(table, tree.attribute("collective")[rows])
         )
         table = table.join(_launches(tree), on=("process", "correlation_id"), how="left")
@@ -160,7 +160,7 @@ def _sorts(table: pl.DataFrame, collective: pl.Series) -> pl.Series:
     ).to_series()
 
 
-def _processes(tree: Tree) -> pl.DataFrame:
+def processes_of(tree: Tree) -> pl.DataFrame:
     """Return the process of each span, -1 in traces of one, and its rank, null where not known."""
     process = tree.attribute("process", pl.Int64)
     around = tree.nearest(process.is_not_null().to_numpy())
@@ -179,7 +179,7 @@ def _launches(tree: Tree) -> pl.DataFrame:
     calls = tree.spans[rows].select(
         "correlation_id", call_start_ns="start_ns", call_end_ns="end_ns", api="name"
     )
-    calls = calls.with_columns(_processes(tree)["process"][rows], pl.Series("launch", rows))
+    calls = calls.with_columns(processes_of(tree)["process"][rows], pl.Series("launch", rows))
     known = calls.filter(pl.col("correlation_id").is_not_null())
     return known.unique(("process", "correlation_id"), keep="first", maintain_order=True)
 

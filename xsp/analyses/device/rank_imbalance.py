@@ -74,8 +74,8 @@ def _matched(kernels: pl.DataFrame) -> pl.DataFrame:
 
     A collective ends at about one moment in all of its ranks, and runs in all of them at that
     moment. So kernels of one collective and group are one operation if their ends are the nearest
-    to each other, near enough, and if they overlap. The place with most kernels of the sort says which
-    operations there are; what is not found there, or more than once, is left out.
+    to each other, near enough, and if they overlap. The place with most kernels of the sort says
+    which operations there are; what is not found there, or more than once, is left out.
     """
     key = pl.concat_str(*(pl.col(c).cast(pl.String).fill_null("") for c in _KEY), separator="\n")
     kernels = kernels.with_columns(key=key.rank("dense").cast(pl.Int64)).sort("key", "end_ns")
