@@ -113,9 +113,9 @@ def _marks(threads: Threads, waits: Waits, launched: _Launched, begun: Ints) -> 
     begins = np.clip(threads.start[begun], threads.start[parent], threads.end[parent])
     waiting = waits.begun(threads.open_before(threads.lane[parent], begins)[0], begins)
     begins = np.where(waiting >= 0, waiting, begins)
-    rows = np.concatenate((waits.owner, launched.rows, parent))
-    is_wait = np.arange(len(rows)) < len(waits.owner)
-    return Marks(threads.lane[rows], np.concatenate((waits.time, launched.time, begins)), is_wait)
+    rows = np.concatenate((waits.owner, launched.rows, parent, waits.owner))
+    time = np.concatenate((waits.time, launched.time, begins, waits.since))
+    return Marks(threads.lane[rows], time, np.arange(len(rows)) < len(waits.owner))
 
 
 def _event_waits(tree: Tree) -> tuple[Ints, Ints]:
