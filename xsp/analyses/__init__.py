@@ -11,6 +11,12 @@ from typing import Any
 
 from xsp.analyses.cell import ends_of, estimate_of, heading_of, text_of
 from xsp.analyses.contract import Analysis, Need
+from xsp.analyses.device.communication import communication
+from xsp.analyses.device.critical_path import critical_path
+from xsp.analyses.device.device_idle import device_idle
+from xsp.analyses.device.device_time import device_time
+from xsp.analyses.device.launch_overhead import launch_overhead
+from xsp.analyses.device.rank_imbalance import rank_imbalance
 from xsp.analyses.kernel.kernel_by_name import kernel_by_name
 from xsp.analyses.kernel.kernel_information import kernel_information
 from xsp.analyses.kernel.kernel_roofline import kernel_roofline
@@ -40,6 +46,11 @@ ALL: tuple[Analysis[Any], ...] = (
     layer_latency_by_type,
     layer_memory_by_type,
     layer_thirds,
+    device_time,
+    device_idle,
+    launch_overhead,
+    communication,
+    rank_imbalance,
     layer_roofline,
     kernel_information,
     kernel_roofline,
@@ -47,18 +58,24 @@ ALL: tuple[Analysis[Any], ...] = (
     layer_device_time,
     layer_kernel_metrics,
     layer_kernels,
+    critical_path,
 )
 
 __all__ = [
     "ALL",
     "Analysis",
     "Need",
+    "communication",
+    "critical_path",
+    "device_idle",
+    "device_time",
     "ends_of",
     "estimate_of",
     "heading_of",
     "kernel_by_name",
     "kernel_information",
     "kernel_roofline",
+    "launch_overhead",
     "layer_device_time",
     "layer_information",
     "layer_kernel_metrics",
@@ -73,5 +90,6 @@ __all__ = [
     "model_information",
     "model_roofline",
     "optimal_batch",
+    "rank_imbalance",
     "text_of",
 ]

@@ -1,0 +1,1 @@
+"""Analyses of devices: a trace in, what devices, launches and ranks did with their time out."""

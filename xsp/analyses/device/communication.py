@@ -1,0 +1,129 @@
+"""Communication: a trace in, how much of each collective operation is hidden, and how fast, out."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from xsp.analyses.contract import Need, analysis
+from xsp.analyses.device.activity import COMMUNICATING, COMPUTING, Work, apart
+from xsp.analyses.tree import Tree
+from xsp.evaluation import Ints
+from xsp.trace import Trace
+
+_COLUMNS = {
+    "rank": "Rank of the process, or its number; null where the trace is of one process.",
+    "device": "Number of the device.",
+    "collective": "Collective operation; the kernel's name where the framework did not tell.",
+    "group": "Name of the group of processes; null where it is not known.",
+    "group_size": "How many processes the group has; null where it is not known.",
+    "count": "How many kernels.",
+    "time_ns": "How long at least one of them ran, with what it waited for other ranks.",
+    "exposed_ns": "How much of that while the device computed nothing.",
+    "hidden_pct": "The rest, behind which it computed, as a share of the time.",
+    "payload_bytes": "Size of the larger of what a rank puts in and gets out; null if not known.",
+    "bus_bytes_per_s": "Bus bandwidth of those whose size is known; waiting for ranks lowers it.",
+}
+
+# Bytes of an element, by the names that PyTorch's profiler gives the types of collectives.
+_ELEMENT_BYTES = {
+    **dict.fromkeys(("byte", "char", "bool", "uint8", "int8"), 1),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("half", "bfloat16", "float16", "short", "int16"), 2),
+    **dict.fromkeys(("float", "float32", "int", "int32"), 4),
+    **dict.fromkeys(("double", "float64", "long", "int64", "complexfloat"), 8),
+    "complexdouble": 16,
+}
+_GROUP = ("place", "collective", "group", "group_size")
+
+
+@analysis("How much communication is hidden, and how fast is it?", _COLUMNS, needs=(Need.DEVICE,))
+def communication(trace: Trace) -> pl.DataFrame:
+    """Return the communication of each device by collective operation and group.
+
+    Args:
+        trace: A trace with work of a device; without communication the table has no rows.
+
+    Raises:
+        AnalysisError: No device worked in the trace.
+    """
+    tree = Tree.of(trace)
+    work = Work.of(tree)
+    kernels = collectives(tree, work).with_columns(
+        pl.struct(_GROUP).rank("dense").cast(pl.Int64).alias("number") - 1
+    )
+    number = kernels["number"].to_numpy()
+    times = (kernels[name].to_numpy() for name in ("start_ns", "end_ns"))
+    rows = kernels.group_by("number").agg(
+        *(pl.col(name).first() for name in ("rank", "device", *_GROUP)),
+        count=pl.len().cast(pl.Int64),
+        payload_bytes=_sum("payload_bytes"),
+        bus_bytes_per_s=1e9 * _sum("bus_bytes") / _sum("known_ns"),
+    )
+    time = pl.col("time_ns")
+    return (
+        rows.join(_times(work, kernels, number, *times), on="number")
+        .with_columns(hidden_pct=100 * (time - pl.col("exposed_ns")) / time)
+        .sort("place", "time_ns", "number", descending=[False, True, False])
+        .select(*_COLUMNS)
+    )
+
+
+def collectives(tree: Tree, work: Work) -> pl.DataFrame:
+    """Return the kernels that communicate, with their collective operation and sizes.
+
+    Columns beside those of `work`: `collective`, `group`, `group_size`, `group_ranks`,
+    `payload_bytes`, `bus_bytes` (what the payload means for each link, see docs/analyses.md), and
+    `known_ns`, the kernel's time; the last three are null where no size is known.
+    """
+    kernels = work.table.filter(pl.col("sort") == COMMUNICATING)
+    told = ("collective", pl.String), ("collective_group", pl.String), ("group_ranks", pl.String)
+    numbers = ("group_size", "in_elements", "out_elements")
+    known = [tree.attribute(*each)[kernels["row"]] for each in told]
+    known += [tree.attribute(name, pl.Int64)[kernels["row"]] for name in numbers]
+    known.append(tree.attribute("element_type")[kernels["row"]])
+    size = pl.col("element_type").str.to_lowercase().replace_strict(_ELEMENT_BYTES, default=None)
+    kernels = kernels.hstack(known).with_columns(
+        collective=pl.coalesce("collective", "name"),
+        group=pl.col("collective_group"),
+        payload_bytes=pl.max_horizontal("in_elements", "out_elements") * size.cast(pl.Int64),
+    )
+    return kernels.with_columns(
+        bus_bytes=pl.col("payload_bytes") * _bus_factor(),
+        known_ns=pl.when(pl.col("payload_bytes") * _bus_factor() > 0).then(
+            pl.col("end_ns") - pl.col("start_ns")
+        ),
+    )
+
+
+def _bus_factor() -> pl.Expr:
+    """Return what bandwidth over payload is multiplied by, as NCCL's tests do it.
+
+    So that the number compares with the bandwidth of the links whatever the collective. Source:
+    PERFORMANCE.md of NVIDIA/nccl-tests.
+    """
+    name = pl.col("collective").str.to_lowercase().str.replace_all("[^a-z]", "")
+    others = (pl.col("group_size") - 1) / pl.col("group_size")
+    return (
+        pl.when(name.str.contains("allreduce"))
+        .then(2 * others)
+        .when(name.str.contains("allgather|reducescatter|alltoall"))
+        .then(others)
+        .otherwise(1.0)
+    )
+
+
+def _sum(name: str) -> pl.Expr:
+    """Return a sum, null where no value is known."""
+    return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum())
+
+
+def _times(work: Work, kernels: pl.DataFrame, number: Ints, start: Ints, end: Ints) -> pl.DataFrame:
+    """Return how long kernels of each number ran, and how much of that nothing computed."""
+    place = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
+    place[number] = kernels["place"].to_numpy()
+    numbers, starts, ends = apart(number, start, end)
+    hidden = work.worked_ns(place[numbers], starts, ends, COMPUTING)
+    parts = pl.DataFrame({"number": numbers, "time_ns": ends - starts, "hidden": hidden})
+    sums = parts.group_by("number").agg(pl.col("time_ns", "hidden").sum())
+    return sums.select("number", "time_ns", exposed_ns=pl.col("time_ns") - pl.col("hidden"))
