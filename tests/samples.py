@@ -9,6 +9,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from xsp.level import Kind
+from xsp.trace.attribute import find_attribute
 from xsp.trace.document import SPAN_SCHEMA, Trace
 
 _FIELDS: dict[str, Any] = {
@@ -27,21 +28,49 @@ _FIELDS: dict[str, Any] = {
     "busy_ns": pl.Float64,
     "whole_block": pl.Boolean,
 }
+_TYPES: dict[str, Any] = {
+    "Int64": pl.Int64,
+    "Float64": pl.Float64,
+    "String": pl.String,
+    "Boolean": pl.Boolean,
+    "List(Int64)": pl.List(pl.Int64),
+    "List(String)": pl.List(pl.String),
+    "List(Float64)": pl.List(pl.Float64),
+    "List(List(Int64))": pl.List(pl.List(pl.Int64)),
+}
 
 
 @dataclass
 class Node:
-    """A span to be: its latency is its own time and that of its children."""
+    """A span to be: its latency is its own time and that of its children on the same thread.
+
+    Attributes:
+        kind: Kind of the span.
+        name: Name of the span.
+        own_ns: Time that it takes without its children.
+        children: Spans in it.
+        attributes: Attributes of the span by their names.
+        columns: Other values of columns, such as `thread` of what runs beside its parent, and
+            `device` of what runs on a device.
+        latency_ns: Its latency.
+    """
 
     kind: str
     name: str
     own_ns: int = 0
     children: list[Node] = field(default_factory=list)
     attributes: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, Any] = field(default_factory=dict)
     latency_ns: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.latency_ns = self.own_ns + sum(child.latency_ns for child in self.children)
+        inside = (child.latency_ns for child in self.children if not child.is_elsewhere)
+        self.latency_ns = self.own_ns + sum(inside)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it runs on a device, or another thread than its parent."""
+        return "device" in self.columns or "thread" in self.columns
 
 
 def op(name: str, *children: Node, own_ns: int = 1_000) -> Node:
@@ -67,23 +96,36 @@ def frame(
     """Return the spans of a tree, one after the other, children first in their parent's time."""
     columns: dict[str, list[Any]] = {name: [] for name in SPAN_SCHEMA}
     attributes: list[dict[str, Any]] = []
+    fields = _fields(root)
     stack: list[tuple[Node, int | None, str, int]] = [(root, None, root.name, 0)]
     while stack:
         node, parent, path, start = stack.pop()
         row = len(attributes)
-        attributes.append(dict.fromkeys(_FIELDS) | {"exact": True} | node.attributes)
-        for name, value in _span(node, start, margin=margin, overhead=overhead).items():
-            columns[name].append(value)
+        attributes.append(dict.fromkeys(fields) | {"exact": True} | node.attributes)
+        known = _span(node, start, margin=margin, overhead=overhead) | node.columns
+        for name in columns.keys() - {"span_id", "parent_id", "path", "runs"}:
+            columns[name].append(known.get(name))
         columns["span_id"].append(row + 1)
         columns["parent_id"].append(parent)
         columns["path"].append(path)
         columns["runs"].append(runs)
         stack.extend(reversed(_below(node, row + 1, path, start)))
-    for name in SPAN_SCHEMA:
-        columns[name] = columns[name] or [None] * len(attributes)
     return pl.DataFrame(columns, schema=SPAN_SCHEMA).with_columns(
-        pl.Series("attributes", attributes, dtype=pl.Struct(_FIELDS))
+        pl.Series("attributes", attributes, dtype=pl.Struct(fields))
     )
+
+
+def _fields(root: Node) -> dict[str, Any]:
+    """Return the type of each attribute that a tree's spans have."""
+    named, stack = dict(_FIELDS), [root]
+    while stack:
+        node = stack.pop()
+        stack.extend(node.children)
+        for name in node.attributes.keys() - named.keys():
+            known = find_attribute(name)
+            assert known is not None, name
+            named[name] = _TYPES[known.type]
+    return named
 
 
 def trace(root: Node, **metadata: Any) -> Trace:
@@ -106,7 +148,7 @@ def _span(node: Node, start: int, *, margin: float, overhead: float) -> dict[str
         "overhead_ns": latency * overhead,
         "measured_start_ns": start * 2,
         "measured_end_ns": (start + latency) * 2,
-        "thread": 1,
+        "thread": None if "device" in node.columns else 1,
     }
 
 
@@ -119,7 +161,7 @@ def _below(
         seen[child.name] = number = seen.get(child.name, 0) + 1
         suffix = f"#{number}" if number > 1 else ""
         below.append((child, parent, f"{path}/{child.name}{suffix}", start))
-        start += child.latency_ns
+        start += 0 if child.is_elsewhere else child.latency_ns
     return below
 
 

@@ -12,7 +12,34 @@ from typing import Any
 from xsp.analyses.cell import heading_of, text_of
 from xsp.analyses.contract import Analysis, Need
 from xsp.analyses.layer.layer_latency import layer_latency
+from xsp.analyses.structure.attribution import attribution
+from xsp.analyses.structure.by_module import by_module
+from xsp.analyses.structure.by_operator import by_operator
+from xsp.analyses.structure.by_primitive import by_primitive
+from xsp.analyses.structure.side_by_side import side_by_side
+from xsp.analyses.structure.time_by_level import time_by_level
 
-ALL: tuple[Analysis[Any], ...] = (layer_latency,)
+ALL: tuple[Analysis[Any], ...] = (
+    layer_latency,
+    time_by_level,
+    by_module,
+    by_operator,
+    by_primitive,
+    side_by_side,
+    attribution,
+)
 
-__all__ = ["ALL", "Analysis", "Need", "heading_of", "layer_latency", "text_of"]
+__all__ = [
+    "ALL",
+    "Analysis",
+    "Need",
+    "attribution",
+    "by_module",
+    "by_operator",
+    "by_primitive",
+    "heading_of",
+    "layer_latency",
+    "side_by_side",
+    "text_of",
+    "time_by_level",
+]
