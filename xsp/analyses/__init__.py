@@ -12,6 +12,10 @@ from typing import Any
 from xsp.analyses.cell import heading_of, text_of
 from xsp.analyses.contract import Analysis, Need
 from xsp.analyses.layer.layer_latency import layer_latency
+from xsp.analyses.memory.allocations_by_operator import allocations_by_operator
+from xsp.analyses.memory.memory_by_layer import memory_by_layer
+from xsp.analyses.memory.memory_peak import memory_peak
+from xsp.analyses.memory.memory_timeline import memory_timeline
 from xsp.analyses.structure.attribution import attribution
 from xsp.analyses.structure.by_module import by_module
 from xsp.analyses.structure.by_operator import by_operator
@@ -27,18 +31,26 @@ ALL: tuple[Analysis[Any], ...] = (
     by_primitive,
     side_by_side,
     attribution,
+    memory_peak,
+    memory_timeline,
+    memory_by_layer,
+    allocations_by_operator,
 )
 
 __all__ = [
     "ALL",
     "Analysis",
     "Need",
+    "allocations_by_operator",
     "attribution",
     "by_module",
     "by_operator",
     "by_primitive",
     "heading_of",
     "layer_latency",
+    "memory_by_layer",
+    "memory_peak",
+    "memory_timeline",
     "side_by_side",
     "text_of",
     "time_by_level",
