@@ -31,9 +31,19 @@ from xsp.analyses.layer.layer_memory_allocation import layer_memory_allocation
 from xsp.analyses.layer.layer_memory_by_type import layer_memory_by_type
 from xsp.analyses.layer.layer_thirds import layer_thirds
 from xsp.analyses.layer.layer_type_distribution import layer_type_distribution
+from xsp.analyses.memory.allocations_by_operator import allocations_by_operator
+from xsp.analyses.memory.memory_by_layer import memory_by_layer
+from xsp.analyses.memory.memory_peak import memory_peak
+from xsp.analyses.memory.memory_timeline import memory_timeline
 from xsp.analyses.model.model_information import model_information
 from xsp.analyses.model.model_roofline import model_roofline
 from xsp.analyses.model.optimal_batch import optimal_batch
+from xsp.analyses.structure.attribution import attribution
+from xsp.analyses.structure.by_module import by_module
+from xsp.analyses.structure.by_operator import by_operator
+from xsp.analyses.structure.by_primitive import by_primitive
+from xsp.analyses.structure.side_by_side import side_by_side
+from xsp.analyses.structure.time_by_level import time_by_level
 
 ALL: tuple[Analysis[Any], ...] = (
     model_information,
@@ -46,11 +56,21 @@ ALL: tuple[Analysis[Any], ...] = (
     layer_latency_by_type,
     layer_memory_by_type,
     layer_thirds,
+    time_by_level,
+    by_module,
+    by_operator,
+    by_primitive,
+    side_by_side,
+    attribution,
     device_time,
     device_idle,
     launch_overhead,
     communication,
     rank_imbalance,
+    memory_peak,
+    memory_timeline,
+    memory_by_layer,
+    allocations_by_operator,
     layer_roofline,
     kernel_information,
     kernel_roofline,
@@ -65,6 +85,11 @@ __all__ = [
     "ALL",
     "Analysis",
     "Need",
+    "allocations_by_operator",
+    "attribution",
+    "by_module",
+    "by_operator",
+    "by_primitive",
     "communication",
     "critical_path",
     "device_idle",
@@ -87,9 +112,14 @@ __all__ = [
     "layer_roofline",
     "layer_thirds",
     "layer_type_distribution",
+    "memory_by_layer",
+    "memory_peak",
+    "memory_timeline",
     "model_information",
     "model_roofline",
     "optimal_batch",
     "rank_imbalance",
+    "side_by_side",
     "text_of",
+    "time_by_level",
 ]

@@ -1,0 +1,85 @@
+"""Modules nested by path, on known answers, random trees and a tiny real model."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from samples import Node, op, pipeline, trace
+
+import xsp
+from xsp.analyses import by_module
+
+
+def module(path: str, kind: str, *children: Node, own_ns: int = 0) -> Node:
+    name = path.rsplit(".", 1)[-1] or kind
+    about = {"module_path": path, "module_class": kind, "phase": "forward"}
+    return Node("layer", name, own_ns, list(children), about)
+
+
+def blocks(*sizes: int) -> Node:
+    """Return a model whose blocks are in a list, which is no module that is called."""
+    made = [
+        module(f"h.{i}", "Block", module(f"h.{i}.mlp", "Mlp", op("aten::mm", own_ns=size)),
+               own_ns=10)
+        for i, size in enumerate(sizes)
+    ]  # fmt: skip
+    return pipeline("predict", module("", "Net", *made, own_ns=100), own_ns=0)
+
+
+def test_each_module_and_each_name_on_the_way_is_a_row() -> None:
+    table = by_module(trace(blocks(500, 700)))
+    assert table["module"].to_list() == ["", "h", "h.0", "h.0.mlp", "h.1", "h.1.mlp"]
+    assert table["depth"].to_list() == [0, 1, 2, 3, 2, 3]
+    assert table["latency_ns"].to_list() == [1_320, 1_220, 510, 500, 710, 700]
+    assert table["own_ns"].to_list() == [100, None, 10, 500, 10, 700]
+    assert table["calls"].to_list() == [1, 0, 1, 1, 1, 1]
+    assert table["own_ns"].sum() == 1_320
+
+
+def test_repeated_blocks_fold_into_one_row() -> None:
+    table = by_module(trace(blocks(500, 700, 900)), fold=True)
+    assert table["module"].to_list() == ["", "h", "h.*", "h.*.mlp"]
+    assert table["modules"].to_list() == [1, 1, 3, 3]
+    assert table["latency_ns"].to_list() == [2_230, 2_130, 2_130, 2_100]
+    assert table["share_pct"].to_list()[0] == pytest.approx(100)
+
+
+def test_numbers_that_name_different_classes_do_not_fold() -> None:
+    mixed = module("", "Sequential", module("0", "Conv2d", own_ns=5), module("1", "ReLU", own_ns=3))
+    table = by_module(trace(pipeline("predict", mixed)), fold=True)
+    assert table["module"].to_list() == ["", "0", "1"]
+
+
+def test_depth_cuts_the_deeper_rows() -> None:
+    assert by_module(trace(blocks(500, 700)), depth=1)["module"].to_list() == ["", "h"]
+
+
+def test_a_module_called_twice_is_one_row() -> None:
+    twice = pipeline("predict", module("fc", "Linear", own_ns=5), module("fc", "Linear", own_ns=7))
+    table = by_module(trace(twice)).filter(module="fc")
+    assert table.select("calls", "latency_ns", "own_ns").row(0) == (2, 12, 12)
+
+
+def test_two_parts_of_a_program_have_rows_of_their_own() -> None:
+    prefill = pipeline("prefill", module("fc", "Linear", own_ns=50))
+    decode = pipeline("decode", module("fc", "Linear", own_ns=5))
+    table = by_module(trace(pipeline("generate", prefill, decode))).filter(module="fc")
+    assert table.select("part", "own_ns").rows() == [("prefill", 50), ("decode", 5)]
+
+
+def test_layers_of_a_real_model_are_all_there() -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    measured = xsp.measure(model, torch.ones(4, 8), levels=2, runs=3)
+    table = by_module(measured)
+    assert table["module"].to_list() == ["", "0", "1", "2"]
+    layers = measured.spans.filter(pl.col("kind") == "layer")["latency_ns"]
+    assert table["latency_ns"].to_list() == pytest.approx(layers.to_list())
+
+
+def test_numbers_at_the_end_of_recorded_names_fold_and_stages_do_not() -> None:
+    recorded = [module(f"BertLayer_{i}", "BertLayer", own_ns=5) for i in range(3)]
+    stages = [module(f"layer{i}", "Sequential", own_ns=5) for i in range(3)]
+    root = pipeline("predict", module("", "Net", *recorded, *stages))
+    table = by_module(trace(root), fold=True)
+    assert table["module"].to_list() == ["", "BertLayer_*", "layer0", "layer1", "layer2"]

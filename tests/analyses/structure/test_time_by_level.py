@@ -1,0 +1,92 @@
+"""Time by level and attribution, on known answers, random trees and recordings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+from hypothesis import given
+from samples import TREES, Node, conv, layer, op, pipeline, resnet, trace
+
+import xsp
+from xsp.analyses import attribution, time_by_level
+from xsp.trace import Trace
+
+KINETO = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
+KINETO = KINETO / "kineto"
+
+
+def called() -> Node:
+    """Return a model of a layer, in it an operator, in it a library call."""
+    call = Node("call", "SGEMM", 70, [], {"library": "MKL"})
+    return pipeline("predict", layer("fc", "Linear", op("aten::mm", call, own_ns=15), own_ns=10),
+                    own_ns=5)  # fmt: skip
+
+
+def test_each_level_has_its_own_time() -> None:
+    table = time_by_level(trace(called()))
+    assert table["kind"].to_list() == ["pipeline", "layer", "op", "call"]
+    assert table["own_ns"].to_list() == [5, 10, 15, 70]
+    assert table["latency_ns"].to_list() == [100, 95, 85, 70]
+
+
+@given(TREES)
+def test_levels_sum_to_the_latency(node: Node) -> None:
+    measured = trace(pipeline("predict", node, own_ns=100))
+    table = time_by_level(measured)
+    assert table["own_ns"].sum() == measured.spans["latency_ns"][0]
+    assert table["share_pct"].sum() == pytest.approx(100)
+
+
+def test_waiting_for_devices_is_a_row_of_its_own() -> None:
+    root = pipeline("predict", op("aten::mm", own_ns=20), own_ns=80)
+    root.attributes["device_wait_ns"] = 60.0
+    table = time_by_level(trace(root))
+    assert table.select("kind", "own_ns").rows() == [
+        ("pipeline", 20), ("op", 20), ("device wait", 60),
+    ]  # fmt: skip
+
+
+def test_a_share_lies_under_each_kind_and_the_rest_has_names() -> None:
+    outside = pipeline("post-processing", own_ns=300)
+    measured = trace(pipeline("step", *called().children, outside, own_ns=5))
+    rows = attribution(measured).filter(time="latency")
+    sums = dict(rows.filter(pl.col("name").is_null()).select("under", "latency_ns").iter_rows())
+    assert sums == {"layer": 95, "op": 85, "call": 70, "nothing": 305}
+    names = rows.drop_nulls("name").select("name", "latency_ns").rows()
+    assert names == [("post-processing", 300), ("step", 5)]
+
+
+def test_the_operators_time_outside_of_calls_is_by_operator() -> None:
+    rows = attribution(trace(called())).filter(time="operators' time")
+    assert rows.select("under", "name", "latency_ns").rows() == [
+        ("call", None, 70), ("nothing", None, 15), ("nothing", "aten::mm", 15),
+    ]  # fmt: skip
+
+
+def test_a_trace_without_devices_and_calls_says_nothing_of_them() -> None:
+    assert set(attribution(trace(pipeline("p", conv("c", 100))))["time"]) == {"latency"}
+    assert time_by_level(trace(resnet()))["share_pct"].sum() == pytest.approx(100)
+
+
+def real(name: str) -> Trace:
+    if not KINETO.is_dir():
+        pytest.skip("needs real traces (XSP_TRACES)")
+    return xsp.read(KINETO / f"{name}.json.gz")
+
+
+@pytest.mark.parametrize("name", ["h100-bert-small", "critical-path-alexnet", "mi300-compiled"])
+def test_levels_of_a_recording_sum_to_its_latency(name: str) -> None:
+    measured = real(name)
+    table = time_by_level(measured)
+    whole = measured.spans["end_ns"][0] - measured.spans["start_ns"][0]
+    assert table["own_ns"].sum() == pytest.approx(whole, rel=1e-6)
+
+
+def test_all_device_time_of_a_recording_without_a_host_lies_under_nothing() -> None:
+    rows = attribution(real("mi210-gpu-only")).filter(time="device time")
+    assert rows["under"].unique().to_list() == ["nothing"]
+    assert rows["share_pct"][0] == pytest.approx(100)
+    assert rows["share_pct"][1:].sum() == pytest.approx(100)

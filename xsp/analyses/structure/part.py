@@ -1,0 +1,39 @@
+"""Parts of a trace: a tree in, the evaluation or marked part that each span belongs to out."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from xsp.analyses.structure.sums import Bools
+from xsp.analyses.tree import Tree
+from xsp.evaluation import Ints
+from xsp.level import Kind
+
+
+def is_part(tree: Tree) -> Bools:
+    """Return which spans are parts: marked spans and evaluations that lie in no layer or operator.
+
+    What the user marked inside of a model is no part, but belongs to that of the model.
+    """
+    marked = tree.is_of(Kind.PIPELINE)
+    return marked & (tree.nearest(~marked) < 0)
+
+
+def part_rows(tree: Tree) -> Ints:
+    """Return the row of the part that each span belongs to; a part belongs to itself."""
+    parts = is_part(tree)
+    return np.where(parts, np.arange(len(parts)), tree.nearest(parts))
+
+
+def part_names(tree: Tree) -> pl.Series:
+    """Return the name of each span's part; with that of the part around where names recur.
+
+    Numbered steps keep their numbers: `ProfilerStep#6`.
+    """
+    of = part_rows(tree)
+    rows = np.unique(of)
+    own, around = tree.spans["name"][rows], tree.spans["name"][np.maximum(tree.parent[rows], 0)]
+    recurs = own.is_duplicated() & pl.Series(tree.parent[rows] >= 0)
+    told = pl.select(pl.when(recurs).then(around + " / " + own).otherwise(own)).to_series()
+    return told[np.searchsorted(rows, of)].alias("part")
