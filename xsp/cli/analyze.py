@@ -109,7 +109,7 @@ def _possible(traces: list[Trace]) -> str:
     table = Table(box=None, pad_edge=False, show_header=False)
     for analysis in ALL:
         unmet = next((why for trace in traces if (why := analysis.unmet(trace))), None)
-        said = f"[dim]needs {escape(unmet)}[/dim]" if unmet else escape(analysis.question)
+        said = f"[dim]— {escape(unmet)}[/dim]" if unmet else escape(analysis.question)
         table.add_row(analysis.name, analysis.paper or "", said)
     return terminal.drawn(table)
 
