@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from xsp.analyses.kept import once_per_trace
 from xsp.analyses.kernel.kernel import WORK, aggregated, kernels_of, work_in_kernels
 from xsp.analyses.tree import Tree
 from xsp.evaluation import Ints
@@ -46,6 +47,7 @@ def layer_frame(tree: Tree) -> pl.DataFrame:
     )
 
 
+@once_per_trace
 def kernels_by_layer(tree: Tree) -> pl.DataFrame:
     """Return the layers that have kernels of their own, with those kernels summed up.
 
