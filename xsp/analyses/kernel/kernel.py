@@ -55,16 +55,10 @@ def kernel_times(tree: Tree) -> pl.DataFrame:
     )
 
 
-def work_in_kernels(tree: Tree) -> pl.DataFrame:
-    """Return the work of all spans that is done in kernels; null of all others.
-
-    It is that of kernels, and of the operators that kernels lie in.
-    """
+def in_kernels(tree: Tree) -> Mask:
+    """Return which spans have the work that is done in kernels: these, and operators around."""
     among = _among(tree)
-    holding = tree.is_of(Kind.OP) & around(tree, among)
-    mask = pl.Series(among | holding)
-    work = work_of(tree)
-    return work.select(pl.when(mask).then(pl.col(name)).alias(name) for name in work.columns)
+    return among | (tree.is_of(Kind.OP) & around(tree, among))
 
 
 def _among(tree: Tree) -> Mask:

@@ -98,13 +98,14 @@ def _operators(tree: Tree) -> pl.DataFrame:
 
 def _asked(tree: Tree, rows: Ints) -> pl.DataFrame:
     """Return what tells the work of operators: a column for each argument of `operator_work`."""
+    operators = pl.Series(tree.is_of(Kind.OP))
     kept = tree.attribute("allocated_bytes", pl.Int64) - tree.attribute("freed_bytes", pl.Int64)
     transposed = tree.is_of(Kind.OP) & tree.spans["name"].str.contains(_TRANSPOSED).to_numpy()
     return pl.DataFrame(
         {
             "name": tree.spans["name"][rows],
-            "shapes": tree.attribute("input_shapes", _SHAPES)[rows],
-            "element_types": tree.attribute("input_dtypes", _TEXTS)[rows],
+            "shapes": tree.attribute("input_shapes", _SHAPES).filter(operators),
+            "element_types": tree.attribute("input_dtypes", _TEXTS).filter(operators),
             "kept_bytes": kept[rows],
             "seen": _seen(tree, rows),
             "transposed": (tree.nearest(transposed) >= 0)[rows],
