@@ -89,6 +89,10 @@ def test_gradients_count_as_pytorch_does() -> None:
         "aten::_scaled_dot_product_flash_attention_backward", [[2, 4, 6, 16], q, k, v], []
     )
     assert found == expected
+    tokens = [[b, length, heads, inner] for b, heads, length, inner in ([2, 4, 6, 16], q, k, v)]
+    assert flops_of("aten::_flash_attention_backward", tokens, []) == expected
+    forward = flop_counter.flop_registry[aten._scaled_dot_product_flash_attention]
+    assert flops_of("aten::_flash_attention_forward", tokens[1:], []) == forward(q, k, v)
     x, w, y = [2, 6, 5, 5], [6, 4, 3, 3], [2, 4, 11, 11]
     transposed = flop_counter.flop_registry[aten.convolution](
         x, w, None, None, None, None, True, out_val=y

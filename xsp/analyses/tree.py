@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
@@ -14,6 +15,8 @@ from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.trace import Trace, attribute_column, parent_rows
 
 Floats = NDArray[np.float64]
+
+_TREES: WeakKeyDictionary[Trace, Tree] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,12 @@ class Tree:
 
     @classmethod
     def of(cls, trace: Trace) -> Tree:
-        """Return the tree of a trace."""
-        spans = trace.spans
-        return cls(spans, parent_rows(spans))
+        """Return the tree of a trace: the same for all analyses, as long as there is the trace."""
+        tree = _TREES.get(trace)
+        if tree is None:
+            spans = trace.spans
+            tree = _TREES[trace] = cls(spans, parent_rows(spans))
+        return tree
 
     def attribute(self, name: str, dtype: Any = pl.String) -> pl.Series:
         """Return one attribute of all spans, null where a span does not have it."""

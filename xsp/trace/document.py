@@ -85,7 +85,7 @@ class Trace:
         TypeError: `metadata` has a value that JSON cannot hold.
     """
 
-    __slots__ = ("_json", "_metadata", "_spans", "_typical_runs")
+    __slots__ = ("__weakref__", "_json", "_metadata", "_spans", "_typical_runs")
 
     _json: str
     _metadata: Mapping[str, Any]

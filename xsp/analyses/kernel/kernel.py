@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.analyses.kept import once_per_trace
 from xsp.analyses.tree import Tree
-from xsp.analyses.work import subtree_sum, work_of
+from xsp.analyses.work import around, work_of
 from xsp.evaluation import Ints
 from xsp.kernel_name import short_name
 from xsp.level import DEVICE_ACTIVITIES, Kind
@@ -19,6 +20,7 @@ _INTERVAL = ("latency_ns", "latency_low_ns", "latency_high_ns")
 Mask = NDArray[np.bool_]
 
 
+@once_per_trace
 def kernels_of(tree: Tree) -> pl.DataFrame:
     """Return the kernels of a tree, in the order of its rows.
 
@@ -35,25 +37,28 @@ def kernels_of(tree: Tree) -> pl.DataFrame:
     among = _among(tree)
     rows = np.flatnonzero(among)
     work, covered = _shared(tree, work_of(tree), among)
-    parts = (_names(tree, rows), _times(tree, among, rows), work, _occupancy(tree, rows))
-    layers = tree.nearest(tree.is_of(Kind.LAYER))[rows]
-    table = pl.concat([pl.DataFrame({"row": rows, "layer_row": layers}), *parts], how="horizontal")
-    return table.with_columns(
-        count=tree.attribute("calls", pl.Int64)[rows].fill_null(1),
-        covered_ns=pl.when(pl.Series(covered)).then(pl.col("latency_ns")).otherwise(0.0),
+    parts = (kernel_times(tree), _names(tree, rows), work, _occupancy(tree, rows))
+    return pl.concat(parts, how="horizontal").with_columns(
+        covered_ns=pl.when(pl.Series(covered)).then(pl.col("latency_ns")).otherwise(0.0)
     )
 
 
-def work_in_kernels(tree: Tree) -> pl.DataFrame:
-    """Return the work of all spans that is done in kernels; null of all others.
-
-    It is that of kernels, and of the operators that kernels lie in.
-    """
+@once_per_trace
+def kernel_times(tree: Tree) -> pl.DataFrame:
+    """Return `row`, `layer_row`, `count`, times and interval of kernels, as `kernels_of` does."""
     among = _among(tree)
-    around = tree.is_of(Kind.OP) & (subtree_sum(tree, among.astype(np.float64)) - among > 0)
-    mask = pl.Series(among | around)
-    work = work_of(tree)
-    return work.select(pl.when(mask).then(pl.col(name)).alias(name) for name in work.columns)
+    rows = np.flatnonzero(among)
+    return _times(tree, among, rows).with_columns(
+        row=pl.Series(rows),
+        layer_row=pl.Series(tree.nearest(tree.is_of(Kind.LAYER))[rows]),
+        count=tree.attribute("calls", pl.Int64)[rows].fill_null(1),
+    )
+
+
+def in_kernels(tree: Tree) -> Mask:
+    """Return which spans have the work that is done in kernels: these, and operators around."""
+    among = _among(tree)
+    return among | (tree.is_of(Kind.OP) & around(tree, among))
 
 
 def _among(tree: Tree) -> Mask:
@@ -133,8 +138,8 @@ def aggregated(kernels: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     kernels whose work is known, and null where none is; `covered_ns` is the time of these.
     """
     weight = pl.when(pl.col("occupancy_pct").is_not_null()).then(pl.col("latency_ns"))
-    sums = [_sum(name) for name in ("latency_ns", *WORK)]
-    ends = [_whole_sum(name) for name in _INTERVAL[1:]]
+    sums = [total(name) for name in ("latency_ns", *WORK)]
+    ends = [whole_total(name) for name in _INTERVAL[1:]]
     sources = pl.col("occupancy_source").drop_nulls().unique(maintain_order=True).sort()
     return kernels.group_by(by, maintain_order=True).agg(
         pl.col("count").sum(),
@@ -149,12 +154,12 @@ def aggregated(kernels: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _sum(name: str) -> pl.Expr:
+def total(name: str) -> pl.Expr:
     """Return the sum of what is known of a column, null where nothing is."""
     return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 
-def _whole_sum(name: str) -> pl.Expr:
+def whole_total(name: str) -> pl.Expr:
     """Return the sum of a column, null where one of its values is not known."""
     return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)
 

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from xsp.analyses.kernel.kernel import WORK, aggregated, kernels_of, work_in_kernels
+from xsp.analyses.kept import once_per_trace
+from xsp.analyses.kernel.kernel import WORK, Mask, aggregated, in_kernels, kernels_of
 from xsp.analyses.tree import Tree
+from xsp.analyses.work import work_of
 from xsp.evaluation import Ints
 from xsp.level import Kind
 
@@ -46,38 +48,39 @@ def layer_frame(tree: Tree) -> pl.DataFrame:
     )
 
 
+@once_per_trace
 def kernels_by_layer(tree: Tree) -> pl.DataFrame:
     """Return the layers that have kernels of their own, with those kernels summed up.
 
     A kernel is that of the innermost layer around it. The work is all that is done in the kernels
     of the layer, that of its operators with several kernels among it.
     """
-    work = done_by_layer(tree, work_in_kernels(tree))
+    work = done_by_layer(tree, in_kernels(tree))
     kernels = aggregated(kernels_of(tree).filter(pl.col("layer_row") >= 0), ["layer_row"])
     kernels = kernels.rename({"layer_row": "row"}).drop(*WORK, "work_source")
     order: Any = {"on": "row", "maintain_order": "left"}
     return layer_frame(tree).join(kernels, **order).join(work, how="left", **order)
 
 
-def done_by_layer(tree: Tree, work: pl.DataFrame) -> pl.DataFrame:
-    """Return the work of spans summed up by the innermost layer: `row`, `WORK`, `work_source`.
+def done_by_layer(tree: Tree, among: Mask) -> pl.DataFrame:
+    """Return the work of some spans summed up by the innermost layer: `row`, `WORK`, `work_source`.
 
     Sums are of what is known, and null where that is 0 and something is not known.
     """
-    layers = tree.nearest(tree.is_of(Kind.LAYER))
-    asked = pl.col("asked") | pl.col("work_source").is_not_null()
     doing = pl.any_horizontal(pl.col(*WORK) > 0)
     sources = pl.col("work_source").filter(doing).drop_nulls().unique().sort()
+    # Layers and launches have no work, and that of kernels without counters is their operators'.
+    working = tree.is_of(Kind.OP) | work_of(tree)["work_source"].is_not_null().to_numpy()
     return (
-        work.with_columns(row=pl.Series(layers), asked=pl.Series(tree.is_of(Kind.OP)))
-        .filter(pl.col("row") >= 0)
+        work_of(tree)
+        .with_columns(row=pl.Series(tree.nearest(tree.is_of(Kind.LAYER))))
+        .filter(pl.Series(among & working) & (pl.col("row") >= 0))
         .group_by("row", maintain_order=True)
-        .agg(*(_known_sum(name, asked) for name in WORK), work_source=sources.str.join(", "))
+        .agg(*(_known_sum(name) for name in WORK), work_source=sources.str.join(", "))
         .with_columns(pl.when(pl.col("work_source") != "").then(pl.col("work_source")))
     )
 
 
-def _known_sum(name: str, asked: pl.Expr) -> pl.Expr:
+def _known_sum(name: str) -> pl.Expr:
     value = pl.col(name)
-    complete = value.is_not_null().any() & ~(asked & value.is_null()).any()
-    return pl.when(complete | (value.sum() > 0)).then(value.sum()).alias(name)
+    return pl.when(value.is_not_null().all() | (value.sum() > 0)).then(value.sum()).alias(name)

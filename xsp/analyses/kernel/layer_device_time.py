@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from xsp.analyses.contract import Need, analysis
-from xsp.analyses.kernel.kernel import aggregated, kernels_of
+from xsp.analyses.kernel.kernel import kernel_times, total, whole_total
 from xsp.analyses.kernel.layer import LAYER_COLUMNS, layer_frame
 from xsp.analyses.tree import Tree
 from xsp.level import Kind
@@ -48,12 +48,11 @@ def layer_device_time(trace: Trace) -> pl.DataFrame:
     """
     tree = _waiting(Tree.of(trace))
     layers = layer_frame(tree)
-    kernels = aggregated(kernels_of(tree).filter(pl.col("layer_row") >= 0), ["layer_row"])
-    times = kernels.select(
-        row="layer_row",
-        kernel_ns="latency_ns",
-        kernel_low_ns="latency_low_ns",
-        kernel_high_ns="latency_high_ns",
+    times = kernel_times(tree).filter(pl.col("layer_row") >= 0)
+    times = times.group_by(row="layer_row", maintain_order=True).agg(
+        total("latency_ns").alias("kernel_ns"),
+        whole_total("latency_low_ns").alias("kernel_low_ns"),
+        whole_total("latency_high_ns").alias("kernel_high_ns"),
     )
     own = tree.own_ns(tree.is_of(Kind.LAYER))[layers["row"].to_numpy()]
     table = (

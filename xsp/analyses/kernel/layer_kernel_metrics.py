@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from xsp.analyses.contract import Need, analysis
 from xsp.analyses.kernel.kernel_information import SOURCE_COLUMN, WORK_COLUMNS
 from xsp.analyses.kernel.layer import LAYER_COLUMNS, done_by_layer, layer_frame
 from xsp.analyses.tree import Tree
-from xsp.analyses.work import work_of
 from xsp.trace import Trace
 
 _COLUMNS = {
@@ -35,7 +35,7 @@ def layer_kernel_metrics(trace: Trace) -> pl.DataFrame:
         AnalysisError: The trace has no layers.
     """
     tree = Tree.of(trace)
-    work = done_by_layer(tree, work_of(tree))
+    work = done_by_layer(tree, np.ones(tree.spans.height, np.bool_))
     table = layer_frame(tree).join(work, on="row", how="left", maintain_order="left")
     moved = pl.col("read_bytes") + pl.col("write_bytes")
     return table.with_columns(

@@ -53,9 +53,9 @@ def results_of(operator: str, given: Shapes) -> Shapes:
     >>> results_of("aten::mm", [[2, 3], [3, 5]])
     [[2, 5]]
     """
-    if operator.endswith("attention_backward"):
+    if "attention" in operator and operator.endswith("backward"):
         return given[1:4]
-    if operator in _ATTENTIONS:
+    if operator in (*_ATTENTIONS, *_INNER_ATTENTIONS):
         return [[*given[0][:-1], given[2][-1]]]
     if operator in _LINEAR:
         return [[*given[0][:-1], given[1][0]]]
@@ -143,6 +143,20 @@ def _attention_backward(given: Shapes, results: Shapes) -> int:
     return 3 * _scores(query, key, query[-1]) + 2 * _scores(query, key, value[-1])
 
 
+def _heads_first(shape: Shape) -> Shape:
+    batch, length, heads, inner = shape
+    return batch, heads, length, inner
+
+
+def _attention_by_token(given: Shapes, results: Shapes) -> int:
+    """As the kernels of attention take tensors: [batch, length, heads, inner]."""
+    return _attention([_heads_first(shape) for shape in given[:3]], results)
+
+
+def _attention_by_token_backward(given: Shapes, results: Shapes) -> int:
+    return _attention_backward([_heads_first(shape) for shape in given[:4]], results)
+
+
 def _scores(query: Shape, key: Shape, inner: int) -> int:
     return 2 * math.prod(query[:-1]) * key[-2] * inner
 
@@ -174,6 +188,7 @@ _ATTENTIONS = tuple(
         ("fused", "_overrideable"),
     )
 )
+_INNER_ATTENTIONS = ("aten::_flash_attention_forward", "aten::_efficient_attention_forward")
 _PRODUCTS = ("aten::mm", "aten::_scaled_mm", "aten::_int_mm", "aten::bmm")
 _ADDED_PRODUCTS = ("aten::addmm", "aten::_addmm_activation", "aten::baddbmm")
 _LINEAR = ("aten::linear", "aten::mkldnn_linear", "mkldnn::_linear_pointwise")
@@ -190,4 +205,9 @@ FORMULAS: Mapping[str, _Formula] = {
     "aten::cudnn_convolution_backward_input": _transposed,  # of what had come out
     **dict.fromkeys(_ATTENTIONS, _attention),
     **{f"{name}_backward": _attention_backward for name in _ATTENTIONS},
+    **dict.fromkeys(_INNER_ATTENTIONS, _attention_by_token),
+    **{
+        name.replace("forward", "backward"): _attention_by_token_backward
+        for name in _INNER_ATTENTIONS
+    },
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from xsp.analyses.kept import once_per_trace
 from xsp.analyses.tree import Floats, Tree
 from xsp.analyses.work.formula import CONVOLUTIONS
 from xsp.analyses.work.operator_kind import IDLE
@@ -23,6 +24,7 @@ _TRANSPOSED = "conv.*transpose"
 _NEXT = 8  # operators in which the result of a convolution is looked for
 
 
+@once_per_trace
 def work_of(tree: Tree) -> pl.DataFrame:
     """Return what each span of a tree does itself, apart from what the spans inside do.
 
@@ -64,9 +66,17 @@ def _generations(parent: Ints) -> list[Ints]:
     return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)[1:]
 
 
-def _below(tree: Tree, which: Mask) -> Mask:
+def around(tree: Tree, which: Mask) -> Mask:
     """Return which spans have one of some spans inside, not counting themselves."""
-    return subtree_sum(tree, which.astype(np.float64)) - which > 0
+    found = np.zeros(len(which), np.bool_)
+    at = tree.parent[which]
+    while len(at := at[at >= 0]):
+        now = np.zeros(len(which), np.bool_)
+        now[at] = True
+        now &= ~found
+        found |= now
+        at = tree.parent[now]
+    return found
 
 
 def _operators(tree: Tree) -> pl.DataFrame:
@@ -78,7 +88,7 @@ def _operators(tree: Tree) -> pl.DataFrame:
     found = spread(tree.spans.height, rows, each(_asked(tree, rows), operator_work))
     computing = (found["flops"].fill_null(0) > 0).to_numpy()
     acting = tree.is_of(Kind.OP) & ~tree.spans["name"].is_in(list(IDLE)).to_numpy()
-    calling = acting & np.where(computing, _below(tree, computing), _below(tree, acting))
+    calling = acting & np.where(computing, around(tree, computing), around(tree, acting))
     work = found.with_columns(
         pl.when(pl.Series(calling)).then(0).otherwise(pl.col(name)).alias(name) for name in NUMBERS
     )
@@ -88,13 +98,14 @@ def _operators(tree: Tree) -> pl.DataFrame:
 
 def _asked(tree: Tree, rows: Ints) -> pl.DataFrame:
     """Return what tells the work of operators: a column for each argument of `operator_work`."""
+    operators = pl.Series(tree.is_of(Kind.OP))
     kept = tree.attribute("allocated_bytes", pl.Int64) - tree.attribute("freed_bytes", pl.Int64)
     transposed = tree.is_of(Kind.OP) & tree.spans["name"].str.contains(_TRANSPOSED).to_numpy()
     return pl.DataFrame(
         {
             "name": tree.spans["name"][rows],
-            "shapes": tree.attribute("input_shapes", _SHAPES)[rows],
-            "element_types": tree.attribute("input_dtypes", _TEXTS)[rows],
+            "shapes": tree.attribute("input_shapes", _SHAPES).filter(operators),
+            "element_types": tree.attribute("input_dtypes", _TEXTS).filter(operators),
             "kept_bytes": kept[rows],
             "seen": _seen(tree, rows),
             "transposed": (tree.nearest(transposed) >= 0)[rows],
@@ -110,16 +121,20 @@ def _seen(tree: Tree, rows: Ints) -> pl.Series:
     Null of convolutions that call another, for that is one of the next.
     """
     convolving = tree.spans["name"].is_in(list(CONVOLUTIONS)).to_numpy()
-    at = np.flatnonzero((convolving & ~_below(tree, convolving))[rows])
-    given = tree.attribute("input_shapes", _SHAPES)[rows]
-    first, weights = (given.list.get(place, null_on_oob=True) for place in (0, 1))
+    at = np.flatnonzero((convolving & ~around(tree, convolving))[rows])
+    given = tree.attribute("input_shapes", _SHAPES)
+    own = given[rows[at]]
+    first, weights = (own.list.get(place, null_on_oob=True) for place in (0, 1))
     layers = tree.nearest(tree.is_of(Kind.LAYER))[rows[at]]
-    out = tree.attribute("output_shapes", _SHAPES).list.get(0, null_on_oob=True)[layers]
+    out = tree.attribute("output_shapes", _SHAPES)[layers].list.get(0, null_on_oob=True)
     found = pl.Series([None], dtype=first.dtype).new_from_index(0, len(at))
-    for shape in (out, *(first.shift(-step)[at] for step in range(1, _NEXT + 1))):
-        fits = shape.list.len() == first[at].list.len()
-        fits &= _size(shape, 0) == _size(first[at], 0)
-        fits &= _size(shape, 1) == _size(weights[at], 0)
+    for step in range(_NEXT + 1):
+        following = given[rows[np.minimum(at + step, len(rows) - 1)]]
+        shape = following.list.get(0, null_on_oob=True) if step else out
+        fits = shape.list.len() == first.list.len()
+        fits &= _size(shape, 0) == _size(first, 0)
+        fits &= _size(shape, 1) == _size(weights, 0)
+        fits &= pl.Series(at + step < len(rows))
         found = shape.zip_with(fits.fill_null(value=False) & found.is_null(), found)
     places = np.full(len(rows), len(at), np.int64)
     places[at] = np.arange(len(at))
@@ -138,7 +153,7 @@ def _instead(tree: Tree, work: pl.DataFrame, better: pl.DataFrame, source: str) 
     computing = (better["flops"].fill_null(0) > 0).to_numpy()
     moving = better.select(pl.any_horizontal("read_bytes", "write_bytes").is_not_null())
     known = better.select(pl.any_horizontal(pl.col(*NUMBERS).is_not_null())).to_series()
-    within = _below(tree, computing), _below(tree, moving.to_series().to_numpy())
+    within = around(tree, computing), around(tree, moving.to_series().to_numpy())
     done = dict(zip(NUMBERS, (within[0], within[1], within[1]), strict=True))
     return work.with_columns(
         pl.when(known)
