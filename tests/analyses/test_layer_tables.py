@@ -236,6 +236,26 @@ def test_thirds_count_the_work_of_what_lies_in_their_layers() -> None:
     assert table["work_source"].to_list() == ["library"] * 3
 
 
+def test_time_of_devices_stands_beside_that_of_the_host() -> None:
+    def part(name: str, *children: Node, device_ns: float) -> Node:
+        made = layer(name, name.title(), *children, module_path=name)
+        made.columns["device_ns"] = device_ns
+        return made
+
+    first, last = part("conv", device_ns=700.0), part("relu", device_ns=100.0)
+    measured = trace(pipeline("predict", part("net", first, last, device_ns=900.0)))
+    assert layer_latency(measured)["device_ns"].to_list() == [900.0, 700.0, 100.0]
+    by_type = layer_latency_by_type(measured).select("type", "own_device_ns", "device_pct")
+    assert by_type.sort("own_device_ns").rows() == [
+        ("Net", 100.0, pytest.approx(100 / 9)),
+        ("Relu", 100.0, pytest.approx(100 / 9)),
+        ("Conv", 700.0, pytest.approx(700 / 9)),
+    ]
+    assert layer_thirds(measured)["device_pct"].to_list() == pytest.approx(
+        [100 / 9, 700 / 9, 100 / 9]
+    )
+
+
 def test_layers_are_numbered_as_they_began() -> None:
     table = layer_information(trace(resnet()))
     assert table["index"].to_list() == list(range(1, table.height + 1))

@@ -8,6 +8,7 @@ import pytest
 from samples import op, pipeline, resnet, trace
 
 from xsp.cli import app as cli
+from xsp.cli import terminal
 
 Said = pytest.CaptureFixture[str]
 
@@ -32,7 +33,22 @@ def test_a_table_is_printed_with_units_sorted_and_cut(file: str, capsys: Said) -
     *rows, blank, unknown = rows
     assert len(rows) == 2
     assert all("ms ± 1 %" in row or "µs ± 1 %" in row for row in rows)
-    assert (blank, unknown) == ("", "no values here: group, phase")
+    assert (blank, unknown) == ("", "no values here: group, phase, device, serialised")
+
+
+def test_a_table_that_is_too_wide_has_no_paths_or_has_its_columns_as_lines(
+    file: str, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "width", lambda: 80)
+    assert cli.run(["analyze", file, "layer-latency", "--rows", "2"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert "path" not in head
+    assert all(len(row) <= 80 for row in rows)
+    monkeypatch.setattr(terminal, "width", lambda: 30)
+    assert cli.run(["analyze", file, "model-information"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["model", "resnet"]
+    assert lines[1].split()[0] == "latency"
 
 
 def test_a_table_is_printed_and_saved_whole_in_other_formats(

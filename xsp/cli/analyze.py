@@ -13,6 +13,7 @@ from xsp.cli.reading import read
 
 if TYPE_CHECKING:
     import polars as pl
+    from rich.table import Table
 
     from xsp.analyses import Analysis
     from xsp.trace import Trace
@@ -125,32 +126,66 @@ def _sorted(table: pl.DataFrame, column: str | None) -> pl.DataFrame:
 def _drawn(table: pl.DataFrame) -> str:
     """Return a table as the terminal shows it: quantities in units that people read.
 
-    A value has its interval behind it. Columns without any value are named below.
+    A value has its interval behind it. Columns without any value are named below. A table that is
+    too wide for the terminal has no paths; one of few rows that still is has its columns as lines.
     """
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
     from xsp.analyses import ends_of, estimate_of, heading_of  # noqa: PLC0415
 
     ends = ends_of(table.columns)
     hidden = {end for pair in ends.values() for end in pair}
     shown = [name for name in table.columns if name not in hidden]
     unknown = [name for name in shown if table.height and table[name].null_count() == table.height]
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
-    columns = []
-    for column in shown:
-        if column in unknown:
-            continue
-        number = table[column].dtype.is_numeric()
-        justify: Literal["left", "right"] = "right" if number else "left"
-        drawn.add_column(heading_of(column), justify=justify, no_wrap=number)
-        cells = zip(*(table[name] for name in (column, *ends.get(column, ()))), strict=True)
-        columns.append([Text(estimate_of(column, *cell)) for cell in cells])
-    for row in zip(*columns, strict=True):
-        drawn.add_row(*row)
-    text = terminal.drawn(drawn)
+    columns = {}
+    for name in [name for name in shown if name not in unknown]:
+        cells = zip(*(table[column] for column in (name, *ends.get(name, ()))), strict=True)
+        columns[name] = [estimate_of(name, *cell) for cell in cells]
+    numbers = {name for name in columns if table[name].dtype.is_numeric()}
+    text = _fitting(columns, numbers)
     names = ", ".join(heading_of(column) for column in unknown)
     return f"{text}\n\nno values here: {names}" if unknown else text
+
+
+def _fitting(columns: dict[str, list[str]], numbers: set[str]) -> str:
+    """Return a table that is not wider than the terminal, if that can be had."""
+    if not _fits(_grid(columns, numbers)):
+        columns = {name: columns[name] for name in columns if name != "path" or len(columns) == 1}
+    grid = _grid(columns, numbers)
+    if not _fits(grid) and _fits(turned := _turned(columns)):
+        return terminal.drawn(turned)
+    return terminal.drawn(grid)
+
+
+def _fits(grid: Table) -> bool:
+    lines = terminal.drawn(grid, terminal.UNBOUNDED).splitlines()
+    return max(map(len, lines), default=0) <= terminal.width()
+
+
+def _grid(columns: dict[str, list[str]], numbers: set[str]) -> Table:
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    from xsp.analyses import heading_of  # noqa: PLC0415
+
+    grid = Table(box=None, pad_edge=False)
+    for name in columns:
+        justify: Literal["left", "right"] = "right" if name in numbers else "left"
+        grid.add_column(heading_of(name), justify=justify, no_wrap=name in numbers)
+    for row in zip(*columns.values(), strict=True):
+        grid.add_row(*map(Text, row))
+    return grid
+
+
+def _turned(columns: dict[str, list[str]]) -> Table:
+    """Return a table whose lines are the columns."""
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    from xsp.analyses import heading_of  # noqa: PLC0415
+
+    grid = Table(box=None, pad_edge=False, show_header=False)
+    for name, cells in columns.items():
+        grid.add_row(heading_of(name), *map(Text, cells))
+    return grid
 
 
 def _save(table: pl.DataFrame, to: Path) -> None:

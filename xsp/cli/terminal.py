@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # Columns of a table that goes to a file or another program.
-_UNBOUNDED = 400
+UNBOUNDED = 400
 
 
 def show(text: str) -> None:
@@ -43,11 +43,19 @@ def write(text: str) -> None:
         sys.stdout = None
 
 
-def drawn(table: Table) -> str:
-    """Return a rich table as text: as wide as the terminal, or as needed where there is none."""
+def width() -> int:
+    """Return how wide a table may be: as the terminal, or without one as wide as need be."""
     from rich.console import Console  # noqa: PLC0415  # rich is slow to import
 
-    console = Console() if sys.stdout.isatty() else Console(width=_UNBOUNDED)
+    return Console().width if sys.stdout.isatty() else UNBOUNDED
+
+
+def drawn(table: Table, wide: int | None = None) -> str:
+    """Return a rich table as text without styles, not wider than the terminal (or `wide`)."""
+    from rich.console import Console  # noqa: PLC0415  # rich is slow to import
+
+    # Styles are control characters, which `show` makes visible.
+    console = Console(width=wide or width(), color_system=None)
     with console.capture() as text:
         console.print(table)
     return "\n".join(line.rstrip() for line in text.get().splitlines())

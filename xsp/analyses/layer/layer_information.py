@@ -14,7 +14,7 @@ _COLUMNS = columns(
     input_shape="Shape of each tensor put in: `8×3×224×224`; `?` for an unknown list.",
     output_shape="Shape of each tensor that came out: what the paper calls the layer's shape.",
 ) | columns(
-    "calls", "latency_ns", "latency_low_ns", "latency_high_ns", "allocated_bytes",
+    "calls", "latency_ns", "latency_low_ns", "latency_high_ns", "device_ns", "allocated_bytes",
     parameter_bytes="Size of its parameters, with those of the layers inside.",
     path="Path of the span in the trace.",
 )  # fmt: skip

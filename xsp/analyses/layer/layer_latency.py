@@ -12,7 +12,8 @@ _COLUMNS = columns(
     "index", "group", "phase", "layer", "type", "calls",
     "latency_ns", "latency_low_ns", "latency_high_ns", "own_ns", "own_low_ns", "own_high_ns",
     share_pct="Own time as a share of the trace's latency.",
-    path="Path of the span in the trace.",
+) | columns(
+    "device_ns", "serialised_ns", "path"
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from xsp.analyses.contract import Need, analysis
 from xsp.analyses.layer.row import columns, layer_rows
-from xsp.analyses.layer.share import by_type, totals
+from xsp.analyses.layer.share import by_type, share_pct, total, totals
 from xsp.trace import Trace
 
 _COLUMNS = columns(
@@ -16,6 +16,8 @@ _COLUMNS = columns(
     own_low_ns="Lower end of its 95 % interval.",
     own_high_ns="Upper end of its 95 % interval.",
     share_pct="These as a share of the time of all layers, which is 100 %.",
+    own_device_ns="Time in which devices worked on what they launched, without the layers inside.",
+    device_pct="This time as a share of that of all layers.",
 )  # fmt: skip
 
 
@@ -29,4 +31,6 @@ def layer_latency_by_type(trace: Trace) -> pl.DataFrame:
     Raises:
         AnalysisError: The trace has no layers.
     """
-    return by_type(layer_rows(trace), "own_ns", *totals("own_ns")).select(*_COLUMNS)
+    sums = (*totals("own_ns"), total("own_device_ns"))
+    table = by_type(layer_rows(trace), "own_ns", *sums)
+    return table.with_columns(device_pct=share_pct("own_device_ns")).select(*_COLUMNS)

@@ -18,6 +18,7 @@ from xsp.trace import Trace
 THIRDS: Final = ("first", "middle", "last")
 _SHARES = {
     "own_ns": "latency_pct",
+    "own_device_ns": "device_pct",
     "own_allocated_bytes": "allocated_pct",
     "flops": "flops_pct",
     "accessed_bytes": "accessed_pct",
@@ -27,11 +28,13 @@ _COLUMNS = columns(
     "group", "phase",
     third="Third of the modules, in the order in which they are first called.",
     layers="How many layers are in it.",
-    most_of="Of what it has more than the other two: latency, allocated, flops, accessed.",
+    most_of="Of what it has more than the other two: latency, device, allocated and so on.",
     own_ns="Their latencies less those of the layers inside, summed.",
     own_low_ns="Lower end of its 95 % interval.",
     own_high_ns="Upper end of its 95 % interval.",
     latency_pct="This time as a share of that of the three thirds.",
+    own_device_ns="Time in which devices worked on what they launched, without the layers inside.",
+    device_pct="This time as a share of that of the three thirds.",
     own_allocated_bytes="What its layers allocated less what the layers inside did, summed.",
     allocated_pct="This as a share of what the three thirds allocated.",
     flops="Operations in its layers.",
@@ -56,7 +59,7 @@ def layer_thirds(trace: Trace) -> pl.DataFrame:
         (100 * pl.col(name) / pl.sum(name).over(_WITHIN)).fill_nan(None).alias(share)
         for name, share in _SHARES.items()
     )
-    sums = [total(name) for name in ("own_allocated_bytes", "flops", "accessed_bytes")]
+    sums = [total(name) for name in _SHARES if name != "own_ns"]
     sources = pl.col("work_source").str.split(", ").explode().drop_nulls().unique().sort()
     return (
         _numbered(_worked(trace, layer_rows(trace)))

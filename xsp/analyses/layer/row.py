@@ -30,6 +30,9 @@ MEANINGS = {
     "own_ns": "Latency less that of the layers inside: these sum to the layers' time.",
     "own_low_ns": "Lower end of its 95 % interval.",
     "own_high_ns": "Upper end of its 95 % interval.",
+    "device_ns": "Time in which devices worked on what it launched, with the layers inside.",
+    "own_device_ns": "That less the time for the layers inside.",
+    "serialised_ns": "Latency where the host waits for each kernel; null if not measured.",
     "allocated_bytes": "Memory allocated in the layer, with that of the layers inside.",
     "own_allocated_bytes": "Allocated less what the layers inside allocated.",
 }
@@ -68,6 +71,7 @@ def layer_rows(trace: Trace) -> pl.DataFrame:
         pl.concat_str(_module(layers), _call(layers)).alias("layer"),
         pl.coalesce(attribute_column(layers, "module_class"), "name").alias("type"),
         calls.alias("calls"),
+        attribute_column(layers, "serialised_ns", pl.Float64),
         *_own_times(tree, among, rows),
         *_memory(tree, among, rows, calls),
     )
@@ -99,7 +103,7 @@ def _call(layers: pl.DataFrame) -> pl.Expr:
 
 
 def _own_times(tree: Tree, among: NDArray[np.bool_], rows: Ints) -> list[pl.Series]:
-    """Return own times with their intervals.
+    """Return own times with their intervals, and those of devices.
 
     An own time is a difference. The relative error that the model's latency has is mostly that of
     the machine's speed, which all latencies share: of that part errors are subtracted as latencies
@@ -113,8 +117,14 @@ def _own_times(tree: Tree, among: NDArray[np.bool_], rows: Ints) -> list[pl.Seri
     np.subtract.at(shared, above, common[inside])
     np.add.at(squares, above, np.nan_to_num(squares[inside]))
     half = np.sqrt(np.maximum(squares, 0.0) + shared**2)
-    ends = {"own_ns": own, "own_low_ns": np.maximum(own - half, 0.0), "own_high_ns": own + half}
-    return [pl.Series(name, values[rows]).fill_nan(None) for name, values in ends.items()]
+    device = tree.spans["device_ns"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    found = {
+        "own_ns": own,
+        "own_low_ns": np.maximum(own - half, 0.0),
+        "own_high_ns": own + half,
+        "own_device_ns": tree.own(device, among),
+    }
+    return [pl.Series(name, values[rows]).fill_nan(None) for name, values in found.items()]
 
 
 def _half(tree: Tree) -> Floats:

@@ -11,7 +11,7 @@ from xsp.level import Kind
 from xsp.trace import Trace
 
 _COLUMNS = MEANINGS | {
-    "device_pct": "Time in which at least one device worked, as a share of the latency.",
+    "device_pct": "Time in which devices worked, of the latency; over 100 where they end after it.",
     "layers": "How many layers an evaluation calls.",
     "kernels": "How many kernels an evaluation runs on devices.",
     "parameter_bytes": "Size of the parameters of the outermost layers.",

@@ -80,7 +80,7 @@ def _together(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         rows.with_columns(owner=first, calls=calls.gather(first))
         .join(sums, on="owner", how="left", maintain_order="left")
         .with_columns(pl.col(name) / pl.col("calls") for name in _KERNEL)
-        .with_columns(pl.col(name) // pl.col("calls") for name in ("flops", *_BYTES))
+        .with_columns(_known(name) // pl.col("calls") for name in ("flops", *_BYTES))
         .with_columns(
             peak_flops_per_s=pl.lit(roof and roof.flops_per_s, dtype=pl.Float64),
             peak_bytes_per_s=pl.lit(roof and roof.bytes_per_s, dtype=pl.Float64),
@@ -133,6 +133,11 @@ def _working(tree: Tree) -> NDArray[np.bool_]:
 def _positive(above: str, below: str) -> pl.Expr:
     """Return a quotient, null where what is divided by is 0."""
     return pl.when(pl.col(below) > 0).then(pl.col(above) / pl.col(below))
+
+
+def _known(name: str) -> pl.Expr:
+    """Return a sum over all spans, null where it is 0: then it is known of none that has any."""
+    return pl.when(pl.col(name) > 0).then(pl.col(name))
 
 
 def _intensity() -> pl.Expr:
