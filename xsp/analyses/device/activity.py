@@ -49,13 +49,14 @@ class Work:
         """Return the work of all devices of a trace."""
         rows = tree.rows(*DEVICE_ACTIVITIES)
         names = ["name", "kind", "device", "stream", "start_ns", "end_ns", "correlation_id"]
-        table = tree.spans[rows].select(*names).with_columns(pl.Series("row", rows))
+        table = tree.spans.select(*names)[rows].with_columns(pl.Series("row", rows))
         table = table.hstack(processes_of(tree)[rows]).with_columns(
             sort=_sorts(table, tree.attribute("collective")[rows])
         )
         table = table.join(_launches(tree), on=("process", "correlation_id"), how="left")
-        place, lane = ("process", "device"), ("process", "device", "stream")
-        table = table.with_columns(_numbers(*place).alias("place"), _numbers(*lane).alias("lane"))
+        place = _numbers(table, "process", "device")
+        lane = _numbers(table, "process", "device", "stream")
+        table = table.with_columns(place.alias("place"), lane.alias("lane"))
         table = table.sort("place", "start_ns", "row")
         return cls(table, _each(table, "place"), _each(table, "lane", "stream", "place"))
 
@@ -163,39 +164,35 @@ def _sorts(table: pl.DataFrame, collective: pl.Series) -> pl.Series:
 def processes_of(tree: Tree) -> pl.DataFrame:
     """Return the process of each span, -1 in traces of one, and its rank, null where not known."""
     process = tree.attribute("process", pl.Int64)
+    if process.null_count() == len(process):
+        return pl.DataFrame({"process": process.fill_null(-1), "rank": process.alias("rank")})
     around = tree.nearest(process.is_not_null().to_numpy())
-    inside = pl.Series(np.where(around < 0, 0, around))
-    known = pl.Series(around >= 0)
-    rank = pl.coalesce(tree.attribute("rank", pl.Int64).gather(inside), process.gather(inside))
+    inside, known = pl.Series(np.maximum(around, 0)), pl.Series(around >= 0)
+    rank = tree.attribute("rank", pl.Int64).gather(inside)
     return pl.select(
         process=pl.when(known).then(process.gather(inside)).otherwise(-1),
-        rank=pl.when(known).then(rank),
+        rank=pl.when(known).then(pl.coalesce(rank, process.gather(inside))),
     )
 
 
 def _launches(tree: Tree) -> pl.DataFrame:
     """Return the calls that may have launched something; of several with one number the first."""
     rows = tree.rows(Kind.LAUNCH)
-    calls = tree.spans[rows].select(
+    calls = tree.spans.select(
         "correlation_id", call_start_ns="start_ns", call_end_ns="end_ns", api="name"
-    )
+    )[rows]
     calls = calls.with_columns(processes_of(tree)["process"][rows], pl.Series("launch", rows))
     known = calls.filter(pl.col("correlation_id").is_not_null())
     return known.unique(("process", "correlation_id"), keep="first", maintain_order=True)
 
 
-def _numbers(*columns: str) -> pl.Expr:
+def _numbers(table: pl.DataFrame, *columns: str) -> pl.Series:
     """Return numbers from 0 for sets of values of some columns, in the order of these."""
-    return (
-        pl.concat_str(
-            # The order of texts is that of the numbers only where all are equally long.
-            *(pl.col(c).fill_null(-1).cast(pl.String).str.zfill(20) for c in columns),
-            separator=" ",
-        )
-        .rank("dense")
-        .cast(pl.Int64)
-        - 1
-    )
+    number = np.zeros(table.height, np.int64)
+    for column in columns:
+        values, inner = np.unique(table[column].fill_null(-1).to_numpy(), return_inverse=True)
+        number = np.unique(number * len(values) + inner, return_inverse=True)[1]
+    return pl.Series(number, dtype=pl.Int64)
 
 
 def _each(table: pl.DataFrame, number: str, *more: str) -> pl.DataFrame:

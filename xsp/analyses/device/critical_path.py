@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
@@ -31,6 +33,8 @@ _COLUMNS = {
     "after the first twelve.",
     "gain_pct": "As a share of the whole.",
 }
+_KINDS = (*(kind.value for kind in Kind), "communication", "queue", "latency", "thread")
+_COMMUNICATION, _QUEUE, _LATENCY, _THREAD = range(len(Kind), len(_KINDS))
 _NAMES = 12  # for each of which the path is sought once more
 
 
@@ -45,82 +49,106 @@ def critical_path(trace: Trace) -> pl.DataFrame:
     graph = graph_of(tree)
     points, _ = in_order(graph.points)
     on_path, waited = critical(points, len(points.time) - 1)
-    way, wait = _labels(tree, graph)
-    times = [
-        way.with_columns(time_ns=points.weight).filter(on_path),
-        wait.with_columns(time_ns=points.delay)[waited],
-    ]
-    rows = _rows(pl.concat(times).filter(pl.col("time_ns") > 0))
-    gains = _gains(points, way, wait, rows)
+    labels = _Labels.of(tree, graph)
+    path = pl.DataFrame({
+        "kind": np.concatenate((labels.of_way[on_path], labels.of_delay[waited])),
+        "name": np.concatenate((labels.name[on_path], labels.name[waited])),
+        "row": np.concatenate((graph.row[on_path], graph.row[waited])),
+        "time_ns": np.concatenate((points.weight[on_path], points.delay[waited])),
+    })  # fmt: skip
+    rows = _rows(path.filter(pl.col("time_ns") > 0), labels.names)
+    gains = pl.Series(_gains(points, labels, rows), dtype=pl.Float64).fill_nan(None)
     whole = int(points.time[-1] - points.time[0])
-    share = 100 / whole if whole else 0.0
-    return (
-        rows.with_columns(gain_ns=pl.Series(gains, dtype=pl.Float64).fill_nan(None))
-        .with_columns(share_pct=pl.col("time_ns") * share, gain_pct=pl.col("gain_ns") * share)
-        .select(*_COLUMNS)
-    )
+    return rows.with_columns(
+        kind=pl.col("kind").replace_strict(range(len(_KINDS)), _KINDS, return_dtype=pl.String),
+        name=labels.names.gather(rows["name"]),
+        share_pct=100 * pl.col("time_ns") / whole,
+        gain_ns=gains,
+        gain_pct=100 * gains / whole,
+    ).select(*_COLUMNS)
 
 
-def _labels(tree: Tree, graph: Graph) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return kind, name and row of the way to each point, and of the delay where it waits."""
-    names = pl.col("name").str
-    is_kernel = pl.col("kind") == Kind.KERNEL.value
-    collective = tree.attribute("collective").is_not_null()
-    communicates = is_kernel & (names.contains(COMMUNICATION) | collective)
-    spans = tree.spans.select(
-        "name",
-        kind=pl.when(communicates).then(pl.lit("communication")).otherwise("kind"),
-        row=pl.int_range(pl.len(), dtype=pl.Int64),
-        works=pl.col("kind").is_in([kind.value for kind in DEVICE_ACTIVITIES]),
-    )
-    each = spans[np.maximum(graph.row, 0)]
-    before = pl.when("works").then(pl.lit("latency")).otherwise(pl.lit("thread"))
-    queue = pl.Series(graph.what == QUEUE)
-    way = each.with_columns(kind=pl.when(queue).then(pl.lit("queue")).otherwise("kind"))
-    columns = ("kind", "name", "row")
-    return way.select(*columns), each.with_columns(kind=before).select(*columns)
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """What the time before each point is called.
+
+    Attributes:
+        of_way: Position in `_KINDS` of the kind of the way to each point.
+        of_delay: That of the delay where it waits.
+        name: Position in `names` of the name of the span that owns either.
+        names: Names of spans, each once.
+    """
+
+    of_way: Ints
+    of_delay: Ints
+    name: Ints
+    names: pl.Series
+
+    @classmethod
+    def of(cls, tree: Tree, graph: Graph) -> _Labels:
+        """Return the labels of a graph's points."""
+        row = np.maximum(graph.row, 0)
+        names = tree.spans["name"].unique(maintain_order=True)
+        numbers = pl.int_range(len(names), eager=True)
+        name = tree.spans["name"].replace_strict(names, numbers).to_numpy()
+        kind = tree.spans["kind"].cast(pl.Enum(_KINDS)).to_physical()
+        communicates = names.str.contains(COMMUNICATION).to_numpy()[name]
+        communicates |= tree.attribute("collective").is_not_null().to_numpy()
+        own = np.where(tree.is_of(Kind.KERNEL) & communicates, _COMMUNICATION, kind.to_numpy())
+        works = tree.is_of(*DEVICE_ACTIVITIES)
+        return cls(
+            np.where(graph.what == QUEUE, _QUEUE, own[row]),
+            np.where(works, _LATENCY, _THREAD)[row],
+            name[row],
+            names,
+        )
 
 
-def _rows(path: pl.DataFrame) -> pl.DataFrame:
+def _rows(path: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
     """Return a row for each kind, then one for each name, each of them with most time first."""
-    sums = (pl.col("row").n_unique().cast(pl.Int64).alias("count"), pl.col("time_ns").sum())
-    names = path.group_by("kind", "name").agg(*sums).sort("kind", "name")
-    kinds = path.group_by("kind").agg(*sums).with_columns(name=pl.lit(None, pl.String)).sort("kind")
-    each = (kinds.select(names.columns), names)
-    ordered = (rows.sort("time_ns", descending=True, maintain_order=True) for rows in each)
-    return pl.concat(ordered)
+    spans = path.group_by("kind", "row").agg(pl.col("name").first(), pl.col("time_ns").sum())
+    sums = (pl.len().cast(pl.Int64).alias("count"), pl.col("time_ns").sum())
+    named = spans.group_by("kind", "name").agg(*sums)
+    kinds = spans.group_by("kind").agg(*sums).with_columns(name=pl.lit(None, pl.Int64))
+    order = {"by": ("time_ns", "kind", "text"), "descending": (True, False, False)}
+    each = (
+        rows.with_columns(text=names.gather(rows["name"])).sort(**order).drop("text")
+        for rows in (kinds.select(named.columns), named)
+    )
+    return pl.concat(each)
 
 
-def _gains(points: Points, way: pl.DataFrame, wait: pl.DataFrame, rows: pl.DataFrame) -> Floats:
+def _gains(points: Points, labels: _Labels, rows: pl.DataFrame) -> Floats:
     """Return how much sooner the last point is reached without the time of each row.
 
     NaN for names that are not among those with most time.
     """
     named = rows["name"].is_not_null().to_numpy()
     chosen = np.flatnonzero(~named | (np.cumsum(named) <= _NAMES))
-    cases = rows[chosen].select("kind", "name", case=pl.int_range(1, len(chosen) + 1))
     some, leads = condensed(points)
-    times = [
-        np.repeat(each[:, None] * 1.0, len(chosen) + 1, 1) for each in (some.weight, some.delay)
-    ]
-    taken = ((way, points.weight, times[0]), (wait, points.delay * (points.cross >= 0), times[1]))
-    for labels, values, of in taken:
-        for case in _cases(labels, cases):
+    times = []
+    waits = points.delay * (points.cross >= 0)
+    for kind, values in ((labels.of_way, points.weight), (labels.of_delay, waits)):
+        whole = np.bincount(leads, values, len(some.time))
+        left = np.repeat(whole[:, None], len(chosen) + 1, 1)
+        for case in _cases(kind, labels, rows[chosen]):
             at = np.flatnonzero((case > 0) & (values > 0))
-            np.subtract.at(of, (leads[at], case[at]), values[at])
+            cells = leads[at] * left.shape[1] + case[at]
+            left -= np.bincount(cells, values[at], left.size).reshape(left.shape)
+        times.append(left)
     last = reached(*in_order(some), *times)[-1]
     gains = np.full(rows.height, np.nan)
     gains[chosen] = last[0] - last[1:]
     return gains
 
 
-def _cases(label: pl.DataFrame, cases: pl.DataFrame) -> tuple[Ints, Ints]:
-    """Return the case of each point's kind, and of its name; 0 for none."""
-    kinds = cases.filter(pl.col("name").is_null()).drop("name")
-    named = cases.filter(pl.col("name").is_not_null())
-    by_kind = label.join(kinds, on="kind", how="left", maintain_order="left")
-    by_name = label.join(named, on=("kind", "name"), how="left", maintain_order="left")
-    kind, name = (
-        table["case"].fill_null(0).cast(pl.Int64).to_numpy() for table in (by_kind, by_name)
-    )
-    return kind, name
+def _cases(kind: Ints, labels: _Labels, chosen: pl.DataFrame) -> tuple[Ints, Ints]:
+    """Return in which case each point's kind takes no time, and its name; 0 for none."""
+    case = np.arange(1, chosen.height + 1)
+    named = chosen["name"].is_not_null().to_numpy()
+    kinds, names = (chosen[name].fill_null(0).to_numpy() for name in ("kind", "name"))
+    by_kind = np.zeros(len(_KINDS), np.int64)
+    by_kind[kinds[~named]] = case[~named]
+    by_name = np.zeros((len(labels.names), len(_KINDS)), np.int64)
+    by_name[names[named], kinds[named]] = case[named]
+    return by_kind[kind], by_name[labels.name, kind]

@@ -110,8 +110,7 @@ class Threads:
 
         Since when it is the innermost, that is; -1 for none.
         """
-        points = self.points()
-        stride = int(self.end.max()) + 2
+        points, stride = self.points(), int(self.end.max()) + 2
         keys = points.lane * stride + points.time
         last = np.searchsorted(keys, lane * stride + time, "left") - 1
         following = np.minimum(last + 1, len(keys) - 1)

@@ -76,9 +76,10 @@ def synchronised(tree: Tree, threads: Threads, streams: Streams) -> Waits:
         "row": rows, "begin": begin, "end": end, "process": process[rows],
         "correlation_id": spans["correlation_id"][rows],
     })  # fmt: skip
-    told = spans.filter(pl.col("kind") == Kind.SYNC.value, pl.col("stream").is_not_null()).select(
-        "correlation_id", told="stream"
+    told = spans.select("kind", "correlation_id", told="stream").filter(
+        pl.col("kind") == Kind.SYNC.value, pl.col("told").is_not_null()
     )
+    told = told.drop("kind")
     lanes = streams.table.select("process", "stream", "lane").unique("lane").sort("lane")
     pairs = (
         asked.join(told.unique("correlation_id", keep="first"), on="correlation_id", how="left")
