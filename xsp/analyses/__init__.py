@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from xsp.analyses.advice.advice import advice
 from xsp.analyses.cell import heading_of, text_of
 from xsp.analyses.contract import Analysis, Need
 from xsp.analyses.layer.layer_latency import layer_latency
@@ -35,12 +36,14 @@ ALL: tuple[Analysis[Any], ...] = (
     memory_timeline,
     memory_by_layer,
     allocations_by_operator,
+    advice,
 )
 
 __all__ = [
     "ALL",
     "Analysis",
     "Need",
+    "advice",
     "allocations_by_operator",
     "attribution",
     "by_module",
