@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from xsp.analyses.advice.advice import advice
 from xsp.analyses.cell import ends_of, estimate_of, heading_of, text_of
 from xsp.analyses.contract import Analysis, Need
 from xsp.analyses.device.communication import communication
@@ -78,6 +79,7 @@ ALL: tuple[Analysis[Any], ...] = (
     memory_timeline,
     memory_by_layer,
     allocations_by_operator,
+    advice,
     critical_path,
 )
 
@@ -85,6 +87,7 @@ __all__ = [
     "ALL",
     "Analysis",
     "Need",
+    "advice",
     "allocations_by_operator",
     "attribution",
     "by_module",

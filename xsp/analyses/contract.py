@@ -32,7 +32,10 @@ class Need(Enum):
     CALLS = ("library calls", "measure with levels=3 or more, where xsp doctor lists a library")
     DEVICE = ("work of a device", "measure with levels=4 on a GPU, or read a recording of one")
     LAUNCHES = ("launches", "measure with levels=4 on a GPU, or read a recording of one")
-    RANKS = ("spans of several ranks", "read the recordings of all ranks together: xsp import rank*.json.gz")
+    RANKS = (
+        "spans of several ranks",
+        "read the recordings of all of them: xsp import rank*.json.gz",
+    )
     MEMORY = ("allocations", "measure with levels=2 or more: operators record what they allocate")
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
@@ -38,7 +40,7 @@ def chain() -> Trace:
     layers = []
     for index, size in enumerate(sizes):
         inner = with_memory(op("aten::mm"), [size])
-        about = {"module_path": f"fc{index}", "phase": "forward"}
+        about: dict[str, Any] = {"module_path": f"fc{index}", "phase": "forward"}
         layers.append(with_memory(layer(f"fc{index}", "Linear", inner, **about), [size]))
     net = layer("net", "Net", *layers, module_path="", phase="forward")
     return trace(pipeline("predict", with_memory(net, [100, 60, -100, 30, -60])))
@@ -139,7 +141,7 @@ def test_what_a_step_of_autograd_frees_is_not_its_own_temporary() -> None:
 def test_parameters_of_modules_called_inside_belong_to_these() -> None:
     inner = with_memory(layer("fc", "Linear", module_path="fc", parameter_bytes=400), [64])
     again = with_memory(layer("fc", "Linear", module_path="fc", parameter_bytes=400), [64])
-    about = {"module_path": "", "parameter_bytes": 500, "buffer_bytes": 12}
+    about: dict[str, Any] = {"module_path": "", "parameter_bytes": 500, "buffer_bytes": 12}
     net = with_memory(layer("net", "Net", inner, again, **about), [64, 64, 8, -64])
     table = memory_by_layer(trace(pipeline("predict", net)))
     rows = {row["layer"]: row for row in table.iter_rows(named=True)}

@@ -21,12 +21,13 @@ def owners(tree: Tree, rows: Ints) -> pl.DataFrame:
     layers = tree.is_of(Kind.LAYER)
     innermost = np.where(layers, np.arange(len(layers)), tree.nearest(layers))[rows]
     known, of = pl.Series(innermost >= 0), np.maximum(innermost, 0)
+    layer = pl.select(pl.coalesce(tree.attribute("module_path"), tree.spans["name"])).to_series()
     about = {
         "phase": tree.attribute("phase"),
-        "layer": pl.coalesce(tree.attribute("module_path"), tree.spans["name"]),
+        "layer": layer,
         "type": tree.attribute("module_class"),
     }
-    values = pl.DataFrame({name: pl.select(each).to_series()[of] for name, each in about.items()})
+    values = pl.DataFrame({name: column[of] for name, column in about.items()})
     operator = _outermost_operator(tree, rows)
     named = pl.when(pl.Series(operator >= 0)).then(tree.spans["name"][np.maximum(operator, 0)])
     return pl.DataFrame([part_names(tree)[rows]]).hstack(

@@ -1,0 +1,315 @@
+"""Advice: each rule fires on its case and not on the opposite, and none on noise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from samples import Node, frame, layer, op, pipeline, trace
+
+import xsp
+from xsp.analyses import advice
+from xsp.analyses.advice.advice import RULES
+from xsp.analyses.advice.finding import Case
+from xsp.trace import Trace
+
+KINETO = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
+KINETO = KINETO / "kineto"
+
+
+def call(name: str, own_ns: int, **about: Any) -> Node:
+    return Node("call", name, own_ns, [], {"library": "oneDNN 3.4", **about})
+
+
+def kernel(name: str, own_ns: int, **about: Any) -> Node:
+    return Node("kernel", name, own_ns, [], about, {"device": 0, "stream": 7})
+
+
+def rules(*traces: Trace) -> list[str]:
+    return advice(*traces)["rule"].to_list()
+
+
+def row(rule: str, *traces: Trace) -> dict[str, Any]:
+    found = advice(*traces).filter(rule=rule)
+    assert found.height == 1, rules(*traces)
+    return found.row(0, named=True)
+
+
+def convolving(*calls: Node, **about: Any) -> Trace:
+    convolution = op("aten::conv2d", *calls, own_ns=1_000)
+    conv = layer("conv1", "Conv2d", convolution, own_ns=1_000, module_path="conv1")
+    return trace(pipeline("predict", conv, own_ns=1_000), **about)
+
+
+def test_reference_implementations_are_found_and_compared_with_others() -> None:
+    slow = call("convolution", 80_000, implementation="ref:any", flops=1_000)
+    quick = call("convolution", 10_000, implementation="jit:avx2", flops=1_000)
+    found = row("reference implementation", convolving(slow, quick))
+    assert found["gain_ns"] == pytest.approx(70_000)
+    assert found["gain_low_ns"] == pytest.approx(70_000 - 800)
+    assert "conv1 (80.0 µs)" in found["evidence"]
+    assert rules(convolving(quick, quick)) == []
+
+
+ACTIVATIONS = {"formats": "src f32 abcd, dst f32 aBcd16b", "implementation": "jit:blk"}
+WEIGHTS = {"formats": "src f32 abcd, dst f32 ABcd16b16a", "implementation": "jit:blk"}
+
+
+def test_conversions_of_activations_and_of_weights_are_told_apart() -> None:
+    conv = call("convolution", 50_000, implementation="jit:avx2")
+    reorder = call("reorder", 20_000, **ACTIVATIONS, tensor_bytes=1 << 20)
+    packing = call("reorder", 30_000, **WEIGHTS)
+    measured = convolving(reorder, packing, conv)
+    found = row("layout conversion", measured)
+    assert found["gain_ns"] == 20_000
+    assert "channels_last" in found["advice"]
+    assert "1.00 MiB" in found["evidence"]
+    assert row("weights packed in each call", measured)["gain_ns"] == 30_000
+
+
+def test_weights_that_are_trained_are_packed_in_each_step_anyway() -> None:
+    packing = call("reorder", 30_000, **WEIGHTS)
+    backward = layer("fc", "Linear", op("aten::mm", packing), phase="backward")
+    assert "weights packed in each call" not in rules(trace(pipeline("step", backward)))
+
+
+def test_chains_of_element_wise_operators_gain_all_but_the_longest() -> None:
+    chain = [op(name, own_ns=time) for name, time in (("aten::mul", 30_000), ("aten::add", 20_000))]
+    for each in chain:
+        each.attributes["input_shapes"] = [[8, 8]]
+    found = row("element-wise operators to fuse", trace(pipeline("predict", *chain)))
+    assert found["gain_ns"] == 20_000
+    assert "mul → add (50.0 µs)" in found["evidence"]
+    between = [chain[0], op("aten::mm", own_ns=1_000), chain[1]]
+    assert rules(trace(pipeline("predict", *between))) == []
+
+
+def test_operators_on_other_shapes_are_no_chain() -> None:
+    chain = [op("aten::mul", own_ns=30_000), op("aten::add", own_ns=20_000)]
+    for each, shape in zip(chain, ([8, 8], [4]), strict=True):
+        each.attributes["input_shapes"] = [shape]
+    assert rules(trace(pipeline("predict", *chain))) == []
+
+
+def test_operators_that_the_framework_computes_itself_are_named() -> None:
+    own = op("aten::max_pool2d_with_indices", own_ns=40_000)
+    measured = trace(pipeline("predict", own, op("aten::mm", call("SGEMM", 50_000))))
+    found = row("operators without a library call", measured)
+    assert found["gain_ns"] == 40_000
+    assert "max_pool2d_with_indices" in found["evidence"]
+    # Without library calls in the trace, nothing says which operators make none.
+    assert rules(trace(pipeline("predict", own))) == []
+
+
+def test_overhead_of_the_framework_shows_where_it_exceeds_computing() -> None:
+    tiny = [op("aten::linear", op("aten::t", own_ns=4_000), op("aten::addmm", own_ns=2_000),
+               own_ns=5_000) for _ in range(20)]  # fmt: skip
+    net = layer("net", "Net", *tiny, own_ns=100_000)
+    found = row("framework overhead", trace(pipeline("predict", net)))
+    assert found["gain_ns"] == 100_000 + 20 * 9_000
+    assert "60 operators" in found["evidence"]
+    large = [op("aten::linear", op("aten::addmm", own_ns=90_000), own_ns=5_000)]
+    assert rules(trace(pipeline("predict", layer("net", "Net", *large, own_ns=10_000)))) == []
+
+
+def attention(*parts: Node) -> Trace:
+    return trace(pipeline("predict", layer("attn", "Attention", *parts)))
+
+
+def test_attention_that_is_written_out_is_found() -> None:
+    product = op("aten::matmul", own_ns=20_000)
+    softmax = layer("softmax", "Softmax", op("aten::softmax", own_ns=30_000), own_ns=0)
+    found = row("attention written out", attention(product, softmax, product))
+    assert found["gain_ns"] == 30_000
+    fused = op("aten::scaled_dot_product_attention", own_ns=50_000)
+    assert rules(attention(op("aten::linear", own_ns=50_000), fused)) == []
+
+
+def launching(kernel_ns: int, host_ns: int, *, count: int = 10, **about: Any) -> Node:
+    """Return operators that launch a kernel each."""
+
+    def one(index: int) -> Node:
+        launch = Node("launch", "cudaLaunchKernel", 2_000, [], {}, {"correlation_id": index})
+        return op("aten::mm", launch, kernel(f"gemm_{index % 2}", kernel_ns, **about),
+                  own_ns=host_ns)  # fmt: skip
+
+    root = pipeline("predict", *(one(index) for index in range(count)))
+    root.columns["device_ns"] = float(count * kernel_ns)
+    return root
+
+
+def test_a_device_that_waits_for_launches_is_launch_bound() -> None:
+    found = row("launch-bound", trace(launching(2_000, 20_000)))
+    assert found["gain_ns"] == pytest.approx(222_000 - 20_000)
+    assert "10 kernels of 2.00 µs" in found["evidence"]
+    assert "launch-bound" not in rules(trace(launching(20_000, 20_000)))
+
+
+def test_kernels_without_counters_deserve_them() -> None:
+    found = row("kernels to count", trace(launching(20_000, 18_000)))
+    assert found["gain_ns"] == pytest.approx(200_000)
+    assert "regex:'gemm_0|gemm_1'" in found["verify"]
+    counted = launching(20_000, 18_000, dram_read_bytes=1_000)
+    assert rules(trace(counted)) == []
+
+
+def test_kernels_of_collectives_are_not_to_be_counted() -> None:
+    root = launching(20_000, 18_000)
+    for operator in root.children:
+        operator.children[1].name = "ncclDevKernel_AllReduce"
+    assert rules(trace(root)) == []
+
+
+def copying(source: str, *, beside: int = 0) -> Trace:
+    """Return a copy to the device, beside a kernel that is so long."""
+    about = {"source": source, "destination": "device", "direction": "HtoD",
+             "transfer_bytes": 1 << 20}  # fmt: skip
+    copy = Node("memcpy", "Memcpy HtoD", 30_000, [], about, {"device": 0, "stream": 8})
+    busy = [kernel("gemm", beside, dram_read_bytes=1)] if beside else []
+    return trace(pipeline("predict", op("aten::to", copy, *busy, own_ns=100_000)))
+
+
+def test_copies_of_pageable_memory_count_where_no_kernel_runs() -> None:
+    found = row("pageable copies", copying("pageable"))
+    assert found["gain_ns"] == 30_000
+    assert "1 copy of pageable memory, 1.00 MiB" in found["evidence"]
+    assert row("pageable copies", copying("pageable", beside=20_000))["gain_ns"] == 10_000
+    assert rules(copying("pageable", beside=30_000)) == []
+    assert rules(copying("pinned")) == []
+
+
+def waiting(inside: Callable[..., Node]) -> Trace:
+    wait = Node("launch", "cudaStreamSynchronize", 40_000, [])
+    return trace(pipeline("predict", inside("aten::item", wait), own_ns=60_000))
+
+
+def test_waits_within_operators_are_found_and_those_at_the_end_are_not() -> None:
+    found = row("synchronisation", waiting(op))
+    assert found["gain_ns"] == 40_000
+    assert "aten::item (40.0 µs)" in found["evidence"]
+    assert rules(waiting(pipeline)) == []
+
+
+def test_waits_cost_no_more_than_the_time_in_which_devices_idle() -> None:
+    wait = Node("launch", "cudaStreamSynchronize", 90_000, [])
+    root = pipeline("predict", op("aten::item", wait), own_ns=10_000)
+    root.columns["device_ns"] = 80_000.0
+    assert row("synchronisation", trace(root))["gain_ns"] == pytest.approx(root.latency_ns - 80_000)
+
+
+def loading(load_ns: int, workers: int) -> Trace:
+    load = Node("pipeline", "data loading", load_ns, [], {"workers": workers, "calls": 12})
+    step = pipeline("training step", op("aten::mm", own_ns=90_000))
+    return trace(pipeline("train", load, step))
+
+
+def test_waiting_for_data_is_found_and_says_whether_workers_load_it() -> None:
+    found = row("data loading", loading(30_000, 0))
+    assert found["gain_ns"] == 30_000
+    assert "12 times, and no worker process does it" in found["evidence"]
+    assert "4 workers" in row("data loading", loading(30_000, 4))["evidence"]
+    assert rules(loading(100, 0)) == []
+
+
+def test_first_calls_that_were_longer_are_found() -> None:
+    first = pipeline("first call of Net 8×3: more than the others", own_ns=50_000)
+    found = row("first calls", trace(pipeline("serve", first, op("aten::mm", own_ns=90_000))))
+    assert found["gain_ns"] == 50_000
+
+
+def threaded(threads: int, *, others: int = 0) -> Trace:
+    beside = [
+        Node("op", "aten::mm", 90_000, [], {}, {"thread": 2 + index}) for index in range(others)
+    ]
+    environment = {"usable_cores": 4.0, "threads": {"operators": threads}}
+    root = pipeline("predict", *beside, op("aten::mm", own_ns=90_000))
+    return trace(root, environment=environment)
+
+
+def test_more_threads_than_cores_fight() -> None:
+    found = row("threads that fight", threaded(8))
+    assert found["gain_ns"] == pytest.approx(45_000)
+    assert "8 threads each, on 4 cores" in found["evidence"]
+    assert found["verify"].endswith("--threads 4,8")
+    assert rules(threaded(4)) == []
+
+
+def test_operators_that_run_at_once_fight_with_fewer_threads_each() -> None:
+    assert "2.0 operators at once" in row("threads that fight", threaded(4, others=1))["evidence"]
+
+
+def batch(size: int, latency_ns: int, *, margin: float = 0.01, kind: str = "Net") -> Trace:
+    net = layer("net", kind, op("aten::mm", own_ns=latency_ns - 10_000), own_ns=10_000,
+                input_shapes=[[size, 3, 32, 32]])  # fmt: skip
+    root = pipeline("predict", net, own_ns=0)
+    known = {"name": f"batch {size}", "problems": [], "levels": {"model": "measured"}}
+    return Trace(frame(root, margin=margin), known)
+
+
+def test_a_batch_far_from_the_best_is_found_between_several_traces() -> None:
+    found = row("batch size", batch(1, 100_000), batch(8, 200_000))
+    assert found["trace"] == "batch 1"
+    assert found["gain_ns"] == pytest.approx(75_000)
+    assert "100 µs per input in batches of 1, 25.0 µs in batches of 8" in found["evidence"]
+    assert rules(batch(1, 100_000)) == []
+
+
+def test_batches_of_other_models_or_as_good_as_the_best_are_not_told() -> None:
+    assert rules(batch(1, 100_000), batch(8, 200_000, kind="Other")) == []
+    assert rules(batch(1, 100_000), batch(2, 199_000)) == []
+    assert rules(batch(1, 100_000, margin=0.9), batch(2, 150_000)) == []
+
+
+def test_what_the_interval_allows_to_be_noise_is_not_told() -> None:
+    chain = [op("aten::mul", own_ns=30_000), op("aten::add", own_ns=20_000)]
+    known = {"name": "noisy", "problems": [], "levels": {"model": "measured"}}
+    root = pipeline("predict", *chain)
+    assert rules(Trace(frame(root), known)) == ["element-wise operators to fuse"]
+    assert rules(Trace(frame(root, margin=0.5), known)) == []
+
+
+def test_the_largest_gain_comes_first_and_every_row_has_a_number() -> None:
+    table = advice(loading(30_000, 0), trace(launching(2_000, 20_000)))
+    assert table["gain_pct"].is_sorted(descending=True)
+    assert table["gain_ns"].null_count() == 0
+    assert table["evidence"].str.contains(r"\d").all()
+    assert (table["gain_pct"] <= 100).all()
+
+
+def test_advice_on_a_real_model_with_written_out_attention() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Attention(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any) -> Any:
+            return (x @ x.transpose(-1, -2)).softmax(-1) @ x
+
+    x = torch.randn(4, 256, 32)
+    with torch.inference_mode():
+        measured = xsp.measure(Attention(), x, levels=2, runs=8)
+    eager = [rule for rule in _all_rules(measured) if rule == "attention written out"]
+    assert eager == ["attention written out"]
+
+
+def _all_rules(measured: Trace) -> list[str]:
+    """Return what the rules find, whether it is more than noise or not."""
+    return [finding.rule for rule in RULES for finding in rule(Case(measured))]
+
+
+@pytest.mark.skipif(not KINETO.is_dir(), reason="needs real traces (XSP_TRACES)")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("h100-bert-small", ["launch-bound", "kernels to count"]),
+        ("mi300-compiled", ["kernels to count"]),
+        ("v100-resnet50-training-2021", ["data loading", "kernels to count", "pageable copies"]),
+        ("a100-queue", ["launch-bound", "synchronisation", "kernels to count"]),
+    ],
+)
+def test_advice_on_recordings(name: str, expected: list[str]) -> None:
+    table = advice(xsp.read(KINETO / f"{name}.json.gz"))
+    assert sorted(table["rule"]) == sorted(expected)
+    assert (table.filter(pl.col("gain_pct") > 0)["gain_pct"] >= 1).all()

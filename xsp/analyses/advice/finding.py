@@ -1,0 +1,148 @@
+"""Findings: what rules of advice take and return, and which findings are worth telling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from xsp.analyses.structure.sums import Bools, bounds_ns, on_host, own_times
+from xsp.analyses.tree import Floats, Tree
+from xsp.evaluation import Ints
+from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.quantity import duration, shorten
+from xsp.trace import Trace
+
+# A gain of less than this part of the trace's latency is not told.
+_LEAST = 0.01
+# Names of kernels may have hundreds of letters.
+_WIDTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one rule found in a trace.
+
+    Attributes:
+        rule: Name of the rule.
+        advice: What to do, one sentence.
+        evidence: The numbers that say so.
+        gain_ns: Size of the possible gain.
+        error_ns: How far the interval of the times that the gain rests on reaches; None where
+            these have no interval, as recordings have none.
+        estimate: How the gain was estimated.
+        verify: A command or code that shows whether it is so.
+    """
+
+    rule: str
+    advice: str
+    evidence: str
+    gain_ns: float
+    error_ns: float | None
+    estimate: str
+    verify: str
+
+    def is_worth(self, whole_ns: float) -> bool:
+        """Return whether the gain is no noise, and 1 % of the whole or more."""
+        return self.gain_ns > 0 and self.gain_ns >= max(_LEAST * whole_ns, self.error_ns or 0.0)
+
+
+class Case:
+    """A trace as rules look at it: its tree, and what several of them need."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.tree = on_host(Tree.of(trace))
+
+    @property
+    def whole_ns(self) -> float:
+        """Latency of the trace."""
+        return float(np.nan_to_num(self.tree.latency_ns()[0]))
+
+    @cached_property
+    def has_device(self) -> bool:
+        """Whether a device worked."""
+        return bool(self.tree.is_of(*DEVICE_ACTIVITIES).any())
+
+    @property
+    def idle_ns(self) -> float:
+        """How long no device works: more cannot be gained by waiting less for devices or data.
+
+        The whole latency where no device works at all.
+        """
+        busy = self.tree.spans["device_ns"][0]
+        return max(self.whole_ns - busy, 0.0) if busy is not None else self.whole_ns
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether there is a backward pass."""
+        names = self.tree.spans["name"]
+        phases = self.tree.attribute("phase")
+        return bool((phases == "backward").any() or names.str.starts_with("autograd::").any())
+
+    def own(self, rows: Ints, among: Bools) -> tuple[float, float | None]:
+        """Return the own time of some rows among some spans, and how far its interval reaches.
+
+        That is None where no interval is known.
+        """
+        times = own_times(self.tree, among)[rows]
+        return _sum_and_reach(times["own_ns"], times["own_low_ns"], times["own_high_ns"])
+
+    def latency(self, rows: Ints) -> tuple[float, float | None]:
+        """Return the latency of some rows, added up, and how far its interval reaches."""
+        low, high = (pl.Series(each[rows]) for each in bounds_ns(self.tree))
+        return _sum_and_reach(pl.Series(self.tree.latency_ns()[rows]), low, high)
+
+    def work_ns(self) -> tuple[Floats, Floats]:
+        """Return how long each span's work takes, and how far the interval of that reaches.
+
+        Where a device worked that is what it did for the span, all added up; else the latency.
+        NaN where no interval is known.
+        """
+        latency, (low, high) = self.tree.latency_ns(), bounds_ns(self.tree)
+        if not self.has_device:
+            reach = np.fmax(high - latency, latency - low)
+            return np.nan_to_num(latency), reach
+        below, rows = np.zeros(len(latency)), self.tree.rows(*DEVICE_ACTIVITIES)
+        time, at = np.nan_to_num(latency[rows]), self.tree.parent[rows]
+        while len(at):
+            time, at = time[at >= 0], at[at >= 0]
+            np.add.at(below, at, time)
+            at = self.tree.parent[at]
+        return below, np.full(len(latency), np.nan)
+
+    def layers(self, rows: Ints, time: Floats, most: int = 3) -> str:
+        """Return the layers in which some rows take most time, for people."""
+        layers = self.tree.nearest(self.tree.is_of(Kind.LAYER))[rows]
+        path = pl.coalesce(self.tree.attribute("module_path"), self.tree.spans["name"])
+        names = pl.select(path).to_series()[np.maximum(layers, 0)]
+        frame = pl.DataFrame({"name": names, "time": np.nan_to_num(time)})
+        return named(frame.filter(pl.Series(layers >= 0) & (pl.col("name") != "")), most)
+
+
+def named(frame: pl.DataFrame, most: int = 3) -> str:
+    """Return the names that take most time, with their times: `conv1 (12.0 ms), fc (3.00 ms)`.
+
+    Args:
+        frame: Columns `name` and `time`, in ns.
+        most: How many of them.
+    """
+    sums = frame.group_by("name", maintain_order=True).agg(pl.sum("time"))
+    first = sums.sort("time", descending=True, maintain_order=True).head(most)
+    return ", ".join(
+        f"{shorten(name, _WIDTH)} ({duration(time)})" for name, time in first.iter_rows()
+    )
+
+
+def reach_of(reach: pl.Series) -> float | None:
+    """Return how far a sum's interval reaches, of the reaches of its parts; None for unknown."""
+    known = reach.fill_nan(None)
+    return float(known.sum()) if known.count() else None
+
+
+def _sum_and_reach(time: pl.Series, low: pl.Series, high: pl.Series) -> tuple[float, float | None]:
+    values = [each.cast(pl.Float64).fill_null(np.nan).to_numpy() for each in (time, low, high)]
+    reach = np.fmax(values[2] - values[0], values[0] - values[1])
+    return float(np.nansum(values[0])), reach_of(pl.Series(reach))

@@ -1,0 +1,105 @@
+"""Rules on programs and machines: a case in, waits for data, first calls and threads out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import polars as pl
+
+from xsp.analyses.advice.finding import Case, Finding
+from xsp.analyses.structure.sums import calls
+from xsp.level import Kind
+from xsp.quantity import counted, duration, percent
+
+_LOADS = r"(^|of )data loading$|DataLoader"
+_FIRST = r"^first call of "
+
+
+def data_loading(case: Case) -> Iterator[Finding]:
+    """Find programs that wait for data."""
+    tree = case.tree
+    loads = tree.is_of(Kind.PIPELINE, Kind.OP)
+    loads &= tree.spans["name"].str.contains(_LOADS).to_numpy()
+    rows = np.flatnonzero(loads & (tree.nearest(loads) < 0))
+    if not len(rows):
+        return
+    time, reach = case.latency(rows)
+    workers = tree.attribute("workers", pl.Int64)[rows].max()
+    if workers == 0:
+        advice, told = "Load data in worker processes.", ", and no worker process does it"
+    else:
+        advice = "Load data faster: more workers, persistent ones, less work for each sample."
+        told = f", with {counted(workers, 'worker')}" if isinstance(workers, int) else ""
+    yield Finding(
+        "data loading",
+        advice,
+        f"the program waits {duration(time)} for data, {percent(time / case.whole_ns)}, "
+        f"{counted(int(calls(tree)[rows].sum()), 'time')}{told}",
+        min(time, case.idle_ns),
+        reach,
+        "at most: as if data were always ready"
+        + (", and no more than devices idle" if case.has_device else ""),
+        "DataLoader(…, num_workers=N, persistent_workers=True), profiled the same way",
+    )
+
+
+def first_calls(case: Case) -> Iterator[Finding]:
+    """Find what first calls took beyond the later ones."""
+    tree = case.tree
+    first = tree.is_of(Kind.PIPELINE) & tree.spans["name"].str.contains(_FIRST).to_numpy()
+    rows = np.flatnonzero(first)
+    if not len(rows):
+        return
+    time, reach = case.latency(rows)
+    yield Finding(
+        "first calls",
+        "Call each model once before it counts, and keep what was compiled.",
+        f"{counted(len(rows), 'first call')} took {duration(time)} longer than later ones, "
+        f"{percent(time / case.whole_ns)}",
+        time,
+        reach,
+        "as much as later calls are quicker; in a longer run it is a smaller share",
+        "a call with inputs of the same shape before the loop, profiled the same way",
+    )
+
+
+def fighting_threads(case: Case) -> Iterator[Finding]:
+    """Find operators that use more threads than the process has cores."""
+    environment = case.trace.metadata.get("environment") or {}
+    cores, threads = environment.get("usable_cores"), environment.get("threads") or {}
+    each = threads.get("operators") if isinstance(threads, Mapping) else None
+    if not cores or not each:
+        return
+    at_once = _at_once(case)
+    used = each * at_once
+    if used <= 1.2 * cores:  # a thread that waits now and then is no fight
+        return
+    kind = Kind.CALL if case.tree.is_of(Kind.CALL).any() else Kind.OP
+    time, reach = case.own(case.tree.rows(kind), case.tree.is_of(kind))
+    several = f", {at_once:.1f} operators at once on average" if at_once > 1 else ""
+    yield Finding(
+        "threads that fight",
+        "Use no more threads than there are cores.",
+        f"operators use {counted(each, 'thread')} each{several}, on {cores:g} cores; "
+        f"what they compute takes {duration(time)}, {percent(time / case.whole_ns)}",
+        time * (1 - cores / used),
+        reach,
+        "at most: as if threads beyond the cores only did harm",
+        f"xsp sweep TARGET --threads {max(int(cores / at_once), 1)},{each}",
+    )
+
+
+def _at_once(case: Case) -> float:
+    """Return how many outermost operators ran at once on average, while any did."""
+    tree = case.tree
+    operators = tree.is_of(Kind.OP) & tree.spans["device"].is_null().to_numpy()
+    spans = tree.spans.filter(pl.Series(operators & (tree.nearest(operators) < 0)))
+    if spans["thread"].n_unique() < 2:
+        return 1.0
+    ended = pl.col("end_ns").cum_max().shift(1, fill_value=0)
+    parts = spans.sort("start_ns").select(
+        length=pl.col("end_ns") - pl.col("start_ns"),
+        new=(pl.col("end_ns") - pl.max_horizontal("start_ns", ended)).clip(lower_bound=0),
+    )
+    return int(parts["length"].sum()) / max(int(parts["new"].sum()), 1)
