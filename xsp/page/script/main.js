@@ -1,0 +1,100 @@
+// Main: the page in, everything on it brought to life out.
+
+import { startKeyboard } from "./keyboard.js";
+import { startPanel } from "./panel.js";
+import { Icicle, Timeline, embed } from "./plot.js";
+import { startSearch } from "./search.js";
+import { Spans } from "./spans.js";
+import { State } from "./state.js";
+import { startTables } from "./table.js";
+import { startTheme } from "./theme.js";
+import { unpack } from "./unpack.js";
+
+const state = new State();
+const chapters = new Map();
+
+const json = (id) => JSON.parse(document.getElementById(id).textContent);
+
+/** Return the spans of a trace; its tables come to life when it is first shown. */
+async function chapter(trace) {
+  if (!chapters.has(trace)) {
+    const packed = json(`trace-${trace}`);
+    chapters.set(trace, new Spans(await unpack(packed.spans), packed.attributes));
+    startTables(state, trace, (await unpack(packed.tables)).tables);
+  }
+  return chapters.get(trace);
+}
+
+async function show(trace) {
+  const spans = await chapter(trace);
+  for (const part of document.querySelectorAll(".of-trace")) {
+    part.hidden = Number(part.dataset.trace) !== trace;
+  }
+  state.show(trace, spans);
+  legend(spans);
+}
+
+function legend(spans) {
+  const present = new Set(spans.kind);
+  const list = document.querySelector(".legend.kinds");
+  const shown = spans.kinds.filter((_, kind) => present.has(kind));
+  list.replaceChildren(
+    ...shown.map((kind) => {
+      const item = document.createElement("li");
+      const mark = document.createElement("i");
+      mark.style.background = `var(--${kind})`;
+      item.append(mark, kind);
+      return item;
+    }),
+  );
+}
+
+function zoomButtons(view, name) {
+  const place = document.querySelector(`.buttons[data-view="${name}"]`);
+  const buttons = [
+    ["+", "Zoom in", () => view.magnify(2)],
+    ["−", "Zoom out", () => view.magnify(0.5)],
+    ["all", "Show all of it", () => view.zoomTo(null)],
+  ];
+  for (const [text, label, action] of buttons) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = text;
+    made.setAttribute("aria-label", label);
+    made.addEventListener("click", action);
+    place.append(made);
+  }
+}
+
+function startChoice() {
+  const choice = document.getElementById("traces");
+  choice?.addEventListener("change", () => show(Number(choice.value)));
+  for (const button of document.querySelectorAll("[data-open]")) {
+    button.addEventListener("click", () => {
+      choice.value = button.dataset.open;
+      show(Number(button.dataset.open));
+    });
+  }
+}
+
+async function view(Kind, name) {
+  const host = document.getElementById(name);
+  const made = new Kind(state, await embed(json("views")[name], host), host);
+  zoomButtons(made, name);
+  return made;
+}
+
+async function start() {
+  startTheme(state);
+  startPanel(state);
+  startChoice();
+  const search = startSearch(state, await chapter(0));
+  const icicle = await view(Icicle, "icicle");
+  await view(Timeline, "timeline");
+  startKeyboard(state, icicle, search);
+  await show(0);
+  state.select(0);
+  document.documentElement.dataset.ready = "yes";
+}
+
+start();

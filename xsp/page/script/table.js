@@ -1,0 +1,121 @@
+// Table: the tables of analyses in, tables that sort, filter, and are linked with the views out.
+
+const SHOWN = 50; // rows at first, as in xsp.page.table
+
+/** A table of an analysis on the page. */
+class Table {
+  constructor(state, article, payload) {
+    Object.assign(this, { state, article, ...payload });
+    this.trace = Number(article.dataset.trace);
+    this.body = article.querySelector("tbody");
+    this.heads = [...article.querySelectorAll("th")];
+    this.more = article.querySelector(".more");
+    this.order = this.texts.map((_, at) => at);
+    this.wanted = "";
+    this.all = false;
+    this.ofSpan = new Map();
+    this.spans.forEach((row, at) => row >= 0 && !this.ofSpan.has(row) && this.ofSpan.set(row, at));
+    this.listen();
+    this.draw();
+  }
+
+  listen() {
+    this.heads.forEach((head, column) => {
+      head.querySelector("button").addEventListener("click", () => this.sort(column));
+    });
+    this.article.querySelector(".filter")?.addEventListener("input", (event) => {
+      this.wanted = event.target.value.trim().toLowerCase();
+      this.draw();
+    });
+    this.article.querySelector(".all")?.addEventListener("click", () => {
+      this.all = true;
+      this.draw();
+    });
+    this.body.addEventListener("click", (event) => {
+      const at = event.target.closest("tr")?.dataset.at;
+      if (at !== undefined && this.spans[at] >= 0) this.state.select(this.spans[at]);
+    });
+    this.state.on("select", () => this.mark());
+  }
+
+  /** Sort by a column: numbers from the largest, texts from A; the other way the second time. */
+  sort(column) {
+    const head = this.heads[column];
+    const values = this.values[column];
+    const numeric = values.length > 0;
+    const before = head.getAttribute("aria-sort");
+    const falls = before === "none" ? numeric : before === "ascending";
+    for (const other of this.heads) other.setAttribute("aria-sort", "none");
+    head.setAttribute("aria-sort", falls ? "descending" : "ascending");
+    const sign = falls ? -1 : 1;
+    const text = (at) => this.texts[at][column];
+    this.order.sort((one, other) => {
+      if (!numeric) return sign * text(one).localeCompare(text(other), "en", { numeric: true });
+      return compare(values[one], values[other], sign);
+    });
+    this.draw();
+  }
+
+  draw() {
+    const fits = (at) => this.texts[at].some((text) => text.toLowerCase().includes(this.wanted));
+    const found = this.wanted ? this.order.filter(fits) : this.order;
+    const shown = this.all ? found : found.slice(0, SHOWN);
+    this.body.replaceChildren(...shown.map((at) => this.row(at)));
+    if (this.more) this.more.hidden = this.all || this.wanted !== "" || shown.length === found.length;
+    const count = this.wanted ? `${found.length.toLocaleString("en")} of the rows` : this.counted;
+    this.counted ??= this.article.querySelector(".count").textContent;
+    this.article.querySelector(".count").textContent = count ?? this.counted;
+    this.mark();
+  }
+
+  row(at) {
+    const row = document.createElement("tr");
+    row.dataset.at = at;
+    const linked = this.spans[at] >= 0;
+    row.classList.toggle("spans", linked);
+    this.texts[at].forEach((text, column) => {
+      const cell = row.insertCell();
+      if (this.heads[column].classList.contains("number")) cell.className = "number";
+      cell.title = text;
+      if (linked && column === this.linkColumn) cell.append(button(text));
+      else cell.textContent = text;
+    });
+    return row;
+  }
+
+  /** The first column of texts, whose cells are buttons, so that keys reach them. */
+  get linkColumn() {
+    return Math.max(0, this.heads.findIndex((head) => !head.classList.contains("number")));
+  }
+
+  /** Mark the row of the selected span, or of the innermost one around it that has a row. */
+  mark() {
+    for (const row of this.body.querySelectorAll(".chosen")) row.classList.remove("chosen");
+    const { spans, selected, trace } = this.state;
+    if (selected === null || trace !== this.trace) return;
+    let row = selected;
+    while (row >= 0 && !this.ofSpan.has(row)) row = spans.parent[row];
+    if (row < 0) return;
+    this.body.querySelector(`[data-at="${this.ofSpan.get(row)}"]`)?.classList.add("chosen");
+  }
+}
+
+function compare(one, other, sign) {
+  if (one === null || other === null) return (one === null) - (other === null);
+  return sign * (one - other);
+}
+
+function button(text) {
+  const made = document.createElement("button");
+  made.type = "button";
+  made.className = "link";
+  made.textContent = text;
+  return made;
+}
+
+/** Bring the tables of a trace to life. */
+export function startTables(state, trace, tables) {
+  for (const article of document.querySelectorAll(`.answer[data-trace="${trace}"]`)) {
+    new Table(state, article, tables[article.dataset.table]);
+  }
+}
