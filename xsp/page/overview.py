@@ -109,7 +109,11 @@ def _measured(metadata: Mapping[str, Any]) -> str:
         processor = f"{processor}, {counted(environment['logical_cores'], 'core')}"
     where = " and ".join(dict.fromkeys(filter(None, (*map(_device_name, devices), processor))))
     when = str(metadata.get("created") or "")[:16].replace("T", " ")
-    parts = (f"{by}{' on ' + where if where else ''}", when and f"{when} UTC", _versions(environment))
+    parts = (
+        f"{by}{' on ' + where if where else ''}",
+        when and f"{when} UTC",
+        _versions(environment),
+    )
     return printable(" · ".join(filter(None, parts)))
 
 
@@ -134,9 +138,12 @@ def _claims(trace: Trace) -> tuple[str, ...]:
 def _tiles(trace: Trace) -> Iterator[Tile]:
     spans = trace.spans
     root = spans.row(0, named=True)
-    latency, low, high = (root[name] for name in ("latency_ns", "latency_low_ns", "latency_high_ns"))
+    latency, low, high = (
+        root[name] for name in ("latency_ns", "latency_low_ns", "latency_high_ns")
+    )
     value, plus_minus, unit = estimate(latency, margin(latency, low, high))
-    note = "95 % interval " + str(trace.metadata.get("intervals", "")) if plus_minus else "no interval"
+    known = f"95 % interval {trace.metadata.get('intervals', '')}".strip()
+    note = known if low is not None else "no interval: too few runs"
     name = "time of the whole block" if _whole(spans) else "latency of one evaluation"
     yield Tile(name, f"{value} {unit}".strip(), f"{plus_minus} {unit}" if plus_minus else "", note)
     yield from _throughput(trace, latency)
@@ -156,7 +163,9 @@ def _whole(spans: pl.DataFrame) -> bool:
 def _throughput(trace: Trace, latency_ns: float | None) -> Iterator[Tile]:
     samples = samples_of(trace.spans)
     if samples and latency_ns and not _whole(trace.spans):
-        yield Tile("throughput", f"{samples * 1e9 / latency_ns:,.4g}/s", note=f"batch {samples}")
+        per_s = samples * 1e9 / latency_ns
+        text = f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
+        yield Tile("throughput", f"{text} samples/s", note=f"at batch size {samples}")
 
 
 def samples_of(spans: pl.DataFrame) -> int | None:

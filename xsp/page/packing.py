@@ -16,7 +16,6 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 _ALIGNED = 8
@@ -38,13 +37,16 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
         header: Values that JSON can hold.
         arrays: One-dimensional arrays of a type in `_TYPES`, by name.
 
+    >>> import numpy as np
     >>> pack({"name": "x"}, {"parent": np.array([-1, 0], dtype=np.int32)})[:4]
     'eJxj'
     """
     listed = [[name, _TYPES[array.dtype.name], len(array)] for name, array in arrays.items()]
     text = json.dumps({**header, "arrays": listed}, ensure_ascii=False, allow_nan=False).encode()
     parts = [_padded(len(text).to_bytes(4, "little") + text)]
-    parts += [_padded(array.astype(array.dtype.newbyteorder("<")).tobytes()) for array in arrays.values()]
+    parts += [
+        _padded(array.astype(array.dtype.newbyteorder("<")).tobytes()) for array in arrays.values()
+    ]
     return base64.b64encode(zlib.compress(b"".join(parts), 6)).decode("ascii")
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from xsp.atomic_file import replacing
+from xsp.errors import ExportError
 from xsp.page.overview import Overview, overview_of
 from xsp.page.packing import pack
 from xsp.page.spans import packed_attributes, packed_spans
-from xsp.page.table import Answer, Table, answers, paths_of, table_of
+from xsp.page.table import Table, answers, paths_of, table_of
 from xsp.plot import KINDS, SERIES
 from xsp.trace import Trace
 
@@ -59,8 +60,8 @@ def report(traces: Trace | Sequence[Trace], path: str | PathLike[str]) -> Path:
         The path.
 
     Raises:
-        ModuleNotFoundError: bokeh or jinja2 is not installed, which `xsp[report]` brings.
-        ExportError: The file could not be written; no part of it is left behind.
+        ExportError: bokeh or jinja2 is not installed, which `xsp[report]` brings; or the file
+            could not be written, and no part of it is left behind.
         ValueError: There is no trace.
     """
     several = [traces] if isinstance(traces, Trace) else list(traces)
@@ -76,14 +77,13 @@ def page_of(traces: Sequence[Trace]) -> str:
     """Return the text of the page on some traces.
 
     Raises:
-        ModuleNotFoundError: bokeh or jinja2 is not installed.
+        ExportError: bokeh or jinja2 is not installed.
     """
     try:
         import bokeh.resources  # noqa: PLC0415
         import jinja2  # noqa: F401, PLC0415
     except ModuleNotFoundError as error:
-        error.msg = f"{error.msg}; {_INSTALL}"
-        raise
+        raise ExportError(f"{_INSTALL} ({error})") from error
     from xsp.page import figure, html, script  # noqa: PLC0415
 
     chapters = [_chapter(number, trace) for number, trace in enumerate(traces)]

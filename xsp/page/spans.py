@@ -16,6 +16,19 @@ from xsp.quantity import printable
 from xsp.trace import Trace, attribute_column, inexact_column, parent_rows
 
 _KINDS = [kind.value for kind in Kind]
+# Kinds in words for readers who have not read of kinds.
+WORDS = {
+    Kind.PIPELINE: "model or step",
+    Kind.LAYER: "layer",
+    Kind.OP: "operator",
+    Kind.CALL: "library call",
+    Kind.LAUNCH: "launch",
+    Kind.KERNEL: "kernel",
+    Kind.MEMCPY: "copy",
+    Kind.MEMSET: "set",
+    Kind.SYNC: "synchronisation",
+    Kind.SYSCALL: "system call",
+}
 # Columns that the script shows as they are: 7 digits are more than it shows.
 _TIMES = (
     *("latency_ns", "latency_low_ns", "latency_high_ns"),
@@ -32,17 +45,21 @@ def packed_spans(trace: Trace) -> str:
     The rows are those of `trace.spans`. A lane is a thread of the host or a stream of a device.
     """
     spans = trace.spans
-    names, name = _coded(spans["name"])
+    names, name = _coded(_labels(spans))
+    modules, module = _coded(attribute_column(spans, "module_path").fill_null(""))
     lanes, lane = _lanes(spans)
     header = {
         "names": [printable(text) for text in names],
+        "modules": [printable(text) for text in modules],
         "kinds": _KINDS,
+        "words": list(WORDS.values()),
         "lanes": lanes,
         "reasons": [[reason.mark, reason.words] for reason in Inexact],
     }
     arrays: dict[str, NDArray[Any]] = {
         "parent": parent_rows(spans).astype(np.int32),
         "name": name,
+        "module": module,
         "kind": _coded_as(spans["kind"], _KINDS),
         "lane": lane,
         "start_ns": spans["start_ns"].cast(pl.Float64).to_numpy(),
@@ -74,6 +91,16 @@ def packed_attributes(trace: Trace) -> str:
             arrays[f"{field.name}.rows"] = rows.astype(np.int32)
             arrays[f"{field.name}.codes"] = codes
     return pack({"texts": texts}, arrays)
+
+
+def _labels(spans: pl.DataFrame) -> pl.Series:
+    """Return the names of spans, those of layers with their class where that says more."""
+    kind = attribute_column(spans, "module_class").fill_null("")
+    says_more = (kind != "") & (kind != spans["name"])
+    labels = spans.select(
+        pl.when(says_more).then(pl.format("{} {}", "name", kind)).otherwise("name")
+    )
+    return labels.to_series()
 
 
 def _text(field: str, value: Any) -> str:

@@ -30,6 +30,13 @@ class Column:
     meaning: str
     numeric: bool
 
+    @property
+    def style(self) -> str:
+        """The column's class in the page's style sheet."""
+        if self.numeric:
+            return "number"
+        return "path" if self.name == "path" else "text"
+
 
 @dataclass(frozen=True, slots=True)
 class Table:

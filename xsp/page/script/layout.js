@@ -18,7 +18,8 @@ export function icicle(spans, weight) {
     const above = spans.parent[row];
     if (!(weights[row] > 0) || places.line[above] < 0) continue;
     // Where the spans inside take longer than the one around them, they are drawn narrower.
-    const scale = (places.right[above] - places.left[above]) / Math.max(weights[above], inside[above]);
+    const room = places.right[above] - places.left[above];
+    const scale = room / Math.max(weights[above], inside[above]);
     places.left[row] = places.left[above] + next[above];
     next[above] += weights[row] * scale;
     places.right[row] = places.left[above] + next[above];

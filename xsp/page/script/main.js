@@ -37,13 +37,12 @@ async function show(trace) {
 function legend(spans) {
   const present = new Set(spans.kind);
   const list = document.querySelector(".legend.kinds");
-  const shown = spans.kinds.filter((_, kind) => present.has(kind));
   list.replaceChildren(
-    ...shown.map((kind) => {
+    ...[...present].sort().map((kind) => {
       const item = document.createElement("li");
       const mark = document.createElement("i");
-      mark.style.background = `var(--${kind})`;
-      item.append(mark, kind);
+      mark.style.background = `var(--${spans.kinds[kind]})`;
+      item.append(mark, spans.words[kind]);
       return item;
     }),
   );

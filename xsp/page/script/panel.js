@@ -33,7 +33,7 @@ function head(spans, row) {
   const kind = element("div", "", "kind");
   const mark = document.createElement("i");
   mark.style.background = `var(--${spans.kindOf(row)})`;
-  kind.append(mark, `${spans.kindOf(row)} on ${spans.lanes[spans.lane[row]].name}`);
+  kind.append(mark, `${spans.wordsOf(row)} on ${spans.lanes[spans.lane[row]].name}`);
   return [element("h3", spans.nameOf(row)), kind];
 }
 

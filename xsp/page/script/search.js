@@ -21,7 +21,8 @@ export function startSearch(state) {
     const text = box.value.trim();
     rows = text ? state.spans.matching(text) : [];
     at = -1;
-    said.textContent = text ? (rows.length ? `${rows.length.toLocaleString("en")} found` : "nothing") : "";
+    const number = rows.length ? rows.length.toLocaleString("en") : "nothing";
+    said.textContent = text ? `${number} found` : "";
     for (const id of Object.keys(steps)) document.getElementById(id).disabled = !rows.length;
     state.find(text ? rows : null);
   };

@@ -9,7 +9,9 @@ export class Spans {
   constructor(packed, attributes) {
     Object.assign(this, packed.arrays);
     this.names = packed.names;
+    this.modules = packed.modules;
     this.kinds = packed.kinds;
+    this.words = packed.words;
     this.lanes = packed.lanes;
     this.reasons = packed.reasons;
     this.count = this.parent.length;
@@ -23,6 +25,11 @@ export class Spans {
 
   kindOf(row) {
     return this.kinds[this.kind[row]];
+  }
+
+  /** Return the kind of a span in words. */
+  wordsOf(row) {
+    return this.words[this.kind[row]];
   }
 
   childrenOf(row) {
@@ -42,7 +49,8 @@ export class Spans {
 
   /** Return why the latency of a span is not exact, as words. */
   inexactly(row) {
-    return this.reasons.filter((_, bit) => this.inexact[row] & (1 << bit)).map(([, words]) => words);
+    const apply = this.reasons.filter((_, bit) => this.inexact[row] & (1 << bit));
+    return apply.map(([, words]) => words);
   }
 
   /** Return name and text of each attribute of a span. */
@@ -57,12 +65,15 @@ export class Spans {
     return found;
   }
 
-  /** Return the spans whose name contains a text, in capitals or not. */
+  /** Return the spans whose name or module contains a text, in capitals or not. */
   matching(text) {
     const wanted = text.toLowerCase();
-    const fits = this.names.map((name) => name.toLowerCase().includes(wanted));
+    const fitting = (texts) => texts.map((one) => one.toLowerCase().includes(wanted));
+    const [names, modules] = [fitting(this.names), fitting(this.modules)];
     const rows = [];
-    for (let row = 0; row < this.count; row += 1) if (fits[this.name[row]]) rows.push(row);
+    for (let row = 0; row < this.count; row += 1) {
+      if (names[this.name[row]] || modules[this.module[row]]) rows.push(row);
+    }
     return rows;
   }
 }

@@ -10,6 +10,7 @@ class Table {
     this.body = article.querySelector("tbody");
     this.heads = [...article.querySelectorAll("th")];
     this.more = article.querySelector(".more");
+    this.count = article.querySelector(".count");
     this.order = this.texts.map((_, at) => at);
     this.wanted = "";
     this.all = false;
@@ -61,10 +62,10 @@ class Table {
     const found = this.wanted ? this.order.filter(fits) : this.order;
     const shown = this.all ? found : found.slice(0, SHOWN);
     this.body.replaceChildren(...shown.map((at) => this.row(at)));
-    if (this.more) this.more.hidden = this.all || this.wanted !== "" || shown.length === found.length;
-    const count = this.wanted ? `${found.length.toLocaleString("en")} of the rows` : this.counted;
-    this.counted ??= this.article.querySelector(".count").textContent;
-    this.article.querySelector(".count").textContent = count ?? this.counted;
+    this.more.hidden = this.all || this.wanted !== "" || shown.length === found.length;
+    this.counted ??= this.count.textContent;
+    const fitting = `${found.length.toLocaleString("en")} of ${this.counted}`;
+    this.count.textContent = this.wanted ? fitting : this.counted;
     this.mark();
   }
 
@@ -75,10 +76,10 @@ class Table {
     row.classList.toggle("spans", linked);
     this.texts[at].forEach((text, column) => {
       const cell = row.insertCell();
-      if (this.heads[column].classList.contains("number")) cell.className = "number";
+      cell.className = this.heads[column].className;
       cell.title = text;
       if (linked && column === this.linkColumn) cell.append(button(text));
-      else cell.textContent = text;
+      else cell.append(plain(text));
     });
     return row;
   }
@@ -90,19 +91,38 @@ class Table {
 
   /** Mark the row of the selected span, or of the innermost one around it that has a row. */
   mark() {
+    for (const row of this.body.querySelectorAll(".extra")) row.remove();
     for (const row of this.body.querySelectorAll(".chosen")) row.classList.remove("chosen");
     const { spans, selected, trace } = this.state;
     if (selected === null || trace !== this.trace) return;
     let row = selected;
     while (row >= 0 && !this.ofSpan.has(row)) row = spans.parent[row];
-    if (row < 0) return;
-    this.body.querySelector(`[data-at="${this.ofSpan.get(row)}"]`)?.classList.add("chosen");
+    if (row >= 0) this.choose(this.ofSpan.get(row));
+  }
+
+  /** Mark a row and scroll the table to it; a row that is not shown comes after those that are. */
+  choose(at) {
+    let chosen = this.body.querySelector(`[data-at="${at}"]`);
+    if (!chosen) {
+      chosen = this.row(at);
+      chosen.classList.add("extra");
+      this.body.append(chosen);
+    }
+    chosen.classList.add("chosen");
+    const box = this.article.querySelector(".scroll");
+    box.scrollTop = chosen.offsetTop - box.clientHeight / 2;
   }
 }
 
 function compare(one, other, sign) {
   if (one === null || other === null) return (one === null) - (other === null);
   return sign * (one - other);
+}
+
+function plain(text) {
+  const made = document.createElement("span");
+  made.textContent = text;
+  return made;
 }
 
 function button(text) {

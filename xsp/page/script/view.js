@@ -60,7 +60,8 @@ export class View {
     const least = this.width / MOST_ZOOM;
     const middle = (from + to) / 2;
     const half = Math.max(to - from, least) / 2;
-    this.figure.x_range.setv({ start: (middle - half) / this.unit, end: (middle + half) / this.unit });
+    const [start, end] = [(middle - half) / this.unit, (middle + half) / this.unit];
+    this.figure.x_range.setv({ start, end });
   }
 
   /** Make everything as many times as wide, around the middle. */
@@ -198,10 +199,10 @@ function describe(spans, row, box) {
   const latency = spans.latency_ns[row];
   const lines = [
     spans.nameOf(row),
-    `${spans.kindOf(row)} · ${duration(latency)} · ${percent(latency / spans.latency_ns[0])}`,
+    `${spans.wordsOf(row)} · ${duration(latency)} · ${percent(latency / spans.latency_ns[0])}`,
   ];
   if (spans.device_ns[row] > 0) lines.push(`${duration(spans.device_ns[row])} on devices`);
-  if (box) lines.push(`one of ${counted(box.rows.length, "span")} here: zoom in to tell them apart`);
+  if (box) lines.push(`one of ${counted(box.rows.length, "span")} here: zoom in to see each`);
   return lines;
 }
 
