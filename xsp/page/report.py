@@ -10,10 +10,12 @@ from typing import Any
 
 from xsp.atomic_file import replacing
 from xsp.errors import ExportError
+from xsp.page.comparison import differences_of
 from xsp.page.overview import Overview, overview_of
 from xsp.page.packing import pack
+from xsp.page.picture import PAIRS, SCRIPT, pictures_of
 from xsp.page.spans import packed_attributes, packed_spans
-from xsp.page.table import Table, answers, paths_of, table_of
+from xsp.page.table import Answer, Table, answers, paths_of, table_of
 from xsp.plot import KINDS, SERIES
 from xsp.trace import Trace
 
@@ -34,16 +36,21 @@ _AREAS = {
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """What the page shows of one trace."""
+    """What the page shows of one trace.
+
+    Attributes:
+        number: Position among the traces, from 0.
+        overview: What its first screen says.
+        first: Tables that stand on the first screen, by name.
+        areas: The other tables, by what they are about.
+        payload: What the page's script needs of the trace, as JSON.
+    """
 
     number: int
     overview: Overview
     first: Mapping[str, Table]
     areas: Mapping[str, list[Table]]
-    spans: str
-    attributes: str
-    tables: str
-    plots: Mapping[str, Any]
+    payload: Mapping[str, Any]
 
 
 def report(traces: Trace | Sequence[Trace], path: str | PathLike[str]) -> Path:
@@ -80,37 +87,56 @@ def page_of(traces: Sequence[Trace]) -> str:
         ExportError: bokeh or jinja2 is not installed.
     """
     try:
-        import bokeh.resources  # noqa: PLC0415
+        import bokeh  # noqa: F401, PLC0415
         import jinja2  # noqa: F401, PLC0415
     except ModuleNotFoundError as error:
         raise ExportError(f"{_INSTALL} ({error})") from error
     from xsp.page import figure, html, script  # noqa: PLC0415
 
     chapters = [_chapter(number, trace) for number, trace in enumerate(traces)]
-    library = bokeh.resources.Resources(mode="inline", components=["bokeh"]).js_raw
+    differences = differences_of(traces) if len(traces) > 1 else None
+    shown = {f"trace-{chapter.number}": chapter.payload for chapter in chapters}
+    if differences:
+        shown["comparison-data"] = _payload(differences.tables, differences.answers, traces[0])
+    shown["pairs"] = PAIRS
     return html.page(
-        [*library, script.bundle()],
+        [*_library(shown), script.bundle()],
         title=_title(chapters),
         chapters=chapters,
+        differences=differences,
         colours=KINDS,
         series=SERIES,
-        views=figure.view_items(),
+        data={"views": figure.view_items(), **shown},
     )
 
 
+def _library(shown: Mapping[str, Any]) -> list[str]:
+    """Return BokehJS, with WebGL where a plot asks for that."""
+    from bokeh.resources import Resources  # noqa: PLC0415
+
+    drawn = (str(one.get("plots")) for one in shown.values())
+    webgl = ["bokeh-gl"] if any("'webgl'" in one for one in drawn) else []
+    return [*Resources(mode="inline", components=["bokeh", *webgl]).js_raw, SCRIPT]
+
+
 def _chapter(number: int, trace: Trace) -> Chapter:
+    answered = list(answers([trace]))
     paths = paths_of(trace)
-    tables = [table_of(answer, paths) for answer in answers([trace])]
+    tables = [table_of(answer, paths) for answer in answered]
+    spans = {"spans": packed_spans(trace), "attributes": packed_attributes(trace)}
     return Chapter(
         number=number,
         overview=overview_of(trace),
         first={table.name: table for table in tables if table.name in _FIRST},
         areas=_by_area([table for table in tables if table.name not in _FIRST]),
-        spans=packed_spans(trace),
-        attributes=packed_attributes(trace),
-        tables=pack({"tables": {table.name: table.payload for table in tables}}, {}),
-        plots={},
+        payload={**spans, **_payload(tables, answered, trace)},
     )
+
+
+def _payload(tables: Sequence[Table], of: Sequence[Answer], trace: Trace) -> dict[str, Any]:
+    """Return tables and plots as the page's script reads them."""
+    packed = pack({"tables": {table.name: table.payload for table in tables}}, {})
+    return {"tables": packed, "plots": pictures_of(of, trace, paths_of(trace))}
 
 
 def _by_area(tables: Sequence[Table]) -> dict[str, list[Table]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 # In this order: what is imported stands before what imports it.
 FILES = (
     *("format", "unpack", "spans", "layout", "state", "theme"),
-    *("view", "panel", "search", "table", "plot", "keyboard", "main"),
+    *("view", "hierarchy", "plot", "panel", "search", "table", "keyboard", "main"),
 )
 FOLDER = Path(__file__).parent / "script"
 

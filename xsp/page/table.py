@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from xsp.trace import Trace
 SHOWN = 50  # rows on the page at first
 _EMBEDDED = 1_000  # rows that the page has at all
 _LONGEST = 200  # characters of a cell
+# Columns by which a row says of which span it is.
+_PATHS = ("path", "path_a")
 # By the first of these that a table has, its most important rows are known.
 _WEIGHTS = ("own_ns", "latency_ns", "total_ns", "device_ns", "share_pct", "peak_bytes")
 
@@ -35,7 +37,7 @@ class Column:
         """The column's class in the page's style sheet."""
         if self.numeric:
             return "number"
-        return "path" if self.name == "path" else "text"
+        return "path" if self.name.startswith("path") else "text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +47,24 @@ class Table:
     Attributes:
         name: Name of the analysis, such as `layer-latency`.
         question: Its question, the heading of the table.
-        paper: Number of the analysis in the paper, None where it has none.
-        area: Folder of the analysis: what it is about.
         columns: Its columns.
         texts: The cells, row by row, as people read them.
         values: The same to sort by: numbers, None for texts.
         spans: Row of `trace.spans` that each row is about, -1 where it is about none or several.
         height: How many rows the whole table has.
+        paper: Number of the analysis in the paper, None where it has none.
+        area: Folder of the analysis: what it is about.
     """
 
     name: str
     question: str
-    paper: str | None
-    area: str
     columns: tuple[Column, ...]
     texts: list[list[str]]
     values: list[list[float | None]]
     spans: list[int]
     height: int
+    paper: str | None = None
+    area: str = ""
 
     @property
     def shown(self) -> list[list[str]]:
@@ -84,9 +86,12 @@ class Answer:
 
 
 def answers(traces: Sequence[Trace]) -> Iterator[Answer]:
-    """Yield the answer of each analysis that the traces can give, in the order of the gallery."""
+    """Yield the answer of each analysis that the traces can give, in the order of the gallery.
+
+    Of several traces these are the analyses that take several.
+    """
     for analysis in ALL:
-        if analysis.several != (len(traces) > 1) and not (analysis.several and len(traces) == 1):
+        if len(traces) > 1 and not analysis.several:
             continue
         try:
             frame = analysis(*traces)
@@ -103,32 +108,53 @@ def table_of(answer: Answer, paths: pl.DataFrame) -> Table:
         answer: An analysis and its frame.
         paths: Columns `path` and `row` of the trace's spans.
     """
-    analysis, frame = answer.analysis, answer.frame
-    kept = _most_important(frame)
+    analysis = answer.analysis
+    made = tabulated(analysis.name, analysis.question, answer.frame, analysis.columns, paths=paths)
+    return replace(made, paper=analysis.paper, area=analysis.__module__.split(".")[2])
+
+
+def tabulated(
+    name: str,
+    question: str,
+    frame: pl.DataFrame,
+    meanings: Mapping[str, str],
+    *,
+    paths: pl.DataFrame | None = None,
+) -> Table:
+    """Return a frame as the page shows it.
+
+    Args:
+        name: Name of the table.
+        question: Its heading.
+        frame: Its rows.
+        meanings: What each of its columns means.
+        paths: Columns `path` and `row` of the trace's spans, if rows are to be tied to spans.
+    """
+    kept = most_important(frame, _EMBEDDED)
     columns = tuple(
-        Column(name, heading_of(name), meaning, kept[name].dtype.is_numeric())
-        for name, meaning in analysis.columns.items()
+        Column(column, heading_of(column), meaning, kept[column].dtype.is_numeric())
+        for column, meaning in meanings.items()
     )
-    cells = [_texts(name, kept[name]) for name in kept.columns]
+    cells = [_texts(column, kept[column]) for column in meanings]
     return Table(
-        name=analysis.name,
-        question=analysis.question,
-        paper=analysis.paper,
-        area=_area(analysis),
+        name=name,
+        question=question,
         columns=columns,
         texts=[list(row) for row in zip(*cells, strict=True)],
-        values=[_values(kept[column.name]) for column in columns],
-        spans=span_rows(kept, paths),
+        values=[_values(kept[column]) for column in meanings],
+        spans=_span_rows(kept, paths),
         height=frame.height,
     )
 
 
-def span_rows(frame: pl.DataFrame, paths: pl.DataFrame) -> list[int]:
+def _span_rows(frame: pl.DataFrame, paths: pl.DataFrame | None) -> list[int]:
     """Return the row of `trace.spans` that each row of a frame names by its path, else -1."""
-    if "path" not in frame.columns or frame["path"].dtype != pl.String:
+    column = next((name for name in _PATHS if name in frame.columns), None)
+    if paths is None or column is None or frame[column].dtype != pl.String:
         return [-1] * frame.height
-    joined = frame.select("path").join(paths, on="path", how="left", maintain_order="left")
-    return joined["row"].fill_null(-1).to_list()
+    named = frame.select(path=column)
+    rows = named.join(paths, on="path", how="left", maintain_order="left")["row"]
+    return rows.fill_null(-1).to_list()
 
 
 def paths_of(trace: Trace) -> pl.DataFrame:
@@ -137,14 +163,14 @@ def paths_of(trace: Trace) -> pl.DataFrame:
     return spans.unique("path", keep="first")
 
 
-def _most_important(frame: pl.DataFrame) -> pl.DataFrame:
+def most_important(frame: pl.DataFrame, most: int) -> pl.DataFrame:
     """Return the rows that weigh most, in the frame's order."""
-    if frame.height <= _EMBEDDED:
+    if frame.height <= most:
         return frame
     weight = next((name for name in _WEIGHTS if name in frame.columns), None)
     if weight is None:
-        return frame.head(_EMBEDDED)
-    heaviest = frame[weight].arg_sort(descending=True, nulls_last=True)[:_EMBEDDED]
+        return frame.head(most)
+    heaviest = frame[weight].arg_sort(descending=True, nulls_last=True)[:most]
     return frame[np.sort(heaviest.to_numpy())]
 
 
@@ -158,8 +184,3 @@ def _values(column: pl.Series) -> list[float | None]:
         return []
     numbers = column.cast(pl.Float64).to_list()
     return [value if value is not None and np.isfinite(value) else None for value in numbers]
-
-
-def _area(analysis: Analysis[Any]) -> str:
-    """Return the folder of an analysis: `layer` of xsp.analyses.layer.layer_latency."""
-    return analysis.__module__.split(".")[2]

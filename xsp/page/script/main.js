@@ -2,7 +2,8 @@
 
 import { startKeyboard } from "./keyboard.js";
 import { startPanel } from "./panel.js";
-import { Icicle, Timeline, embed } from "./plot.js";
+import { Icicle, Timeline } from "./hierarchy.js";
+import { embed, startPlots } from "./plot.js";
 import { startSearch } from "./search.js";
 import { Spans } from "./spans.js";
 import { State } from "./state.js";
@@ -20,9 +21,15 @@ async function chapter(trace) {
   if (!chapters.has(trace)) {
     const packed = json(`trace-${trace}`);
     chapters.set(trace, new Spans(await unpack(packed.spans), packed.attributes));
-    startTables(state, trace, (await unpack(packed.tables)).tables);
+    await answers(trace, packed);
   }
   return chapters.get(trace);
+}
+
+/** Bring the tables and plots of a trace, or of the comparison, to life. */
+async function answers(scope, { tables, plots }) {
+  startTables(state, scope, (await unpack(tables)).tables);
+  startPlots(state, scope, plots);
 }
 
 async function show(trace) {
@@ -67,12 +74,13 @@ function zoomButtons(view, name) {
 
 function startChoice() {
   const choice = document.getElementById("traces");
+  state.open = async (trace) => {
+    if (choice) choice.value = trace;
+    await show(trace);
+  };
   choice?.addEventListener("change", () => show(Number(choice.value)));
   for (const button of document.querySelectorAll("[data-open]")) {
-    button.addEventListener("click", () => {
-      choice.value = button.dataset.open;
-      show(Number(button.dataset.open));
-    });
+    button.addEventListener("click", () => state.open(Number(button.dataset.open)));
   }
 }
 
@@ -90,6 +98,9 @@ async function start() {
   const search = startSearch(state, await chapter(0));
   const icicle = await view(Icicle, "icicle");
   await view(Timeline, "timeline");
+  if (document.getElementById("comparison")) {
+    await answers("comparison", json("comparison-data"));
+  }
   startKeyboard(state, icicle, search);
   await show(0);
   state.select(0);

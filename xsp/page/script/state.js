@@ -24,6 +24,12 @@ export class State extends EventTarget {
     this.tell("select");
   }
 
+  /** Select a span of a trace, which may have to be shown first. */
+  async choose(trace, row) {
+    if (trace !== this.trace) await this.open(trace);
+    this.select(row);
+  }
+
   find(rows) {
     this.found = rows === null ? null : new Set(rows);
     this.tell("found");

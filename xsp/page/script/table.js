@@ -1,12 +1,13 @@
 // Table: the tables of analyses in, tables that sort, filter, and are linked with the views out.
 
+const LONGEST_PATH = 44;
 const SHOWN = 50; // rows at first, as in xsp.page.table
 
 /** A table of an analysis on the page. */
 class Table {
   constructor(state, article, payload) {
     Object.assign(this, { state, article, ...payload });
-    this.trace = Number(article.dataset.trace);
+    this.trace = Number(article.dataset.scope) || 0; // of a comparison the first
     this.body = article.querySelector("tbody");
     this.heads = [...article.querySelectorAll("th")];
     this.more = article.querySelector(".more");
@@ -34,7 +35,7 @@ class Table {
     });
     this.body.addEventListener("click", (event) => {
       const at = event.target.closest("tr")?.dataset.at;
-      if (at !== undefined && this.spans[at] >= 0) this.state.select(this.spans[at]);
+      if (at !== undefined && this.spans[at] >= 0) this.state.choose(this.trace, this.spans[at]);
     });
     this.state.on("select", () => this.mark());
   }
@@ -78,8 +79,9 @@ class Table {
       const cell = row.insertCell();
       cell.className = this.heads[column].className;
       cell.title = text;
-      if (linked && column === this.linkColumn) cell.append(button(text));
-      else cell.append(plain(text));
+      const said = cell.className === "path" ? ending(text) : text;
+      if (linked && column === this.linkColumn) cell.append(button(said));
+      else cell.textContent = said;
     });
     return row;
   }
@@ -119,10 +121,9 @@ function compare(one, other, sign) {
   return sign * (one - other);
 }
 
-function plain(text) {
-  const made = document.createElement("span");
-  made.textContent = text;
-  return made;
+/** Return the end of a path, of which the end says most. */
+function ending(text) {
+  return text.length > LONGEST_PATH ? `…${text.slice(1 - LONGEST_PATH)}` : text;
 }
 
 function button(text) {
@@ -133,9 +134,9 @@ function button(text) {
   return made;
 }
 
-/** Bring the tables of a trace to life. */
-export function startTables(state, trace, tables) {
-  for (const article of document.querySelectorAll(`.answer[data-trace="${trace}"]`)) {
+/** Bring the tables of a trace, or of the comparison, to life. */
+export function startTables(state, scope, tables) {
+  for (const article of document.querySelectorAll(`.answer[data-scope="${scope}"]`)) {
     new Table(state, article, tables[article.dataset.table]);
   }
 }

@@ -18,6 +18,11 @@ export function startTheme(state) {
   });
 }
 
+/** Return the page's theme, `light` or `dark`. */
+export function theme() {
+  return root.dataset.theme;
+}
+
 /** Return a colour of the page by the name of its CSS variable. */
 export function colour(name) {
   return getComputedStyle(root).getPropertyValue(`--${name}`).trim();
