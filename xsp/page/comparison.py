@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-import polars as pl
-
 from xsp.errors import AnalysisError
-from xsp.page.table import Answer, Table, answers, paths_of, table_of, tabulated
+from xsp.page.place import Places
+from xsp.page.table import Answer, Table, answers, table_of, tabulated
 from xsp.quantity import printable
 from xsp.trace import Trace
 
@@ -33,13 +32,13 @@ class Differences:
 def differences_of(traces: Sequence[Trace]) -> Differences:
     """Return how traces differ from the first of them."""
     several = tuple(answers(traces))
-    paths = paths_of(traces[0])
-    tables = [table_of(answer, paths) for answer in several]
-    compared, notes = _compared(traces, paths)
+    places = Places(traces[0])
+    tables = [table_of(answer, places) for answer in several]
+    compared, notes = _compared(traces, places)
     return Differences((*compared, *tables), several, notes)
 
 
-def _compared(traces: Sequence[Trace], paths: pl.DataFrame) -> tuple[list[Table], tuple[str, ...]]:
+def _compared(traces: Sequence[Trace], places: Places) -> tuple[list[Table], tuple[str, ...]]:
     if find_spec("xsp.comparison") is None:  # this version cannot compare
         return [], ()
     try:
@@ -55,7 +54,7 @@ def _compared(traces: Sequence[Trace], paths: pl.DataFrame) -> tuple[list[Table]
             dict.fromkeys(compared.settings.columns, ""),
         ),
         tabulated(
-            "differences", "Which spans differ?", compared.table, compared.columns, paths=paths
+            "differences", "Which spans differ?", compared.table, compared.columns, places=places
         ),
     ]
     return [table for table in tables if table.height], tuple(map(printable, compared.notes))

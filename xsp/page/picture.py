@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from xsp import plot
+from xsp.page.place import Places
 from xsp.page.table import Answer, most_important
 from xsp.trace import Trace
 
@@ -24,14 +25,14 @@ SCRIPT: str = getattr(plot, "SCRIPT", "")
 
 
 def pictures_of(
-    answers: Sequence[Answer], trace: Trace, paths: pl.DataFrame
+    answers: Sequence[Answer], trace: Trace, places: Places
 ) -> dict[str, dict[str, Any]]:
     """Return the plot of each answer that has one, by the name of the analysis.
 
     Args:
         answers: Analyses and their frames.
         trace: The trace that these are of.
-        paths: Columns `path` and `row` of the trace's spans.
+        places: Where the trace's spans are.
     """
     from bokeh.embed import json_item  # noqa: PLC0415
 
@@ -40,17 +41,16 @@ def pictures_of(
         picture = _picture_of(answer.analysis) if _picture_of else None
         if picture is not None:
             drawn = picture.of(most_important(answer.frame, _MOST_MARKS), trace).figure
-            _tie(drawn, paths)
+            _tie(drawn, places)
             found[answer.analysis.name] = json_item(drawn)
     return found
 
 
-def _tie(drawn: Any, paths: pl.DataFrame) -> None:
+def _tie(drawn: Any, places: Places) -> None:
     """Give the sources of a plot whose marks have a path the rows of these spans."""
     from bokeh.models import ColumnDataSource  # noqa: PLC0415
 
     for source in drawn.references():
         if isinstance(source, ColumnDataSource) and "path" in source.data:
             named = pl.DataFrame({"path": pl.Series(list(source.data["path"]), dtype=pl.String)})
-            rows = named.join(paths, on="path", how="left", maintain_order="left")["row"]
-            source.data["span"] = rows.fill_null(-1).to_list()
+            source.data["span"] = places.rows_of(named)

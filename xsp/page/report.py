@@ -14,8 +14,9 @@ from xsp.page.comparison import differences_of
 from xsp.page.overview import Overview, overview_of
 from xsp.page.packing import pack
 from xsp.page.picture import PAIRS, SCRIPT, pictures_of
+from xsp.page.place import Places
 from xsp.page.spans import packed_attributes, packed_spans
-from xsp.page.table import Answer, Table, answers, paths_of, table_of
+from xsp.page.table import Table, answers, table_of
 from xsp.plot import KINDS, SERIES
 from xsp.trace import Trace
 
@@ -97,7 +98,9 @@ def page_of(traces: Sequence[Trace]) -> str:
     differences = differences_of(traces) if len(traces) > 1 else None
     shown = {f"trace-{chapter.number}": chapter.payload for chapter in chapters}
     if differences:
-        shown["comparison-data"] = _payload(differences.tables, differences.answers, traces[0])
+        shown["comparison-data"] = _payload(
+            differences.tables, pictures_of(differences.answers, traces[0], Places(traces[0]))
+        )
     shown["pairs"] = PAIRS
     return html.page(
         [*_library(shown), script.bundle()],
@@ -121,22 +124,22 @@ def _library(shown: Mapping[str, Any]) -> list[str]:
 
 def _chapter(number: int, trace: Trace) -> Chapter:
     answered = list(answers([trace]))
-    paths = paths_of(trace)
-    tables = [table_of(answer, paths) for answer in answered]
+    places = Places(trace)
+    tables = [table_of(answer, places) for answer in answered]
     spans = {"spans": packed_spans(trace), "attributes": packed_attributes(trace)}
     return Chapter(
         number=number,
         overview=overview_of(trace),
         first={table.name: table for table in tables if table.name in _FIRST},
         areas=_by_area([table for table in tables if table.name not in _FIRST]),
-        payload={**spans, **_payload(tables, answered, trace)},
+        payload={**spans, **_payload(tables, pictures_of(answered, trace, places))},
     )
 
 
-def _payload(tables: Sequence[Table], of: Sequence[Answer], trace: Trace) -> dict[str, Any]:
+def _payload(tables: Sequence[Table], plots: Mapping[str, Any]) -> dict[str, Any]:
     """Return tables and plots as the page's script reads them."""
     packed = pack({"tables": {table.name: table.payload for table in tables}}, {})
-    return {"tables": packed, "plots": pictures_of(of, trace, paths_of(trace))}
+    return {"tables": packed, "plots": plots}
 
 
 def _by_area(tables: Sequence[Table]) -> dict[str, list[Table]]:

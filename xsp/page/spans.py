@@ -36,6 +36,7 @@ _TIMES = (
 )
 # What the panel shows by words of its own.
 _SHOWN_ELSEWHERE = ("exact", "inexact", "scaled_ns")
+_WITHOUT = "time without the profiler"
 _LONGEST = 4_000  # characters of an attribute's text
 
 
@@ -54,6 +55,7 @@ def packed_spans(trace: Trace) -> str:
         "kinds": _KINDS,
         "words": list(WORDS.values()),
         "lanes": lanes,
+        "clock": "time as recorded" if trace.metadata.get("imported") else _WITHOUT,
         "reasons": [[reason.mark, reason.words] for reason in Inexact],
     }
     arrays: dict[str, NDArray[Any]] = {

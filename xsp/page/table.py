@@ -11,14 +11,13 @@ import polars as pl
 
 from xsp.analyses import ALL, Analysis, heading_of, text_of
 from xsp.errors import AnalysisError
+from xsp.page.place import Places
 from xsp.quantity import printable, shorten
 from xsp.trace import Trace
 
 SHOWN = 50  # rows on the page at first
 _EMBEDDED = 1_000  # rows that the page has at all
 _LONGEST = 200  # characters of a cell
-# Columns by which a row says of which span it is.
-_PATHS = ("path", "path_a")
 # By the first of these that a table has, its most important rows are known.
 _WEIGHTS = ("own_ns", "latency_ns", "total_ns", "device_ns", "share_pct", "peak_bytes")
 
@@ -101,15 +100,12 @@ def answers(traces: Sequence[Trace]) -> Iterator[Answer]:
             yield Answer(analysis, frame)
 
 
-def table_of(answer: Answer, paths: pl.DataFrame) -> Table:
-    """Return an answer as the page shows it.
-
-    Args:
-        answer: An analysis and its frame.
-        paths: Columns `path` and `row` of the trace's spans.
-    """
+def table_of(answer: Answer, places: Places) -> Table:
+    """Return an answer as the page shows it, its rows tied to the spans of a trace."""
     analysis = answer.analysis
-    made = tabulated(analysis.name, analysis.question, answer.frame, analysis.columns, paths=paths)
+    made = tabulated(
+        analysis.name, analysis.question, answer.frame, analysis.columns, places=places
+    )
     return replace(made, paper=analysis.paper, area=analysis.__module__.split(".")[2])
 
 
@@ -119,7 +115,7 @@ def tabulated(
     frame: pl.DataFrame,
     meanings: Mapping[str, str],
     *,
-    paths: pl.DataFrame | None = None,
+    places: Places | None = None,
 ) -> Table:
     """Return a frame as the page shows it.
 
@@ -128,9 +124,10 @@ def tabulated(
         question: Its heading.
         frame: Its rows.
         meanings: What each of its columns means.
-        paths: Columns `path` and `row` of the trace's spans, if rows are to be tied to spans.
+        places: Where the trace's spans are, if rows are to be tied to spans.
     """
     kept = most_important(frame, _EMBEDDED)
+    tied = places.rows_of(kept) if places else [-1] * kept.height
     columns = tuple(
         Column(column, heading_of(column), meaning, kept[column].dtype.is_numeric())
         for column, meaning in meanings.items()
@@ -142,25 +139,9 @@ def tabulated(
         columns=columns,
         texts=[list(row) for row in zip(*cells, strict=True)],
         values=[_values(kept[column]) for column in meanings],
-        spans=_span_rows(kept, paths),
+        spans=tied,
         height=frame.height,
     )
-
-
-def _span_rows(frame: pl.DataFrame, paths: pl.DataFrame | None) -> list[int]:
-    """Return the row of `trace.spans` that each row of a frame names by its path, else -1."""
-    column = next((name for name in _PATHS if name in frame.columns), None)
-    if paths is None or column is None or frame[column].dtype != pl.String:
-        return [-1] * frame.height
-    named = frame.select(path=column)
-    rows = named.join(paths, on="path", how="left", maintain_order="left")["row"]
-    return rows.fill_null(-1).to_list()
-
-
-def paths_of(trace: Trace) -> pl.DataFrame:
-    """Return the path and the row of each of a trace's spans."""
-    spans = trace.spans.select("path", row=pl.int_range(pl.len(), dtype=pl.Int64))
-    return spans.unique("path", keep="first")
 
 
 def most_important(frame: pl.DataFrame, most: int) -> pl.DataFrame:

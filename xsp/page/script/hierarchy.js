@@ -81,7 +81,7 @@ export class Timeline extends View {
     const [axis] = this.figure.left;
     axis.major_label_overrides = labels;
     axis.ticker.ticks = ticks;
-    this.figure.below[0].axis_label = `time without the profiler (${unitOf(this.last)[1]})`;
+    this.figure.below[0].axis_label = `${spans.clock} (${unitOf(this.last)[1]})`;
     this.colourAxes();
     const lanes = counted(places.lanes.length, "lane");
     const note = `${lanes}: threads of the host, then streams of devices; ${duration(this.last)}`;

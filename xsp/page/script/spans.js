@@ -13,6 +13,7 @@ export class Spans {
     this.kinds = packed.kinds;
     this.words = packed.words;
     this.lanes = packed.lanes;
+    this.clock = packed.clock;
     this.reasons = packed.reasons;
     this.count = this.parent.length;
     this.packedAttributes = attributes;
