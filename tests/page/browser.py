@@ -37,25 +37,36 @@ class Opened:
     def selected(self) -> str:
         return self.text("#selected h3")
 
+    def wait(self, condition: str) -> None:
+        """Wait until a JavaScript expression is true."""
+        self.page.wait_for_function(f"() => {condition}", timeout=READY_MS)
+
 
 @contextmanager
-def opened(path: Path, **settings: Any) -> Iterator[Opened]:
-    """Open a report; skip the test where there is no chromium."""
+def launched() -> Iterator[Any]:
+    """Start a browser; skip the test where there is none."""
     if CHROMIUM is None:
         pytest.skip(NONE)
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(_FLAGS))
-        shown = {"viewport": {"width": 1366, "height": 768}} | settings
-        report = Opened(browser.new_page(**shown))
-        report.page.on("console", lambda line: _note(report, line))
-        report.page.on("pageerror", lambda error: report.said.append(str(error)))
-        report.page.on("request", lambda request: _ask(report, request.url, path))
-        report.page.goto(path.as_uri())
-        report.page.wait_for_selector("html[data-ready=yes]", timeout=READY_MS)
-        yield report
+        yield browser
         browser.close()
+
+
+@contextmanager
+def opened(browser: Any, path: Path, **settings: Any) -> Iterator[Opened]:
+    """Open a report in a browser."""
+    shown = {"viewport": {"width": 1366, "height": 768}} | settings
+    report = Opened(browser.new_page(**shown))
+    report.page.on("console", lambda line: _note(report, line))
+    report.page.on("pageerror", lambda error: report.said.append(str(error)))
+    report.page.on("request", lambda request: _ask(report, request.url, path))
+    report.page.goto(path.as_uri())
+    report.page.wait_for_selector("html[data-ready=yes]", timeout=READY_MS)
+    yield report
+    report.page.close()
 
 
 def _note(report: Opened, line: Any) -> None:
@@ -64,5 +75,5 @@ def _note(report: Opened, line: Any) -> None:
 
 
 def _ask(report: Opened, url: str, path: Path) -> None:
-    if url != path.as_uri() and not url.startswith(("data:", "blob:")):
+    if url.partition("#")[0] != path.as_uri() and not url.startswith(("data:", "blob:")):
         report.asked.append(url)

@@ -24,6 +24,16 @@ _COLUMNS: Mapping[str, str] = {
 _KINDS = {"operator": Kind.OP, "kernel": Kind.KERNEL}
 
 
+def telling(table: pl.DataFrame) -> str | None:
+    """Return the column by which the rows of a table say of which span they are, if there is one.
+
+    >>> telling(pl.DataFrame({"part": ["predict"], "module": ["layer1.0"]}))
+    'module'
+    """
+    found = next((name for name in _COLUMNS if name in table.columns), None)
+    return found if found and table[found].dtype == pl.String else None
+
+
 class Places:
     """The spans of a trace by path, by module, and by name.
 
@@ -44,8 +54,8 @@ class Places:
 
     def rows_of(self, table: pl.DataFrame) -> list[int]:
         """Return the row of `trace.spans` that each row of a table is about, -1 for none."""
-        column = next((name for name in _COLUMNS if name in table.columns), None)
-        if column is None or table[column].dtype != pl.String:
+        column = telling(table)
+        if column is None:
             return [-1] * table.height
         named = table.select(key=column).join(
             self._by(_COLUMNS[column]), on="key", how="left", maintain_order="left"

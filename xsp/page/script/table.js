@@ -8,6 +8,7 @@ class Table {
   constructor(state, article, payload) {
     Object.assign(this, { state, article, ...payload });
     this.trace = Number(article.dataset.scope) || 0; // of a comparison the first
+    this.link = Number(article.dataset.link);
     this.body = article.querySelector("tbody");
     this.heads = [...article.querySelectorAll("th")];
     this.more = article.querySelector(".more");
@@ -80,15 +81,10 @@ class Table {
       cell.className = this.heads[column].className;
       cell.title = text;
       const said = cell.className === "path" ? ending(text) : text;
-      if (linked && column === this.linkColumn) cell.append(button(said));
+      if (linked && column === this.link) cell.append(button(said));
       else cell.textContent = said;
     });
     return row;
-  }
-
-  /** The first column of texts, whose cells are buttons, so that keys reach them. */
-  get linkColumn() {
-    return Math.max(0, this.heads.findIndex((head) => !head.classList.contains("number")));
   }
 
   /** Mark the row of the selected span, or of the innermost one around it that has a row. */
