@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Opened, launched, opened
+from page_browser import Opened, launched, opened
 from samples import conv, hostile, layer, op, pipeline, resnet, trace
 
 import xsp

@@ -1,4 +1,4 @@
-"""Report: one or more traces in, one HTML page that needs nothing else out."""
+"""Assembly: one or more traces in, one HTML page that needs nothing else out."""
 
 from __future__ import annotations
 
