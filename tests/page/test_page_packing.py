@@ -29,7 +29,7 @@ def unpacked(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @given(st.text(), st.lists(st.integers(0, 255)), st.lists(st.floats(width=32)))
 def test_what_is_packed_can_be_unpacked(name: str, small: list[int], floats: list[float]) -> None:
-    arrays = {
+    arrays: dict[str, Any] = {
         "small": np.array(small, dtype=np.uint8),
         "floats": np.array(floats, dtype=np.float32),
         "rows": np.arange(len(small), dtype=np.int32),
