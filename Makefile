@@ -34,12 +34,13 @@ test: $(VENV)/.development $(VENV)/.cupti  ## Run the tests, but for those that 
 test-all: $(VENV)/.development $(VENV)/.cupti  ## Run all tests, with the coverage gate; Jaeger's need scripts/build-jaeger
 	$(PYTEST) --cov --cov-report=term $(ARGS)
 
-check: $(VENV)/.development $(VENV)/.cupti  ## Check format, lint, types and import rules
+check: $(VENV)/.development $(VENV)/.cupti  ## Check format, lint, types, import rules and the report's script
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy tests
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/check-scripts
 
 bench: $(VENV)/.development  ## Print the tables behind the README's numbers (some hours)
 	$(BIN)/python benchmarks/exactness.py $(ARGS)
@@ -77,7 +78,7 @@ $(VENV)/.runtime: pyproject.toml | $(VENV)/.pip
 	@touch $@
 
 $(VENV)/.development: pyproject.toml | $(VENV)/.runtime
-	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo,grpc,pandas]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo,grpc,pandas,report]' --group dev
 	@touch $@
 
 # That of torch's CUDA, or where that has none the newest of the same major release; and without

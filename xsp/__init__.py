@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xsp import analyses
     from xsp.importers import read
     from xsp.measurement import Enough, measure
+    from xsp.page import report
     from xsp.problem import Problem
     from xsp.program import profile, profile_on_signal, schedule
     from xsp.trace import Trace, load
@@ -48,6 +49,7 @@ __all__ = [
     "profile",
     "profile_on_signal",
     "read",
+    "report",
     "schedule",
     "span",
 ]
@@ -62,6 +64,7 @@ _HOMES = {
     "profile": "xsp.program",
     "profile_on_signal": "xsp.program",
     "read": "xsp.importers",
+    "report": "xsp.page",
     "schedule": "xsp.program",
 }
 

@@ -21,6 +21,7 @@ from xsp.cli.export import export, jaeger
 from xsp.cli.profile import profile
 from xsp.cli.reading import FILE, import_files, read
 from xsp.cli.record import record
+from xsp.cli.report import report
 
 _HELP = """\b
 Profile machine-learning models across the stack, without the profiler in the numbers.
@@ -30,6 +31,7 @@ Profile machine-learning models across the stack, without the profiler in the nu
   xsp import trace.json.gz              what other tools recorded, the same way
   xsp show resnet50.xsp                 print a saved trace again
   xsp analyze resnet50.xsp              what it can answer, and each answer as a table
+  xsp report resnet50.xsp               one HTML page with all of it, to look at in a browser
   xsp export resnet50.xsp               to Jaeger, any OTLP endpoint, or another file format
   xsp jaeger                            start a Jaeger on this machine
   xsp doctor                            what this machine can measure, and how well
@@ -129,7 +131,7 @@ def doctor(*, as_json: bool, peak: bool) -> None:
     terminal.write(drawn.get().rstrip("\n"))
 
 
-for command in (profile, import_files, analyze, export, jaeger, record):
+for command in (profile, import_files, analyze, report, export, jaeger, record):
     cli.add_command(command)
 
 

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from samples import Node, conv, layer, op, pipeline, resnet, trace
+
+from xsp.page.overview import overview_of, samples_of
+from xsp.trace import Trace
+
+
+def with_shapes() -> Node:
+    shapes = {"input_shapes": [[8, 3, 224, 224]]}
+    net = layer("Net", "Net", conv("conv", 500_000), own_ns=500_000, **shapes)
+    return pipeline("predict", net, own_ns=1_000_000)
+
+
+def tiles(made: Trace) -> dict[str, str]:
+    return {tile.label: tile.value for tile in overview_of(made).tiles}
+
+
+def test_latency_throughput_and_depth_are_told() -> None:
+    made = trace(with_shapes())
+    latency = made.root.latency_ns
+    assert latency is not None
+    assert tiles(made) == {
+        "latency of one evaluation": f"{latency / 1e6:.2f} ms",
+        "throughput": f"{8e9 / latency:,.0f} samples/s",
+        "spans": "8",
+    }
+    first, *_ = overview_of(made).tiles
+    assert first.margin.endswith("ms")
+
+
+def test_throughput_is_not_told_where_the_batch_is_not_known() -> None:
+    made = trace(resnet())
+    assert samples_of(made.spans) is None
+    assert "throughput" not in tiles(made)
+
+
+def test_the_parts_of_a_bar_make_the_whole() -> None:
+    (bar,) = overview_of(trace(with_shapes())).bars
+    assert sum(part.share_pct for part in bar.parts) == pytest.approx(100, abs=0.01)
+    assert [part.kind for part in bar.parts] == ["pipeline", "layer", "op"]
+    assert bar.parts[0].time == "1.00 ms"
+
+
+def test_device_time_has_a_bar_with_what_is_idle() -> None:
+    kernel = Node("kernel", "gemm", 600_000)
+    made = trace(pipeline("predict", op("aten::mm", own_ns=400_000), kernel, own_ns=0))
+    spans = made.spans.with_columns(
+        device=pl.when(pl.col("kind") == "kernel").then(0).cast(pl.Int32),
+        device_ns=pl.when(pl.col("kind") == "kernel").then(600_000.0).otherwise(600_000.0),
+    )
+    host, device = overview_of(Trace(spans, made.metadata)).bars
+    assert [(part.words, part.share) for part in device.parts] == [
+        ("kernels", "60.0 %"),
+        ("idle", "40.0 %"),
+    ]
+    assert "kernels" not in [part.words for part in host.parts]
+
+
+def test_problems_machine_and_plan_are_told_as_they_are() -> None:
+    problems = [{"code": "noisy", "message": "another process ran"}]
+    environment = {"cpu": "AMD EPYC", "logical_cores": 2, "python": "3.11.7"}
+    made = trace(resnet(), problems=problems, environment=environment, plan={"runs": 30})
+    said = overview_of(made)
+    assert said.problems == (("noisy", "another process ran"),)
+    assert "measured by xsp on AMD EPYC, 2 cores" in said.measured
+    assert ("plan: runs", "30") in said.facts
+    assert any("without overhead" in claim for claim in said.exact)
+
+
+def test_an_imported_trace_says_who_recorded_it_and_that_overhead_is_left() -> None:
+    made = trace(resnet(), imported={"tool": "torch.profiler", "files": ["a.json"]})
+    spans = made.spans.with_columns(overhead_ns=pl.lit(None, dtype=pl.Float64))
+    imported = Trace(spans, made.metadata)
+    assert overview_of(imported).measured.startswith("recorded by torch.profiler")
+    assert tiles(imported)["overhead of recording"] == "unknown"

@@ -1,0 +1,154 @@
+"""Assembly: one or more traces in, one HTML page that needs nothing else out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from xsp.atomic_file import replacing
+from xsp.errors import ExportError
+from xsp.page.comparison import differences_of
+from xsp.page.overview import Overview, overview_of
+from xsp.page.packing import pack
+from xsp.page.picture import PAIRS, SCRIPT, pictures_of
+from xsp.page.place import Places
+from xsp.page.spans import packed_attributes, packed_spans
+from xsp.page.table import Table, answers, table_of
+from xsp.plot import KINDS, SERIES
+from xsp.trace import Trace
+
+_INSTALL = "a report needs bokeh and jinja2: pip install 'xsp[report]'"
+# Analyses whose tables stand on the first screen.
+_FIRST = ("verdict", "advice")
+_AREAS = {
+    "model": "Model",
+    "layer": "Layers",
+    "kernel": "Kernels and library calls",
+    "work": "Work and rooflines",
+    "structure": "Structure",
+    "device": "Devices",
+    "memory": "Memory",
+    "advice": "Advice",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """What the page shows of one trace.
+
+    Attributes:
+        number: Position among the traces, from 0.
+        overview: What its first screen says.
+        first: Tables that stand on the first screen, by name.
+        areas: The other tables, by what they are about.
+        payload: What the page's script needs of the trace, as JSON.
+    """
+
+    number: int
+    overview: Overview
+    first: Mapping[str, Table]
+    areas: Mapping[str, list[Table]]
+    payload: Mapping[str, Any]
+
+
+def report(traces: Trace | Sequence[Trace], path: str | PathLike[str]) -> Path:
+    """Write a page on one or more traces: one HTML file that needs no network.
+
+    The page has what was measured and how exactly, an icicle and a timeline of the spans, and a
+    table for each analysis that the traces can answer.
+
+    Args:
+        traces: A trace, or several to look at side by side.
+        path: Where to write the page; an older file of that name is replaced.
+
+    Returns:
+        The path.
+
+    Raises:
+        ExportError: bokeh or jinja2 is not installed, which `xsp[report]` brings; or the file
+            could not be written, and no part of it is left behind.
+        ValueError: There is no trace.
+    """
+    several = [traces] if isinstance(traces, Trace) else list(traces)
+    if not several:
+        raise ValueError("a report needs a trace, and there is none: report(trace, path)")
+    text = page_of(several)
+    with replacing(Path(path)) as file:
+        file.write(text.encode("utf-8"))
+    return Path(path)
+
+
+def page_of(traces: Sequence[Trace]) -> str:
+    """Return the text of the page on some traces.
+
+    Raises:
+        ExportError: bokeh or jinja2 is not installed.
+    """
+    try:
+        import bokeh  # noqa: F401, PLC0415
+        import jinja2  # noqa: F401, PLC0415
+    except ModuleNotFoundError as error:
+        raise ExportError(f"{_INSTALL} ({error})") from error
+    from xsp.page import figure, html, script  # noqa: PLC0415
+
+    chapters = [_chapter(number, trace) for number, trace in enumerate(traces)]
+    differences = differences_of(traces) if len(traces) > 1 else None
+    shown = {f"trace-{chapter.number}": chapter.payload for chapter in chapters}
+    if differences:
+        shown["comparison-data"] = _payload(
+            differences.tables, pictures_of(differences.answers, traces[0], Places(traces[0]))
+        )
+    shown["pairs"] = PAIRS
+    return html.page(
+        [*_library(shown), script.bundle()],
+        title=_title(chapters),
+        chapters=chapters,
+        differences=differences,
+        colours=KINDS,
+        series=SERIES,
+        data={"views": figure.view_items(), **shown},
+    )
+
+
+def _library(shown: Mapping[str, Any]) -> list[str]:
+    """Return BokehJS, with WebGL where a plot asks for that."""
+    from bokeh.resources import Resources  # noqa: PLC0415
+
+    drawn = (str(one.get("plots")) for one in shown.values())
+    webgl = ["bokeh-gl"] if any("'webgl'" in one for one in drawn) else []
+    return [*Resources(mode="inline", components=["bokeh", *webgl]).js_raw, SCRIPT]
+
+
+def _chapter(number: int, trace: Trace) -> Chapter:
+    answered = list(answers([trace]))
+    places = Places(trace)
+    tables = [table_of(answer, places) for answer in answered]
+    spans = {"spans": packed_spans(trace), "attributes": packed_attributes(trace)}
+    return Chapter(
+        number=number,
+        overview=overview_of(trace),
+        first={table.name: table for table in tables if table.name in _FIRST},
+        areas=_by_area([table for table in tables if table.name not in _FIRST]),
+        payload={**spans, **_payload(tables, pictures_of(answered, trace, places))},
+    )
+
+
+def _payload(tables: Sequence[Table], plots: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tables and plots as the page's script reads them."""
+    packed = pack({"tables": {table.name: table.payload for table in tables}}, {})
+    return {"tables": packed, "plots": plots}
+
+
+def _by_area(tables: Sequence[Table]) -> dict[str, list[Table]]:
+    """Return the tables by what they are about, in the order in which they came."""
+    areas: dict[str, list[Table]] = {}
+    for table in tables:
+        areas.setdefault(_AREAS.get(table.area, table.area.capitalize()), []).append(table)
+    return areas
+
+
+def _title(chapters: Sequence[Chapter]) -> str:
+    return ", ".join(dict.fromkeys(chapter.overview.name for chapter in chapters))

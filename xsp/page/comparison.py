@@ -1,0 +1,86 @@
+"""Comparison: several traces in, what the page says of how they differ out."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+import polars as pl
+
+from xsp.errors import AnalysisError
+from xsp.page.place import Places
+from xsp.page.table import Answer, Table, answers, table_of, tabulated, with_reach
+from xsp.quantity import margin, printable
+from xsp.trace import Trace
+
+# Of the differences; `xsp compare` has the rest.
+_COLUMNS = (
+    *("trace", "change", "path_a", "path_b", "type_a"),
+    *("latency_a_ns", "latency_a_low_ns", "latency_a_high_ns"),
+    *("latency_b_ns", "latency_b_low_ns", "latency_b_high_ns"),
+    *("difference_ns", "difference_low_ns", "difference_high_ns"),
+    *("ratio", "own_difference_ns", "corrected_p_value", "verdict"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What the page says of several traces beside each other.
+
+    Attributes:
+        tables: What differs, and the tables of the analyses that take several traces.
+        answers: What the latter are of.
+        notes: What to know before trusting a difference.
+    """
+
+    tables: tuple[Table, ...]
+    answers: tuple[Answer, ...]
+    notes: tuple[str, ...]
+
+
+def differences_of(traces: Sequence[Trace]) -> Differences:
+    """Return how traces differ from the first of them."""
+    several = tuple(answers(traces))
+    places = Places(traces[0])
+    compared, notes = _compared(traces, places)
+    tables = [table_of(answer, places) for answer in several]
+    return Differences((*compared, *tables), several, notes)
+
+
+def _compared(traces: Sequence[Trace], places: Places) -> tuple[list[Table], tuple[str, ...]]:
+    if find_spec("xsp.comparison") is None:  # this version cannot compare
+        return [], ()
+    try:
+        compared = importlib.import_module("xsp.comparison").compare(*traces)
+    except AnalysisError as error:
+        return [], (printable(str(error)),)
+    settings = dict.fromkeys(compared.settings.columns, "")
+    columns = {name: compared.columns[name] for name in _COLUMNS if name in compared.columns}
+    spans = compared.table.select(*columns)
+    tables = [
+        _whole(compared.summary, compared.summary_columns),
+        tabulated("settings", "What was measured differently?", compared.settings, settings),
+        tabulated("differences", "Which spans differ?", spans, columns, places=places),
+    ]
+    return [table for table in tables if table.height], tuple(map(printable, compared.notes))
+
+
+def _whole(summary: pl.DataFrame, meanings: Mapping[str, str]) -> Table:
+    """Return the table of the whole, whose rows have units of their own."""
+    made = tabulated("whole", "What differs as a whole?", summary, meanings)
+    rows = zip(summary.iter_rows(named=True), made.texts, strict=True)
+    texts = [
+        [_cell(row, column.name, text) for column, text in zip(made.columns, cells, strict=True)]
+        for row, cells in rows
+    ]
+    return replace(made, texts=texts)
+
+
+def _cell(row: Mapping[str, Any], column: str, text: str) -> str:
+    if f"{column}_low" not in row:
+        return text
+    reach = margin(*(row[f"{column}{end}"] for end in ("", "_low", "_high")))
+    return with_reach(row["quantity"], row[column], reach)

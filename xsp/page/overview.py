@@ -1,0 +1,237 @@
+"""Overview: a trace in, what the first screen says of it out.
+
+What was measured, where and how exactly, the latency and the throughput, and where the time goes
+by level of the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.quantity import counted, duration, estimate, margin, percent, printable
+from xsp.trace import Trace, attribute_column, headline
+
+# What a kind's own time is, for readers who have not read of kinds.
+_OWN = {
+    Kind.PIPELINE: "outside of layers",
+    Kind.LAYER: "layers' own code",
+    Kind.OP: "operators",
+    Kind.CALL: "library calls",
+    Kind.LAUNCH: "launches",
+    Kind.SYNC: "waiting for devices",
+    Kind.SYSCALL: "system calls",
+    Kind.KERNEL: "kernels",
+    Kind.MEMCPY: "copies",
+    Kind.MEMSET: "sets",
+}
+_MARGIN = " ± "
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A number of the first screen.
+
+    Attributes:
+        label: What the number is.
+        value: The number with its unit.
+        margin: Half width of its 95 % interval, empty where that is not known.
+        note: What to know of the number.
+    """
+
+    label: str
+    value: str
+    margin: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a bar: a kind of span (empty for what is none), its words, time and share."""
+
+    kind: str
+    words: str
+    time: str
+    share_pct: float
+    share: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar whose parts make 100 %."""
+
+    title: str
+    note: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What the first screen says of a trace."""
+
+    name: str
+    measured: str
+    tiles: tuple[Tile, ...]
+    bars: tuple[Bar, ...]
+    exact: tuple[str, ...]
+    summary: tuple[str, ...]
+    problems: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, str], ...]
+
+
+def overview_of(trace: Trace) -> Overview:
+    """Return what the first screen says of a trace."""
+    metadata = trace.metadata
+    return Overview(
+        name=printable(trace.name),
+        measured=_measured(metadata),
+        tiles=tuple(_tiles(trace)),
+        bars=tuple(_bars(trace.spans)),
+        exact=_claims(trace),
+        summary=tuple(printable(str(line)) for line in metadata.get("summary", ())),
+        problems=tuple((printable(one.code), printable(one.message)) for one in trace.problems),
+        facts=tuple(_facts(metadata)),
+    )
+
+
+def _measured(metadata: Mapping[str, Any]) -> str:
+    """Return by what the trace was measured, where and when, as one line."""
+    environment = metadata.get("environment") or {}
+    imported = metadata.get("imported")
+    by = f"recorded by {imported.get('tool')}" if imported else "measured by xsp"
+    devices = environment.get("devices") or ()
+    processor = environment.get("cpu")
+    if processor and environment.get("logical_cores"):
+        processor = f"{processor}, {counted(environment['logical_cores'], 'core')}"
+    where = " and ".join(dict.fromkeys(filter(None, (*map(_device_name, devices), processor))))
+    when = str(metadata.get("created") or "")[:16].replace("T", " ")
+    parts = (
+        f"{by}{' on ' + where if where else ''}",
+        when and f"{when} UTC",
+        _versions(environment),
+    )
+    return printable(" · ".join(filter(None, parts)))
+
+
+def _device_name(device: Any) -> str:
+    return str(device.get("name", "")) if isinstance(device, Mapping) else str(device)
+
+
+def _versions(environment: Mapping[str, Any]) -> str:
+    versions = environment.get("versions") or {}
+    told = [f"{name} {versions[name]}" for name in ("torch", "cuda runtime") if name in versions]
+    if environment.get("python"):
+        told.append(f"Python {environment['python']}")
+    return ", ".join(told)
+
+
+def _claims(trace: Trace) -> tuple[str, ...]:
+    """Return how far the numbers go, as the first line of the printed tree says."""
+    line = headline(trace.spans, trace.metadata).removeprefix(printable(trace.name))
+    return tuple(line.split(" · ")[1:])
+
+
+def _tiles(trace: Trace) -> Iterator[Tile]:
+    spans = trace.spans
+    root = spans.row(0, named=True)
+    latency, low, high = (
+        root[name] for name in ("latency_ns", "latency_low_ns", "latency_high_ns")
+    )
+    value, plus_minus, unit = estimate(latency, margin(latency, low, high))
+    known = f"95 % interval {trace.metadata.get('intervals', '')}".strip()
+    note = known if low is not None else "no interval: too few runs"
+    name = "time of the whole block" if _whole(spans) else "latency of one evaluation"
+    yield Tile(name, f"{value} {unit}".strip(), f"{plus_minus} {unit}" if plus_minus else "", note)
+    yield from _throughput(trace, latency)
+    if root["device_ns"] is not None and latency:
+        busy = percent(root["device_ns"] / latency)
+        yield Tile("device at work", busy, note=f"{duration(root['device_ns'])} of the latency")
+    overhead = root["overhead_ns"]
+    if overhead is None and trace.metadata.get("imported"):
+        yield Tile("overhead of recording", "unknown", note="it is in the numbers of the host")
+    yield Tile("spans", f"{spans.height:,}", note=_depth(spans))
+
+
+def _whole(spans: pl.DataFrame) -> bool:
+    return bool(attribute_column(spans, "whole_block", pl.Boolean)[0])
+
+
+def _throughput(trace: Trace, latency_ns: float | None) -> Iterator[Tile]:
+    samples = samples_of(trace.spans)
+    if samples and latency_ns and not _whole(trace.spans):
+        per_s = samples * 1e9 / latency_ns
+        text = f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
+        yield Tile("throughput", f"{text} samples/s", note=f"at batch size {samples}")
+
+
+def samples_of(spans: pl.DataFrame) -> int | None:
+    """Return how many samples an evaluation takes: the first size put into the first layer."""
+    shapes = attribute_column(spans, "input_shapes", pl.List(pl.List(pl.Int64)))
+    first = shapes.filter((spans["kind"] == Kind.LAYER.value) & shapes.is_not_null()).head(1)
+    found = first.to_list()
+    size = found[0][0][0] if found and found[0] and found[0][0] else None
+    return int(size) if size else None
+
+
+def _depth(spans: pl.DataFrame) -> str:
+    present = set(spans["kind"])
+    names = {
+        Kind.LAYER: "layers",
+        Kind.OP: "operators",
+        Kind.CALL: "library calls",
+        Kind.KERNEL: "kernels",
+    }
+    return ", ".join(words for kind, words in names.items() if kind.value in present)
+
+
+def _bars(spans: pl.DataFrame) -> Iterator[Bar]:
+    host = spans.filter(spans["device"].is_null())
+    own = host.group_by("kind").agg(pl.col("self_ns").sum())
+    times = dict(own.iter_rows())
+    kinds = [(kind.value, _OWN[kind], times.get(kind.value) or 0.0) for kind in Kind]
+    threads = host["thread"].n_unique()
+    note = "each level's own time, without what runs inside it"
+    if threads > 1:
+        note += f"; all {threads} threads together"
+    yield Bar("Host", note, tuple(_parts(kinds)))
+    root = spans.row(0, named=True)
+    if root["device_ns"] and root["latency_ns"]:
+        yield Bar("Device", "while the evaluation runs", tuple(_parts(_device_times(spans, root))))
+
+
+def _device_times(spans: pl.DataFrame, root: Mapping[str, Any]) -> list[tuple[str, str, float]]:
+    """Return kinds of device work, in proportion to the time at work, and the idle time."""
+    work = spans.group_by("kind").agg(pl.col("latency_ns").sum())
+    times = dict(work.iter_rows())
+    found = [(kind.value, _OWN[kind], times.get(kind.value) or 0.0) for kind in DEVICE_ACTIVITIES]
+    scale = root["device_ns"] / (sum(time for *_, time in found) or 1.0)
+    idle = max(root["latency_ns"] - root["device_ns"], 0.0)
+    return [*((kind, words, time * scale) for kind, words, time in found), ("", "idle", idle)]
+
+
+def _parts(times: Iterable[tuple[str, str, float]]) -> Iterator[Part]:
+    known = [(kind, words, time) for kind, words, time in times if time > 0]
+    whole = sum(time for *_, time in known) or 1.0
+    for kind, words, time in known:
+        part = time / whole
+        yield Part(kind, words, duration(time), round(100 * part, 3), percent(part))
+
+
+def _facts(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is known of the measurement and of the machine, flat."""
+    for section in ("imported", "plan", "environment", "levels"):
+        for name, value in (metadata.get(section) or {}).items():
+            if value is not None:
+                yield printable(f"{section}: {name}"), printable(_fact(value))
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_fact(part)}" for name, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_fact, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,56 @@
+"""Pictures: tables of analyses in, their plots as BokehJS embeds them out.
+
+Each mark of a plot that stands for a span knows its row in `trace.spans`, so that the page's
+script can tie a plot to the other views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from xsp import plot
+from xsp.page.place import Places
+from xsp.page.table import Answer, most_important
+from xsp.trace import Trace
+
+_MOST_MARKS = 4_000
+# What the room of plots offers, where this version of it has pictures: of an analysis's table,
+# the dark colour of each light one, and the script that exchanges them.
+_picture_of = getattr(plot, "picture_of", None)
+PAIRS: Mapping[str, str] = getattr(plot, "PAIRS", {})
+SCRIPT: str = getattr(plot, "SCRIPT", "")
+
+
+def pictures_of(
+    answers: Sequence[Answer], trace: Trace, places: Places
+) -> dict[str, dict[str, Any]]:
+    """Return the plot of each answer that has one, by the name of the analysis.
+
+    Args:
+        answers: Analyses and their frames.
+        trace: The trace that these are of.
+        places: Where the trace's spans are.
+    """
+    from bokeh.embed import json_item  # noqa: PLC0415
+
+    found = {}
+    for answer in answers:
+        picture = _picture_of(answer.analysis) if _picture_of else None
+        if picture is not None:
+            drawn = picture.of(most_important(answer.frame, _MOST_MARKS), trace).figure
+            _tie(drawn, places)
+            found[answer.analysis.name] = json_item(drawn)
+    return found
+
+
+def _tie(drawn: Any, places: Places) -> None:
+    """Give the sources of a plot whose marks have a path the rows of these spans."""
+    from bokeh.models import ColumnDataSource  # noqa: PLC0415
+
+    for source in drawn.references():
+        if isinstance(source, ColumnDataSource) and "path" in source.data:
+            named = pl.DataFrame({"path": pl.Series(list(source.data["path"]), dtype=pl.String)})
+            source.data["span"] = places.rows_of(named)

@@ -1,0 +1,59 @@
+// Plot: items of Bokeh in, plots on the page out, whose marks select spans.
+
+import { theme } from "./theme.js";
+
+/** Embed a Bokeh item in an element and return its figure. */
+export async function embed(item, element) {
+  const views = await globalThis.Bokeh.embed.embed_item(item, element);
+  const [root] = [...views];
+  return root.model;
+}
+
+/** Embed the plots of a trace, or of the comparison, each when it comes into sight. */
+export function startPlots(state, scope, plots) {
+  const seen = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      seen.unobserve(target);
+      draw(state, scope, plots[target.dataset.plot], target);
+    }
+  });
+  for (const place of document.querySelectorAll(`.answer[data-scope="${scope}"] .plot`)) {
+    place.hidden = !(place.dataset.plot in plots);
+    if (!place.hidden) seen.observe(place);
+  }
+}
+
+async function draw(state, scope, item, place) {
+  const figure = await embed(item, place);
+  const pairs = JSON.parse(document.getElementById("pairs").textContent);
+  const colours = () => globalThis.xspTheme(figure.document, theme(), pairs);
+  state.on("theme", colours);
+  colours();
+  for (const source of figure.references()) {
+    if (source.type === "ColumnDataSource" && source.data.span) tie(state, scope, source);
+  }
+}
+
+/** Let a click on a mark select its span, and a selected span mark its mark. */
+function tie(state, scope, source) {
+  const trace = Number(scope) || 0;
+  const rows = [...source.data.span];
+  const follow = () => {
+    const { spans, selected } = state;
+    let row = state.trace === trace && selected !== null ? selected : -1;
+    while (row >= 0 && !rows.includes(row)) row = spans.parent[row];
+    source.selected.indices = row > 0 ? [rows.indexOf(row)] : [];
+  };
+  let following = false;
+  const told = () => {
+    const [at] = source.selected.indices;
+    if (!following && at !== undefined && rows[at] >= 0) state.choose(trace, rows[at]);
+  };
+  source.selected.on_change(source.selected.properties.indices, told);
+  state.on("select", () => {
+    following = true;
+    follow();
+    following = false;
+  });
+}
