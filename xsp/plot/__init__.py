@@ -1,0 +1,59 @@
+"""Plots: tables of analyses in, pictures out; and the colours that all views have in common.
+
+Each picture is a function with the name of its analysis: `xsp.plot.layer_latency(trace)` returns
+the `Plot` of what `xsp.analyses.layer_latency(trace)` says. `ALL` lists the pictures;
+`picture_of(analysis)` finds that of an analysis. Bokeh, which draws them, is loaded when a picture
+is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from xsp.plot.colour import KINDS, SERIES, Colour
+
+if TYPE_CHECKING:
+    from xsp.plot.document import Plot
+    from xsp.plot.gallery import ALL, Picture, layer_latency, picture_of
+    from xsp.plot.theme import PAIRS, SCRIPT, Theme, themed
+
+__all__ = [
+    "ALL",
+    "KINDS",
+    "PAIRS",
+    "SCRIPT",
+    "SERIES",
+    "Colour",
+    "Picture",
+    "Plot",
+    "Theme",
+    "layer_latency",
+    "picture_of",
+    "themed",
+]
+
+_HOMES = {
+    **dict.fromkeys(("Plot",), "xsp.plot.document"),
+    **dict.fromkeys(("PAIRS", "SCRIPT", "Theme", "themed"), "xsp.plot.theme"),
+}
+
+
+if not TYPE_CHECKING:  # else every misspelt name would pass the type checker
+
+    def __getattr__(name: str) -> Any:
+        """Load Bokeh and the module of a name when the name is first used."""
+        if name not in __all__:
+            raise AttributeError(f"module 'xsp.plot' has no attribute {name!r}")
+        try:
+            home = importlib.import_module(_HOMES.get(name, "xsp.plot.gallery"))
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "bokeh":
+                error.msg = "plots need Bokeh, which is not installed: pip install 'xsp[report]'"
+            raise
+        globals()[name] = value = getattr(home, name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

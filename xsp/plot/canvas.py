@@ -1,0 +1,147 @@
+"""Canvases: labels and rows of a table in, an empty figure and a source of marks out.
+
+A source has the columns that the marks are drawn from, `path` (and `span_id`) of the span that
+each mark stands for, where its row is one, and a text for each column that is shown when the
+pointer rests on the mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+from bokeh.models import (
+    BoxZoomTool,
+    ColumnDataSource,
+    HoverTool,
+    PanTool,
+    PlainText,
+    ResetTool,
+    SaveTool,
+    TapTool,
+    WheelZoomTool,
+)
+from bokeh.plotting import figure
+
+from xsp.analyses import heading_of, text_of
+from xsp.plot.theme import FAINT, GRID, INK
+from xsp.quantity import shorten
+
+# Columns by which a page finds the span, or the spans, that a mark stands for.
+LINKS = ("path", "span_id", "type", "name")
+# From so many marks on WebGL draws them, where the browser has it.
+_MANY = 2_000
+_LONGEST = 36
+_FONT = "system-ui, sans-serif"
+
+
+def canvas(
+    x: str, y: str, *, marks: int = 0, height: int = 320, name: str = "", **more: Any
+) -> figure:
+    """Return an empty figure in the colours of a light page.
+
+    Args:
+        x: Label of the horizontal axis.
+        y: Label of the vertical axis.
+        marks: How many marks will be drawn.
+        height: Height in pixels; the width is that of the page.
+        name: Name of the model, by which a page finds it.
+        more: What `bokeh.plotting.figure` takes.
+    """
+    tools = [PanTool(), BoxZoomTool(), WheelZoomTool(), TapTool(), ResetTool(), SaveTool()]
+    drawn = figure(
+        height=height,
+        sizing_mode="stretch_width",
+        tools=tools,
+        toolbar_location="right",
+        x_axis_label=x,
+        y_axis_label=y,
+        output_backend="webgl" if marks > _MANY else "canvas",
+        name=name or None,
+        **more,
+    )
+    drawn.toolbar.logo = None
+    drawn.toolbar.autohide = True
+    _coloured(drawn)
+    return drawn
+
+
+def _coloured(drawn: figure) -> None:
+    drawn.background_fill_color = drawn.border_fill_color = None
+    drawn.outline_line_color = None
+    drawn.title.text_color = INK.light
+    drawn.title.text_font = _FONT
+    for axis in drawn.axis:
+        axis.axis_label_text_color = axis.major_label_text_color = INK.light
+        axis.axis_line_color = axis.major_tick_line_color = FAINT.light
+        axis.minor_tick_line_color = None
+        axis.axis_label_text_font = axis.major_label_text_font = _FONT
+        axis.axis_label_text_font_style = "normal"
+    for grid in drawn.grid:
+        grid.grid_line_color = GRID.light
+
+
+def titled(drawn: figure, title: str) -> figure:
+    """Return the figure with a title, in which nothing is taken for a formula."""
+    drawn.title.text = PlainText(text=title)
+    return drawn
+
+
+def legend_of(drawn: figure) -> None:
+    """Put the legend of a figure, if it has one, above its marks."""
+    for legend in drawn.legend:
+        legend.label_text_color = INK.light
+        legend.label_text_font = _FONT
+        legend.background_fill_color = None
+        legend.border_line_color = None
+        legend.orientation = "horizontal"
+        legend.nrows = "auto"
+        legend.padding = 2
+        drawn.add_layout(legend, "above")
+
+
+def source_of(table: pl.DataFrame, shown: Sequence[str], **drawn: Any) -> ColumnDataSource:
+    """Return the source of marks, one for each row of a table.
+
+    Args:
+        table: The table of an analysis.
+        shown: Columns whose values are shown when the pointer rests on a mark.
+        drawn: Columns that the marks are drawn from.
+    """
+    links = {name: _link(table[name]) for name in LINKS if name in table.columns}
+    texts = {
+        f"text_{name}": [text_of(name, value) for value in table[name]]
+        for name in shown
+        if name in table.columns and name not in LINKS
+    }
+    return ColumnDataSource({**links, **texts, **drawn})
+
+
+def _link(values: pl.Series) -> list[str]:
+    # An identifier of 64 bits is no number of JavaScript.
+    return values.cast(pl.String).fill_null("").to_list()
+
+
+def hover(drawn: figure, table: pl.DataFrame, shown: Sequence[str], *marks: Any) -> None:
+    """Let a figure show columns of the mark on which the pointer rests."""
+    columns = [name for name in shown if name in table.columns]
+    said = [
+        (heading_of(name), f"@{{{name if name in LINKS else f'text_{name}'}}}") for name in columns
+    ]
+    drawn.add_tools(HoverTool(tooltips=said, renderers=list(marks) or "auto"))
+
+
+def labels(names: Sequence[str | None]) -> list[str]:
+    """Return names short enough for an axis, and different from each other.
+
+    >>> labels(["a", "a", None])
+    ['a', 'a (2)', '—']
+    """
+    seen: dict[str, int] = {}
+    found = []
+    for name in names:
+        short = shorten(name or "—", _LONGEST)
+        seen[short] = number = seen.get(short, 0) + 1
+        found.append(short if number == 1 else f"{short} ({number})")
+    return found

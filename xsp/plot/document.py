@@ -1,0 +1,73 @@
+"""Documents: a figure in, a page of its own for a notebook or a file out, which loads nothing."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+
+from bokeh.embed import file_html
+from bokeh.models import LayoutDOM
+from bokeh.resources import INLINE
+from markupsafe import Markup
+
+from xsp.atomic_file import replacing
+from xsp.plot.theme import PAPER, Theme, themed
+
+_TEMPLATE = """{%% block inner_head %%}{{ super() }}
+<style>html, body { margin: 0; background: %s; }</style>{%% endblock %%}"""
+_FRAME = Markup(
+    '<iframe title="{title}" srcdoc="{page}" sandbox="allow-scripts allow-downloads" '
+    'style="width:100%;height:{height}px;border:0"></iframe>'
+)
+_MARGIN_PX = 16
+
+
+class Plot:
+    """A picture of a table: it shows itself in notebooks, and can be saved.
+
+    Attributes:
+        figure: Bokeh's figure, or a layout of several, for whoever wants to change it.
+        title: The question that the picture answers.
+    """
+
+    def __init__(self, figure: LayoutDOM, title: str) -> None:
+        self.figure = figure
+        self.title = title
+
+    def themed(self, theme: Theme) -> Plot:
+        """Give the plot the colours of a light or a dark page, and return the plot."""
+        themed(self.figure, theme)
+        return self
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the plot as one HTML page that needs no network, and return its path.
+
+        Args:
+            path: File, which must end in `.html`.
+
+        Raises:
+            ValueError: The path ends otherwise.
+            OSError: The file could not be written.
+        """
+        to = Path(path)
+        if to.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"a plot is saved as HTML, and {to} does not end in .html")
+        with replacing(to) as file:
+            file.write(self.html().encode("utf-8", "replace"))
+        return to
+
+    def html(self) -> str:
+        """Return the plot as one HTML page that needs no network."""
+        colour = PAPER.dark if "dark" in self.figure.tags else PAPER.light
+        return file_html(self.figure, INLINE, title=self.title, template=_TEMPLATE % colour)
+
+    def _repr_html_(self) -> str:
+        # A frame, for the page's scripts and styles must not meet those of the notebook.
+        return str(_FRAME.format(title=self.title, page=self.html(), height=self._height()))
+
+    def _height(self) -> int:
+        children = getattr(self.figure, "children", None) or [self.figure]
+        return sum(child.height for child in children) + _MARGIN_PX
+
+    def __repr__(self) -> str:
+        return f"<plot: {self.title} Show it in a notebook, or .save('plot.html')>"
