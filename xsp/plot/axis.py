@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +14,19 @@ from xsp.analyses import heading_of
 Floats = NDArray[np.float64]
 
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
-_BINARY = tuple((1024.0**power, unit) for power, unit in enumerate(("B", "KiB", "MiB", "GiB")))
-_DECIMAL = tuple((1000.0**power, unit) for power, unit in enumerate(("", "k", "M", "G", "T", "P")))
+_BYTES = tuple((1024.0**at, ("B", "KiB", "MiB", "GiB", "TiB")[at]) for at in (4, 3, 2, 1, 0))
+_DECIMAL = tuple((1000.0**at, ("", "k", "M", "G", "T", "P")[at]) for at in (5, 4, 3, 2, 1, 0))
+# Units of columns by the ends of their names, the largest first, and what follows the unit.
+_UNITS: Mapping[str, tuple[Sequence[tuple[float, str]], str]] = {
+    "_pct": (((1.0, "%"),), ""),
+    "_ns": (_TIMES, ""),
+    "bytes_per_s": (_BYTES, "/s"),
+    "bytes": (_BYTES, ""),
+    "flops_per_s": (_DECIMAL, "FLOP/s"),
+    "flops": (_DECIMAL, "FLOP"),
+}
 # Headings that say too little beside an axis.
-_SAID = {"own": "own time"}
+_SAID = {"own": "own time", "index": "position in the order of execution"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,34 +67,13 @@ def scale_of(column: str, *values: pl.Series) -> Scale:
     (Scale(divisor=1.0, unit='%'), Scale(divisor=1.0, unit=''))
     """
     largest = max((_largest(series) for series in values), default=0.0)
-    if column.endswith("_pct"):
-        return Scale(1.0, "%")
-    if column.endswith("_ns"):
-        return _suited(_TIMES, largest)
-    if column.endswith("_bytes"):
-        return _suited(_BINARY[::-1], largest)
-    if column.endswith("bytes_per_s"):
-        return _per_second(_suited(_BINARY[::-1], largest))
-    if column.endswith("flops_per_s"):
-        scale = _suited(_DECIMAL[::-1], largest)
-        return Scale(scale.divisor, f"{scale.unit}FLOP/s")
-    if column.endswith("flops"):
-        scale = _suited(_DECIMAL[::-1], largest)
-        return Scale(scale.divisor, f"{scale.unit}FLOP")
+    for suffix, (units, said) in _UNITS.items():
+        if column.endswith(suffix):
+            divisor, unit = next((one for one in units if largest >= one[0]), units[-1])
+            return Scale(divisor, unit + said)
     return Scale(1.0, "")
 
 
-def _per_second(scale: Scale) -> Scale:
-    return Scale(scale.divisor, f"{scale.unit}/s")
-
-
 def _largest(values: pl.Series) -> float:
-    finite = values.cast(pl.Float64).drop_nulls().drop_nans()
-    return float(finite.abs().max() or 0.0)  # type: ignore[arg-type]
-
-
-def _suited(units: Sequence[tuple[float, str]], largest: float) -> Scale:
-    for divisor, unit in units:
-        if largest >= divisor:
-            return Scale(divisor, unit)
-    return Scale(*units[-1])
+    known = values.cast(pl.Float64).drop_nulls().drop_nans()
+    return float(known.abs().to_numpy().max(initial=0.0))

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from bokeh.core.properties import value as constant
-from bokeh.models import ColumnDataSource, GlyphRenderer, Legend, LegendItem, Whisker
+from bokeh.models import GlyphRenderer, Legend, LegendItem
 from bokeh.plotting import figure
 
 from xsp.analyses import text_of
-from xsp.plot.axis import Scale, scale_of
+from xsp.plot.axis import Floats, Scale, scale_of
 from xsp.plot.canvas import canvas, hover, labels, legend_of, source_of
 from xsp.plot.colour import SERIES, Colour
 from xsp.plot.theme import INK
 
-# More bars than this have no whiskers: they would hide the bars.
-_MOST_WHISKERS = 120
 _OTHER = "other"
 _ROW_PX = 24
+_MOST_NAMED = 12
 
 
 def by_position(
@@ -27,9 +27,7 @@ def by_position(
     value: str,
     *,
     position: str,
-    places_said: str,
     group: str | None = None,
-    interval: tuple[str, str] | None = None,
     shown: Sequence[str],
 ) -> figure:
     """Return a bar for each row, side by side in their order.
@@ -38,14 +36,12 @@ def by_position(
         table: The table of an analysis.
         value: Column of the heights.
         position: Column of the places, whole numbers.
-        places_said: What the places are.
         group: Column of groups; those with the largest sums have a colour each.
-        interval: Columns of the ends of the values' intervals.
         shown: Columns shown when the pointer rests on a bar.
     """
     scale = scale_of(value, table[value])
     places = table[position]
-    drawn = canvas(places_said, scale.label(value), marks=table.height)
+    drawn = canvas(scale_of(position).label(position), scale.label(value), marks=table.height)
     source = source_of(
         table,
         shown,
@@ -63,8 +59,6 @@ def by_position(
     )
     if group:
         _explain(drawn, bars)
-    if interval and table.height <= _MOST_WHISKERS:
-        _whiskers(drawn, table, interval, scale, places)
     hover(drawn, table, shown, bars)
     drawn.y_range.start = 0
     drawn.x_range.range_padding = 0.01
@@ -98,34 +92,13 @@ def _explain(drawn: figure, bars: GlyphRenderer) -> None:
     drawn.add_layout(Legend(items=items), "above")
 
 
-def _whiskers(
-    drawn: figure,
-    table: pl.DataFrame,
-    interval: tuple[str, str],
-    scale: Scale,
-    places: pl.Series,
-) -> None:
-    lower, upper = (scale.of(table[name]) for name in interval)
-    known = ~np.isnan(lower) & ~np.isnan(upper)
-    ends = {"x": places.to_numpy()[known], "lower": lower[known], "upper": upper[known]}
-    whisker = Whisker(
-        base="x", lower="lower", upper="upper", source=ColumnDataSource(ends), line_color=INK.light
-    )
-    for head in (whisker.lower_head, whisker.upper_head):
-        head.size = 4
-        head.line_color = INK.light
-    drawn.add_layout(whisker)
-
-
 def by_size(
     table: pl.DataFrame,
     value: str,
     *,
     name: str,
     shown: Sequence[str],
-    most: int = 12,
-    colour: Colour = SERIES[0],
-    colours: Sequence[Colour] | None = None,
+    colours: Sequence[Colour] = (),
 ) -> figure:
     """Return a horizontal bar for each row, the largest on top, small ones summed up as `other`.
 
@@ -134,15 +107,13 @@ def by_size(
         value: Column of the lengths, which may be summed up.
         name: Column of the names.
         shown: Columns shown when the pointer rests on a bar.
-        most: How many bars have a name.
-        colour: Colour of all bars.
-        colours: Colour of each row of the table instead.
+        colours: Colour of each row of the table; without, all have the same.
     """
-    hues = [colour.light] * table.height if colours is None else [one.light for one in colours]
+    hues = [colour.light for colour in colours or SERIES[:1] * table.height]
     ranked = table.with_columns(pl.Series("_colour", hues, dtype=pl.String)).sort(
         value, descending=True, nulls_last=True, maintain_order=True
     )
-    kept, rest = ranked[:most], ranked[most:]
+    kept, rest = ranked[:_MOST_NAMED], ranked[_MOST_NAMED:]
     if rest.height:
         said = f"{_OTHER} ({rest.height})"
         kept = pl.concat(
@@ -180,58 +151,104 @@ def by_size(
     return drawn
 
 
+class Part(NamedTuple):
+    """A part of stacked bars: the column of its sizes, its name and its colour."""
+
+    column: str
+    said: str
+    colour: Colour
+
+
 def stacked(
     table: pl.DataFrame,
-    parts: Mapping[str, tuple[str, Colour]],
+    parts: Sequence[Part],
     *,
-    name: str,
+    position: str,
+    unit: str,
     shown: Sequence[str],
-    unit: str = "part_ns",
-    horizontal: bool = False,
 ) -> figure:
-    """Return a bar for each row, made of several columns on top of each other.
+    """Return a bar for each row, side by side in their order, of parts on top of each other.
 
     Args:
         table: The table of an analysis.
-        parts: Columns, and name and colour of each, from the bottom up.
-        name: Column of the places: whole numbers, or with `horizontal` names.
+        parts: The parts, from the bottom up.
+        position: Column of the places, whole numbers.
+        unit: What the axis of sizes says, as the name of a column that ends in a unit.
         shown: Columns shown when the pointer rests on a bar.
-        unit: What the values' axis says, as a column's name with its unit.
-        horizontal: Whether bars lie, with their names beside them.
     """
-    sums = table.select(pl.sum_horizontal(*parts).alias("sum"))["sum"]
-    scale = scale_of(unit, sums)
-    ends = np.cumsum([np.nan_to_num(scale.of(table[part])) for part in parts], axis=0)
-    starts = np.vstack([np.zeros(table.height), ends[:-1]])
-    if horizontal:
-        places = labels(table[name].cast(pl.String).to_list())
-        height = 110 + _ROW_PX * len(places)
-        drawn = canvas(scale.label(unit), "", height=height, y_range=places[::-1])
-    else:
-        places = table[name].to_list()
-        drawn = canvas(name, scale.label(unit), marks=table.height * len(parts))
-    source = source_of(
-        table,
-        shown,
-        place=places,
-        **{f"from_{at}": starts[at] for at in range(len(parts))},
-        **{f"to_{at}": ends[at] for at in range(len(parts))},
-    )
-    marks = []
-    for at, (said, colour) in enumerate(parts.values()):
-        look = {"fill_color": colour.light, "line_color": None, "legend_label": said}
-        if horizontal:
-            bar = drawn.hbar(
-                y="place", left=f"from_{at}", right=f"to_{at}", height=0.75, source=source, **look
-            )
-        else:
-            bar = drawn.vbar(
-                x="place", bottom=f"from_{at}", top=f"to_{at}", width=0.9, source=source, **look
-            )
-        marks.append(bar)
-    hover(drawn, table, shown, *marks)
-    values = drawn.x_range if horizontal else drawn.y_range
-    values.start = 0
-    (drawn.ygrid if horizontal else drawn.xgrid).visible = False
+    scale, ends = _ends(table, parts, unit)
+    label = scale_of(position).label(position)
+    drawn = canvas(label, scale.label(unit), marks=table.height * len(parts))
+    source = source_of(table, shown, place=table[position].to_numpy(), **ends)
+    for at, part in enumerate(parts):
+        drawn.vbar(
+            x="place",
+            bottom=f"end_{at}",
+            top=f"end_{at + 1}",
+            width=0.9,
+            source=source,
+            fill_color=part.colour.light,
+            line_color=None,
+            legend_label=part.said,
+        )
+    hover(drawn, table, shown, *drawn.renderers)
+    drawn.y_range.start = 0
+    drawn.x_range.range_padding = 0.01
+    drawn.xgrid.visible = False
     legend_of(drawn)
     return drawn
+
+
+def lying(
+    table: pl.DataFrame, parts: Sequence[Part], *, name: str, unit: str, shown: Sequence[str]
+) -> figure:
+    """Return a lying bar for each row, with its name, of parts beside each other.
+
+    Args:
+        table: The table of an analysis.
+        parts: The parts, from left to right.
+        name: Column of the names.
+        unit: What the axis of sizes says, as the name of a column that ends in a unit.
+        shown: Columns shown when the pointer rests on a bar.
+    """
+    scale, ends = _ends(table, parts, unit)
+    names = labels(table[name].cast(pl.String).to_list())
+    height = 110 + _ROW_PX * len(names)
+    drawn = canvas(scale.label(unit), "", height=height, y_range=names[::-1])
+    source = source_of(table, shown, place=names, **ends)
+    for at, part in enumerate(parts):
+        drawn.hbar(
+            y="place",
+            left=f"end_{at}",
+            right=f"end_{at + 1}",
+            height=0.75,
+            source=source,
+            fill_color=part.colour.light,
+            line_color=None,
+            legend_label=part.said,
+        )
+    hover(drawn, table, shown, *drawn.renderers)
+    drawn.x_range.start = 0
+    drawn.ygrid.visible = False
+    legend_of(drawn)
+    return drawn
+
+
+def _ends(table: pl.DataFrame, parts: Sequence[Part], unit: str) -> tuple[Scale, dict[str, Floats]]:
+    """Return the unit of stacked bars, and where each of their parts begins and ends."""
+    scale = scale_of(unit, table.select(sum=pl.sum_horizontal(p.column for p in parts))["sum"])
+    sizes = [np.nan_to_num(scale.of(table[part.column])) for part in parts]
+    ends = np.cumsum([np.zeros(table.height), *sizes], axis=0)
+    return scale, {f"end_{at}": row for at, row in enumerate(ends)}
+
+
+def wide(table: pl.DataFrame, rows: Sequence[str], part: str, value: str) -> pl.DataFrame:
+    """Return a table with a column for each value of one of its columns, as `lying` takes it.
+
+    Args:
+        table: Rows with the size of one part each.
+        rows: Columns that say which bar a part is of.
+        part: Column of the names of parts.
+        value: Column of their sizes; where a bar has a part twice, they are added up.
+    """
+    return table.pivot(part, index=list(rows), values=value, aggregate_function="sum")

@@ -1,8 +1,9 @@
 """Canvases: labels and rows of a table in, an empty figure and a source of marks out.
 
-A source has the columns that the marks are drawn from, `path` (and `span_id`) of the span that
-each mark stands for, where its row is one, and a text for each column that is shown when the
-pointer rests on the mark.
+A source has the columns that the marks are drawn from. Beside them stand, under their own names,
+the table's texts that are shown when the pointer rests on a mark, with `path` and `span_id` of
+the span that the mark stands for, where the table has these; and of each number that is shown
+a text, as `text_latency_ns`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from bokeh.models import (
     ColumnDataSource,
     HoverTool,
     PanTool,
-    PlainText,
     ResetTool,
     SaveTool,
     TapTool,
@@ -28,8 +28,8 @@ from xsp.analyses import heading_of, text_of
 from xsp.plot.theme import FAINT, GRID, INK
 from xsp.quantity import shorten
 
-# Columns by which a page finds the span, or the spans, that a mark stands for.
-LINKS = ("path", "span_id", "type", "name")
+# Columns by which a page finds the span that a mark stands for, whatever else is shown of it.
+_LINKS = ("path", "span_id")
 # From so many marks on WebGL draws them, where the browser has it.
 _MANY = 2_000
 _LONGEST = 36
@@ -70,8 +70,6 @@ def canvas(
 def _coloured(drawn: figure) -> None:
     drawn.background_fill_color = drawn.border_fill_color = None
     drawn.outline_line_color = None
-    drawn.title.text_color = INK.light
-    drawn.title.text_font = _FONT
     for axis in drawn.axis:
         axis.axis_label_text_color = axis.major_label_text_color = INK.light
         axis.axis_line_color = axis.major_tick_line_color = FAINT.light
@@ -80,12 +78,6 @@ def _coloured(drawn: figure) -> None:
         axis.axis_label_text_font_style = "normal"
     for grid in drawn.grid:
         grid.grid_line_color = GRID.light
-
-
-def titled(drawn: figure, title: str) -> figure:
-    """Return the figure with a title, in which nothing is taken for a formula."""
-    drawn.title.text = PlainText(text=title)
-    return drawn
 
 
 def legend_of(drawn: figure) -> None:
@@ -109,25 +101,30 @@ def source_of(table: pl.DataFrame, shown: Sequence[str], **drawn: Any) -> Column
         shown: Columns whose values are shown when the pointer rests on a mark.
         drawn: Columns that the marks are drawn from.
     """
-    links = {name: _link(table[name]) for name in LINKS if name in table.columns}
-    texts = {
-        f"text_{name}": [text_of(name, value) for value in table[name]]
-        for name in shown
-        if name in table.columns and name not in LINKS
-    }
-    return ColumnDataSource({**links, **texts, **drawn})
+    told = dict.fromkeys((*_LINKS, *shown))
+    columns = {name: table[name] for name in told if name in table.columns}
+    texts = {_key(values): _texts(values) for values in columns.values()}
+    return ColumnDataSource({**texts, **drawn})
 
 
-def _link(values: pl.Series) -> list[str]:
-    # An identifier of 64 bits is no number of JavaScript.
-    return values.cast(pl.String).fill_null("").to_list()
+def _key(values: pl.Series) -> str:
+    """Return the name in a source of a column of a table."""
+    return (
+        values.name if values.name in _LINKS or values.dtype == pl.String else f"text_{values.name}"
+    )
+
+
+def _texts(values: pl.Series) -> list[str]:
+    if values.name in _LINKS or values.dtype == pl.String:
+        # An identifier of 64 bits is no number of JavaScript.
+        return values.cast(pl.String).fill_null("").to_list()
+    return [text_of(values.name, value) for value in values]
 
 
 def hover(drawn: figure, table: pl.DataFrame, shown: Sequence[str], *marks: Any) -> None:
     """Let a figure show columns of the mark on which the pointer rests."""
-    columns = [name for name in shown if name in table.columns]
     said = [
-        (heading_of(name), f"@{{{name if name in LINKS else f'text_{name}'}}}") for name in columns
+        (heading_of(name), f"@{{{_key(table[name])}}}") for name in shown if name in table.columns
     ]
     drawn.add_tools(HoverTool(tooltips=said, renderers=list(marks) or "auto"))
 

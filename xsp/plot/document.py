@@ -11,15 +11,19 @@ from bokeh.resources import INLINE
 from markupsafe import Markup
 
 from xsp.atomic_file import replacing
-from xsp.plot.theme import PAPER, Theme, themed
+from xsp.plot.theme import INK, PAPER, Theme, themed
 
 _TEMPLATE = """{%% block inner_head %%}{{ super() }}
-<style>html, body { margin: 0; background: %s; }</style>{%% endblock %%}"""
+<style>
+html, body { margin: 0; background: %s; color: %s; }
+h1 { font: 600 15px system-ui, sans-serif; margin: 8px 12px 4px; }
+</style>{%% endblock %%}
+{%% block contents %%}<h1>{{ title | e }}</h1>{{ super() }}{%% endblock %%}"""
 _FRAME = Markup(
     '<iframe title="{title}" srcdoc="{page}" sandbox="allow-scripts allow-downloads" '
     'style="width:100%;height:{height}px;border:0"></iframe>'
 )
-_MARGIN_PX = 16
+_HEADING_PX = 48
 
 
 class Plot:
@@ -58,8 +62,9 @@ class Plot:
 
     def html(self) -> str:
         """Return the plot as one HTML page that needs no network."""
-        colour = PAPER.dark if "dark" in self.figure.tags else PAPER.light
-        return file_html(self.figure, INLINE, title=self.title, template=_TEMPLATE % colour)
+        theme = "dark" if "dark" in self.figure.tags else "light"
+        template = _TEMPLATE % (getattr(PAPER, theme), getattr(INK, theme))
+        return file_html(self.figure, INLINE, title=self.title, template=template)
 
     def _repr_html_(self) -> str:
         # A frame, for the page's scripts and styles must not meet those of the notebook.
@@ -67,7 +72,7 @@ class Plot:
 
     def _height(self) -> int:
         children = getattr(self.figure, "children", None) or [self.figure]
-        return sum(child.height for child in children) + _MARGIN_PX
+        return sum(child.height for child in children) + _HEADING_PX
 
     def __repr__(self) -> str:
         return f"<plot: {self.title} Show it in a notebook, or .save('plot.html')>"
