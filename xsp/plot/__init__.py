@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from xsp.plot.colour import KINDS, SERIES, Colour
 
 if TYPE_CHECKING:
-    from xsp.plot.document import Plot
-    from xsp.plot.gallery import ALL, Picture, layer_latency, picture_of
+    from xsp.plot.document import Picture, Plot
+    from xsp.plot.gallery import ALL, layer_latency, picture_of
+    from xsp.plot.several import comparison, sweep_curves
     from xsp.plot.theme import PAIRS, SCRIPT, Theme, themed
 
 __all__ = [
@@ -28,13 +29,16 @@ __all__ = [
     "Picture",
     "Plot",
     "Theme",
+    "comparison",
     "layer_latency",
     "picture_of",
+    "sweep_curves",
     "themed",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Plot",), "xsp.plot.document"),
+    **dict.fromkeys(("Picture", "Plot"), "xsp.plot.document"),
+    **dict.fromkeys(("comparison", "sweep_curves"), "xsp.plot.several"),
     **dict.fromkeys(("PAIRS", "SCRIPT", "Theme", "themed"), "xsp.plot.theme"),
 }
 

@@ -26,7 +26,11 @@ _UNITS: Mapping[str, tuple[Sequence[tuple[float, str]], str]] = {
     "flops": (_DECIMAL, "FLOP"),
 }
 # Headings that say too little beside an axis.
-_SAID = {"own": "own time", "index": "position in the order of execution"}
+_SAID = {
+    "own": "own time",
+    "own difference": "difference, without that of spans inside",
+    "index": "position in the order of execution",
+}
 
 
 @dataclass(frozen=True, slots=True)

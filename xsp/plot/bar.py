@@ -1,4 +1,4 @@
-"""Bars: tables in, bars by position, bars sorted by size, and stacked bars out."""
+"""Bars: tables in, bars that stand side by side in the order of their rows out."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ from bokeh.core.properties import value as constant
 from bokeh.models import GlyphRenderer, Legend, LegendItem
 from bokeh.plotting import figure
 
-from xsp.analyses import text_of
 from xsp.plot.axis import Floats, Scale, scale_of
-from xsp.plot.canvas import canvas, hover, labels, legend_of, source_of
+from xsp.plot.canvas import canvas, hover, legend_of, source_of
 from xsp.plot.colour import SERIES, Colour
-from xsp.plot.theme import INK
 
-_OTHER = "other"
-_ROW_PX = 24
-_MOST_NAMED = 12
+OTHER = "other"
 
 
 def by_position(
@@ -76,7 +72,7 @@ def _groups(table: pl.DataFrame, group: str | None, value: str) -> dict[str, lis
     first = sums.sort("value", descending=True, nulls_last=True, maintain_order=True)["name"]
     large = first[: len(SERIES) - 1].to_list()
     colours = {name: SERIES[at].light for at, name in enumerate(large)}
-    shown = [name if name in colours else _OTHER for name in names]
+    shown = [name if name in colours else OTHER for name in names]
     return {"group": shown, "colour": [colours.get(name, SERIES[-1].light) for name in shown]}
 
 
@@ -90,65 +86,6 @@ def _explain(drawn: figure, bars: GlyphRenderer) -> None:
         for group in sorted(first, key=first.__getitem__)
     ]
     drawn.add_layout(Legend(items=items), "above")
-
-
-def by_size(
-    table: pl.DataFrame,
-    value: str,
-    *,
-    name: str,
-    shown: Sequence[str],
-    colours: Sequence[Colour] = (),
-) -> figure:
-    """Return a horizontal bar for each row, the largest on top, small ones summed up as `other`.
-
-    Args:
-        table: The table of an analysis.
-        value: Column of the lengths, which may be summed up.
-        name: Column of the names.
-        shown: Columns shown when the pointer rests on a bar.
-        colours: Colour of each row of the table; without, all have the same.
-    """
-    hues = [colour.light for colour in colours or SERIES[:1] * table.height]
-    ranked = table.with_columns(pl.Series("_colour", hues, dtype=pl.String)).sort(
-        value, descending=True, nulls_last=True, maintain_order=True
-    )
-    kept, rest = ranked[:_MOST_NAMED], ranked[_MOST_NAMED:]
-    if rest.height:
-        said = f"{_OTHER} ({rest.height})"
-        kept = pl.concat(
-            [kept, pl.DataFrame({name: [said], value: [rest[value].sum()]})], how="diagonal_relaxed"
-        )
-    names = labels(kept[name].cast(pl.String).to_list())
-    scale = scale_of(value, kept[value])
-    drawn = canvas(scale.label(value), "", height=70 + _ROW_PX * len(names), y_range=names[::-1])
-    lengths = scale.of(kept[value])
-    source = source_of(
-        kept,
-        shown,
-        y=names,
-        right=lengths,
-        colour=kept["_colour"].fill_null(SERIES[-1].light).to_list(),
-        said=[text_of(value, one) for one in kept[value]],
-    )
-    bars = drawn.hbar(
-        y="y", right="right", height=0.75, fill_color="colour", line_color=None, source=source
-    )
-    drawn.text(
-        x="right",
-        y="y",
-        text="said",
-        x_offset=4,
-        text_baseline="middle",
-        text_font_size="11px",
-        text_color=INK.light,
-        source=source,
-    )
-    hover(drawn, kept, shown, bars)
-    drawn.x_range.start = 0
-    drawn.x_range.end = float(np.nanmax(lengths, initial=0.0)) * 1.15 or 1.0
-    drawn.ygrid.visible = False
-    return drawn
 
 
 class Part(NamedTuple):
@@ -176,7 +113,7 @@ def stacked(
         unit: What the axis of sizes says, as the name of a column that ends in a unit.
         shown: Columns shown when the pointer rests on a bar.
     """
-    scale, ends = _ends(table, parts, unit)
+    scale, ends = ends_of_parts(table, parts, unit)
     label = scale_of(position).label(position)
     drawn = canvas(label, scale.label(unit), marks=table.height * len(parts))
     source = source_of(table, shown, place=table[position].to_numpy(), **ends)
@@ -199,56 +136,11 @@ def stacked(
     return drawn
 
 
-def lying(
-    table: pl.DataFrame, parts: Sequence[Part], *, name: str, unit: str, shown: Sequence[str]
-) -> figure:
-    """Return a lying bar for each row, with its name, of parts beside each other.
-
-    Args:
-        table: The table of an analysis.
-        parts: The parts, from left to right.
-        name: Column of the names.
-        unit: What the axis of sizes says, as the name of a column that ends in a unit.
-        shown: Columns shown when the pointer rests on a bar.
-    """
-    scale, ends = _ends(table, parts, unit)
-    names = labels(table[name].cast(pl.String).to_list())
-    height = 110 + _ROW_PX * len(names)
-    drawn = canvas(scale.label(unit), "", height=height, y_range=names[::-1])
-    source = source_of(table, shown, place=names, **ends)
-    for at, part in enumerate(parts):
-        drawn.hbar(
-            y="place",
-            left=f"end_{at}",
-            right=f"end_{at + 1}",
-            height=0.75,
-            source=source,
-            fill_color=part.colour.light,
-            line_color=None,
-            legend_label=part.said,
-        )
-    hover(drawn, table, shown, *drawn.renderers)
-    drawn.x_range.start = 0
-    drawn.ygrid.visible = False
-    legend_of(drawn)
-    return drawn
-
-
-def _ends(table: pl.DataFrame, parts: Sequence[Part], unit: str) -> tuple[Scale, dict[str, Floats]]:
+def ends_of_parts(
+    table: pl.DataFrame, parts: Sequence[Part], unit: str
+) -> tuple[Scale, dict[str, Floats]]:
     """Return the unit of stacked bars, and where each of their parts begins and ends."""
     scale = scale_of(unit, table.select(sum=pl.sum_horizontal(p.column for p in parts))["sum"])
     sizes = [np.nan_to_num(scale.of(table[part.column])) for part in parts]
     ends = np.cumsum([np.zeros(table.height), *sizes], axis=0)
     return scale, {f"end_{at}": row for at, row in enumerate(ends)}
-
-
-def wide(table: pl.DataFrame, rows: Sequence[str], part: str, value: str) -> pl.DataFrame:
-    """Return a table with a column for each value of one of its columns, as `lying` takes it.
-
-    Args:
-        table: Rows with the size of one part each.
-        rows: Columns that say which bar a part is of.
-        part: Column of the names of parts.
-        value: Column of their sizes; where a bar has a part twice, they are added up.
-    """
-    return table.pivot(part, index=list(rows), values=value, aggregate_function="sum")

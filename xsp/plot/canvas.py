@@ -67,6 +67,17 @@ def canvas(
     return drawn
 
 
+def nothing() -> figure:
+    """Return a figure that says that there is nothing to draw."""
+    drawn = canvas("nothing to draw: the table has no rows", "", height=90)
+    drawn.toolbar_location = None
+    drawn.x_range.start, drawn.x_range.end = 0, 1
+    drawn.y_range.start, drawn.y_range.end = 0, 1
+    drawn.yaxis.visible = drawn.grid.visible = False
+    drawn.xaxis.ticker = []
+    return drawn
+
+
 def _coloured(drawn: figure) -> None:
     drawn.background_fill_color = drawn.border_fill_color = None
     drawn.outline_line_color = None

@@ -1,17 +1,29 @@
-"""Documents: a figure in, a page of its own for a notebook or a file out, which loads nothing."""
+"""Documents: a figure in, a page of its own for a notebook or a file out, which loads nothing.
+
+A `Plot` is such a page. A `Picture` makes one of a trace: an analysis, and how its table is drawn.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 from bokeh.embed import file_html
 from bokeh.models import LayoutDOM
 from bokeh.resources import INLINE
 from markupsafe import Markup
 
+from xsp import analyses
 from xsp.atomic_file import replacing
+from xsp.plot.canvas import nothing
 from xsp.plot.theme import INK, PAPER, Theme, themed
+from xsp.trace import Trace
+
+# From a table and the trace that it is of, where that is at hand, to a figure or several.
+Draw = Callable[[pl.DataFrame, Trace | None], LayoutDOM]
 
 _TEMPLATE = """{%% block inner_head %%}{{ super() }}
 <style>
@@ -76,3 +88,46 @@ class Plot:
 
     def __repr__(self) -> str:
         return f"<plot: {self.title} Show it in a notebook, or .save('plot.html')>"
+
+
+class Picture:
+    """The picture of an analysis: called with what the analysis takes, it returns the plot.
+
+    Attributes:
+        name: Name of the analysis, as on the command line.
+        question: The question that table and picture answer.
+    """
+
+    def __init__(self, name: str, draw: Draw) -> None:
+        self.name = name
+        self._draw = draw
+
+    @property
+    def question(self) -> str:
+        """The question that table and picture answer."""
+        return self._analysis().question
+
+    def __call__(self, *traces: Trace, **settings: Any) -> Plot:
+        """Return the plot of a trace, or of several, as the analysis takes them.
+
+        Raises:
+            AnalysisError: A trace lacks what the analysis needs; the message says what to do.
+        """
+        table = self._analysis()(*traces, **settings)
+        return self.of(table, traces[0] if traces else None)
+
+    def of(self, table: pl.DataFrame, trace: Trace | None = None) -> Plot:
+        """Return the plot of a table that the analysis made.
+
+        Args:
+            table: The table, or some of its rows.
+            trace: The trace that it is of, which rooflines ask for the roof of its device.
+        """
+        drawn = self._draw(table, trace) if table.height else nothing()
+        return Plot(drawn, self.question)
+
+    def _analysis(self) -> analyses.Analysis[Any]:
+        return next(one for one in analyses.ALL if one.name == self.name)
+
+    def __repr__(self) -> str:
+        return f"<picture of {self.name}>"

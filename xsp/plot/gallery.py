@@ -14,9 +14,10 @@ from bokeh.plotting import figure
 
 from xsp import analyses
 from xsp.level import Kind
-from xsp.plot.bar import Part, by_position, by_size, lying, wide
+from xsp.plot.bar import Part, by_position
 from xsp.plot.colour import KINDS, SERIES, Colour
-from xsp.plot.picture import Picture
+from xsp.plot.document import Picture
+from xsp.plot.lying import by_name, by_size, wide
 from xsp.trace import Trace
 
 _BLUE, _ORANGE, _GREEN, _PINK, _YELLOW, _SKY, _GREY = SERIES
@@ -68,7 +69,7 @@ def _by_primitive(table: pl.DataFrame, trace: Trace | None) -> figure:
 def _side_by_side(table: pl.DataFrame, trace: Trace | None) -> figure:
     typed = table.with_columns(type=_largest(table, "type", "trace_share_pct", "no layer"))
     bars = wide(typed, ["part"], "type", "share_pct")
-    return lying(bars, _parts_of(bars, ["part"]), name="part", unit="share_pct", shown=("part",))
+    return by_name(bars, _parts_of(bars, ["part"]), name="part", unit="share_pct", shown=("part",))
 
 
 def _attribution(table: pl.DataFrame, trace: Trace | None) -> figure:
@@ -98,7 +99,7 @@ def _device_time(table: pl.DataFrame, trace: Trace | None) -> figure:
         Part("idle", "idle", _NONE),
     )
     bars = _named_by_device(wide(table, ["rank", "device"], "part", "time_ns"))
-    return lying(bars, parts, name="name", unit="time_ns", shown=("name",))
+    return by_name(bars, parts, name="name", unit="time_ns", shown=("name",))
 
 
 def _device_idle(table: pl.DataFrame, trace: Trace | None) -> figure:
@@ -107,7 +108,7 @@ def _device_idle(table: pl.DataFrame, trace: Trace | None) -> figure:
     parts = [
         Part(cause, cause, colour) for cause, colour in causes.items() if cause in bars.columns
     ]
-    return lying(bars, parts, name="name", unit="idle_ns", shown=("name",))
+    return by_name(bars, parts, name="name", unit="idle_ns", shown=("name",))
 
 
 def _communication(table: pl.DataFrame, trace: Trace | None) -> figure:
@@ -118,7 +119,7 @@ def _communication(table: pl.DataFrame, trace: Trace | None) -> figure:
         Part("hidden_ns", "hidden behind computing", _SKY),
     )
     shown = ("collective", "name", "group", "count", "time_ns", "exposed_ns", "bus_bytes_per_s")
-    return lying(bars, parts, name="name", unit="time_ns", shown=shown)
+    return by_name(bars, parts, name="name", unit="time_ns", shown=shown)
 
 
 def _rank_imbalance(table: pl.DataFrame, trace: Trace | None) -> figure:
