@@ -12,7 +12,7 @@ from bokeh.models import GlyphRenderer, Legend, LegendItem
 from bokeh.plotting import figure
 
 from xsp.plot.axis import Floats, Scale, scale_of
-from xsp.plot.canvas import canvas, hover, legend_of, source_of
+from xsp.plot.canvas import canvas, hover, largest, legend_of, source_of
 from xsp.plot.colour import SERIES, Colour
 
 OTHER = "other"
@@ -35,13 +35,13 @@ def by_position(
         group: Column of groups; those with the largest sums have a colour each.
         shown: Columns shown when the pointer rests on a bar.
     """
+    table, note = largest(table, value)
     scale = scale_of(value, table[value])
-    places = table[position]
-    drawn = canvas(scale_of(position).label(position), scale.label(value), marks=table.height)
+    drawn = canvas(scale_of(position).label(position) + note, scale.label(value))
     source = source_of(
         table,
         shown,
-        x=places.to_numpy(),
+        x=table[position].to_numpy(),
         top=scale.of(table[value]),
         **_groups(table, group, value),
     )
@@ -113,9 +113,10 @@ def stacked(
         unit: What the axis of sizes says, as the name of a column that ends in a unit.
         shown: Columns shown when the pointer rests on a bar.
     """
+    whole = pl.sum_horizontal(part.column for part in parts)
+    table, note = largest(table.with_columns(_whole=whole), "_whole")
     scale, ends = ends_of_parts(table, parts, unit)
-    label = scale_of(position).label(position)
-    drawn = canvas(label, scale.label(unit), marks=table.height * len(parts))
+    drawn = canvas(scale_of(position).label(position) + note, scale.label(unit))
     source = source_of(table, shown, place=table[position].to_numpy(), **ends)
     for at, part in enumerate(parts):
         drawn.vbar(

@@ -30,23 +30,19 @@ from xsp.quantity import shorten
 
 # Columns by which a page finds the span that a mark stands for, whatever else is shown of it.
 _LINKS = ("path", "span_id")
-# From so many marks on WebGL draws them, where the browser has it.
-_MANY = 2_000
 _LONGEST = 36
+# A browser draws as many within a second, and a figure has some thousand pixels of width.
+MOST_MARKS = 5_000
 _FONT = "system-ui, sans-serif"
 
 
-def canvas(
-    x: str, y: str, *, marks: int = 0, height: int = 320, name: str = "", **more: Any
-) -> figure:
+def canvas(x: str, y: str, *, height: int = 320, **more: Any) -> figure:
     """Return an empty figure in the colours of a light page.
 
     Args:
         x: Label of the horizontal axis.
         y: Label of the vertical axis.
-        marks: How many marks will be drawn.
         height: Height in pixels; the width is that of the page.
-        name: Name of the model, by which a page finds it.
         more: What `bokeh.plotting.figure` takes.
     """
     tools = [PanTool(), BoxZoomTool(), WheelZoomTool(), TapTool(), ResetTool(), SaveTool()]
@@ -57,8 +53,6 @@ def canvas(
         toolbar_location="right",
         x_axis_label=x,
         y_axis_label=y,
-        output_backend="webgl" if marks > _MANY else "canvas",
-        name=name or None,
         **more,
     )
     drawn.toolbar.logo = None
@@ -89,6 +83,16 @@ def _coloured(drawn: figure) -> None:
         axis.axis_label_text_font_style = "normal"
     for grid in drawn.grid:
         grid.grid_line_color = GRID.light
+
+
+def largest(table: pl.DataFrame, value: str) -> tuple[pl.DataFrame, str]:
+    """Return the rows with the largest values, as many as are drawn, and a note on the others."""
+    if table.height <= MOST_MARKS:
+        return table, ""
+    place = pl.int_range(pl.len())
+    kept = table.with_columns(_place=place).sort(value, descending=True, nulls_last=True)
+    said = f"; the {MOST_MARKS:,} largest of {table.height:,} are drawn"
+    return kept[:MOST_MARKS].sort("_place").drop("_place"), said
 
 
 def legend_of(drawn: figure) -> None:

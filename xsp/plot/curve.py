@@ -115,7 +115,7 @@ def steps(table: pl.DataFrame, x: str, y: str, *, shown: Sequence[str]) -> figur
     """
     across, up = scale_of(x, table[x]), scale_of(y, table[y])
     places, heights = across.of(table[x]), np.nan_to_num(up.of(table[y]))
-    drawn = canvas(across.label(x), up.label(y), marks=table.height)
+    drawn = canvas(across.label(x), up.label(y))
     colour = SERIES[0].light
     area = {"x": np.repeat(places, 2)[1:], "y": np.repeat(heights, 2)[:-1]}
     drawn.varea("x", 0, "y", source=ColumnDataSource(area), fill_color=colour, fill_alpha=0.25)

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
+from bokeh.layouts import column
+from bokeh.models import Column
 from bokeh.plotting import figure
 
 from xsp import analyses
@@ -66,10 +68,14 @@ def _by_primitive(table: pl.DataFrame, trace: Trace | None) -> figure:
     return by_size(table.with_columns(name), "own_ns", name="name", shown=shown, colours=colours)
 
 
-def _side_by_side(table: pl.DataFrame, trace: Trace | None) -> figure:
+def _side_by_side(table: pl.DataFrame, trace: Trace | None) -> Column:
     typed = table.with_columns(type=_largest(table, "type", "trace_share_pct", "no layer"))
-    bars = wide(typed, ["part"], "type", "share_pct")
-    return by_name(bars, _parts_of(bars, ["part"]), name="part", unit="share_pct", shown=("part",))
+    drawn = []
+    for value in ("own_ns", "share_pct"):
+        bars = wide(typed, ["part"], "type", value)
+        parts = _parts_of(bars, ["part"])
+        drawn.append(by_name(bars, parts, name="part", unit=value, shown=("part",)))
+    return column(drawn, sizing_mode="stretch_width")
 
 
 def _attribution(table: pl.DataFrame, trace: Trace | None) -> figure:

@@ -12,7 +12,7 @@ from bokeh.plotting import figure
 
 from xsp.analyses import text_of
 from xsp.plot.axis import Floats
-from xsp.plot.canvas import canvas, hover, legend_of, source_of
+from xsp.plot.canvas import canvas, hover, largest, legend_of, source_of
 from xsp.plot.colour import SERIES
 from xsp.plot.theme import FAINT, INK
 
@@ -71,11 +71,13 @@ def roofline(
         label: Column whose values stand beside the points.
     """
     known = table.filter(pl.col(axes.intensity) > 0, pl.col(axes.throughput) > 0)
+    hidden = table.height - known.height
+    known, note = largest(known, axes.size)
     drawn = canvas(
-        _FLOPS_PER_BYTE,
+        f"{_FLOPS_PER_BYTE}{note}"
+        + f"; {hidden:,} without known work are not drawn" * (hidden > 0),
         "throughput (FLOP/s)",
         height=400,
-        marks=known.height,
         x_axis_type="log",
         y_axis_type="log",
     )
@@ -105,7 +107,6 @@ def roofline(
         source.data["label"] = [text_of(label, value) for value in known[label]]
         look = {"text_color": INK.light, "text_font_size": "11px", "x_offset": 9, "y_offset": 5}
         drawn.text(x="x", y="y", text="label", source=source, **look)
-    _note(drawn, table.height - known.height)
     hover(drawn, known, shown, points)
     legend_of(drawn)
     return drawn
@@ -140,8 +141,3 @@ def _draw_roof(drawn: figure, known: pl.DataFrame, roof: Roof, axes: Axes) -> No
 def _say(drawn: figure, x: float, y: float, text: str) -> None:
     look = {"text_color": FAINT.light, "text_font_size": "11px", "text_align": "right"}
     drawn.add_layout(Label(x=x, y=y, text=text, y_offset=4, **look))
-
-
-def _note(drawn: figure, hidden: int) -> None:
-    if hidden:
-        drawn.xaxis.axis_label = f"{_FLOPS_PER_BYTE}; {hidden:,} without known work are not drawn"
