@@ -25,7 +25,7 @@ from bokeh.models import (
 from bokeh.plotting import figure
 
 from xsp.analyses import heading_of, text_of
-from xsp.plot.theme import FAINT, GRID, INK
+from xsp.plot.theme import FAINT, GRID, INK, PAPER
 from xsp.quantity import shorten
 
 # Columns by which a page finds the span that a mark stands for, whatever else is shown of it.
@@ -73,7 +73,7 @@ def nothing() -> figure:
 
 
 def _coloured(drawn: figure) -> None:
-    drawn.background_fill_color = drawn.border_fill_color = None
+    drawn.background_fill_color = drawn.border_fill_color = PAPER.light
     drawn.outline_line_color = None
     for axis in drawn.axis:
         axis.axis_label_text_color = axis.major_label_text_color = INK.light

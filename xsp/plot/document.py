@@ -22,8 +22,7 @@ from xsp.plot.canvas import nothing
 from xsp.plot.theme import INK, PAPER, Theme, themed
 from xsp.trace import Trace
 
-# From a table and the trace that it is of, where that is at hand, to a figure or several.
-Draw = Callable[[pl.DataFrame, Trace | None], LayoutDOM]
+Draw = Callable[[pl.DataFrame], LayoutDOM]
 
 _TEMPLATE = """{%% block inner_head %%}{{ super() }}
 <style>
@@ -113,17 +112,15 @@ class Picture:
         Raises:
             AnalysisError: A trace lacks what the analysis needs; the message says what to do.
         """
-        table = self._analysis()(*traces, **settings)
-        return self.of(table, traces[0] if traces else None)
+        return self.of(self._analysis()(*traces, **settings))
 
-    def of(self, table: pl.DataFrame, trace: Trace | None = None) -> Plot:
+    def of(self, table: pl.DataFrame) -> Plot:
         """Return the plot of a table that the analysis made.
 
         Args:
             table: The table, or some of its rows.
-            trace: The trace that it is of, which rooflines ask for the roof of its device.
         """
-        drawn = self._draw(table, trace) if table.height else nothing()
+        drawn = self._draw(table) if table.height else nothing()
         return Plot(drawn, self.question)
 
     def _analysis(self) -> analyses.Analysis[Any]:

@@ -17,7 +17,7 @@ from xsp.plot.colour import SERIES, Colour
 from xsp.plot.theme import INK
 
 _ROW_PX = 24
-_MOST_NAMED = 12
+MOST_NAMED = 12
 _GREY = SERIES[-1]
 # Colours of what differs; what may be chance, or is only in one of the traces, is gray.
 _VERDICTS = {"slower": SERIES[1], "faster": SERIES[2]}
@@ -44,7 +44,9 @@ def by_size(
     ranked = table.with_columns(pl.Series("_colour", hues, dtype=pl.String)).sort(
         value, descending=True, nulls_last=True, maintain_order=True
     )
-    kept, rest = ranked[:_MOST_NAMED], ranked[_MOST_NAMED:]
+    kept, rest = ranked[:MOST_NAMED], ranked[MOST_NAMED:].filter(pl.col(value) > 0)
+    if ranked.height > MOST_NAMED:
+        kept = kept.filter(pl.col(value) > 0)
     if rest.height:
         said = f"{OTHER} ({rest.height})"
         kept = pl.concat(
@@ -85,7 +87,7 @@ def difference(table: pl.DataFrame) -> figure:
             `path_a`, `path_b`.
     """
     size = pl.col("own_difference_ns")
-    kept = table.filter(size != 0).sort(size.abs(), descending=True)[:_MOST_NAMED]
+    kept = table.filter(size != 0).sort(size.abs(), descending=True)[:MOST_NAMED]
     kept = kept.with_columns(path=pl.coalesce("path_b", "path_a"))
     looks = [_VERDICTS.get(verdict, _GREY).light for verdict in kept["verdict"]]
     shown = ("path", "change", "verdict", "own_difference_ns", "difference_ns", "ratio")

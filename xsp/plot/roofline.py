@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
-from bokeh.models import ColumnDataSource, Label, Span
+from bokeh.models import BasicTickFormatter, ColumnDataSource, Label, Span
 from bokeh.plotting import figure
 
 from xsp.analyses import text_of
-from xsp.plot.axis import Floats
+from xsp.plot.axis import Floats, Scale, scale_of
 from xsp.plot.canvas import canvas, hover, largest, legend_of, source_of
 from xsp.plot.colour import SERIES
 from xsp.plot.theme import FAINT, INK
@@ -23,76 +22,32 @@ _BOUND = {
     False: ("compute-bound", SERIES[1].light),
     None: ("roof not known", SERIES[-1].light),
 }
-_FLOPS_PER_BYTE = "arithmetic intensity (FLOP/byte)"
 
 
-class Roof(Protocol):
-    """The most that a device can do, as `xsp.analyses.roof_of` tells."""
-
-    @property
-    def flops_per_s(self) -> float:
-        """Floating-point operations per second."""
-
-    @property
-    def bytes_per_s(self) -> float:
-        """Bytes per second from and to its memory."""
-
-    @property
-    def source(self) -> str:
-        """Where the two numbers are from."""
-
-
-class Axes(NamedTuple):
-    """Columns of a table that say where its points lie.
-
-    Attributes:
-        intensity: Operations per byte.
-        throughput: Operations per second.
-        size: Column that the areas of the points are in proportion to.
-        bound: Whether memory is the limit.
-    """
-
-    intensity: str = "flops_per_byte"
-    throughput: str = "flops_per_s"
-    size: str = "latency_ns"
-    bound: str = "memory_bound"
-
-
-def roofline(
-    table: pl.DataFrame, roof: Roof | None, axes: Axes, *, shown: Sequence[str], label: str = ""
-) -> figure:
+def roofline(table: pl.DataFrame, *, size: str, shown: Sequence[str], label: str = "") -> figure:
     """Return a point for each row whose work is known, below the roof of the device.
 
     Args:
-        table: The table of an analysis.
-        roof: The roof; None draws no line.
-        axes: Columns that say where the points lie.
+        table: `flops_per_byte`, `flops_per_s` and `memory_bound` of each point; `peak_flops_per_s`,
+            `peak_bytes_per_s` and `roof_source`, the same in all rows, null where no roof is known.
+        size: Column that the areas of the points are in proportion to.
         shown: Columns shown when the pointer rests on a point.
         label: Column whose values stand beside the points.
     """
-    known = table.filter(pl.col(axes.intensity) > 0, pl.col(axes.throughput) > 0)
-    hidden = table.height - known.height
-    known, note = largest(known, axes.size)
+    known = table.filter(pl.col("flops_per_byte") > 0, pl.col("flops_per_s") > 0)
+    hidden = f"; {table.height - known.height:,} without computing are not drawn"
+    known, note = largest(known, size)
+    scale = scale_of("flops_per_s", known["flops_per_s"], known["peak_flops_per_s"])
     drawn = canvas(
-        f"{_FLOPS_PER_BYTE}{note}"
-        + f"; {hidden:,} without known work are not drawn" * (hidden > 0),
-        "throughput (FLOP/s)",
+        f"arithmetic intensity (FLOP/byte){note}{hidden * (table.height > known.height)}",
+        scale.label("throughput_flops_per_s"),
         height=400,
         x_axis_type="log",
         y_axis_type="log",
     )
-    if roof is not None:
-        _draw_roof(drawn, known, roof, axes)
-    bounds = known[axes.bound].to_list() if axes.bound in known.columns else [None] * known.height
-    source = source_of(
-        known,
-        shown,
-        x=known[axes.intensity].to_numpy(),
-        y=known[axes.throughput].to_numpy(),
-        size=_sizes(known[axes.size]),
-        bound=[_BOUND[bound][0] for bound in bounds],
-        colour=[_BOUND[bound][1] for bound in bounds],
-    )
+    drawn.axis.formatter = BasicTickFormatter()
+    _draw_roof(drawn, known, scale)
+    source = _points(known, scale, size, shown)
     points = drawn.scatter(
         x="x",
         y="y",
@@ -112,32 +67,42 @@ def roofline(
     return drawn
 
 
+def _points(known: pl.DataFrame, scale: Scale, size: str, shown: Sequence[str]) -> ColumnDataSource:
+    bounds = known["memory_bound"].to_list()
+    return source_of(
+        known,
+        shown,
+        x=known["flops_per_byte"].to_numpy(),
+        y=scale.of(known["flops_per_s"]),
+        size=_sizes(known[size]),
+        bound=[_BOUND[bound][0] for bound in bounds],
+        colour=[_BOUND[bound][1] for bound in bounds],
+    )
+
+
 def _sizes(values: pl.Series) -> Floats:
     """Return diameters whose squares are in proportion to values, as far as they can be seen."""
     known = values.cast(pl.Float64).fill_null(0.0).fill_nan(0.0).to_numpy()
-    largest = float(known.max(initial=0.0)) or 1.0
-    sizes: Floats = np.maximum(_LARGEST_PX * np.sqrt(known / largest), _SMALLEST_PX)
+    most = float(known.max(initial=0.0)) or 1.0
+    sizes: Floats = np.maximum(_LARGEST_PX * np.sqrt(known / most), _SMALLEST_PX)
     return sizes
 
 
-def _draw_roof(drawn: figure, known: pl.DataFrame, roof: Roof, axes: Axes) -> None:
-    """Draw what memory and arithmetic allow, from half the least to twice the largest point."""
-    ridge = roof.flops_per_s / roof.bytes_per_s
-    around = [ridge, *known[axes.intensity].to_list()]
+def _draw_roof(drawn: figure, known: pl.DataFrame, scale: Scale) -> None:
+    """Draw what memory and arithmetic allow, from left of all points to right of them."""
+    roofs = known.select("peak_flops_per_s", "peak_bytes_per_s", "roof_source").drop_nulls()
+    if not roofs.height:
+        return
+    flops, moved, source = roofs.row(0)
+    ridge = flops / moved
+    around = [ridge, *known["flops_per_byte"].to_list()]
     left, right = min(around) / 3, max(around) * 3
-    ends = {
-        "x": [left, ridge, right],
-        "y": [left * roof.bytes_per_s, roof.flops_per_s, roof.flops_per_s],
-    }
+    top = flops / scale.divisor
+    ends = {"x": [left, ridge, right], "y": [top * left / ridge, top, top]}
     drawn.line("x", "y", source=ColumnDataSource(ends), line_color=INK.light, line_width=2)
-    drawn.add_layout(
-        Span(dimension="height", location=ridge, line_color=FAINT.light, line_dash="dashed")
-    )
-    peak = f"{text_of('flops_per_s', roof.flops_per_s).removesuffix('/s')}FLOP/s"
-    memory = text_of("bytes_per_s", roof.bytes_per_s)
-    _say(drawn, right, roof.flops_per_s, f"{peak}, {memory} ({roof.source})")
-
-
-def _say(drawn: figure, x: float, y: float, text: str) -> None:
-    look = {"text_color": FAINT.light, "text_font_size": "11px", "text_align": "right"}
-    drawn.add_layout(Label(x=x, y=y, text=text, y_offset=4, **look))
+    look = {"line_color": FAINT.light, "line_dash": "dashed"}
+    drawn.add_layout(Span(dimension="height", location=ridge, **look))
+    peak = text_of("peak_flops_per_s", flops).removesuffix("/s")
+    said = f"{peak}FLOP/s, {text_of('peak_bytes_per_s', moved)}: {source}"
+    text = {"text_color": FAINT.light, "text_font_size": "11px", "text_align": "right"}
+    drawn.add_layout(Label(x=right, y=top, text=said, y_offset=4, **text))

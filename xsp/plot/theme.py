@@ -18,7 +18,6 @@ from xsp.plot.colour import KINDS, SERIES, Colour
 
 Theme = Literal["light", "dark"]
 
-# Figures are transparent: this is the colour of a page that has nothing else.
 PAPER = Colour("#ffffff", "#14171c")
 INK = Colour("#24272d", "#e3e6ea")
 FAINT = Colour("#686f7b", "#7a828f")
@@ -54,7 +53,7 @@ def _exchange(model: Model, pairs: Mapping[str, str]) -> None:
         if "colour" in model.data:
             model.data["colour"] = _each(model.data["colour"], pairs)
         return
-    for name, value in model.properties_with_values(include_defaults=False).items():
+    for name, value in model.properties_with_values().items():
         if "color" in name:
             setattr(model, name, _exchanged(value, pairs))
 
