@@ -76,6 +76,11 @@ def test_a_picture_has_the_name_of_its_analysis() -> None:
         assert picture.question == analysis.question
 
 
+def test_each_picture_is_called_by_its_name() -> None:
+    for picture in xsp.plot.ALL:
+        assert getattr(xsp.plot, picture.name.replace("-", "_")) is picture
+
+
 def test_a_table_without_rows_says_so() -> None:
     table = xsp.analyses.layer_latency(resnet()).clear()
     plot = xsp.plot.layer_latency.of(table)
