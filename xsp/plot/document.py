@@ -49,6 +49,12 @@ class Plot:
         self.figure = figure
         self.title = title
 
+    @property
+    def height_px(self) -> int:
+        """Height of the plot's page in pixels; its width is that of the window."""
+        children = getattr(self.figure, "children", None) or [self.figure]
+        return sum(child.height for child in children) + _HEADING_PX
+
     def themed(self, theme: Theme) -> Plot:
         """Give the plot the colours of a light or a dark page, and return the plot."""
         themed(self.figure, theme)
@@ -79,11 +85,7 @@ class Plot:
 
     def _repr_html_(self) -> str:
         # A frame, for the page's scripts and styles must not meet those of the notebook.
-        return str(_FRAME.format(title=self.title, page=self.html(), height=self._height()))
-
-    def _height(self) -> int:
-        children = getattr(self.figure, "children", None) or [self.figure]
-        return sum(child.height for child in children) + _HEADING_PX
+        return str(_FRAME.format(title=self.title, page=self.html(), height=self.height_px))
 
     def __repr__(self) -> str:
         return f"<plot: {self.title} Show it in a notebook, or .save('plot.html')>"

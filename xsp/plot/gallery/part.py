@@ -37,8 +37,10 @@ def named_by_device(table: pl.DataFrame) -> pl.DataFrame:
 
 def named_by(table: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     """Return a table with a name for each row, of those columns that vary."""
-    varied = [name for name in columns if table[name].n_unique() > 1] or [pl.lit("")]
-    return table.with_columns(name=pl.concat_str(varied, separator=" ", ignore_nulls=True))
+    varied = [pl.col(name) for name in columns if table[name].n_unique() > 1]
+    return table.with_columns(
+        name=pl.concat_str(varied or [pl.lit("")], separator=" ", ignore_nulls=True)
+    )
 
 
 def largest_names(table: pl.DataFrame, column: str, value: str, none: str) -> pl.Series:

@@ -40,9 +40,9 @@ def _by_operator(table: pl.DataFrame) -> figure:
 def _by_primitive(table: pl.DataFrame) -> figure:
     implementation = pl.col("implementation").fill_null("")
     name = (pl.col("primitive") + " " + implementation).str.strip_chars().alias("name")
-    shown = ("primitive", "implementation", "library", "calls", "own_ns", "share_pct")
+    told = ("primitive", "implementation", "library", "calls", "own_ns", "share_pct")
     colours = [KINDS[Kind.CALL]] * table.height
-    shown = (*shown, "flops_per_s", "bytes_per_s")
+    shown = (*told, "flops_per_s", "bytes_per_s")
     return by_size(table.with_columns(name), "own_ns", name="name", shown=shown, colours=colours)
 
 
