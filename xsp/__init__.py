@@ -20,7 +20,7 @@ from xsp.level import Kind, Level
 from xsp.tracer import span
 
 if TYPE_CHECKING:
-    from xsp import analyses
+    from xsp import analyses, plot
     from xsp.importers import read
     from xsp.measurement import Enough, measure
     from xsp.page import report
@@ -46,6 +46,7 @@ __all__ = [
     "analyses",
     "load",
     "measure",
+    "plot",
     "profile",
     "profile_on_signal",
     "read",
@@ -61,6 +62,7 @@ _HOMES = {
     "Trace": "xsp.trace",
     "load": "xsp.trace",
     "measure": "xsp.measurement",
+    "plot": "xsp.plot",
     "profile": "xsp.program",
     "profile_on_signal": "xsp.program",
     "read": "xsp.importers",

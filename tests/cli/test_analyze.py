@@ -71,6 +71,17 @@ def test_a_table_is_printed_and_saved_whole_in_other_formats(
     assert capsys.readouterr().out.startswith("index,group,phase,layer")
 
 
+def test_the_picture_of_a_table_is_saved(
+    file: str, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = tmp_path / "layers.html"
+    assert cli.run(["analyze", file, "A3", "-o", str(to)]) == 0
+    assert "Which layers take the time?" in to.read_text()
+    monkeypatch.setattr("xsp.plot.picture_of", lambda analysis: None)
+    assert cli.run(["analyze", file, "A3", "-o", str(to)]) == 2
+    assert "layer-latency has no picture" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -56,11 +56,21 @@ def names(server: Server) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("suffix", [".otlp.json", ".perfetto.json"])
+@pytest.mark.parametrize("suffix", [".otlp.json", ".perfetto.json", ".speedscope.json"])
 def test_export_writes_files_of_other_tools(saved: str, tmp_path: Path, suffix: str) -> None:
     to = tmp_path / f"net{suffix}"
     assert cli.run(["export", saved, "--to", str(to)]) == exit_code.OK
     assert "aten::conv2d" in json.dumps(json.loads(to.read_text()))
+
+
+def test_export_writes_folded_stacks(saved: str, tmp_path: Path) -> None:
+    to = tmp_path / "net.folded"
+    assert cli.run(["export", saved, "--to", str(to)]) == exit_code.OK
+    assert to.read_text().splitlines() == [
+        "predict 2000",
+        "predict;conv Conv2d 2000",
+        "predict;conv Conv2d;aten::conv2d 1000",
+    ]
 
 
 def test_export_writes_a_plain_table(saved: str, tmp_path: Path) -> None:

@@ -110,7 +110,9 @@ def test_a_parent_that_is_none_is_wrong(parent: str) -> None:
     assert not exporter.get_finished_spans()
 
 
-@pytest.mark.parametrize("name", ["net.parquet", "net.perfetto.json"])
+@pytest.mark.parametrize(
+    "name", ["net.parquet", "net.perfetto.json", "net.speedscope.json", "net.folded"]
+)
 def test_a_file_without_ids_takes_no_parent(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="no place for a parent"):
         samples.trace(samples.resnet()).export(tmp_path / name, parent=PARENT)

@@ -15,8 +15,9 @@ from sketch import some
 from timelines import frame, frames, row
 
 from xsp.export import perfetto
-from xsp.export.perfetto import Track, own_memory, tracks
+from xsp.export.perfetto import own_memory
 from xsp.export.reduction import reduce
+from xsp.export.track import Track, tracks
 from xsp.merge.assembly import merge
 
 METADATA = {

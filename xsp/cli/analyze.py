@@ -30,10 +30,11 @@ Examples:
   xsp analyze resnet50.xsp layer-latency
   xsp analyze resnet50.xsp layer-latency --rows 10 --sort own_ns
   xsp analyze resnet50.xsp layer-latency --csv > layers.csv
+  xsp analyze resnet50.xsp layer-latency -o layers.html      its picture
   xsp analyze trace.json.gz kernel-by-name -o kernels.parquet
 """
 
-_FORMATS = (".csv", ".json", ".parquet")
+_FORMATS = (".csv", ".json", ".parquet", ".html")
 
 
 @click.command(help=_HELP, epilog=_EPILOG)
@@ -42,7 +43,7 @@ _FORMATS = (".csv", ".json", ".parquet")
 @click.option("--sort", metavar="COLUMN", help="Largest values of this column first.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the whole table as CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole table as JSON.")
-@output_option("Save the whole table: .csv, .json or .parquet.")
+@output_option("Save the whole table: .csv, .json or .parquet, or its picture: .html.")
 def analyze(
     arguments: tuple[str, ...],
     rows: int | None,
@@ -55,14 +56,17 @@ def analyze(
     """Print what one analysis says of traces."""
     files, name = _parted(arguments)
     if output is not None and output.suffix not in _FORMATS:
-        raise click.UsageError(f"{output} has to end in .csv, .json or .parquet")
+        raise click.UsageError(f"{output} has to end in {', '.join(_FORMATS)}")
     traces = [read([file]) for file in files]
     if name is None:
         terminal.show(_possible(traces))
         return
-    table = _sorted(_answer(_named(name), traces), sort)
+    analysis = _named(name)
+    table = _sorted(_answer(analysis, traces), sort)
     table = table if rows is None else table.head(rows)
-    if output is not None:
+    if output is not None and output.suffix == ".html":
+        _draw(analysis, table, output)
+    elif output is not None:
         _save(table, output)
     elif as_csv:
         terminal.show(_flat(table).write_csv().rstrip("\n"))
@@ -186,6 +190,16 @@ def _turned(columns: dict[str, list[str]]) -> Table:
     for name, cells in columns.items():
         grid.add_row(heading_of(name), *map(Text, cells))
     return grid
+
+
+def _draw(analysis: Analysis[Any], table: pl.DataFrame, to: Path) -> None:
+    """Write the picture of a table to a file."""
+    from xsp.plot import picture_of  # noqa: PLC0415
+
+    picture = picture_of(analysis)
+    if picture is None:
+        raise click.UsageError(f"{analysis.name} has no picture, for its table says it all")
+    picture.of(table).save(to)
 
 
 def _save(table: pl.DataFrame, to: Path) -> None:

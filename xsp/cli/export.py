@@ -39,6 +39,8 @@ DESTINATION is one of
   otlp://HOST:4317         OTLP over gRPC (xsp[grpc]); otlps:// with TLS
   NAME.otlp.json           OTLP in JSON, for the Jaeger UI's upload
   NAME.perfetto.json       for ui.perfetto.dev and chrome://tracing
+  NAME.speedscope.json     for speedscope.app: a profile per thread and stream
+  NAME.folded              stacks with ns, for flamegraph.pl, inferno and others
   NAME.parquet             the spans as a table
 Without --to it is what the OTEL_EXPORTER_OTLP_* variables say, else a
 Jaeger on this machine. Headers, certificates, compression and timeout come
@@ -53,6 +55,7 @@ Examples:
   xsp export resnet50.xsp                                   to Jaeger on this machine
   xsp export resnet50.xsp --to otlp+http://jaeger:4318 --typical-runs
   xsp export resnet50.xsp --to resnet50.perfetto.json
+  xsp export resnet50.xsp --to resnet50.folded && flamegraph.pl resnet50.folded
   xsp export gpt2.xsp --max-spans 10000
   xsp export --spool                                        what failed before, again
 """

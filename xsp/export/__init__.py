@@ -4,7 +4,8 @@
 its options; `reduction` cuts it to a span budget, and a `picture` gives the spans names
 (`label`), services (`resource`), ids and wall-clock times. Pictures become OTLP requests
 (`otlp`, by way of `spool`, which keeps undelivered traces), OTLP files (`otlp_json`) or
-spans for an exporter of the user's (`sdk`); `perfetto` draws timelines from reduced spans.
+spans for an exporter of the user's (`sdk`); `perfetto` draws timelines, and `flame` stacks, of
+reduced spans, which lie on tracks (`track`).
 """
 
 from xsp.export.destination import check, export

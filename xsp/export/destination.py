@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import os
 import re
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import IO, Any, Literal
 
 from xsp.atomic_file import replacing
 from xsp.export import otlp_json, perfetto
+from xsp.export.flame import folded, speedscope
 from xsp.export.otlp import FORMS, SCHEMES, Delivery, endpoint, without_credentials
 from xsp.export.parcel import Parcel
 from xsp.export.picture import Picture
-from xsp.export.reduction import reduce
+from xsp.export.reduction import Reduced, reduce
 from xsp.export.sdk import hand_over
 from xsp.export.spool import send
 from xsp.trace import Trace
@@ -25,8 +27,13 @@ MOST_SPANS = 2_000
 
 MaxSpans = int | None | Literal["auto"]
 # Readers of these files take traces of any size, and know no trace ids.
-_UNBOUNDED = (".perfetto.json", ".parquet")
+_UNBOUNDED = (".perfetto.json", ".speedscope.json", ".folded", ".parquet")
 _SUFFIXES = (".otlp.json", *_UNBOUNDED)
+_VIEWERS: Mapping[str, Callable[[Reduced, Mapping[str, Any], IO[bytes]], None]] = {
+    ".perfetto.json": perfetto.write,
+    ".speedscope.json": speedscope.write,
+    ".folded": folded.write,
+}
 
 
 def export(
@@ -43,10 +50,10 @@ def export(
         trace: The trace.
         destination: A URL (`otlp+http://host:4318`, `otlp+https://`, and over gRPC
             `otlp://host:4317`, `otlps://`), None for what the `OTEL_EXPORTER_OTLP_*`
-            variables say, a file (`.otlp.json`, `.perfetto.json`, `.parquet`), or an
-            OpenTelemetry `SpanExporter`.
+            variables say, a file (`.otlp.json`, `.perfetto.json`, `.speedscope.json`, `.folded`,
+            `.parquet`), or an OpenTelemetry `SpanExporter`.
         max_spans: Most spans; a larger trace is reduced. None: no limit. `"auto"`: 2,000,
-            what Jaeger's UI bears, but no limit for Perfetto and Parquet.
+            what Jaeger's UI bears, but no limit for other viewers' files and Parquet.
         typical_runs: Whether to export a typical run of every rung as well, as a trace of its
             own that the spans link to.
         parent: W3C `traceparent` of the span to hang the root under, instead of
@@ -169,8 +176,8 @@ def _to_file(trace: Trace, path: Path, kind: str, most: int | None, parent: str 
             buffer = io.BytesIO()  # for a full disk polars raises errors of its own
             reduced.spans.write_parquet(buffer)
             file.write(buffer.getbuffer())
-        elif kind == ".perfetto.json":
-            perfetto.write(reduced, trace.metadata, file)
+        elif kind in _VIEWERS:
+            _VIEWERS[kind](reduced, trace.metadata, file)
         else:
             picture = Picture(reduced, trace.metadata, parent=parent)
             trace_id = picture.trace_id.hex()

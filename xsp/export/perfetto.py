@@ -3,10 +3,6 @@
 The host is a process of the timeline, and so is each device; a process has a track per
 thread or stream. Times are microseconds with the nanoseconds as decimals, from 0 at the
 root's start, on the timeline without overhead.
-
-Viewers draw spans that overlap on a track as if one called the other. So a span lies on
-the track of its parent or on a free track: coroutines that take turns on a thread get
-tracks of their own.
 """
 
 from __future__ import annotations
@@ -18,10 +14,10 @@ from typing import IO, Any
 
 import polars as pl
 
-from xsp.evaluation import ON_DEVICE
 from xsp.export import label
 from xsp.export.picture import launches
 from xsp.export.reduction import Reduced
+from xsp.export.track import Track, device_name, host_name, order, track_name, tracks
 from xsp.trace import attribute_column, headline, parent_rows, problem_lines
 
 _ROWS = 8192
@@ -61,21 +57,6 @@ def write(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes]) -> Non
         file.write(separator + label.json_of(event))
         separator = b",\n"
     file.write(b'\n],"otherData":%s}\n' % label.json_of(_about(reduced, metadata)))
-
-
-@dataclass(frozen=True, slots=True)
-class Track:
-    """One row of a timeline: spans of one thread or stream that nest.
-
-    Attributes:
-        device: Number of the device; None on the host.
-        number: The host's thread or the device's stream; None where that is not known.
-        lane: Which of the tracks of its thread or stream this track is, from 0.
-    """
-
-    device: int | None
-    number: int | None
-    lane: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,46 +192,16 @@ def _charged(known: pl.DataFrame) -> pl.DataFrame:
 def _tracks(timeline: _Timeline, environment: Mapping[str, Any]) -> Iterator[Event]:
     """Yield the names and the order of processes and tracks."""
     for device, process in timeline.processes.items():
-        name = _host_name(environment) if device is None else _device_name(device, environment)
+        name = host_name(environment) if device is None else device_name(device, environment)
         yield from _named("process", {"pid": process}, name, process)
-    for rank, index in enumerate(_order(timeline.tracks)):
-        name = _track_name(timeline.tracks[index])
+    for rank, index in enumerate(order(timeline.tracks)):
+        name = track_name(timeline.tracks[index])
         yield from _named("thread", timeline.place(index), name, rank)
-
-
-def _order(tracks: Sequence[Track]) -> list[int]:
-    """Return tracks in the order to be shown: threads by first span, streams by number."""
-    firsts: dict[tuple[int | None, int | None], int] = {}
-    ranks: list[tuple[int, int]] = []
-    for index, track in enumerate(tracks):
-        first = firsts.setdefault((track.device, track.number), index)
-        by_number = None if track.device is None else track.number
-        ranks.append((first if by_number is None else by_number, track.lane))
-    return sorted(range(len(tracks)), key=ranks.__getitem__)
 
 
 def _named(what: str, place: Event, name: str, rank: int) -> Iterator[Event]:
     yield {"ph": "M", "name": f"{what}_name", **place, "args": {"name": name}}
     yield {"ph": "M", "name": f"{what}_sort_index", **place, "args": {"sort_index": rank}}
-
-
-def _host_name(environment: Mapping[str, Any]) -> str:
-    return f"host {environment.get('host') or ''}".rstrip()
-
-
-def _device_name(device: int, environment: Mapping[str, Any]) -> str:
-    gpus = environment.get("gpus") or ()
-    model = f" {gpus[device].get('name', '')}" if 0 <= device < len(gpus) else ""
-    return f"device {device}{model}".rstrip()
-
-
-def _track_name(track: Track) -> str:
-    # Without a stream, on a device: waits for the whole device, layers replayed from a graph.
-    if track.number is None:
-        name = "unknown thread" if track.device is None else "across streams"
-    else:
-        name = f"{'thread' if track.device is None else 'stream'} {track.number}"
-    return f"{name}, at the same time ({track.lane + 1})" if track.lane else name
 
 
 def _problems(metadata: Mapping[str, Any]) -> Iterator[Event]:
@@ -270,74 +221,3 @@ def _about(reduced: Reduced, metadata: Mapping[str, Any]) -> dict[str, Any]:
         if metadata.get(name):
             told[name] = str(metadata[name])
     return told
-
-
-@dataclass(slots=True)
-class _Lane:
-    """A track (its index) and the rows of the spans open on it, the innermost last."""
-
-    track: int
-    rows: list[int]
-
-
-def tracks(spans: pl.DataFrame) -> tuple[list[Track], list[int]]:
-    """Return the tracks that spans need, and the index of the track of each row.
-
-    On each track spans nest by time, and a span within another is its descendant in the tree.
-
-    Args:
-        spans: Columns of `trace.spans`, parents before children.
-    """
-    numbers = pl.when(ON_DEVICE).then("stream").otherwise("thread")
-    keys = spans.select("device", numbers.alias("number")).rows()
-    return _Sorter(spans, keys).sort()
-
-
-class _Sorter:
-    """Distributes spans over tracks; `keys` has the device and the thread or stream of each."""
-
-    def __init__(self, spans: pl.DataFrame, keys: list[tuple[int | None, int | None]]) -> None:
-        self._parents = parent_rows(spans).tolist()
-        self._starts = spans["start_ns"].to_list()
-        self._ends = spans["end_ns"].to_list()
-        self._keys = keys
-        self._tracks: list[Track] = []
-        self._open: dict[tuple[int | None, int | None], list[_Lane]] = {}
-        self._of_row = [-1] * len(keys)
-
-    def sort(self) -> tuple[list[Track], list[int]]:
-        """Return the tracks and the index of each row's track; spans that begin first go first."""
-        for row in sorted(range(len(self._keys)), key=self._starts.__getitem__):
-            lane = self._parents_lane(row) or self._free_lane(row)
-            lane.rows.append(row)
-            self._of_row[row] = lane.track
-        return self._tracks, self._of_row
-
-    def _parents_lane(self, row: int) -> _Lane | None:
-        """Return the lane of the parent, if the parent is open there and the span fits into it."""
-        parent = self._parents[row]
-        # Where times are damaged, a span may begin before its parent, which has no track yet.
-        if parent < 0 or self._of_row[parent] < 0 or self._keys[parent] != self._keys[row]:
-            return None
-        track = self._tracks[self._of_row[parent]]
-        lane = self._open[self._keys[row]][track.lane]
-        self._close(lane, self._starts[row], keep=parent)
-        inside = bool(lane.rows) and lane.rows[-1] == parent
-        return lane if inside and self._ends[row] <= self._ends[parent] else None
-
-    def _free_lane(self, row: int) -> _Lane:
-        """Return the first lane of the row's thread or stream without an open span."""
-        key = self._keys[row]
-        lanes = self._open.setdefault(key, [])
-        for lane in lanes:
-            self._close(lane, self._starts[row])
-            if not lane.rows:
-                return lane
-        lanes.append(_Lane(len(self._tracks), []))
-        self._tracks.append(Track(*key, lane=len(lanes) - 1))
-        return lanes[-1]
-
-    def _close(self, lane: _Lane, now: int, keep: int = -1) -> None:
-        """Remove spans that have ended; `keep` stays: a parent of no length has children too."""
-        while lane.rows and self._ends[lane.rows[-1]] <= now and lane.rows[-1] != keep:
-            lane.rows.pop()

@@ -1,5 +1,125 @@
-"""Plots: tables of analyses in, figures out; and the colours that all views have in common."""
+"""Plots: tables of analyses in, pictures out; and the colours that all views have in common.
+
+Each picture is a function with the name of its analysis: `xsp.plot.layer_latency(trace)` returns
+the `Plot` of what `xsp.analyses.layer_latency(trace)` says. `ALL` lists the pictures;
+`picture_of(analysis)` finds that of an analysis. Bokeh, which draws them, is loaded when a picture
+is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from xsp.plot.colour import KINDS, SERIES, Colour
 
-__all__ = ["KINDS", "SERIES", "Colour"]
+if TYPE_CHECKING:
+    from xsp.plot.document import Picture, Plot
+    from xsp.plot.gallery import (
+        ALL,
+        allocations_by_operator,
+        attribution,
+        by_module,
+        by_operator,
+        by_primitive,
+        communication,
+        critical_path,
+        device_idle,
+        device_time,
+        kernel_by_name,
+        kernel_roofline,
+        launch_overhead,
+        layer_device_time,
+        layer_kernel_metrics,
+        layer_latency,
+        layer_latency_by_type,
+        layer_memory_allocation,
+        layer_memory_by_type,
+        layer_roofline,
+        layer_thirds,
+        layer_type_distribution,
+        memory_by_layer,
+        memory_peak,
+        memory_timeline,
+        model_information,
+        model_roofline,
+        optimal_batch,
+        picture_of,
+        rank_imbalance,
+        side_by_side,
+        time_by_level,
+    )
+    from xsp.plot.several import comparison, sweep_curves
+    from xsp.plot.theme import PAIRS, SCRIPT, Theme, themed
+
+__all__ = [
+    "ALL",
+    "KINDS",
+    "PAIRS",
+    "SCRIPT",
+    "SERIES",
+    "Colour",
+    "Picture",
+    "Plot",
+    "Theme",
+    "allocations_by_operator",
+    "attribution",
+    "by_module",
+    "by_operator",
+    "by_primitive",
+    "communication",
+    "comparison",
+    "critical_path",
+    "device_idle",
+    "device_time",
+    "kernel_by_name",
+    "kernel_roofline",
+    "launch_overhead",
+    "layer_device_time",
+    "layer_kernel_metrics",
+    "layer_latency",
+    "layer_latency_by_type",
+    "layer_memory_allocation",
+    "layer_memory_by_type",
+    "layer_roofline",
+    "layer_thirds",
+    "layer_type_distribution",
+    "memory_by_layer",
+    "memory_peak",
+    "memory_timeline",
+    "model_information",
+    "model_roofline",
+    "optimal_batch",
+    "picture_of",
+    "rank_imbalance",
+    "side_by_side",
+    "sweep_curves",
+    "themed",
+    "time_by_level",
+]
+
+_HOMES = {
+    **dict.fromkeys(("Picture", "Plot"), "xsp.plot.document"),
+    **dict.fromkeys(("comparison", "sweep_curves"), "xsp.plot.several"),
+    **dict.fromkeys(("PAIRS", "SCRIPT", "Theme", "themed"), "xsp.plot.theme"),
+}
+
+
+if not TYPE_CHECKING:  # else every misspelt name would pass the type checker
+
+    def __getattr__(name: str) -> Any:
+        """Load Bokeh and the module of a name when the name is first used."""
+        if name not in __all__:
+            raise AttributeError(f"module 'xsp.plot' has no attribute {name!r}")
+        try:
+            home = importlib.import_module(_HOMES.get(name, "xsp.plot.gallery"))
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "bokeh":
+                error.msg = "plots need Bokeh, which is not installed: pip install 'xsp[report]'"
+            raise
+        globals()[name] = value = getattr(home, name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -206,13 +206,14 @@ class Trace:
             destination: `otlp+http://host:4318`, `otlp://host:4317` (gRPC, which
                 `xsp[grpc]` brings), `otlp+https://` and `otlps://` with TLS; None for the
                 endpoint of the `OTEL_EXPORTER_OTLP_*` variables, or without these a Jaeger
-                on this machine; a file that ends in `.otlp.json`, `.perfetto.json` or
-                `.parquet`; or an OpenTelemetry `SpanExporter`. Headers, certificates,
+                on this machine; a file that ends in `.otlp.json`, `.perfetto.json`,
+                `.speedscope.json`, `.folded` (stacks for flame graphs) or `.parquet`; or an
+                OpenTelemetry `SpanExporter`. Headers, certificates,
                 compression and timeout come from the variables.
             max_spans: Most spans exported; to keep the limit deeper levels are cut, and
                 repeated small spans rolled up into one span with their sum. None: no limit.
-                `"auto"`: 2,000, which Jaeger's UI can draw, and no limit for Perfetto and
-                Parquet.
+                `"auto"`: 2,000, which Jaeger's UI can draw, and no limit for files but
+                `.otlp.json`.
             typical_runs: Whether to export a typical run of every rung as well, as a trace of its
                 own that the spans link to.
             parent: W3C `traceparent` of the span to hang the root under, instead of the

@@ -1,0 +1,145 @@
+"""Pictures of analyses: each draws the table of its analysis, whatever trace that is of."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import samples
+from bokeh.document import Document
+from bokeh.models import ColumnDataSource
+
+import xsp
+from xsp.analyses import ALL, Analysis
+from xsp.plot import Plot, comparison, picture_of, sweep_curves
+from xsp.trace import Trace
+
+TRACES = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
+PICTURED = [analysis for analysis in ALL if picture_of(analysis) and not analysis.several]
+
+
+def hostile() -> Trace:
+    return samples.trace(samples.hostile())
+
+
+def resnet() -> Trace:
+    return samples.trace(samples.resnet())
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Trace:
+    path = TRACES / "kineto" / "h100-bert-small.json.gz"
+    if not path.exists():
+        pytest.skip(f"needs the recordings of other tools: there is no {path} (XSP_TRACES)")
+    return xsp.read(path)
+
+
+def drawn(analysis: Analysis[Any], trace: Trace) -> Plot:
+    picture = picture_of(analysis)
+    assert picture is not None
+    plot = picture(trace)
+    Document().add_root(plot.figure)  # refuses sources whose columns differ in length
+    return plot
+
+
+@pytest.mark.parametrize("make", [resnet, hostile])
+@pytest.mark.parametrize("analysis", PICTURED, ids=lambda analysis: analysis.name)
+def test_each_picture_draws_what_its_analysis_says(
+    analysis: Analysis[Any], make: Callable[[], Trace]
+) -> None:
+    trace = make()
+    if unmet := analysis.unmet(trace):
+        with pytest.raises(xsp.AnalysisError, match=unmet.split(":")[0]):
+            drawn(analysis, trace)
+        return
+    assert drawn(analysis, trace).title == analysis.question
+
+
+@pytest.mark.parametrize("analysis", PICTURED, ids=lambda analysis: analysis.name)
+def test_each_picture_draws_a_recording_of_a_device(
+    analysis: Analysis[Any], recorded: Trace
+) -> None:
+    if analysis.unmet(recorded) is None:
+        assert drawn(analysis, recorded).title == analysis.question
+
+
+def test_a_picture_has_the_name_of_its_analysis() -> None:
+    for analysis in PICTURED:
+        picture = picture_of(analysis)
+        assert picture is not None
+        assert picture.question == analysis.question
+
+
+def test_each_picture_is_called_by_its_name() -> None:
+    for picture in xsp.plot.ALL:
+        assert getattr(xsp.plot, picture.name.replace("-", "_")) is picture
+
+
+def test_a_table_without_rows_says_so() -> None:
+    table = xsp.analyses.layer_latency(resnet()).clear()
+    plot = xsp.plot.layer_latency.of(table)
+    assert "no rows" in plot.figure.xaxis.axis_label
+
+
+SWEEP = pl.DataFrame(
+    {
+        "batch": [1, 2, 4, 8],
+        "threads": [1, 1, 1, 1],
+        "precision": ["float32"] * 4,
+        "latency_ns": [2e6, 3e6, 5e6, None],
+        "throughput_per_s": [500.0, 667.0, 800.0, None],
+    }
+)
+
+
+def test_curves_of_a_sweep_leave_out_what_was_not_measured() -> None:
+    plot = sweep_curves(SWEEP)
+    assert plot.title == "How quick is the model, by batch?"
+    throughput, latency = plot.figure.children
+    assert throughput.yaxis.axis_label == "throughput per s"
+    (places, *_) = [one.data["x"] for one in latency.select({"type": ColumnDataSource})]
+    assert places.tolist() == [1, 2, 4]
+
+
+def test_what_varies_beside_the_batch_is_a_line_each() -> None:
+    both = pl.concat([SWEEP, SWEEP.with_columns(precision=pl.lit("bfloat16"))])
+    throughput = sweep_curves(both).figure.children[0]
+    labels = [item.label.value for item in throughput.legend[0].items]
+    assert labels == ["precision float32", "precision bfloat16"]
+
+
+def test_a_sweep_over_threads_has_them_as_places() -> None:
+    threads = SWEEP.with_columns(batch=pl.lit(8), threads=pl.Series([1, 2, 4, 8]))
+    plot = sweep_curves(threads)
+    assert plot.figure.children[0].xaxis.axis_label == "threads"
+
+
+def test_a_comparison_of_equals_draws_nothing() -> None:
+    assert "no rows" in comparison(pl.DataFrame({"ratio": []})).figure.xaxis.axis_label
+
+
+def test_bokeh_is_loaded_when_a_picture_is_asked_for_and_its_lack_says_what_to_do() -> None:
+    script = (
+        "import sys, xsp.plot\n"
+        "assert 'bokeh' not in sys.modules\n"
+        "xsp.plot.KINDS\n"
+        "sys.modules['bokeh'] = None\n"
+        "xsp.plot.layer_latency\n"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ModuleNotFoundError: plots need Bokeh")
+    assert "pip install 'xsp[report]'" in last
+
+
+def test_a_name_that_is_none_is_refused_as_everywhere() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'layer_latencies'"):
+        _ = xsp.plot.layer_latencies  # type: ignore[attr-defined]

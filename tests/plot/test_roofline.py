@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from drawn import source
+
+from xsp.plot.roofline import roofline
+
+# Tables III and IV of the paper, and a copy, of which no operations are known.
+KERNELS = pl.DataFrame(
+    {
+        "name": ["volta_cgemm_32x32_tn", "scalar_product_op", "memcpy"],
+        "flops_per_byte": [876.97, 0.26, None],
+        "flops_per_s": [12.82e12, 0.1e12, None],
+        "latency_ns": [6.04e6, 28.43e6, 1e6],
+        "memory_bound": [False, True, None],
+        "peak_flops_per_s": 15.7e12,  # Table VII
+        "peak_bytes_per_s": 900e9,
+        "roof_source": "Tesla V100: its vendor",
+    }
+)
+UNKNOWN = KERNELS.with_columns(
+    peak_flops_per_s=pl.lit(None, pl.Float64), memory_bound=pl.lit(None, pl.Boolean)
+)
+
+
+def test_points_lie_where_their_work_says_and_what_is_not_known_is_counted() -> None:
+    drawn = roofline(KERNELS, size="latency_ns", shown=("name",))
+    data = source(drawn, "bound")
+    assert data["x"].tolist() == [876.97, 0.26]
+    assert data["y"].tolist() == [12.82, 0.1]
+    assert drawn.yaxis.axis_label == "throughput (TFLOP/s)"
+    assert data["bound"] == ["compute-bound", "memory-bound"]
+    assert data["name"] == ["volta_cgemm_32x32_tn", "scalar_product_op"]
+    assert "1 without computing" in drawn.xaxis.axis_label
+
+
+def test_the_area_of_a_point_is_in_proportion_to_its_time() -> None:
+    small, large = source(roofline(UNKNOWN, size="latency_ns", shown=()), "bound")["size"]
+    assert (small / large) ** 2 == pytest.approx(6.04 / 28.43)
+
+
+def test_the_roof_has_its_ridge_at_the_ideal_intensity() -> None:
+    drawn = roofline(KERNELS, size="latency_ns", shown=())
+    (line,) = (one for one in drawn.renderers if type(one.glyph).__name__ == "Line")
+    x, y = line.data_source.data["x"], line.data_source.data["y"]
+    assert x[1] == pytest.approx(17.44, abs=0.01)
+    assert y == [pytest.approx(0.9 * x[0]), 15.7, 15.7]
+    assert x[0] < 0.26
+    assert x[2] > 876.97
+
+
+def test_without_a_roof_there_are_points_alone() -> None:
+    drawn = roofline(UNKNOWN, size="latency_ns", shown=())
+    assert [type(one.glyph).__name__ for one in drawn.renderers] == ["Scatter"]

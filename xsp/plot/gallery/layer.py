@@ -1,0 +1,64 @@
+"""Pictures of layers: tables of what each layer, or type of layer, takes in, bars out."""
+
+from __future__ import annotations
+
+import polars as pl
+from bokeh.plotting import figure
+
+from xsp.plot.bar import by_position
+from xsp.plot.document import Picture
+from xsp.plot.gallery.part import named_by, parts_of
+from xsp.plot.lying import by_name, by_size, wide
+
+_LAYER = ("layer", "type", "group", "phase")
+
+
+def _layer_latency(table: pl.DataFrame) -> figure:
+    shown = (*_LAYER, "own_ns", "share_pct", "latency_ns", "calls", "path")
+    return by_position(table, "own_ns", position="index", group="type", shown=shown)
+
+
+def _layer_memory_allocation(table: pl.DataFrame) -> figure:
+    shown = (*_LAYER, "own_allocated_bytes", "share_pct", "kept_bytes", "peak_bytes", "path")
+    return by_position(table, "own_allocated_bytes", position="index", group="type", shown=shown)
+
+
+def _layer_type_distribution(table: pl.DataFrame) -> figure:
+    return _by_type(table, "count")
+
+
+def _layer_latency_by_type(table: pl.DataFrame) -> figure:
+    return _by_type(table, "own_ns")
+
+
+def _layer_memory_by_type(table: pl.DataFrame) -> figure:
+    return _by_type(table, "own_allocated_bytes")
+
+
+def _by_type(table: pl.DataFrame, value: str) -> figure:
+    """Return the share of each type, of all groups and phases together."""
+    summed = dict.fromkeys(("count", value, "share_pct"))
+    types = table.group_by("type", maintain_order=True).agg(pl.col(*summed).sum())
+    return by_size(types, "share_pct", name="type", shown=("type", *summed))
+
+
+def _layer_thirds(table: pl.DataFrame) -> figure:
+    measures = ("latency_pct", "allocated_pct", "flops_pct", "accessed_pct")
+    parted = named_by(table, ("group", "phase"))
+    long = parted.unpivot(measures, index=["name", "third"], variable_name="measure")
+    said = pl.col("measure").str.strip_suffix("_pct")
+    long = long.drop_nulls("value").with_columns(
+        name=pl.concat_str(
+            said, pl.col("name").replace("", None), separator=", ", ignore_nulls=True
+        )
+    )
+    bars = wide(long, ["name"], "third", "value")
+    return by_name(bars, parts_of(bars, ["name"]), name="name", unit="share_pct", shown=("name",))
+
+
+layer_latency = Picture("layer-latency", _layer_latency)
+layer_memory_allocation = Picture("layer-memory-allocation", _layer_memory_allocation)
+layer_type_distribution = Picture("layer-type-distribution", _layer_type_distribution)
+layer_latency_by_type = Picture("layer-latency-by-type", _layer_latency_by_type)
+layer_memory_by_type = Picture("layer-memory-by-type", _layer_memory_by_type)
+layer_thirds = Picture("layer-thirds", _layer_thirds)
