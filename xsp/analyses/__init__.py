@@ -12,7 +12,8 @@ from typing import Any
 from xsp.analyses.cell import heading_of, text_of
 from xsp.analyses.contract import Analysis, Need
 from xsp.analyses.layer.layer_latency import layer_latency
+from xsp.analyses.tree import Tree
 
 ALL: tuple[Analysis[Any], ...] = (layer_latency,)
 
-__all__ = ["ALL", "Analysis", "Need", "heading_of", "layer_latency", "text_of"]
+__all__ = ["ALL", "Analysis", "Need", "Tree", "heading_of", "layer_latency", "text_of"]

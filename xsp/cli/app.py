@@ -17,6 +17,7 @@ import click
 
 from xsp.cli import exit_code, terminal
 from xsp.cli.analyze import analyze
+from xsp.cli.compare import compare
 from xsp.cli.export import export, jaeger
 from xsp.cli.profile import profile
 from xsp.cli.reading import FILE, import_files, read
@@ -30,6 +31,7 @@ Profile machine-learning models across the stack, without the profiler in the nu
   xsp import trace.json.gz              what other tools recorded, the same way
   xsp show resnet50.xsp                 print a saved trace again
   xsp analyze resnet50.xsp              what it can answer, and each answer as a table
+  xsp compare before.xsp after.xsp      what became slower, and whether that is chance
   xsp export resnet50.xsp               to Jaeger, any OTLP endpoint, or another file format
   xsp jaeger                            start a Jaeger on this machine
   xsp doctor                            what this machine can measure, and how well
@@ -43,6 +45,7 @@ Exit codes:
     2  wrong usage, or no such target
     3  it could not be measured, or a file could not be read or written
     4  not every span could be exported; what is missing was counted and kept
+    5  xsp compare: a condition of --fail-if holds, and that is no chance
   130  interrupted; what was complete by then is kept
 
 \b
@@ -125,7 +128,7 @@ def doctor(*, as_json: bool) -> None:
     terminal.write(drawn.get().rstrip("\n"))
 
 
-for command in (profile, import_files, analyze, export, jaeger, record):
+for command in (profile, import_files, analyze, compare, export, jaeger, record):
     cli.add_command(command)
 
 
