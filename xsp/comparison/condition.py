@@ -37,7 +37,7 @@ _QUANTITIES = {
 }
 _PATTERN = re.compile(
     r"\s*(?P<quantity>layer:.+?|[a-z ]+?)\s*(?P<sign>[<>])"
-    r"\s*(?P<number>[-+−]?\d+(\.\d*)?|[-+−]?\.\d+)\s*(?P<unit>\S+)\s*"
+    r"\s*(?P<number>[-+]?\d+(\.\d*)?|[-+]?\.\d+)\s*(?P<unit>\S+)\s*"
 )
 
 
@@ -144,9 +144,9 @@ def parse_condition(text: str) -> Condition:
     if match is None:
         raise ValueError(_wrong(text, "it is no condition"))
     quantity, layer = _quantity(match["quantity"], text)
-    number, unit = float(match["number"].replace("−", "-")), match["unit"]
+    number, unit = float(match["number"]), match["unit"]
     sign: Literal["<", ">"] = ">" if match["sign"] == ">" else "<"
-    if not math.isfinite(number) or (number < 0) != (sign == "<") and number:
+    if not math.isfinite(number) or (number and (number < 0) != (sign == "<")):
         raise ValueError(_wrong(text, "'>' takes a positive amount, '<' a negative one"))
     if unit == "%":
         return Condition(text.strip(), quantity, layer, sign, number / 100, relative=True)

@@ -15,12 +15,13 @@ from markupsafe import Markup
 from xsp.analyses import text_of
 from xsp.comparison import text
 from xsp.comparison.whole import LATENCY
-from xsp.quantity import NOTHING, duration, printable
+from xsp.quantity import NOTHING, duration, printable, shorten
 
 if TYPE_CHECKING:
     from xsp.comparison.comparison import Comparison
 
 _ROWS = 50  # of each table in a notebook
+_LONGEST = 80  # characters of a path
 _WHOLE = ("", "before", "after", "difference", "", "")
 _COSTLY = ("span", "before", "after", "difference", "", "own", "")
 
@@ -93,7 +94,7 @@ def _whole(comparison: Comparison, name: str) -> Table:
 def _costly(table: pl.DataFrame, rows: int) -> Table:
     return _COSTLY, [
         [
-            printable(text.place(row)),
+            shorten(printable(text.place(row)), _LONGEST),
             duration(row["latency_a_ns"]),
             duration(row["latency_b_ns"]),
             text.signed(row["difference_ns"], row["difference_high_ns"]),
@@ -117,7 +118,10 @@ def _few(table: pl.DataFrame, rows: int) -> Iterator[text.Row]:
 
 
 def _changes(table: pl.DataFrame, rows: int) -> list[str]:
-    lines = [f"- {row['change']}: {_code(text.became(row))}" for row in _few(table, rows)]
+    lines = [
+        f"- {row['change']}: {_code(shorten(text.became(row), 2 * _LONGEST))}"
+        for row in _few(table, rows)
+    ]
     more = len(text.changed(table)) - len(lines)
     lines += [f"- … {more:,} more"] if more else []
     return ["\n".join(lines)] if lines else []
@@ -135,10 +139,10 @@ def _drawn(table: Table) -> str:
 
 
 def _code(name: str) -> str:
-    """Return a name as code, fenced by more backticks than it has in a row.
+    r"""Return a name as code, fenced by more backticks than it has in a row.
 
     >>> _code("layer1/0"), _code("a|`b")
-    ('`layer1/0`', '`` a\\\\|`b ``')
+    ('`layer1/0`', '`` a\\|`b ``')
     """
     name = printable(name).replace("|", "\\|")
     if "`" not in name:

@@ -7,9 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from xsp.comparison.alignment import Alignment, Change, align
-from xsp.comparison.alignment import Bools, Nodes, nodes_of
-from xsp.comparison.alignment import Floats
+from xsp.comparison.alignment import Alignment, Bools, Floats, Nodes, align, nodes_of
 from xsp.comparison.setting import holds_processes
 from xsp.comparison.significance import (
     FALSE_DISCOVERY_RATE,

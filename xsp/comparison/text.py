@@ -69,13 +69,13 @@ def percent(ratio: float | None) -> str:
     """Return by how much more than 1 a ratio is, in percent.
 
     >>> percent(1.2), percent(0.875), percent(170.44), percent(None)
-    ('+20.0 %', '−12.5 %', '× 170', '—')
+    ('+20.0 %', '-12.5 %', '× 170', '—')
     """
     if ratio is None:
         return NOTHING
     if ratio >= 10:
         return f"× {ratio:,.0f}"
-    return f"{100 * (ratio - 1):+.1f} %".replace("-", "−")
+    return f"{100 * (ratio - 1):+.1f} %"
 
 
 def chance(p: float | None) -> str:
@@ -93,7 +93,7 @@ def signed(value: float | None, high: float | None) -> str:
     """Return a difference of durations in ns with the reach of its interval, in one unit.
 
     >>> signed(-2_200_000.0, -1_840_000.0), signed(1_500.0, None), signed(None, None)
-    ('−2.20 ± 0.36 ms', '+1.50 µs', '—')
+    ('-2.20 ± 0.36 ms', '+1.50 µs', '—')
     """
     if value is None:
         return NOTHING
@@ -102,7 +102,7 @@ def signed(value: float | None, high: float | None) -> str:
     scale, unit = next((each for each in _UNITS if size >= each[0]), _UNITS[-1])
     decimals = 2 if size < 10 * scale else 1 if size < 100 * scale else 0
     reach = "" if half is None else f" ± {half / scale:.{decimals}f}"
-    return f"{value / scale:+.{decimals}f}{reach} {unit}".replace("-", "−")
+    return f"{value / scale:+.{decimals}f}{reach} {unit}"
 
 
 def place(row: Row) -> str:
@@ -203,7 +203,7 @@ def difference(row: Row) -> str:
     if row["quantity"].endswith("_ns"):
         return signed(row["difference"], row["difference_high"])
     value = text_of(row["quantity"], abs(row["difference"]))
-    sign = "+" if row["difference"] > 0 else "−" if row["difference"] < 0 else ""
+    sign = "+" if row["difference"] > 0 else "-" if row["difference"] < 0 else ""
     return f"{sign}{value}"
 
 

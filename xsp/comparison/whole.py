@@ -116,9 +116,9 @@ def _device(trace: Trace) -> Estimates:
     work = trace.spans.filter(pl.col("kind").is_in(kinds))
     ends = ("latency_ns", "latency_low_ns", "latency_high_ns")
     known = work.height and not any(work[end].null_count() for end in ends)
-    total, low, high = (work[end].sum() if known else None for end in ends)
+    total, low, high = (float(work[end].sum() or 0.0) for end in ends)
     value = trace.root.device_ns
-    if value is None or not total:
+    if value is None or not known or not total:
         return _estimate(value, None, None)
     return _estimate(value, value * low / total, value * high / total)
 

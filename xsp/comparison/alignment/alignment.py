@@ -86,7 +86,8 @@ def align(a: Nodes, b: Nodes) -> Alignment:
                 found.append(_sides(resolved.pairs))
                 moved += resolved.moved
                 joined += resolved.joined
-        above = tuple(np.concatenate(side) for side in zip(*found, strict=True))
+        in_a, in_b = (np.concatenate(side) for side in zip(*found, strict=True))
+        above = (in_a, in_b)
         pairs.append(above)
     return _put_together(a, b, pairs, moved, joined)
 
