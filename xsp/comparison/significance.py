@@ -83,14 +83,14 @@ class Differences:
         half = np.hypot(a.half, b.half)
         return cls(value, half, _p_values(value, half))
 
-    def verdicts(self, p: Floats, at: float) -> list[Verdict]:
-        """Return what can be said of each difference, by (corrected) p-values and a threshold."""
+    def verdicts(self, p: Floats, at: float) -> list[str]:
+        """Return a `Verdict` on each difference, by (corrected) p-values and a threshold."""
         found = np.select(
             [np.isnan(p), p > at, self.value > 0],
             [Verdict.UNKNOWN, Verdict.NOT_SIGNIFICANT, Verdict.SLOWER],
             Verdict.FASTER,
         )
-        return [Verdict(each) for each in found.tolist()]
+        return [str(each) for each in found.tolist()]
 
 
 def _p_values(value: Floats, half: Floats) -> Floats:

@@ -78,8 +78,8 @@ def table_of(name: str, a: Trace, b: Trace, depth: Kind) -> pl.DataFrame:
         ],
         how="horizontal",
     )
-    changes = [each.value for each in alignment.changes(*nodes)]
-    return _judged(rows.with_columns(change=pl.Series(changes, dtype=pl.String)), name)
+    changes = pl.Series(alignment.changes(*nodes), dtype=pl.String)
+    return _judged(rows.with_columns(change=changes), name)
 
 
 def _parts(alignment: Alignment, side: int) -> Mapping[int, list[int]]:
@@ -102,9 +102,7 @@ def _side(
     whole = spans["latency_ns"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     own[len(paired) :] = whole[alone]
     ends = Estimates(*(spans[end].fill_null(np.nan).to_numpy()[at].copy() for end in _ENDS))
-    more: list[list[str]] = [[]] * len(at)
     for place, places in parts.items():
-        more[place] = spans["path"].gather(places).to_list()
         own[place] += whole[places].sum()
         for value, end in zip((ends.value, ends.low, ends.high), _ENDS, strict=True):
             value[place] += spans[end].fill_null(np.nan).gather(places).sum()
@@ -117,13 +115,23 @@ def _side(
         .select("kind", "path")
         .with_columns(
             type=types,
-            more=pl.Series(more, dtype=pl.List(pl.String)),
+            more=_more(spans["path"], parts, len(at)),
             latency=ends.value,
             low=ends.low,
             high=ends.high,
             own=own,
         )
     )
+
+
+def _more(paths: pl.Series, parts: Mapping[int, list[int]], rows: int) -> pl.Series:
+    """Return for each row the paths of what became part of it."""
+    lists = [paths.gather(places).to_list() for places in parts.values()]
+    known = pl.DataFrame(
+        {"row": list(parts), "more": lists}, schema={"row": pl.Int64, "more": pl.List(pl.String)}
+    )
+    numbers = pl.DataFrame({"row": np.arange(rows)})
+    return numbers.join(known, on="row", how="left", maintain_order="left")["more"]
 
 
 def _judged(rows: pl.DataFrame, name: str) -> pl.DataFrame:
@@ -134,7 +142,7 @@ def _judged(rows: pl.DataFrame, name: str) -> pl.DataFrame:
     found = Differences.between(_zero_where(a, absent_a), _zero_where(b, absent_b))
     p = np.where(paired, found.p, np.nan)
     corrected_p = np.concatenate([p[:1], corrected(p[1:])])
-    verdicts = pl.Series([each.value for each in found.verdicts(corrected_p, FALSE_DISCOVERY_RATE)])
+    verdicts = pl.Series(found.verdicts(corrected_p, FALSE_DISCOVERY_RATE))
     own = np.where(absent_b, 0.0, _floats(rows["own_b"])) - np.where(
         absent_a, 0.0, _floats(rows["own_a"])
     )

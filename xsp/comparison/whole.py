@@ -76,13 +76,13 @@ def summary(name: str, a: Estimates, b: Estimates) -> pl.DataFrame:
 
 def _words(found: Differences) -> Sequence[str]:
     """Return verdicts in words that fit: more throughput is faster, and memory has no speed."""
-    other = {
+    other: dict[str, dict[str, str]] = {
         THROUGHPUT: {Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER},
         MEMORY: {Verdict.SLOWER: Verdict.MORE, Verdict.FASTER: Verdict.LESS},
     }
     verdicts = found.verdicts(found.p, 0.05)
     return [
-        other.get(quantity, {}).get(verdict, verdict).value
+        str(other.get(quantity, {}).get(verdict, verdict))
         for quantity, verdict in zip(QUANTITIES, verdicts, strict=True)
     ]
 

@@ -52,8 +52,8 @@ class Alignment:
     removed: Ints
     added: Ints
 
-    def changes(self, a: Nodes, b: Nodes) -> list[Change]:
-        """Return what became of each pair, of the removed, and of the added."""
+    def changes(self, a: Nodes, b: Nodes) -> list[str]:
+        """Return the `Change` of each pair, of the removed, and of the added."""
         named = a.like.name[self.a] == b.like.name[self.b]
         typed = a.like.type[self.a] == b.like.type[self.b]
         paired = np.select(
@@ -61,7 +61,7 @@ class Alignment:
             [Change.MOVED, Change.REPLACED, Change.RENAMED],
             Change.SAME,
         )
-        found = [Change(each) for each in paired.tolist()]
+        found: list[str] = paired.tolist()
         found[0] = Change.SAME  # the roots are what was measured, whatever they are called
         for each in self.joined:
             place = int(np.searchsorted(self.a, each.pair[0]))
@@ -115,8 +115,10 @@ def _put_together(
     joined: list[Joined],
 ) -> Alignment:
     in_a, in_b = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    order = np.argsort(in_a)
-    in_a, in_b = in_a[order], in_b[order]
+    partner = np.full(len(a), -1)
+    partner[in_a] = in_b
+    in_a = np.flatnonzero(partner >= 0)
+    in_b = partner[in_a]
     parts_a = [place for each in joined for place in each.more_a]
     parts_b = [place for each in joined for place in each.more_b]
     changed_place = np.isin(in_a, np.array([place for place, _ in moved], np.int64))

@@ -96,7 +96,7 @@ def _numbers(a: pl.DataFrame, b: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFra
     """Return kind, name and type as numbers that both share; names of digits below zero."""
     both = pl.concat([a, b])
     texts = both.select(
-        pl.col(each).cast(pl.Enum(both[each].unique())).to_physical().cast(pl.Int64)
+        pl.col(each).cast(pl.Enum(both[each].unique().sort())).to_physical().cast(pl.Int64)
         for each in ("kind", "name", "type")
     )
     digits = both["name"].str.contains(r"^\d+$")

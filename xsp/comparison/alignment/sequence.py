@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from xsp.evaluation import Ints
 
+Labels = list[tuple[int, int, int]]
 Floats = NDArray[np.float64]
 
 _NAMED, _TYPED, _CONTENT = 5.0, 3.0, 1.0
@@ -98,17 +99,27 @@ def _best(a: Sequence, b: Sequence) -> tuple[Ints, Ints]:
     for row in range(len(a)):
         paired = np.maximum(table[row, 1:], table[row, :-1] + score[row])
         np.maximum.accumulate(paired, out=table[row + 1, 1:])
-    return _way_back(table)
+    return _way_back(table, _labels(a), _labels(b))
 
 
-def _way_back(table: Floats) -> tuple[Ints, Ints]:
-    """Return the pairs by which the score in the last corner of the table came about."""
-    row, column = (size - 1 for size in table.shape)
+def _labels(of: Sequence) -> list[tuple[int, int, int]]:
+    return list(zip(of.type.tolist(), of.name.tolist(), of.content.tolist(), strict=True))
+
+
+def _way_back(table: Floats, a: Labels, b: Labels) -> tuple[Ints, Ints]:
+    """Return the pairs by which the score in the last corner of the table came about.
+
+    Where either of two siblings could be left out, their labels decide, so that it is the same
+    one whichever of the sequences comes first.
+    """
+    row, column = len(a), len(b)
     pairs: list[tuple[int, int]] = []
     while row and column:
-        if table[row, column] == table[row - 1, column]:
+        without_a = table[row, column] == table[row - 1, column]
+        without_b = table[row, column] == table[row, column - 1]
+        if without_a and not (without_b and a[row - 1] < b[column - 1]):
             row -= 1
-        elif table[row, column] == table[row, column - 1]:
+        elif without_b:
             column -= 1
         else:
             row, column = row - 1, column - 1
