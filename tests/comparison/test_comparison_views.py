@@ -49,7 +49,7 @@ def test_what_differs_in_where_it_was_measured_is_told_and_nothing_else(
     assert told["torch"] == ("2.4.0", "2.5.0")
     assert told["numpy"] == (None, "2")
     assert told["threads: operators"] == ("2", "8")
-    assert told["gpus"] == ("H100 560", "—")
+    assert told["devices"] == ("H100 560", "—")
     assert told["machine"] == ("one (aaaaaaaa)", "one (bbbbbbbb)")
     assert not told.keys() & {"pid", "cpu", "host", "host_id", "intervals"}
 

@@ -12,11 +12,10 @@ from xsp.trace import Trace
 def measured(own_ns: int, *, peak: int = 1 << 20, margin: float | None = 0.01) -> Trace:
     """Return a trace of a batch of 8, whose layer `fc` takes some time."""
     fc = layer("fc", "Linear", op("aten::mm", own_ns=own_ns), own_ns=0)
-    model = layer(
-        "Net", "Net", fc, layer("block", "Block", layer("fc2", "Linear")), input_shapes=[[8, 4]]
-    )
+    block = layer("block", "Block", layer("fc2", "Linear"))
+    model = layer("Net", "Net", fc, block, input_shapes=[[8, 4]])
     spans = frame(pipeline("predict", model), margin=margin or 0.01)
-    with_peak = pl.col("attributes").struct.with_fields(peak_bytes=pl.lit(peak))
+    with_peak = pl.col("attributes").struct.with_fields(peak_bytes=pl.lit(peak, pl.Int64))
     spans = spans.with_columns(with_peak)
     if margin is None:
         unknown = pl.lit(None, pl.Float64)
@@ -78,9 +77,7 @@ def test_a_layer_of_one_trace_alone_is_not_decided() -> None:
 
 def test_a_layer_of_no_trace_is_an_error_with_a_suggestion() -> None:
     found = xsp.compare(measured(1), measured(2))
-    with pytest.raises(
-        xsp.AnalysisError, match="no trace has a layer 'block.fc3'; did you mean block/fc2"
-    ):
+    with pytest.raises(xsp.AnalysisError, match=r"no trace has a layer .*did you mean block/fc2"):
         parse_condition("layer:block.fc3 > 5%").outcomes(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from xsp.cli.reading import FILE, read
 if TYPE_CHECKING:
     from xsp.comparison import Comparison, Condition
 
+_SUFFIXES = re.compile(r"(\.(xsp|json|sqlite|pb|csv|gz|rpd|pt\.trace))+$")
 _KINDS = ("pipeline", "layer", "op", "call", "kernel")
 
 _HELP = """Compare traces with the first of them: what became slower, and is it chance?
@@ -99,7 +101,7 @@ def _parsed(conditions: Iterable[str]) -> list[Condition]:
 
 def _names(files: tuple[Path, ...]) -> list[str]:
     """Return the files' names without suffixes, or their paths where those are equal."""
-    names = [file.name.removesuffix(".xsp") for file in files]
+    names = [_SUFFIXES.sub("", file.name) or file.name for file in files]
     return names if len(set(names)) == len(names) else [str(file) for file in files]
 
 

@@ -164,8 +164,8 @@ def _notes(
     one_process = [n for n, t in zip(names, traces, strict=True) if _is_widened(t)]
     if one_process:
         yield (
-            f"{' and '.join(one_process)}: measured in one process each, and another may be faster "
-            f"or slower; {ASSUMED_SPREAD:.0%} (standard deviation) is assumed for that, and is in "
+            f"{' and '.join(one_process)}: measured in one process, and another may be faster or "
+            f"slower; {ASSUMED_SPREAD:.0%} (standard deviation) is assumed for that, and is in "
             "the intervals here. `xsp profile` measures in several processes, and need not assume"
         )
     for name, trace in zip(names, traces, strict=True):

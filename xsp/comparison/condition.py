@@ -35,6 +35,7 @@ _QUANTITIES = {
     "throughput": THROUGHPUT,
     "memory": MEMORY,
 }
+_MOST_NAMES = 5_000  # that a suggestion is looked for among
 _PATTERN = re.compile(
     r"\s*(?P<quantity>layer:.+?|[a-z ]+?)\s*(?P<sign>[<>])"
     r"\s*(?P<number>[-+]?\d+(\.\d*)?|[-+]?\.\d+)\s*(?P<unit>\S+)\s*"
@@ -116,9 +117,9 @@ class Condition:
     def _no_such_layer(self, comparison: Comparison) -> str:
         layers = comparison.table.filter(pl.col("kind") == "layer")
         paths = layers["path_a"].drop_nulls().to_list() + layers["path_b"].drop_nulls().to_list()
-        names = list(dict.fromkeys(below(path) for path in paths))
-        names += list(dict.fromkeys(name.rpartition("/")[2] for name in names))
-        return f"no trace has a layer {self.layer!r}{suggest(self.layer or '', names)}"
+        names = list(dict.fromkeys(end for path in paths for end in _ends(below(path))))
+        asked = (self.layer or "").replace(".", "/")
+        return f"no trace has a layer {self.layer!r}{suggest(asked, names[:_MOST_NAMES])}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,16 @@ def _quantity(named: str, text: str) -> tuple[str, str | None]:
 
 def _wrong(text: str, why: str) -> str:
     return f"{text!r}: {why}. The grammar:\n{GRAMMAR}"
+
+
+def _ends(path: str) -> list[str]:
+    """Return what a path may be called by, the shortest first.
+
+    >>> _ends("net/0/fc")
+    ['fc', '0/fc', 'net/0/fc']
+    """
+    parts = path.split("/")
+    return ["/".join(parts[at:]) for at in range(len(parts) - 1, -1, -1)]
 
 
 def _is_called(path: str, name: str) -> bool:

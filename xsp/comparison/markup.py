@@ -39,7 +39,7 @@ def markdown(comparison: Comparison, *, rows: int) -> str:
     for name in comparison.names[1:]:
         table = comparison.table.filter(pl.col("trace") == name)
         parts += [f"**{_plain(_headline(comparison, name))}**", _drawn(_whole(comparison, name))]
-        parts += [_plain(text.verdicts(table, comparison.kind)), _drawn(_costly(table, rows))]
+        parts += [_plain(text.verdicts(table)), _drawn(_costly(table, rows))]
         parts += _changes(table, rows)
     parts += [f"> {_plain(note)}" for note in comparison.notes]
     settings = _settings(comparison)
@@ -55,7 +55,7 @@ def html(comparison: Comparison) -> str:
     for name in comparison.names[1:]:
         table = comparison.table.filter(pl.col("trace") == name)
         parts += [_B.format(_headline(comparison, name)), _html(_whole(comparison, name))]
-        parts += [_P.format(text.verdicts(table, comparison.kind)), _html(_costly(table, _ROWS))]
+        parts += [_P.format(text.verdicts(table)), _html(_costly(table, _ROWS))]
         parts += [_P.format(f"{row['change']}: {text.became(row)}") for row in _few(table, _ROWS)]
     if comparison.settings.height:
         parts.append(_FOLD.format("Measured differently", _html(_settings(comparison))))

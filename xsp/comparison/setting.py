@@ -12,6 +12,7 @@ from xsp.trace import Trace, attribute_column
 
 # Facts of the environment that differ between any two processes, and say nothing of speed.
 _FLEETING = frozenset({"pid", "executable", "available_memory_bytes", "host", "host_id"})
+_CALLED = {"gpus": "devices"}  # as importers call them
 _SHAPES, _TYPES = pl.List(pl.List(pl.Int64)), pl.List(pl.String)
 
 
@@ -23,12 +24,18 @@ def differing_settings(names: Sequence[str], traces: Sequence[Trace]) -> pl.Data
     """
     known = [dict(_settings(trace)) for trace in traces]
     keys = dict.fromkeys(key for settings in known for key in settings)
+    # Of what one of xsp's own traces lacks it says something, of what another tool told nothing.
+    imported = any(tool_of(trace) for trace in traces)
     rows = [
         {"setting": key, **dict(zip(names, values, strict=True))}
         for key in keys
-        if len(set(values := [settings.get(key) for settings in known])) > 1
+        if _differ(values := [settings.get(key) for settings in known], skip_unknown=imported)
     ]
     return pl.DataFrame(rows, schema=dict.fromkeys(("setting", *names), pl.String))
+
+
+def _differ(values: Sequence[str | None], *, skip_unknown: bool) -> bool:
+    return len({value for value in values if value is not None or not skip_unknown}) > 1
 
 
 def intervals_of(trace: Trace) -> str | None:
@@ -58,7 +65,7 @@ def _settings(trace: Trace) -> Iterator[tuple[str, str]]:
         yield "machine", f"{environment.get('host', NOTHING)} ({str(host)[:8]})"
     for key, value in environment.items():
         if key not in _FLEETING:
-            yield from _flat(key.replace("_", " "), value)
+            yield from _flat(_CALLED.get(key, key.replace("_", " ")), value)
     for key, value in (metadata.get("plan") or {}).items():
         yield from _flat(f"plan: {key}", value)
     yield "intervals", intervals_of(trace) or NOTHING

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from xsp.analyses import text_of
@@ -29,7 +30,6 @@ LABELS = {
     "throughput_per_s": "throughput",
     "peak_bytes": "memory",
 }
-_NOUNS = {Kind.LAYER: "layer", Kind.OP: "operator", Kind.CALL: "library call"}
 
 
 def drawn(comparison: Comparison, *, rows: int, width: int | None) -> str:
@@ -41,7 +41,7 @@ def drawn(comparison: Comparison, *, rows: int, width: int | None) -> str:
         width: Columns to fill; None for those of the terminal, or 100 without one.
     """
     wide = width or shutil.get_terminal_size((100, 24)).columns
-    parts = [_settings(comparison, wide), _notes(comparison)]
+    parts = [_settings(comparison, wide), _notes(comparison, wide)]
     for name in comparison.names[1:]:
         parts += [_whole(comparison, name), *_rows(comparison, name, rows, wide)]
     return "\n\n".join("\n".join(part) for part in parts if part)
@@ -143,14 +143,15 @@ def changed(table: pl.DataFrame) -> list[Row]:
     return list(rows.iter_rows(named=True))
 
 
-def verdicts(table: pl.DataFrame, kind: Kind) -> str:
+def verdicts(table: pl.DataFrame) -> str:
     """Return how many rows below the root are slower, faster, or neither."""
     inside = table[1:]
     often = Counter(each for each in inside["verdict"].to_list() if each is not None)
     parts = [f"{often[each]:,} {each}" for each in _ORDER if often[each]]
     changes = Counter(inside["change"].to_list())
     parts += [f"{changes[each.value]:,} {each.value}" for each in Change if _told(each, changes)]
-    return f"{counted(inside.height, _NOUNS.get(kind, 'span'))} compared: {', '.join(parts)}"
+    layers = set(inside["kind"]) == {Kind.LAYER.value}
+    return f"{counted(inside.height, 'layer' if layers else 'span')} compared: {', '.join(parts)}"
 
 
 _ORDER = ("slower", "faster", "not significant", "unknown")
@@ -171,8 +172,12 @@ def _settings(comparison: Comparison, width: int) -> list[str]:
     return ["measured differently:", *columns(short, "<" * len(short[0]))]
 
 
-def _notes(comparison: Comparison) -> list[str]:
-    return [f"! {printable(note)}" for note in comparison.notes]
+def _notes(comparison: Comparison, width: int) -> list[str]:
+    return [
+        line
+        for note in comparison.notes
+        for line in wrap(f"! {printable(note)}", width, subsequent_indent="  ")
+    ]
 
 
 def _whole(comparison: Comparison, name: str) -> list[str]:
@@ -209,11 +214,11 @@ def difference(row: Row) -> str:
 
 def _rows(comparison: Comparison, name: str, most: int, width: int) -> Iterator[list[str]]:
     table = comparison.table.filter(comparison.table["trace"] == name)
-    yield [verdicts(table, comparison.kind)]
+    yield [verdicts(table)]
     costly = table[1 : most + 1]
     if costly.height:
         head = ["own", "difference", "", *comparison.names[:1], name, "verdict", "span"]
-        head[3:5] = [shorten(printable(each), 12) for each in head[3:5]]
+        head[3:5] = [shorten(printable(each), 16) for each in head[3:5]]
         cells = [head, *(_cells(row) for row in costly.iter_rows(named=True))]
         used = sum(max(len(row[at]) for row in cells) + 2 for at in range(6))
         room = max(_SHORTEST_NAME, width - used)
