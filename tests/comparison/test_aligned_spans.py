@@ -105,6 +105,35 @@ def test_a_normalisation_that_is_gone_from_an_unchanged_layer_was_removed() -> N
     assert changes(net(conv(), NORM, RELU), net(conv(), RELU)) == {("bn", None): "removed"}
 
 
+def called(path: str, of: str = "Linear", *inside: Node) -> Node:
+    """Return a call of the module at a path."""
+    return layer(path.rpartition(".")[2], of, *inside, module_path=path)
+
+
+def test_modules_of_a_flattened_model_are_found_by_their_paths() -> None:
+    inside = [called("block.fc"), called("block.bn", "BatchNorm2d"), called("block.act", "ReLU")]
+    before = net(called("fc"), called("block", "Block", *inside))
+    after = net(called("fc"), called("block.fc"), called("block.act", "ReLU"))
+    found = changes(before, after)
+    assert found == {
+        ("block/fc", "fc#2"): "moved",
+        ("block/act", "act"): "moved",
+        ("block/bn", None): "removed",
+        ("block", None): "removed",
+    }
+    costs = compared(before, after).filter(change="removed").sort("path_a")["own_difference_ns"]
+    assert costs.to_list() == [-2_000, -2_000]  # the block's own time, and the normalisation's
+
+
+def test_a_model_in_a_wrapper_is_the_same_model() -> None:
+    parts = [called("fc"), called("act", "ReLU")]
+    wrapped = [called(f"_orig_mod.{each.name}", each.attributes["module_class"]) for each in parts]
+    inner = called("_orig_mod", "Net", *wrapped)
+    found = changes(net(*parts), pipeline("predict", layer("Net", "OptimizedModule", inner)))
+    assert found[("fc", "_orig_mod/fc")] == found[("act", "_orig_mod/act")] == "moved"
+    assert "removed" not in found.values()
+
+
 def test_kernels_of_several_operators_are_fused_by_their_names() -> None:
     before = net(op("aten::add"), op("aten::relu"), op("aten::mm"))
     after = net(op("triton_poi_fused_add_relu_0"), op("aten::mm"))

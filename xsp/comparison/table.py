@@ -15,7 +15,6 @@ from xsp.comparison.significance import (
     Estimates,
     corrected,
 )
-from xsp.evaluation import Ints
 from xsp.level import Kind
 from xsp.trace import Trace
 
@@ -23,8 +22,9 @@ COLUMNS = {
     "trace": "Name of the trace that is compared with the first.",
     "kind": "Kind of the span.",
     "change": "What became of it: `same`, `renamed`, `replaced` (another type in its place), "
-    "`moved` (among its siblings), `fused` (several became one), `split` (one became several), "
-    "`removed` or `added`; the last two with all that lies inside.",
+    "`moved` (among its siblings, or elsewhere in the tree), `fused` (several became one), `split` "
+    "(one became several), `removed` or `added`; the last two with what lies inside, unless that "
+    "has rows of its own.",
     "path_a": "Path of the span in the first trace; null where it was added.",
     "path_b": "Path in the trace that is compared; null where it was removed.",
     "more_a": "Paths of the other spans of the first trace that were fused into it.",
@@ -64,8 +64,8 @@ def table_of(name: str, a: Trace, b: Trace, depth: Kind) -> pl.DataFrame:
     """
     nodes = nodes_of(a, b, depth)
     alignment = align(*nodes)
-    side_a = _side(a, nodes[0], alignment.a, alignment.removed, _parts(alignment, 0))
-    side_b = _side(b, nodes[1], alignment.b, alignment.added, _parts(alignment, 1))
+    side_a = _side(a, nodes[0], alignment, 0)
+    side_b = _side(b, nodes[1], alignment, 1)
     removed, added = len(alignment.removed), len(alignment.added)
     # What one trace lacks stands as null rows, in the same place on both sides.
     left = pl.concat([side_a, side_a.clear(added)])
@@ -91,16 +91,16 @@ def _parts(alignment: Alignment, side: int) -> Mapping[int, list[int]]:
     return parts
 
 
-def _side(
-    trace: Trace, nodes: Nodes, paired: Ints, alone: Ints, parts: Mapping[int, list[int]]
-) -> pl.DataFrame:
+def _side(trace: Trace, nodes: Nodes, alignment: Alignment, side: int) -> pl.DataFrame:
     """Return one trace's share of the rows: its pairs, then what it has alone."""
+    paired, alone = (alignment.a, alignment.b)[side], (alignment.removed, alignment.added)[side]
+    parts, hollow = _parts(alignment, side), alignment.hollow[side]
     at = np.concatenate([paired, alone])
     spans = trace.spans.select("kind", "path", "device", *_ENDS)[nodes.row]
     own = nodes.own_ns[at].copy()
-    # What was removed or added counts with all inside, for nothing inside has a row of its own.
+    # What was removed or added counts with all inside, if nothing inside has a row of its own.
     whole = spans["latency_ns"].cast(pl.Float64).fill_null(np.nan).to_numpy()
-    own[len(paired) :] = whole[alone]
+    own[len(paired) :] = np.where(hollow, own[len(paired) :], whole[alone])
     ends = Estimates(*(spans[end].fill_null(np.nan).to_numpy()[at].copy() for end in _ENDS))
     for place, places in parts.items():
         own[place] += whole[places].sum()

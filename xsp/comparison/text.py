@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+_ORDINAL = re.compile(r"#\d+$")
 _SHORTEST_NAME = 24
 _SETTING = 40  # characters of a setting
 LABELS = {
@@ -112,8 +114,10 @@ def place(row: Row) -> str:
     )
     if before is None or after is None or before == after:
         return after or before or ""
-    old, new = before.split("/"), after.split("/")
-    return after if old[-1] == new[-1] else f"{after} (was {old[-1]})"
+    if "#" in after and "#" not in before:  # one of many in a flat model
+        return before
+    old, new = (_ORDINAL.sub("", each.rpartition("/")[2]) for each in (before, after))
+    return after if old == new else f"{after} (was {old})"
 
 
 def below(path: str) -> str:

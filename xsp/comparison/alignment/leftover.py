@@ -169,8 +169,8 @@ def _joined(siblings: Siblings, gap: _Gap) -> tuple[_Gap, list[Joined]]:
     if gap.before is None:
         return gap, []
     p, q = gap.before
-    into = list(takewhile(lambda x: _absorbed(a, p, b, q, a.types[x]), gap.a))
-    out_of = list(takewhile(lambda x: _absorbed(b, q, a, p, b.types[x]), gap.b))
+    into = list(takewhile(lambda x: absorbed(a, p, b, q, a.types[x]), gap.a))
+    out_of = list(takewhile(lambda x: absorbed(b, q, a, p, b.types[x]), gap.b))
     found = [Joined(gap.before, tuple(into), (), is_fused=True)] if into else []
     found += [Joined(gap.before, (), tuple(out_of), is_fused=False)] if out_of else []
     return _Gap(gap.before, gap.a[len(into) :], gap.b[len(out_of) :]), found
@@ -183,7 +183,7 @@ def _made_of(whole: Nodes, one: int, parts: Nodes, several: list[int]) -> bool:
     return sum(_names(whole.types[one], parts.types[x]) for x in several) >= 2
 
 
-def _absorbed(before: Nodes, p: int, after: Nodes, q: int, gone: str) -> bool:
+def absorbed(before: Nodes, p: int, after: Nodes, q: int, gone: str) -> bool:
     """Return whether what is gone is in what its neighbour became.
 
     The neighbour's new type names it, and the old one did not. Or it was a normalisation, and the
@@ -233,10 +233,10 @@ def _fused_away(siblings: Siblings, pairs: list[Pair]) -> tuple[list[Pair], list
         if kept and _is_emptied(siblings, (x, y)):
             p, q = kept[-1]
             is_fused = b.types[y] == _EMPTY
-            if is_fused and _absorbed(a, p, b, q, a.types[x]):
+            if is_fused and absorbed(a, p, b, q, a.types[x]):
                 joined.append(Joined((p, q), (x,), (y,), is_fused=True))
                 continue
-            if not is_fused and _absorbed(b, q, a, p, b.types[y]):
+            if not is_fused and absorbed(b, q, a, p, b.types[y]):
                 joined.append(Joined((p, q), (x,), (y,), is_fused=False))
                 continue
         kept.append((x, y))

@@ -20,6 +20,9 @@ from xsp.trace import Trace, attribute_column
 
 Bools = NDArray[np.bool_]
 
+# Names of modules that hold a whole model for some purpose: of DataParallel and of torch.compile.
+_WRAPPERS = r"(^|\.)(module|_orig_mod)(\.|$)"
+
 # What each depth adds to the depths before it.
 DEPTHS: dict[Kind, tuple[Kind, ...]] = {
     Kind.PIPELINE: (Kind.PIPELINE,),
@@ -40,6 +43,7 @@ class Nodes:
         own_ns: Latency less that of the next ones inside, NaN where not known.
         types: Class of the module of each, or its name where there is none.
         parameters: Size of the module's parameters in bytes, -1 where not known.
+        module: Number of the module's path in the model, -1 for the model and what is no module.
         children: Places of all but the root, those of one parent together.
         begin: Where in `children` those of each one begin; and where the last end.
         like: Kind, name, type and content of each as numbers shared with the other trace.
@@ -51,6 +55,7 @@ class Nodes:
     own_ns: Floats
     types: list[str]
     parameters: Ints
+    module: Ints
     children: Ints
     begin: Ints
     like: Sequence
@@ -89,6 +94,7 @@ def _words(spans: pl.DataFrame) -> pl.DataFrame:
         kind=pl.col("kind") + "/" + phase,
         type=pl.coalesce(type_, "name"),
         parameter_bytes=parameters,
+        module=attribute_column(spans, "module_path").fill_null("").str.replace_all(_WRAPPERS, ""),
     )
 
 
@@ -97,11 +103,12 @@ def _numbers(a: pl.DataFrame, b: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFra
     both = pl.concat([a, b])
     texts = both.select(
         pl.col(each).cast(pl.Enum(both[each].unique().sort())).to_physical().cast(pl.Int64)
-        for each in ("kind", "name", "type")
+        for each in ("kind", "name", "type", "module")
     )
     digits = both["name"].str.contains(r"^\d+$")
     name = pl.when(digits).then(-1 - texts["name"]).otherwise(texts["name"])
-    numbered = texts.with_columns(name=name, parameters=both["parameter_bytes"])
+    module = pl.when(both["module"] == "").then(-1).otherwise(texts["module"])
+    numbered = texts.with_columns(name=name, module=module, parameters=both["parameter_bytes"])
     return numbered[: a.height], numbered[a.height :]
 
 
@@ -110,7 +117,7 @@ def _nodes(tree: Tree, among: Bools, words: pl.DataFrame, numbers: pl.DataFrame)
     place = np.cumsum(among) - 1
     above = tree.nearest(among)[row]
     parent = np.where(above < 0, -1, place[above])
-    kind, name, type_, parameters = (numbers[each].to_numpy() for each in numbers.columns)
+    kind, name, type_, module, parameters = (numbers[each].to_numpy() for each in numbers.columns)
     children = np.argsort(parent, kind="stable")[1:]
     begin = np.searchsorted(parent[children], np.arange(len(row) + 1))
     ordinal = np.zeros(len(row), np.int64)
@@ -122,7 +129,7 @@ def _nodes(tree: Tree, among: Bools, words: pl.DataFrame, numbers: pl.DataFrame)
     sequence = np.zeros(len(row), np.uint64)
     np.add.at(sequence, parent[children], mix(label[children] + _spread(ordinal[children])))
     own_ns, types = tree.own_ns(among)[row], words["type"].to_list()
-    return Nodes(row, parent, own_ns, types, parameters, children, begin, like, sequence)
+    return Nodes(row, parent, own_ns, types, parameters, module, children, begin, like, sequence)
 
 
 def _contents(own: Keys, parent: Ints, ordinal: Ints) -> Keys:
