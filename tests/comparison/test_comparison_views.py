@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from samples import hostile, layer, pipeline, resnet, trace
@@ -100,3 +101,9 @@ def test_a_comparison_cannot_be_changed(found: xsp.Comparison) -> None:
 def test_wrong_arguments_are_refused(count: int, more: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         xsp.compare(*[trace(resnet())] * count, **more)  # type: ignore[arg-type]
+
+
+def test_the_documentation_has_each_column_and_its_meaning(found: xsp.Comparison) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
+    for name, meaning in (*found.columns.items(), *found.summary_columns.items()):
+        assert f"| `{name}` | {meaning} |" in page
