@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import polars as pl
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from samples import TREES, Node, layer, op, pipeline, trace, transformer, wide
 
 import xsp
@@ -183,6 +185,31 @@ def test_the_other_way_round_all_is_mirrored(a: Node, b: Node) -> None:
     columns = ["path_a", "path_b", "change", "difference_ns", "verdict"]
     keys = columns[:2]
     assert there.select(columns).sort(keys).equals(mirrored.select(columns).sort(keys))
+
+
+@given(st.randoms(use_true_random=False))
+def test_every_span_is_told_once_wherever_modules_are_called(random: Random) -> None:
+    a, b = (pipeline("predict", random_model(random)) for _ in range(2))
+    table = compared(a, b, "op")
+    assert table["own_difference_ns"].sum() == pytest.approx(table["difference_ns"][0], abs=1e-6)
+    for side in "ab":
+        paths = table[f"path_{side}"].drop_nulls()
+        told = pl.concat([paths, table[f"more_{side}"].explode().drop_nulls()])
+        assert told.is_unique().all()
+
+
+def random_model(random: Random, path: str = "", depth: int = 0) -> Node:
+    """Return a model in which modules are called from anywhere, and some are empty or fused."""
+    inside: list[Node] = []
+    for _ in range(random.randrange(5) if depth < 3 else 0):
+        name = random.choice(["0", "1", "a", "conv", "bn"])
+        elsewhere = random.choice(["0.a", "conv", "a.bn.0"])
+        at = f"{path}.{name}".strip(".") if random.random() < 0.8 else elsewhere
+        inside.append(random_model(random, at, depth + 1))
+    more = {"module_path": path, "parameter_bytes": random.choice([0, 4])}
+    types = ["Conv2d", "BatchNorm2d", "ReLU", "Identity", "ConvReLU2d", "ConvBnReLU2d"]
+    of = random.choice(types) if depth else "Net"
+    return layer(path.rpartition(".")[2] or "Net", of, *inside, op("aten::add"), **more)
 
 
 @given(a=TREES, b=TREES)

@@ -74,7 +74,7 @@ def test_what_intervals_of_one_process_do_not_hold_is_assumed_and_said() -> None
     # 5 % of the layer: beyond its intervals, and not beyond what processes may differ by.
     pair = [[measured(own, intervals=told) for own in (400_000, 420_000)]
             for told in (ACROSS, "within this run", None)]  # fmt: skip
-    assert [verdict(*each) for each in pair] == ["slower", "not significant", "not significant"]
+    assert [verdict(a, b) for a, b in pair] == ["slower", "not significant", "not significant"]
     assert not xsp.compare(*pair[0]).notes
     assert "2% (standard deviation) is assumed" in xsp.compare(*pair[1]).notes[0]
     assert verdict(measured(400_000, intervals=None), measured(480_000)) == "slower"

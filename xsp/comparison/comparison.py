@@ -16,7 +16,7 @@ from xsp.comparison.table import COLUMNS, table_of
 from xsp.comparison.whole import SUMMARY_COLUMNS, quantities, summary
 from xsp.errors import AnalysisError
 from xsp.level import Kind
-from xsp.trace import Trace
+from xsp.trace import Trace, attribute_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +176,11 @@ def _notes(
                 f"{name}: there is no interval of the model's latency, so that nobody can tell its "
                 "differences from chance; of more runs or steps there would be one"
             )
+    if any(attribute_column(trace.spans, "calls", pl.Int64).max() is not None for trace in traces):
+        yield (
+            "rows that stand for several calls are compared by their sums: where one trace has "
+            "more calls, it has more time"
+        )
     if depth is not Kind.LAYER:
         return
     for name in names[1:]:

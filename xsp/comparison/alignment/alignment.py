@@ -9,6 +9,7 @@ paired all at once.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -68,9 +69,12 @@ class Alignment:
         )
         found: list[str] = paired.tolist()
         found[0] = Change.SAME  # the roots are what was measured, whatever they are called
+        fewer = Counter[int]()
         for each in self.joined:
-            place = int(np.searchsorted(self.a, each.pair[0]))
-            found[place] = Change.FUSED if each.is_fused else Change.SPLIT
+            fewer[each.pair[0]] += 1 if each.is_fused else -1
+        for node, count in fewer.items():
+            both_ways = Change.SPLIT if count < 0 else Change.REPLACED
+            found[int(np.searchsorted(self.a, node))] = Change.FUSED if count > 0 else both_ways
         removed, added = len(self.removed), len(self.added)
         return [*found, *[Change.REMOVED] * removed, *[Change.ADDED] * added]
 
