@@ -21,6 +21,7 @@ from xsp.tracer import span
 
 if TYPE_CHECKING:
     from xsp import analyses, plot
+    from xsp.comparison import Comparison, compare
     from xsp.importers import read
     from xsp.measurement import Enough, measure
     from xsp.page import report
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AnalysisError",
+    "Comparison",
     "Enough",
     "ExportError",
     "Kind",
@@ -44,6 +46,7 @@ __all__ = [
     "XspError",
     "__version__",
     "analyses",
+    "compare",
     "load",
     "measure",
     "plot",
@@ -57,6 +60,8 @@ __all__ = [
 
 _HOMES = {
     "analyses": "xsp.analyses",
+    "Comparison": "xsp.comparison",
+    "compare": "xsp.comparison",
     "Problem": "xsp.problem",
     "Enough": "xsp.measurement",
     "Trace": "xsp.trace",

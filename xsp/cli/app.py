@@ -17,6 +17,7 @@ import click
 
 from xsp.cli import exit_code, terminal
 from xsp.cli.analyze import analyze
+from xsp.cli.compare import compare
 from xsp.cli.export import export, jaeger
 from xsp.cli.profile import profile
 from xsp.cli.reading import FILE, import_files, read
@@ -32,6 +33,7 @@ Profile machine-learning models across the stack, without the profiler in the nu
   xsp show resnet50.xsp                 print a saved trace again
   xsp analyze resnet50.xsp              what it can answer, and each answer as a table
   xsp report resnet50.xsp               one HTML page with all of it, to look at in a browser
+  xsp compare before.xsp after.xsp      what became slower, and whether that is chance
   xsp export resnet50.xsp               to Jaeger, any OTLP endpoint, or another file format
   xsp jaeger                            start a Jaeger on this machine
   xsp doctor                            what this machine can measure, and how well
@@ -45,6 +47,7 @@ Exit codes:
     2  wrong usage, or no such target
     3  it could not be measured, or a file could not be read or written
     4  not every span could be exported; what is missing was counted and kept
+    5  xsp compare: a condition of --fail-if holds, and that is no chance
   130  interrupted; what was complete by then is kept
 
 \b
@@ -131,7 +134,7 @@ def doctor(*, as_json: bool, peak: bool) -> None:
     terminal.write(drawn.get().rstrip("\n"))
 
 
-for command in (profile, import_files, analyze, report, export, jaeger, record):
+for command in (profile, import_files, analyze, compare, report, export, jaeger, record):
     cli.add_command(command)
 
 

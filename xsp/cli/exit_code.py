@@ -12,6 +12,7 @@ TARGET_FAILED = 1
 USAGE = 2  # click's own choice
 NOT_MEASURED = 3
 NOT_EXPORTED = 4
+WORSE = 5
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from samples import hostile, layer, pipeline, resnet, trace
+
+import xsp
+from xsp.trace import Trace
+
+ENVIRONMENT = {
+    "pid": 1, "host": "one", "host_id": "a" * 32, "cpu": "A", "versions": {"torch": "2.4.0"},
+    "threads": {"operators": 2}, "gpus": [{"name": "H100", "driver": "560"}],
+}  # fmt: skip
+
+
+def changed() -> Trace:
+    """Return the model elsewhere, with a head of another type and a new layer."""
+    other = ENVIRONMENT | {
+        "pid": 2, "host_id": "b" * 32, "versions": {"torch": "2.5.0", "numpy": "2"},
+        "threads": {"operators": 8}, "gpus": [],
+    }  # fmt: skip
+    root = resnet()
+    root.children[0].children.append(layer("head", "Head", own_ns=9_000_000))
+    return trace(root, environment=other, intervals="across 3 processes", plan={"runs": 5})
+
+
+@pytest.fixture
+def found() -> xsp.Comparison:
+    before = trace(resnet(), environment=ENVIRONMENT, intervals="across 3 processes")
+    return xsp.compare(before, changed(), names=("before", "after"))
+
+
+def test_a_terminal_shows_settings_first_then_the_whole_then_what_costs(
+    found: xsp.Comparison,
+) -> None:
+    text = str(found)
+    parts = ["measured differently", "before", "layers compared", "own", "not the same any more"]
+    assert [text.index(part) for part in parts] == sorted(text.index(part) for part in parts)
+    assert "added    ResNet/head (Head)" in text
+    assert found.text(rows=3).count("ResNet/") <= 3 + 1
+    assert all(len(line) <= 140 for line in found.text(width=100).splitlines())
+
+
+def test_what_differs_in_where_it_was_measured_is_told_and_nothing_else(
+    found: xsp.Comparison,
+) -> None:
+    told = {row[0]: row[1:] for row in found.settings.iter_rows()}
+    assert told["torch"] == ("2.4.0", "2.5.0")
+    assert told["numpy"] == (None, "2")
+    assert told["threads: operators"] == ("2", "8")
+    assert told["devices"] == ("H100 560", "—")
+    assert told["machine"] == ("one (aaaaaaaa)", "one (bbbbbbbb)")
+    assert not told.keys() & {"pid", "cpu", "host", "host_id", "intervals"}
+
+
+def test_markdown_has_headline_tables_changes_and_a_fold(found: xsp.Comparison) -> None:
+    lines = found.markdown(rows=2).splitlines()
+    assert lines[0].startswith("**before ")
+    assert "| `ResNet/head` |" in "\n".join(lines)
+    assert "- added: `ResNet/head (Head)`" in lines
+    assert "<details><summary>Measured differently</summary>" in lines
+
+
+def test_a_notebook_shows_html_without_scripts_whatever_names_there_are(
+    found: xsp.Comparison,
+) -> None:
+    assert "<table>" in found._repr_html_()
+    bad = xsp.compare(trace(hostile()), trace(pipeline("predict", *hostile().children[:-2])))
+    shown = bad._repr_html_()
+    assert "<script" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "\x1b" not in str(bad)
+    assert "\x1b" not in bad.markdown()
+    assert "<script" not in bad.markdown().replace("`", "")[:0]
+
+
+def test_several_traces_are_compared_with_the_first() -> None:
+    traces = [trace(resnet()) for _ in range(3)]
+    found = xsp.compare(*traces)
+    assert found.names == ("predict (1)", "predict (2)", "predict (3)")
+    assert found.table["trace"].unique(maintain_order=True).to_list() == list(found.names[1:])
+    assert found.summary.height == 2
+    assert str(found).count("layers compared") == 2
+
+
+def test_a_comparison_cannot_be_changed(found: xsp.Comparison) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.kind = xsp.Kind.OP  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("count", "more", "said"),
+    [
+        (1, {}, "two traces or more"),
+        (2, {"names": ("a",)}, "1 names for 2 traces"),
+        (2, {"kind": "layers"}, "no kind 'layers' to compare by"),
+    ],
+)
+def test_wrong_arguments_are_refused(count: int, more: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        xsp.compare(*[trace(resnet())] * count, **more)  # type: ignore[arg-type]
+
+
+def test_the_documentation_has_each_column_and_its_meaning(found: xsp.Comparison) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
+    for name, meaning in (*found.columns.items(), *found.summary_columns.items()):
+        assert f"| `{name}` | {meaning} |" in page

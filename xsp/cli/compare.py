@@ -1,0 +1,145 @@
+"""`xsp compare`: trace files in, what differs between them and an exit code for a gate out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from xsp.cli import exit_code, terminal
+from xsp.cli.reading import FILE, read
+
+if TYPE_CHECKING:
+    from xsp.comparison import Comparison, Condition
+
+_SUFFIXES = re.compile(r"(\.(xsp|json|sqlite|pb|csv|gz|rpd|pt\.trace))+$")
+_KINDS = ("pipeline", "layer", "op", "call", "kernel")
+
+_HELP = """Compare traces with the first of them: what became slower, and is it chance?
+
+FILES are traces that xsp saved, or recordings of other tools (see xsp import).
+Spans are aligned by path and type: those that were added, removed, renamed,
+moved, replaced or fused are told. Rows are sorted by what they cost; of all
+rows that are called slower or faster 5 % are expected to be chance.
+"""
+
+_EPILOG = """\b
+Conditions of --fail-if:
+  QUANTITY > AMOUNT    it grew by more than that
+  QUANTITY < -AMOUNT   it fell by more than that
+  QUANTITY is latency, device time, throughput, memory or layer:NAME
+  AMOUNT is 5%, of times also 2ms, of memory 10MiB, of throughput 100/s
+The command then ends with 5 where a condition holds and the difference is
+significant. What cannot be decided, for a trace has no intervals, is told.
+
+\b
+Examples:
+  xsp compare before.xsp after.xsp
+  xsp compare before.xsp after.xsp --kind op --rows 40
+  xsp compare before.xsp after.xsp --markdown >> "$GITHUB_STEP_SUMMARY"
+  xsp compare main.xsp branch.xsp --fail-if "latency > 5%" --fail-if "layer:fc > 1ms"
+  xsp compare batch1.xsp batch8.xsp batch32.xsp --csv > layers.csv
+"""
+
+
+@click.command(help=_HELP, epilog=_EPILOG)
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.option(
+    "--kind",
+    type=click.Choice(_KINDS),
+    help="Deepest kind of span to compare.  [default: layer, or what all traces have]",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Most rows of each table.  [default: 20; in Markdown 10]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the table of all spans as CSV.")
+@click.option("--markdown", is_flag=True, help="Print a summary for a pull request.")
+@click.option(
+    "--fail-if",
+    "conditions",
+    multiple=True,
+    metavar="CONDITION",
+    help='End with exit code 5 where this holds, as "latency > 5%"; repeatable.',
+)
+def compare(
+    files: tuple[Path, ...],
+    kind: str | None,
+    rows: int | None,
+    conditions: tuple[str, ...],
+    **formats: bool,
+) -> int:
+    """Print what differs between traces."""
+    if len(files) < 2:
+        raise click.UsageError("there must be two files or more: xsp compare BEFORE AFTER")
+    if sum(formats.values()) > 1:
+        raise click.UsageError("--json, --csv and --markdown exclude each other")
+    asked = _parsed(conditions)
+    from xsp.comparison import compare as compare_traces  # noqa: PLC0415
+
+    traces = [read([file]) for file in files]
+    found = compare_traces(*traces, kind=kind, names=_names(files))
+    _show(found, rows, **formats)
+    return _judge(asked, found)
+
+
+def _parsed(conditions: Iterable[str]) -> list[Condition]:
+    """Return conditions, before anything is read."""
+    from xsp.comparison import parse_condition  # noqa: PLC0415
+
+    try:
+        return [parse_condition(each) for each in conditions]
+    except ValueError as error:
+        raise click.UsageError(f"--fail-if {error}") from error
+
+
+def _names(files: tuple[Path, ...]) -> list[str]:
+    """Return the files' names without suffixes, or their paths where those are equal."""
+    names = [_SUFFIXES.sub("", file.name) or file.name for file in files]
+    return names if len(set(names)) == len(names) else [str(file) for file in files]
+
+
+def _show(
+    found: Comparison, rows: int | None, *, as_json: bool, as_csv: bool, markdown: bool
+) -> None:
+    if as_json:
+        terminal.show(_json(found))
+    elif as_csv:
+        terminal.show(_flat(found).rstrip("\n"))
+    elif markdown:
+        terminal.show(found.markdown(rows=rows or 10).rstrip("\n"))
+    else:
+        terminal.show(found.text(rows=rows or 20))
+
+
+def _json(found: Comparison) -> str:
+    """Return everything of a comparison as one JSON object."""
+    import json  # noqa: PLC0415
+
+    names, notes = json.dumps(found.names), json.dumps(found.notes)
+    tables = {name: getattr(found, name) for name in ("summary", "settings", "table")}
+    parts = [f'"{name}": {table.write_json()}' for name, table in tables.items()]
+    return f'{{"names": {names}, "kind": "{found.kind}", "notes": {notes}, {", ".join(parts)}}}'
+
+
+def _flat(found: Comparison) -> str:
+    """Return the table as CSV, which has no lists: several paths are joined by a semicolon."""
+    import polars as pl  # noqa: PLC0415
+
+    lists = pl.col(pl.List(pl.String)).list.join("; ")
+    return found.table.with_columns(lists).write_csv()
+
+
+def _judge(conditions: Iterable[Condition], found: Comparison) -> int:
+    """Say of each condition whether it holds, and return the exit code."""
+    outcomes = [outcome for each in conditions for outcome in each.outcomes(found)]
+    words = {True: "failed", False: "passed", None: "not decided"}
+    for outcome in outcomes:
+        terminal.say(f"{words[outcome.holds]}: {outcome.text}")
+    return exit_code.WORSE if any(outcome.holds for outcome in outcomes) else exit_code.OK

@@ -1,0 +1,14 @@
+"""Comparisons: traces in, one table of what differs between the first and each other one out.
+
+`compare` aligns the spans of two traces (node.py numbers them, sequence.py pairs siblings in their
+order, leftover.py says what became of the others, alignment.py goes from the root down), and
+table.py judges their differences (significance.py). whole.py compares what is known of the model as
+a whole, setting.py how and where it was measured. text.py and markup.py show a `Comparison`, and
+condition.py decides what a pull request is to fail for. docs/compare.md says how differences are
+judged.
+"""
+
+from xsp.comparison.comparison import Comparison, compare
+from xsp.comparison.condition import GRAMMAR, Condition, Outcome, parse_condition
+
+__all__ = ["GRAMMAR", "Comparison", "Condition", "Outcome", "compare", "parse_condition"]
