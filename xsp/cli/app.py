@@ -21,12 +21,14 @@ from xsp.cli.export import export, jaeger
 from xsp.cli.profile import profile
 from xsp.cli.reading import FILE, import_files, read
 from xsp.cli.record import record
+from xsp.cli.sweep import sweep
 
 _HELP = """\b
 Profile machine-learning models across the stack, without the profiler in the numbers.
 
 \b
   xsp profile torchvision:resnet50      measure, print the tree, save the trace
+  xsp sweep torchvision:resnet50        which batch size is best; threads, precision, …
   xsp import trace.json.gz              what other tools recorded, the same way
   xsp show resnet50.xsp                 print a saved trace again
   xsp analyze resnet50.xsp              what it can answer, and each answer as a table
@@ -125,7 +127,7 @@ def doctor(*, as_json: bool) -> None:
     terminal.write(drawn.get().rstrip("\n"))
 
 
-for command in (profile, import_files, analyze, export, jaeger, record):
+for command in (profile, sweep, import_files, analyze, export, jaeger, record):
     cli.add_command(command)
 
 

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from xsp.target.part import attempt
@@ -66,7 +67,7 @@ def main(directory: str) -> int:
     folder = Path(directory)
     for data in json.loads((folder / _SPECS).read_text(encoding="utf-8")):
         spec = Spec.from_json(data)
-        outcome = attempt(lambda spec=spec: check(spec), early=True)
+        outcome = attempt(partial(check, spec), early=True)
         if isinstance(outcome, Failure):
             (folder / FAILURE).write_text(json.dumps(asdict(outcome)), encoding="utf-8")
             return 1
