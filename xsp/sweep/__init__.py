@@ -1,9 +1,10 @@
 """Sweeps: a target and lists of settings in, a trace for each point and one table out.
 
-`grid_of` makes points (point.py) of the settings asked for (setting.py, grid.py). `run` (execution.py)
-measures one after the other (measuring.py), until the rule of curve.py or a limit ends a curve,
-keeps each result (result.py) in a folder (folder.py, table.py), and measures none again that
-rests on the same versions and machine (basis.py). `curves_of` reads the answer off the traces.
+`grid_of` makes points (point.py) of the settings asked for (setting.py, grid.py). `run`
+(execution.py) measures one after the other (measuring.py), until the rule of curve.py or a limit
+ends a curve, keeps each result (result.py) in a folder (folder.py, table.py), and measures none
+again that rests on the same versions and machine (basis.py). `curves_of` reads the answer off the
+traces.
 """
 
 from xsp.sweep.basis import basis_of

@@ -41,6 +41,7 @@ class Folder:
         self.path = path
         self.basis = dict(basis)
         self._results = {result.key: result for result in table.read(path)}
+        self._readable: set[str] = set()  # keys of results whose traces were read
         others = {result.basis.get("target") for result in self._results.values()}
         if other := next((str(one) for one in others if one != basis["target"]), None):
             raise ExportError(
@@ -62,11 +63,16 @@ class Folder:
             return ""
         if differences := changes(result.basis, self.basis):
             return "; ".join(differences)
-        if result.status is Status.MEASURED:
+        return self._unreadable(result)
+
+    def _unreadable(self, result: Result) -> str:
+        """Return why the trace of a result cannot be read; empty where it can, or there is none."""
+        if result.status is Status.MEASURED and result.key not in self._readable:
             try:
                 self.trace(result)
             except (OSError, XspError) as error:
                 return f"its trace cannot be read: {error}"
+            self._readable.add(result.key)
         return ""
 
     def keep(self, result: Result) -> None:
