@@ -90,8 +90,11 @@ def _curve(
     within: list[dict[str, Any]] | None,
     target_ns: float | None,
 ) -> Curve:
-    best = next((row for row in rows if row["optimal"]), None)
-    sentences = [_by_rule(best, results)]
+    full = next((r.settings["batch"] for r in results if r.status is Status.OUT_OF_MEMORY), None)
+    # The only batch that fits is the best, and not one that nothing is compared with.
+    optimal = [row for row in rows if row["optimal"] or (full and len(rows) == 1)]
+    best = optimal[0] if optimal else None
+    sentences = [_by_rule(best, full)]
     chosen = None
     if within is not None and target_ns is not None:
         # One point alone is the best of itself.
@@ -113,7 +116,7 @@ def _name(point: Point) -> str:
     return words.removeprefix(batch).removeprefix(", ") if words.startswith(batch) else words
 
 
-def _by_rule(best: dict[str, Any] | None, results: Sequence[Result]) -> str:
+def _by_rule(best: dict[str, Any] | None, full: int | None) -> str:
     threshold = f"{THRESHOLD_PCT:g} %"
     if best is None:
         return "optimal batch: not known, for there are no two batches to compare"
@@ -130,9 +133,8 @@ def _by_rule(best: dict[str, Any] | None, results: Sequence[Result]) -> str:
         f"optimal batch: {best['batch']}, the largest measured; each doubling up to it raises "
         f"throughput by more than {threshold}"
     )
-    full = [r.settings.get("batch") for r in results if r.status is Status.OUT_OF_MEMORY]
-    if full:
-        return f"{said}, and batch {full[0]} runs out of memory"
+    if full is not None:
+        return f"{said}, and batch {full} runs out of memory"
     return f"{said}: measure larger ones to find where that ends"
 
 
