@@ -11,7 +11,7 @@ import pytest
 from samples import pipeline, trace
 
 from xsp.session.settings import Settings, settings_of
-from xsp.sweep import Folder, Grid, Limits, Point, Result, measuring, opened, run
+from xsp.sweep import Folder, Grid, Point, Result, measuring, opened, run
 from xsp.target.spec import Spec
 from xsp.trace.document import Trace
 
@@ -77,5 +77,5 @@ def swept(
 ) -> tuple[list[Result], Watched, Folder]:
     watched = Watched()
     with opened(path, basis or BASIS) as folder:
-        results = run(points, PLAN, folder, Limits(total_s), watched)
+        results = run(points, PLAN, folder, watched, total_s=total_s)
     return results, watched, folder

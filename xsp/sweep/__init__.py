@@ -9,7 +9,7 @@ traces.
 
 from xsp.sweep.basis import basis_of
 from xsp.sweep.curve import Curve, curves_of
-from xsp.sweep.execution import Limits, Watch, expected_s, run
+from xsp.sweep.execution import Watch, expected_s, run
 from xsp.sweep.folder import Folder, opened, peeked
 from xsp.sweep.grid import Grid, grid_of
 from xsp.sweep.point import Point
@@ -23,7 +23,6 @@ __all__ = [
     "Curve",
     "Folder",
     "Grid",
-    "Limits",
     "Point",
     "Result",
     "Status",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from xsp.session import Settings
@@ -19,17 +19,6 @@ from xsp.target import Spec
 # Seconds that a point takes beside measuring, until one was measured: importing and loading.
 _LOADING_S = {"model": 15.0, "function": 8.0}
 _HOPELESS = 2  # failures in a row at which doubling ends
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When a sweep begins no further point.
-
-    Attributes:
-        total_s: Seconds from the sweep's begin; None: no limit.
-    """
-
-    total_s: float | None = None
 
 
 class Watch(Protocol):
@@ -54,17 +43,27 @@ class Watch(Protocol):
         """These points are left out, and have no result."""
 
 
-def run(grid: Grid, plan: Settings, folder: Folder, limits: Limits, watch: Watch) -> list[Result]:
+def run(
+    grid: Grid, plan: Settings, folder: Folder, watch: Watch, *, total_s: float | None = None
+) -> list[Result]:
     """Measure the points of a grid that have no result yet, and return the results of all.
 
     What cannot be measured is a result as well, and the next point follows. After a batch that ran
     out of memory larger ones of its curve are skipped.
 
+    Args:
+        grid: The points.
+        plan: How each is measured.
+        folder: Where results are kept.
+        watch: What is told of it.
+        total_s: Seconds after which no further point begins; None: no limit.
+
     Raises:
         ExportError: A result could not be kept.
         KeyboardInterrupt: Interrupted; the results so far are kept.
     """
-    sweep = _Sweep(grid, plan, folder, watch, _deadline(limits))
+    deadline = None if total_s is None else time.monotonic() + total_s
+    sweep = _Sweep(grid, plan, folder, watch, deadline)
     for curve in grid.curves:
         sweep.measure(curve)
     return sweep.results
@@ -80,10 +79,6 @@ def expected_s(points: Sequence[Point], folder: Folder, plan: Settings) -> float
 def _each_s(spec: Spec, plan: Settings, took: Sequence[float]) -> float:
     """Return an estimate of the seconds that a point takes: the mean of those that are done."""
     return sum(took) / len(took) if took else plan.budget_s + _LOADING_S[spec.kind]
-
-
-def _deadline(limits: Limits) -> float | None:
-    return None if limits.total_s is None else time.monotonic() + limits.total_s
 
 
 class _Sweep:

@@ -270,7 +270,7 @@ def _without_download(config: Any) -> Any:
 
 
 def _transformers_inputs(
-    model: Any, config: Any, batch: int, sequence: int | None
+    model: Any, config: Any, batch: int, sequence: int | None = None
 ) -> tuple[Any, ...]:
     """Return positional arguments for `model.forward`, None for parameters left to default."""
     parameters = list(inspect.signature(model.forward).parameters)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +14,14 @@ import click
 
 from xsp.cli import exit_code, terminal
 from xsp.cli.option import complete_target, target_failures, usage
+from xsp.cli.sweep.answer import as_json, as_text, listing
+from xsp.cli.sweep.progress import watching
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from xsp.session import Settings
-    from xsp.sweep import Curve, Folder, Grid, Result
+    from xsp.sweep import Folder, Grid, Result
     from xsp.target import Spec
 
 _HELP = """Measure TARGET at several settings: which batch size is best, and what do others cost?
@@ -177,7 +177,7 @@ def sweep(target: str, **options: Any) -> int:
     grid = _grid(spec, options)
     basis = basis_of(spec, plan)
     if options["dry_run"]:
-        terminal.show(_listing(grid, peeked(path, basis), plan))
+        terminal.show(listing(grid, peeked(path, basis), plan))
         return exit_code.OK
     with opened(path, basis) as folder:
         return _sweep(grid, plan, folder, options)
@@ -200,14 +200,12 @@ def _grid(spec: Spec, options: dict[str, Any]) -> Grid:
 
 
 def _sweep(grid: Grid, plan: Settings, folder: Folder, options: dict[str, Any]) -> int:
-    from xsp.cli.sweep_progress import watching  # noqa: PLC0415
-    from xsp.sweep import Limits, curves_of, expected_s, run  # noqa: PLC0415
+    from xsp.sweep import curves_of, expected_s, run  # noqa: PLC0415
 
-    limits = Limits(options["total_budget"])
     expected = expected_s(grid.points, folder, plan)
     with _terminable(), watching(grid, folder.path, expected) as watch:
         try:
-            results = run(grid, plan, folder, limits, watch)
+            results = run(grid, plan, folder, watch, total_s=options["total_budget"])
         except KeyboardInterrupt:
             code = exit_code.INTERRUPTED
             return terminal.fail(
@@ -217,9 +215,9 @@ def _sweep(grid: Grid, plan: Settings, folder: Folder, options: dict[str, Any]) 
     target_ns = options["target_latency"]
     curves = curves_of(grid.curves, results, folder, target_ns)
     if options["as_json"]:
-        terminal.show(_as_json(folder, results, curves, target_ns))
+        terminal.show(as_json(folder, results, curves, target_ns))
     else:
-        terminal.show(_answer(folder, results, curves))
+        terminal.show(as_text(folder, results, curves))
     return _code(results)
 
 
@@ -247,112 +245,3 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _listing(grid: Grid, folder: Folder, plan: Settings) -> str:
-    """Return the points of a sweep, and how long it is expected to take."""
-    from xsp.cli.sweep_progress import plan_line  # noqa: PLC0415
-    from xsp.sweep import expected_s  # noqa: PLC0415
-
-    lines = [plan_line(grid, folder.path, expected_s(grid.points, folder, plan))]
-    for point in grid.points:
-        again = folder.why_again(point)
-        state = "complete" if folder.kept(point) else f"again, for {again}" if again else "to do"
-        lines.append(f"  {point}: {state}")
-    return "\n".join(lines)
-
-
-def _as_json(
-    folder: Folder, results: list[Result], curves: list[Curve], target_ns: float | None
-) -> str:
-    from xsp.sweep import TABLE, frame  # noqa: PLC0415
-
-    said: dict[str, Any] = {"table": str(folder.path / TABLE), "target_latency_ns": target_ns}
-    said["points"] = frame(results).to_dicts()
-    said["curves"] = [asdict(curve) for curve in curves]
-    return json.dumps(said, indent=2)
-
-
-def _answer(folder: Folder, results: list[Result], curves: list[Curve]) -> str:
-    """Return the table of the points, and the best batch of each curve in words."""
-    from xsp.sweep import TABLE  # noqa: PLC0415
-
-    lines = [terminal.drawn(_table(results))] if results else []
-    for curve in curves:
-        lead = f"{curve.name}: " if curve.name and len(curves) > 1 else ""
-        lines += [f"{lead}{sentence}" for sentence in curve.sentences]
-    lines.append(f"the table is {folder.path / TABLE}, the traces lie beside it")
-    return "\n".join(lines)
-
-
-def _table(results: list[Result]) -> Any:
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    columns = {name: cell for name, cell in _columns(results).items() if any(map(cell, results))}
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="left" if name == "" else "right", no_wrap=name != "")
-    for result in results:
-        table.add_row(*(Text(cell(result)) for cell in columns.values()))
-    return table
-
-
-def _columns(results: list[Result]) -> dict[str, Callable[[Result], str]]:
-    """Return how each column of the printed table is made: settings that differ, and numbers."""
-    from xsp.analyses import text_of  # noqa: PLC0415
-
-    names = dict.fromkeys(name for result in results for name in result.settings)
-    told = [name for name in names if name == "batch" or _differs(name, results)]
-
-    def setting(name: str) -> Callable[[Result], str]:
-        return lambda result: text_of(name, result.settings.get(name))
-
-    return {name: setting(name) for name in told} | {
-        "latency": lambda result: _with_interval(result, "latency", "ns"),
-        "throughput": lambda result: _with_interval(result, "throughput", "per_s"),
-        "memory": _memory,
-        "": _remark,
-    }
-
-
-def _differs(name: str, results: list[Result]) -> bool:
-    return len({result.settings.get(name) for result in results}) > 1
-
-
-def _with_interval(result: Result, quantity: str, unit: str) -> str:
-    from xsp.quantity import estimate, margin  # noqa: PLC0415
-
-    names = (f"{quantity}_{unit}", f"{quantity}_low_{unit}", f"{quantity}_high_{unit}")
-    value, low, high = (result.measured.get(name) for name in names)
-    if value is None:
-        return ""
-    reach = margin(value, low, high)
-    if unit == "ns":
-        number, around, said = estimate(value, reach)
-    else:
-        number, around, said = _rate(value), "" if reach is None else _rate(reach), "/s"
-    return f"{number} ± {around} {said}" if around else f"{number} {said}"
-
-
-def _rate(value: float) -> str:
-    """Return a number per second with about three digits.
-
-    >>> _rate(397.31), _rate(12.345), _rate(2.5)
-    ('397', '12.3', '2.50')
-    """
-    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
-
-
-def _memory(result: Result) -> str:
-    from xsp.analyses import text_of  # noqa: PLC0415
-
-    device, host = (result.measured.get(f"peak_{where}memory_bytes") for where in ("device_", ""))
-    peak = host if device is None else device
-    return "" if peak is None else text_of("peak_bytes", peak)
-
-
-def _remark(result: Result) -> str:
-    if result.reason is None:
-        return ""
-    return f"{result.status}: {result.reason.splitlines()[0]}"
