@@ -126,7 +126,9 @@ def _by_rule(best: dict[str, Any] | None, full: int | None) -> str:
             f"throughput by no more than {threshold} ({best['gain_pct']:+.1f} %)"
         )
         low, high = best["gain_low_pct"], best["gain_high_pct"]
-        if low is not None and high is not None and high > THRESHOLD_PCT:
+        if low is None or high is None:
+            return f"{said}; the latencies' intervals are too wide to be sure of that"
+        if high > THRESHOLD_PCT:
             said += f"; the intervals allow {low:+.1f} to {high:+.1f} %, so it may be a larger one"
         return said
     said = (
