@@ -24,7 +24,15 @@ class ProviderError(XspError):
 
 
 class MeasurementError(XspError):
-    """The measurement could not be made as asked."""
+    """The measurement could not be made as asked.
+
+    Attributes:
+        out_of_memory: Whether memory did not suffice, as far as that can be told.
+    """
+
+    def __init__(self, *args: object, out_of_memory: bool = False) -> None:
+        super().__init__(*args)
+        self.out_of_memory = out_of_memory
 
 
 class TargetFailedError(MeasurementError):
@@ -34,8 +42,8 @@ class TargetFailedError(MeasurementError):
         traceback: The traceback as Python prints it.
     """
 
-    def __init__(self, message: str, traceback: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, traceback: str, *, out_of_memory: bool = False) -> None:
+        super().__init__(message, out_of_memory=out_of_memory)
         self.traceback = traceback
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from xsp.errors import MeasurementError, UnknownTargetError
 from xsp.target import source
+from xsp.target.part import is_of_memory
 from xsp.target.spec import Spec, resolve
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
@@ -167,3 +168,56 @@ def test_a_model_without_parameters_or_loss_cannot_be_trained() -> None:
     step = source.training_step(source.ModelWithInputs(Silent(2, 2), (torch.rand(1, 2),)))
     with pytest.raises(MeasurementError, match="returned nothing that a loss"):
         step()
+
+
+def test_weights_and_inputs_have_the_precision_asked_for_but_tokens_stay_whole_numbers() -> None:
+    subject = resolve(Spec("torchvision:squeezenet1_1", precision="bfloat16"))
+    assert {weight.dtype for weight in subject.function.parameters()} == {torch.bfloat16}  # type: ignore[attr-defined]
+    assert subject.args[0].dtype == torch.bfloat16
+    texts = (("sequence", 32),)
+    subject = resolve(Spec("transformers:electra", batch=2, precision="float64", inputs=texts))
+    (tokens,) = subject.args
+    assert (tokens.dtype, tuple(tokens.shape)) == (torch.int64, (2, 32))
+    with subject.mode():
+        assert subject.function(*subject.args)[0].dtype == torch.float64
+
+
+def test_a_text_longer_than_the_model_takes_is_refused() -> None:
+    with pytest.raises(UnknownTargetError, match="takes texts of 512 tokens at most, and not of 9"):
+        resolve(Spec("transformers:electra", inputs=(("sequence", 900),)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("train", [False, True], ids=["prediction", "training"])
+def test_a_compiled_model_is_compiled_before_its_first_evaluation(train: bool) -> None:
+    torch._dynamo.reset()
+    try:
+        subject = resolve(Spec("torchvision:squeezenet1_1", compiled=True, train=train))
+        compiled = torch._dynamo.utils.counters["frames"]["ok"]
+        assert compiled
+        with subject.mode():
+            subject.function(*subject.args)
+        assert torch._dynamo.utils.counters["frames"]["ok"] == compiled
+    finally:
+        torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (MeasurementError("too large", out_of_memory=True), True),
+        (RuntimeError("shapes do not match"), False),
+        (ValueError("not enough memory"), False),
+    ],
+    ids=["python", "torch", "xsp", "other", "words alone"],
+)
+def test_errors_of_memory_are_told_from_others(error: Exception, expected: bool) -> None:
+    assert is_of_memory(error) is expected
+
+
+def test_what_pytorch_says_where_the_host_has_no_memory_is_understood() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(1 << 50, dtype=torch.float64)
+    assert is_of_memory(raised.value)

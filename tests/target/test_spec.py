@@ -73,6 +73,9 @@ def test_what_is_no_target_is_told_what_is_one(target: str, said: str) -> None:
         st.none() | st.integers(1),
         st.none() | st.text(),
         st.booleans(),
+        st.lists(st.tuples(st.text(), st.integers() | st.booleans() | st.text())).map(tuple),
+        st.none() | st.text(),
+        st.none() | st.booleans(),
     )
 )
 def test_a_specification_survives_json(spec: Spec) -> None:
@@ -111,6 +114,25 @@ def test_batch_and_device_are_passed_to_a_function_that_has_them(write: Write) -
     path = write("def run(batch=1, device='cpu'):\n    return batch, device\n")
     assert resolve(Spec(f"{path}:run")).function() == (1, "cpu")
     assert resolve(Spec(f"{path}:run", batch=8, device="cuda")).function() == (8, "cuda")
+
+
+def test_further_settings_are_passed_to_a_function_by_name(write: Write) -> None:
+    path = write("def run(batch=1, **more):\n    return batch, more\n")
+    spec = Spec(f"{path}:run", (), 2, None, inputs=(("width", 3),), precision="float16")
+    assert resolve(spec).function() == (2, {"width": 3, "precision": "float16"})
+    assert spec.settings == {"batch": 2, "width": 3, "precision": "float16"}
+
+
+def test_the_settings_of_a_model_are_known_with_their_defaults() -> None:
+    assert Spec("timm:resnet18").settings == {
+        "batch": 1,
+        "precision": "float32",
+        "compiled": False,
+        "device": "cpu",
+    }
+    trained = Spec("timm:resnet18", batch=8, device="cuda", train=True, compiled=True)
+    assert trained.settings["train"] is True
+    assert (trained.settings["batch"], trained.settings["device"]) == (8, "cuda")
 
 
 @pytest.mark.parametrize(

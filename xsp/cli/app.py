@@ -23,12 +23,14 @@ from xsp.cli.profile import profile
 from xsp.cli.reading import FILE, import_files, read
 from xsp.cli.record import record
 from xsp.cli.report import report
+from xsp.cli.sweep import sweep
 
 _HELP = """\b
 Profile machine-learning models across the stack, without the profiler in the numbers.
 
 \b
   xsp profile torchvision:resnet50      measure, print the tree, save the trace
+  xsp sweep torchvision:resnet50        which batch size is best; threads, precision, …
   xsp import trace.json.gz              what other tools recorded, the same way
   xsp show resnet50.xsp                 print a saved trace again
   xsp analyze resnet50.xsp              what it can answer, and each answer as a table
@@ -134,7 +136,17 @@ def doctor(*, as_json: bool, peak: bool) -> None:
     terminal.write(drawn.get().rstrip("\n"))
 
 
-for command in (profile, import_files, analyze, compare, report, export, jaeger, record):
+for command in (
+    profile,
+    sweep,
+    import_files,
+    analyze,
+    compare,
+    report,
+    export,
+    jaeger,
+    record,
+):
     cli.add_command(command)
 
 

@@ -10,7 +10,12 @@ spans. Beside this way: `exclusive` (one measurement at a time), `environment`
 
 from xsp.session.calibration import InsideCost
 from xsp.session.disturbance import disturbances
-from xsp.session.environment import THREAD_NUMBERS, describe_environment, limited_threads
+from xsp.session.environment import (
+    THREAD_NUMBERS,
+    describe_environment,
+    limited_threads,
+    peak_memory_bytes,
+)
 from xsp.session.exclusive import exclusively, if_alone
 from xsp.session.page_fault import page_faults
 from xsp.session.plan import Plan, PlannedVisit
@@ -39,6 +44,7 @@ __all__ = [
     "limited_threads",
     "listed_providers",
     "page_faults",
+    "peak_memory_bytes",
     "registered",
     "select",
     "settings_of",

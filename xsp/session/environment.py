@@ -63,6 +63,8 @@ def describe_environment() -> dict[str, Any]:
         "usable_cores": usable_cores(),
         "memory_bytes": memory.total,
         "available_memory_bytes": memory.available,
+        "peak_memory_bytes": peak_memory_bytes(),
+        "peak_device_memory_bytes": _peak_device_memory_bytes(),
         "os": platform.platform(),
         "python": platform.python_version(),
         "python_implementation": platform.python_implementation(),
@@ -70,6 +72,27 @@ def describe_environment() -> dict[str, Any]:
         "threads": _threads(),
         "gpus": list(_gpus()),
     }
+
+
+def peak_memory_bytes(process: int | str = "self", root: Path = _ROOT) -> int | None:
+    """Return the most memory that a process has had resident; None where that is not told.
+
+    Not by getrusage(2): what that tells of a process begins with the memory of its parent.
+    """
+    for line in read_text(root / f"proc/{process}/status").splitlines():
+        key, _, value = line.partition(":")
+        if key == "VmHWM":
+            return int(value.split()[0]) * 1024
+    return None
+
+
+def _peak_device_memory_bytes() -> int | None:
+    """Return the most memory that PyTorch's tensors took on one CUDA device; None: on none."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return None
+    return max((cuda.max_memory_allocated(each) for each in range(cuda.device_count())), default=0)
 
 
 def versions() -> dict[str, str]:

@@ -2,20 +2,25 @@
 
 `measure_isolated` (isolation.py) measures a target with a process for each rung; a process is
 a `Worker` (worker.py), which resolves the target (spec.py) and builds models with random
-weights (source.py). record.py records a target in this process, script.py runs a script.
+weights (source.py). `examine` says beforehand whether a target takes its settings
+(examination.py). record.py records a target in this process, script.py runs a script.
 """
 
+from xsp.target.examination import examine
 from xsp.target.isolation import measure_here, measure_isolated
 from xsp.target.record import record_target
 from xsp.target.script import Ending, end_by_interrupt, run_script
 from xsp.target.source import SOURCES
-from xsp.target.spec import Spec
+from xsp.target.spec import PRECISIONS, Spec, Value
 
 __all__ = [
+    "PRECISIONS",
     "SOURCES",
     "Ending",
     "Spec",
+    "Value",
     "end_by_interrupt",
+    "examine",
     "measure_here",
     "measure_isolated",
     "record_target",

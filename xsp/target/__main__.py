@@ -1,7 +1,9 @@
-"""The process of a `Worker`: `python -m xsp.target JOB FOLDER`."""
+"""The process of a `Worker`, `python -m xsp.target JOB FOLDER`, and of `examine`."""
 
 import sys
 
-from xsp.target.part import main
+from xsp.target import examination, part
 
-raise SystemExit(main(*sys.argv[1:]))
+if sys.argv[1] == "--examine":
+    raise SystemExit(examination.main(sys.argv[2]))
+raise SystemExit(part.main(*sys.argv[1:]))

@@ -78,7 +78,8 @@ def measure_isolated(
         raise KeyboardInterrupt if outcomes.interrupted else _total_failure(outcomes.failures)
     processes = [replace(runs, origin=began) for runs in outcomes.measured]
     serial = outcomes.serialised if isinstance(outcomes.serialised, ProcessRuns) else None
-    return build_trace(processes, settings, serial, problems=_problems(outcomes))
+    trace = build_trace(processes, settings, serial, problems=_problems(outcomes))
+    return _with_settings(trace, spec)
 
 
 def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | None = None) -> Trace:
@@ -106,7 +107,7 @@ def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | Non
     if report.interrupted and not _has_spans(outcome):
         raise KeyboardInterrupt
     outcomes = _Outcomes(interrupted=report.interrupted)
-    return build_trace([outcome], settings, problems=_problems(outcomes))
+    return _with_settings(build_trace([outcome], settings, problems=_problems(outcomes)), spec)
 
 
 class _InterruptibleProgress:
@@ -231,6 +232,12 @@ def _serialised(job: Job, folder: Path, report: Progress) -> ProcessRuns | Failu
     return outcome
 
 
+def _with_settings(trace: Trace, spec: Spec) -> Trace:
+    """Return a trace whose metadata say with what settings its target ran."""
+    metadata = {**trace.metadata, "settings": spec.settings}
+    return Trace(trace.spans, metadata, trace.typical_runs)
+
+
 def _has_spans(process: ProcessRuns) -> bool:
     return any(run.rows is not None for run in process.runs)
 
@@ -248,7 +255,10 @@ def _total_failure(failures: dict[str, Failure]) -> Exception:
     rung, failure = next(iter(failures.items()))
     if failure.cause == "target":
         return failure.error()
-    return MeasurementError(f"no rung could be measured; on the first ({rung}): {failure.message}")
+    return MeasurementError(
+        f"no rung could be measured; on the first ({rung}): {failure.message}",
+        out_of_memory=failure.out_of_memory,
+    )
 
 
 def _problems(outcomes: _Outcomes) -> list[Problem]:

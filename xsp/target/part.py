@@ -152,9 +152,29 @@ def attempt(work: Callable[[], Any], *, early: bool) -> Any:
     except UnknownTargetError as error:
         return Failure("usage", str(error), early=True)
     except XspError as error:
-        return Failure("measurement", str(error), early=early)
+        return Failure("measurement", str(error), early=early, out_of_memory=is_of_memory(error))
     except Exception as error:  # noqa: BLE001  the target may raise anything
         error.__traceback__ = without_own_frames(error.__traceback__)
         text = "".join(traceback.format_exception(error))
         message = "".join(traceback.format_exception_only(error)).strip()
-        return Failure("target", f"the target raised {message}", text, early=early)
+        said = f"the target raised {message}"
+        return Failure("target", said, text, early=early, out_of_memory=is_of_memory(error))
+
+
+# What PyTorch says in a plain RuntimeError: on the CPU, and where a CUDA library had no room.
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "ALLOC_FAILED", "CUDA out of memory")
+
+
+def is_of_memory(error: BaseException) -> bool:
+    """Return whether an exception says that memory did not suffice.
+
+    >>> is_of_memory(MemoryError()), is_of_memory(RuntimeError("shapes do not match"))
+    (True, False)
+    >>> is_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
+    True
+    """
+    if isinstance(error, MemoryError) or getattr(error, "out_of_memory", False):
+        return True
+    if type(error).__name__ == "OutOfMemoryError":  # of torch, torch.cuda, tensorflow
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)

@@ -39,9 +39,15 @@ class ModelWithInputs:
     model: Any
     inputs: tuple[Any, ...]
 
-    def to(self, device: Any) -> ModelWithInputs:
-        """Return the same model and inputs on a device."""
-        return ModelWithInputs(self.model.to(device), tuple(_moved(self.inputs, device)))
+    def to(self, device: Any, dtype: Any = None) -> ModelWithInputs:
+        """Return the same model and inputs on a device.
+
+        Args:
+            device: A `torch.device`, or its name.
+            dtype: Element type of weights and inputs, but for integers; None: as they are.
+        """
+        model = self.model.to(device=device, dtype=dtype)
+        return ModelWithInputs(model, tuple(_moved(self.inputs, device, dtype)))
 
 
 def training_step(built: ModelWithInputs) -> Callable[[], None]:
@@ -74,19 +80,41 @@ def training_step(built: ModelWithInputs) -> Callable[[], None]:
     return step
 
 
-def build(scheme: str, name: str, *, batch: int) -> ModelWithInputs:
+def build(scheme: str, name: str, *, batch: int, sequence: int | None = None) -> ModelWithInputs:
     """Return a model of `torchvision`, `timm` or `transformers` with its inputs.
 
     Args:
         scheme: Name of the library: one of `SOURCES`.
         name: Name of the model in that library.
         batch: How many images, texts or sounds.
+        sequence: Length of a text in tokens; None: 128, or the model's limit if that is lower.
 
     Raises:
-        UnknownTargetError: The library has no such model.
+        UnknownTargetError: The library has no such model, or the model no such input.
         MeasurementError: The library is not installed, or the model is too large.
     """
-    return _BUILDERS[scheme](name, batch)
+    if scheme == "transformers":
+        return _transformers(name, batch, sequence)
+    return _torchvision(name, batch) if scheme == "torchvision" else _timm(name, batch)
+
+
+def check(scheme: str, name: str, *, sequence: int | None = None) -> None:
+    """Verify, without building it, that there is a model and that it takes these inputs.
+
+    Raises:
+        UnknownTargetError: The library has no such model, or the model no such input.
+        MeasurementError: The library is not installed.
+    """
+    require(scheme, f"{scheme}:{name}")
+    if scheme == "torchvision":
+        _known_torchvision(name)
+    elif scheme == "timm":
+        _known_timm(name)
+    else:
+        make, config = _transformers_factory(name)
+        if sequence is not None:
+            with require("torch", name).device("meta"):
+                _check_sequence(make(), config, sequence)
 
 
 def require(library: str, target: str) -> ModuleType:
@@ -108,8 +136,7 @@ def require(library: str, target: str) -> ModuleType:
 
 
 def _torchvision(name: str, batch: int) -> ModelWithInputs:
-    models = require("torchvision", f"torchvision:{name}").models
-    _known(name, models.list_models(), f"torchvision {_version('torchvision')}")
+    models = _known_torchvision(name)
     builder = models.get_model_builder(name)
     options: dict[str, Any] = {"weights": None}
     if "weights_backbone" in inspect.signature(builder).parameters:
@@ -117,6 +144,12 @@ def _torchvision(name: str, batch: int) -> ModelWithInputs:
     if name in ("googlenet", "inception_v3"):  # their initialisation takes a minute, and warns
         options["init_weights"] = False
     return ModelWithInputs(builder(**options), _torchvision_inputs(models, name, builder, batch))
+
+
+def _known_torchvision(name: str) -> Any:
+    models = require("torchvision", f"torchvision:{name}").models
+    _known(name, models.list_models(), f"torchvision {_version('torchvision')}")
+    return models
 
 
 def _torchvision_inputs(
@@ -146,15 +179,19 @@ def _crop(transforms: Any) -> tuple[int, int]:
 def _timm(name: str, batch: int) -> ModelWithInputs:
     import torch  # noqa: PLC0415
 
-    timm = require("timm", f"timm:{name}")
-    if not timm.is_model(name):
-        _known(name, timm.list_models(), f"timm {_version('timm')}")
-    model = timm.create_model(name, pretrained=False)
+    model = _known_timm(name).create_model(name, pretrained=False)
     size = getattr(model, "pretrained_cfg", {}).get("input_size") or (3, IMAGE_PIXELS, IMAGE_PIXELS)
     return ModelWithInputs(model, (torch.rand(batch, *size),))
 
 
-def _transformers(name: str, batch: int) -> ModelWithInputs:
+def _known_timm(name: str) -> Any:
+    timm = require("timm", f"timm:{name}")
+    if not timm.is_model(name):
+        _known(name, timm.list_models(), f"timm {_version('timm')}")
+    return timm
+
+
+def _transformers(name: str, batch: int, sequence: int | None) -> ModelWithInputs:
     import torch  # noqa: PLC0415
 
     require("transformers", f"transformers:{name}")
@@ -167,10 +204,25 @@ def _transformers(name: str, batch: int) -> ModelWithInputs:
         raise MeasurementError(
             f"transformers:{name} with its default configuration has {needed / 1e9:.1f} GB of "
             f"weights, and {free / 1e9:.1f} GB of memory are free here. Build a smaller one in a "
-            "function of your own, and measure path.py:function."
+            "function of your own, and measure path.py:function.",
+            out_of_memory=True,
         )
     model = make()
-    return ModelWithInputs(model, _transformers_inputs(model, config, batch))
+    return ModelWithInputs(model, _transformers_inputs(model, config, batch, sequence))
+
+
+def _check_sequence(model: Any, config: Any, sequence: int) -> None:
+    wanted = list(_input_names(model, config))
+    if "input_ids" not in wanted:
+        raise UnknownTargetError(
+            f"a {config.model_type} takes {' and '.join(wanted)}, and no text whose length "
+            f"sequence={sequence} could choose: leave that out"
+        )
+    limit = _longest(config)
+    if limit is not None and sequence > limit:
+        raise UnknownTargetError(
+            f"a {config.model_type} takes texts of {limit} tokens at most, and not of {sequence}"
+        )
 
 
 def _transformers_factory(name: str) -> tuple[Callable[[], Any], Any]:
@@ -217,11 +269,15 @@ def _without_download(config: Any) -> Any:
     return config
 
 
-def _transformers_inputs(model: Any, config: Any, batch: int) -> tuple[Any, ...]:
+def _transformers_inputs(
+    model: Any, config: Any, batch: int, sequence: int | None = None
+) -> tuple[Any, ...]:
     """Return positional arguments for `model.forward`, None for parameters left to default."""
     parameters = list(inspect.signature(model.forward).parameters)
     wanted = [name for name in _input_names(model, config) if name in parameters]
-    inputs = {name: _input(name, config, batch) for name in wanted}
+    if sequence is not None:
+        _check_sequence(model, config, sequence)
+    inputs = {name: _input(name, config, batch, sequence) for name in wanted}
     last = max((parameters.index(name) for name in inputs), default=-1)
     return tuple(inputs.get(name) for name in parameters[: last + 1])
 
@@ -234,11 +290,12 @@ def _input_names(model: Any, config: Any) -> Iterator[str]:
         yield "decoder_input_ids"
 
 
-def _input(name: str, config: Any, batch: int) -> Any:
+def _input(name: str, config: Any, batch: int, sequence: int | None) -> Any:
     import torch  # noqa: PLC0415
 
     if name in ("input_ids", "decoder_input_ids"):
-        return torch.randint(_vocabulary(config), (batch, _length(name, config)))
+        length = (sequence if name == "input_ids" else None) or _length(name, config)
+        return torch.randint(_vocabulary(config), (batch, length))
     if name == "pixel_values":
         return torch.rand(batch, *_image_shape(config))
     if name == "input_values" and not hasattr(config, "num_mel_bins"):
@@ -258,9 +315,14 @@ def _vocabulary(config: Any) -> int:
 
 def _length(name: str, config: Any) -> int:
     wanted = TOKENS if name == "input_ids" else DECODER_TOKENS
+    return min(wanted, _longest(config) or wanted)
+
+
+def _longest(config: Any) -> int | None:
+    """Return how many tokens a text may have; None where the model does not say."""
     text = config.get_text_config()
     limits = (getattr(text, key, None) for key in ("max_position_embeddings", "n_positions"))
-    return min([wanted, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
+    return min((limit for limit in limits if isinstance(limit, int) and limit > 0), default=None)
 
 
 def _image_shape(config: Any) -> tuple[int, ...]:
@@ -318,14 +380,9 @@ def _loss_term(tensor: Any) -> Any:
     return tensor.float().square().mean()
 
 
-def _moved(values: Any, device: Any) -> Any:
+def _moved(values: Any, device: Any, dtype: Any) -> Any:
     if isinstance(values, (list, tuple)):
-        return type(values)(_moved(value, device) for value in values)
-    return values.to(device) if hasattr(values, "to") else values
-
-
-_BUILDERS: dict[str, Callable[[str, int], ModelWithInputs]] = {
-    "torchvision": _torchvision,
-    "timm": _timm,
-    "transformers": _transformers,
-}
+        return type(values)(_moved(value, device, dtype) for value in values)
+    if not hasattr(values, "to"):
+        return values
+    return values.to(device=device, dtype=dtype if values.is_floating_point() else None)

@@ -25,15 +25,21 @@ _FORMS = (
 )
 
 __all__ = [
+    "PRECISIONS",
     "SOURCES",
     "Spec",
     "Subject",
+    "Value",
+    "check",
     "hint",
     "prepare",
     "resolve",
 ]
 
 TargetKind = Literal["model", "function", "script"]
+Value = int | float | str | bool
+
+PRECISIONS = ("float32", "bfloat16", "float16", "float64")  # element types of PyTorch
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,11 @@ class Spec:
         batch: Size of a model's batch; None: 1, or the function's own default.
         device: `cpu`, `cuda`, `cuda:1`; None: cpu, or the function's own default.
         train: Whether one evaluation is a training step instead of a prediction.
+        inputs: Further settings by name: of a model that takes texts `sequence`, their length
+            in tokens; of a function any of its parameters.
+        precision: Element type of a model's weights and inputs, one of `PRECISIONS`; None:
+            float32, as models come.
+        compiled: Whether a model goes through torch.compile; None: no.
     """
 
     target: str
@@ -53,6 +64,22 @@ class Spec:
     batch: int | None = None
     device: str | None = None
     train: bool = False
+    inputs: tuple[tuple[str, Value], ...] = ()
+    precision: str | None = None
+    compiled: bool | None = None
+
+    @property
+    def settings(self) -> dict[str, Value]:
+        """The settings that are known: of a model with its defaults, of others what was set."""
+        known: dict[str, Value | None] = {"batch": self.batch, **dict(self.inputs)}
+        known |= {"precision": self.precision, "compiled": self.compiled, "device": self.device}
+        if self.kind == "model":
+            known["batch"] = self.batch or 1
+            known["precision"] = self.precision or "float32"
+            known["compiled"] = bool(self.compiled)
+            known["device"] = self.device or "cpu"
+        known["train"] = self.train or None
+        return {name: value for name, value in known.items() if value is not None}
 
     @property
     def kind(self) -> TargetKind:
@@ -84,12 +111,14 @@ class Spec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the specification as values that JSON can hold."""
-        return asdict(self) | {"arguments": list(self.arguments)}
+        inputs = [list(pair) for pair in self.inputs]
+        return asdict(self) | {"arguments": list(self.arguments), "inputs": inputs}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
         """Return the specification that `to_json` wrote."""
-        return cls(**{**data, "arguments": tuple(data["arguments"])})
+        inputs = tuple((name, value) for name, value in data["inputs"])
+        return cls(**{**data, "arguments": tuple(data["arguments"]), "inputs": inputs})
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +165,22 @@ def resolve(spec: Spec) -> Subject:
     raise UnknownTargetError(f"{spec.target} is a script: it runs as it is, it is not called")
 
 
+def check(spec: Spec) -> None:
+    """Verify that a model or a function takes its settings, without building or calling it.
+
+    Raises:
+        UnknownTargetError: There is no such target, or it does not take these settings.
+        MeasurementError: A library or device that the target needs is missing.
+    """
+    if spec.kind == "function":
+        _function(spec)
+        return
+    prepare(spec)
+    _device(spec)
+    scheme, _, name = spec.target.partition(":")
+    source.check(scheme, name, sequence=_sequence(spec))
+
+
 def hint(target: str) -> str:
     """Return `; did you mean …?` if a Python file is missing and a neighbour is named alike."""
     path = Path(target.partition(":")[0])
@@ -178,10 +223,45 @@ def _model(spec: Spec) -> Subject:
     device = _device(spec)
     # The same weights and inputs in every process, as values may change the path taken.
     torch.manual_seed(0)
-    built = source.build(scheme, name, batch=spec.batch or 1).to(device)
+    dtype = getattr(torch, spec.precision) if spec.precision else None
+    built = source.build(scheme, name, batch=spec.batch or 1, sequence=_sequence(spec))
+    subject = _subject(spec, built.to(device, dtype))
+    if spec.compiled:
+        built.model.compile()
+        with subject.mode():  # torch.compile compiles at the first call: no evaluation of it
+            subject.function(*subject.args)
+    return subject
+
+
+def _subject(spec: Spec, built: source.ModelWithInputs) -> Subject:
+    import torch  # noqa: PLC0415
+
     if spec.train:
         return Subject(source.training_step(built), (), spec.name, "training")
     return Subject(built.model.eval(), built.inputs, spec.name, "model", torch.inference_mode)
+
+
+def _sequence(spec: Spec) -> int | None:
+    """Return the length of texts that a model's specification asks for.
+
+    Raises:
+        UnknownTargetError: There is another setting, which no model takes, or no length.
+    """
+    scheme = spec.target.partition(":")[0]
+    for key, value in spec.inputs:
+        if key != "sequence" or scheme != "transformers":
+            takes = "sequence, the length of a text in tokens"
+            raise UnknownTargetError(
+                f"{spec.target} takes no setting {key!r}"
+                f"{suggest(key, ['sequence']) if scheme == 'transformers' else ''}; a model of "
+                f"transformers takes {takes}; of others measure path.py:function, whose "
+                "parameters are settings"
+            )
+        if type(value) is not int or value < 1:
+            raise UnknownTargetError(
+                f"{spec.target}: sequence={value!r} is no length: a whole number of tokens, from 1"
+            )
+    return next((value for _, value in spec.inputs if isinstance(value, int)), None)
 
 
 def _device(spec: Spec) -> Any:
@@ -206,7 +286,8 @@ def _function(spec: Spec) -> Subject:
         )
     path, _, name = spec.target.rpartition(":")
     function = _attribute(_load(Path(path)), name, path)
-    wanted = {"batch": spec.batch, "device": spec.device}
+    wanted = {"batch": spec.batch, "device": spec.device, **dict(spec.inputs)}
+    wanted |= {"precision": spec.precision, "compiled": spec.compiled}
     given = {key: value for key, value in wanted.items() if value is not None}
     _check_parameters(spec.target, function, given)
     if given:
@@ -254,9 +335,18 @@ def _check_parameters(target: str, function: Callable[..., Any], given: Mapping[
     try:
         signature.bind(**given)
     except TypeError as error:
-        asked = "".join(f" --{key}" for key in given)
+        asked = "".join(f" {_OPTIONS.get(key, f'--set {key}')}" for key in given)
         raise UnknownTargetError(
             f"{target} cannot be called{' with' + asked if asked else ''}: {error}. It is called "
-            "without arguments, but for batch and device if it has such parameters and the "
-            "options are given: wrap it in a function that supplies the rest"
+            "without arguments, but for batch, device and other settings if it has such "
+            "parameters and the options are given: wrap it in a function that supplies the rest"
         ) from error
+
+
+# How settings are spelt on the command line; `--set` takes all others.
+_OPTIONS = {
+    "batch": "--batch",
+    "device": "--device",
+    "precision": "--precision",
+    "compiled": "--compile",
+}

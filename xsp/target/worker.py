@@ -24,7 +24,7 @@ import psutil
 
 from xsp.errors import MeasurementError, TargetFailedError, TraceFormatError, UnknownTargetError
 from xsp.measurement import ProcessRuns
-from xsp.session import THREAD_NUMBERS, Settings
+from xsp.session import THREAD_NUMBERS, Settings, peak_memory_bytes
 from xsp.target.spec import Spec
 
 # A process that has reported nothing for so long hangs: no evaluation takes ten minutes.
@@ -54,20 +54,22 @@ class Failure:
         message: What happened, for people.
         traceback: The target's traceback, if the target raised.
         early: Whether the target failed before the measurement, as it would in any process.
+        out_of_memory: Whether memory did not suffice, as far as that can be told.
     """
 
     cause: Literal["usage", "measurement", "target", "died"]
     message: str
     traceback: str = ""
     early: bool = False
+    out_of_memory: bool = False
 
     def error(self) -> Exception:
         """Return the exception that the parent process raises for the failure."""
         if self.cause == "usage":
             return UnknownTargetError(self.message)
         if self.cause == "target":
-            return TargetFailedError(self.message, self.traceback)
-        return MeasurementError(self.message)
+            return TargetFailedError(self.message, self.traceback, out_of_memory=self.out_of_memory)
+        return MeasurementError(self.message, out_of_memory=self.out_of_memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +204,14 @@ class Worker:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that the process has in use; 0 if the process has ended."""
-        try:
-            return int(psutil.Process(self._process.pid).memory_info().rss)
-        except psutil.Error:
+        """Most memory that the process had in use; 0 if the process has ended."""
+        if not self.running:
             return 0
+        with suppress(psutil.Error):
+            used = int(psutil.Process(self._process.pid).memory_info().rss)
+            # After a call its tensors are free again, and a next call takes them again.
+            return max(used, peak_memory_bytes(self._process.pid) or 0)
+        return 0
 
     def outcome(self) -> ProcessRuns | Failure:
         """Return the runs of the process, or why the process has none."""
@@ -217,7 +222,8 @@ class Worker:
             return Failure("died", f"its process said nothing for {SILENCE_S:.0f} s and was ended")
         code = self._process.poll()
         if code:
-            return Failure("died", f"its process {_ended(code)}{_last_lines(folder / _OUTPUT)}")
+            said = f"its process {_ended(code)}{_last_lines(folder / _OUTPUT)}"
+            return Failure("died", said, out_of_memory=code == -signal.SIGKILL)
         try:
             return ProcessRuns.load(folder / RUNS)
         except TraceFormatError as error:

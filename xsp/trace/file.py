@@ -224,6 +224,8 @@ class _Environment(msgspec.Struct):
     usable_cores: float | None = None
     memory_bytes: Integer | None = None
     available_memory_bytes: Integer | None = None
+    peak_memory_bytes: Integer | None = None
+    peak_device_memory_bytes: Integer | None = None
     os: str | None = None
     python: str | None = None
     python_implementation: str | None = None
@@ -266,6 +268,7 @@ class _Metadata(msgspec.Struct):
     groups: tuple[_Group, ...] = ()
     summary: tuple[str, ...] = ()
     plan: dict[str, Any] = {}
+    settings: dict[str, Integer | float | str | bool] = {}
     environment: _Environment = msgspec.field(default_factory=_Environment)
     began_unix_ns: UnixNanoseconds | None = None
     traceparent: str | None = None

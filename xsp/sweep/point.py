@@ -1,0 +1,63 @@
+"""A point of a sweep: a target with one value of each setting in, its names out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+
+from xsp.target import Spec, Value
+
+_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST = 120  # characters of a file's name, which file systems limit to 255 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A target with one value of each setting.
+
+    Attributes:
+        spec: The target with its settings.
+        threads: Threads of PyTorch and of its libraries; None: as they choose.
+    """
+
+    spec: Spec
+    threads: int | None = None
+
+    @property
+    def settings(self) -> dict[str, Value]:
+        """The settings that were set or are known, as in the metadata of the point's trace."""
+        settings = self.spec.settings
+        return settings if self.threads is None else {"threads": self.threads, **settings}
+
+    @property
+    def key(self) -> str:
+        """The settings as one text, the same for the same settings."""
+        return json.dumps(self.settings, sort_keys=True)
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file of the point's trace: `resnet18.b8.t2.xsp`."""
+        spec = self.spec
+        marks = [f"b{spec.batch}"] if spec.batch else []
+        marks += [f"t{self.threads}"] if self.threads else []
+        marks += [f"{name}{value}" for name, value in spec.inputs]
+        marks += [spec.precision] if spec.precision else []
+        marks += ["compiled"] if spec.compiled else []
+        marks += ["training"] if spec.train else []
+        marks += [spec.device] if spec.device else []
+        name = ".".join((spec.name, *marks))
+        plain = _PLAIN.sub("_", name)[:_LONGEST]
+        # Names that lost something may be equal, and their settings are not.
+        tail = "" if plain == name else f".{hashlib.sha256(self.key.encode()).hexdigest()[:8]}"
+        return f"{plain}{tail}.xsp"
+
+    def __str__(self) -> str:
+        """Return the settings in words: `batch 8, threads 2, compiled`."""
+        asked: dict[str, Value | None] = {"batch": self.spec.batch, "threads": self.threads}
+        asked |= dict(self.spec.inputs) | {"precision": self.spec.precision}
+        words = [f"{name} {value}" for name, value in asked.items() if value is not None]
+        if self.spec.compiled is not None:
+            words.append("compiled" if self.spec.compiled else "eager")
+        return ", ".join(words) or "as it is"
