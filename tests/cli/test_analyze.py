@@ -56,7 +56,7 @@ def test_a_table_is_printed_and_saved_whole_in_other_formats(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["layer-latncy"], "did you mean layer-latency?"),
+        (["layer-latncy"], "did you mean layer-latency"),
         (["layer-latency", "--sort", "speed"], "there is no column speed"),
         (["layer-latency", "-o", "layers.txt"], "has to end in .csv, .json or .parquet"),
         (["missing.xsp", "layer-latency"], "there is no file missing.xsp"),
