@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -153,7 +153,7 @@ def _with_numpy(threads: int) -> _Work:
     )
 
 
-def _all() -> Mapping[str, list[MachinePeak]]:
+def _all() -> dict[str, list[MachinePeak]]:
     """Return all that is kept; nothing where the file is damaged, which measuring anew mends."""
     try:
         return msgspec.json.decode(_path().read_bytes(), type=dict[str, list[MachinePeak]])

@@ -38,7 +38,7 @@ def trace_of(rows: Sequence[Mapping[str, Any]], **metadata: Any) -> Trace:
         above = f"{paths[parent - 1]}/" if parent else ""
         paths.append(f"{above}{given['name']}" + f"#{number}" * bool(parent))
         on_device = given["kind"] in ("kernel", "memcpy", "memset")
-        known = {
+        known: dict[str, Any] = {
             "span_id": number + 1,
             "path": paths[-1],
             "level": Kind(given["kind"]).level.label,
@@ -46,7 +46,7 @@ def trace_of(rows: Sequence[Mapping[str, Any]], **metadata: Any) -> Trace:
             "end_ns": int(given["latency_ns"] or 0),
             "thread": None if on_device else 1,
             "device": 0 if on_device else None,
-        } | given
+        } | dict(given)
         for name, values in columns.items():
             values.append(known.pop(name, None))
         attributes.append(known)

@@ -119,10 +119,9 @@ def test_table_4_of_the_paper_kernels_by_name_with_one_more_of_each() -> None:
     assert TABLE_4[-1][2] / TABLE_4[-1][1] > TABLE_3[2][2]
     kernels = []
     for name, count, ms, _, *work, _, _, _ in TABLE_4:
+        gflops, read, written = (total / (count + 1) for total in work[:3])
         kernels += [
-            kernel(
-                name, ms / (count + 1), **counters(*(n / (count + 1) for n in work[:3]), work[3])
-            )
+            kernel(name, ms / (count + 1), **counters(gflops, read, written, work[3]))
             for _ in range(count + 1)
         ]
     table = kernel_by_name(model({1: (MODEL_MS, kernels)}))

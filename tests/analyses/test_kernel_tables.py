@@ -77,7 +77,7 @@ def test_throughput_is_of_the_kernels_whose_work_is_known() -> None:
 
 def test_kernels_of_one_name_are_counted_and_summed_up() -> None:
     times = [100.0, 300.0]
-    ends = {"latency_low_ns": 90.0, "latency_high_ns": 110.0}
+    ends: dict[str, Any] = {"latency_low_ns": 90.0, "latency_high_ns": 110.0}
     kernels = [
         gemm(ns=ns, flops=10, dram_read_bytes=2, dram_write_bytes=3, **ends)
         | {"achieved_occupancy_pct": occupancy}
@@ -93,7 +93,7 @@ def test_kernels_of_one_name_are_counted_and_summed_up() -> None:
 
 
 def test_a_sum_of_latencies_of_which_one_has_no_interval_has_none() -> None:
-    ends = {"latency_low_ns": 90.0, "latency_high_ns": 110.0}
+    ends: dict[str, Any] = {"latency_low_ns": 90.0, "latency_high_ns": 110.0}
     (found,) = kernel_by_name(on_device(gemm(**ends), gemm())).to_dicts()
     assert (found["latency_ns"], found["latency_low_ns"]) == (200.0, None)
 
@@ -247,4 +247,4 @@ def test_a_recorded_vision_transformer_has_the_operations_of_its_architecture() 
     table = layer_kernel_metrics(recorded("kineto/h100-vit.json.gz"))
     assert table["flops"].sum() / 4 == pytest.approx(2 * 17.56e9, rel=0.01)
     kernels = kernel_roofline(recorded("kineto/h100-vit.json.gz"))
-    assert kernels["reached_pct"].max() < 100
+    assert kernels.filter(pl.col("reached_pct") >= 100).height == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,7 @@ def test_a_peak_is_measured_with_pytorch_or_numpy(
     if torch:
         framework = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
         monkeypatch.setattr(framework, "set_num_threads", lambda number: None)
-    monkeypatch.setattr(peak.importlib.util, "find_spec", lambda name: object() if torch else None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if torch else None)
     for name, value in (("_ROWS", 64), ("_COPIED", 1 << 16), ("_SECONDS", 0.01)):
         monkeypatch.setattr(peak, name, value)
     found = json.loads(peak.measured(1))

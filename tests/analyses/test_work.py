@@ -111,9 +111,10 @@ def test_bytes_of_onednn_calls_are_those_of_what_they_write_and_the_rest() -> No
     source, weights, result = 8 * 64 * 56 * 56 * 4, 128 * 64 * 9 * 4, 8 * 128 * 28 * 28 * 4
     whole = source + weights + result
     formats = "src f32 a, wei f32 b, dst f32 c"
-    bytes_of = lambda names, kind: call_bytes(  # noqa: E731
-        "convolution", sizes, formats=names, propagation=kind, tensor_bytes=whole
-    )
+
+    def bytes_of(names: str, kind: str) -> tuple[int | None, int | None]:
+        return call_bytes("convolution", sizes, formats=names, propagation=kind, tensor_bytes=whole)
+
     assert bytes_of(formats, "forward_inference") == (whole - result, result)
     backward = "diff_src f32 a, wei f32 b, diff_dst f32 c"
     assert bytes_of(backward, "backward_data") == (whole - source, source)

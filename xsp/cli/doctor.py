@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_UNMEASURED = "not measured: xsp doctor --peak, and analyses know this machine's roof"
+
 
 def measure_peak() -> None:
     """Measure what this machine does at most, and keep that; progress goes to standard error.
@@ -104,8 +106,8 @@ def _machine(facts: dict[str, Any], peaks: list[dict[str, Any]]) -> Table:
     table.add_row("processor", f"{facts['cpu']} ({cores}{facts['usable_cores']:g} usable)")
     table.add_row("memory", f"{facts['memory_bytes'] / 1e9:.1f} GB")
     table.add_row("system", facts["os"])
-    for kept in peaks or [None]:
-        table.add_row("peak", _peak(kept))
+    for words in [_peak(kept) for kept in peaks] or [_UNMEASURED]:
+        table.add_row("peak", words)
     for gpu in facts["gpus"] or [{"name": "none found", "driver": "", "memory": ""}]:
         driver = f"(driver {gpu['driver']}, {gpu['memory']})" if gpu["driver"] else ""
         table.add_row("GPU", f"{gpu['name']} {driver}".strip())
@@ -115,9 +117,7 @@ def _machine(facts: dict[str, Any], peaks: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _peak(kept: dict[str, Any] | None) -> str:
-    if kept is None:
-        return "not measured: xsp doctor --peak, and analyses know this machine's roof"
+def _peak(kept: dict[str, Any]) -> str:
     flops, moved = kept["flops_per_s"] / 1e9, kept["bytes_per_s"] / 1e9
     threads = counted(kept["threads"], "thread")
     return f"{flops:.1f} GFLOP/s and {moved:.1f} GB/s with {threads} ({kept['by']})"

@@ -54,11 +54,8 @@ def with_roof(table: pl.DataFrame, roof: Roof | None, time: str) -> pl.DataFrame
     The share reached is throughput by the roof at this intensity: the larger of the shares of the
     two peaks, which is known as well where nothing is computed.
     """
-    if roof is None:
-        peaks, source = (None, None), None
-    else:
-        peaks, source = (roof.flops_per_s, roof.bytes_per_s), roof.source
-    flops, moved = (pl.lit(rate, dtype=pl.Float64) for rate in peaks)
+    rates = (None, None) if roof is None else (roof.flops_per_s, roof.bytes_per_s)
+    flops, moved = (pl.lit(rate, dtype=pl.Float64) for rate in rates)
     size = pl.col("read_bytes") + pl.col("write_bytes")
     placed = table.drop_nulls(["flops_per_byte", "flops_per_s"])
     placed = placed.with_columns(bytes_per_s=size / (pl.col(time) / 1e9))
@@ -70,5 +67,5 @@ def with_roof(table: pl.DataFrame, roof: Roof | None, time: str) -> pl.DataFrame
         reached_pct=pl.when(known).then(100 * pl.max_horizontal(*shares)),
         peak_flops_per_s=flops,
         peak_bytes_per_s=moved,
-        roof_source=pl.lit(source, dtype=pl.String),
+        roof_source=pl.lit(None if roof is None else roof.source, dtype=pl.String),
     )
