@@ -15,8 +15,8 @@ TIMES = ("collective", "count", "time_ns", "exposed_ns", "hidden_pct")
 
 
 def reduce(start: int, end: int, **more: Any) -> Row:
-    sizes = {"in_elements": 1_000, "out_elements": 1_000, "element_type": "Float"}
-    told = {"collective": "allreduce", "collective_group": "0", "group_size": 4} | sizes
+    sizes: Row = {"in_elements": 1_000, "out_elements": 1_000, "element_type": "Float"}
+    told: Row = {"collective": "allreduce", "collective_group": "0", "group_size": 4} | sizes
     return work(start, end, name="ncclDevKernel_Generic", stream=8, **(told | more))
 
 

@@ -139,7 +139,7 @@ def test_kinds_sum_to_the_whole_and_nothing_gains_more_than_it_takes(seed: int) 
     trace = random_timeline(seed)
     table = critical_path(trace)
     kind = table.filter(table["name"].is_null())
-    assert kind["time_ns"].sum() == max(trace.spans["end_ns"])  # type: ignore[type-var]
+    assert kind["time_ns"].sum() == max(trace.spans["end_ns"])
     assert table.filter(table["name"].is_not_null())["time_ns"].sum() == kind["time_ns"].sum()
     gained = table.drop_nulls("gain_ns")
     assert (gained["gain_ns"] >= 0).all()
@@ -196,5 +196,5 @@ def test_every_point_of_a_recording_is_reached_when_it_was(name: str) -> None:
     trace = xsp.read(TRACES / "kineto" / f"{name}.json.gz")
     _all_reached(trace)
     table = critical_path(trace)
-    whole = max(trace.spans["end_ns"])  # type: ignore[type-var]
+    whole = max(trace.spans["end_ns"])
     assert table.filter(table["name"].is_null())["time_ns"].sum() == whole

@@ -9,7 +9,7 @@ import polars as pl
 
 from xsp.analyses.contract import analysis
 from xsp.analyses.device.activity import COMMUNICATION
-from xsp.analyses.device.path.graph import QUEUE, Graph, graph_of
+from xsp.analyses.device.path.graph import OWN, QUEUE, Graph, graph_of
 from xsp.analyses.device.path.longest_path import (
     Points,
     condensed,
@@ -110,9 +110,10 @@ def _rows(path: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
     sums = (pl.len().cast(pl.Int64).alias("count"), pl.col("time_ns").sum())
     named = spans.group_by("kind", "name").agg(*sums)
     kinds = spans.group_by("kind").agg(*sums).with_columns(name=pl.lit(None, pl.Int64))
-    order = {"by": ("time_ns", "kind", "text"), "descending": (True, False, False)}
     each = (
-        rows.with_columns(text=names.gather(rows["name"])).sort(**order).drop("text")
+        rows.with_columns(text=names.gather(rows["name"]))
+        .sort("time_ns", "kind", "text", descending=[True, False, False])
+        .drop("text")
         for rows in (kinds.select(named.columns), named)
     )
     return pl.concat(each)
@@ -129,7 +130,7 @@ def _gains(points: Points, labels: _Labels, rows: pl.DataFrame) -> Floats:
     times = []
     waits = points.delay * (points.cross >= 0)
     for kind, values in ((labels.of_way, points.weight), (labels.of_delay, waits)):
-        whole = np.bincount(leads, values, len(some.time))
+        whole = np.bincount(leads, values, len(some.time)).astype(np.float64)
         left = np.repeat(whole[:, None], len(chosen) + 1, 1)
         for case in _cases(kind, labels, rows[chosen]):
             at = np.flatnonzero((case > 0) & (values > 0))
@@ -152,3 +153,12 @@ def _cases(kind: Ints, labels: _Labels, chosen: pl.DataFrame) -> tuple[Ints, Int
     by_name = np.zeros((len(labels.names), len(_KINDS)), np.int64)
     by_name[names[named], kinds[named]] = case[named]
     return by_kind[kind], by_name[labels.name, kind]
+
+
+def own_on_path(tree: Tree) -> Floats:
+    """Return for how long each span of a tree decides the latency by its own time, in ns."""
+    graph = graph_of(tree)
+    points, _ = in_order(graph.points)
+    own = critical(points, len(points.time) - 1)[0] & (graph.what == OWN) & (graph.row >= 0)
+    times = np.bincount(graph.row[own], points.weight[own], tree.spans.height)
+    return times.astype(np.float64)

@@ -19,7 +19,7 @@ from xsp.analyses.tree import Tree
 from xsp.evaluation import Ints
 from xsp.level import Kind
 
-OWN, QUEUE, LATENCY = range(3)  # a span's own time, in the queue before it, since its launch
+OWN, QUEUE = range(2)  # a span's own time, or time in the queue before it
 
 _WAITS_FOR_EVENT = r"(?i)StreamWaitEvent"
 _FAR = 1 << 62
