@@ -64,7 +64,8 @@ class Tree:
             on = np.flatnonzero((found >= 0) & ~among[found])
             if not len(on):
                 return found
-            found[on] = self.parent[found[on]]
+            # What was found for the ancestor lies twice as far away in each pass.
+            found[on] = found[found[on]]
 
     def latency_ns(self) -> Floats:
         """Return the latency of each span in ns; NaN where it is not known."""

@@ -65,7 +65,7 @@ def _slower(batch: _Batch, best: _Batch, error_ns: float) -> Finding:
 def _batch(case: Case) -> _Batch | None:
     """Return the batch of a trace of one model, None where there is none."""
     tree = case.tree
-    layers = tree.rows(Kind.LAYER)
+    layers = case.rows(Kind.LAYER)
     shapes = tree.attribute("input_shapes", pl.List(pl.List(pl.Int64)))
     if not len(layers) or tree.attribute("whole_block", pl.Boolean)[0]:
         return None

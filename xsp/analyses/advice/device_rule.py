@@ -27,10 +27,10 @@ _SYNCHRONISES = r"(?i)synchronize"
 def launch_bound(case: Case) -> Iterator[Finding]:
     """Find devices that wait for the host to launch short kernels."""
     tree = case.tree
-    kernels = tree.rows(Kind.KERNEL)
-    launches = tree.rows(Kind.LAUNCH)
+    kernels = case.rows(Kind.KERNEL)
+    launches = case.rows(Kind.LAUNCH)
     busy = tree.spans["device_ns"][0]
-    if not len(kernels) or not len(launches) or busy is None or not tree.is_of(Kind.OP).any():
+    if not len(kernels) or not len(launches) or busy is None or not case.is_of(Kind.OP).any():
         return
     often = calls(tree)
     count, whole = int(often[kernels].sum()), case.whole_ns
@@ -74,7 +74,7 @@ def _is_pageable(case: Case) -> Bools:
     """Return which spans are copies from or to pageable memory of the host."""
     ends = [case.tree.attribute(name) == "pageable" for name in ("source", "destination")]
     pageable = (ends[0].fill_null(value=False) | ends[1].fill_null(value=False)).to_numpy()
-    copies: Bools = pageable & case.tree.is_of(Kind.MEMCPY)
+    copies: Bools = pageable & case.is_of(Kind.MEMCPY)
     return copies
 
 
@@ -82,7 +82,7 @@ def _exposed_ns(case: Case, rows: Ints) -> float:
     """Return how long some copies ran while no kernel did."""
     spans = case.tree.spans
     start, end = (spans[name].to_numpy().astype(np.float64) for name in ("start_ns", "end_ns"))
-    kernels = case.tree.rows(Kind.KERNEL)
+    kernels = case.rows(Kind.KERNEL)
     order = kernels[np.argsort(start[kernels], kind="stable")]
     covered = _covered(start[order], end[order], np.concatenate([start[rows], end[rows]]))
     begun, done = np.split(covered, 2)
@@ -116,19 +116,19 @@ def _launches_of(case: Case, rows: Ints) -> Ints:
     """Return the rows of the calls on the host that launched some work."""
     ids = case.tree.spans["correlation_id"]
     wanted = ids[rows].drop_nulls().unique()
-    launches = case.tree.is_of(Kind.LAUNCH)
+    launches = case.is_of(Kind.LAUNCH)
     return np.flatnonzero(launches & ids.is_in(wanted.implode()).fill_null(value=False).to_numpy())
 
 
 def synchronisations(case: Case) -> Iterator[Finding]:
     """Find where the host waits for a device within layers and operators."""
     tree = case.tree
-    within = tree.nearest(tree.is_of(Kind.LAYER, Kind.OP)) >= 0
+    within = case.above(Kind.LAYER, Kind.OP) >= 0
     rows = np.flatnonzero(_waits(case) & within)
     if not len(rows):
         return
     time, reach = case.latency(rows)
-    operator = tree.nearest(tree.is_of(Kind.OP))[rows]
+    operator = case.above(Kind.OP)[rows]
     causes = pl.DataFrame(
         {"name": tree.spans["name"][np.maximum(operator, 0)], "time": tree.latency_ns()[rows]}
     ).filter(pl.Series(operator >= 0))
@@ -151,11 +151,11 @@ def _waits(case: Case) -> Bools:
     A copy from the device to pageable memory returns when all work before it is done.
     """
     tree = case.tree
-    told = tree.spans["name"].str.contains(_SYNCHRONISES).to_numpy()
-    told = told & tree.is_of(Kind.LAUNCH)
+    told = case.is_named(_SYNCHRONISES)
+    told = told & case.is_of(Kind.LAUNCH)
     back = (tree.attribute("direction") == "DtoH").fill_null(value=False).to_numpy()
     told[_launches_of(case, np.flatnonzero(_is_pageable(case) & back))] = True
-    events = tree.is_of(Kind.SYNC) & tree.spans["device"].is_null().to_numpy()
+    events = case.is_of(Kind.SYNC) & tree.spans["device"].is_null().to_numpy()
     waits: Bools = told | (events & (tree.nearest(told) < 0))
     return waits
 
@@ -163,13 +163,13 @@ def _waits(case: Case) -> Bools:
 def kernels_to_count(case: Case) -> Iterator[Finding]:
     """Find the kernels that take most time, and of which no hardware counters are known."""
     tree = case.tree
-    kernels = tree.is_of(Kind.KERNEL)
+    kernels = case.is_of(Kind.KERNEL)
     known = np.zeros(len(kernels), dtype=np.bool_)
     for name, dtype in zip(_COUNTED, (pl.Int64, pl.Float64), strict=True):
         known |= tree.attribute(name, dtype).is_not_null().to_numpy()
-    communicates = tree.spans["name"].str.contains(_COMMUNICATES).to_numpy()
+    communicates = case.is_named(_COMMUNICATES)
     rows = np.flatnonzero(kernels & ~known & ~communicates)
-    whole = float(np.nansum(tree.latency_ns()[tree.rows(*DEVICE_ACTIVITIES)]))
+    whole = float(np.nansum(tree.latency_ns()[case.rows(*DEVICE_ACTIVITIES)]))
     frame = pl.DataFrame({"name": tree.spans["name"][rows], "time": tree.latency_ns()[rows]})
     top = (
         frame.group_by("name", maintain_order=True)

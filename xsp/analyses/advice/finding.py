@@ -55,6 +55,26 @@ class Case:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.tree = on_host(Tree.of(trace))
+        self._is_of: dict[tuple[Kind, ...], Bools] = {}
+        self._above: dict[tuple[Kind, ...], Ints] = {}
+        self._own: dict[tuple[Kind, ...], pl.DataFrame] = {}
+
+    def is_of(self, *kinds: Kind) -> Bools:
+        """Return which spans are of some kinds, as `Tree.is_of` does, but once for all rules."""
+        if kinds not in self._is_of:
+            self._is_of[kinds] = found = self.tree.is_of(*kinds)
+            found.setflags(write=False)
+        return self._is_of[kinds]
+
+    def rows(self, *kinds: Kind) -> Ints:
+        """Return the rows of all spans of some kinds."""
+        return np.flatnonzero(self.is_of(*kinds))
+
+    def above(self, *kinds: Kind) -> Ints:
+        """Return the row of each span's innermost ancestor of some kinds, -1 for none."""
+        if kinds not in self._above:
+            self._above[kinds] = self.tree.nearest(self.is_of(*kinds))
+        return self._above[kinds]
 
     @property
     def whole_ns(self) -> float:
@@ -64,7 +84,7 @@ class Case:
     @cached_property
     def has_device(self) -> bool:
         """Whether a device worked."""
-        return bool(self.tree.is_of(*DEVICE_ACTIVITIES).any())
+        return bool(self.is_of(*DEVICE_ACTIVITIES).any())
 
     @property
     def idle_ns(self) -> float:
@@ -82,12 +102,31 @@ class Case:
         phases = self.tree.attribute("phase")
         return bool((phases == "backward").any() or names.str.starts_with("autograd::").any())
 
-    def own(self, rows: Ints, among: Bools) -> tuple[float, float | None]:
-        """Return the own time of some rows among some spans, and how far its interval reaches.
+    @cached_property
+    def _names(self) -> tuple[pl.Series, Ints]:
+        """The different names, and for each span which of them it has."""
+        known = self.tree.spans.select("name").unique(maintain_order=True).with_row_index("of")
+        of = self.tree.spans.select("name").join(known, on="name", maintain_order="left")["of"]
+        return known["name"], of.cast(pl.Int64).to_numpy()
+
+    def is_named(self, pattern: str) -> Bools:
+        """Return which spans have names in which a regular expression is found."""
+        names, of = self._names
+        found: Bools = names.str.contains(pattern).to_numpy()[of]
+        return found
+
+    def own_times(self, *kinds: Kind) -> pl.DataFrame:
+        """Return the own times of spans of some kinds; see `structure.sums.own_times`."""
+        if kinds not in self._own:
+            self._own[kinds] = own_times(self.tree, self.is_of(*kinds))
+        return self._own[kinds]
+
+    def own(self, rows: Ints, *kinds: Kind) -> tuple[float, float | None]:
+        """Return the own time of some rows among some kinds, and how far its interval reaches.
 
         That is None where no interval is known.
         """
-        times = own_times(self.tree, among)[rows]
+        times = self.own_times(*kinds)[rows]
         return _sum_and_reach(times["own_ns"], times["own_low_ns"], times["own_high_ns"])
 
     def latency(self, rows: Ints) -> tuple[float, float | None]:
@@ -115,7 +154,7 @@ class Case:
 
     def layers(self, rows: Ints, time: Floats, most: int = 3) -> str:
         """Return the layers in which some rows take most time, for people."""
-        layers = self.tree.nearest(self.tree.is_of(Kind.LAYER))[rows]
+        layers = self.above(Kind.LAYER)[rows]
         path = pl.coalesce(self.tree.attribute("module_path"), self.tree.spans["name"])
         names = pl.select(path).to_series()[np.maximum(layers, 0)]
         frame = pl.DataFrame({"name": names, "time": np.nan_to_num(time)})

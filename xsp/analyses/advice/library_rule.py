@@ -26,7 +26,7 @@ def reference_implementations(case: Case) -> Iterator[Finding]:
     rows = np.flatnonzero(slow.to_numpy())
     if not len(rows):
         return
-    time, reach = case.own(rows, case.tree.is_of(Kind.CALL))
+    time, reach = case.own(rows, Kind.CALL)
     table = by_primitive(case.trace)
     rates = table.filter(~pl.col("reference"))["flops_per_s"].drop_nulls().to_list()
     flops = sum(table.filter("reference")["flops"].drop_nulls().to_list())
@@ -48,7 +48,7 @@ def reference_implementations(case: Case) -> Iterator[Finding]:
 def layout_conversions(case: Case) -> Iterator[Finding]:
     """Find conversions between the layouts of a library, of activations and of weights."""
     tree = case.tree
-    converts = tree.is_of(Kind.CALL) & (tree.spans["name"] == "reorder").to_numpy()
+    converts = case.is_of(Kind.CALL) & (tree.spans["name"] == "reorder").to_numpy()
     weights = tree.attribute("formats").str.contains(_WEIGHTS).fill_null(value=False).to_numpy()
     convolves = bool((tree.spans["name"] == "convolution").any())
     activations = np.flatnonzero(converts & ~weights)
@@ -80,7 +80,7 @@ def layout_conversions(case: Case) -> Iterator[Finding]:
 def _conversion(
     case: Case, rows: Ints, rule: str, of_what: str, advice: str, verify: str
 ) -> Finding:
-    time, reach = case.own(rows, case.tree.is_of(Kind.CALL))
+    time, reach = case.own(rows, Kind.CALL)
     moved = case.tree.attribute("tensor_bytes", pl.Int64)[rows] * pl.Series(calls(case.tree)[rows])
     size = f" and move {text_of('moved_bytes', moved.sum())}" if moved.count() else ""
     return Finding(

@@ -57,15 +57,15 @@ def fusible_operators(case: Case) -> Iterator[Finding]:
 def _chains(case: Case) -> pl.DataFrame:
     """Return chains of element-wise operators that follow each other, on tensors of one shape."""
     tree = case.tree
-    operators = tree.is_of(Kind.OP)
-    rows = np.flatnonzero(operators & (tree.nearest(operators) < 0))
+    operators = case.is_of(Kind.OP)
+    rows = np.flatnonzero(operators & (case.above(Kind.OP) < 0))
     time, reach = case.work_ns()
     shapes = tree.attribute("input_shapes", pl.List(pl.List(pl.Int64)))[rows]
     names = tree.spans["name"][rows]
-    fusible = names.str.contains(_POINTWISE)
+    fusible = case.is_named(_POINTWISE)[rows]
     if not case.trains:
-        fusible |= names.str.contains(_NORMALISATION)
-    around = tree.nearest(tree.is_of(Kind.PIPELINE))[rows]
+        fusible |= case.is_named(_NORMALISATION)[rows]
+    around = case.above(Kind.PIPELINE)[rows]
     frame = pl.DataFrame(
         {
             "name": names,
@@ -77,7 +77,7 @@ def _chains(case: Case) -> pl.DataFrame:
             "time": time[rows],
             "reach": reach[rows],
             "count": calls(tree)[rows],
-            "step": tree.spans["name"][np.maximum(around, 0)].str.contains("optimizer"),
+            "step": case.is_named("optimizer")[np.maximum(around, 0)],
         }
     ).sort("thread", "start", maintain_order=True)
     key = pl.struct("fusible", "shape", "around", "thread")
@@ -108,19 +108,17 @@ def _longest(chains: pl.DataFrame) -> str:
 def slow_operators(case: Case) -> Iterator[Finding]:
     """Find operators that the framework computes itself, where others make library calls."""
     tree = case.tree
-    operators, library = tree.is_of(Kind.OP), tree.is_of(Kind.CALL)
+    operators, library = case.is_of(Kind.OP), case.is_of(Kind.CALL)
     if case.has_device or not library.any():
         return
-    leaves = (
-        operators & ~_bookkeeping(case) & ~tree.spans["name"].str.contains(_POINTWISE).to_numpy()
-    )
-    called = tree.nearest(operators)[library]
+    leaves = operators & ~_bookkeeping(case) & ~case.is_named(_POINTWISE)
+    called = case.above(Kind.OP)[library]
     leaves[called[called >= 0]] = False
     rows = np.flatnonzero(leaves)
     if not len(rows):
         return
-    time, reach = case.own(rows, operators)
-    own = pl.Series(tree.own_ns(operators)[rows]).fill_nan(None)
+    time, reach = case.own(rows, Kind.OP)
+    own = case.own_times(Kind.OP)["own_ns"][rows]
     yield Finding(
         "operators without a library call",
         "Look for a form of these operators that a library computes, or for torch.compile.",
@@ -137,13 +135,13 @@ def slow_operators(case: Case) -> Iterator[Finding]:
 def framework_overhead(case: Case) -> Iterator[Finding]:
     """Find models in which Python and the framework's bookkeeping take more than computing."""
     tree = case.tree
-    operators = tree.is_of(Kind.OP)
+    operators = case.is_of(Kind.OP)
     if case.has_device or not operators.any():
         return
-    among = tree.is_of(Kind.LAYER, Kind.OP, Kind.CALL)
-    idle = among & (tree.is_of(Kind.LAYER) | _bookkeeping(case))
-    spent, reach = case.own(np.flatnonzero(idle), among)
-    computed, _ = case.own(np.flatnonzero(among & ~idle), among)
+    kinds = (Kind.LAYER, Kind.OP, Kind.CALL)
+    idle = case.is_of(*kinds) & (case.is_of(Kind.LAYER) | _bookkeeping(case))
+    spent, reach = case.own(np.flatnonzero(idle), *kinds)
+    computed, _ = case.own(np.flatnonzero(case.is_of(*kinds) & ~idle), *kinds)
     if spent <= computed:
         return
     count = int(calls(tree)[operators].sum())
@@ -164,14 +162,13 @@ def framework_overhead(case: Case) -> Iterator[Finding]:
 
 def _bookkeeping(case: Case) -> Bools:
     """Return which operators do no work of their own: views, and those that call another."""
-    tree = case.tree
-    operators = tree.is_of(Kind.OP)
-    above = tree.nearest(operators)
+    operators = case.is_of(Kind.OP)
+    above = case.above(Kind.OP)
     calling = np.zeros(len(operators), dtype=np.bool_)
-    work = operators & ~tree.spans["name"].str.contains(_NO_WORK).to_numpy()
+    work = operators & ~case.is_named(_NO_WORK)
     inside = above[work]
     calling[inside[inside >= 0]] = True
-    has_call = tree.nearest(operators)[tree.is_of(Kind.CALL)]
+    has_call = case.above(Kind.OP)[case.is_of(Kind.CALL)]
     calling[has_call[has_call >= 0]] = False
     bookkeeping: Bools = operators & (calling | ~work)
     return bookkeeping
@@ -180,18 +177,18 @@ def _bookkeeping(case: Case) -> Bools:
 def eager_attention(case: Case) -> Iterator[Finding]:
     """Find attention that is written out: products and a softmax whose scores go to memory."""
     tree = case.tree
-    operators, layers = tree.is_of(Kind.OP), tree.is_of(Kind.LAYER)
+    operators, layers = case.is_of(Kind.OP), case.is_of(Kind.LAYER)
     names = tree.spans["name"]
     helps = tree.attribute("module_class").is_in(["Softmax", "Dropout"]).fill_null(value=False)
     layer = tree.nearest(layers & ~helps.to_numpy())
-    rows = np.flatnonzero(operators & (tree.nearest(operators) < 0) & (layer >= 0))
+    rows = np.flatnonzero(operators & (case.above(Kind.OP) < 0) & (layer >= 0))
     time, reach = case.work_ns()
     frame = pl.DataFrame(
         {
             "layer": layer[rows],
             "name": names[rows],
-            "product": names[rows].str.contains(_PRODUCT),
-            "softmax": names[rows].str.contains(_SOFTMAX),
+            "product": case.is_named(_PRODUCT)[rows],
+            "softmax": case.is_named(_SOFTMAX)[rows],
             "time": time[rows],
             "reach": reach[rows],
         }

@@ -19,8 +19,8 @@ _FIRST = r"^first call of "
 def data_loading(case: Case) -> Iterator[Finding]:
     """Find programs that wait for data."""
     tree = case.tree
-    loads = tree.is_of(Kind.PIPELINE, Kind.OP)
-    loads &= tree.spans["name"].str.contains(_LOADS).to_numpy()
+    loads = case.is_of(Kind.PIPELINE, Kind.OP)
+    loads = loads & case.is_named(_LOADS)
     rows = np.flatnonzero(loads & (tree.nearest(loads) < 0))
     if not len(rows):
         return
@@ -46,8 +46,7 @@ def data_loading(case: Case) -> Iterator[Finding]:
 
 def first_calls(case: Case) -> Iterator[Finding]:
     """Find what first calls took beyond the later ones."""
-    tree = case.tree
-    first = tree.is_of(Kind.PIPELINE) & tree.spans["name"].str.contains(_FIRST).to_numpy()
+    first = case.is_of(Kind.PIPELINE) & case.is_named(_FIRST)
     rows = np.flatnonzero(first)
     if not len(rows):
         return
@@ -75,8 +74,8 @@ def fighting_threads(case: Case) -> Iterator[Finding]:
     used = each * at_once
     if used <= 1.2 * cores:  # a thread that waits now and then is no fight
         return
-    kind = Kind.CALL if case.tree.is_of(Kind.CALL).any() else Kind.OP
-    time, reach = case.own(case.tree.rows(kind), case.tree.is_of(kind))
+    kind = Kind.CALL if case.is_of(Kind.CALL).any() else Kind.OP
+    time, reach = case.own(case.rows(kind), kind)
     several = f", {at_once:.1f} operators at once on average" if at_once > 1 else ""
     yield Finding(
         "threads that fight",
@@ -93,8 +92,8 @@ def fighting_threads(case: Case) -> Iterator[Finding]:
 def _at_once(case: Case) -> float:
     """Return how many outermost operators ran at once on average, while any did."""
     tree = case.tree
-    operators = tree.is_of(Kind.OP) & tree.spans["device"].is_null().to_numpy()
-    spans = tree.spans.filter(pl.Series(operators & (tree.nearest(operators) < 0)))
+    operators = case.is_of(Kind.OP) & tree.spans["device"].is_null().to_numpy()
+    spans = tree.spans.filter(pl.Series(operators & (case.above(Kind.OP) < 0)))
     if spans["thread"].n_unique() < 2:
         return 1.0
     ended = pl.col("end_ns").cum_max().shift(1, fill_value=0)

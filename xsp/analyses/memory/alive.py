@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from xsp.analyses.memory.held import Held, family_order, summed
+from xsp.analyses.memory.family import family_order, lowest_from, running_sum
+from xsp.analyses.memory.held import Held, summed
 from xsp.evaluation import Ints
 
 Bools = NDArray[np.bool_]
@@ -65,17 +65,12 @@ def _begun(parent: Ints, running: Bools) -> Bools:
 def _left(net: Ints, parent: Ints, gone: Ints) -> Ints:
     """Return what of each span's net is left, after later siblings and the parent freed theirs."""
     order, begin = family_order(parent)
-    above = parent[order]
-    frame = pl.DataFrame({"family": begin, "net": net[order]}).with_columns(
-        level=pl.col("net").cum_sum().over("family"),
-        gone=np.where(above >= 0, gone[above], 0),
-    )
-    lowest = pl.col("level").cum_min(reverse=True).over("family")
-    kept = (lowest - pl.col("level") + pl.col("net")).clip(lower_bound=0)
-    frame = frame.with_columns(kept=pl.min_horizontal(kept, pl.col("net").clip(lower_bound=0)))
-    older = (pl.col("kept").cum_sum().over("family") - pl.col("gone")).clip(lower_bound=0)
+    above, values = parent[order], net[order]
+    level = running_sum(values, begin)
+    kept = np.clip(lowest_from(level, begin) - level + values, 0, np.maximum(values, 0))
+    older = running_sum(kept, begin) - np.where(above >= 0, gone[above], 0)
     left = np.empty_like(net)
-    left[order] = frame.select(pl.min_horizontal(older, "kept")).to_series().to_numpy()
+    left[order] = np.clip(older, 0, kept)
     return left
 
 

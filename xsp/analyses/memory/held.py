@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.analyses.memory.family import family_order, running_max, running_sum
 from xsp.analyses.tree import Tree
 from xsp.evaluation import Ints, generations
 from xsp.level import Kind
@@ -150,30 +151,15 @@ def _known(tree: Tree) -> tuple[Ints, Ints]:
     return rows, place[above]
 
 
-def family_order(parent: Ints) -> tuple[Ints, Ints]:
-    """Return the indexes of spans family by family, and the place where each one's family begins.
-
-    Args:
-        parent: Index of each span's parent, -1 for none; siblings in the order they began.
-    """
-    order = np.argsort(parent, kind="stable")
-    first = np.append(True, np.diff(parent[order]) != 0)
-    begin = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
-    return order, begin
-
-
 def _siblings(net: Ints, parent: Ints, own_freed: Ints) -> tuple[Ints, Ints]:
     """Return what the siblings before each span left behind, and what of it is freed again."""
     order, begin = family_order(parent)
-    frame = pl.DataFrame({"family": begin, "net": net[order]}).with_columns(
-        behind=pl.col("net").cum_sum().over("family") - pl.col("net")
-    )
+    values = net[order]
+    left = running_sum(values, begin) - values
     # A sibling's end frees what those before it left behind: the span after sees that.
-    freed = frame.select(
-        pl.col("behind").cum_max().shift(1, fill_value=0).clip(lower_bound=0).over("family")
-    ).to_series()
+    first = np.arange(len(order)) == begin
+    freed = np.where(first, 0, np.roll(np.maximum(running_max(left, begin), 0), 1))
     limit = np.where(parent[order] >= 0, own_freed[parent[order]], 0)
     behind, released = np.empty_like(net), np.empty_like(net)
-    behind[order] = frame["behind"].to_numpy()
-    released[order] = np.minimum(freed.to_numpy(), limit)
+    behind[order], released[order] = left, np.minimum(freed, limit)
     return behind, released

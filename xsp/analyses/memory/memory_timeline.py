@@ -48,7 +48,7 @@ def memory_timeline(trace: Trace) -> pl.DataFrame:
     }
     return (
         owners(tree, rows)
-        .hstack(tree.spans[rows].select("path", "start_ns", "end_ns"))
+        .hstack(tree.spans.select("path", "start_ns", "end_ns")[rows])
         .with_columns(pl.Series(name, size) for name, size in sizes.items())
         .sort("start_ns", maintain_order=True)
         .select(*_COLUMNS)

@@ -22,6 +22,8 @@ def on_host(tree: Tree) -> Tree:
     These stand on the device: host code ran for them when the graph was captured, and not here.
     """
     replayed = tree.spans["device"].is_not_null() & ~pl.Series(tree.is_of(*DEVICE_ACTIVITIES))
+    if not replayed.any():
+        return tree
     times = pl.col("latency_ns", "latency_low_ns", "latency_high_ns")
     return Tree(tree.spans.with_columns(pl.when(~replayed).then(times)), tree.parent)
 

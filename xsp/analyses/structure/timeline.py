@@ -29,11 +29,14 @@ def on_thread(tree: Tree) -> Bools:
 
 
 def _thread(tree: Tree) -> int | None:
-    known = tree.spans.filter(pl.col("thread").is_not_null() & pl.col("device").is_null())
     first = tree.spans["thread"][0]
-    if first is not None or known.is_empty():
-        return first if isinstance(first, int) else None
-    return int(known.sort("latency_ns", descending=True, nulls_last=True)["thread"][0])
+    if first is None:
+        spans = tree.spans.lazy().filter(
+            pl.col("thread").is_not_null() & pl.col("device").is_null()
+        )
+        known = spans.select(pl.col("thread").sort_by("latency_ns", nulls_last=False).last())
+        first = known.collect().item()
+    return first if isinstance(first, int) else None
 
 
 def drawn_ns(tree: Tree, among: Bools) -> tuple[Floats, Floats]:
