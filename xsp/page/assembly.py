@@ -11,18 +11,18 @@ from typing import Any
 from xsp.atomic_file import replacing
 from xsp.errors import ExportError
 from xsp.page.comparison import differences_of
-from xsp.page.overview import Overview, overview_of
+from xsp.page.overview import Finding, Overview, findings_of, overview_of
 from xsp.page.packing import pack
 from xsp.page.picture import PAIRS, SCRIPT, pictures_of
 from xsp.page.place import Places
 from xsp.page.spans import packed_attributes, packed_spans
-from xsp.page.table import Table, answers, table_of
+from xsp.page.table import Answer, Table, answers, table_of
 from xsp.plot import KINDS, SERIES
 from xsp.trace import Trace
 
 _INSTALL = "a report needs bokeh and jinja2: pip install 'xsp[report]'"
-# Analyses whose tables stand on the first screen.
-_FIRST = ("verdict", "advice")
+# Analyses that stand on the first screen: one as a table, one as a list.
+_VERDICT, _ADVICE = "verdict", "advice"
 _AREAS = {
     "model": "Model",
     "layer": "Layers",
@@ -42,14 +42,16 @@ class Chapter:
     Attributes:
         number: Position among the traces, from 0.
         overview: What its first screen says.
-        first: Tables that stand on the first screen, by name.
+        verdict: The table that says what bounds the model, if there is one.
+        advice: What to look at next.
         areas: The other tables, by what they are about.
         payload: What the page's script needs of the trace, as JSON.
     """
 
     number: int
     overview: Overview
-    first: Mapping[str, Table]
+    verdict: Table | None
+    advice: tuple[Finding, ...]
     areas: Mapping[str, list[Table]]
     payload: Mapping[str, Any]
 
@@ -98,9 +100,7 @@ def page_of(traces: Sequence[Trace]) -> str:
     differences = differences_of(traces) if len(traces) > 1 else None
     shown = {f"trace-{chapter.number}": chapter.payload for chapter in chapters}
     if differences:
-        shown["comparison-data"] = _payload(
-            differences.tables, pictures_of(differences.answers, traces[0], Places(traces[0]))
-        )
+        shown["comparison-data"] = _payload(differences.tables, differences.plots)
     shown["pairs"] = PAIRS
     return html.page(
         [*_library(shown), script.bundle()],
@@ -130,10 +130,15 @@ def _chapter(number: int, trace: Trace) -> Chapter:
     return Chapter(
         number=number,
         overview=overview_of(trace),
-        first={table.name: table for table in tables if table.name in _FIRST},
-        areas=_by_area([table for table in tables if table.name not in _FIRST]),
-        payload={**spans, **_payload(tables, pictures_of(answered, trace, places))},
+        verdict=next((table for table in tables if table.name == _VERDICT), None),
+        advice=tuple(found for one in answered for found in _advice(one)),
+        areas=_by_area([table for table in tables if table.name not in (_VERDICT, _ADVICE)]),
+        payload={**spans, **_payload(tables, pictures_of(answered, places))},
     )
+
+
+def _advice(answer: Answer) -> tuple[Finding, ...]:
+    return findings_of(answer.frame) if answer.analysis.name == _ADVICE else ()
 
 
 def _payload(tables: Sequence[Table], plots: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from typing import Any
 import polars as pl
 
 from xsp.errors import AnalysisError
+from xsp.page.picture import picture_of_differences, pictures_of
 from xsp.page.place import Places
-from xsp.page.table import Answer, Table, answers, table_of, tabulated, with_reach
+from xsp.page.table import Table, answers, table_of, tabulated, with_reach
 from xsp.quantity import margin, printable
 from xsp.trace import Trace
 
@@ -32,12 +33,12 @@ class Differences:
 
     Attributes:
         tables: What differs, and the tables of the analyses that take several traces.
-        answers: What the latter are of.
+        plots: Their plots, by the names of the tables.
         notes: What to know before trusting a difference.
     """
 
     tables: tuple[Table, ...]
-    answers: tuple[Answer, ...]
+    plots: Mapping[str, Any]
     notes: tuple[str, ...]
 
 
@@ -45,18 +46,20 @@ def differences_of(traces: Sequence[Trace]) -> Differences:
     """Return how traces differ from the first of them."""
     several = tuple(answers(traces))
     places = Places(traces[0])
-    compared, notes = _compared(traces, places)
+    compared, plots, notes = _compared(traces, places)
     tables = [table_of(answer, places) for answer in several]
-    return Differences((*compared, *tables), several, notes)
+    return Differences((*compared, *tables), plots | pictures_of(several, places), notes)
 
 
-def _compared(traces: Sequence[Trace], places: Places) -> tuple[list[Table], tuple[str, ...]]:
+def _compared(
+    traces: Sequence[Trace], places: Places
+) -> tuple[list[Table], dict[str, Any], tuple[str, ...]]:
     if find_spec("xsp.comparison") is None:  # this version cannot compare
-        return [], ()
+        return [], {}, ()
     try:
         compared = importlib.import_module("xsp.comparison").compare(*traces)
     except AnalysisError as error:
-        return [], (printable(str(error)),)
+        return [], {}, (printable(str(error)),)
     settings = dict.fromkeys(compared.settings.columns, "")
     columns = {name: compared.columns[name] for name in _COLUMNS if name in compared.columns}
     spans = compared.table.select(*columns)
@@ -65,7 +68,9 @@ def _compared(traces: Sequence[Trace], places: Places) -> tuple[list[Table], tup
         tabulated("settings", "What was measured differently?", compared.settings, settings),
         tabulated("differences", "Which spans differ?", spans, columns, places=places),
     ]
-    return [table for table in tables if table.height], tuple(map(printable, compared.notes))
+    plots = picture_of_differences(compared.table, places)
+    notes = tuple(map(printable, compared.notes))
+    return [table for table in tables if table.height], plots, notes
 
 
 def _whole(summary: pl.DataFrame, meanings: Mapping[str, str]) -> Table:

@@ -12,7 +12,9 @@ from typing import Any
 
 import polars as pl
 
+from xsp.analyses import text_of
 from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.page.table import ends_of, texts_of
 from xsp.quantity import counted, duration, estimate, margin, percent, printable
 from xsp.trace import Trace, attribute_column, headline
 
@@ -235,3 +237,28 @@ def _fact(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_fact, value))
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A piece of advice: what to do, what that may gain, and how one knows; texts for people."""
+
+    advice: str
+    share: str
+    gain: str
+    estimate: str
+    evidence: str
+    verify: str
+
+
+def findings_of(advice: pl.DataFrame) -> tuple[Finding, ...]:
+    """Return the rows of `xsp.analyses.advice` as the first screen shows them."""
+    ends = ends_of(advice.columns).get("gain_ns")
+    gains = texts_of("gain_ns", advice, ends)
+    return tuple(
+        Finding(
+            *(printable(str(row["advice"])), f"{text_of('gain_pct', row['gain_pct'])} %", gain),
+            *(printable(str(row[name] or "")) for name in ("estimate", "evidence", "verify")),
+        )
+        for row, gain in zip(advice.iter_rows(named=True), gains, strict=True)
+    )

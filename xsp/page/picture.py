@@ -14,36 +14,49 @@ import polars as pl
 from xsp import plot
 from xsp.page.place import Places
 from xsp.page.table import Answer, most_important
-from xsp.trace import Trace
 
-_MOST_MARKS = 4_000
+_MOST_MARKS = 2_000
 # What the room of plots offers, where this version of it has pictures: of an analysis's table,
 # the dark colour of each light one, and the script that exchanges them.
 _picture_of = getattr(plot, "picture_of", None)
+_picture_of_differences = getattr(plot, "comparison", None)
 PAIRS: Mapping[str, str] = getattr(plot, "PAIRS", {})
 SCRIPT: str = getattr(plot, "SCRIPT", "")
 
 
-def pictures_of(
-    answers: Sequence[Answer], trace: Trace, places: Places
-) -> dict[str, dict[str, Any]]:
+def pictures_of(answers: Sequence[Answer], places: Places) -> dict[str, dict[str, Any]]:
     """Return the plot of each answer that has one, by the name of the analysis.
 
     Args:
         answers: Analyses and their frames.
-        trace: The trace that these are of.
         places: Where the trace's spans are.
     """
-    from bokeh.embed import json_item  # noqa: PLC0415
-
     found = {}
     for answer in answers:
         picture = _picture_of(answer.analysis) if _picture_of else None
         if picture is not None:
-            drawn = picture.of(most_important(answer.frame, _MOST_MARKS), trace).figure
-            _tie(drawn, places)
-            found[answer.analysis.name] = json_item(drawn)
+            drawn = picture.of(most_important(answer.frame, _MOST_MARKS)).figure
+            found[answer.analysis.name] = _item(drawn, places)
     return found
+
+
+def picture_of_differences(frame: pl.DataFrame, places: Places) -> dict[str, Any]:
+    """Return the plot of what differs between traces, if there is one, by the table's name.
+
+    Args:
+        frame: The table of `xsp.compare`.
+        places: Where the spans of the first trace are.
+    """
+    if _picture_of_differences is None or not frame.height:
+        return {}
+    return {"differences": _item(_picture_of_differences(frame).figure, places)}
+
+
+def _item(drawn: Any, places: Places) -> Any:
+    from bokeh.embed import json_item  # noqa: PLC0415
+
+    _tie(drawn, places)
+    return json_item(drawn)
 
 
 def _tie(drawn: Any, places: Places) -> None:
