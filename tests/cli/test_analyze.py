@@ -87,7 +87,7 @@ def test_the_picture_of_a_table_is_saved(
     [
         (["layer-latncy"], "did you mean layer-latency"),
         (["layer-latency", "--sort", "speed"], "there is no column speed"),
-        (["layer-latency", "-o", "layers.txt"], "has to end in .csv, .json or .parquet"),
+        (["layer-latency", "-o", "layers.txt"], "has to end in .csv, .json, .parquet or .html"),
         (["missing.xsp", "layer-latency"], "there is no file missing.xsp"),
     ],
 )

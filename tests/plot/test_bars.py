@@ -66,7 +66,7 @@ def test_sizes_are_sorted_and_small_ones_summed_up() -> None:
     drawn = by_size(table, "own_ns", name="operator", shown=("operator",))
     data = source(drawn, "right")
     assert data["y"][:2] == ["op19", "op18"]
-    assert data["y"][-1] == "other (8)"
+    assert data["y"][-1] == "other (7)"
     assert data["said"][-1] == "28.0 µs"
     assert sum(data["right"]) == pytest.approx(190.0)
     assert drawn.y_range.factors[-1] == "op19"  # on top

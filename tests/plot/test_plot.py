@@ -103,7 +103,7 @@ def test_a_page_changes_the_theme_of_its_figures_by_script(
 ) -> None:
     path = plot.save(tmp_path / "layers.html")
     colours = """() => {
-        const figure = Bokeh.documents[0].roots()[0];
+        const [figure] = Bokeh.documents[0].roots()[0].children;
         const bars = figure.renderers[0].data_source.data.colour;
         return [...new Set([...bars, figure.left[0].axis_label_text_color,
             figure.left[0].major_label_text_color, figure.legend?.label_text_color])]

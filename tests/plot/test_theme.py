@@ -20,14 +20,12 @@ def test_a_figure_changes_all_its_colours_and_back() -> None:
     drawn = by_position(TABLE, "own_ns", position="index", group="type", shown=())
     document = Document()
     document.add_root(drawn)
-    before = document.to_json()
     themed(drawn, "dark")
     assert drawn.yaxis.axis_label_text_color == INK.dark
     assert source(drawn, "top")["colour"] == [SERIES[1].dark, SERIES[0].dark]
     themed(drawn, "dark")
     assert drawn.legend[0].label_text_color == INK.dark
     themed(drawn, "light")
-    after = document.to_json()
+    after = str(document.to_json())
     assert drawn.yaxis.axis_label_text_color == INK.light
-    assert str(before).count("#") == str(after).count("#")
-    assert not any(dark in str(after) for dark in PAIRS.values() if dark not in PAIRS)
+    assert not any(dark in after for dark in PAIRS.values() if dark not in PAIRS)

@@ -56,7 +56,7 @@ def analyze(
     """Print what one analysis says of traces."""
     files, name = _parted(arguments)
     if output is not None and output.suffix not in _FORMATS:
-        raise click.UsageError(f"{output} has to end in {', '.join(_FORMATS)}")
+        raise click.UsageError(f"{output} has to end in .csv, .json, .parquet or .html")
     traces = [read([file]) for file in files]
     if name is None:
         terminal.show(_possible(traces))
@@ -192,16 +192,6 @@ def _turned(columns: dict[str, list[str]]) -> Table:
     return grid
 
 
-def _draw(analysis: Analysis[Any], table: pl.DataFrame, to: Path) -> None:
-    """Write the picture of a table to a file."""
-    from xsp.plot import picture_of  # noqa: PLC0415
-
-    picture = picture_of(analysis)
-    if picture is None:
-        raise click.UsageError(f"{analysis.name} has no picture, for its table says it all")
-    picture.of(table).save(to)
-
-
 def _save(table: pl.DataFrame, to: Path) -> None:
     """Write a table to a file whose suffix says the format, whole or not at all."""
     from xsp.atomic_file import replacing  # noqa: PLC0415
@@ -226,3 +216,13 @@ def _flat(table: pl.DataFrame) -> pl.DataFrame:
             texts = [None if value is None else text_of(name, value) for value in table[name]]
             table = table.with_columns(pl.Series(name, texts, dtype=pl.String))
     return table
+
+
+def _draw(analysis: Analysis[Any], table: pl.DataFrame, to: Path) -> None:
+    """Write the picture of a table to a file."""
+    from xsp.plot import picture_of  # noqa: PLC0415
+
+    picture = picture_of(analysis)
+    if picture is None:
+        raise click.UsageError(f"{analysis.name} has no picture, for its table says it all")
+    picture.of(table).save(to)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from xsp.plot.document import Picture, Plot
     from xsp.plot.gallery import (
         ALL,
+        advice,
         allocations_by_operator,
         attribution,
         by_module,
@@ -62,6 +63,7 @@ __all__ = [
     "Picture",
     "Plot",
     "Theme",
+    "advice",
     "allocations_by_operator",
     "attribution",
     "by_module",

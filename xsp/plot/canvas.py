@@ -63,12 +63,12 @@ def canvas(x: str, y: str, *, height: int = 320, **more: Any) -> figure:
 
 def nothing() -> figure:
     """Return a figure that says that there is nothing to draw."""
-    drawn = canvas("nothing to draw: the table has no rows", "", height=90)
+    drawn = canvas("", "", height=60, x_range=(0, 1), y_range=(-1, 1))
     drawn.toolbar_location = None
-    drawn.x_range.start, drawn.x_range.end = 0, 1
-    drawn.y_range.start, drawn.y_range.end = 0, 1
-    drawn.yaxis.visible = drawn.grid.visible = False
-    drawn.xaxis.ticker = []
+    drawn.axis.visible = drawn.grid.visible = False
+    said = "There is nothing to draw: the table has no rows, or nothing but zeros."
+    look = {"text_baseline": "middle", "text_color": FAINT.light, "text_font": _FONT}
+    drawn.text(x=[0], y=[0], text=[said], **look)
     return drawn
 
 

@@ -54,8 +54,8 @@ def _exchange(model: Model, pairs: Mapping[str, str]) -> None:
             model.data["colour"] = _each(model.data["colour"], pairs)
         return
     for name, value in model.properties_with_values().items():
-        if "color" in name:
-            setattr(model, name, _exchanged(value, pairs))
+        if "color" in name and (other := _exchanged(value, pairs)) != value:
+            setattr(model, name, other)
 
 
 def _exchanged(value: Any, pairs: Mapping[str, str]) -> Any:

@@ -46,6 +46,7 @@ from xsp.plot.gallery.model import (
     optimal_batch,
 )
 from xsp.plot.gallery.structure import (
+    advice,
     attribution,
     by_module,
     by_operator,
@@ -85,10 +86,12 @@ ALL: tuple[Picture, ...] = (
     memory_timeline,
     memory_by_layer,
     allocations_by_operator,
+    advice,
 )
 
 __all__ = [
     "ALL",
+    "advice",
     "allocations_by_operator",
     "attribution",
     "by_module",

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import polars as pl
+from bokeh.models import Column
 from bokeh.plotting import figure
 
 from xsp.plot.bar import by_position
 from xsp.plot.document import Picture
-from xsp.plot.gallery.part import named_by, parts_of
+from xsp.plot.gallery.part import known, named_by, parts_of, under_each_other
 from xsp.plot.lying import by_name, by_size, wide
 
 _LAYER = ("layer", "type", "group", "phase")
 
 
-def _layer_latency(table: pl.DataFrame) -> figure:
-    shown = (*_LAYER, "own_ns", "share_pct", "latency_ns", "calls", "path")
-    return by_position(table, "own_ns", position="index", group="type", shown=shown)
+def _layer_latency(table: pl.DataFrame) -> Column:
+    shown = (*_LAYER, "own_ns", "share_pct", "latency_ns", "own_device_ns", "calls", "path")
+    times = [name for name in ("own_ns", "own_device_ns") if known(table, name)]
+    return under_each_other(
+        by_position(table, value, position="index", group="type", shown=shown) for value in times
+    )
 
 
 def _layer_memory_allocation(table: pl.DataFrame) -> figure:
@@ -23,27 +27,30 @@ def _layer_memory_allocation(table: pl.DataFrame) -> figure:
     return by_position(table, "own_allocated_bytes", position="index", group="type", shown=shown)
 
 
-def _layer_type_distribution(table: pl.DataFrame) -> figure:
+def _layer_type_distribution(table: pl.DataFrame) -> Column:
     return _by_type(table, "count")
 
 
-def _layer_latency_by_type(table: pl.DataFrame) -> figure:
-    return _by_type(table, "own_ns")
+def _layer_latency_by_type(table: pl.DataFrame) -> Column:
+    return _by_type(table, "own_ns", "own_device_ns")
 
 
-def _layer_memory_by_type(table: pl.DataFrame) -> figure:
+def _layer_memory_by_type(table: pl.DataFrame) -> Column:
     return _by_type(table, "own_allocated_bytes")
 
 
-def _by_type(table: pl.DataFrame, value: str) -> figure:
-    """Return the share of each type, of all groups and phases together."""
-    summed = dict.fromkeys(("count", value, "share_pct"))
+def _by_type(table: pl.DataFrame, *values: str) -> Column:
+    """Return the sums of each type, of all groups and phases together."""
+    there = [value for value in values if known(table, value)]
+    summed = [name for name in dict.fromkeys(("count", *there, "share_pct")) if known(table, name)]
     types = table.group_by("type", maintain_order=True).agg(pl.col(*summed).sum())
-    return by_size(types, "share_pct", name="type", shown=("type", *summed))
+    return under_each_other(
+        by_size(types, value, name="type", shown=("type", *summed)) for value in there
+    )
 
 
 def _layer_thirds(table: pl.DataFrame) -> figure:
-    measures = ("latency_pct", "allocated_pct", "flops_pct", "accessed_pct")
+    measures = [name for name in table.columns if name.endswith("_pct")]
     parted = named_by(table, ("group", "phase"))
     long = parted.unpivot(measures, index=["name", "third"], variable_name="measure")
     said = pl.col("measure").str.strip_suffix("_pct")

@@ -10,6 +10,7 @@ from bokeh.models import Column
 from bokeh.plotting import figure
 
 from xsp.plot.bar import Part
+from xsp.plot.canvas import nothing
 from xsp.plot.colour import SERIES
 from xsp.plot.theme import GRID
 
@@ -20,8 +21,13 @@ WORK = ("flops_per_byte", "flops_per_s", "bytes_per_s", "work_source", "reached_
 
 
 def under_each_other(figures: Iterable[figure]) -> Column:
-    """Return figures under each other, as wide as their page."""
-    return column(list(figures), sizing_mode="stretch_width")
+    """Return figures under each other, as wide as their page, or one that says that none is."""
+    return column(list(figures) or [nothing()], sizing_mode="stretch_width")
+
+
+def known(table: pl.DataFrame, column: str) -> bool:
+    """Return whether a table has a column with anything but nulls and zeros in it."""
+    return column in table.columns and bool((table[column] != 0).any())
 
 
 def named_by_device(table: pl.DataFrame) -> pl.DataFrame:

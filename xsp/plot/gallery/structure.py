@@ -67,9 +67,15 @@ def _attribution(table: pl.DataFrame) -> figure:
     return by_size(said, "share_pct", name="share", shown=shown, colours=colours)
 
 
+def _advice(table: pl.DataFrame) -> figure:
+    shown = ("rule", "advice", "gain_ns", "gain_pct", "estimate", "evidence")
+    return by_size(table, "gain_ns", name="rule", shown=shown)
+
+
 time_by_level = Picture("time-by-level", _time_by_level)
 by_module = Picture("by-module", _by_module)
 by_operator = Picture("by-operator", _by_operator)
 by_primitive = Picture("by-primitive", _by_primitive)
 side_by_side = Picture("side-by-side", _side_by_side)
 attribution = Picture("attribution", _attribution)
+advice = Picture("advice", _advice)
