@@ -45,6 +45,7 @@ from xsp.analyses.structure.by_operator import by_operator
 from xsp.analyses.structure.by_primitive import by_primitive
 from xsp.analyses.structure.side_by_side import side_by_side
 from xsp.analyses.structure.time_by_level import time_by_level
+from xsp.analyses.tree import Tree
 
 ALL: tuple[Analysis[Any], ...] = (
     model_information,
@@ -75,18 +76,19 @@ ALL: tuple[Analysis[Any], ...] = (
     launch_overhead,
     communication,
     rank_imbalance,
+    critical_path,
     memory_peak,
     memory_timeline,
     memory_by_layer,
     allocations_by_operator,
     advice,
-    critical_path,
 )
 
 __all__ = [
     "ALL",
     "Analysis",
     "Need",
+    "Tree",
     "advice",
     "allocations_by_operator",
     "attribution",
