@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 import polars as pl
 import pytest
@@ -206,7 +207,7 @@ def random_model(random: Random, path: str = "", depth: int = 0) -> Node:
         elsewhere = random.choice(["0.a", "conv", "a.bn.0"])
         at = f"{path}.{name}".strip(".") if random.random() < 0.8 else elsewhere
         inside.append(random_model(random, at, depth + 1))
-    more = {"module_path": path, "parameter_bytes": random.choice([0, 4])}
+    more: dict[str, Any] = {"module_path": path, "parameter_bytes": random.choice([0, 4])}
     types = ["Conv2d", "BatchNorm2d", "ReLU", "Identity", "ConvReLU2d", "ConvBnReLU2d"]
     of = random.choice(types) if depth else "Net"
     return layer(path.rpartition(".")[2] or "Net", of, *inside, op("aten::add"), **more)
