@@ -17,6 +17,7 @@ from xsp.analyses.device.device_idle import device_idle
 from xsp.analyses.device.device_time import device_time
 from xsp.analyses.device.launch_overhead import launch_overhead
 from xsp.analyses.device.rank_imbalance import rank_imbalance
+from xsp.analyses.device.verdict import verdict
 from xsp.analyses.layer.layer_latency import layer_latency
 
 ALL: tuple[Analysis[Any], ...] = (
@@ -27,6 +28,7 @@ ALL: tuple[Analysis[Any], ...] = (
     communication,
     rank_imbalance,
     critical_path,
+    verdict,
 )
 
 __all__ = [
@@ -42,4 +44,5 @@ __all__ = [
     "layer_latency",
     "rank_imbalance",
     "text_of",
+    "verdict",
 ]
