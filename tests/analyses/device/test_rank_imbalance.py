@@ -61,7 +61,7 @@ def test_ranks_without_communication_have_their_times_alone() -> None:
 
 
 def test_one_process_is_refused_with_what_to_do() -> None:
-    with pytest.raises(xsp.AnalysisError, match=r"no spans of several ranks: .*xsp import rank"):
+    with pytest.raises(xsp.AnalysisError, match="xsp import rank"):
         rank_imbalance(timeline(100, work(0, 10)))
 
 
