@@ -144,9 +144,14 @@ def launching(kernel_ns: int, host_ns: int, *, count: int = 10, **about: Any) ->
 
 def test_a_device_that_waits_for_launches_is_launch_bound() -> None:
     found = row("launch-bound", trace(launching(2_000, 20_000)))
+    # The device idles for 202 µs, and the operators take all but 2 µs of the host's time.
     assert found["gain_ns"] == pytest.approx(222_000 - 20_000)
     assert "10 kernels of 2.00 µs" in found["evidence"]
     assert "launch-bound" not in rules(trace(launching(20_000, 20_000)))
+
+
+def test_a_few_kernels_are_no_reason_to_launch_less() -> None:
+    assert "launch-bound" not in rules(trace(launching(2_000, 20_000, count=3)))
 
 
 def test_kernels_without_counters_deserve_them() -> None:

@@ -71,6 +71,14 @@ def test_a_trace_without_devices_and_calls_says_nothing_of_them() -> None:
     assert time_by_level(trace(resnet()))["share_pct"].sum() == pytest.approx(100)
 
 
+def test_a_recording_of_devices_alone_is_idle_on_the_host() -> None:
+    kernel = Node("kernel", "gemm", 70, [], {}, {"device": 0})
+    root = pipeline("recording", kernel, own_ns=100)
+    root.columns["thread"] = None
+    table = time_by_level(trace(root))
+    assert table.select("kind", "own_ns").rows() == [("pipeline", 100)]
+
+
 def real(name: str) -> Trace:
     if not KINETO.is_dir():
         pytest.skip("needs real traces (XSP_TRACES)")

@@ -17,6 +17,8 @@ from xsp.quantity import counted, duration, percent
 
 # A device that works less than this part of the time waits for the host.
 _BUSY = 0.5
+# Of fewer kernels nobody can say that launching them takes the time.
+_FEWEST = 10
 # Kernels that take at least this part of the device's time deserve to be looked at.
 _TOP, _MOST = 0.05, 3
 _COUNTED = ("dram_read_bytes", "achieved_occupancy_pct")
@@ -26,29 +28,34 @@ _SYNCHRONISES = r"(?i)synchronize"
 
 def launch_bound(case: Case) -> Iterator[Finding]:
     """Find devices that wait for the host to launch short kernels."""
-    tree = case.tree
-    kernels = case.rows(Kind.KERNEL)
-    launches = case.rows(Kind.LAUNCH)
-    busy = tree.spans["device_ns"][0]
-    if not len(kernels) or not len(launches) or busy is None or not case.is_of(Kind.OP).any():
+    tree, often = case.tree, calls(case.tree)
+    kernels, busy = case.rows(Kind.KERNEL), tree.spans["device_ns"][0]
+    count = int(often[kernels].sum())
+    rows = _launching(case)
+    if count < _FEWEST or not len(rows) or busy is None or busy > _BUSY * case.whole_ns:
         return
-    often = calls(tree)
-    count, whole = int(often[kernels].sum()), case.whole_ns
+    host, reach = case.latency(rows)
     kernel = float(np.nanmedian(tree.latency_ns()[kernels] / often[kernels]))
-    between = whole / count
-    if busy > _BUSY * whole or kernel > between:
+    if kernel > host / count:
         return
     yield Finding(
         "launch-bound",
         "Launch less often: CUDA graphs, torch.compile, or a larger batch.",
-        f"the device works {duration(busy)}, {percent(busy / whole)} of the time; "
-        f"{counted(count, 'kernel')} of {duration(kernel)} (median), and the host launches one "
-        f"every {duration(between)}",
-        case.idle_ns,
-        case.latency(np.array([0]))[1],
-        "at most: as if the device never waited",
+        f"the device works {duration(busy)}, {percent(busy / case.whole_ns)} of the time; "
+        f"{counted(count, 'kernel')} of {duration(kernel)} (median), and layers and operators on "
+        f"the host take {duration(host / count)} for each",
+        min(case.idle_ns, host),
+        reach,
+        "at most: as if the host took no time for what launches, or the device never waited",
         'torch.compile(model, mode="reduce-overhead"), measured with levels=4, and xsp.compare',
     )
+
+
+def _launching(case: Case) -> Ints:
+    """Return the rows of the outermost layers and operators in which devices are given work."""
+    kinds = (Kind.LAYER, Kind.OP)
+    work, _ = case.work_ns()
+    return np.flatnonzero(case.is_of(*kinds) & (case.above(*kinds) < 0) & (work > 0))
 
 
 def pageable_copies(case: Case) -> Iterator[Finding]:

@@ -93,8 +93,9 @@ def _at_once(case: Case) -> float:
     """Return how many outermost operators ran at once on average, while any did."""
     tree = case.tree
     operators = case.is_of(Kind.OP) & tree.spans["device"].is_null().to_numpy()
-    spans = tree.spans.filter(pl.Series(operators & (case.above(Kind.OP) < 0)))
-    if spans["thread"].n_unique() < 2:
+    outermost = np.flatnonzero(operators & (case.above(Kind.OP) < 0))
+    spans = tree.spans.select("start_ns", "end_ns", "thread")[outermost]
+    if spans["thread"].n_unique() <= 1:
         return 1.0
     ended = pl.col("end_ns").cum_max().shift(1, fill_value=0)
     parts = spans.sort("start_ns").select(

@@ -133,7 +133,8 @@ def _agreeing(
 
 def summed(values: Ints, parent: Ints) -> Ints:
     """Return for each span the sum of the values of those right below."""
-    result, inside = np.zeros_like(values), parent >= 0
+    inside = parent >= 0
+    result = np.zeros_like(values)
     np.add.at(result, parent[inside], values[inside])
     return result
 

@@ -47,17 +47,19 @@ def own_times(tree: Tree, among: Bools) -> pl.DataFrame:
         Columns `own_ns`, `own_low_ns` and `own_high_ns`, a row for each span of the tree; null
         for spans that are not among them and where they are not known.
     """
-    latency, (low, high) = tree.latency_ns(), bounds_ns(tree)
+    latency, (low, high) = np.where(among, tree.latency_ns(), np.nan), bounds_ns(tree)
     above, thread = tree.nearest(among), tree.spans["thread"].fill_null(-1).to_numpy()
     inside = np.flatnonzero(among & (above >= 0) & (thread == thread[above]))
-    below = {"low": np.zeros(len(low)), "high": np.zeros(len(low))}
-    for name, reach in (("low", latency - low), ("high", high - latency)):
-        # A child whose interval is not known makes that of its parent's own time unknown.
-        known = np.where(np.isnan(latency), 0.0, reach)
-        np.add.at(below[name], above[inside], known[inside])
-    own = tree.own_ns(among)
-    lowest = np.maximum(own - np.hypot(latency - low, below["high"]), 0.0)
-    highest = own + np.hypot(high - latency, below["low"])
+    # A child whose interval is not known makes that of its parent's own time unknown.
+    spread = (latency - low, high - latency)
+    known = ~np.isnan(latency[inside])
+    below, lower, upper = (
+        np.bincount(above[inside], np.where(known, each[inside], 0.0), minlength=len(latency))
+        for each in (latency, *spread)
+    )
+    own = np.maximum(latency - below, 0.0)
+    lowest = np.maximum(own - np.hypot(spread[0], upper), 0.0)
+    highest = own + np.hypot(spread[1], lower)
     columns = {"own_ns": own, "own_low_ns": lowest, "own_high_ns": highest}
     return pl.DataFrame(columns).fill_nan(None)
 

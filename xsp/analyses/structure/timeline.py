@@ -21,7 +21,8 @@ def on_thread(tree: Tree) -> Bools:
     that has one is taken.
     """
     thread, host = tree.spans["thread"], tree.spans["device"].is_null()
-    here = host & (thread.is_null() | (thread == _thread(tree)))
+    main = _thread(tree)
+    here = host & (thread.is_null() if main is None else thread.fill_null(main) == main)
     inside = here.to_numpy().copy()
     inside[0] = True
     found: Bools = inside & (tree.nearest(~inside) < 0)
