@@ -74,7 +74,7 @@ def test_hostile_names_run_no_script_and_show_as_they_are(tmp_path: Path, browse
             report.page.press("#search", "Enter")
             report.page.wait_for_timeout(150)
             report.page.hover("#icicle")
-        report.page.locator("tr.spans").last.click()
+        report.page.locator('[data-table="layer-latency"] tr.spans').last.click()
         assert report.text("h1") == "</title><script>alert(1)</script>"
         assert "<img src=x onerror=alert(1)>" in report.text(".problems")
         assert report.page.locator("img").count() == 0
@@ -111,6 +111,7 @@ def test_a_click_on_a_row_selects_the_layer_everywhere(report: Opened) -> None:
 
 @pytest.mark.slow
 def test_a_click_on_a_box_selects_and_a_double_click_zooms(report: Opened) -> None:
+    report.page.locator("#icicle").scroll_into_view_if_needed()
     bounds = report.page.locator("#icicle").bounding_box()
     # On the third line lie the stem and the stages.
     place = (bounds["x"] + bounds["width"] * 0.5, bounds["y"] + 20 * 2 + 10)
@@ -170,12 +171,13 @@ def test_buttons_zoom_the_timeline(report: Opened) -> None:
 def test_tables_sort_by_value_filter_and_show_all(report: Opened) -> None:
     table = report.page.locator('[data-table="layer-latency"]')
     rows = table.locator("tbody tr:not(.extra)")
+    own = table.locator("th button", has_text="own").first
     assert rows.count() == 50
-    table.locator("th button", has_text="own").click()
+    own.click()
     assert table.locator("th[aria-sort=descending]").inner_text().strip() == "own"
     largest = rows.first.inner_text()
     assert "conv" in largest
-    table.locator("th button", has_text="own").click()
+    own.click()
     assert rows.first.inner_text() != largest
     table.locator(".filter").fill("batchnorm2d")
     assert rows.count() == 50
@@ -220,7 +222,7 @@ def test_several_traces_stand_side_by_side_and_one_is_looked_at(
         report.page.click('[data-open="1"]')
         report.wait("document.querySelector('h1').closest('section').hidden")
         assert report.page.locator("h1:visible").inner_text() == "predict"
-        report.page.locator("#tables tr.spans:visible").last.click()
+        report.page.locator('[data-table="layer-latency"] tr.spans:visible').last.click()
         assert report.selected() == "first Conv2d"
         assert (report.said, report.asked) == ([], [])
 

@@ -6,22 +6,17 @@ is, it stands for the longest of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from xsp.level import Kind
 from xsp.trace import Trace, attribute_column
 
-# By the first of these columns that a table has; and what the column has in common with spans.
-_COLUMNS: Mapping[str, str] = {
-    "path": "path",
-    "path_a": "path",
-    "module": "module",
-    "operator": "operator",
-    "kernel": "kernel",
-}
-_KINDS = {"operator": Kind.OP, "kernel": Kind.KERNEL}
+# By the first of these columns that a table has.
+_COLUMNS = ("path", "path_a", "layer", "module", "operator", "kernel")
+# The first of these that a table has leads to the spans: a path is too long to stand in front.
+_LINKS = ("layer", "module", "operator", "kernel", "path", "path_a")
 
 
 def telling(table: pl.DataFrame) -> str | None:
@@ -30,8 +25,17 @@ def telling(table: pl.DataFrame) -> str | None:
     >>> telling(pl.DataFrame({"part": ["predict"], "module": ["layer1.0"]}))
     'module'
     """
-    found = next((name for name in _COLUMNS if name in table.columns), None)
-    return found if found and table[found].dtype == pl.String else None
+    return _first(_COLUMNS, table)
+
+
+def leading(table: pl.DataFrame) -> str | None:
+    """Return the column whose cells lead to the spans, if there is one."""
+    return _first(_LINKS, table)
+
+
+def _first(names: Sequence[str], table: pl.DataFrame) -> str | None:
+    texts = (name for name in names if table.schema.get(name) == pl.String)
+    return next(texts, None)
 
 
 class Places:
@@ -58,16 +62,26 @@ class Places:
         if column is None:
             return [-1] * table.height
         named = table.select(key=column).join(
-            self._by(_COLUMNS[column]), on="key", how="left", maintain_order="left"
+            self._by(column), on="key", how="left", maintain_order="left"
         )
         return named["row"].fill_null(-1).to_list()
 
-    def _by(self, what: str) -> pl.DataFrame:
-        """Return the row of the longest span for each `key`."""
-        spans = self._spans
-        if what in _KINDS:
-            spans = spans.filter(pl.col("kind") == _KINDS[what].value).with_columns(
-                pl.col("name").alias(what)
-            )
+    def _by(self, column: str) -> pl.DataFrame:
+        """Return the row of the longest span for each `key`, a value of a table's column."""
+        key, among = _KEYS[column]
+        spans = self._spans.filter(among).select("row", "latency_ns", key=key).drop_nulls("key")
         longest = spans.sort("latency_ns", descending=True, nulls_last=True, maintain_order=True)
-        return longest.select("row", key=what).drop_nulls().unique("key", keep="first")
+        return longest.select("row", "key").unique("key", keep="first")
+
+
+# What the values of a table's column are of a span, and which spans.
+_LAYER = pl.coalesce(pl.col("module").replace("", None), "name")
+_EVERY = pl.lit(value=True)
+_KEYS: Mapping[str, tuple[pl.Expr, pl.Expr]] = {
+    "path": (pl.col("path"), _EVERY),
+    "path_a": (pl.col("path"), _EVERY),
+    "layer": (_LAYER, pl.col("kind") == Kind.LAYER.value),
+    "module": (pl.col("module"), pl.col("kind") == Kind.LAYER.value),
+    "operator": (pl.col("name"), pl.col("kind") == Kind.OP.value),
+    "kernel": (pl.col("name"), _EVERY),
+}

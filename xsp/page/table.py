@@ -11,7 +11,7 @@ import polars as pl
 
 from xsp.analyses import ALL, Analysis, heading_of, text_of
 from xsp.errors import AnalysisError
-from xsp.page.place import Places, telling
+from xsp.page.place import Places, leading
 from xsp.quantity import margin, printable, shorten
 from xsp.trace import Trace
 
@@ -145,7 +145,7 @@ def tabulated(
         values=[_values(kept[column]) for column in shown],
         spans=tied,
         height=frame.height,
-        link=shown.index(link) if (link := telling(kept)) in shown and places else 0,
+        link=shown.index(link) if (link := leading(kept)) in shown and places else 0,
     )
 
 
