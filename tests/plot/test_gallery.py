@@ -103,7 +103,7 @@ def test_curves_of_a_sweep_leave_out_what_was_not_measured() -> None:
     plot = sweep_curves(SWEEP)
     assert plot.title == "How quick is the model, by batch?"
     throughput, latency = plot.figure.children
-    assert throughput.yaxis.axis_label == "throughput per s"
+    assert throughput.yaxis.axis_label == "throughput (per second)"
     (places, *_) = [one.data["x"] for one in latency.select({"type": ColumnDataSource})]
     assert places.tolist() == [1, 2, 4]
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         rank_imbalance,
         side_by_side,
         time_by_level,
+        verdict,
     )
     from xsp.plot.several import comparison, sweep_curves
     from xsp.plot.theme import PAIRS, SCRIPT, Theme, themed
@@ -98,6 +99,7 @@ __all__ = [
     "sweep_curves",
     "themed",
     "time_by_level",
+    "verdict",
 ]
 
 _HOMES = {

@@ -27,9 +27,13 @@ _UNITS: Mapping[str, tuple[Sequence[tuple[float, str]], str]] = {
 }
 # Headings that say too little beside an axis.
 _SAID = {
-    "own": "own time",
-    "own difference": "difference, without that of spans inside",
+    "at": "time",
     "index": "position in the order of execution",
+    "own": "own time",
+    "own allocated": "allocated, without layers inside",
+    "own device": "device time, without layers inside",
+    "own difference": "difference, without that of spans inside",
+    "throughput per s": "throughput (per second)",
 }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
+from bokeh.core.properties import value as constant
 from bokeh.models import (
     BoxZoomTool,
     ColumnDataSource,
@@ -67,7 +68,7 @@ def nothing() -> figure:
     drawn.toolbar_location = None
     drawn.axis.visible = drawn.grid.visible = False
     said = "There is nothing to draw: the table has no rows, or nothing but zeros."
-    look = {"text_baseline": "middle", "text_color": FAINT.light, "text_font": _FONT}
+    look = {"text_baseline": "middle", "text_color": FAINT.light, "text_font": constant(_FONT)}
     drawn.text(x=[0], y=[0], text=[said], **look)
     return drawn
 

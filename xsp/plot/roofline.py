@@ -45,7 +45,7 @@ def roofline(table: pl.DataFrame, *, size: str, shown: Sequence[str], label: str
         x_axis_type="log",
         y_axis_type="log",
     )
-    drawn.axis.formatter = BasicTickFormatter()
+    drawn.axis.formatter = BasicTickFormatter(use_scientific=False)
     _draw_roof(drawn, known, scale)
     source = _points(known, scale, size, shown)
     points = drawn.scatter(

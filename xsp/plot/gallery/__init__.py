@@ -18,6 +18,7 @@ from xsp.plot.gallery.device import (
     device_time,
     launch_overhead,
     rank_imbalance,
+    verdict,
 )
 from xsp.plot.gallery.kernel import (
     kernel_by_name,
@@ -82,6 +83,7 @@ ALL: tuple[Picture, ...] = (
     communication,
     rank_imbalance,
     critical_path,
+    verdict,
     memory_peak,
     memory_timeline,
     memory_by_layer,
@@ -123,6 +125,7 @@ __all__ = [
     "rank_imbalance",
     "side_by_side",
     "time_by_level",
+    "verdict",
 ]
 
 

@@ -77,9 +77,16 @@ def _rank_imbalance(table: pl.DataFrame) -> figure:
     return by_size(named_by_device(table), "made_wait_ns", name="name", shown=shown)
 
 
+def _verdict(table: pl.DataFrame) -> figure:
+    colours = [_ORANGE if limits else _BLUE for limits in table["verdict"]]
+    shown = ("candidate", "share_pct", "time_ns", "evidence")
+    return by_size(table, "share_pct", name="candidate", shown=shown, colours=colours)
+
+
 device_time = Picture("device-time", _device_time)
 device_idle = Picture("device-idle", _device_idle)
 launch_overhead = Picture("launch-overhead", _launch_overhead)
 critical_path = Picture("critical-path", _critical_path)
 communication = Picture("communication", _communication)
 rank_imbalance = Picture("rank-imbalance", _rank_imbalance)
+verdict = Picture("verdict", _verdict)
