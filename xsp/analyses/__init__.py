@@ -12,12 +12,12 @@ from typing import Any
 from xsp.analyses.advice.advice import advice
 from xsp.analyses.cell import ends_of, estimate_of, heading_of, text_of
 from xsp.analyses.contract import Analysis, Need
-from xsp.analyses.device.communication import communication, communication
-from xsp.analyses.device.critical_path import critical_path, critical_path
-from xsp.analyses.device.device_idle import device_idle, device_idle
-from xsp.analyses.device.device_time import device_time, device_time
-from xsp.analyses.device.launch_overhead import launch_overhead, launch_overhead
-from xsp.analyses.device.rank_imbalance import rank_imbalance, rank_imbalance
+from xsp.analyses.device.communication import communication
+from xsp.analyses.device.critical_path import critical_path
+from xsp.analyses.device.device_idle import device_idle
+from xsp.analyses.device.device_time import device_time
+from xsp.analyses.device.launch_overhead import launch_overhead
+from xsp.analyses.device.rank_imbalance import rank_imbalance
 from xsp.analyses.device.verdict import verdict
 from xsp.analyses.kernel.kernel_by_name import kernel_by_name
 from xsp.analyses.kernel.kernel_information import kernel_information

@@ -9,10 +9,10 @@ import pytest
 from device_samples import Row, call, host, random_timeline, timeline, work
 from hypothesis import given
 from hypothesis import strategies as st
-from xsp.analyses.work import Roof
 
 from xsp.analyses import verdict
 from xsp.analyses.device import verdict as module
+from xsp.analyses.work import Roof
 from xsp.trace import Trace
 
 ROOF = Roof(1e12, 1e11, "a device of ten operations per byte")
