@@ -32,7 +32,7 @@ _OWN = {
     Kind.MEMCPY: "copies",
     Kind.MEMSET: "sets",
 }
-_MARGIN = " ± "
+_LAST_NS = 4_000_000_000 * 10**9  # later, in 2096, no measurement of a sound file began
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _measured(metadata: Mapping[str, Any]) -> str:
 def _when(metadata: Mapping[str, Any]) -> str:
     """Return when the measurement, or the recording, began."""
     began_ns = metadata.get("began_unix_ns")
-    if not began_ns:
+    if not isinstance(began_ns, int) or not 0 < began_ns < _LAST_NS:
         return ""
     return f"{datetime.fromtimestamp(began_ns / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
 
