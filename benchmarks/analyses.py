@@ -157,8 +157,12 @@ def _step(one: pl.DataFrame, number: int, rank: int, since: int, height: int) ->
     return one.with_columns(
         pl.col("span_id") + first,
         (pl.col("parent_id") + first).fill_null(1),
-        pl.when(kind == "launch").then("span_id").when(kind == "kernel").then("parent_id")
-        .alias("correlation_id") + first,
+        pl.when(kind == "launch")
+        .then("span_id")
+        .when(kind == "kernel")
+        .then("parent_id")
+        .alias("correlation_id")
+        + first,
         pl.col("path").str.replace("predict", f"predict/step#{number}", literal=True),
         pl.col("start_ns", "end_ns") + since + late,
         pl.when(pl.col("thread").is_not_null()).then(rank + 1).alias("thread"),
