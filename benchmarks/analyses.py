@@ -190,7 +190,8 @@ def block(number: int, *, gpu: bool) -> Node:
     chain = op("aten::conv2d", [image, weight],
                op("aten::convolution", [image, weight], convolve))  # fmt: skip
     product = op("aten::addmm", [image[1:2], matrix, rows],
-                 op("aten::empty", [], bytes=4 * size), *work("sgemm_128x64", "SGEMM", **sgemm))  # fmt: skip
+                   op("aten::empty", [], bytes=4 * size),
+                 *work("sgemm_128x64", "SGEMM", **sgemm))  # fmt: skip
     normed = op("aten::native_layer_norm", [matrix],
                 *(op("aten::empty", [], bytes=4 * each) for each in (size, 8, 8)),
                 *work("vectorized_layer_norm_kernel"))  # fmt: skip
