@@ -88,7 +88,7 @@ def _times(tree: Tree, among: Mask, rows: Ints) -> pl.DataFrame:
 
     The interval of a span's own time is as wide as that of its latency.
     """
-    latency = tree.spans[rows].select(_INTERVAL)
+    latency = tree.spans.select(_INTERVAL)[rows]
     kinds = tree.spans["kind"][rows]
     if (kinds == Kind.LAUNCH.value).all():
         return latency.with_columns(pl.lit(None, dtype=pl.Float64).alias(n) for n in _INTERVAL)

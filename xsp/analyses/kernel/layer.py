@@ -36,10 +36,11 @@ def layer_names(tree: Tree, layers: Ints) -> pl.DataFrame:
     )
 
 
+@once_per_trace
 def layer_frame(tree: Tree) -> pl.DataFrame:
     """Return `row` and `LAYER_COLUMNS` of each layer, in the order the layers began."""
     rows = tree.rows(Kind.LAYER)
-    return tree.spans[rows].select(
+    return tree.spans.select("path", "name")[rows].select(
         pl.Series("row", rows),
         pl.int_range(1, len(rows) + 1, dtype=pl.Int64).alias("index"),
         "path",

@@ -81,5 +81,7 @@ def layer_device_time(trace: Trace) -> pl.DataFrame:
 def _waiting(tree: Tree) -> Tree:
     """Return the tree with the latencies of a serialised measurement where it has them."""
     waiting = tree.attribute("serialised_ns", pl.Float64)
+    if waiting.null_count() == len(waiting):
+        return tree
     latency = pl.coalesce(waiting, tree.spans["latency_ns"])
     return Tree(tree.spans.with_columns(latency_ns=latency), tree.parent)
