@@ -62,10 +62,13 @@ def test_device_time_has_a_bar_with_what_is_idle() -> None:
 def test_problems_machine_and_plan_are_told_as_they_are() -> None:
     problems = [{"code": "noisy", "message": "another process ran"}]
     environment = {"cpu": "AMD EPYC", "logical_cores": 2, "python": "3.11.7"}
-    made = trace(resnet(), problems=problems, environment=environment, plan={"runs": 30})
+    began = {"began_unix_ns": 1_752_830_083_332_972_313}
+    made = trace(resnet(), problems=problems, environment=environment, plan={"runs": 30}, **began)
     said = overview_of(made)
     assert said.problems == (("noisy", "another process ran"),)
-    assert "measured by xsp on AMD EPYC, 2 cores" in said.measured
+    assert said.measured == (
+        "measured by xsp on AMD EPYC, 2 cores · 2025-07-18 09:14 UTC · Python 3.11.7"
+    )
     assert ("plan: runs", "30") in said.facts
     assert any("without overhead" in claim for claim in said.exact)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from xsp.atomic_file import replacing
-from xsp.errors import ExportError
+from xsp.errors import AnalysisError, ExportError
 from xsp.page.comparison import differences_of
 from xsp.page.overview import Finding, Overview, findings_of, overview_of
 from xsp.page.packing import pack
@@ -72,11 +72,15 @@ def report(traces: Trace | Sequence[Trace], path: str | PathLike[str]) -> Path:
     Raises:
         ExportError: bokeh or jinja2 is not installed, which `xsp[report]` brings; or the file
             could not be written, and no part of it is left behind.
+        AnalysisError: A trace has no spans.
         ValueError: There is no trace.
     """
     several = [traces] if isinstance(traces, Trace) else list(traces)
     if not several:
         raise ValueError("a report needs a trace, and there is none: report(trace, path)")
+    for trace in several:
+        if not len(trace):
+            raise AnalysisError(f"the trace {trace.name} has no spans: there is nothing to report")
     text = page_of(several)
     with replacing(Path(path)) as file:
         file.write(text.encode("utf-8"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
@@ -31,7 +32,7 @@ _OWN = {
     Kind.MEMCPY: "copies",
     Kind.MEMSET: "sets",
 }
-_MARGIN = " ± "
+_LAST_NS = 4_000_000_000 * 10**9  # later, in 2096, no measurement of a sound file began
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +111,16 @@ def _measured(metadata: Mapping[str, Any]) -> str:
     if processor and environment.get("logical_cores"):
         processor = f"{processor}, {counted(environment['logical_cores'], 'core')}"
     where = " and ".join(dict.fromkeys(filter(None, (*map(_device_name, devices), processor))))
-    when = str(metadata.get("created") or "")[:16].replace("T", " ")
-    parts = (
-        f"{by}{' on ' + where if where else ''}",
-        when and f"{when} UTC",
-        _versions(environment),
-    )
+    parts = (f"{by}{' on ' + where if where else ''}", _when(metadata), _versions(environment))
     return printable(" · ".join(filter(None, parts)))
+
+
+def _when(metadata: Mapping[str, Any]) -> str:
+    """Return when the measurement, or the recording, began."""
+    began_ns = metadata.get("began_unix_ns")
+    if not isinstance(began_ns, int) or not 0 < began_ns < _LAST_NS:
+        return ""
+    return f"{datetime.fromtimestamp(began_ns / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _device_name(device: Any) -> str:

@@ -11,17 +11,27 @@ export async function embed(item, element) {
 
 /** Embed the plots of a trace, or of the comparison, each when it comes into sight. */
 export function startPlots(state, scope, plots) {
+  const ahead = { rootMargin: "400px" };
   const seen = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;
       seen.unobserve(target);
       draw(state, scope, plots[target.dataset.plot], target);
     }
-  });
+  }, ahead);
   for (const place of document.querySelectorAll(`.answer[data-scope="${scope}"] .plot`)) {
     place.hidden = !(place.dataset.plot in plots);
-    if (!place.hidden) seen.observe(place);
+    if (place.hidden) continue;
+    // So that nothing moves when the plot comes.
+    place.style.minHeight = `${heightOf(plots[place.dataset.plot].doc.roots[0])}px`;
+    seen.observe(place);
   }
+}
+
+/** Return the height of a figure, or of several below each other, before they are drawn. */
+function heightOf({ attributes }) {
+  const parts = attributes.children ?? [];
+  return attributes.height ?? parts.reduce((sum, part) => sum + heightOf(part), 0);
 }
 
 async function draw(state, scope, item, place) {
