@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from bokeh.models import BasicTickFormatter, ColumnDataSource, Label, Span
+from bokeh.models import BasicTickFormatter, ColumnDataSource, FixedTicker, Label, Span
 from bokeh.plotting import figure
 
 from xsp.analyses import text_of
@@ -16,6 +16,7 @@ from xsp.plot.colour import SERIES
 from xsp.plot.theme import FAINT, INK
 
 _SMALLEST_PX, _LARGEST_PX = 5.0, 26.0
+_FEW_POWERS = 2  # of ten: up to so many have ticks within them
 # What a point is bound by: the words of the legend, and the colour.
 _BOUND = {
     True: ("memory-bound", SERIES[0].light),
@@ -48,6 +49,8 @@ def roofline(table: pl.DataFrame, *, size: str, shown: Sequence[str], label: str
     drawn.axis.formatter = BasicTickFormatter(use_scientific=False)
     _draw_roof(drawn, known, scale)
     source = _points(known, scale, size, shown)
+    drawn.xaxis.ticker = _ticks(source.data["x"])
+    drawn.yaxis.ticker = _ticks(source.data["y"])
     points = drawn.scatter(
         x="x",
         y="y",
@@ -77,6 +80,21 @@ def _points(known: pl.DataFrame, scale: Scale, size: str, shown: Sequence[str]) 
         size=_sizes(known[size]),
         bound=[_BOUND[bound][0] for bound in bounds],
         colour=[_BOUND[bound][1] for bound in bounds],
+    )
+
+
+def _ticks(places: Floats) -> FixedTicker:
+    """Return ticks at 1, 2 and 5 times each power of ten around places, of many powers at 1 alone.
+
+    Bokeh's own have one tick, or none, where places lie within two powers of ten.
+    """
+    if not len(places):
+        return FixedTicker(ticks=[])
+    first, last = (int(np.floor(np.log10(end(places)))) for end in (np.min, np.max))
+    steps = (1, 2, 5) if last - first <= _FEW_POWERS else (1,)
+    # Beyond the points stand the roof's ends.
+    return FixedTicker(
+        ticks=[step * 10.0**power for power in range(first - 3, last + 4) for step in steps]
     )
 
 
