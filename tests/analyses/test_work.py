@@ -179,7 +179,12 @@ def test_of_a_table_only_the_rows_asked_for_are_read() -> None:
     [
         ("aten::mul", [[4, 8], [], [4, 8]], ["float32", "float64", "float32"], (32, 136, 128)),
         ("aten::clamp_min", [[4, 8], [], [4, 8]], ["float32", "Int", "float32"], (0, 128, 128)),
-        ("aten::add", [[4, 8], [8], [], [4, 8]], [*["float16"] * 2, "Int", "float16"], (32, 80, 64)),
+        (
+            "aten::add",
+            [[4, 8], [8], [], [4, 8]],
+            [*["float16"] * 2, "Int", "float16"],
+            (32, 80, 64),
+        ),
     ],
 )
 def test_a_place_for_the_result_is_not_read_and_a_number_makes_no_result_wider(
