@@ -120,7 +120,8 @@ def _draw_roof(drawn: figure, known: pl.DataFrame, scale: Scale) -> None:
     drawn.line("x", "y", source=ColumnDataSource(ends), line_color=INK.light, line_width=2)
     look = {"line_color": FAINT.light, "line_dash": "dashed"}
     drawn.add_layout(Span(dimension="height", location=ridge, **look))
+    # Left of the ridge nothing reaches as high, so the label covers no point there.
     peak = text_of("peak_flops_per_s", flops).removesuffix("/s")
     said = f"{peak}FLOP/s, {text_of('peak_bytes_per_s', moved)}: {source}"
-    text = {"text_color": FAINT.light, "text_font_size": "11px", "text_align": "right"}
-    drawn.add_layout(Label(x=right, y=top, text=said, y_offset=4, **text))
+    text = {"text_color": FAINT.light, "text_font_size": "11px", "text_align": "left"}
+    drawn.add_layout(Label(x=left, y=top, text=said, y_offset=4, **text))
