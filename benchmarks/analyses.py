@@ -109,7 +109,7 @@ def opening_seconds(page: Path) -> float | None:
     """Return how long a browser takes until a page is drawn, None where there is none."""
     chromium = shutil.which("chromium")
     try:
-        from playwright.sync_api import sync_playwright
+        from playwright.sync_api import sync_playwright  # noqa: PLC0415
     except ModuleNotFoundError:
         return None
     if chromium is None:

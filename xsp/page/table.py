@@ -173,12 +173,19 @@ def texts_of(name: str, frame: pl.DataFrame, ends: tuple[str, str] | None = None
     """
     values = frame[name].to_list()
     if ends is None:
-        return [shorten(printable(text_of(name, value)), _LONGEST) for value in values]
+        if frame[name].dtype.is_nested():
+            return [_text(name, value) for value in values]
+        known = {value: _text(name, value) for value in set(values)}
+        return [known[value] for value in values]
     intervals = zip(*(frame[end].to_list() for end in ends), strict=True)
     return [
         with_reach(name, value, margin(value, low, high))
         for value, (low, high) in zip(values, intervals, strict=True)
     ]
+
+
+def _text(name: str, value: Any) -> str:
+    return shorten(printable(text_of(name, value)), _LONGEST)
 
 
 def with_reach(name: str, value: float | None, reach: float | None) -> str:
