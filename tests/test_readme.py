@@ -52,7 +52,19 @@ def test_the_examples_run_one_after_the_other(
     assert (Path.cwd() / "model.xsp").exists()
 
 
-def test_every_link_into_the_repository_leads_somewhere() -> None:
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)", README)
-    assert targets
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_into_the_repository_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text("utf-8"))
+    targets = [(page.parent / file if file else page, heading) for file, heading in links]
+    assert [file for file, _ in targets if not file.exists()] == []
+    linked = [(file, heading) for file, heading in targets if heading and file.suffix == ".md"]
+    assert [(file, heading) for file, heading in linked if heading not in anchors(file)] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names by which GitHub finds the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-") for text in headings}

@@ -23,7 +23,7 @@ class Opened:
 
     Attributes:
         page: Playwright's page.
-        said: Warnings and errors in the console, and exceptions that nobody caught.
+        said: Errors in the console, and exceptions that nobody caught.
         asked: What the page asked of any network or disk, but for itself.
     """
 
@@ -70,8 +70,8 @@ def opened(browser: Any, path: Path, **settings: Any) -> Iterator[Opened]:
 
 
 def _note(report: Opened, line: Any) -> None:
-    if line.type in ("warning", "error"):
-        report.said.append(f"{line.type}: {line.text}")
+    if line.type == "error":
+        report.said.append(line.text)
 
 
 def _ask(report: Opened, url: str, path: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_click_on_a_box_selects_and_a_double_click_zooms(report: Opened) -> No
     report.page.mouse.dblclick(*place)
     report.wait(f"{FIGURE.format('icicle')}.x_range.start > 0")
     assert report.selected() == stage
-    assert report.page.locator("tr.chosen").count() == 1
+    assert report.page.locator('[data-table="layer-latency"] tr.chosen').count() == 1
 
 
 @pytest.mark.slow
@@ -234,3 +234,12 @@ def test_numbers_in_the_panel_read_as_everywhere(report: Opened) -> None:
     assert span.latency_ns is not None
     said = report.page.locator("#selected table").first.inner_text()
     assert f"{span.latency_ns / 1e3:.0f} µs ±" in said
+
+
+def test_a_printed_page_has_the_plots_that_nobody_scrolled_to(report: Opened) -> None:
+    missing = ".answer .plot:not([hidden]):empty"
+    report.wait(
+        f"[...document.querySelectorAll('{missing}')].every((one) => one.offsetParent === null)"
+    )
+    report.page.emulate_media(media="print")
+    assert report.page.locator('[data-table="layer-latency"] .plot canvas').count() > 0

@@ -4,7 +4,8 @@ import polars as pl
 import pytest
 from samples import Node, conv, layer, op, pipeline, resnet, trace
 
-from xsp.page.overview import overview_of, samples_of
+from xsp.analyses import time_by_level, verdict
+from xsp.page.overview import Overview, limits_of, overview_of, samples_of
 from xsp.trace import Trace
 
 
@@ -14,8 +15,12 @@ def with_shapes() -> Node:
     return pipeline("predict", net, own_ns=1_000_000)
 
 
+def shown(made: Trace) -> Overview:
+    return overview_of(made, time_by_level(made))
+
+
 def tiles(made: Trace) -> dict[str, str]:
-    return {tile.label: tile.value for tile in overview_of(made).tiles}
+    return {tile.label: tile.value for tile in shown(made).tiles}
 
 
 def test_latency_throughput_and_depth_are_told() -> None:
@@ -27,7 +32,7 @@ def test_latency_throughput_and_depth_are_told() -> None:
         "throughput": f"{8e9 / latency:,.0f} samples/s",
         "spans": "8",
     }
-    first, *_ = overview_of(made).tiles
+    first, *_ = shown(made).tiles
     assert first.margin.endswith("ms")
 
 
@@ -38,10 +43,35 @@ def test_throughput_is_not_told_where_the_batch_is_not_known() -> None:
 
 
 def test_the_parts_of_a_bar_make_the_whole() -> None:
-    (bar,) = overview_of(trace(with_shapes())).bars
+    (bar,) = shown(trace(with_shapes())).bars
     assert sum(part.share_pct for part in bar.parts) == pytest.approx(100, abs=0.01)
     assert [part.kind for part in bar.parts] == ["pipeline", "layer", "op"]
     assert bar.parts[0].time == "1.00 ms"
+
+
+def test_time_by_level_is_that_of_the_analysis_and_makes_the_latency() -> None:
+    made = trace(resnet())
+    (bar,) = shown(made).bars
+    table = time_by_level(made).filter(pl.col("own_ns") > 0)
+    assert [part.share_pct for part in bar.parts] == pytest.approx(
+        table["share_pct"].to_list(), abs=0.001
+    )
+
+
+def test_the_verdict_stands_first_and_what_cannot_be_told_is_left_out() -> None:
+    table = pl.DataFrame(
+        {
+            "candidate": ["library-bound", "compute-bound", "thread-bound"],
+            "verdict": [False, True, False],
+            "share_pct": [69.5, 50.3, None],
+            "time_ns": [59.1e6, 42.9e6, None],
+            "evidence": ["212 library calls", "53 above the ridge", "cannot tell"],
+        }
+    )
+    first, second = limits_of(table)
+    assert (first.candidate, first.share, first.time) == ("compute-bound", "50.3 %", "42.9 ms")
+    assert second.evidence == "212 library calls"
+    assert limits_of(verdict(trace(resnet())))
 
 
 def test_device_time_has_a_bar_with_what_is_idle() -> None:
@@ -51,7 +81,7 @@ def test_device_time_has_a_bar_with_what_is_idle() -> None:
         device=pl.when(pl.col("kind") == "kernel").then(0).cast(pl.Int32),
         device_ns=pl.when(pl.col("kind") == "kernel").then(600_000.0).otherwise(600_000.0),
     )
-    host, device = overview_of(Trace(spans, made.metadata)).bars
+    host, device = shown(Trace(spans, made.metadata)).bars
     assert [(part.words, part.share) for part in device.parts] == [
         ("kernels", "60.0 %"),
         ("idle", "40.0 %"),
@@ -62,10 +92,14 @@ def test_device_time_has_a_bar_with_what_is_idle() -> None:
 def test_problems_machine_and_plan_are_told_as_they_are() -> None:
     problems = [{"code": "noisy", "message": "another process ran"}]
     environment = {"cpu": "AMD EPYC", "logical_cores": 2, "python": "3.11.7"}
-    made = trace(resnet(), problems=problems, environment=environment, plan={"runs": 30})
-    said = overview_of(made)
+    began = {"began_unix_ns": 1_752_830_083_332_972_313}
+    made = trace(resnet(), problems=problems, environment=environment, plan={"runs": 30}, **began)
+    said = shown(made)
+    assert said.doubts == "1 problem: noisy"
     assert said.problems == (("noisy", "another process ran"),)
-    assert "measured by xsp on AMD EPYC, 2 cores" in said.measured
+    assert said.measured == (
+        "measured by xsp on AMD EPYC, 2 cores · 2025-07-18 09:14 UTC · Python 3.11.7"
+    )
     assert ("plan: runs", "30") in said.facts
     assert any("without overhead" in claim for claim in said.exact)
 
@@ -74,5 +108,5 @@ def test_an_imported_trace_says_who_recorded_it_and_that_overhead_is_left() -> N
     made = trace(resnet(), imported={"tool": "torch.profiler", "files": ["a.json"]})
     spans = made.spans.with_columns(overhead_ns=pl.lit(None, dtype=pl.Float64))
     imported = Trace(spans, made.metadata)
-    assert overview_of(imported).measured.startswith("recorded by torch.profiler")
+    assert shown(imported).measured.startswith("recorded by torch.profiler")
     assert tiles(imported)["overhead of recording"] == "unknown"

@@ -56,6 +56,12 @@ def test_a_report_of_no_trace_is_refused(tmp_path: Path) -> None:
         xsp.report([], tmp_path / "a.html")
 
 
+def test_a_trace_without_spans_is_refused(tmp_path: Path) -> None:
+    empty = xsp.Trace(trace(resnet()).spans.clear(), {"name": "empty"})
+    with pytest.raises(xsp.AnalysisError, match="the trace empty has no spans"):
+        xsp.report(empty, tmp_path / "a.html")
+
+
 def test_the_policy_names_every_script_and_no_script_is_loaded() -> None:
     page = page_of([trace(hostile())])
     policy = re.search(r"script-src ([^;]*);", page)

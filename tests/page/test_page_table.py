@@ -56,6 +56,14 @@ def test_large_tables_keep_the_rows_that_weigh_most_in_their_order() -> None:
     assert most_important(frame.select("name"), 2)["name"].to_list() == ["a", "b"]
 
 
+def test_columns_without_any_value_are_named_and_not_shown() -> None:
+    frame = pl.DataFrame({"name": ["a"], "device_ns": [None], "own_ns": [0.0]})
+    meanings = {"name": "Name.", "device_ns": "Device.", "own_ns": "Own."}
+    table = tabulated("made", "Which?", frame, meanings)
+    assert [column.name for column in table.columns] == ["name", "own_ns"]
+    assert (table.texts, table.unknown) == ([["a", "0 ns"]], ("device",))
+
+
 def test_what_is_not_known_sorts_as_nothing_and_is_no_zero() -> None:
     frame = pl.DataFrame({"own_ns": [1.0, None, float("nan")], "name": ["a", None, "c"]})
     table = tabulated("made", "Which?", frame, {"own_ns": "Own.", "name": "Name."})

@@ -25,7 +25,7 @@ def test_a_curve_goes_from_left_to_right_with_its_intervals() -> None:
     assert source(drawn, "lower")["upper"].tolist() == [3, 9]
     assert len(drawn.select({"type": Band})) == 1
     assert drawn.xaxis.ticker.ticks == [1, 8, 64]
-    assert told(drawn) == {"batch": "1", "latency": "2.00 ms"}
+    assert told(drawn) == {"batch": "1", "latency": "2.00 ms ± 50 %"}
 
 
 def test_the_best_place_is_marked() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from drawn import source
+from drawn import source, told
 
 from xsp.plot.roofline import roofline
 
@@ -53,3 +53,17 @@ def test_the_roof_has_its_ridge_at_the_ideal_intensity() -> None:
 def test_without_a_roof_there_are_points_alone() -> None:
     drawn = roofline(UNKNOWN, size="latency_ns", shown=())
     assert [type(one.glyph).__name__ for one in drawn.renderers] == ["Scatter"]
+
+
+def test_axes_have_ticks_within_powers_of_ten_where_points_lie_close() -> None:
+    near = KERNELS.with_columns(flops_per_s=pl.Series([180e9, 150e9, None]))
+    drawn = roofline(near, size="latency_ns", shown=())
+    assert [tick for tick in drawn.yaxis.ticker.ticks if 100 <= tick <= 200] == [100, 200]
+    assert drawn.xaxis.ticker.ticks[:2] == pytest.approx([1e-4, 1e-3])  # many powers: 1 of each
+
+
+def test_a_mark_shows_intervals_and_no_column_without_a_value() -> None:
+    ends = KERNELS.with_columns(latency_low_ns=pl.col("latency_ns") * 0.9, group=pl.lit(None))
+    ends = ends.with_columns(latency_high_ns=pl.col("latency_ns") * 1.1)
+    drawn = roofline(ends, size="latency_ns", shown=("name", "latency_ns", "group"))
+    assert told(drawn) == {"name": "volta_cgemm_32x32_tn", "latency": "6.04 ms ± 10 %"}

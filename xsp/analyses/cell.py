@@ -66,8 +66,12 @@ def ends_of(columns: Sequence[str]) -> dict[str, tuple[str, str]]:
 def estimate_of(column: str, value: Any, low: Any = None, high: Any = None) -> str:
     """Return a value with the reach of its interval; one end of it where no more is known.
 
+    A difference may be of either sign, so the reach of one that is not known stands beside it.
+
     >>> estimate_of("latency_ns", 41.2e6, 40e6, 42e6), estimate_of("own_ns", 5e3, 0.0, 9e5)
     ('41.2 ms ± 2.9 %', '< 900 µs')
+    >>> estimate_of("difference_ns", -5e6, -6e6, -4e6), estimate_of("difference_ns", 1e3, -2e3, 4e3)
+    ('-5.00 ms ± 20 %', '1.00 µs ± 3.00 µs')
     >>> estimate_of("gain_pct", 8.1, 7.0, 9.2), estimate_of("rate_per_s", 5.0, 2.0, None)
     ('8.1 ± 1.1', '> 2/s')
     """
@@ -76,9 +80,11 @@ def estimate_of(column: str, value: Any, low: Any = None, high: Any = None) -> s
         return text if low is None or value is None else f"> {text_of(column, low)}"
     if column.endswith("_pct"):
         return f"{text} ± {text_of(column, reach)}"
-    if value <= reach:
-        return f"< {text_of(column, high)}" if reach else text
-    return f"{text} ± {100 * reach / value:.2g} %"
+    if not reach:
+        return text
+    if abs(value) > reach:
+        return f"{text} ± {100 * reach / abs(value):.2g} %"
+    return f"{text} ± {text_of(column, reach)}" if low < 0 else f"< {text_of(column, high)}"
 
 
 def _number(column: str, value: float) -> str:

@@ -1,6 +1,6 @@
 """The command `xsp`: a command line in, the exit code of the command that it names out.
 
-`show` and `doctor` are here, the other commands in modules of their names. Modules of this
+`doctor` is here, the other commands in modules of their names. Modules of this
 room import only click at the top, so that help and completion come at once.
 """
 
@@ -10,19 +10,16 @@ import io
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from xsp.cli import exit_code, terminal
-from xsp.cli.analyze import analyze
-from xsp.cli.compare import compare
+from xsp.cli.answer import analyze, compare, report, show
 from xsp.cli.export import export, jaeger
 from xsp.cli.profile import profile
-from xsp.cli.reading import FILE, import_files, read
+from xsp.cli.reading import import_files
 from xsp.cli.record import record
-from xsp.cli.report import report
 from xsp.cli.sweep import sweep
 
 _HELP = """\b
@@ -74,45 +71,12 @@ def cli() -> None:
     """Hold the commands."""
 
 
-_SHOW_EPILOG = """\b
-Examples:
-  xsp show resnet50.xsp
-  xsp show resnet50.xsp --all | less
-  xsp show rank0.json.gz rank1.json.gz         files of other tools, as xsp import reads them
-  xsp show resnet50.xsp --json | jq '.spans[] | select(.kind == "layer") | .path'
-"""
-
 _DOCTOR_EPILOG = """\b
 Examples:
   xsp doctor
   xsp doctor --json | jq .disturbances
   xsp doctor --peak                            measures the roof of this machine, and keeps it
 """
-
-
-@cli.command(epilog=_SHOW_EPILOG)
-@click.argument("files", nargs=-1, required=True, type=FILE)
-@click.option(
-    "--rows",
-    type=click.IntRange(min=1),
-    default=60,
-    show_default=True,
-    help="About how many rows to print.",
-)
-@click.option("--all", "everything", is_flag=True, help="Print every span.")
-@click.option("--whole", is_flag=True, help="Of other tools' files: the whole, not a typical step.")
-@click.option("--json", "as_json", is_flag=True, help="Print metadata and spans as JSON.")
-def show(
-    files: tuple[Path, ...], rows: int, *, everything: bool, whole: bool, as_json: bool
-) -> None:
-    """Print the tree of the trace in FILES: one that xsp saved, or recordings of other tools."""
-    trace = read(files, steps=not whole)
-    if as_json:
-        terminal.show(terminal.as_json(trace))
-    elif everything:
-        terminal.show(trace.tree(rows=None, smallest=0.0))
-    else:
-        terminal.show(trace.tree(rows=rows))
 
 
 @cli.command(epilog=_DOCTOR_EPILOG)
@@ -140,6 +104,7 @@ for command in (
     profile,
     sweep,
     import_files,
+    show,
     analyze,
     compare,
     report,

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from xsp.atomic_file import replacing
-from xsp.errors import ExportError
+from xsp.errors import AnalysisError, ExportError
 from xsp.page.comparison import differences_of
-from xsp.page.overview import Finding, Overview, findings_of, overview_of
+from xsp.page.overview import Finding, Limit, Overview, findings_of, limits_of, overview_of
 from xsp.page.packing import pack
-from xsp.page.picture import PAIRS, SCRIPT, pictures_of
+from xsp.page.picture import pictures_of
 from xsp.page.place import Places
 from xsp.page.spans import packed_attributes, packed_spans
-from xsp.page.table import Answer, Table, answers, table_of
+from xsp.page.table import Table, answers, table_of
 from xsp.plot import KINDS, SERIES
 from xsp.trace import Trace
 
 _INSTALL = "a report needs bokeh and jinja2: pip install 'xsp[report]'"
-# Analyses that stand on the first screen: one as a table, one as a list.
-_VERDICT, _ADVICE = "verdict", "advice"
+# Analyses that the first screen is made from.
+_LEVELS, _VERDICT, _ADVICE = "time-by-level", "verdict", "advice"
 _AREAS = {
     "model": "Model",
     "layer": "Layers",
@@ -42,7 +42,8 @@ class Chapter:
     Attributes:
         number: Position among the traces, from 0.
         overview: What its first screen says.
-        verdict: The table that says what bounds the model, if there is one.
+        limits: What may limit the latency, first what does most.
+        verdict: The same with all that is known of it, as a table.
         advice: What to look at next.
         areas: The other tables, by what they are about.
         payload: What the page's script needs of the trace, as JSON.
@@ -50,6 +51,7 @@ class Chapter:
 
     number: int
     overview: Overview
+    limits: tuple[Limit, ...]
     verdict: Table | None
     advice: tuple[Finding, ...]
     areas: Mapping[str, list[Table]]
@@ -72,11 +74,15 @@ def report(traces: Trace | Sequence[Trace], path: str | PathLike[str]) -> Path:
     Raises:
         ExportError: bokeh or jinja2 is not installed, which `xsp[report]` brings; or the file
             could not be written, and no part of it is left behind.
+        AnalysisError: A trace has no spans.
         ValueError: There is no trace.
     """
     several = [traces] if isinstance(traces, Trace) else list(traces)
     if not several:
         raise ValueError("a report needs a trace, and there is none: report(trace, path)")
+    for trace in several:
+        if not len(trace):
+            raise AnalysisError(f"the trace {trace.name} has no spans: there is nothing to report")
     text = page_of(several)
     with replacing(Path(path)) as file:
         file.write(text.encode("utf-8"))
@@ -95,6 +101,7 @@ def page_of(traces: Sequence[Trace]) -> str:
     except ModuleNotFoundError as error:
         raise ExportError(f"{_INSTALL} ({error})") from error
     from xsp.page import figure, html, script  # noqa: PLC0415
+    from xsp.plot import PAIRS, SCRIPT  # noqa: PLC0415
 
     chapters = [_chapter(number, trace) for number, trace in enumerate(traces)]
     differences = differences_of(traces) if len(traces) > 1 else None
@@ -103,7 +110,7 @@ def page_of(traces: Sequence[Trace]) -> str:
         shown["comparison-data"] = _payload(differences.tables, differences.plots)
     shown["pairs"] = PAIRS
     return html.page(
-        [*_library(shown), script.bundle()],
+        [*_library(shown), SCRIPT, script.bundle()],
         title=_title(chapters),
         chapters=chapters,
         differences=differences,
@@ -119,26 +126,24 @@ def _library(shown: Mapping[str, Any]) -> list[str]:
 
     drawn = (str(one.get("plots")) for one in shown.values())
     webgl = ["bokeh-gl"] if any("'webgl'" in one for one in drawn) else []
-    return [*Resources(mode="inline", components=["bokeh", *webgl]).js_raw, SCRIPT]
+    return list(Resources(mode="inline", components=["bokeh", *webgl]).js_raw)
 
 
 def _chapter(number: int, trace: Trace) -> Chapter:
     answered = list(answers([trace]))
     places = Places(trace)
     tables = [table_of(answer, places) for answer in answered]
+    frames = {answer.analysis.name: answer.frame for answer in answered}
     spans = {"spans": packed_spans(trace), "attributes": packed_attributes(trace)}
     return Chapter(
         number=number,
-        overview=overview_of(trace),
+        overview=overview_of(trace, frames[_LEVELS]),
+        limits=limits_of(frames[_VERDICT]) if _VERDICT in frames else (),
         verdict=next((table for table in tables if table.name == _VERDICT), None),
-        advice=tuple(found for one in answered for found in _advice(one)),
+        advice=findings_of(frames[_ADVICE]) if _ADVICE in frames else (),
         areas=_by_area([table for table in tables if table.name not in (_VERDICT, _ADVICE)]),
         payload={**spans, **_payload(tables, pictures_of(answered, places))},
     )
-
-
-def _advice(answer: Answer) -> tuple[Finding, ...]:
-    return findings_of(answer.frame) if answer.analysis.name == _ADVICE else ()
 
 
 def _payload(tables: Sequence[Table], plots: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 import polars as pl
 
+from xsp.analyses import estimate_of
+from xsp.comparison import compare
 from xsp.errors import AnalysisError
 from xsp.page.picture import picture_of_differences, pictures_of
 from xsp.page.place import Places
-from xsp.page.table import Table, answers, table_of, tabulated, with_reach
-from xsp.quantity import margin, printable
+from xsp.page.table import Table, answers, table_of, tabulated
+from xsp.quantity import printable
 from xsp.trace import Trace
 
 # Of the differences; `xsp compare` has the rest.
@@ -25,6 +25,7 @@ _COLUMNS = (
     *("difference_ns", "difference_low_ns", "difference_high_ns"),
     *("ratio", "own_difference_ns", "corrected_p_value", "verdict"),
 )
+_ENDS = ("_low", "_high")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,8 @@ def differences_of(traces: Sequence[Trace]) -> Differences:
 def _compared(
     traces: Sequence[Trace], places: Places
 ) -> tuple[list[Table], dict[str, Any], tuple[str, ...]]:
-    if find_spec("xsp.comparison") is None:  # this version cannot compare
-        return [], {}, ()
     try:
-        compared = importlib.import_module("xsp.comparison").compare(*traces)
+        compared = compare(*traces)
     except AnalysisError as error:
         return [], {}, (printable(str(error)),)
     settings = dict.fromkeys(compared.settings.columns, "")
@@ -75,7 +74,8 @@ def _compared(
 
 def _whole(summary: pl.DataFrame, meanings: Mapping[str, str]) -> Table:
     """Return the table of the whole, whose rows have units of their own."""
-    made = tabulated("whole", "What differs as a whole?", summary, meanings)
+    shown = {name: said for name, said in meanings.items() if not name.endswith(_ENDS)}
+    made = tabulated("whole", "What differs as a whole?", summary, shown)
     rows = zip(summary.iter_rows(named=True), made.texts, strict=True)
     texts = [
         [_cell(row, column.name, text) for column, text in zip(made.columns, cells, strict=True)]
@@ -87,5 +87,4 @@ def _whole(summary: pl.DataFrame, meanings: Mapping[str, str]) -> Table:
 def _cell(row: Mapping[str, Any], column: str, text: str) -> str:
     if f"{column}_low" not in row:
         return text
-    reach = margin(*(row[f"{column}{end}"] for end in ("", "_low", "_high")))
-    return with_reach(row["quantity"], row[column], reach)
+    return estimate_of(row["quantity"], *(row[f"{column}{end}"] for end in ("", *_ENDS)))

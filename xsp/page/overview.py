@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
 
 from xsp.analyses import text_of
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.page.table import ends_of, texts_of
+from xsp.page.table import texts_of
 from xsp.quantity import counted, duration, estimate, margin, percent, printable
 from xsp.trace import Trace, attribute_column, headline
 
@@ -31,7 +32,7 @@ _OWN = {
     Kind.MEMCPY: "copies",
     Kind.MEMSET: "sets",
 }
-_MARGIN = " ± "
+_LAST_NS = 4_000_000_000 * 10**9  # later, in 2096, no measurement of a sound file began
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +81,27 @@ class Overview:
     tiles: tuple[Tile, ...]
     bars: tuple[Bar, ...]
     exact: tuple[str, ...]
+    doubts: str
     summary: tuple[str, ...]
     problems: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
 
 
-def overview_of(trace: Trace) -> Overview:
-    """Return what the first screen says of a trace."""
+def overview_of(trace: Trace, levels: pl.DataFrame) -> Overview:
+    """Return what the first screen says of a trace.
+
+    Args:
+        trace: The trace.
+        levels: What `xsp.analyses.time_by_level` says of the trace.
+    """
     metadata = trace.metadata
     return Overview(
         name=printable(trace.name),
         measured=_measured(metadata),
         tiles=tuple(_tiles(trace)),
-        bars=tuple(_bars(trace.spans)),
+        bars=tuple(_bars(trace.spans, levels)),
         exact=_claims(trace),
+        doubts=_doubts(trace),
         summary=tuple(printable(str(line)) for line in metadata.get("summary", ())),
         problems=tuple((printable(one.code), printable(one.message)) for one in trace.problems),
         facts=tuple(_facts(metadata)),
@@ -110,13 +118,16 @@ def _measured(metadata: Mapping[str, Any]) -> str:
     if processor and environment.get("logical_cores"):
         processor = f"{processor}, {counted(environment['logical_cores'], 'core')}"
     where = " and ".join(dict.fromkeys(filter(None, (*map(_device_name, devices), processor))))
-    when = str(metadata.get("created") or "")[:16].replace("T", " ")
-    parts = (
-        f"{by}{' on ' + where if where else ''}",
-        when and f"{when} UTC",
-        _versions(environment),
-    )
+    parts = (f"{by}{' on ' + where if where else ''}", _when(metadata), _versions(environment))
     return printable(" · ".join(filter(None, parts)))
+
+
+def _when(metadata: Mapping[str, Any]) -> str:
+    """Return when the measurement, or the recording, began."""
+    began_ns = metadata.get("began_unix_ns")
+    if not isinstance(began_ns, int) or not 0 < began_ns < _LAST_NS:
+        return ""
+    return f"{datetime.fromtimestamp(began_ns / 1e9, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _device_name(device: Any) -> str:
@@ -135,6 +146,14 @@ def _claims(trace: Trace) -> tuple[str, ...]:
     """Return how far the numbers go, as the first line of the printed tree says."""
     line = headline(trace.spans, trace.metadata).removeprefix(printable(trace.name))
     return tuple(line.split(" · ")[1:])
+
+
+def _doubts(trace: Trace) -> str:
+    """Return how many problems there are, and of what kinds."""
+    if not trace.problems:
+        return ""
+    codes = ", ".join(dict.fromkeys(problem.code for problem in trace.problems))
+    return printable(f"{counted(len(trace.problems), 'problem')}: {codes}")
 
 
 def _tiles(trace: Trace) -> Iterator[Tile]:
@@ -190,16 +209,13 @@ def _depth(spans: pl.DataFrame) -> str:
     return ", ".join(words for kind, words in names.items() if kind.value in present)
 
 
-def _bars(spans: pl.DataFrame) -> Iterator[Bar]:
-    host = spans.filter(spans["device"].is_null())
-    own = host.group_by("kind").agg(pl.col("self_ns").sum())
-    times = dict(own.iter_rows())
-    kinds = [(kind.value, _OWN[kind], times.get(kind.value) or 0.0) for kind in Kind]
-    threads = host["thread"].n_unique()
-    note = "each level's own time, without what runs inside it"
-    if threads > 1:
-        note += f"; all {threads} threads together"
-    yield Bar("Host", note, tuple(_parts(kinds)))
+def _bars(spans: pl.DataFrame, levels: pl.DataFrame) -> Iterator[Bar]:
+    known = {kind.value: words for kind, words in _OWN.items()}
+    own = [
+        (kind if kind in known else "", known.get(kind, kind), time or 0.0)
+        for kind, time in levels.select("kind", "own_ns").iter_rows()
+    ]
+    yield Bar("Host", "each level's own time, without what runs inside it", tuple(_parts(own)))
     root = spans.row(0, named=True)
     if root["device_ns"] and root["latency_ns"]:
         yield Bar("Device", "while the evaluation runs", tuple(_parts(_device_times(spans, root))))
@@ -240,6 +256,32 @@ def _fact(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """What may limit the latency: its name, share and time, and what says so; texts for people."""
+
+    candidate: str
+    share: str
+    time: str
+    evidence: str
+
+
+def limits_of(verdict: pl.DataFrame) -> tuple[Limit, ...]:
+    """Return the rows of `xsp.analyses.verdict` with a share of the latency, the verdict first."""
+    told = verdict.filter(pl.col("share_pct") > 0).sort(
+        "verdict", "share_pct", descending=True, maintain_order=True
+    )
+    return tuple(
+        Limit(
+            row["candidate"],
+            f"{text_of('share_pct', row['share_pct'])} %",
+            duration(row["time_ns"]),
+            printable(row["evidence"]),
+        )
+        for row in told.iter_rows(named=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A piece of advice: what to do, what that may gain, and how one knows; texts for people."""
 
@@ -253,8 +295,7 @@ class Finding:
 
 def findings_of(advice: pl.DataFrame) -> tuple[Finding, ...]:
     """Return the rows of `xsp.analyses.advice` as the first screen shows them."""
-    ends = ends_of(advice.columns).get("gain_ns")
-    gains = texts_of("gain_ns", advice, ends)
+    gains = texts_of("gain_ns", advice)
     return tuple(
         Finding(
             *(printable(str(row["advice"])), f"{text_of('gain_pct', row['gain_pct'])} %", gain),

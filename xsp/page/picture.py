@@ -6,22 +6,15 @@ script can tie a plot to the other views.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import polars as pl
 
-from xsp import plot
 from xsp.page.place import Places
 from xsp.page.table import Answer, most_important
 
 _MOST_MARKS = 2_000
-# What the room of plots offers, where this version of it has pictures: of an analysis's table,
-# the dark colour of each light one, and the script that exchanges them.
-_picture_of = getattr(plot, "picture_of", None)
-_picture_of_differences = getattr(plot, "comparison", None)
-PAIRS: Mapping[str, str] = getattr(plot, "PAIRS", {})
-SCRIPT: str = getattr(plot, "SCRIPT", "")
 
 
 def pictures_of(answers: Sequence[Answer], places: Places) -> dict[str, dict[str, Any]]:
@@ -31,9 +24,11 @@ def pictures_of(answers: Sequence[Answer], places: Places) -> dict[str, dict[str
         answers: Analyses and their frames.
         places: Where the trace's spans are.
     """
+    from xsp.plot import picture_of  # noqa: PLC0415  # bokeh is an extra, and slow to import
+
     found = {}
     for answer in answers:
-        picture = _picture_of(answer.analysis) if _picture_of else None
+        picture = picture_of(answer.analysis)
         if picture is not None:
             drawn = picture.of(most_important(answer.frame, _MOST_MARKS)).figure
             found[answer.analysis.name] = _item(drawn, places)
@@ -47,23 +42,33 @@ def picture_of_differences(frame: pl.DataFrame, places: Places) -> dict[str, Any
         frame: The table of `xsp.compare`.
         places: Where the spans of the first trace are.
     """
-    if _picture_of_differences is None or not frame.height:
+    from xsp.plot import comparison  # noqa: PLC0415
+
+    if not frame.height:
         return {}
-    return {"differences": _item(_picture_of_differences(frame).figure, places)}
+    return {"differences": _item(comparison(frame).figure, places)}
 
 
 def _item(drawn: Any, places: Places) -> Any:
-    from bokeh.embed import json_item  # noqa: PLC0415
+    """Return a plot as BokehJS embeds it, as `bokeh.embed.json_item` does.
 
-    _tie(drawn, places)
-    return json_item(drawn)
+    That makes a second document of the plot, and needs half as long again.
+    """
+    from bokeh import __version__  # noqa: PLC0415
+    from bokeh.document import Document  # noqa: PLC0415
+
+    document = Document(title="")
+    document.add_root(drawn)
+    _tie(document.models, places)
+    doc = document.to_json(deferred=False)
+    return {"target_id": None, "root_id": drawn.id, "doc": doc, "version": __version__}
 
 
-def _tie(drawn: Any, places: Places) -> None:
-    """Give the sources of a plot whose marks have a path the rows of these spans."""
+def _tie(models: Iterable[Any], places: Places) -> None:
+    """Give the sources whose marks have a path the rows of these spans."""
     from bokeh.models import ColumnDataSource  # noqa: PLC0415
 
-    for source in drawn.references():
+    for source in models:
         if isinstance(source, ColumnDataSource) and "path" in source.data:
             named = pl.DataFrame({"path": pl.Series(list(source.data["path"]), dtype=pl.String)})
             source.data["span"] = places.rows_of(named)

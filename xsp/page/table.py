@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from xsp.analyses import ALL, Analysis, heading_of, text_of
+from xsp.analyses import ALL, Analysis, ends_of, estimate_of, heading_of
 from xsp.errors import AnalysisError
 from xsp.page.place import Places, leading
-from xsp.quantity import margin, printable, shorten
+from xsp.quantity import printable, shorten
 from xsp.trace import Trace
 
 SHOWN = 50  # rows on the page at first
@@ -51,6 +51,7 @@ class Table:
         values: The same to sort by: numbers, None for texts.
         spans: Row of `trace.spans` that each row is about, -1 where it is about none or several.
         height: How many rows the whole table has.
+        unknown: Headings of the columns that are left out, for they have no value.
         link: Position of the column whose cells lead to the spans.
         paper: Number of the analysis in the paper, None where it has none.
         area: Folder of the analysis: what it is about.
@@ -63,6 +64,7 @@ class Table:
     values: list[list[float | None]]
     spans: list[int]
     height: int
+    unknown: tuple[str, ...] = ()
     link: int = 0
     paper: str | None = None
     area: str = ""
@@ -119,7 +121,7 @@ def tabulated(
     *,
     places: Places | None = None,
 ) -> Table:
-    """Return a frame as the page shows it.
+    """Return a frame as the page shows it, without the columns that have no value.
 
     Args:
         name: Name of the table.
@@ -131,12 +133,13 @@ def tabulated(
     kept = most_important(frame, _EMBEDDED)
     tied = places.rows_of(kept) if places else [-1] * kept.height
     ends = ends_of(kept.columns)
-    shown = [name for name in meanings if not any(name in pair for pair in ends.values())]
+    told = [name for name in meanings if not any(name in pair for pair in ends.values())]
+    shown = [name for name in told if frame[name].count()]
     columns = tuple(
         Column(name, heading_of(name), _meaning(meanings[name], name in ends), _numeric(kept[name]))
         for name in shown
     )
-    cells = [texts_of(name, kept, ends.get(name)) for name in shown]
+    cells = [texts_of(name, kept) for name in shown]
     return Table(
         name=name,
         question=question,
@@ -145,53 +148,23 @@ def tabulated(
         values=[_values(kept[column]) for column in shown],
         spans=tied,
         height=frame.height,
+        unknown=tuple(heading_of(name) for name in told if name not in shown),
         link=shown.index(link) if (link := leading(kept)) in shown and places else 0,
     )
 
 
-def ends_of(columns: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Return the columns that have an interval, each with the columns of its ends.
-
-    >>> ends_of(["latency_ns", "latency_low_ns", "latency_high_ns", "share_pct"])
-    {'latency_ns': ('latency_low_ns', 'latency_high_ns')}
-    """
-    found = {}
-    for low in columns:
-        high, value = low.replace("_low", "_high"), low.replace("_low", "")
-        if low != value and {high, value} <= set(columns):
-            found[value] = (low, high)
-    return found
+def texts_of(name: str, frame: pl.DataFrame) -> list[str]:
+    """Return the cells of a column, with the reach of their intervals where these are known."""
+    columns = (name, *ends_of(frame.columns).get(name, ()))
+    cells = list(zip(*(frame[column].to_list() for column in columns), strict=True))
+    if frame[name].dtype.is_nested():
+        return [_text(name, cell) for cell in cells]
+    known = {cell: _text(name, cell) for cell in set(cells)}
+    return [known[cell] for cell in cells]
 
 
-def texts_of(name: str, frame: pl.DataFrame, ends: tuple[str, str] | None = None) -> list[str]:
-    """Return the cells of a column, with the reach of their intervals where these are known.
-
-    Args:
-        name: The column.
-        frame: The table.
-        ends: Columns of the lower and the upper ends.
-    """
-    values = frame[name].to_list()
-    if ends is None:
-        return [shorten(printable(text_of(name, value)), _LONGEST) for value in values]
-    intervals = zip(*(frame[end].to_list() for end in ends), strict=True)
-    return [
-        with_reach(name, value, margin(value, low, high))
-        for value, (low, high) in zip(values, intervals, strict=True)
-    ]
-
-
-def with_reach(name: str, value: float | None, reach: float | None) -> str:
-    """Return a number of a column with the reach of its interval, or its bound.
-
-    >>> with_reach("latency_ns", 4e6, 2e4), with_reach("latency_ns", 4e6, 5e6)
-    ('4.00 ms ± 20.0 µs', '< 9.00 ms')
-    """
-    if value is None or not reach:
-        return text_of(name, value)
-    if 0 <= value <= reach:  # the value is not known, but for its bound
-        return f"< {text_of(name, value + reach)}"
-    return f"{text_of(name, value)} ± {text_of(name, reach)}"
+def _text(name: str, cell: tuple[Any, ...]) -> str:
+    return shorten(printable(estimate_of(name, *cell)), _LONGEST)
 
 
 def _meaning(said: str, has_interval: bool) -> str:

@@ -25,7 +25,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from xsp.analyses import heading_of, text_of
+from xsp.analyses import ends_of, estimate_of, heading_of
 from xsp.plot.theme import FAINT, GRID, INK, PAPER
 from xsp.quantity import shorten
 
@@ -117,9 +117,8 @@ def source_of(table: pl.DataFrame, shown: Sequence[str], **drawn: Any) -> Column
         shown: Columns whose values are shown when the pointer rests on a mark.
         drawn: Columns that the marks are drawn from.
     """
-    told = dict.fromkeys((*_LINKS, *shown))
-    columns = {name: table[name] for name in told if name in table.columns}
-    texts = {_key(values): _texts(values) for values in columns.values()}
+    told = [name for name in dict.fromkeys((*_LINKS, *shown)) if name in table.columns]
+    texts = {_key(table[name]): _texts(table, name) for name in told}
     return ColumnDataSource({**texts, **drawn})
 
 
@@ -130,18 +129,20 @@ def _key(values: pl.Series) -> str:
     )
 
 
-def _texts(values: pl.Series) -> list[str]:
-    if values.name in _LINKS or values.dtype == pl.String:
+def _texts(table: pl.DataFrame, name: str) -> list[str]:
+    """Return the texts of a column, numbers with the reach of their intervals."""
+    values = table[name]
+    if name in _LINKS or values.dtype == pl.String:
         # An identifier of 64 bits is no number of JavaScript.
         return values.cast(pl.String).fill_null("").to_list()
-    return [text_of(values.name, value) for value in values]
+    cells = zip(*(table[one] for one in (name, *ends_of(table.columns).get(name, ()))), strict=True)
+    return [estimate_of(name, *cell) for cell in cells]
 
 
 def hover(drawn: figure, table: pl.DataFrame, shown: Sequence[str], *marks: Any) -> None:
-    """Let a figure show columns of the mark on which the pointer rests."""
-    said = [
-        (heading_of(name), f"@{{{_key(table[name])}}}") for name in shown if name in table.columns
-    ]
+    """Let a figure show columns, those with any value, of the mark on which the pointer rests."""
+    told = [name for name in shown if name in table.columns and table[name].count()]
+    said = [(heading_of(name), f"@{{{_key(table[name])}}}") for name in told]
     drawn.add_tools(HoverTool(tooltips=said, renderers=list(marks) or "auto"))
 
 

@@ -16,7 +16,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from xsp.analyses import heading_of
+from xsp.analyses import ends_of, heading_of
 from xsp.plot.axis import Scale, scale_of
 from xsp.plot.canvas import canvas, hover, legend_of, source_of
 from xsp.plot.colour import SERIES
@@ -24,7 +24,6 @@ from xsp.plot.theme import INK
 
 # From so many times the first place on, places stand on a log axis.
 _FAR = 8
-_UNITS = ("_bytes_per_s", "_flops_per_s", "_per_s", "_ns", "_bytes", "_pct")
 
 
 def curve(
@@ -41,7 +40,7 @@ def curve(
     Args:
         table: Rows in any order.
         x: Column of the places, such as batch sizes.
-        y: Column of the heights; the ends of its intervals are in those that `ends_of` names.
+        y: Column of the heights; the ends of its intervals are in those of `ends_of`.
         shown: Columns shown when the pointer rests on a point.
         series: Column that says which line a row is of.
         marked: Place to be marked, such as the best.
@@ -76,7 +75,7 @@ def _line(
     """Draw a line with its band, and return its points."""
     x, y = axes
     places = part[x].to_numpy()
-    if set(ends := ends_of(y)) <= set(part.columns):
+    if ends := ends_of(part.columns).get(y):
         lower, upper = (scale.of(part[end]) for end in ends)
         known = ~np.isnan(lower) & ~np.isnan(upper)
         band = {"x": places[known], "lower": lower[known], "upper": upper[known]}
@@ -91,17 +90,6 @@ def _line(
 def _mark(drawn: figure, place: float) -> None:
     look = {"line_color": INK.light, "line_dash": "dashed"}
     drawn.add_layout(Span(dimension="height", location=place, **look))
-
-
-def ends_of(column: str) -> tuple[str, str]:
-    """Return the columns of the ends of a column's interval.
-
-    >>> ends_of("latency_ns"), ends_of("samples_per_s")
-    (('latency_low_ns', 'latency_high_ns'), ('samples_low_per_s', 'samples_high_per_s'))
-    """
-    unit = next((unit for unit in _UNITS if column.endswith(unit)), "")
-    stem = column.removesuffix(unit)
-    return f"{stem}_low{unit}", f"{stem}_high{unit}"
 
 
 def steps(table: pl.DataFrame, x: str, y: str, *, shown: Sequence[str]) -> figure:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from bokeh.models import BasicTickFormatter, ColumnDataSource, Label, Span
+from bokeh.models import BasicTickFormatter, ColumnDataSource, FixedTicker, Label, Span
 from bokeh.plotting import figure
 
 from xsp.analyses import text_of
@@ -16,6 +16,7 @@ from xsp.plot.colour import SERIES
 from xsp.plot.theme import FAINT, INK
 
 _SMALLEST_PX, _LARGEST_PX = 5.0, 26.0
+_FEW_POWERS = 2  # of ten: up to so many have ticks within them
 # What a point is bound by: the words of the legend, and the colour.
 _BOUND = {
     True: ("memory-bound", SERIES[0].light),
@@ -48,6 +49,8 @@ def roofline(table: pl.DataFrame, *, size: str, shown: Sequence[str], label: str
     drawn.axis.formatter = BasicTickFormatter(use_scientific=False)
     _draw_roof(drawn, known, scale)
     source = _points(known, scale, size, shown)
+    drawn.xaxis.ticker = _ticks(source.data["x"])
+    drawn.yaxis.ticker = _ticks(source.data["y"])
     points = drawn.scatter(
         x="x",
         y="y",
@@ -80,6 +83,21 @@ def _points(known: pl.DataFrame, scale: Scale, size: str, shown: Sequence[str]) 
     )
 
 
+def _ticks(places: Floats) -> FixedTicker:
+    """Return ticks at 1, 2 and 5 times each power of ten around places, of many powers at 1 alone.
+
+    Bokeh's own have one tick, or none, where places lie within two powers of ten.
+    """
+    if not len(places):
+        return FixedTicker(ticks=[])
+    first, last = (int(np.floor(np.log10(end(places)))) for end in (np.min, np.max))
+    steps = (1, 2, 5) if last - first <= _FEW_POWERS else (1,)
+    # Beyond the points stand the roof's ends.
+    return FixedTicker(
+        ticks=[step * 10.0**power for power in range(first - 3, last + 4) for step in steps]
+    )
+
+
 def _sizes(values: pl.Series) -> Floats:
     """Return diameters whose squares are in proportion to values, as far as they can be seen."""
     known = values.cast(pl.Float64).fill_null(0.0).fill_nan(0.0).to_numpy()
@@ -102,7 +120,8 @@ def _draw_roof(drawn: figure, known: pl.DataFrame, scale: Scale) -> None:
     drawn.line("x", "y", source=ColumnDataSource(ends), line_color=INK.light, line_width=2)
     look = {"line_color": FAINT.light, "line_dash": "dashed"}
     drawn.add_layout(Span(dimension="height", location=ridge, **look))
+    # Left of the ridge nothing reaches as high, so the label covers no point there.
     peak = text_of("peak_flops_per_s", flops).removesuffix("/s")
     said = f"{peak}FLOP/s, {text_of('peak_bytes_per_s', moved)}: {source}"
-    text = {"text_color": FAINT.light, "text_font_size": "11px", "text_align": "right"}
-    drawn.add_layout(Label(x=right, y=top, text=said, y_offset=4, **text))
+    text = {"text_color": FAINT.light, "text_font_size": "11px", "text_align": "left"}
+    drawn.add_layout(Label(x=left, y=top, text=said, y_offset=4, **text))

@@ -130,7 +130,7 @@ def _working(tree: Tree) -> NDArray[np.bool_]:
     device = tree.is_of(*DEVICE_ACTIVITIES)
     if device.any():
         return device
-    host = tree.is_of(Kind.CALL, Kind.OP)
+    host = tree.is_of(Kind.CALL, Kind.OP).copy()
     _, above = tree.inside(host)
     host[above] = False
     return host

@@ -9,19 +9,46 @@ export async function embed(item, element) {
   return root.model;
 }
 
-/** Embed the plots of a trace, or of the comparison, each when it comes into sight. */
+/**
+ * Embed the plots of a trace, or of the comparison, each when it comes into sight.
+ *
+ * The browser draws the others when it has nothing else to do, so that a printed page has them.
+ */
 export function startPlots(state, scope, plots) {
+  const ahead = { rootMargin: "400px" };
+  const left = new Set();
+  const begin = (place) => {
+    seen.unobserve(place);
+    if (left.delete(place)) draw(state, scope, plots[place.dataset.plot], place);
+  };
   const seen = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (!isIntersecting) continue;
-      seen.unobserve(target);
-      draw(state, scope, plots[target.dataset.plot], target);
-    }
-  });
+    for (const { isIntersecting, target } of entries) if (isIntersecting) begin(target);
+  }, ahead);
   for (const place of document.querySelectorAll(`.answer[data-scope="${scope}"] .plot`)) {
     place.hidden = !(place.dataset.plot in plots);
-    if (!place.hidden) seen.observe(place);
+    if (place.hidden) continue;
+    // So that nothing moves when the plot comes.
+    place.style.minHeight = `${heightOf(plots[place.dataset.plot].doc.roots[0])}px`;
+    left.add(place);
+    seen.observe(place);
   }
+  whenIdle(left, begin);
+}
+
+/** Begin with one after the other of the places that are left and not hidden. */
+function whenIdle(left, begin) {
+  requestIdleCallback(() => {
+    const next = [...left].find((place) => place.offsetParent !== null);
+    if (!next) return;
+    begin(next);
+    whenIdle(left, begin);
+  });
+}
+
+/** Return the height of a figure, or of several below each other, before they are drawn. */
+function heightOf({ attributes }) {
+  const parts = attributes.children ?? [];
+  return attributes.height ?? parts.reduce((sum, part) => sum + heightOf(part), 0);
 }
 
 async function draw(state, scope, item, place) {

@@ -6,6 +6,7 @@ import { colour, inkOn } from "./theme.js";
 
 const LETTER = 6.7; // pixels that a letter of a label takes
 const REACH = 3; // pixels beside a box that still hit it
+const FRAME = 1.5; // half the width of the frame around what is selected
 const MOST_ZOOM = 1e7;
 
 /** One figure of boxes; subclasses say where the boxes lie and how high a line is. */
@@ -148,11 +149,15 @@ export class View {
     const row = this.state.selected;
     const at = row === null ? -1 : this.places.line[row];
     const one = (value) => (at < 0 ? [] : [value]);
+    const [left, right] = [this.places.left[row], this.places.right[row]];
+    // The frame lies within the box, for what lies beyond the figure's edge is not painted over.
+    const inset = right - left > 8 * this.perPixel ? FRAME * this.perPixel : 0;
+    const height = FRAME / this.lineHeight;
     this.marks.data = {
-      left: one(this.places.left[row] / this.unit),
-      right: one(this.places.right[row] / this.unit),
-      top: one(at + 0.04),
-      bottom: one(at + 0.96),
+      left: one((left + inset) / this.unit),
+      right: one((right - inset) / this.unit),
+      top: one(at + height),
+      bottom: one(at + 1 - height),
       line: one(colour("ink")),
     };
   }
