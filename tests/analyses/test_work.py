@@ -157,7 +157,8 @@ def test_bytes_of_a_call_follow_from_its_sizes(
         ("aten::mm", [[2, 3], [3, 5]], ["bfloat16"] * 2, (60, 42, 20)),
         ("aten::mm", [[2, 3], [4, 5]], ["bfloat16"] * 2, (None, 52, 20)),
         ("aten::cat", [None], [None], (0, None, None)),
-        ("mine::op", [[4]], ["float32"], (None, 16, None)),
+        ("mine::op", [[4]], ["float32"], (None, None, None)),
+        ("triton_poi_fused_add_0", [[4]], ["float32"], (None, 16, None)),
         ("mine::op", None, None, (None, None, None)),
     ],
 )
@@ -171,3 +172,28 @@ def test_of_a_table_only_the_rows_asked_for_are_read() -> None:
     given = ([[50_000, 8], [2, 3]], ["float32", "int64"])
     found = operator_work("aten::embedding", *given, kept_bytes=2 * 3 * 8 * 4)
     assert found == (0, 192 + 48, 192)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "types", "expected"),
+    [
+        ("aten::mul", [[4, 8], [], [4, 8]], ["float32", "float64", "float32"], (32, 136, 128)),
+        ("aten::clamp_min", [[4, 8], [], [4, 8]], ["float32", "Int", "float32"], (0, 128, 128)),
+        (
+            "aten::add",
+            [[4, 8], [8], [], [4, 8]],
+            [*["float16"] * 2, "Int", "float16"],
+            (32, 80, 64),
+        ),
+    ],
+)
+def test_a_place_for_the_result_is_not_read_and_a_number_makes_no_result_wider(
+    name: str, shapes: Any, types: Any, expected: Any
+) -> None:
+    assert operator_work(name, shapes, types) == expected
+
+
+def test_nobody_knows_what_operators_of_other_packages_read_of_a_cache() -> None:
+    cache = [4_213_816, 16, 1, 64]
+    found = operator_work("_C_cache_ops::reshape_and_cache", [[8, 64], cache], ["bfloat16"] * 2)
+    assert found.read_bytes is None

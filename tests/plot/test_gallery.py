@@ -14,6 +14,7 @@ import pytest
 import samples
 from bokeh.document import Document
 from bokeh.models import ColumnDataSource
+from device_samples import call, timeline, work
 from drawn import source
 
 import xsp
@@ -33,6 +34,16 @@ def resnet() -> Trace:
     return samples.trace(samples.resnet())
 
 
+def devices_alone() -> Trace:
+    return timeline(100, work(10, 30), work(40, 60), thread=None)
+
+
+def waiting_for_a_stream() -> Trace:
+    calls = [call(0, 2, 1), call(2, 4, 2), call(4, 6, 3)]
+    other = work(20, 70, 2, stream=8)
+    return timeline(200, *calls, work(10, 30, 1), other, work(75, 90, 3))
+
+
 @pytest.fixture(scope="module")
 def recorded() -> Trace:
     path = TRACES / "kineto" / "h100-bert-small.json.gz"
@@ -49,7 +60,7 @@ def drawn(analysis: Analysis[Any], trace: Trace) -> Plot:
     return plot
 
 
-@pytest.mark.parametrize("make", [resnet, hostile])
+@pytest.mark.parametrize("make", [resnet, hostile, devices_alone, waiting_for_a_stream])
 @pytest.mark.parametrize("analysis", PICTURED, ids=lambda analysis: analysis.name)
 def test_each_picture_draws_what_its_analysis_says(
     analysis: Analysis[Any], make: Callable[[], Trace]
@@ -68,6 +79,19 @@ def test_each_picture_draws_a_recording_of_a_device(
 ) -> None:
     if analysis.unmet(recorded) is None:
         assert drawn(analysis, recorded).title == analysis.question
+
+
+def test_idle_times_for_other_streams_are_drawn_beside_the_names_of_streams() -> None:
+    idle = pl.DataFrame({
+        "rank": pl.Series([None] * 3, dtype=pl.Int64),
+        "device": [0] * 3,
+        "stream": [None, 7, 7],
+        "cause": ["stream", "stream", "host"],
+        "idle_ns": [500, 200, 300],
+    })  # fmt: skip
+    bars = source(xsp.plot.device_idle.of(idle).figure, "place")
+    assert len(bars["place"]) == 2
+    assert bars["end_1"][1] / bars["end_2"][1] == pytest.approx(0.6)
 
 
 def test_a_picture_has_the_name_of_its_analysis() -> None:

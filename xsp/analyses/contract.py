@@ -59,7 +59,8 @@ def _ranks(spans: pl.DataFrame) -> bool:
 
 
 def _allocations(spans: pl.DataFrame) -> bool:
-    return bool(attribute_column(spans, "allocated_bytes", pl.Int64).is_not_null().any())
+    framework = spans["kind"].is_in([Kind.LAYER.value, Kind.OP.value])
+    return bool(attribute_column(spans, "allocated_bytes", pl.Int64).filter(framework).count())
 
 
 _MET: Mapping[Need, Callable[[pl.DataFrame], bool]] = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,6 +16,7 @@ from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.trace import Trace, attribute_column, parent_rows
 
 Floats = NDArray[np.float64]
+T = TypeVar("T")
 
 _TREES: WeakKeyDictionary[Trace, Tree] = WeakKeyDictionary()
 
@@ -30,6 +32,7 @@ class Tree:
 
     spans: pl.DataFrame
     parent: Ints
+    _kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, trace: Trace) -> Tree:
@@ -40,13 +43,23 @@ class Tree:
             tree = _TREES[trace] = cls(spans, parent_rows(spans))
         return tree
 
+    def once(self, what: Hashable, make: Callable[[], T]) -> T:
+        """Return what is made of the tree, made at the first call and kept as long as the tree.
+
+        Several analyses of one trace need the same: nobody must change it.
+        """
+        if what not in self._kept:
+            self._kept[what] = make()
+        kept: T = self._kept[what]
+        return kept
+
     def attribute(self, name: str, dtype: Any = pl.String) -> pl.Series:
         """Return one attribute of all spans, null where a span does not have it."""
         return attribute_column(self.spans, name, dtype)
 
     def is_of(self, *kinds: Kind) -> NDArray[np.bool_]:
-        """Return which spans are of some kinds."""
-        return self.spans["kind"].is_in([kind.value for kind in kinds]).to_numpy()
+        """Return which spans are of some kinds; the array cannot be written to."""
+        return self.once(kinds, lambda: self._is_of(kinds))
 
     def rows(self, *kinds: Kind) -> Ints:
         """Return the rows of all spans of some kinds."""
@@ -55,17 +68,13 @@ class Tree:
     def nearest(self, among: NDArray[np.bool_]) -> Ints:
         """Return the row of each span's innermost ancestor among some spans, -1 for none.
 
+        The array cannot be written to.
+
         >>> tree = Tree(pl.DataFrame(), np.array([-1, 0, 1, 2]))
         >>> tree.nearest(np.array([True, True, False, False]))
         array([-1,  0,  1,  1])
         """
-        found = self.parent.copy()
-        while True:
-            on = np.flatnonzero((found >= 0) & ~among[found])
-            if not len(on):
-                return found
-            # What was found for the ancestor lies twice as far away in each pass.
-            found[on] = found[found[on]]
+        return self.once(np.packbits(among).tobytes(), lambda: self._nearest(among))
 
     def latency_ns(self) -> Floats:
         """Return the latency of each span in ns; NaN where it is not known."""
@@ -101,7 +110,8 @@ class Tree:
         """Return the spans that lie in another one among some on its thread, and that one."""
         above = self.nearest(among)
         thread = self.spans["thread"].fill_null(-1).to_numpy()
-        inside = np.flatnonzero(among & (above >= 0) & (thread == thread[above]))
+        inside = np.flatnonzero(among & (above >= 0))
+        inside = inside[thread[inside] == thread[above[inside]]]
         return inside, above[inside]
 
     def deepest(self) -> tuple[Kind, ...]:
@@ -114,3 +124,18 @@ class Tree:
             if self.is_of(*kinds).any():
                 return kinds
         return (Kind.PIPELINE,)
+
+    def _is_of(self, kinds: tuple[Kind, ...]) -> NDArray[np.bool_]:
+        found = self.spans["kind"].is_in([kind.value for kind in kinds]).to_numpy()
+        found.setflags(write=False)
+        return found
+
+    def _nearest(self, among: NDArray[np.bool_]) -> Ints:
+        found = self.parent.copy()
+        on = np.flatnonzero(found >= 0)
+        while len(on := on[~among[found[on]]]):
+            # What was found for the ancestor lies twice as far away in each pass.
+            found[on] = found[found[on]]
+            on = on[found[on] >= 0]
+        found.setflags(write=False)
+        return found

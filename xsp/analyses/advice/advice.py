@@ -67,7 +67,8 @@ def advice(*traces: Trace) -> pl.DataFrame:
     Args:
         traces: Any traces; of one model at several batch sizes, batches are compared.
     """
-    cases = [Case(trace) for trace in traces]
+    # Of no latency there is no share, and nothing to gain.
+    cases = [case for trace in traces if (case := Case(trace)).whole_ns > 0]
     found = [(case, finding) for case in cases for rule in RULES for finding in rule(case)]
     found += batch_sizes(cases)
     rows = [_row(case, finding) for case, finding in found if finding.is_worth(case.whole_ns)]

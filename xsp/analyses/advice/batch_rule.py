@@ -58,7 +58,7 @@ def _slower(batch: _Batch, best: _Batch, error_ns: float) -> Finding:
         batch.case.whole_ns - batch.size * best.input_ns,
         error_ns,
         f"{batch.size} inputs, each as quick as in batches of {best.size}",
-        f"xsp sweep TARGET --batch {sizes[0]},…,{sizes[1]}",
+        f"xsp sweep TARGET --batch {sizes[0]},{sizes[1]}",
     )
 
 

@@ -177,7 +177,8 @@ def kernels_to_count(case: Case) -> Iterator[Finding]:
     communicates = case.is_named(_COMMUNICATES)
     rows = np.flatnonzero(kernels & ~known & ~communicates)
     whole = float(np.nansum(tree.latency_ns()[case.rows(*DEVICE_ACTIVITIES)]))
-    frame = pl.DataFrame({"name": tree.spans["name"][rows], "time": tree.latency_ns()[rows]})
+    times = np.nan_to_num(tree.latency_ns()[rows])
+    frame = pl.DataFrame({"name": tree.spans["name"][rows], "time": times})
     top = (
         frame.group_by("name", maintain_order=True)
         .agg(pl.sum("time"), pl.len().alias("count"))

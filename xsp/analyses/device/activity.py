@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.analyses.kept import once_per_trace
 from xsp.analyses.tree import Floats, Tree
 from xsp.evaluation import Ints, covered
 from xsp.level import DEVICE_ACTIVITIES, Kind
@@ -47,6 +48,10 @@ class Work:
     @classmethod
     def of(cls, tree: Tree) -> Work:
         """Return the work of all devices of a trace."""
+        return _work_of(tree)
+
+    @classmethod
+    def _made(cls, tree: Tree) -> Work:
         rows = tree.rows(*DEVICE_ACTIVITIES)
         names = ["name", "kind", "device", "stream", "start_ns", "end_ns", "correlation_id"]
         table = tree.spans.select(*names)[rows].with_columns(pl.Series("row", rows))
@@ -116,6 +121,11 @@ class Work:
         return worked(until) - worked(since)
 
 
+@once_per_trace
+def _work_of(tree: Tree) -> Work:
+    return Work._made(tree)
+
+
 def apart(group: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the same time in each group, in parts that do not overlap.
 
@@ -161,6 +171,7 @@ def _sorts(table: pl.DataFrame, collective: pl.Series) -> pl.Series:
     ).to_series()
 
 
+@once_per_trace
 def processes_of(tree: Tree) -> pl.DataFrame:
     """Return the process of each span, -1 in traces of one, and its rank, null where not known."""
     process = tree.attribute("process", pl.Int64)
@@ -188,11 +199,16 @@ def _launches(tree: Tree) -> pl.DataFrame:
 
 def _numbers(table: pl.DataFrame, *columns: str) -> pl.Series:
     """Return numbers from 0 for sets of values of some columns, in the order of these."""
-    number = np.zeros(table.height, np.int64)
+    number = pl.Series([0]).new_from_index(0, table.height)
     for column in columns:
-        values, inner = np.unique(table[column].fill_null(-1).to_numpy(), return_inverse=True)
-        number = np.unique(number * len(values) + inner, return_inverse=True)[1]
-    return pl.Series(number, dtype=pl.Int64)
+        inner = _places(table[column].fill_null(-1))
+        number = _places(number * (table.height + 1) + inner)
+    return number
+
+
+def _places(values: pl.Series) -> pl.Series:
+    """Return the place of each value in the order of different values, from 0."""
+    return values.rank("dense").cast(pl.Int64) - 1
 
 
 def _each(table: pl.DataFrame, number: str, *more: str) -> pl.DataFrame:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import polars as pl
 
 from xsp.analyses.contract import Need, analysis
-from xsp.analyses.kernel.kernel import kernel_times, total, whole_total
+from xsp.analyses.kernel.kernel import kernel_times
 from xsp.analyses.kernel.layer import LAYER_COLUMNS, layer_frame
+from xsp.analyses.total import total, whole_total
 from xsp.analyses.tree import Tree
 from xsp.level import Kind
 from xsp.trace import Trace
@@ -81,5 +82,7 @@ def layer_device_time(trace: Trace) -> pl.DataFrame:
 def _waiting(tree: Tree) -> Tree:
     """Return the tree with the latencies of a serialised measurement where it has them."""
     waiting = tree.attribute("serialised_ns", pl.Float64)
+    if waiting.null_count() == len(waiting):
+        return tree
     latency = pl.coalesce(waiting, tree.spans["latency_ns"])
     return Tree(tree.spans.with_columns(latency_ns=latency), tree.parent)

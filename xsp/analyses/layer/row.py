@@ -57,6 +57,10 @@ def layer_rows(trace: Trace) -> pl.DataFrame:
         the span's row in the trace, and `module`, which is the layer without its call.
     """
     tree = Tree.of(trace)
+    return tree.once(layer_rows, lambda: _rows(tree, trace))
+
+
+def _rows(tree: Tree, trace: Trace) -> pl.DataFrame:
     among = _among(tree)
     rows = np.flatnonzero(among)
     rows = rows[np.argsort(tree.spans["start_ns"].to_numpy()[rows], kind="stable")]

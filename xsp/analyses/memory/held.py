@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.analyses.kept import once_per_trace
 from xsp.analyses.memory.family import family_order, running_max, running_sum
 from xsp.analyses.tree import Tree
 from xsp.evaluation import Ints, generations
@@ -76,6 +77,7 @@ class Held:
         return leaf
 
 
+@once_per_trace
 def held(tree: Tree) -> Held:
     """Return the memory of a tree's layers and operators."""
     row, parent = _known(tree)
@@ -142,7 +144,7 @@ def summed(values: Ints, parent: Ints) -> Ints:
 def _known(tree: Tree) -> tuple[Ints, Ints]:
     """Return the rows of spans whose memory is known, in their order, and their parents."""
     known = tree.is_of(Kind.LAYER, Kind.OP)
-    known &= tree.attribute("allocated_bytes", pl.Int64).is_not_null().to_numpy()
+    known = known & tree.attribute("allocated_bytes", pl.Int64).is_not_null().to_numpy()
     rows = np.flatnonzero(known)
     above, thread = tree.nearest(known)[rows], tree.spans["thread"].fill_null(-1).to_numpy()
     above = np.where((above >= 0) & (thread[above] == thread[rows]), above, -1)

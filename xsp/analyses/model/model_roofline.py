@@ -76,10 +76,16 @@ def _together(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     )
     calls = tree.attribute("calls", pl.Int64).fill_null(1)
     roof = roof_of(trace)
+    # What lies in a group is in proportion to what its calls took, not to its repetitions.
+    rows = rows.with_columns(taken=pl.Series(tree.latency_ns()).fill_nan(None).gather(first))
+    known = (pl.col("taken") > 0) & pl.col("latency_ns").is_not_null()
+    share = (
+        pl.when(known).then(pl.col("latency_ns") / pl.col("taken")).otherwise(1 / pl.col("calls"))
+    )
     return (
         rows.with_columns(owner=first, calls=calls.gather(first))
         .join(sums, on="owner", how="left", maintain_order="left")
-        .with_columns(pl.col(name) / pl.col("calls") for name in _KERNEL)
+        .with_columns(pl.col(name) * share for name in _KERNEL)
         .with_columns(_known(name) // pl.col("calls") for name in ("flops", *_BYTES))
         .with_columns(
             peak_flops_per_s=pl.lit(roof and roof.flops_per_s, dtype=pl.Float64),
@@ -124,7 +130,7 @@ def _working(tree: Tree) -> NDArray[np.bool_]:
     device = tree.is_of(*DEVICE_ACTIVITIES)
     if device.any():
         return device
-    host = tree.is_of(Kind.CALL, Kind.OP)
+    host = tree.is_of(Kind.CALL, Kind.OP).copy()
     _, above = tree.inside(host)
     host[above] = False
     return host

@@ -64,9 +64,11 @@ def _gains() -> list[pl.Expr]:
     """
     low, rate, high = "throughput_low_per_s", "throughput_per_s", "throughput_high_per_s"
     pairs = {"gain_pct": (rate, rate), "gain_low_pct": (high, low), "gain_high_pct": (low, high)}
+    larger = pl.col("batch").shift(-1) > pl.col("batch")  # a batch may have been measured twice
     doublings = (pl.col("batch").shift(-1) / pl.col("batch")).log(2)
     return [
-        (100 * ((pl.col(after).shift(-1) / pl.col(before)).pow(1 / doublings) - 1))
+        pl.when(larger)
+        .then(100 * ((pl.col(after).shift(-1) / pl.col(before)).pow(1 / doublings) - 1))
         .over(_SERIES)
         .alias(name)
         for name, (before, after) in pairs.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from xsp.analyses.kept import once_per_trace
 from xsp.analyses.structure.sums import Bools
 from xsp.analyses.tree import Tree
 from xsp.evaluation import Ints
@@ -20,12 +21,14 @@ def is_part(tree: Tree) -> Bools:
     return marked & (tree.nearest(~marked) < 0)
 
 
+@once_per_trace
 def part_rows(tree: Tree) -> Ints:
     """Return the row of the part that each span belongs to; a part belongs to itself."""
     parts = is_part(tree)
     return np.where(parts, np.arange(len(parts)), tree.nearest(parts))
 
 
+@once_per_trace
 def part_names(tree: Tree) -> pl.Series:
     """Return the name of each span's part; with that of the part around where names recur.
 

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.analyses.kept import once_per_trace
 from xsp.analyses.tree import Floats, Tree
 from xsp.evaluation import Ints, Keys
 from xsp.level import DEVICE_ACTIVITIES
@@ -21,9 +22,15 @@ def on_host(tree: Tree) -> Tree:
 
     These stand on the device: host code ran for them when the graph was captured, and not here.
     """
+    without = _without_replayed(tree)
+    return tree if without is None else without
+
+
+@once_per_trace
+def _without_replayed(tree: Tree) -> Tree | None:
     replayed = tree.spans["device"].is_not_null() & ~pl.Series(tree.is_of(*DEVICE_ACTIVITIES))
     if not replayed.any():
-        return tree
+        return None
     times = pl.col("latency_ns", "latency_low_ns", "latency_high_ns")
     return Tree(tree.spans.with_columns(pl.when(~replayed).then(times)), tree.parent)
 
@@ -47,19 +54,16 @@ def own_times(tree: Tree, among: Bools) -> pl.DataFrame:
         Columns `own_ns`, `own_low_ns` and `own_high_ns`, a row for each span of the tree; null
         for spans that are not among them and where they are not known.
     """
-    latency, (low, high) = np.where(among, tree.latency_ns(), np.nan), bounds_ns(tree)
-    above, thread = tree.nearest(among), tree.spans["thread"].fill_null(-1).to_numpy()
-    inside = np.flatnonzero(among & (above >= 0) & (thread == thread[above]))
-    # A child whose interval is not known makes that of its parent's own time unknown.
-    spread = (latency - low, high - latency)
-    known = ~np.isnan(latency[inside])
-    below, lower, upper = (
-        np.bincount(above[inside], np.where(known, each[inside], 0.0), minlength=len(latency))
-        for each in (latency, *spread)
-    )
-    own = np.maximum(latency - below, 0.0)
-    lowest = np.maximum(own - np.hypot(spread[0], upper), 0.0)
-    highest = own + np.hypot(spread[1], lower)
+    latency, (low, high) = tree.latency_ns(), bounds_ns(tree)
+    inside, above = tree.inside(among)
+    below = {"low": np.zeros(len(low)), "high": np.zeros(len(low))}
+    for name, reach in (("low", latency - low), ("high", high - latency)):
+        # A child whose interval is not known makes that of its parent's own time unknown.
+        known = np.where(np.isnan(latency), 0.0, reach)
+        np.add.at(below[name], above, known[inside])
+    own = tree.own_ns(among)
+    lowest = np.maximum(own - np.hypot(latency - low, below["high"]), 0.0)
+    highest = own + np.hypot(high - latency, below["low"])
     columns = {"own_ns": own, "own_low_ns": lowest, "own_high_ns": highest}
     return pl.DataFrame(columns).fill_nan(None)
 

@@ -74,7 +74,7 @@ def _product(sizes: Mapping[str, int], element_bytes: int) -> _Bytes:
 
 def _element_bytes(formats: str) -> Mapping[str, float]:
     """Return the bytes of an element of each tensor, by the tensor's name."""
-    words = [tensor.split() for tensor in formats.split(", ")]
+    words = [words for tensor in formats.split(", ") if len(words := tensor.split()) > 1]
     return {name: _ONEDNN_BYTES[kind] for name, kind, *_ in words if kind in _ONEDNN_BYTES}
 
 

@@ -62,5 +62,22 @@ SHAPED_AS_FIRST = _aten(
 # What comes out has the shape of all tensors put in, broadcast.
 BROADCASTING = ARITHMETIC | _aten("maximum minimum pow masked_fill where")
 
+# Of how many arguments something is read: one more may be where the result goes.
+OPERANDS = {
+    **dict.fromkeys(_aten("add sub mul div rsub maximum minimum pow"), 2),
+    **dict.fromkeys(
+        _aten(
+            """
+            neg relu clamp clamp_min clamp_max hardtanh threshold gelu silu sigmoid tanh exp log
+            sqrt rsqrt hardswish hardsigmoid leaky_relu elu erf sin cos
+            """
+        ),
+        1,
+    ),
+}
+
+# Packages whose operators read all of what they are given; of a cache others read a few rows.
+PACKAGES = frozenset({"aten", "mkldnn", "quantized", "torchvision"})
+
 # Written, whatever was there.
 UNREAD = _aten("fill_ zero_")

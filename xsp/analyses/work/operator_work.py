@@ -26,6 +26,8 @@ from xsp.analyses.work.operator_kind import (
     GATHERING,
     IDLE,
     MOVING,
+    OPERANDS,
+    PACKAGES,
     SHAPED_AS_FIRST,
     UNREAD,
 )
@@ -76,10 +78,12 @@ def operator_work(
         return Work(0, 0, 0)
     if shapes is None or element_types is None:
         return Work()
-    given, complete = _tensors(shapes, element_types)
+    given, _ = _tensors(shapes, element_types)
+    operands = slice(OPERANDS.get(name))
+    sources, complete = _tensors(shapes[operands], element_types[operands])
     results = _results(name, given, kept_bytes, seen)
     written = _written(name, given, results, kept_bytes)
-    read = _read(name, given, written) if complete else None
+    read = _read(name, sources, written) if complete else None
     return Work(_flops(name, given, results, transposed=transposed), read, written)
 
 
@@ -160,7 +164,9 @@ def _written(
     if operator.endswith("_") and given:
         return given[0].bytes
     if results and given:
-        size = max(ELEMENT_BYTES[tensor.element_type] for tensor in given)
+        # A number beside tensors is put in as a tensor of no axis, in its own, wider type.
+        wide = [tensor for tensor in given if tensor.shape] or given
+        size = max(ELEMENT_BYTES[tensor.element_type] for tensor in wide)
         return sum(math.prod(shape) for shape in results) * size
     return kept_bytes if kept_bytes and kept_bytes > 0 else None
 
@@ -172,4 +178,7 @@ def _read(operator: str, given: Sequence[_Tensor], written: int | None) -> int |
         return sum(tensor.bytes for tensor in given[1:2])
     if operator in GATHERING:
         return None if written is None else written + sum(tensor.bytes for tensor in given[1:])
+    package, said, _ = operator.partition("::")
+    if said and package not in PACKAGES:
+        return None
     return sum(tensor.bytes for tensor in given)

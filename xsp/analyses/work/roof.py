@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from xsp import peak
+from xsp.analyses.kept import once_per_trace
 from xsp.analyses.tree import Tree
 from xsp.analyses.work.device_peak import Peak, peak_of
 from xsp.analyses.work.formula import FORMULAS
@@ -70,9 +71,12 @@ def roof_of(trace: Trace, device: int | None = None) -> Roof | None:
     return None if found is None or name is None else _roof(tree, name, found)
 
 
+@once_per_trace
 def _busiest(tree: Tree) -> int | None:
     """Return the device that worked longest, None where none did."""
-    work = tree.spans.filter(pl.Series(tree.is_of(*DEVICE_ACTIVITIES)))
+    work = tree.spans.select("device", "latency_ns").filter(
+        pl.Series(tree.is_of(*DEVICE_ACTIVITIES))
+    )
     sums = work.group_by("device", maintain_order=True).agg(pl.col("latency_ns").sum())
     return (
         sums.sort("latency_ns", maintain_order=True)["device"].to_list()[-1]
@@ -100,6 +104,7 @@ def _roof(tree: Tree, name: str, found: Peak) -> Roof:
     return Roof(rate, found.bytes_per_s, f"{name}, {words}: data sheet")
 
 
+@once_per_trace
 def _multiplies_in_half(tree: Tree) -> bool:
     """Return whether most operators that multiply matrices or convolve are given half precision."""
     multiplying = tree.spans["name"].is_in(list(FORMULAS))
@@ -107,6 +112,7 @@ def _multiplies_in_half(tree: Tree) -> bool:
     return int(types.is_in(_HALF).sum()) > len(types) / 2
 
 
+@once_per_trace
 def _has_tf32(tree: Tree) -> bool:
     rows = np.flatnonzero(tree.is_of(Kind.KERNEL))
     return bool(tree.spans["name"][rows].str.contains("tf32").any())

@@ -34,10 +34,14 @@ def _device_time(table: pl.DataFrame) -> figure:
 
 
 def _device_idle(table: pl.DataFrame) -> figure:
-    bars = named_by_device(wide(table, ["rank", "device", "stream"], "cause", "idle_ns"))
+    # A cause is named `stream`, and so is a column.
+    caused = table.with_columns(pl.col("cause") + "_ns")
+    bars = named_by_device(wide(caused, ["rank", "device", "stream"], "cause", "idle_ns"))
     causes = {"host": _BLUE, "launch": _YELLOW, "stream": _ORANGE, "queue": _SKY, "unknown": _GREY}
     parts = [
-        Part(cause, cause, colour) for cause, colour in causes.items() if cause in bars.columns
+        Part(f"{cause}_ns", cause, colour)
+        for cause, colour in causes.items()
+        if f"{cause}_ns" in bars.columns
     ]
     return by_name(bars, parts, name="name", unit="idle_ns", shown=("name",))
 

@@ -55,7 +55,8 @@ def _side_by_side(table: pl.DataFrame) -> Column:
     for rows, value in ((typed, "own_ns"), (divided, "share_pct")):
         bars = wide(rows, ["part"], "type", value)
         there = [part for part in parts if part.column in bars.columns]
-        drawn.append(by_name(bars, there, name="part", unit=value, shown=("part",)))
+        if there:  # no part has layers where devices alone were recorded
+            drawn.append(by_name(bars, there, name="part", unit=value, shown=("part",)))
     return under_each_other(drawn)
 
 

@@ -8,6 +8,7 @@ span owns the time.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,7 @@ class HostPoints:
     of_mark: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Threads:
     """The threads of a trace.
 
@@ -105,12 +106,16 @@ class Threads:
         owner = _since(after, sort[order] == _START, sort[order] == _END, lane[order])
         return HostPoints(lane[order], time[order], owner, of_start, of_end, position[2 * count :])
 
+    @cached_property
+    def _unmarked(self) -> HostPoints:
+        return self.points()
+
     def open_before(self, lane: Ints, time: Ints) -> tuple[Ints, Ints]:
         """Return the innermost span open on a thread just before a time, and since when it is.
 
         Since when it is the innermost, that is; -1 for none.
         """
-        points, stride = self.points(), int(self.end.max()) + 2
+        points, stride = self._unmarked, int(self.end.max()) + 2
         keys = points.lane * stride + points.time
         last = np.searchsorted(keys, lane * stride + time, "left") - 1
         following = np.minimum(last + 1, len(keys) - 1)
