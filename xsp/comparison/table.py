@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from xsp.comparison.significance import (
     Estimates,
     corrected,
 )
+from xsp.evaluation import generations
 from xsp.level import Kind
 from xsp.trace import Trace
 
@@ -94,16 +95,17 @@ def _parts(alignment: Alignment, side: int) -> Mapping[int, list[int]]:
 def _side(trace: Trace, nodes: Nodes, alignment: Alignment, side: int) -> pl.DataFrame:
     """Return one trace's share of the rows: its pairs, then what it has alone."""
     paired, alone = (alignment.a, alignment.b)[side], (alignment.removed, alignment.added)[side]
-    parts, hollow = _parts(alignment, side), alignment.hollow[side]
+    parts = _parts(alignment, side)
     at = np.concatenate([paired, alone])
     spans = trace.spans.select("kind", "path", "device", *_ENDS)[nodes.row]
-    own = nodes.own_ns[at].copy()
-    # What was removed or added counts with all inside, if nothing inside has a row of its own.
     whole = spans["latency_ns"].cast(pl.Float64).fill_null(np.nan).to_numpy()
-    own[len(paired) :] = np.where(hollow, own[len(paired) :], whole[alone])
+    told_ns = _told_ns(
+        nodes, [*at, *(place for places in parts.values() for place in places)], whole
+    )
+    own = told_ns[at]
     ends = Estimates(*(spans[end].fill_null(np.nan).to_numpy()[at].copy() for end in _ENDS))
     for place, places in parts.items():
-        own[place] += whole[places].sum()
+        own[place] += told_ns[places].sum()
         for value, end in zip((ends.value, ends.low, ends.high), _ENDS, strict=True):
             value[place] += spans[end].fill_null(np.nan).gather(places).sum()
     on_host: Bools = spans["device"].is_null().to_numpy()[at]
@@ -122,6 +124,27 @@ def _side(trace: Trace, nodes: Nodes, alignment: Alignment, side: int) -> pl.Dat
             own=own,
         )
     )
+
+
+def _told_ns(nodes: Nodes, places: Sequence[int], whole: Floats) -> Floats:
+    """Return the own time of nodes that are told, with that of all inside that is not told.
+
+    Args:
+        nodes: Nodes of one trace.
+        places: Those that have rows of their own, or are part of another's; the root is first.
+        whole: Latency of each node in ns.
+    """
+    told = np.zeros(len(nodes), np.bool_)
+    told[places] = True
+    owner = np.arange(len(nodes))
+    for level in list(generations(nodes.parent))[1:]:
+        untold = level[~told[level]]
+        owner[untold] = owner[nodes.parent[untold]]
+    own = np.bincount(owner, np.nan_to_num(nodes.own_ns), minlength=len(nodes))
+    own[np.isnan(nodes.own_ns)] = np.nan
+    holds_told = np.zeros(len(nodes), np.bool_)
+    holds_told[owner[nodes.parent[np.flatnonzero(told)[1:]]]] = True
+    return np.where(holds_told, own, whole)
 
 
 def _more(paths: pl.Series, parts: Mapping[int, list[int]], rows: int) -> pl.Series:

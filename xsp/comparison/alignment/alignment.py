@@ -46,8 +46,6 @@ class Alignment:
         joined: Nodes that became part of a pair, besides the two that are the pair.
         removed: Nodes of the first trace alone, without those that lie in others of them.
         added: Nodes of the second trace alone, likewise.
-        hollow: Which of the removed, and of the added, have paired nodes inside, so that their own
-            time alone is theirs.
     """
 
     a: Ints
@@ -56,7 +54,6 @@ class Alignment:
     joined: tuple[Joined, ...]
     removed: Ints
     added: Ints
-    hollow: tuple[Bools, Bools]
 
     def changes(self, a: Nodes, b: Nodes) -> list[str]:
         """Return the `Change` of each pair, of the removed, and of the added."""
@@ -125,7 +122,7 @@ class _Pairing:
 
     def strays(self) -> tuple[Ints, Ints]:
         """Return modules without a partner that have one path on both sides, the outermost."""
-        found = same_module(self._a, self._b, self.partner_a < 0, self.partner_b < 0)
+        found = same_module(self._a, self._b, *self._free())
         stray_a, stray_b = (np.zeros(len(each), np.bool_) for each in (self._a, self._b))
         stray_a[found[0]], stray_b[found[1]] = True, True
         inside = stray_a[self._a.parent[found[0]]] | stray_b[self._b.parent[found[1]]]
@@ -137,11 +134,16 @@ class _Pairing:
         moved = np.isin(in_a, np.array([place for place, _ in self.moved], np.int64))
         parts_a = [place for each in self.joined for place in each.more_a]
         parts_b = [place for each in self.joined for place in each.more_b]
-        removed, hollow_a = _alone(self._a, self.partner_a >= 0, parts_a)
-        added, hollow_b = _alone(self._b, self.partner_b >= 0, parts_b)
-        hollow = (hollow_a[removed], hollow_b[added])
-        joined = tuple(self.joined)
-        return Alignment(in_a, self.partner_a[in_a], moved, joined, removed, added, hollow)
+        removed = _alone(self._a, self.partner_a >= 0, parts_a)
+        added = _alone(self._b, self.partner_b >= 0, parts_b)
+        return Alignment(in_a, self.partner_a[in_a], moved, tuple(self.joined), removed, added)
+
+    def _free(self) -> tuple[Bools, Bools]:
+        """Return which nodes of each side are in no pair, and part of none."""
+        free_a, free_b = self.partner_a < 0, self.partner_b < 0
+        for each in self.joined:
+            free_a[list(each.more_a)] = free_b[list(each.more_b)] = False
+        return free_a, free_b
 
     def _children(self, in_a: Ints, in_b: Ints) -> tuple[Ints, Ints]:
         """Return the pairs of children of paired nodes."""
@@ -174,8 +176,8 @@ def _all_children(a: Nodes, b: Nodes, parents_a: Ints, parents_b: Ints) -> tuple
     )
 
 
-def _alone(nodes: Nodes, paired: Bools, parts: list[int]) -> tuple[Ints, Bools]:
-    """Return the outermost nodes that are in no pair, and which nodes have paired ones inside.
+def _alone(nodes: Nodes, paired: Bools, parts: list[int]) -> Ints:
+    """Return the outermost nodes that are in no pair.
 
     Where a node that is in no pair has paired ones inside, those beside them are told as well.
     """
@@ -185,4 +187,4 @@ def _alone(nodes: Nodes, paired: Bools, parts: list[int]) -> tuple[Ints, Bools]:
     told = paired.copy()
     told[parts] = True
     around = paired[nodes.parent] | (hollow[nodes.parent] & ~told[nodes.parent])
-    return np.flatnonzero(~told & around), hollow
+    return np.flatnonzero(~told & around)
