@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,10 @@ def write(text: str) -> None:
 
 
 def width() -> int:
-    """Return how wide a table may be: as the terminal, or without one as wide as need be."""
+    """Return how wide a table may be: as COLUMNS says, the terminal, or else as need be."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdecimal() and int(asked):
+        return int(asked)
     from rich.console import Console  # noqa: PLC0415  # rich is slow to import
 
     return Console().width if sys.stdout.isatty() else UNBOUNDED

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from xsp.cli import terminal
+from xsp.cli.answer.prose import advised
+from xsp.cli.answer.table import drawn
 from xsp.cli.option import output_option
 from xsp.cli.reading import read
 
 if TYPE_CHECKING:
     import polars as pl
-    from rich.table import Table
 
     from xsp.analyses import Analysis
     from xsp.trace import Trace
@@ -40,7 +41,7 @@ _FORMATS = (".csv", ".json", ".parquet", ".html")
 @click.command(help=_HELP, epilog=_EPILOG)
 @click.argument("arguments", nargs=-1, required=True, metavar="FILES... [NAME]")
 @click.option("--rows", type=click.IntRange(min=1), metavar="N", help="Print the first N rows.")
-@click.option("--sort", metavar="COLUMN", help="Largest values of this column first.")
+@click.option("--sort", metavar="COLUMN", help="Largest values of this column first, as latency.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the whole table as CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole table as JSON.")
 @output_option("Save the whole table: .csv, .json or .parquet, or its picture: .html.")
@@ -59,10 +60,12 @@ def analyze(
         raise click.UsageError(f"{output} has to end in .csv, .json, .parquet or .html")
     traces = [read([file]) for file in files]
     if name is None:
-        terminal.show(_possible(traces))
+        terminal.show(_possible(traces, files))
         return
     analysis = _named(name)
-    table = _sorted(_answer(analysis, traces), sort)
+    table = _answer(analysis, traces, files)
+    by = None if sort is None else _column(table, sort)
+    table = table if by is None else table.sort(by, descending=True, nulls_last=True)
     table = table if rows is None else table.head(rows)
     if output is not None and output.suffix == ".html":
         _draw(analysis, table, output)
@@ -72,124 +75,104 @@ def analyze(
         terminal.show(_flat(table).write_csv().rstrip("\n"))
     elif as_json:
         terminal.show(table.write_json())
+    elif analysis.name == "advice":
+        terminal.write(advised(table))
     else:
-        terminal.show(_drawn(table))
+        terminal.show(drawn(table, by))
 
 
 def _parted(arguments: tuple[str, ...]) -> tuple[list[Path], str | None]:
-    """Return the files among the arguments, and the name after them."""
-    *files, last = arguments
-    name = None if Path(last).exists() else last
-    paths = [Path(file) for file in (files if name else arguments)]
-    missing = [str(path) for path in paths if not path.is_file()]
-    if missing or not paths:
-        raise click.UsageError(f"there is no file {(missing or [last])[0]}")
-    return paths, name
+    """Return the files among the arguments, and the name, wherever that stands."""
+    files = [Path(each) for each in arguments if Path(each).is_file()]
+    others = [each for each in arguments if not Path(each).is_file()]
+    names = [each for each in others if _is_name(each)]
+    wrong = [each for each in others if each not in names]
+    if wrong and (names or not files):
+        raise click.UsageError(f"there is no file {wrong[0]}: {_ORDER}")
+    if wrong:
+        raise click.UsageError(f"{wrong[0]} is neither a file nor an analysis{_near(wrong[0])}")
+    if not files:
+        raise click.UsageError(f"there is no file: {_ORDER}")
+    if len(names) > 1:
+        raise click.UsageError(f"{' and '.join(names)} are two analyses: ask one at a time")
+    return files, names[0] if names else None
+
+
+_ORDER = "xsp analyze FILES... [NAME]"
+
+
+def _is_name(name: str) -> bool:
+    from xsp.analyses import ALL  # noqa: PLC0415
+
+    return any(name in _names(analysis) for analysis in ALL)
+
+
+def _near(name: str) -> str:
+    from xsp.analyses import ALL  # noqa: PLC0415
+    from xsp.suggestion import suggest  # noqa: PLC0415
+
+    near = suggest(name, [analysis.name for analysis in ALL])
+    return f"{near} The order is: {_ORDER}" if near else f": {_ORDER}"
+
+
+def _names(analysis: Analysis[Any]) -> tuple[str | None, ...]:
+    return analysis.name, analysis.name.replace("-", "_"), analysis.paper
 
 
 def _named(name: str) -> Analysis[Any]:
     from xsp.analyses import ALL  # noqa: PLC0415
-    from xsp.suggestion import suggest  # noqa: PLC0415
 
-    for analysis in ALL:
-        if name in (analysis.name, analysis.name.replace("-", "_"), analysis.paper):
-            return analysis
-    names = [analysis.name for analysis in ALL]
-    raise click.UsageError(f"there is no analysis {name!r}{suggest(name, names)}")
+    return next(analysis for analysis in ALL if name in _names(analysis))
 
 
-def _answer(analysis: Analysis[Any], traces: list[Trace]) -> pl.DataFrame:
+def _answer(analysis: Analysis[Any], traces: list[Trace], files: list[Path]) -> pl.DataFrame:
     if len(traces) > 1 and not analysis.several:
-        raise click.UsageError(f"{analysis.name} is of one trace, and there are {len(traces)}")
+        raise click.UsageError(
+            f"{analysis.name} is of one trace, and there are {len(traces)}. {_joining(files)}"
+        )
     return analysis(*traces)
 
 
-def _possible(traces: list[Trace]) -> str:
-    """Return a line for each analysis: its question, or what the traces lack for it."""
+def _joining(files: list[Path]) -> str:
+    return f"Recordings of ranks are joined by: xsp import {' '.join(map(str, files))} -o ranks.xsp"
+
+
+def _possible(traces: list[Trace], files: list[Path]) -> str:
+    """Return a line for each analysis: its question, or what the traces lack for it.
+
+    Of several traces these are the analyses that take several.
+    """
     from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     from xsp.analyses import ALL  # noqa: PLC0415
 
     table = Table(box=None, pad_edge=False, show_header=False)
-    for analysis in ALL:
+    for analysis in [each for each in ALL if each.several or len(traces) == 1]:
         unmet = next((why for trace in traces if (why := analysis.unmet(trace))), None)
         said = f"[dim]— {escape(unmet)}[/dim]" if unmet else escape(analysis.question)
         table.add_row(analysis.name, analysis.paper or "", said)
-    return terminal.drawn(table)
+    if len(traces) == 1:
+        return terminal.drawn(table)
+    return f"{terminal.drawn(table)}\n\nThe other analyses are of one trace. {_joining(files)}"
 
 
-def _sorted(table: pl.DataFrame, column: str | None) -> pl.DataFrame:
-    if column is None:
-        return table
-    if column not in table.columns:
-        raise click.UsageError(f"there is no column {column}; there are {', '.join(table.columns)}")
-    return table.sort(column, descending=True, nulls_last=True)
-
-
-def _drawn(table: pl.DataFrame) -> str:
-    """Return a table as the terminal shows it: quantities in units that people read.
-
-    A value has its interval behind it. Columns without any value are named below. A table that is
-    too wide for the terminal has no paths; one of few rows that still is has its columns as lines.
-    """
-    from xsp.analyses import ends_of, estimate_of, heading_of  # noqa: PLC0415
-
-    ends = ends_of(table.columns)
-    hidden = {end for pair in ends.values() for end in pair}
-    shown = [name for name in table.columns if name not in hidden]
-    unknown = [name for name in shown if table.height and table[name].null_count() == table.height]
-    columns = {}
-    for name in [name for name in shown if name not in unknown]:
-        cells = zip(*(table[column] for column in (name, *ends.get(name, ()))), strict=True)
-        columns[name] = [estimate_of(name, *cell) for cell in cells]
-    numbers = {name for name in columns if table[name].dtype.is_numeric()}
-    text = _fitting(columns, numbers)
-    names = ", ".join(heading_of(column) for column in unknown)
-    return f"{text}\n\nno values here: {names}" if unknown else text
-
-
-def _fitting(columns: dict[str, list[str]], numbers: set[str]) -> str:
-    """Return a table that is not wider than the terminal, if that can be had."""
-    if not _fits(_grid(columns, numbers)):
-        columns = {name: columns[name] for name in columns if name != "path" or len(columns) == 1}
-    grid = _grid(columns, numbers)
-    if not _fits(grid) and _fits(turned := _turned(columns)):
-        return terminal.drawn(turned)
-    return terminal.drawn(grid)
-
-
-def _fits(grid: Table) -> bool:
-    lines = terminal.drawn(grid, terminal.UNBOUNDED).splitlines()
-    return max(map(len, lines), default=0) <= terminal.width()
-
-
-def _grid(columns: dict[str, list[str]], numbers: set[str]) -> Table:
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
+def _column(table: pl.DataFrame, name: str) -> str:
+    """Return the column of this name, or of this heading, with or without its unit."""
     from xsp.analyses import heading_of  # noqa: PLC0415
+    from xsp.suggestion import suggest  # noqa: PLC0415
 
-    grid = Table(box=None, pad_edge=False)
-    for name in columns:
-        justify: Literal["left", "right"] = "right" if name in numbers else "left"
-        grid.add_column(heading_of(name), justify=justify, no_wrap=name in numbers)
-    for row in zip(*columns.values(), strict=True):
-        grid.add_row(*map(Text, row))
-    return grid
-
-
-def _turned(columns: dict[str, list[str]]) -> Table:
-    """Return a table whose lines are the columns."""
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    from xsp.analyses import heading_of  # noqa: PLC0415
-
-    grid = Table(box=None, pad_edge=False, show_header=False)
-    for name, cells in columns.items():
-        grid.add_row(heading_of(name), *map(Text, cells))
-    return grid
+    headings = {column: heading_of(column) for column in table.columns}
+    bare = {column: heading.removesuffix(" %") for column, heading in headings.items()}
+    words = {column: column.replace("_", " ") for column in headings}
+    folded = name.lower().replace("_", " ").replace("-", " ")
+    for called in ({column: column for column in headings}, words, headings, bare):
+        for column, known in called.items():
+            if known in (name, folded):
+                return column
+    near = suggest(name, table.columns) or suggest(folded, bare.values())
+    known = near or f"; there are {', '.join(table.columns)}"
+    raise click.UsageError(f"there is no column {name}{known}")
 
 
 def _save(table: pl.DataFrame, to: Path) -> None:
