@@ -89,7 +89,7 @@ def _existing(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
 
 
 @click.command(help=_EXPORT_HELP, epilog=_EXPORT_EPILOG)
-@click.argument("files", nargs=-1, callback=_existing)
+@click.argument("files", nargs=-1, type=click.Path(), callback=_existing)
 @click.option(
     "--to", "-o", "destinations", multiple=True, metavar=DESTINATION, help="May be repeated."
 )
