@@ -58,3 +58,12 @@ def test_own_times_of_layers_sum_to_the_time_of_the_outermost() -> None:
     assert table["type"].to_list() == ["Net", "Conv2d", "ReLU"]
     assert table["own_ns"].to_list() == [500.0, 6_000.0, 500.0]
     assert table["index"].dtype == pl.Int64
+
+
+@pytest.mark.parametrize("path", ["vit.xsp", Path("vit.xsp")], ids=["text", "path"])
+@pytest.mark.parametrize(
+    "function", [layer_latency, analyses.model_information], ids=["one", "several"]
+)
+def test_a_path_in_place_of_a_trace_is_told_what_loads_it(function: Any, path: Any) -> None:
+    with pytest.raises(TypeError, match=r"'vit\.xsp' is a path: xsp\.load\('vit\.xsp'\)"):
+        function(path)

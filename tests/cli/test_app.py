@@ -340,6 +340,25 @@ def test_a_script_in_which_no_model_is_called_was_not_measured(
     assert not (tmp_path / "job.xsp").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('"""Mine."""\nimport os\nA = 3\ndef classify(): pass\ndef _own(): pass\n', True),
+        ("def classify(): pass\nclassify()\n", False),
+    ],
+    ids=["defines", "calls"],
+)
+@pytest.mark.usefixtures("layers")
+def test_a_file_that_only_defines_functions_is_told_how_to_measure_one(
+    write: Write, capsys: Said, text: str, named: bool
+) -> None:
+    path = write(text)
+    assert cli.run(["profile", path]) == exit_code.NOT_MEASURED
+    said = capsys.readouterr().err
+    assert (f"only defines functions: name the one to measure, {path}:classify" in said) == named
+    assert "_own" not in said
+
+
 @pytest.mark.usefixtures("layers")
 def test_a_script_that_raises_is_shown_once_and_has_code_1(write: Write, capsys: Said) -> None:
     assert cli.run(["profile", write("raise OSError('mine')\n")]) == 1

@@ -433,3 +433,34 @@ def test_record_refuses_an_output_that_cannot_be_written_before_it_measures(
     said = capsys.readouterr().err
     assert "folder" in said
     assert "it was called" not in said
+
+
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [
+        ("net.speedscope.json", "to write a file: xsp export"),
+        ("net.folded", "to write a file: xsp export"),
+        ("otlp+http://localhost:4318", "to send it there: xsp export"),
+    ],
+)
+@pytest.mark.parametrize("there", [True, False], ids=["there", "new"])
+def test_a_destination_among_the_files_is_told_its_option(
+    saved: str, tmp_path: Path, capsys: Said, to: str, said: str, there: bool
+) -> None:
+    if "://" not in to:
+        to = str(tmp_path / to)
+        if there:
+            Path(to).write_text("a;b 1\n")
+    assert cli.run(["export", saved, to]) == exit_code.USAGE
+    assert f"{said} {saved} --to {to}" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_said(saved: str, capsys: Said) -> None:
+    assert cli.run(["export", saved, "other.xsp"]) == exit_code.USAGE
+    assert "'other.xsp' does not exist" in capsys.readouterr().err
+
+
+def test_a_destination_may_be_given_as_an_output(saved: str, tmp_path: Path) -> None:
+    to = tmp_path / "net.folded"
+    assert cli.run(["export", saved, "-o", str(to)]) == exit_code.OK
+    assert to.read_text().startswith("predict")

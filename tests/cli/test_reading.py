@@ -130,3 +130,13 @@ def test_a_large_file_has_a_bar_on_a_terminal(
     Path("large").write_text("steps 6" + " " * 40_000_000)
     assert cli.run(["show", "large"]) == exit_code.OK
     assert "reading" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["net.xsp", "mine"])
+def test_a_trace_of_xsp_is_not_imported_a_second_time(name: str, capsys: Said) -> None:
+    assert cli.run(["import", "net.trace.json", "-o", name]) == exit_code.OK
+    assert cli.run(["import", name]) == exit_code.USAGE
+    assert f"{name} is a trace of xsp already: xsp show {name}" in capsys.readouterr().err
+    assert not Path(f"{name}.xsp").exists()
+    assert cli.run(["import", name, "-o", "other.xsp"]) == exit_code.OK
+    assert xsp.load("other.xsp").spans.equals(xsp.load(name).spans)

@@ -255,3 +255,10 @@ def test_a_model_is_swept_over_precision_and_compilation(
         trace = xsp.load(here / "out" / name)
         types = trace.spans["attributes"].struct.field("input_dtypes").drop_nulls()
         assert any(precision in str(each.to_list()) for each in types)
+
+
+def test_a_setting_that_a_function_lacks_is_named_as_it_was_typed(capsys: Said) -> None:
+    assert cli.run(["sweep", "job.py:plain", "--set", "seq=3"]) == exit_code.USAGE
+    said = capsys.readouterr().err
+    assert "--set seq:" in said
+    assert "sequence" not in said

@@ -329,3 +329,53 @@ def test_random_processes_keep_their_trees(several: list[Forest], whole: bool) -
         for child, forest in zip(children, several, strict=True):
             below = trace.spans["path"].str.starts_with(f"{child.path}/")
             assert below.sum() == forest.rows.height + forest.roots.height
+
+
+DAY_NS = 24 * HOUR_NS
+
+
+@pytest.mark.parametrize(
+    ("hosts", "later_ns"),
+    [(("", ""), 811 * DAY_NS), (("a", "b"), 2 * DAY_NS), (("a", "a"), 1_000_000)],
+    ids=["years", "days", "one host"],
+)
+def test_recordings_that_cannot_be_of_one_program_are_refused(
+    tmp_path: Path, hosts: tuple[str, str], later_ns: int
+) -> None:
+    first = program(3, host=hosts[0], unix_ns=10**18)
+    other = program(3, host=hosts[1], unix_ns=10**18 + later_ns)
+    told = r"worker0 and worker1 are not of one run: .* worker0 ended .* `xsp compare`"
+    with pytest.raises(xsp.TraceFormatError, match=told):
+        read(tmp_path, first, other)
+    with pytest.raises(xsp.TraceFormatError, match=r"worker1 ended .* before worker0 began"):
+        read(tmp_path, other, first)
+
+
+def test_hosts_whose_clocks_are_hours_apart_are_one_program_without_collectives(
+    tmp_path: Path,
+) -> None:
+    several = (
+        program(3, rank=rank, host=f"node{rank}", unix_ns=10**18 + rank * 5 * HOUR_NS)
+        for rank in range(2)
+    )
+    assert "by the time of day in the files" in message(read(tmp_path, *several), "clocks")
+
+
+def test_hosts_whose_clocks_are_years_apart_are_one_program_by_their_collectives(
+    tmp_path: Path,
+) -> None:
+    ends = [10**9 + number * number * 1_000_000 for number in range(20)]
+    trace = read(
+        tmp_path,
+        with_collectives(ends, rank=0, host="a", unix_ns=10**18),
+        with_collectives(ends, rank=1, host="b", unix_ns=10**18 + 900 * DAY_NS),
+    )
+    assert "20 collectives that end together" in message(trace, "clocks")
+
+
+def test_processes_of_one_file_may_follow_one_another(tmp_path: Path) -> None:
+    first, second = (program(2, name=name, host="a") for name in ("load", "train"))
+    later = rows(*step_rows(10**9, 1))
+    second = replace(second, rows=later, roots=steps((10**9, 10**9 + 100_000)))
+    trace = xsp.read(write(tmp_path / "report.toy", first, second), steps=False)
+    assert [child.name for child in trace.children(trace.root)] == ["load", "train"]

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import polars as pl
 import pytest
 from samples import Node, conv, layer, op, pipeline, resnet, trace
 
 from xsp.analyses import time_by_level, verdict
+from xsp.importers import read
 from xsp.page.comparison import differences_of
 from xsp.page.overview import Overview, limits_of, overview_of, samples_of
 from xsp.trace import Trace
@@ -103,6 +107,14 @@ def test_problems_machine_and_plan_are_told_as_they_are() -> None:
     )
     assert ("plan: runs", "30") in said.facts
     assert any("without overhead" in claim for claim in said.exact)
+
+
+def test_an_imported_trace_has_the_date_of_its_recording(tmp_path: Path) -> None:
+    add = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 5, "dur": 2}
+    content = {"schemaVersion": 1, "baseTimeNanoseconds": 1_752_830_083_000_000_000}
+    path = tmp_path / "add.json"
+    path.write_text(json.dumps({**content, "traceEvents": [{**add, "args": {}}]}))
+    assert "recorded by torch.profiler · 2025-07-18 09:14 UTC" in shown(read(path)).measured
 
 
 def test_an_imported_trace_says_who_recorded_it_and_that_overhead_is_left() -> None:

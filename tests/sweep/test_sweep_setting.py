@@ -65,3 +65,7 @@ def test_settings_have_numbers_where_they_can_and_texts_where_not() -> None:
     }
     assert ways_to_run("yes,no,yes") == (True, False)
     assert precisions("bfloat16,float32") == ("bfloat16", "float32")
+
+
+def test_parameters_of_a_function_keep_the_names_that_were_typed() -> None:
+    assert wished(["seq=3", "sequence=4"], of_function=True) == {"seq": (3,), "sequence": (4,)}

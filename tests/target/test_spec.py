@@ -206,3 +206,16 @@ def test_what_xsp_wrote_is_no_target_and_is_told_what_it_is(tmp_path: Path) -> N
     (tmp_path / "net.xsprec").write_bytes(b"PK\3\4 and more")
     with pytest.raises(UnknownTargetError, match=r"is a recording: xsp\.testing\.replay\('"):
         _ = Spec(str(tmp_path / "net.xsprec")).kind
+
+
+def test_a_module_that_takes_an_input_is_to_be_wrapped(write: Write) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    path = write("import torch\nnet = torch.nn.Linear(2, 2)\n")
+    with pytest.raises(UnknownTargetError, match=r"net is a module \(Linear\).*wrap it in a func"):
+        resolve(Spec(f"{path}:net"))
+
+
+def test_a_module_that_takes_no_input_is_called_as_it_is(write: Write) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    text = "import torch\nclass Net(torch.nn.Module):\n    def forward(self):\n        return 3\n"
+    assert resolve(Spec(write(f"{text}net = Net()\n") + ":net")).function() == 3

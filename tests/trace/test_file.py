@@ -393,3 +393,10 @@ def test_a_trace_without_a_span_is_refused(resnet: Trace, tmp_path: Path) -> Non
     path = write_trace(tmp_path / "none.xsp", resnet.spans.clear(), '{"format": 1}')
     with pytest.raises(TraceFormatError, match="has no spans"):
         load(path)
+
+
+def test_what_may_be_a_recording_of_another_tool_is_told_what_reads_these(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_text("{}")
+    with pytest.raises(TraceFormatError, match=r"xsp\.read\('.*rank0\.json'\)"):
+        load(path)

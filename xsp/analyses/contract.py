@@ -8,6 +8,7 @@ and that bears its unit in its name (`latency_ns`, `read_bytes`, `share_pct`).
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Generic, ParamSpec
@@ -110,13 +111,25 @@ class Analysis(Generic[P]):
 
         Raises:
             AnalysisError: A trace lacks what the analysis needs; the message says what to do.
+            TypeError: A path stands where a trace is to be.
         """
+        self._check_no_path(args if self.several else args[:1])
         for trace in args:
             if isinstance(trace, Trace) and (why := self.unmet(trace)):
                 raise AnalysisError(f"{self.name}: {why}")
         table = self._function(*args, **kwargs)
         assert table.columns == list(self.columns), (self.name, table.columns)
         return table
+
+    def _check_no_path(self, traces: tuple[object, ...]) -> None:
+        for path in traces:
+            if isinstance(path, (str, os.PathLike)):
+                named = os.fspath(path)
+                raise TypeError(
+                    f"{self.name} takes a trace, and {named!r} is a path: "
+                    f"xsp.load({named!r}) is its trace, or xsp.read({named!r}) that of a "
+                    "recording of another tool"
+                )
 
     def unmet(self, trace: Trace) -> str | None:
         """Return what a trace lacks and what to do about that, None where it lacks nothing."""

@@ -77,9 +77,22 @@ Variables:
 """
 
 
+def _existing(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Any:
+    """Return the files to export; refuse a destination that stands among them, without --to."""
+    from xsp.export import looks_like_destination  # noqa: PLC0415
+
+    if len(texts) > 1 and looks_like_destination(texts[-1]):
+        files, to = " ".join(texts[:-1]), texts[-1]
+        what = "send it there" if "://" in to else "write a file"
+        raise click.UsageError(f"to {what}: xsp export {files} --to {to}", ctx)
+    return tuple(FILE.convert(text, param, ctx) for text in texts)
+
+
 @click.command(help=_EXPORT_HELP, epilog=_EXPORT_EPILOG)
-@click.argument("files", nargs=-1, type=FILE)
-@click.option("--to", "destinations", multiple=True, metavar=DESTINATION, help="May be repeated.")
+@click.argument("files", nargs=-1, type=click.Path(), callback=_existing)
+@click.option(
+    "--to", "-o", "destinations", multiple=True, metavar=DESTINATION, help="May be repeated."
+)
 @span_options
 @click.option(
     "--typical-runs",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from xsp.cli.option import (
 
 if TYPE_CHECKING:
     from xsp.session import Settings
-    from xsp.target import Spec
+    from xsp.target import Ending, Spec
     from xsp.trace import Trace
 
 _HELP = """Measure TARGET on every rung, print its tree and save its trace.
@@ -53,6 +54,18 @@ Examples:
   xsp profile --levels 2 train.py --epochs 3
 """
 
+
+_MOST_NAMED = 4  # functions of a file that a message names
+# Statements of a file that only defines.
+_DEFINING = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.Import,
+    ast.ImportFrom,
+    ast.Assign,
+    ast.AnnAssign,
+)
 
 _BUDGET_S = 5.0  # more narrows intervals less than the differences of processes widen them
 
@@ -213,7 +226,10 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
     except ExportError as error:
         code = terminal.fail(str(error), code or exit_code.of_export(error))
     except (XspError, OSError) as error:
-        code = terminal.fail(f"{error}{_misplaced(spec)}", code or exit_code.NOT_MEASURED)
+        code = terminal.fail(
+            f"{error}{_misplaced(spec)}{_functions(spec, error, ending)}",
+            code or exit_code.NOT_MEASURED,
+        )
     if isinstance(ending.error, KeyboardInterrupt):
         end_by_interrupt()
     return ending.code or code
@@ -226,6 +242,25 @@ def _misplaced(spec: Spec) -> str:
     if not astray:
         return ""
     return f" ({', '.join(astray)} went to the script: what is for xsp stands before it)"
+
+
+def _functions(spec: Spec, error: Exception, ending: Ending) -> str:
+    """Return how to measure a function of a script that only defines some; else an empty text."""
+    from xsp.errors import MeasurementError  # noqa: PLC0415
+
+    path = Path(spec.target)
+    if ending.error or not isinstance(error, MeasurementError) or path.suffix != ".py":
+        return ""
+    body = ast.parse(path.read_bytes()).body
+    if ast.get_docstring(ast.Module(body, [])) is not None:
+        body = body[1:]
+    if not all(isinstance(each, _DEFINING) for each in body):
+        return ""
+    defined = [each.name for each in body if isinstance(each, ast.FunctionDef)]
+    names = [f"{path}:{name}" for name in defined if not name.startswith("_")][:_MOST_NAMED]
+    if not names:
+        return ""
+    return f". The file only defines functions: name the one to measure, {' or '.join(names)}"
 
 
 def _shown(trace: Trace, options: dict[str, Any]) -> Trace:

@@ -49,6 +49,8 @@ def import_files(
     """Read files of other tools."""
     from xsp.atomic_file import check_writable  # noqa: PLC0415
 
+    if output is None and not as_json:
+        _check_foreign(files)
     to = output or (None if as_json else Path(f"{_name(files)}.xsp"))
     if to is not None:
         if any(to.resolve() == file.resolve() for file in files):
@@ -58,6 +60,18 @@ def import_files(
     terminal.show(terminal.as_json(trace) if as_json else str(trace))
     if to is not None:
         terminal.say(terminal.saved(trace, to))
+
+
+def _check_foreign(files: Sequence[Path]) -> None:
+    """Refuse a single file that is a trace of xsp, which a second one would only repeat."""
+    from xsp.trace import is_own  # noqa: PLC0415
+
+    if len(files) == 1 and is_own(files[0]):
+        read(files)  # says so where it is damaged, or holds records of which no trace is made yet
+        raise click.UsageError(
+            f"{files[0]} is a trace of xsp already: xsp show {files[0]} prints its tree; "
+            "-o NAME.xsp saves it under another name"
+        )
 
 
 def read(files: Sequence[Path], *, steps: bool = True) -> Trace:

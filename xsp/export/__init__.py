@@ -8,7 +8,7 @@ spans for an exporter of the user's (`sdk`); `perfetto` draws timelines, and `fl
 reduced spans, which lie on tracks (`track`).
 """
 
-from xsp.export.destination import check, export
+from xsp.export.destination import check, export, looks_like_destination
 from xsp.export.otlp import Delivery, endpoint
 from xsp.export.spool import send_spool, spool_files
 
@@ -17,6 +17,7 @@ __all__ = [
     "check",
     "endpoint",
     "export",
+    "looks_like_destination",
     "send_spool",
     "spool_files",
 ]

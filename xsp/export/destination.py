@@ -98,6 +98,16 @@ def check(destination: str, *, typical_runs: bool = False) -> None:
         endpoint(destination)
 
 
+def looks_like_destination(text: str) -> bool:
+    """Tell whether a text has the scheme or the suffix of a destination.
+
+    >>> looks_like_destination("net.folded"), looks_like_destination("net.json")
+    (True, False)
+    """
+    schemes = tuple(f"{scheme}://" for scheme in SCHEMES)
+    return text.lower().startswith(schemes) or text.lower().endswith(_SUFFIXES)
+
+
 def _check_kind(kind: str, *, typical_runs: bool, parent: str | None = None) -> None:
     if typical_runs and kind in _SUFFIXES:
         raise ValueError(

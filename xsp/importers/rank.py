@@ -16,6 +16,7 @@ import polars as pl
 
 from xsp.importers.clock import Clock, align
 from xsp.importers.evaluation import STEP, Evaluations, evaluations
+from xsp.importers.overlap import check_overlap
 from xsp.importers.recording import Recording
 from xsp.level import Kind
 from xsp.problem import Problem
@@ -66,11 +67,13 @@ def together(parts: Sequence[Part], *, steps: bool) -> Together:
         steps: Whether each step is an evaluation.
 
     Raises:
-        TraceFormatError: A recording has no spans.
+        TraceFormatError: A recording has no spans, or the files are not of one program.
         ProviderError: A row cannot be placed in a tree.
     """
     names = _labels(parts)
-    clocks = align([part.recording for part in parts], [part.file for part in parts])
+    recordings, files = [part.recording for part in parts], [part.file for part in parts]
+    clocks = align(recordings, files)
+    check_overlap(recordings, clocks, files, [part.name for part in parts])
     parts, borrowed = _with_steps(parts, clocks, names) if steps else (parts, ())
     made = [
         evaluations(part.recording, name, steps=steps)

@@ -65,8 +65,12 @@ def ways_to_run(text: str) -> tuple[bool, ...]:
     return tuple(_COMPILED[part] for part in parts)
 
 
-def wished(texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
+def wished(texts: Iterable[str], *, of_function: bool = False) -> dict[str, tuple[Value, ...]]:
     """Return the values of further settings by name, from texts such as `seq=128,512`.
+
+    Args:
+        texts: A name with values each.
+        of_function: Whether the names are parameters of a function, which are never shortened.
 
     Raises:
         ValueError: A text is no name with values, a name stands twice, or has its own option.
@@ -77,7 +81,8 @@ def wished(texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
     found: dict[str, tuple[Value, ...]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
-        name = _SHORT.get(name.strip(), name.strip())
+        name = name.strip()
+        name = name if of_function else _SHORT.get(name, name)
         if not equals or not name.isidentifier():
             raise ValueError(f"{text!r} is no setting: write NAME=VALUE,VALUE, as in seq=128,512")
         if name in _OPTIONS:

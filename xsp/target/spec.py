@@ -289,6 +289,7 @@ def _function(spec: Spec) -> Subject:
     wanted = {"batch": spec.batch, "device": spec.device, **dict(spec.inputs)}
     wanted |= {"precision": spec.precision, "compiled": spec.compiled}
     given = {key: value for key, value in wanted.items() if value is not None}
+    _check_module(spec.target, function, given)
     _check_parameters(spec.target, function, given)
     if given:
         function = functools.partial(function, **given)
@@ -340,6 +341,20 @@ def _check_parameters(target: str, function: Callable[..., Any], given: Mapping[
             f"{target} cannot be called{' with' + asked if asked else ''}: {error}. It is called "
             "without arguments, but for batch, device and other settings if it has such "
             "parameters and the options are given: wrap it in a function that supplies the rest"
+        ) from error
+
+
+def _check_module(target: str, function: object, given: Mapping[str, Any]) -> None:
+    """Refuse a module of PyTorch that needs an input, which nobody here could make up."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(function, torch.nn.Module):
+        return
+    try:
+        inspect.signature(function.forward).bind(**given)
+    except TypeError as error:
+        raise UnknownTargetError(
+            f"{target} is a module ({type(function).__name__}), which takes an input ({error}): "
+            "wrap it in a function that calls it with an input, and measure that"
         ) from error
 
 

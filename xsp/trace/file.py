@@ -176,7 +176,10 @@ def _check_ends(path: Path, file: io.BufferedReader) -> None:
     if begin == _ZIP:
         raise TraceFormatError(f"{path} is a recording: xsp.testing.replay makes its trace")
     if begin != _MAGIC:
-        raise TraceFormatError(f"{path} is not a trace: open files that trace.save() wrote")
+        raise TraceFormatError(
+            f"{path} is not a trace: open files that trace.save() wrote; recordings of other "
+            f"tools are read by xsp.read({str(path)!r})"
+        )
     # A copy that was cut short lacks the magic at its end.
     file.seek(-min(size, 4), os.SEEK_END)
     if size < _SMALLEST or file.read(4) != _MAGIC:

@@ -193,7 +193,7 @@ def _plan(options: dict[str, Any]) -> Settings:
 def _grid(spec: Spec, options: dict[str, Any]) -> Grid:
     from xsp.sweep import grid_of, wished  # noqa: PLC0415
 
-    inputs = usage(lambda: wished(options["inputs"]))
+    inputs = usage(lambda: wished(options["inputs"], of_function=spec.kind == "function"))
     chosen = {name: options[name] or () for name in ("threads", "precisions", "compiled")}
     with target_failures(spec.target):
         return grid_of(spec, options["batches"], inputs=inputs, **chosen)
