@@ -57,6 +57,8 @@ bench: $(VENV)/.development  ## Print the tables behind the README's numbers (so
 	$(BIN)/python benchmarks/importing.py
 	$(BIN)/python benchmarks/records.py
 	$(BIN)/python benchmarks/export.py
+	$(BIN)/python benchmarks/analyses.py
+	$(BIN)/python benchmarks/comparison.py
 
 clean:  ## Remove the environment and everything that was built
 	rm -rf $(VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache \

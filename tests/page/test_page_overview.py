@@ -5,6 +5,7 @@ import pytest
 from samples import Node, conv, layer, op, pipeline, resnet, trace
 
 from xsp.analyses import time_by_level, verdict
+from xsp.page.comparison import differences_of
 from xsp.page.overview import Overview, limits_of, overview_of, samples_of
 from xsp.trace import Trace
 
@@ -110,3 +111,12 @@ def test_an_imported_trace_says_who_recorded_it_and_that_overhead_is_left() -> N
     imported = Trace(spans, made.metadata)
     assert shown(imported).measured.startswith("recorded by torch.profiler")
     assert tiles(imported)["overhead of recording"] == "unknown"
+
+
+def test_quantities_of_a_comparison_read_as_headings_do() -> None:
+    several = differences_of([trace(resnet()), trace(resnet())])
+    whole = next(table for table in several.tables if table.name == "whole")
+    headings = [column.heading for column in whole.columns]
+    assert not {"a low", "a high"} & set(headings)
+    assert whole.texts[0][headings.index("quantity")] == "latency"
+    assert "ms" in whole.texts[0][headings.index("a")]

@@ -81,6 +81,19 @@ def test_each_picture_draws_a_recording_of_a_device(
         assert drawn(analysis, recorded).title == analysis.question
 
 
+def test_idle_times_for_other_streams_are_drawn_beside_the_names_of_streams() -> None:
+    idle = pl.DataFrame({
+        "rank": pl.Series([None] * 3, dtype=pl.Int64),
+        "device": [0] * 3,
+        "stream": [None, 7, 7],
+        "cause": ["stream", "stream", "host"],
+        "idle_ns": [500, 200, 300],
+    })  # fmt: skip
+    bars = source(xsp.plot.device_idle.of(idle).figure, "place")
+    assert len(bars["place"]) == 2
+    assert bars["end_1"][1] / bars["end_2"][1] == pytest.approx(0.6)
+
+
 def test_a_picture_has_the_name_of_its_analysis() -> None:
     for analysis in PICTURED:
         picture = picture_of(analysis)

@@ -9,6 +9,7 @@ from typing import Final
 
 import polars as pl
 
+from xsp.analyses.total import joined, total
 from xsp.analyses.tree import Tree
 from xsp.analyses.work import work_of
 from xsp.evaluation import Ints
@@ -32,15 +33,11 @@ def work_by_owner(tree: Tree, owner: Ints) -> pl.DataFrame:
         A row per owner with `owner`, `flops`, `read_bytes`, `write_bytes` (null where nothing is
         known), and `work_source`, all sources of these, joined by commas.
     """
-    sums = [
-        pl.when(pl.col(name).count() > 0).then(pl.sum(name))
-        for name in ("flops", "read_bytes", "write_bytes")
-    ]
-    sources = pl.col("work_source").drop_nulls().unique().sort().str.join(", ").replace("", None)
+    sums = [total(name) for name in ("flops", "read_bytes", "write_bytes")]
     return (
         work_of(tree)
         .with_columns(pl.Series("owner", owner))
         .filter(pl.col("owner") >= 0)
         .group_by("owner", maintain_order=True)
-        .agg(*sums, sources)
+        .agg(*sums, work_source=joined(pl.col("work_source")))
     )

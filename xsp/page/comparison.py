@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from xsp.analyses import estimate_of
+from xsp.analyses import estimate_of, heading_of
 from xsp.comparison import compare
 from xsp.errors import AnalysisError
 from xsp.page.picture import picture_of_differences, pictures_of
@@ -85,6 +85,8 @@ def _whole(summary: pl.DataFrame, meanings: Mapping[str, str]) -> Table:
 
 
 def _cell(row: Mapping[str, Any], column: str, text: str) -> str:
+    if column == "quantity":
+        return heading_of(text)
     if f"{column}_low" not in row:
         return text
     return estimate_of(row["quantity"], *(row[f"{column}{end}"] for end in ("", *_ENDS)))

@@ -6,7 +6,7 @@ script can tie a plot to the other views.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import polars as pl
@@ -50,17 +50,25 @@ def picture_of_differences(frame: pl.DataFrame, places: Places) -> dict[str, Any
 
 
 def _item(drawn: Any, places: Places) -> Any:
-    from bokeh.embed import json_item  # noqa: PLC0415
+    """Return a plot as BokehJS embeds it, as `bokeh.embed.json_item` does.
 
-    _tie(drawn, places)
-    return json_item(drawn)
+    That makes a second document of the plot, and needs half as long again.
+    """
+    from bokeh import __version__  # noqa: PLC0415
+    from bokeh.document import Document  # noqa: PLC0415
+
+    document = Document(title="")
+    document.add_root(drawn)
+    _tie(document.models, places)
+    doc = document.to_json(deferred=False)
+    return {"target_id": None, "root_id": drawn.id, "doc": doc, "version": __version__}
 
 
-def _tie(drawn: Any, places: Places) -> None:
-    """Give the sources of a plot whose marks have a path the rows of these spans."""
+def _tie(models: Iterable[Any], places: Places) -> None:
+    """Give the sources whose marks have a path the rows of these spans."""
     from bokeh.models import ColumnDataSource  # noqa: PLC0415
 
-    for source in drawn.references():
+    for source in models:
         if isinstance(source, ColumnDataSource) and "path" in source.data:
             named = pl.DataFrame({"path": pl.Series(list(source.data["path"]), dtype=pl.String)})
             source.data["span"] = places.rows_of(named)

@@ -156,8 +156,15 @@ def tabulated(
 def texts_of(name: str, frame: pl.DataFrame) -> list[str]:
     """Return the cells of a column, with the reach of their intervals where these are known."""
     columns = (name, *ends_of(frame.columns).get(name, ()))
-    cells = zip(*(frame[column].to_list() for column in columns), strict=True)
-    return [shorten(printable(estimate_of(name, *cell)), _LONGEST) for cell in cells]
+    cells = list(zip(*(frame[column].to_list() for column in columns), strict=True))
+    if frame[name].dtype.is_nested():
+        return [_text(name, cell) for cell in cells]
+    known = {cell: _text(name, cell) for cell in set(cells)}
+    return [known[cell] for cell in cells]
+
+
+def _text(name: str, cell: tuple[Any, ...]) -> str:
+    return shorten(printable(estimate_of(name, *cell)), _LONGEST)
 
 
 def _meaning(said: str, has_interval: bool) -> str:

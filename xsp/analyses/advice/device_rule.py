@@ -9,6 +9,7 @@ import polars as pl
 
 from xsp.analyses.advice.finding import Case, Finding, named
 from xsp.analyses.cell import text_of
+from xsp.analyses.device.verdict import verdict
 from xsp.analyses.structure.sums import Bools, calls
 from xsp.analyses.tree import Floats
 from xsp.evaluation import Ints
@@ -21,6 +22,8 @@ _BUSY = 0.5
 _FEWEST = 10
 # Kernels that take at least this part of the device's time deserve to be looked at.
 _TOP, _MOST = 0.05, 3
+# What the verdict calls it when devices wait for the host.
+_HOST_WAITS = ("host-bound", "launch-bound")
 _COUNTED = ("dram_read_bytes", "achieved_occupancy_pct")
 _COMMUNICATES = r"(?i)nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
 _SYNCHRONISES = r"(?i)synchronize"
@@ -35,20 +38,28 @@ def launch_bound(case: Case) -> Iterator[Finding]:
     if count < _FEWEST or not len(rows) or busy is None or busy > _BUSY * case.whole_ns:
         return
     host, reach = case.latency(rows)
+    waits = _waited_ns(case)
     kernel = float(np.nanmedian(tree.latency_ns()[kernels] / often[kernels]))
     if kernel > host / count:
         return
     yield Finding(
-        "launch-bound",
+        "device waits for the host",
         "Launch less often: CUDA graphs, torch.compile, or a larger batch.",
         f"the device works {duration(busy)}, {percent(busy / case.whole_ns)} of the time; "
         f"{counted(count, 'kernel')} of {duration(kernel)} (median), and layers and operators on "
-        f"the host take {duration(host / count)} for each",
-        min(case.idle_ns, host),
-        reach,
-        "at most: as if the host took no time for what launches, or the device never waited",
+        f"the host take {duration(host / count)} for each; for those the device waits "
+        f"{duration(waits)}",
+        min(waits, host),
+        None if reach is None else reach * min(waits / host, 1.0),
+        "at most: as if the host took no time for what launches, or the device never waited for it",
         'torch.compile(model, mode="reduce-overhead"), measured with levels=4, and xsp.compare',
     )
+
+
+def _waited_ns(case: Case) -> float:
+    """Return how long devices wait for the host, by the verdict's account."""
+    blamed = verdict(case.trace).filter(pl.col("candidate").is_in(_HOST_WAITS))
+    return float(blamed["time_ns"].sum())
 
 
 def _launching(case: Case) -> Ints:
@@ -192,8 +203,8 @@ def kernels_to_count(case: Case) -> Iterator[Finding]:
     yield Finding(
         "kernels to count",
         "Count these kernels' memory traffic and occupancy before changing them.",
-        f"{named(top, _MOST)}: {percent(time / whole)} of the device's time, and nothing says "
-        "what bounds them",
+        f"{named(top, _MOST)}: {percent(time / whole)} of the device's time, and no hardware "
+        "counters of them are known",
         time,
         case.latency(rows[pl.Series(frame["name"]).is_in(top["name"].implode()).to_numpy()])[1],
         "at most: as if these kernels took no time",

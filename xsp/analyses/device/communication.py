@@ -7,6 +7,7 @@ import polars as pl
 
 from xsp.analyses.contract import Need, analysis
 from xsp.analyses.device.activity import COMMUNICATING, COMPUTING, Work, apart
+from xsp.analyses.total import total
 from xsp.analyses.tree import Tree
 from xsp.evaluation import Ints
 from xsp.trace import Trace
@@ -57,8 +58,8 @@ def communication(trace: Trace) -> pl.DataFrame:
     rows = kernels.group_by("number").agg(
         *(pl.col(name).first() for name in ("rank", "device", *_GROUP)),
         count=pl.len().cast(pl.Int64),
-        payload_bytes=_sum("payload_bytes"),
-        bus_bytes_per_s=1e9 * _sum("bus_bytes") / _sum("known_ns"),
+        payload_bytes=total("payload_bytes"),
+        bus_bytes_per_s=1e9 * total("bus_bytes") / total("known_ns"),
     )
     time = pl.col("time_ns")
     return (
@@ -111,11 +112,6 @@ def _bus_factor() -> pl.Expr:
         .then(others)
         .otherwise(1.0)
     )
-
-
-def _sum(name: str) -> pl.Expr:
-    """Return a sum, null where no value is known."""
-    return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum())
 
 
 def _times(work: Work, kernels: pl.DataFrame, number: Ints, start: Ints, end: Ints) -> pl.DataFrame:

@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.analyses.kept import once_per_trace
+from xsp.analyses.total import joined, total, whole_total
 from xsp.analyses.tree import Tree
 from xsp.analyses.work import around, work_of
 from xsp.evaluation import Ints
@@ -140,7 +141,6 @@ def aggregated(kernels: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     weight = pl.when(pl.col("occupancy_pct").is_not_null()).then(pl.col("latency_ns"))
     sums = [total(name) for name in ("latency_ns", *WORK)]
     ends = [whole_total(name) for name in _INTERVAL[1:]]
-    sources = pl.col("occupancy_source").drop_nulls().unique(maintain_order=True).sort()
     return kernels.group_by(by, maintain_order=True).agg(
         pl.col("count").sum(),
         *sums,
@@ -149,20 +149,6 @@ def aggregated(kernels: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         occupancy_pct=pl.when(weight.sum() > 0).then(
             (pl.col("occupancy_pct") * weight).sum() / weight.sum()
         ),
-        occupancy_source=_joined(sources),
-        work_source=_joined(pl.col("work_source").drop_nulls().unique(maintain_order=True).sort()),
+        occupancy_source=joined(pl.col("occupancy_source"), ("counted", "theoretical")),
+        work_source=joined(pl.col("work_source")),
     )
-
-
-def total(name: str) -> pl.Expr:
-    """Return the sum of what is known of a column, null where nothing is."""
-    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
-
-
-def whole_total(name: str) -> pl.Expr:
-    """Return the sum of a column, null where one of its values is not known."""
-    return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)
-
-
-def _joined(sources: pl.Expr) -> pl.Expr:
-    return pl.when(sources.len() > 0).then(sources.str.join(", "))

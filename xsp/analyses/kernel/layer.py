@@ -9,6 +9,7 @@ import polars as pl
 
 from xsp.analyses.kept import once_per_trace
 from xsp.analyses.kernel.kernel import WORK, Mask, aggregated, in_kernels, kernels_of
+from xsp.analyses.total import joined
 from xsp.analyses.tree import Tree
 from xsp.analyses.work import work_of
 from xsp.evaluation import Ints
@@ -68,8 +69,7 @@ def done_by_layer(tree: Tree, among: Mask) -> pl.DataFrame:
 
     Sums are of what is known, and null where that is 0 and something is not known.
     """
-    doing = pl.any_horizontal(pl.col(*WORK) > 0)
-    sources = pl.col("work_source").filter(doing).drop_nulls().unique().sort()
+    source = pl.when(pl.any_horizontal(pl.col(*WORK) > 0)).then("work_source")
     # Layers and launches have no work, and that of kernels without counters is their operators'.
     working = tree.is_of(Kind.OP) | work_of(tree)["work_source"].is_not_null().to_numpy()
     return (
@@ -77,8 +77,7 @@ def done_by_layer(tree: Tree, among: Mask) -> pl.DataFrame:
         .with_columns(row=pl.Series(tree.nearest(tree.is_of(Kind.LAYER))))
         .filter(pl.Series(among & working) & (pl.col("row") >= 0))
         .group_by("row", maintain_order=True)
-        .agg(*(_known_sum(name) for name in WORK), work_source=sources.str.join(", "))
-        .with_columns(pl.when(pl.col("work_source") != "").then(pl.col("work_source")))
+        .agg(*(_known_sum(name) for name in WORK), work_source=joined(source))
     )
 
 

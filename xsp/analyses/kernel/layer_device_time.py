@@ -8,8 +8,9 @@ from __future__ import annotations
 import polars as pl
 
 from xsp.analyses.contract import Need, analysis
-from xsp.analyses.kernel.kernel import kernel_times, total, whole_total
+from xsp.analyses.kernel.kernel import kernel_times
 from xsp.analyses.kernel.layer import LAYER_COLUMNS, layer_frame
+from xsp.analyses.total import total, whole_total
 from xsp.analyses.tree import Tree
 from xsp.level import Kind
 from xsp.trace import Trace

@@ -6,7 +6,8 @@ import polars as pl
 
 from xsp.analyses.contract import Need, analysis
 from xsp.analyses.layer.row import columns, layer_rows
-from xsp.analyses.layer.share import by_type, total
+from xsp.analyses.layer.share import by_type
+from xsp.analyses.total import total
 from xsp.trace import Trace
 
 _COLUMNS = columns(

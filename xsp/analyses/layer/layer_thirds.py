@@ -10,8 +10,9 @@ import polars as pl
 
 from xsp.analyses.contract import Need, analysis
 from xsp.analyses.layer.row import columns, layer_rows
-from xsp.analyses.layer.share import total, totals
+from xsp.analyses.layer.share import totals
 from xsp.analyses.owned_work import MEANINGS, work_by_owner
+from xsp.analyses.total import total
 from xsp.analyses.tree import Tree
 from xsp.trace import Trace
 

@@ -6,13 +6,10 @@ from typing import Final
 
 import polars as pl
 
+from xsp.analyses.total import total
+
 # What tables by type tell apart besides the type.
 BY_TYPE: Final = ("group", "phase", "type")
-
-
-def total(name: str) -> pl.Expr:
-    """Return the sum of what is known of a column, null where nothing is."""
-    return pl.when(pl.col(name).count() > 0).then(pl.sum(name))
 
 
 def totals(name: str) -> list[pl.Expr]:

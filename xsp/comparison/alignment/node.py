@@ -74,7 +74,7 @@ def nodes_of(a: Trace, b: Trace, depth: Kind) -> tuple[Nodes, Nodes]:
     wanted = list(DEPTHS)[: list(DEPTHS).index(depth) + 1]
     kinds = tuple(kind for each in wanted for kind in DEPTHS[each])
     trees = [Tree.of(trace) for trace in (a, b)]
-    among = [tree.is_of(*kinds) for tree in trees]
+    among = [tree.is_of(*kinds).copy() for tree in trees]
     for each in among:
         each[0] = True  # the root, whatever it is
     rows = [np.flatnonzero(each) for each in among]
