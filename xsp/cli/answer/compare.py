@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from xsp.cli import exit_code, terminal
-from xsp.cli.reading import FILE, read
+from xsp.cli.reading import FILE, names_of, read
 
 if TYPE_CHECKING:
     from xsp.comparison import Comparison, Condition, Outcome
 
-_SUFFIXES = re.compile(r"(\.(xsp|json|sqlite|pb|csv|gz|rpd|pt\.trace))+$")
 _KINDS = ("pipeline", "layer", "op", "call", "kernel")
 
 _HELP = """Compare traces with the first of them: what became slower, and is it chance?
@@ -108,12 +106,6 @@ def _parsed(conditions: Iterable[str]) -> list[Condition]:
         return [parse_condition(each) for each in conditions]
     except ValueError as error:
         raise click.UsageError(f"--fail-if {error}") from error
-
-
-def names_of(files: tuple[Path, ...]) -> list[str]:
-    """Return the files' names without suffixes, or their paths where those are equal."""
-    names = [_SUFFIXES.sub("", file.name) or file.name for file in files]
-    return names if len(set(names)) == len(names) else [str(file) for file in files]
 
 
 def _show(
