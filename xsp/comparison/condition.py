@@ -120,7 +120,7 @@ class Condition:
         if not beyond and half <= limit:
             return None
         least = max(half, abs(row["difference"]))
-        share = f" ({100 * least / row['a']:.2g} %)" if row["a"] else ""
+        share = f" ({text_of('share_pct', 100 * least / row['a'])} %)" if row["a"] else ""
         return (
             f"{self.text}: {row['trace']} cannot see less than "
             f"{text_of(self.quantity, least)}{share}: measure longer, or on a quieter machine"
