@@ -15,7 +15,7 @@ import xsp
 from xsp.cli import app as cli
 from xsp.cli import exit_code
 from xsp.cli.sweep.answer import _columns
-from xsp.sweep import TABLE, Result
+from xsp.sweep import TABLE, Result, Status
 
 Said = pytest.CaptureFixture[str]
 
@@ -133,7 +133,7 @@ def test_numbers_of_a_sweep_whose_intervals_are_wider_than_they_are_bounds() -> 
         **{"throughput_per_s": 257.0, "throughput_low_per_s": 130.0},
         "throughput_high_per_s": 690.0,
     }
-    result = Result("batch=1", {"batch": 1}, "complete", measured=measured)
+    result = Result("batch=1", {"batch": 1}, Status.MEASURED, measured=measured)
     cells = {name: cell(result) for name, cell in _columns([result]).items()}
     assert cells["latency"] == "12.4 ms"
     assert cells["throughput"] == "< 690/s"
