@@ -53,9 +53,12 @@ def estimate(nanoseconds: float | None, margin_ns: float | None) -> tuple[str, s
 
     The margin is given in the value's unit, with two digits and at most one decimal more than
     the value. Where the margin is as large as the value, the value is not known: its upper
-    bound is given instead, in two digits and without a margin. What came out as 0, where
+    bound is given instead, in two digits and without a margin. A margin of 0, as of what is counted
+    or of runs that took the clock's same tick, is left out. What came out as 0, where
     overhead was removed, takes some time all the same: about 0.
 
+    >>> estimate(12_400_000.0, 0.0)
+    ('12.4', '', 'ms')
     >>> estimate(41_234_567.0, 312_000.0), estimate(102.0, 4_866.0), estimate(0.0, None)
     (('41.2', '0.31', 'ms'), ('< 5', '', 'µs'), ('≈ 0', '', ''))
     """
@@ -72,7 +75,8 @@ def estimate(nanoseconds: float | None, margin_ns: float | None) -> tuple[str, s
         return f"< {_two_digits(bound / scale)}", "", unit
     scale, unit = _unit(nanoseconds)
     value = _digits(nanoseconds / scale)
-    return value, _margin(margin_ns / scale, _decimals(value) + 1), unit
+    around = _margin(margin_ns / scale, _decimals(value) + 1) if margin_ns else ""
+    return value, around, unit
 
 
 def bounded(nanoseconds: float, margin_ns: float | None) -> str:

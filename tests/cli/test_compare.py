@@ -6,9 +6,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from samples import layer, op, pipeline, resnet, trace
+from samples import frame, layer, op, pipeline, resnet, trace
 
 from xsp.cli import app as cli
+from xsp.trace import Trace
 
 Said = pytest.CaptureFixture[str]
 
@@ -100,3 +101,55 @@ def test_a_kind_that_a_trace_lacks_is_told(files: list[str], tmp_path: Path, cap
     assert cli.run(["compare", files[0], str(bare), "--kind", "layer"]) == 3
     said = capsys.readouterr().err
     assert "the trace bare has no span of kind layer; what all traces have: pipeline, op" in said
+
+
+def test_what_is_wrong_in_a_condition_is_told_before_anything_is_printed(
+    files: list[str], capsys: Said
+) -> None:
+    assert cli.run(["compare", *files, "--fail-if", "layer:nope > 5%"]) == 3
+    said = capsys.readouterr()
+    assert not said.out
+    assert "no trace has a layer 'nope'" in said.err
+
+
+@pytest.fixture
+def noisy(tmp_path: Path) -> list[str]:
+    """Return a model before and after it became 50 % slower, known to 60 % of its latency."""
+    pairs = {"before": 40_000_000, "after": 60_000_000}
+    spans = {
+        name: frame(pipeline("predict", layer("Net", "Net", own_ns=own)), margin=0.6)
+        for name, own in pairs.items()
+    }
+    return [
+        str(Trace(spans[name], {"name": name}).save(tmp_path / f"{name}.xsp")) for name in pairs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "unsure", "code", "seen"),
+    [
+        ("latency > 5%", False, 0, False),
+        ("latency > 5%", True, 5, False),
+        ("latency > 60%", True, 5, False),
+        ("latency > 500%", True, 0, True),
+        ("layer:Net > 5%", True, 5, False),
+        ("device time > 5%", False, 0, True),
+        ("device time > 5%", True, 5, True),
+    ],
+)
+def test_a_gate_that_cannot_see_says_so_and_fails_where_that_is_asked_for(
+    noisy: list[str], condition: str, unsure: bool, code: int, seen: bool, capsys: Said
+) -> None:
+    asked = ["--fail-if", condition, *["--fail-unsure"] * unsure]
+    assert cli.run(["compare", *noisy, *asked]) == code
+    said = capsys.readouterr().err
+    assert ("cannot see less than 4" in said) is not seen
+    assert ("measure longer, or on a quieter machine" in said) is not seen
+    assert said.startswith("failed: ") is (code == 5)
+
+
+def test_sure_outcomes_are_not_changed_by_asking_for_them(files: list[str], capsys: Said) -> None:
+    conditions = ["--fail-if", "layer:fc > 5%", "--fail-if", "latency > 500%", "--fail-unsure"]
+    assert cli.run(["compare", *files, *conditions]) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert cli.run(["compare", *files, "--fail-unsure"]) == 2

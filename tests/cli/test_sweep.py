@@ -14,7 +14,8 @@ import pytest
 import xsp
 from xsp.cli import app as cli
 from xsp.cli import exit_code
-from xsp.sweep import TABLE
+from xsp.cli.sweep.answer import _columns
+from xsp.sweep import TABLE, Result, Status
 
 Said = pytest.CaptureFixture[str]
 
@@ -124,6 +125,18 @@ def test_a_dry_run_lists_the_points_and_the_time_and_leaves_nothing(
         "  batch 2, threads 2: to do",
     ]
     assert not (here / "sleepy-sweep").exists()
+
+
+def test_numbers_of_a_sweep_whose_intervals_are_wider_than_they_are_bounds() -> None:
+    measured = {
+        **{"latency_ns": 12.4e6, "latency_low_ns": 12.4e6, "latency_high_ns": 12.4e6},
+        **{"throughput_per_s": 257.0, "throughput_low_per_s": 130.0},
+        "throughput_high_per_s": 690.0,
+    }
+    result = Result("batch=1", {"batch": 1}, Status.MEASURED, measured=measured)
+    cells = {name: cell(result) for name, cell in _columns([result]).items()}
+    assert cells["latency"] == "12.4 ms"
+    assert cells["throughput"] == "< 690/s"
 
 
 @pytest.mark.slow

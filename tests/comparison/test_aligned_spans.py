@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections import Counter
+import copy
+from collections import Counter, OrderedDict
 from random import Random
 from typing import Any
 
@@ -235,3 +236,38 @@ def test_a_trace_without_layers_is_compared_by_what_both_have() -> None:
     assert found.kind == "op"
     with pytest.raises(xsp.AnalysisError, match="predict \\(2\\) has no span of kind layer"):
         xsp.compare(trace(wide(5)), trace(pipeline("predict", op("aten::mul"))), kind="layer")
+
+
+@pytest.mark.parametrize(
+    ("module", "after", "expected"),
+    [
+        ("BatchNorm2d", "Conv2d", "fused"),
+        ("Dropout", "Conv2d", "replaced"),
+        ("BatchNorm2d", "Conv1d", "replaced"),
+    ],
+)
+def test_an_empty_module_behind_the_same_layer_tells_that_a_normalisation_is_in_it(
+    module: str, after: str, expected: str
+) -> None:
+    before = net(conv(), layer("bn", module), RELU)
+    found = set(changes(before, net(conv(after), layer("bn", "Identity"), RELU)).values())
+    assert expected in found
+    assert len(found) == 1
+
+
+def test_normalisations_that_torch_fuses_into_convolutions_are_fused() -> None:
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    parts = {"conv": nn.Conv2d(3, 8, 3), "bn": nn.BatchNorm2d(8), "act": nn.ReLU()}
+    before = nn.Sequential(OrderedDict(parts)).eval()
+    after = copy.deepcopy(before)
+    after.conv = torch.nn.utils.fusion.fuse_conv_bn_eval(after.conv, after.bn)
+    after.bn = nn.Identity()
+    x = torch.rand(1, 3, 16, 16)
+    traces = [xsp.measure(each, x, runs=3) for each in (before, after)]
+    found = xsp.compare(*traces, names=("before", "after"))
+    [fused] = found.table.filter(pl.col("change") != "same").to_dicts()
+    assert fused["change"] == "fused"
+    assert fused["path_b"].endswith("/conv")
+    assert [path.rpartition("/")[2] for path in fused["more_a"]] == ["bn"]
+    assert "- fused: `Sequential/conv + Sequential/bn" in found.markdown()

@@ -107,3 +107,9 @@ def test_the_documentation_has_each_column_and_its_meaning(found: xsp.Comparison
     page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
     for name, meaning in (*found.columns.items(), *found.summary_columns.items()):
         assert f"| `{name}` | {meaning} |" in page
+
+
+def test_markdown_says_how_many_rows_it_leaves_out(found: xsp.Comparison) -> None:
+    inside = found.table.height - 1
+    assert f"… {inside - 2:,} more (`--rows`, or the table of `--csv`)" in found.markdown(rows=2)
+    assert "more (" not in found.markdown(rows=inside)

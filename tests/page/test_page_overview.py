@@ -126,9 +126,10 @@ def test_an_imported_trace_says_who_recorded_it_and_that_overhead_is_left() -> N
 
 
 def test_quantities_of_a_comparison_read_as_headings_do() -> None:
-    several = differences_of([trace(resnet()), trace(resnet())])
+    several = differences_of([trace(resnet()), trace(resnet())], ("before", "after"))
     whole = next(table for table in several.tables if table.name == "whole")
     headings = [column.heading for column in whole.columns]
     assert not {"a low", "a high"} & set(headings)
     assert whole.texts[0][headings.index("quantity")] == "latency"
-    assert "ms" in whole.texts[0][headings.index("a")]
+    assert "ms" in whole.texts[0][headings.index("before")]
+    assert headings[:4] == ["trace", "quantity", "before", "after"]

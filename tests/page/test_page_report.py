@@ -35,6 +35,24 @@ def test_the_command_writes_a_page_named_after_the_trace(
     assert (tmp_path / "two.html").is_file()
 
 
+def test_several_traces_are_called_by_their_files_wherever_they_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    files = [
+        str(trace(resnet(), name="classify").save(tmp_path / f"{name}.xsp"))
+        for name in ("net4", "slow")
+    ]
+    assert cli.run(["report", *files, "-o", str(tmp_path / "two.html")]) == 0
+    page = (tmp_path / "two.html").read_text(encoding="utf-8")
+    assert '<option value="1">slow</option>' in page
+    assert re.search('data-open="0">net4<', page)
+    assert "<title>net4, slow" in page
+    for heading in ("net4", "slow", "latency, net4", "path, slow"):
+        assert f">{heading}</button></th>" in page
+    assert cli.run(["report", files[0], files[0], "-o", str(tmp_path / "same.html")]) == 0
+    assert "net4.xsp (2)</option>" in (tmp_path / "same.html").read_text(encoding="utf-8")
+
+
 def test_the_command_does_not_write_over_what_it_reads(file: Path, capsys: Said) -> None:
     before = file.read_bytes()
     assert cli.run(["report", str(file), "-o", str(file)]) == 2

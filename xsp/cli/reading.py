@@ -5,6 +5,7 @@ Every command that takes a trace reads its files here, and so takes files of oth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from xsp.cli.option import output_option
 if TYPE_CHECKING:
     from xsp.trace import Trace
 
+_SUFFIXES = re.compile(r"(\.(xsp|json|sqlite|pb|csv|gz|rpd|pt\.trace))+$")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 _HELP = """Read what other tools recorded, print its tree and save its trace.
@@ -89,3 +91,15 @@ def _name(files: Sequence[Path]) -> str:
     from xsp.importers import name_of  # noqa: PLC0415
 
     return name_of(files)
+
+
+def names_of(files: Sequence[Path]) -> list[str]:
+    """Return what traces are called where there are several: the names of their files.
+
+    >>> names_of([Path("a/before.xsp"), Path("after.json.gz")])
+    ['before', 'after']
+    >>> names_of([Path("a/model.xsp"), Path("b/model.xsp")])
+    ['a/model.xsp', 'b/model.xsp']
+    """
+    names = [_SUFFIXES.sub("", file.name) or file.name for file in files]
+    return names if len(set(names)) == len(names) else [str(file) for file in files]

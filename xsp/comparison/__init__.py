@@ -8,7 +8,15 @@ condition.py decides what a pull request is to fail for. docs/compare.md says ho
 judged.
 """
 
-from xsp.comparison.comparison import Comparison, compare
+from xsp.comparison.comparison import Comparison, compare, names_of
 from xsp.comparison.condition import GRAMMAR, Condition, Outcome, parse_condition
 
-__all__ = ["GRAMMAR", "Comparison", "Condition", "Outcome", "compare", "parse_condition"]
+__all__ = [
+    "GRAMMAR",
+    "Comparison",
+    "Condition",
+    "Outcome",
+    "compare",
+    "names_of",
+    "parse_condition",
+]

@@ -102,7 +102,7 @@ def compare(
         raise ValueError(
             f"there must be two traces or more to compare, and there are {len(traces)}"
         )
-    called = _named(traces, names)
+    called = names_of(traces, names)
     depth = _outermost(traces) if kind is None else _checked(kind, traces, called)
     pairs = list(zip(called[1:], traces[1:], strict=True))
     first, *others = (quantities(trace, widen=not holds_processes(trace)) for trace in traces)
@@ -119,7 +119,8 @@ def compare(
     )
 
 
-def _named(traces: Sequence[Trace], names: Sequence[str] | None) -> tuple[str, ...]:
+def names_of(traces: Sequence[Trace], names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return what traces are called, numbered where names are equal; None: their own names."""
     if names is None:
         names = [trace.name for trace in traces]
     elif len(names) != len(traces):

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from xsp.analyses import text_of
 from xsp.comparison.comparison import Comparison
 from xsp.comparison.text import below, percent, signed
 from xsp.comparison.whole import DEVICE, LATENCY, MEMORY, THROUGHPUT
@@ -87,6 +88,7 @@ class Condition:
             ):
                 yield {
                     "trace": row["trace"],
+                    "a": row["latency_a_ns"],
                     "difference": row["difference_ns"],
                     "difference_high": row["difference_high_ns"],
                     "ratio": row["ratio"],
@@ -102,9 +104,27 @@ class Condition:
         if change is None or row["verdict"] == "unknown":
             return Outcome(None, f"{told}, and nobody can tell whether that is chance")
         beyond = change > self.amount if self.sign == ">" else change < self.amount
-        if beyond and row["verdict"] == "not significant":
-            return Outcome(False, f"{told}, which is not significant")
-        return Outcome(bool(beyond), told)
+        if row["verdict"] != "not significant":
+            return Outcome(bool(beyond), told)
+        said = f"{told}, which is not significant" if beyond else told
+        return Outcome(False, said, self._unseen(row, beyond=beyond))
+
+    def _unseen(self, row: dict[str, Any], *, beyond: bool) -> str | None:
+        """Return what the measurements are too inexact to see; None where that is less than asked.
+
+        No difference within the interval is seen, nor one that is less than what was not seen: of
+        many layers a difference must be larger, by the correction for their number.
+        """
+        half = row["difference_high"] - row["difference"]
+        limit = abs(self.amount) * (row["a"] if self.relative else 1.0)
+        if not beyond and half <= limit:
+            return None
+        least = max(half, abs(row["difference"]))
+        share = f" ({text_of('share_pct', 100 * least / row['a'])} %)" if row["a"] else ""
+        return (
+            f"{self.text}: {row['trace']} cannot see less than "
+            f"{text_of(self.quantity, least)}{share}: measure longer, or on a quieter machine"
+        )
 
     def _told(self, row: dict[str, Any]) -> str:
         if self.quantity.endswith("_ns"):
@@ -129,10 +149,18 @@ class Outcome:
     Attributes:
         holds: None where that cannot be decided.
         text: The condition, and the difference, for people.
+        unseen: What passes for the measurements are too inexact: the smallest difference that they
+            could have told from chance, where the condition asks for less; None: all was seen.
     """
 
     holds: bool | None
     text: str
+    unseen: str | None = None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it was decided, by measurements that could see what the condition asks for."""
+        return self.holds is not None and self.unseen is None
 
 
 def parse_condition(text: str) -> Condition:

@@ -40,6 +40,8 @@ def markdown(comparison: Comparison, *, rows: int) -> str:
         table = comparison.table.filter(pl.col("trace") == name)
         parts += [f"**{_plain(_headline(comparison, name))}**", _drawn(_whole(comparison, name))]
         parts += [_plain(text.verdicts(table)), _drawn(_costly(table, rows))]
+        rest = table.height - 1 - rows
+        parts += [f"… {rest:,} more (`--rows`, or the table of `--csv`)"] if rest > 0 else []
         parts += _changes(table, rows)
     parts += [f"> {_plain(note)}" for note in comparison.notes]
     settings = _settings(comparison)

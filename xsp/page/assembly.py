@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from xsp.atomic_file import replacing
+from xsp.comparison import names_of
 from xsp.errors import AnalysisError, ExportError
 from xsp.page.comparison import differences_of
 from xsp.page.overview import Finding, Limit, Overview, findings_of, limits_of, overview_of
@@ -18,6 +19,7 @@ from xsp.page.place import Places
 from xsp.page.spans import packed_attributes, packed_spans
 from xsp.page.table import Table, answers, table_of
 from xsp.plot import KINDS, SERIES
+from xsp.quantity import printable
 from xsp.trace import Trace
 
 _INSTALL = "a report needs bokeh and jinja2: pip install 'xsp[report]'"
@@ -58,7 +60,12 @@ class Chapter:
     payload: Mapping[str, Any]
 
 
-def report(traces: Trace | Sequence[Trace], path: str | PathLike[str]) -> Path:
+def report(
+    traces: Trace | Sequence[Trace],
+    path: str | PathLike[str],
+    *,
+    names: Sequence[str] | None = None,
+) -> Path:
     """Write a page on one or more traces: one HTML file that needs no network.
 
     The page has what was measured and how exactly, an icicle and a timeline of the spans, and a
@@ -67,6 +74,8 @@ def report(traces: Trace | Sequence[Trace], path: str | PathLike[str]) -> Path:
     Args:
         traces: A trace, or several to look at side by side.
         path: Where to write the page; an older file of that name is replaced.
+        names: What to call several traces, as in `compare`; None: the traces' own names, numbered
+            where they are equal.
 
     Returns:
         The path.
@@ -75,7 +84,7 @@ def report(traces: Trace | Sequence[Trace], path: str | PathLike[str]) -> Path:
         ExportError: bokeh or jinja2 is not installed, which `xsp[report]` brings; or the file
             could not be written, and no part of it is left behind.
         AnalysisError: A trace has no spans.
-        ValueError: There is no trace.
+        ValueError: There is no trace, or there are not as many names as traces.
     """
     several = [traces] if isinstance(traces, Trace) else list(traces)
     if not several:
@@ -83,14 +92,14 @@ def report(traces: Trace | Sequence[Trace], path: str | PathLike[str]) -> Path:
     for trace in several:
         if not len(trace):
             raise AnalysisError(f"the trace {trace.name} has no spans: there is nothing to report")
-    text = page_of(several)
+    text = page_of(several, names)
     with replacing(Path(path)) as file:
         file.write(text.encode("utf-8"))
     return Path(path)
 
 
-def page_of(traces: Sequence[Trace]) -> str:
-    """Return the text of the page on some traces.
+def page_of(traces: Sequence[Trace], names: Sequence[str] | None = None) -> str:
+    """Return the text of the page on some traces, that are called by names if there are several.
 
     Raises:
         ExportError: bokeh or jinja2 is not installed.
@@ -104,14 +113,17 @@ def page_of(traces: Sequence[Trace]) -> str:
     from xsp.plot import PAIRS, SCRIPT  # noqa: PLC0415
 
     chapters = [_chapter(number, trace) for number, trace in enumerate(traces)]
-    differences = differences_of(traces) if len(traces) > 1 else None
+    called = names_of(traces, names if len(traces) > 1 else None)
+    shown_names = tuple(map(printable, called))
+    differences = differences_of(traces, called) if len(traces) > 1 else None
     shown = {f"trace-{chapter.number}": chapter.payload for chapter in chapters}
     if differences:
         shown["comparison-data"] = _payload(differences.tables, differences.plots)
     shown["pairs"] = PAIRS
     return html.page(
         [*_library(shown), SCRIPT, script.bundle()],
-        title=_title(chapters),
+        title=", ".join(shown_names),
+        names=shown_names,
         chapters=chapters,
         differences=differences,
         colours=KINDS,
@@ -158,7 +170,3 @@ def _by_area(tables: Sequence[Table]) -> dict[str, list[Table]]:
     for table in tables:
         areas.setdefault(_AREAS.get(table.area, table.area.capitalize()), []).append(table)
     return areas
-
-
-def _title(chapters: Sequence[Chapter]) -> str:
-    return ", ".join(dict.fromkeys(chapter.overview.name for chapter in chapters))

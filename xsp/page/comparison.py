@@ -14,7 +14,7 @@ from xsp.errors import AnalysisError
 from xsp.page.picture import picture_of_differences, pictures_of
 from xsp.page.place import Places
 from xsp.page.table import Table, answers, table_of, tabulated
-from xsp.quantity import printable
+from xsp.quantity import printable, shorten
 from xsp.trace import Trace
 
 # Of the differences; `xsp compare` has the rest.
@@ -25,6 +25,7 @@ _COLUMNS = (
     *("difference_ns", "difference_low_ns", "difference_high_ns"),
     *("ratio", "own_difference_ns", "corrected_p_value", "verdict"),
 )
+_LONGEST = 30  # characters of a name in a heading
 _ENDS = ("_low", "_high")
 
 
@@ -43,20 +44,25 @@ class Differences:
     notes: tuple[str, ...]
 
 
-def differences_of(traces: Sequence[Trace]) -> Differences:
-    """Return how traces differ from the first of them."""
+def differences_of(traces: Sequence[Trace], names: Sequence[str] | None = None) -> Differences:
+    """Return how traces differ from the first of them.
+
+    Args:
+        traces: The traces, the first of which the others are compared with.
+        names: What to call the traces; None: the traces' own names.
+    """
     several = tuple(answers(traces))
     places = Places(traces[0])
-    compared, plots, notes = _compared(traces, places)
+    compared, plots, notes = _compared(traces, names, places)
     tables = [table_of(answer, places) for answer in several]
     return Differences((*compared, *tables), plots | pictures_of(several, places), notes)
 
 
 def _compared(
-    traces: Sequence[Trace], places: Places
+    traces: Sequence[Trace], names: Sequence[str] | None, places: Places
 ) -> tuple[list[Table], dict[str, Any], tuple[str, ...]]:
     try:
-        compared = compare(*traces)
+        compared = compare(*traces, names=names)
     except AnalysisError as error:
         return [], {}, (printable(str(error)),)
     settings = dict.fromkeys(compared.settings.columns, "")
@@ -69,7 +75,21 @@ def _compared(
     ]
     plots = picture_of_differences(compared.table, places)
     notes = tuple(map(printable, compared.notes))
-    return [table for table in tables if table.height], plots, notes
+    told = [_headed(table, compared.names) for table in tables if table.height]
+    return told, plots, notes
+
+
+def _headed(table: Table, names: Sequence[str]) -> Table:
+    """Return a table whose headings have the names of the traces for the columns' `a` and `b`."""
+    known = {"a": names[0], "b": names[1] if len(names) == 2 else "compared with it"}
+
+    def heading(words: str) -> str:
+        *what, side = words.split(" ")
+        name = shorten(printable(known[side]), _LONGEST) if side in known else ""
+        return ", ".join([*what, name]) if name else words
+
+    columns = (replace(each, heading=heading(each.heading)) for each in table.columns)
+    return replace(table, columns=tuple(columns), unknown=tuple(map(heading, table.unknown)))
 
 
 def _whole(summary: pl.DataFrame, meanings: Mapping[str, str]) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from xsp.cli import exit_code, terminal
-from xsp.cli.reading import FILE, read
+from xsp.cli.reading import FILE, names_of, read
 
 if TYPE_CHECKING:
-    from xsp.comparison import Comparison, Condition
+    from xsp.comparison import Comparison, Condition, Outcome
 
-_SUFFIXES = re.compile(r"(\.(xsp|json|sqlite|pb|csv|gz|rpd|pt\.trace))+$")
 _KINDS = ("pipeline", "layer", "op", "call", "kernel")
 
 _HELP = """Compare traces with the first of them: what became slower, and is it chance?
@@ -33,7 +31,8 @@ Conditions of --fail-if:
   QUANTITY is latency, device time, throughput, memory or layer:NAME
   AMOUNT is 5%, of times also 2ms, of memory 10MiB, of throughput 100/s
 The command then ends with 5 where a condition holds and the difference is
-significant. What cannot be decided, for a trace has no intervals, is told.
+significant. A warning says where the measurements are too inexact to see such
+a difference, and what cannot be decided; with --fail-unsure that is 5 as well.
 
 \b
 Examples:
@@ -68,11 +67,18 @@ Examples:
     metavar="CONDITION",
     help='End with exit code 5 where this holds, as "latency > 5%"; repeatable.',
 )
+@click.option(
+    "--fail-unsure",
+    is_flag=True,
+    help="End with exit code 5 also where a condition could not be decided, or not seen.",
+)
 def compare(
     files: tuple[Path, ...],
     kind: str | None,
     rows: int | None,
     conditions: tuple[str, ...],
+    *,
+    fail_unsure: bool,
     **formats: bool,
 ) -> int:
     """Print what differs between traces."""
@@ -80,13 +86,16 @@ def compare(
         raise click.UsageError("there must be two files or more: xsp compare BEFORE AFTER")
     if sum(formats.values()) > 1:
         raise click.UsageError("--json, --csv and --markdown exclude each other")
+    if fail_unsure and not conditions:
+        raise click.UsageError("--fail-unsure needs a condition: --fail-if CONDITION")
     asked = _parsed(conditions)
     from xsp.comparison import compare as compare_traces  # noqa: PLC0415
 
     traces = [read([file]) for file in files]
-    found = compare_traces(*traces, kind=kind, names=_names(files))
+    found = compare_traces(*traces, kind=kind, names=names_of(files))
+    outcomes = [outcome for each in asked for outcome in each.outcomes(found)]
     _show(found, rows, **formats)
-    return _judge(asked, found)
+    return _judge(outcomes, fail_unsure=fail_unsure)
 
 
 def _parsed(conditions: Iterable[str]) -> list[Condition]:
@@ -97,12 +106,6 @@ def _parsed(conditions: Iterable[str]) -> list[Condition]:
         return [parse_condition(each) for each in conditions]
     except ValueError as error:
         raise click.UsageError(f"--fail-if {error}") from error
-
-
-def _names(files: tuple[Path, ...]) -> list[str]:
-    """Return the files' names without suffixes, or their paths where those are equal."""
-    names = [_SUFFIXES.sub("", file.name) or file.name for file in files]
-    return names if len(set(names)) == len(names) else [str(file) for file in files]
 
 
 def _show(
@@ -136,10 +139,14 @@ def _flat(found: Comparison) -> str:
     return found.table.with_columns(lists).write_csv()
 
 
-def _judge(conditions: Iterable[Condition], found: Comparison) -> int:
-    """Say of each condition whether it holds, and return the exit code."""
-    outcomes = [outcome for each in conditions for outcome in each.outcomes(found)]
+def _judge(outcomes: Iterable[Outcome], *, fail_unsure: bool) -> int:
+    """Say whether each condition holds, and whether that is sure, and return the exit code."""
     words = {True: "failed", False: "passed", None: "not decided"}
+    code = exit_code.OK
     for outcome in outcomes:
-        terminal.say(f"{words[outcome.holds]}: {outcome.text}")
-    return exit_code.WORSE if any(outcome.holds for outcome in outcomes) else exit_code.OK
+        fails = outcome.holds or (fail_unsure and not outcome.is_sure)
+        terminal.say(f"{words[fails or outcome.holds]}: {outcome.text}")
+        if outcome.unseen:
+            terminal.say(f"warning: {outcome.unseen}")
+        code = exit_code.WORSE if fails else code
+    return code

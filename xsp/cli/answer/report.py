@@ -8,7 +8,7 @@ import click
 
 from xsp.cli import terminal
 from xsp.cli.option import output_option
-from xsp.cli.reading import FILE, read
+from xsp.cli.reading import FILE, names_of, read
 
 _HELP = """Write one HTML page on the traces in FILES, to look at in a browser.
 
@@ -41,7 +41,7 @@ def report(files: tuple[Path, ...], output: Path | None, *, opens: bool) -> None
     if any(to.resolve() == file.resolve() for file in files):
         raise click.UsageError(f"{to} is one of the files that are read: choose another -o")
     check_writable(to)
-    write_report([read([file]) for file in files], to)
+    write_report([read([file]) for file in files], to, names=names_of(files))
     terminal.say(f"the report is {to} ({to.stat().st_size / 1e6:.1f} MB)")
     if opens:
         click.launch(to.resolve().as_uri())

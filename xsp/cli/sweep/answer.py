@@ -87,27 +87,11 @@ def _differs(name: str, results: list[Result]) -> bool:
 
 
 def _with_interval(result: Result, quantity: str, unit: str) -> str:
-    from xsp.quantity import estimate, margin  # noqa: PLC0415
+    from xsp.analyses import estimate_of  # noqa: PLC0415
 
     names = (f"{quantity}_{unit}", f"{quantity}_low_{unit}", f"{quantity}_high_{unit}")
     value, low, high = (result.measured.get(name) for name in names)
-    if value is None:
-        return ""
-    reach = margin(value, low, high)
-    if unit == "ns":
-        number, around, said = estimate(value, reach)
-    else:
-        number, around, said = _rate(value), "" if reach is None else _rate(reach), "/s"
-    return f"{number} ± {around} {said}" if around else f"{number} {said}"
-
-
-def _rate(value: float) -> str:
-    """Return a number per second with about three digits.
-
-    >>> _rate(397.31), _rate(12.345), _rate(2.5)
-    ('397', '12.3', '2.50')
-    """
-    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
+    return "" if value is None else estimate_of(names[0], value, low, high)
 
 
 def _memory(result: Result) -> str:

@@ -233,14 +233,27 @@ def _fused_away(siblings: Siblings, pairs: list[Pair]) -> tuple[list[Pair], list
         if kept and _is_emptied(siblings, (x, y)):
             p, q = kept[-1]
             is_fused = b.types[y] == _EMPTY
-            if is_fused and absorbed(a, p, b, q, a.types[x]):
+            gone = a.types[x] if is_fused else b.types[y]
+            folded = _is_folded(siblings, (p, q), gone)
+            if is_fused and (folded or absorbed(a, p, b, q, gone)):
                 joined.append(Joined((p, q), (x,), (y,), is_fused=True))
                 continue
-            if not is_fused and absorbed(b, q, a, p, b.types[y]):
+            if not is_fused and (folded or absorbed(b, q, a, p, gone)):
                 joined.append(Joined((p, q), (x,), (y,), is_fused=False))
                 continue
         kept.append((x, y))
     return kept, joined
+
+
+def _is_folded(siblings: Siblings, before: Pair, gone: str) -> bool:
+    """Return whether an empty module means that the layer before it took in what is gone.
+
+    Scale and shift of a normalisation go into weights and a bias that were there before, so that a
+    convolution or linear layer keeps its name, type and size, as with `fuse_conv_bn_eval`.
+    """
+    p, q = _label(siblings.nodes_a, before[0]), _label(siblings.nodes_b, before[1])
+    weighted = _WEIGHTED.search(siblings.nodes_a.types[before[0]])
+    return p == q and "norm" in gone.lower() and weighted is not None
 
 
 def _like(nodes: Nodes, at: Ints) -> Sequence:

@@ -32,7 +32,7 @@ function digits(value) {
 /** Return a duration with the half width of its interval, where that is known. */
 export function estimate(value, low, high) {
   const margin = Math.max(high - value, value - low);
-  if (!Number.isFinite(margin)) return duration(value);
+  if (!Number.isFinite(margin) || margin === 0) return duration(value);
   if (value >= 0 && value <= margin && margin > 0) return `< ${duration(value + margin)}`;
   return `${duration(value)} ± ${duration(margin)}`;
 }
