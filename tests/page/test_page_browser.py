@@ -6,16 +6,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from page_browser import Opened, launched, opened
 from samples import conv, hostile, layer, op, pipeline, resnet, trace
 
 import xsp
+from xsp.analyses import estimate_of
+from xsp.quantity import duration
 from xsp.trace import Trace
 
 PATH = "predict/ResNet/layer1/0/conv2"
 # The figure of a view among those of BokehJS.
 FIGURE = "Object.values(Bokeh.index).map((view) => view.model).find((one) => one.name === '{}')"
+# The bar covers the top of the page.
+IN_SIGHT = (
+    "[document.querySelector('#icicle').getBoundingClientRect()].every((box) =>"
+    " box.top >= 40 && box.bottom <= innerHeight)"
+)
 BOXES = FIGURE + ".renderers[0].data_source.data"
 
 
@@ -228,12 +236,66 @@ def test_several_traces_stand_side_by_side_and_one_is_looked_at(
 
 
 @pytest.mark.slow
-def test_numbers_in_the_panel_read_as_everywhere(report: Opened) -> None:
-    row_of(report, PATH).click()
-    span = trace(resnet()).span(PATH)
-    assert span.latency_ns is not None
-    said = report.page.locator("#selected table").first.inner_text()
-    assert f"{span.latency_ns / 1e3:.0f} µs ±" in said
+def test_the_panel_is_about_the_trace_that_is_shown(tmp_path: Path, browser: Any) -> None:
+    both = [trace(resnet(), name="before"), small()]
+    with opened(browser, xsp.report(both, tmp_path / "two.html")) as report:
+        row_of(report, PATH).click()
+        assert report.selected() == "conv2 Conv2d"
+        report.page.select_option("#traces", "1")
+        report.wait("document.querySelector('[data-trace=\"0\"]').hidden")
+        shown = small()
+        root = shown.span("predict")
+        assert report.selected() == "predict"
+        assert duration(root.latency_ns or 0) in report.text("#selected table >> nth=0")
+        inside = report.page.locator("#selected .inside .link")
+        assert inside.all_inner_texts() == ["Net"]
+        assert report.page.locator("#crumbs").inner_text() == "predict"
+        report.page.locator('[data-table="layer-latency"] tr.spans .link:visible').last.click()
+        assert report.selected() == "first Conv2d"
+        report.page.select_option("#traces", "0")
+        report.wait("!document.querySelector('[data-trace=\"0\"]').hidden")
+        assert report.selected() == "conv2 Conv2d"
+        assert "chosen" in row_of(report, PATH).get_attribute("class")
+        report.page.select_option("#traces", "1")
+        report.wait("document.querySelector('[data-trace=\"0\"]').hidden")
+        assert report.selected() == "first Conv2d"
+        report.page.click('nav a[href="#provenance"]')
+        assert report.page.locator("#provenance summary:visible").count() == 1
+        assert (report.said, report.asked) == ([], [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_search_scrolls_to_what_it_found_and_goes_on(
+    resnet_page: Path, browser: Any, motion: str
+) -> None:
+    with opened(browser, resnet_page, reduced_motion=motion) as report:
+        report.page.keyboard.press("/")
+        report.page.keyboard.type("downsample")
+        assert report.page.evaluate("scrollY") == 0
+        report.page.keyboard.press("Enter")
+        if motion == "reduce":
+            assert report.page.evaluate(IN_SIGHT)
+        report.wait(IN_SIGHT)
+        assert report.page.evaluate("document.activeElement.id") == "search"
+        report.page.keyboard.press("Enter")
+        assert report.text("#found") == "2 of 4"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [0.03, 0.19, 0.999, 3.0])
+def test_the_panel_writes_intervals_as_tables_do(tmp_path: Path, browser: Any, end: float) -> None:
+    made = small()
+    latency = pl.col("latency_ns")
+    spans = made.spans.with_columns(
+        latency_low_ns=(latency * (1 - end)).clip(0), latency_high_ns=latency * (1 + end)
+    )
+    root = spans.row(0, named=True)
+    said = estimate_of("latency_ns", *(root[f"latency_{one}ns"] for one in ("", "low_", "high_")))
+    changed = Trace(spans, made.metadata)
+    with opened(browser, xsp.report(changed, tmp_path / "one.html")) as report:
+        told = report.page.locator("#selected table tr", has_text="latency").first
+        assert told.locator("td").last.inner_text() == said
 
 
 def test_a_printed_page_has_the_plots_that_nobody_scrolled_to(report: Opened) -> None:

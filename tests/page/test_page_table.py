@@ -64,6 +64,19 @@ def test_columns_without_any_value_are_named_and_not_shown() -> None:
     assert (table.texts, table.unknown) == ([["a", "0 ns"]], ("device",))
 
 
+def test_a_phase_that_is_the_same_in_every_row_is_named_and_not_shown() -> None:
+    frame = pl.DataFrame({"name": ["a", "b"], "group": ["x", "x"], "phase": ["forward"] * 2})
+    meanings = {"name": "Name.", "group": "Group.", "phase": "Phase."}
+    table = tabulated("made", "Which?", frame, meanings)
+    assert [column.name for column in table.columns] == ["name", "group"]
+    assert (table.same, table.unknown) == ((("phase", "forward"),), ())
+    both = frame.with_columns(phase=pl.Series(["forward", "backward"]))
+    partly = frame.with_columns(phase=pl.Series(["forward", None]))
+    for other in (both, partly):
+        table = tabulated("made", "Which?", other, meanings)
+        assert ([column.name for column in table.columns], table.same) == (list(meanings), ())
+
+
 def test_what_is_not_known_sorts_as_nothing_and_is_no_zero() -> None:
     frame = pl.DataFrame({"own_ns": [1.0, None, float("nan")], "name": ["a", None, "c"]})
     table = tabulated("made", "Which?", frame, {"own_ns": "Own.", "name": "Name."})

@@ -83,7 +83,8 @@ def estimate_of(column: str, value: Any, low: Any = None, high: Any = None) -> s
     if not reach:
         return text
     if abs(value) > reach:
-        return f"{text} ± {100 * reach / abs(value):.2g} %"
+        part = 100 * reach / abs(value)
+        return f"{text} ± {f'{part:.2g}' if part < 99.5 else '100'} %"
     return f"{text} ± {text_of(column, reach)}" if low < 0 else f"< {text_of(column, high)}"
 
 

@@ -18,6 +18,7 @@ from xsp.trace import Trace
 SHOWN = 50  # rows on the page at first
 _EMBEDDED = 1_000  # rows that the page has at all
 _LONGEST = 200  # characters of a cell
+_MAY_SAY_NOTHING = "phase"  # a column that is left out where all rows say the same
 # By the first of these that a table has, its most important rows are known.
 _WEIGHTS = ("own_ns", "latency_ns", "total_ns", "device_ns", "share_pct", "peak_bytes")
 
@@ -52,6 +53,7 @@ class Table:
         spans: Row of `trace.spans` that each row is about, -1 where it is about none or several.
         height: How many rows the whole table has.
         unknown: Headings of the columns that are left out, for they have no value.
+        same: Heading and text of the columns that are left out, for they say the same in every row.
         link: Position of the column whose cells lead to the spans.
         paper: Number of the analysis in the paper, None where it has none.
         area: Folder of the analysis: what it is about.
@@ -65,6 +67,7 @@ class Table:
     spans: list[int]
     height: int
     unknown: tuple[str, ...] = ()
+    same: tuple[tuple[str, str], ...] = ()
     link: int = 0
     paper: str | None = None
     area: str = ""
@@ -121,7 +124,7 @@ def tabulated(
     *,
     places: Places | None = None,
 ) -> Table:
-    """Return a frame as the page shows it, without the columns that have no value.
+    """Return a frame as the page shows it, without the columns that have no value or say nothing.
 
     Args:
         name: Name of the table.
@@ -134,7 +137,9 @@ def tabulated(
     tied = places.rows_of(kept) if places else [-1] * kept.height
     ends = ends_of(kept.columns)
     told = [name for name in meanings if not any(name in pair for pair in ends.values())]
-    shown = [name for name in told if frame[name].count()]
+    same = [name for name in told if name == _MAY_SAY_NOTHING and _is_constant(frame[name])]
+    known = [name for name in told if frame[name].count()]
+    shown = [name for name in known if name not in same]
     columns = tuple(
         Column(name, heading_of(name), _meaning(meanings[name], name in ends), _numeric(kept[name]))
         for name in shown
@@ -148,9 +153,14 @@ def tabulated(
         values=[_values(kept[column]) for column in shown],
         spans=tied,
         height=frame.height,
-        unknown=tuple(heading_of(name) for name in told if name not in shown),
+        unknown=tuple(heading_of(name) for name in told if name not in known),
+        same=tuple((heading_of(name), texts_of(name, kept)[0]) for name in same),
         link=shown.index(link) if (link := leading(kept)) in shown and places else 0,
     )
+
+
+def _is_constant(column: pl.Series) -> bool:
+    return column.len() > 1 and not column.null_count() and column.n_unique() == 1
 
 
 def texts_of(name: str, frame: pl.DataFrame) -> list[str]:

@@ -29,12 +29,14 @@ function digits(value) {
   return value.toFixed(size >= 9.995 ? 1 : 2);
 }
 
-/** Return a duration with the half width of its interval, where that is known. */
+/** Return a duration with the reach of its interval, as xsp.analyses.estimate_of does. */
 export function estimate(value, low, high) {
-  const margin = Math.max(high - value, value - low);
-  if (!Number.isFinite(margin) || margin === 0) return duration(value);
-  if (value >= 0 && value <= margin && margin > 0) return `< ${duration(value + margin)}`;
-  return `${duration(value)} ± ${duration(margin)}`;
+  const reach = Math.max(high - value, value - low);
+  if (!Number.isFinite(reach) || reach === 0) return duration(value);
+  if (Math.abs(value) > reach) {
+    return `${duration(value)} ± ${Number(((100 * reach) / Math.abs(value)).toPrecision(2))} %`;
+  }
+  return low < 0 ? `${duration(value)} ± ${duration(reach)}` : `< ${duration(high)}`;
 }
 
 /** Return a fraction as a percentage with one decimal. */

@@ -103,7 +103,6 @@ async function start() {
   }
   startKeyboard(state, icicle, search);
   await show(0);
-  state.select(0);
   document.documentElement.dataset.ready = "yes";
 }
 

@@ -10,13 +10,12 @@ export function startPanel(state) {
   const crumbs = document.getElementById("crumbs");
   state.on("select", async () => {
     const { spans, selected } = state;
-    crumbs.replaceChildren();
-    if (selected === null) return;
-    crumbs.append(...trail(state));
+    crumbs.replaceChildren(...trail(state));
     panel.replaceChildren(...head(spans, selected), numbers(spans, selected), ...inside(state));
     const attributes = await spans.attributesOf(selected);
-    // Another span may have been selected by now.
-    if (state.selected === selected && attributes.length) {
+    // Another span may have been selected by now, of this trace or of another.
+    const still = state.spans === spans && state.selected === selected;
+    if (still && attributes.length) {
       panel.append(element("h4", "Attributes"), rows(attributes));
     }
   });

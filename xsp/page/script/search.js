@@ -16,6 +16,7 @@ export function startSearch(state) {
     at = (at + step + rows.length) % rows.length;
     said.textContent = `${at + 1} of ${rows.length.toLocaleString("en")}`;
     state.select(rows[at]);
+    bringIntoSight();
   };
   const find = () => {
     const text = box.value.trim();
@@ -48,4 +49,14 @@ export function startSearch(state) {
       find();
     },
   };
+}
+
+/** Scroll to the hierarchy, where what was found is marked, unless all of it is in sight. */
+function bringIntoSight() {
+  const { top, bottom } = document.getElementById("icicle").getBoundingClientRect();
+  const bar = document.querySelector(".bar").getBoundingClientRect();
+  if (top >= bar.bottom && bottom <= innerHeight) return;
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const behavior = still ? "instant" : "smooth";
+  document.getElementById("hierarchy").scrollIntoView({ block: "start", behavior });
 }

@@ -9,11 +9,13 @@ export class State extends EventTarget {
     this.spans = null;
     this.trace = 0;
     this.selected = null;
+    this.last = new Map(); // the span that was selected last, of each trace
     this.found = null; // a Set of rows, null where nothing is searched for
   }
 
+  /** Show a trace, with what was selected in it last: at first its root. */
   show(trace, spans) {
-    Object.assign(this, { trace, spans, selected: null, found: null });
+    Object.assign(this, { trace, spans, selected: this.last.get(trace) ?? 0, found: null });
     this.tell("trace");
     this.tell("select");
   }
@@ -21,6 +23,7 @@ export class State extends EventTarget {
   select(row) {
     if (row === null || row < 0 || row === this.selected) return;
     this.selected = row;
+    this.last.set(this.trace, row);
     this.tell("select");
   }
 
