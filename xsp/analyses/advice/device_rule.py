@@ -9,6 +9,7 @@ import polars as pl
 
 from xsp.analyses.advice.finding import Case, Finding, named
 from xsp.analyses.cell import text_of
+from xsp.analyses.device.device_latency import DeviceLatency
 from xsp.analyses.structure.sums import Bools, calls
 from xsp.analyses.tree import Floats
 from xsp.evaluation import Ints
@@ -26,27 +27,31 @@ _COMMUNICATES = r"(?i)nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
 _SYNCHRONISES = r"(?i)synchronize"
 
 
-def launch_bound(case: Case) -> Iterator[Finding]:
-    """Find devices that wait for the host to launch short kernels."""
+def host_bound(case: Case) -> Iterator[Finding]:
+    """Find devices that wait for the host to launch short kernels, as `verdict` defines that."""
     tree, often = case.tree, calls(case.tree)
-    kernels, busy = case.rows(Kind.KERNEL), tree.spans["device_ns"][0]
+    kernels, launches = case.rows(Kind.KERNEL), _launching(case)
     count = int(often[kernels].sum())
-    rows = _launching(case)
-    if count < _FEWEST or not len(rows) or busy is None or busy > _BUSY * case.whole_ns:
+    if count < _FEWEST or not len(launches):
         return
-    host, reach = case.latency(rows)
+    latency = DeviceLatency.of(case.trace)
+    busy = latency.times["busy"]
+    host, reach = case.latency(launches)
     kernel = float(np.nanmedian(tree.latency_ns()[kernels] / often[kernels]))
-    if kernel > host / count:
+    if busy > _BUSY * latency.whole_ns or kernel > host / count:
         return
+    waits = {"host-bound": latency.host_ns, "launch-bound": latency.launch_ns}
     yield Finding(
-        "launch-bound",
+        max(waits, key=lambda name: waits[name]),
         "Launch less often: CUDA graphs, torch.compile, or a larger batch.",
-        f"the device works {duration(busy)}, {percent(busy / case.whole_ns)} of the time; "
-        f"{counted(count, 'kernel')} of {duration(kernel)} (median), and layers and operators on "
-        f"the host take {duration(host / count)} for each",
-        min(case.idle_ns, host),
+        f"the device works {duration(busy)}, {percent(busy / latency.whole_ns)} of the latency; it "
+        f"waits {duration(latency.host_ns)} for work that is not launched yet and "
+        f"{duration(latency.launch_ns)} while calls launch work; {counted(count, 'kernel')} of "
+        f"{duration(kernel)} (median), and layers and operators on the host take "
+        f"{duration(host / count)} for each",
+        min(sum(waits.values()), host),
         reach,
-        "at most: as if the host took no time for what launches, or the device never waited",
+        "at most: as if the device never waited for the host",
         'torch.compile(model, mode="reduce-overhead"), measured with levels=4, and xsp.compare',
     )
 
