@@ -115,3 +115,10 @@ def test_of_one_device_the_candidates_are_the_whole(seed: int) -> None:
     if "device-bound" in found:
         told = [share for name, share in found.items() if name not in limits]
         assert sum(share or 0.0 for share in told) == pytest.approx(100)
+
+
+def test_work_after_the_end_takes_nothing_of_the_latency() -> None:
+    trace = timeline(100, call(0, 10, 1), work(10, 60, 1), call(60, 70, 2), work(80, 300, 2))
+    found = shares(trace)
+    assert (found["device-bound"], found["host-bound"], found["launch-bound"]) == (70, 10, 10)
+    assert found["unexplained"] == 10

@@ -8,8 +8,8 @@ import polars as pl
 
 from xsp.analyses.advice.batch_rule import batch_sizes
 from xsp.analyses.advice.device_rule import (
+    host_bound,
     kernels_to_count,
-    launch_bound,
     pageable_copies,
     synchronisations,
 )
@@ -47,7 +47,7 @@ RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     slow_operators,
     framework_overhead,
     eager_attention,
-    launch_bound,
+    host_bound,
     pageable_copies,
     synchronisations,
     kernels_to_count,

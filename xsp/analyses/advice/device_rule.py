@@ -9,7 +9,7 @@ import polars as pl
 
 from xsp.analyses.advice.finding import Case, Finding, named
 from xsp.analyses.cell import text_of
-from xsp.analyses.device.verdict import verdict
+from xsp.analyses.device.device_latency import DeviceLatency
 from xsp.analyses.structure.sums import Bools, calls
 from xsp.analyses.tree import Floats
 from xsp.evaluation import Ints
@@ -29,37 +29,34 @@ _COMMUNICATES = r"(?i)nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
 _SYNCHRONISES = r"(?i)synchronize"
 
 
-def launch_bound(case: Case) -> Iterator[Finding]:
-    """Find devices that wait for the host to launch short kernels."""
+def host_bound(case: Case) -> Iterator[Finding]:
+    """Find devices that wait for the host to launch short kernels, as `verdict` defines that."""
     tree, often = case.tree, calls(case.tree)
-    kernels, busy = case.rows(Kind.KERNEL), tree.spans["device_ns"][0]
+    kernels, launches = case.rows(Kind.KERNEL), _launching(case)
     count = int(often[kernels].sum())
-    rows = _launching(case)
-    if count < _FEWEST or not len(rows) or busy is None or busy > _BUSY * case.whole_ns:
+    if count < _FEWEST or not len(launches):
         return
-    host, reach = case.latency(rows)
-    waits = _waited_ns(case)
+    latency = DeviceLatency.of(case.trace)
+    busy = latency.times["busy"]
+    host, reach = case.latency(launches)
     kernel = float(np.nanmedian(tree.latency_ns()[kernels] / often[kernels]))
-    if kernel > host / count:
+    if busy > _BUSY * latency.whole_ns or kernel > host / count:
         return
+    waits = {"host-bound": latency.host_ns, "launch-bound": latency.launch_ns}
+    gain = min(sum(waits.values()), host)
     yield Finding(
-        "device waits for the host",
+        max(waits, key=lambda name: waits[name]),
         "Launch less often: CUDA graphs, torch.compile, or a larger batch.",
-        f"the device works {duration(busy)}, {percent(busy / case.whole_ns)} of the time; "
-        f"{counted(count, 'kernel')} of {duration(kernel)} (median), and layers and operators on "
-        f"the host take {duration(host / count)} for each; for those the device waits "
-        f"{duration(waits)}",
-        min(waits, host),
-        None if reach is None else reach * min(waits / host, 1.0),
-        "at most: as if the host took no time for what launches, or the device never waited for it",
+        f"the device works {duration(busy)}, {percent(busy / latency.whole_ns)} of the latency; it "
+        f"waits {duration(latency.host_ns)} for work that is not launched yet and "
+        f"{duration(latency.launch_ns)} while calls launch work; {counted(count, 'kernel')} of "
+        f"{duration(kernel)} (median), and layers and operators on the host take "
+        f"{duration(host / count)} for each",
+        gain,
+        None if reach is None else reach * gain / host,
+        "at most: as if the device never waited for the host",
         'torch.compile(model, mode="reduce-overhead"), measured with levels=4, and xsp.compare',
     )
-
-
-def _waited_ns(case: Case) -> float:
-    """Return how long devices wait for the host, by the verdict's account."""
-    blamed = verdict(case.trace).filter(pl.col("candidate").is_in(_HOST_WAITS))
-    return float(blamed["time_ns"].sum())
 
 
 def _launching(case: Case) -> Ints:

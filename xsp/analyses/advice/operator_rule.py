@@ -9,6 +9,7 @@ import polars as pl
 
 from xsp.analyses.advice.finding import Case, Finding, named, reach_of
 from xsp.analyses.structure.sums import Bools, calls
+from xsp.analyses.work import dispatching
 from xsp.level import Kind
 from xsp.quantity import counted, duration, percent
 
@@ -139,7 +140,7 @@ def framework_overhead(case: Case) -> Iterator[Finding]:
     if case.has_device or not operators.any():
         return
     kinds = (Kind.LAYER, Kind.OP, Kind.CALL)
-    idle = case.is_of(*kinds) & (case.is_of(Kind.LAYER) | _bookkeeping(case))
+    idle = case.is_of(*kinds) & (case.is_of(Kind.LAYER) | dispatching(tree))
     spent, reach = case.own(np.flatnonzero(idle), *kinds)
     computed, _ = case.own(np.flatnonzero(case.is_of(*kinds) & ~idle), *kinds)
     if spent <= computed:
@@ -149,7 +150,7 @@ def framework_overhead(case: Case) -> Iterator[Finding]:
     yield Finding(
         "framework overhead",
         "Do more in each operator: a larger batch, or torch.compile.",
-        f"Python in layers and bookkeeping of operators take {duration(spent)}, "
+        f"layers and operators that do no work themselves take {duration(spent)}, "
         f"{percent(spent / case.whole_ns)}, computing {duration(computed)}; "
         f"{counted(count, 'operator')}, {duration(each)} each",
         spent,

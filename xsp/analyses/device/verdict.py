@@ -8,15 +8,15 @@ import numpy as np
 import polars as pl
 
 from xsp.analyses.contract import analysis
-from xsp.analyses.device.activity import COMPUTING, Bools, Work
+from xsp.analyses.device.activity import COMPUTING, Bools
 from xsp.analyses.device.critical_path import own_on_path
-from xsp.analyses.device.device_idle import CAUSES, idle_times
-from xsp.analyses.device.device_time import times_of
+from xsp.analyses.device.device_latency import DeviceLatency
+from xsp.analyses.structure.sums import calls
 from xsp.analyses.tree import Floats, Tree
-from xsp.analyses.work import Roof, roof_of, work_of
+from xsp.analyses.work import Roof, dispatching, roof_of, work_of
 from xsp.evaluation import Ints
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.quantity import duration
+from xsp.quantity import counted, duration
 from xsp.trace import Trace
 
 _COLUMNS = {
@@ -27,6 +27,7 @@ _COLUMNS = {
     "evidence": "The numbers that say so, or why it cannot be told.",
 }
 _SPLIT = ("memory-bound", "compute-bound")
+_COMPUTING = ("device-bound", "library-bound", "operator-bound")
 _HALF = 0.5  # of the computing time: what has more of it is what limits that
 
 
@@ -34,6 +35,18 @@ _HALF = 0.5  # of the computing time: what has more of it is what limits that
 class _Candidate:
     time_ns: float | None
     evidence: str
+
+
+_Found = dict[str, _Candidate]
+
+
+@dataclass(frozen=True, slots=True)
+class _Computing:
+    """What computes: its rows, how long each of them takes, and all of them."""
+
+    rows: Ints
+    taken: Floats
+    time_ns: float
 
 
 @analysis("What limits the latency?", _COLUMNS)
@@ -47,13 +60,14 @@ def verdict(trace: Trace) -> pl.DataFrame:
     on_device = bool(tree.is_of(*DEVICE_ACTIVITIES).any())
     whole, found, split = (_of_devices if on_device else _of_host)(tree, trace)
     chosen = _chosen(found, split)
+    noise = _noise(trace, whole, chosen, found | split)
     rows = [
         {
             "candidate": name,
             "verdict": name == chosen,
             "share_pct": None if each.time_ns is None or not whole else 100 * each.time_ns / whole,
             "time_ns": each.time_ns,
-            "evidence": each.evidence,
+            "evidence": each.evidence + noise * (name == chosen),
         }
         for name, each in (found | split).items()
     ]
@@ -63,94 +77,108 @@ def verdict(trace: Trace) -> pl.DataFrame:
     return table.sort(order, descending=[True, True, False], nulls_last=True).select(*_COLUMNS)
 
 
-_Found = dict[str, _Candidate]
-
-
 def _chosen(found: _Found, split: _Found) -> str:
     """Return what takes most time; of computing, that which limits more than half of it."""
     most = max(found, key=lambda name: (found[name].time_ns or 0.0, name))
-    if most not in ("device-bound", "library-bound", "operator-bound"):
+    if most not in _COMPUTING:
         return most
-    computing = sum(
-        found[name].time_ns or 0.0
-        for name in ("device-bound", "library-bound", "operator-bound")
-        if name in found
-    )
+    computing = sum(found[name].time_ns or 0.0 for name in _COMPUTING if name in found)
     limits = [name for name in _SPLIT if (split[name].time_ns or 0.0) > _HALF * computing]
     return limits[0] if limits else most
 
 
-def _of_devices(tree: Tree, trace: Trace) -> tuple[float, dict[str, _Candidate], _Found]:
-    work = Work.of(tree)
-    count = work.places.height
-    begin = float(tree.spans["start_ns"][0])
-    whole = float(max(tree.spans["end_ns"][0], work.table["end_ns"].max())) - begin
-    times = {part: float(each.mean()) for part, each in times_of(work, trace).items()}
-    idle = idle_times(work, "place").select(CAUSES).sum().row(0, named=True)
-    cause = {name: float(ns or 0) / count for name, ns in idle.items()}
-    around = times["idle before the first work"]
-    first_last = work.table.group_by("place").agg(pl.col("end_ns").max())["end_ns"]
-    after = whole + begin - float(first_last.cast(pl.Float64).mean())  # type: ignore[arg-type]
-    of = "" if count == 1 else f" (mean of {count} devices)"
+def _noise(trace: Trace, whole: float, chosen: str, every: _Found) -> str:
+    """Return which candidate the chosen one cannot be told from, by the latency's interval."""
+    latency, low, high = trace.spans.select("latency_ns", "latency_low_ns", "latency_high_ns").row(
+        0
+    )
+    parts = _COMPUTING if chosen in _SPLIT else _SPLIT
+    others = {name: each.time_ns or 0.0 for name, each in every.items() if name not in parts}
+    time = others.pop(chosen)
+    if None in (latency, low, high) or not latency or not whole or not others:
+        return ""
+    second = max(others, key=lambda name: (others[name], name))
+    reach = max(high - latency, latency - low) / latency
+    if (time - others[second]) / whole > reach:
+        return ""
+    return f"; hardly told from {second}, for the latency is known to ± {100 * reach:.0f} % only"
+
+
+def _of_devices(tree: Tree, trace: Trace) -> tuple[float, _Found, _Found]:
+    latency = DeviceLatency.of(trace)
+    times, idle, count = latency.times, latency.idle, latency.work.places.height
+    device = "the device" if count == 1 else f"the device (mean of {count} devices)"
     found = {
         "host-bound": _Candidate(
-            cause["host"] + around + after,
-            f"the device{of} waits {duration(cause['host'])} for work that is not launched yet, "
-            f"{duration(around)} before the first and {duration(after)} after the last",
+            latency.host_ns,
+            f"{device} waits {duration(idle['host'])} for work that is not launched yet, "
+            f"{duration(latency.before_ns)} before the first work and "
+            f"{duration(latency.after_ns)} after the last",
         ),
         "launch-bound": _Candidate(
-            cause["launch"], f"the device{of} waits while calls launch its next work"
+            latency.launch_ns,
+            f"{device} waits {duration(latency.launch_ns)} while calls launch its next work",
         ),
         "communication-bound": _Candidate(
             times["exposed communication"],
-            f"of {duration(times['communicating'])} of communication, while nothing computes",
+            f"{device} communicates {duration(times['communicating'])}, and computes nothing "
+            f"during {duration(times['exposed communication'])} of it",
         ),
         "copy-bound": _Candidate(
             times["exposed copies"],
-            f"of {duration(times['copying'])} of copies, while nothing computes or communicates",
+            f"{device} copies {duration(times['copying'])}, and neither computes nor communicates "
+            f"during {duration(times['exposed copies'])} of it",
         ),
         "device-bound": _Candidate(
-            times["computing"], f"the device{of} computes, limited by its memory or its arithmetic"
+            times["computing"],
+            f"{device} computes {duration(times['computing'])}, limited by its memory or its "
+            "arithmetic",
         ),
         "unexplained": _Candidate(
-            cause["queue"] + cause["unknown"],
-            f"cannot tell, because work began {duration(cause['queue'])} late although it was "
-            f"launched, and {duration(cause['unknown'])} were before work whose call is not known",
+            idle["queue"] + idle["unknown"],
+            f"cannot tell, because work began {duration(idle['queue'])} late although it was "
+            f"launched, and {device} idled {duration(idle['unknown'])} before work whose call is "
+            "not known",
         ),
     }
-    kernels = work.table.filter(pl.col("sort") == COMPUTING)
+    work = latency.work.table
+    kernels = work.filter((pl.col("sort") == COMPUTING) & (pl.col("end_ns") > pl.col("start_ns")))
     rows = kernels["row"].to_numpy()
     taken = (kernels["end_ns"] - kernels["start_ns"]).cast(pl.Float64).to_numpy()
-    return whole, found, _split(tree, trace, rows, taken, times["computing"])
+    split = _split(tree, trace, _Computing(rows, taken, times["computing"]))
+    return latency.whole_ns, found, split
 
 
-def _of_host(tree: Tree, trace: Trace) -> tuple[float, dict[str, _Candidate], _Found]:
+def _of_host(tree: Tree, trace: Trace) -> tuple[float, _Found, _Found]:
     spans = tree.spans
     whole = float(spans["end_ns"][0] - spans["start_ns"][0])
     own = own_on_path(tree)
-    calls, ops = tree.is_of(Kind.CALL), tree.is_of(Kind.OP)
-    calling = np.zeros(len(own), bool)
-    inner = np.flatnonzero((calls | ops) & (tree.parent >= 0))
-    calling[tree.parent[inner]] = True
-    leaves = ops & ~calling
-    around = (ops & calling) | tree.is_of(Kind.LAYER)
+    often = calls(tree)
+    library, ops, layers = (tree.is_of(kind) for kind in (Kind.CALL, Kind.OP, Kind.LAYER))
+    wrappers = dispatching(tree)
+    computing = ops & ~wrappers
+
+    def of(which: Bools, noun: str) -> str:
+        return counted(int(often[which].sum()), noun)
+
     found = {
         "library-bound": _Candidate(
-            float(own[calls].sum()) if calls.any() else None,
-            f"{int(calls.sum())} library calls"
-            if calls.any()
+            float(own[library].sum()) if library.any() else None,
+            f"own time of {of(library, 'library call')}"
+            if library.any()
             else "cannot tell, because the trace has no library calls: measure with levels=3",
         ),
         "operator-bound": _Candidate(
-            float(own[leaves].sum()) if ops.any() else None,
-            f"own time of {int(leaves.sum())} operators that call no other and no library"
+            float(own[computing].sum()) if ops.any() else None,
+            f"own time of {of(computing, 'operator')} that compute by themselves"
             if ops.any()
             else "cannot tell, because the trace has no operators: measure with levels=2",
         ),
         "framework-bound": _Candidate(
-            float(own[around].sum()) if around.any() else None,
-            f"own time of {int(around.sum())} layers, and operators that call others"
-            if around.any()
+            float(own[layers | wrappers].sum()) if (layers | ops).any() else None,
+            f"own time of {of(layers, 'layer')} and {of(wrappers, 'operator')} that do no work "
+            "themselves"
+            if (layers | ops).any()
             else "cannot tell, because the trace has no layers or operators: measure with levels=2",
         ),
         "program-bound": _Candidate(
@@ -160,20 +188,17 @@ def _of_host(tree: Tree, trace: Trace) -> tuple[float, dict[str, _Candidate], _F
     launches = tree.is_of(Kind.LAUNCH)
     if launches.any():
         found["launch-bound"] = _Candidate(
-            float(own[launches].sum()), f"{int(launches.sum())} calls of the device's interface"
+            float(own[launches].sum()), f"own time of {of(launches, 'call')} that launch work"
         )
-    rows = np.flatnonzero(calls | leaves)
-    computing = float(own[rows].sum())
-    split = _split(tree, trace, rows, own[rows], computing)
+    rows = np.flatnonzero(library | computing)
+    split = _split(tree, trace, _Computing(rows, own[rows], float(own[rows].sum())))
     split["thread-bound"] = _Candidate(
         None, "cannot tell, because one number of threads was measured: see xsp sweep --threads"
     )
     return whole, found, split
 
 
-def _split(
-    tree: Tree, trace: Trace, rows: Ints, taken: Floats, computing: float
-) -> dict[str, _Candidate]:
+def _split(tree: Tree, trace: Trace, computing: _Computing) -> _Found:
     """Return how much of the computing time memory limits, and how much arithmetic does.
 
     By the roofline model (Williams et al., 2009; the paper's section III-D3): memory, where a
@@ -184,15 +209,28 @@ def _split(
     if roof is None:
         why = "cannot tell, because the peak of the device is not known: see xsp doctor --peak"
         return dict.fromkeys(_SPLIT, _Candidate(None, why))
-    known, intensity = _intensities(tree, rows)
-    if not taken[known].sum():
+    known, intensity = _intensities(tree, computing.rows)
+    if not computing.taken[known].sum():
         why = "cannot tell, because no operations and bytes are known of what computes"
         return dict.fromkeys(_SPLIT, _Candidate(None, why))
-    scale = computing / taken.sum()
+    scale = computing.time_ns / computing.taken.sum()
     return {
-        name: _Candidate(scale * taken[which].sum(), _evidence(roof, int(which.sum()), name))
+        name: _Candidate(
+            scale * computing.taken[which].sum(),
+            _evidence(roof, _told(tree, computing.rows[which]), name),
+        )
         for name, which in zip(_SPLIT, _limited(known, intensity, roof), strict=True)
     }
+
+
+def _told(tree: Tree, rows: Ints) -> str:
+    """Return how many kernels, library calls and operators some rows stand for."""
+    often, nouns = calls(tree)[rows], ("kernel", "memset", "library call", "operator")
+    kinds = (tree.is_of(kind)[rows] for kind in (Kind.KERNEL, Kind.MEMSET, Kind.CALL, Kind.OP))
+    each = zip(nouns, (int(often[kind].sum()) for kind in kinds), strict=True)
+    return (
+        " and ".join(counted(number, noun) for noun, number in each if number) or "nothing computes"
+    )
 
 
 def _limited(known: Bools, intensity: Floats, roof: Roof) -> tuple[Bools, Bools]:
@@ -200,10 +238,10 @@ def _limited(known: Bools, intensity: Floats, roof: Roof) -> tuple[Bools, Bools]
     return known & (intensity < ridge), known & (intensity >= ridge)
 
 
-def _evidence(roof: Roof, count: int, name: str) -> str:
-    side = "below" if name == _SPLIT[0] else "above"
+def _evidence(roof: Roof, what: str, name: str) -> str:
+    side = "fewer than" if name == _SPLIT[0] else "at least"
     ridge = roof.flops_per_s / roof.bytes_per_s
-    return f"{count} of what computes {side} {ridge:.3g} operations per byte ({roof.source})"
+    return f"{what} with {side} {ridge:.3g} operations per byte ({roof.source})"
 
 
 def _intensities(tree: Tree, rows: Ints) -> tuple[Bools, Floats]:

@@ -6,6 +6,6 @@ operators (operator_work.py, formula.py). `roof_of` (roof.py) knows devices by n
 """
 
 from xsp.analyses.work.roof import Roof, roof_of
-from xsp.analyses.work.span_work import around, subtree_sum, work_of
+from xsp.analyses.work.span_work import around, dispatching, subtree_sum, work_of
 
-__all__ = ["Roof", "around", "roof_of", "subtree_sum", "work_of"]
+__all__ = ["Roof", "around", "dispatching", "roof_of", "subtree_sum", "work_of"]

@@ -79,6 +79,21 @@ def around(tree: Tree, which: Mask) -> Mask:
     return found
 
 
+def dispatching(tree: Tree) -> Mask:
+    """Return which operators do nothing themselves, so that their own time is the framework's.
+
+    These look at tensors otherwise or make room (`aten::view`, `aten::empty`), or their work is
+    in the operators and library calls that they call. An operator that computes and calls one of
+    the former is none of them: `aten::mkldnn_convolution` calls `aten::empty`.
+    """
+    operators = tree.is_of(Kind.OP)
+    work = work_of(tree).select(pl.sum_horizontal(*NUMBERS, ignore_nulls=False) == 0).to_series()
+    nothing = work.fill_null(value=False).to_numpy() & around(tree, operators)
+    idle = tree.spans["name"].is_in(list(IDLE)).to_numpy()
+    found: Mask = operators & (nothing | idle | around(tree, tree.is_of(Kind.CALL)))
+    return found
+
+
 def _operators(tree: Tree) -> pl.DataFrame:
     """Return the work that the shapes of operators imply: of the innermost that has a formula.
 
