@@ -22,8 +22,6 @@ _BUSY = 0.5
 _FEWEST = 10
 # Kernels that take at least this part of the device's time deserve to be looked at.
 _TOP, _MOST = 0.05, 3
-# What the verdict calls it when devices wait for the host.
-_HOST_WAITS = ("host-bound", "launch-bound")
 _COUNTED = ("dram_read_bytes", "achieved_occupancy_pct")
 _COMMUNICATES = r"(?i)nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
 _SYNCHRONISES = r"(?i)synchronize"
