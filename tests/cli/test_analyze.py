@@ -15,6 +15,8 @@ import polars as pl
 import pytest
 from samples import op, pipeline, resnet, trace
 
+import xsp
+from xsp.analyses import layer_latency
 from xsp.cli import app as cli
 from xsp.cli import terminal
 from xsp.cli.answer.prose import advised
@@ -283,3 +285,15 @@ def test_advice_on_nothing_says_so(file: str, capsys: Said) -> None:
     assert "nothing was found" in advised(empty)
     assert cli.run(["analyze", file, "advice", "--csv"]) == 0
     assert capsys.readouterr().out.startswith("trace,rule,advice,gain_ns")
+
+
+def test_a_table_goes_through_a_pipe_as_parquet_and_not_to_a_terminal(
+    file: str, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli.run(["analyze", file, "A3", "--parquet"]) == 0
+    sys.stdout.flush()
+    piped = pl.read_parquet(io.BytesIO(capfdbinary.readouterr().out))
+    assert piped.equals(layer_latency(xsp.load(file)))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert cli.run(["analyze", file, "A3", "--parquet"]) == 2
+    assert b"say -o FILE.parquet" in capfdbinary.readouterr().err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,17 +44,16 @@ _FORMATS = (".csv", ".json", ".parquet", ".html")
 @click.argument("arguments", nargs=-1, required=True, metavar="FILES... [NAME]")
 @click.option("--rows", type=click.IntRange(min=1), metavar="N", help="Print the first N rows.")
 @click.option("--sort", metavar="COLUMN", help="Largest values of this column first, as latency.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print the whole table as CSV.")
-@click.option("--json", "as_json", is_flag=True, help="Print the whole table as JSON.")
+@click.option("--csv", "form", flag_value="csv", help="Print the whole table as CSV.")
+@click.option("--json", "form", flag_value="json", help="Print the whole table as JSON.")
+@click.option("--parquet", "form", flag_value="parquet", help="Write it as Parquet, into a pipe.")
 @output_option("Save the whole table: .csv, .json or .parquet, or its picture: .html.")
 def analyze(
     arguments: tuple[str, ...],
     rows: int | None,
     sort: str | None,
     output: Path | None,
-    *,
-    as_csv: bool,
-    as_json: bool,
+    form: str | None,
 ) -> None:
     """Print what one analysis says of traces."""
     files, name = _parted(arguments)
@@ -71,14 +72,26 @@ def analyze(
         _draw(analysis, table, output)
     elif output is not None:
         _save(table, output)
-    elif as_csv:
-        terminal.show(_flat(table).write_csv().rstrip("\n"))
-    elif as_json:
-        terminal.show(table.write_json())
+    elif form is not None:
+        _print(table, form)
     elif analysis.name == "advice":
         terminal.write(advised(table))
     else:
         terminal.show(drawn(table, by))
+
+
+def _print(table: pl.DataFrame, form: str) -> None:
+    """Write a table on standard output: as `csv`, `json` or `parquet`."""
+    if form == "csv":
+        terminal.show(_flat(table).write_csv().rstrip("\n"))
+    elif form == "json":
+        terminal.show(table.write_json())
+    elif sys.stdout.isatty():
+        raise click.UsageError("Parquet is no text: say -o FILE.parquet, or pipe it elsewhere")
+    else:
+        packed = io.BytesIO()  # standard output cannot be searched, as polars wants
+        table.write_parquet(packed)
+        sys.stdout.buffer.write(packed.getvalue())
 
 
 def _parted(arguments: tuple[str, ...]) -> tuple[list[Path], str | None]:
