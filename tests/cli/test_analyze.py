@@ -25,6 +25,12 @@ from xsp.cli.answer.table import drawn
 Said = pytest.CaptureFixture[str]
 
 
+@pytest.fixture(autouse=True)
+def no_width_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tables be as wide as they need; pytest's workers say a width."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     return str(trace(resnet(), name="resnet").save(tmp_path / "resnet.xsp"))

@@ -35,7 +35,8 @@ _WORDS = {
 def headline(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return the first line: name and latency of the model, and how far the numbers go."""
     latency = model_latency(spans)
-    if ("±" in latency or latency.startswith("<")) and "intervals" in metadata:
+    has_interval = spans.height and spans["latency_low_ns"][0] is not None
+    if has_interval and "intervals" in metadata:
         latency += f" {printable(str(metadata['intervals']))}"
     return " · ".join((f"{title(metadata)}  {latency}", *_claims(spans, metadata)))
 
