@@ -80,7 +80,7 @@ $(VENV)/.runtime: pyproject.toml | $(VENV)/.pip
 	@touch $@
 
 $(VENV)/.development: pyproject.toml | $(VENV)/.runtime
-	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo,grpc,pandas,report]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[torch,tensorflow,onnxruntime,jax,zoo,grpc,pandas,report]' --group dev
 	@touch $@
 
 # That of torch's CUDA, or where that has none the newest of the same major release; and without
