@@ -113,10 +113,8 @@ class Jax:
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> ModelCall | None:
         """Return the call if `function` is jitted, else None, without importing JAX."""
-        if not is_model(function):
-            return None
-        self._donated = donates(function)
-        return jitted_call(function, args, kwargs)
+        self._donated = is_model(function) and donates(function)
+        return jitted_call(function, args, kwargs) if is_model(function) else None
 
     def role(self, cls: type) -> Role | None:
         """Return what the objects of a class are to a call; None if they are not JAX's."""
