@@ -17,7 +17,8 @@ _Fields = Mapping[int, list[Value]]
 _MODULE = 1  # a field of HloProto
 _NAME, _COMPUTATIONS, _ENTRY, _FRAMES = 1, 3, 6, 17  # of HloModuleProto
 _INSTRUCTIONS, _COMPUTATION_ID = 2, 5  # of HloComputationProto
-_OPCODE, _SHAPE, _METADATA, _ID, _OPERANDS, _CALLED = 2, 3, 7, 35, 36, 38  # of HloInstructionProto
+_OPCODE, _SHAPE, _METADATA, _PARAMETER = 2, 3, 7, 9  # of HloInstructionProto
+_ID, _OPERANDS, _CALLED = 35, 36, 38
 _OP_NAME, _FRAME = 2, 15  # of OpMetadata
 _ELEMENT, _DIMENSIONS, _PARTS = 2, 3, 4  # of ShapeProto
 _FILES, _FUNCTIONS, _LOCATIONS, _STACK = 1, 2, 3, 4  # of StackFrameIndexProto
@@ -83,6 +84,7 @@ class Instruction:
         operands: Numbers of the instructions whose results it takes.
         called: Numbers of the computations that it calls.
         frame: Number of the innermost frame of its stack; 0: none.
+        parameter: Of a parameter: which of the program's it is, from 0.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Instruction:
     operands: tuple[int, ...]
     called: tuple[int, ...]
     frame: int
+    parameter: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,7 @@ def _instruction(data: Value) -> tuple[int, Instruction]:
         operands=_numbers(of, _OPERANDS),
         called=_numbers(of, _CALLED),
         frame=_number(metadata, _FRAME),
+        parameter=_number(of, _PARAMETER),
     )
 
 
