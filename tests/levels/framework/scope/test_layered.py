@@ -49,7 +49,7 @@ def test_operators_lie_in_the_layers_of_their_scopes() -> None:
 
 def test_busy_time_of_a_layer_on_two_threads_counts_overlaps_once() -> None:
     rows = layered(*operators("a mul 0 4 1", "a add 2 6 2", "a mul 8 9 1"))
-    assert rows["attr.busy_ns"].drop_nulls().to_list() == [7.0]
+    assert rows["attr.operators_ns"].drop_nulls().to_list() == [7.0]
 
 
 def test_layer_that_runs_again_after_others_is_called_twice() -> None:
