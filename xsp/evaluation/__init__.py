@@ -57,7 +57,7 @@ from xsp.evaluation.tree_row import (
     orders,
     with_inside_costs,
 )
-from xsp.evaluation.union import covered, covered_below
+from xsp.evaluation.union import covered, covered_below, covered_part
 
 __all__ = [
     "FEWEST_ROUNDS",
@@ -77,6 +77,7 @@ __all__ = [
     "clustered_error",
     "covered",
     "covered_below",
+    "covered_part",
     "depths",
     "gathering",
     "generations",

@@ -100,7 +100,7 @@ def observe(runs: Sequence[Run]) -> Observations:
     parent = rows["parent"].to_numpy().astype(np.int64)
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     endless = has_provenance(rows, Provenance.ENDED_BY_LAUNCH) & (start == end)
-    key, path, order, recorded = _structures(frames)
+    key, path, order, recorded = _structures([run.rows for run in runs if run.rows is not None])
     return Observations(
         runs=runs,
         rows=rows,
