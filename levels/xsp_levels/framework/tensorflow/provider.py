@@ -32,6 +32,7 @@ from xsp_levels.framework.keras.row import layer_rows, predict_rows
 from xsp_levels.framework.tensorflow.profiler.operator import (
     OperatorRecorder,
     OperatorRecords,
+    compile_rows,
     operator_rows,
 )
 from xsp_levels.framework.tensorflow.program.call import model_call, synchronize
@@ -96,14 +97,17 @@ class TensorFlow:
             return
         pipeline = Kind.PIPELINE in request.kinds and not request.whole_model
         with undone_on_failure(self._disarm):
-            if Kind.OP in request.kinds or (request.detail and Kind.LAYER in request.kinds):
+            if Kind.OP in request.kinds:
                 self._operators = OperatorRecorder()
                 self._operators.start(clock, detail=request.detail)
             if pipeline:
                 self._steps = StepRecorder()
                 self._steps.start(clock)
             if Kind.LAYER in request.kinds or pipeline:
-                self._layers = LayerRecorder()
+                operators = self._operators
+                self._layers = LayerRecorder(
+                    operators.anchor_thread if operators is not None else lambda: None
+                )
                 self._layers.start(
                     clock, detail=request.detail, outermost=Kind.LAYER not in request.kinds
                 )
@@ -132,7 +136,7 @@ class TensorFlow:
         if Kind.LAYER in kinds:
             frames += [layer_rows(data.layers)]
         if Kind.OP in kinds and data.operators is not None:
-            frames += [operator_rows(data.operators, data.layers.layers)]
+            frames += [operator_rows(data.operators), compile_rows(data.operators)]
         return concat_rows(frames)
 
     def watch(self, evaluations: Evaluations) -> None:
