@@ -1,0 +1,1 @@
+"""Programs around TensorFlow models: what a program does in, evaluations and parts between out."""
