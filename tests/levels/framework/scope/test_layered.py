@@ -79,6 +79,26 @@ def test_unlike_parts_of_a_layer_are_one_call() -> None:
     assert drawn(rows)[0] == "net 0-6"
 
 
+def test_like_nodes_of_one_call_are_no_second_call() -> None:
+    ops, scopes = operators("bn read 0 1", "a mul 1 2", "bn read 2 3", "bn add 3 4")
+    nodes = pl.Series("attr.node", ["bn/read", "a/mul", "bn/read_1", "bn/add"])
+    assert drawn(layered(ops.with_columns(nodes), scopes))[0] == "bn 0-4"
+
+
+def test_module_written_into_the_graph_twice_is_called_twice() -> None:
+    ops, scopes = operators("fc mul 0 1", "fc add 1 2", "a mul 2 3", "fc mul 3 4", "fc add 4 5")
+    nodes = pl.Series("attr.node", ["fc/mul", "fc/add", "a/mul", "fc/mul_1", "fc/add_1"])
+    assert drawn(layered(ops.with_columns(nodes), scopes)) == ["fc 0-2", "a 2-3", "fc 3-5"]
+
+
+def test_loop_that_runs_a_node_less_often_is_divided() -> None:
+    ops, scopes = operators(
+        "cell mul 0 1", "- less 1 2", "cell mul 2 3", "cell cut 3 4", "- less 4 5", "cell mul 5 6"
+    )
+    nodes = pl.Series("attr.node", ["mul", "less", "mul", "cut", "less", "mul"])
+    assert drawn(layered(ops.with_columns(nodes), scopes)) == ["cell 0-1", "cell 2-4", "cell 5-6"]
+
+
 def test_layers_within_a_layer_called_twice_are_called_once_in_each() -> None:
     rows = layered(
         *operators("a/x mul 0 1", "a/y mul 1 2", "b mul 2 3", "a/x mul 3 4", "a/y mul 4 5")
