@@ -31,7 +31,9 @@ def origins(model: Graph, optimised: Graph) -> dict[str, tuple[Node, ...]]:
     >>> [node.name for node in found["y_nchwc"]]
     ['conv', 'act']
     """
-    producers = {value: at for at, node in enumerate(model.nodes) for value in node.outputs if value}
+    producers = {
+        value: at for at, node in enumerate(model.nodes) for value in node.outputs if value
+    }
     known = _known_values(model, optimised.nodes, producers)
     alive = {*known.values(), *model.inputs}
     found: dict[str, list[int]] = {}
