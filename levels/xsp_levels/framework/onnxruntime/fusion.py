@@ -37,13 +37,15 @@ def origins(model: Graph, optimised: Graph) -> dict[str, tuple[Node, ...]]:
     known = _known_values(model, optimised.nodes, producers)
     alive = {*known.values(), *model.inputs}
     found: dict[str, list[int]] = {}
+    made = {value: node for node in optimised.nodes for value in node.outputs}
+    shared = set()
     for node in optimised.nodes:
         ends = [known[value] for value in node.outputs if value in known]
         found[node.name] = _between(model.nodes, producers, ends, alive)
-    made = {value for node in optimised.nodes for value in node.outputs}
-    shared = {
-        node.name for node in optimised.nodes if any(v in made - known.keys() for v in node.inputs)
-    }
+        if _reorders(node) and node.inputs[0] in made:
+            found[node.name] = found[made[node.inputs[0]].name]
+        if _reorders(node) or not made.keys() & set(node.inputs) <= known.keys():
+            shared.add(node.name)
     shared |= _name_the_rest(model, optimised.nodes, found)
     dynamic = _dynamic(model)
     return {
@@ -63,7 +65,12 @@ def _known_values(
     for node in model.nodes:
         for value in node.inputs:
             users.setdefault(value, []).append(node)
-    known = {value: value for node in nodes for value in node.outputs if value in producers}
+    known = {
+        value: value
+        for node in nodes
+        for value in node.outputs
+        if value in producers and not _reorders(node)
+    }
     for node in nodes:
         value, named = node.outputs[0], node.name.split(_BLOCKED)[0]
         if value in known:
@@ -71,9 +78,13 @@ def _known_values(
         if _BLOCKED in node.name and named in producers:
             summed = len(node.inputs) > _INPUTS_OF_CONV
             known[value] = _after_sum(named, users, known) if summed else named
-        elif node.op_type.startswith(_REORDER) and node.inputs[0] in known:
-            known[value] = known[node.inputs[0]]
+        elif _reorders(node) and (value in producers or node.inputs[0] in known):
+            known[value] = value if value in producers else known[node.inputs[0]]
     return known
+
+
+def _reorders(node: Node) -> bool:
+    return node.op_type.startswith(_REORDER)
 
 
 def _after_sum(value: str, users: Mapping[str, list[Node]], known: Mapping[str, str]) -> str:
