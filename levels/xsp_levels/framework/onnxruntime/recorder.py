@@ -13,10 +13,12 @@ from xsp.errors import ProviderError
 from xsp.level import Kind
 from xsp.provider import Records, Request
 from xsp_levels.framework.onnxruntime.call import (
+    BOUND,
     RUNS,
     Again,
     is_repeatable,
     repeated,
+    run_bound,
     session_of,
     subject,
 )
@@ -139,6 +141,7 @@ class RunRecorder:
                 twin.runs += 1
                 self._used[session] = twin
                 chosen = twin.session
+                made = repeated(run_bound, args, kwargs) if method == BOUND else made
         return made(chosen) if self._request.whole_model else self._timed(session, made, chosen)
 
     def made(self, session: Any, parts: Sequence[tuple[str, int, int]]) -> None:
