@@ -21,6 +21,7 @@ from xsp.provider.contract import (
     Request,
     Sampler,
     SelfDiagnosing,
+    StepWatcher,
     Watcher,
 )
 from xsp.provider.packing import pack, unpack
@@ -67,6 +68,7 @@ __all__ = [
     "Samples",
     "SelfDiagnosing",
     "SpanRows",
+    "StepWatcher",
     "TraceFormatError",
     "Watcher",
     "checked",
