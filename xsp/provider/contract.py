@@ -312,4 +312,11 @@ class StepWatcher(Protocol):
         Called when a model of another framework is about to be called on this thread, between two
         calls of the watcher's own. A call within a step that goes on is a part of the step.
         """
+
+
+class Awaiting(Protocol):
+    """A watcher of a framework whose calls return before their outputs are computed."""
+
+    def await_outputs(self, result: Any) -> None:
+        """Wait until what a call returned is computed, as far as it is the framework's."""
         ...

@@ -109,6 +109,13 @@ class RunRecorder:
         self._used: dict[Any, Twin] = {}
         self._begin_ns = clock.now()
 
+    def expect(self, session: Any, again: Again | None) -> None:
+        """Make the twin of a session that is about to run, if need be."""
+        if self._nodes and session not in self._mine:
+            twin = self._twins.twin(session, again)
+            if twin is not None:
+                self._mine[session] = twin
+
     def run(
         self,
         function: Callable[..., Any],

@@ -21,17 +21,19 @@ _EAGER, _SESSION = "EagerExecute", "SessionRun"
 _BEGINS, _ENDS = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
 _XLA_ENDS = "end: "  # with the name of an operator of XLA: that the operator ended
 _FUNCTION = re.compile(r"^__(?:inference|forward|backward)_(?P<name>.+?)_\d+$")
+_NAMELESS = {"<lambda>", "function"}  # a model that tf.function wraps has the latter
 _COMPILED = r"^__\w+:__\w+$"  # a function that XLA compiled, in the row of the function
 
 
 def function_name(name: str) -> str:
-    """Return what a function is called in the program, by its name in TensorFlow's runtime.
+    """Return what the row of a function is called, by the function's name in TensorFlow's runtime.
 
-    >>> function_name("__inference_train_step_3538"), function_name("main")
-    ('train_step', 'main')
+    >>> function_name("__inference_train_step_3538"), function_name("__inference_<lambda>_12")
+    ('tf.function train_step', 'tf.function')
     """
     found = _FUNCTION.match(name)
-    return found["name"] if found else name
+    plain = found["name"] if found else name
+    return "tf.function" if plain in _NAMELESS else f"tf.function {plain}"
 
 
 def operator_table(events: pl.DataFrame) -> pl.DataFrame:
@@ -59,7 +61,7 @@ def _kept(events: pl.DataFrame, **columns: Any) -> pl.DataFrame:
 def _eager(events: pl.DataFrame) -> pl.DataFrame:
     asked = events.filter(pl.col("name") == _EAGER, pl.col("eager_op").is_not_null())
     function = pl.col("is_func").fill_null(0) != 0
-    named = _each(asked["eager_op"], lambda name: f"function {function_name(name)}")
+    named = _each(asked["eager_op"], function_name)
     return _kept(
         asked,
         name=pl.when(function).then(named).otherwise("eager_op"),

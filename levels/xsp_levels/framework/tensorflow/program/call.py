@@ -96,9 +96,7 @@ def layer_call(
 ) -> TensorFlowCall:
     """Return a call of a Keras model that is an evaluation."""
     inputs = inputs_of(args, kwargs)
-    return TensorFlowCall(
-        function, args, kwargs, subject=name, inputs=inputs, found_ns=found_ns
-    )
+    return TensorFlowCall(function, args, kwargs, subject=name, inputs=inputs, found_ns=found_ns)
 
 
 def training_call(call: TensorFlowCall) -> TensorFlowCall:

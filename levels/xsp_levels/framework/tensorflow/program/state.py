@@ -51,7 +51,9 @@ def parts(model: Any) -> Iterable[tuple[str, Any]]:
     if not is_function(model):
         return
     found = {
-        id(variable): variable for trace in concrete_functions(model) for variable in trace.variables
+        id(variable): variable
+        for trace in concrete_functions(model)
+        for variable in trace.variables
     }
     for variable in found.values():
         yield str(variable.name), variable
