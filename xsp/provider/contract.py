@@ -312,8 +312,10 @@ class StepWatcher(Protocol):
         Called when a model of another framework is about to be called on this thread, between two
         calls of the watcher's own. A call within a step that goes on is a part of the step.
         """
+        ...
 
 
+@runtime_checkable
 class Awaiting(Protocol):
     """A watcher of a framework whose calls return before their outputs are computed."""
 
