@@ -56,7 +56,8 @@ def read_events(
         wanted: Types of the columns of the stats that are asked for, by name.
 
     Returns:
-        `number`, `offset_ps`, `duration_ps`, `occurrences`, `whole`, and a column `stat.…` for each stat.
+        `number`, `offset_ps`, `duration_ps`, `occurrences`, `whole`, and a column `stat.…` for
+        each stat.
     """
     numbers = {number: name for number, name in stats.names.items() if name in wanted}
     found: dict[str, list[Found]] = {name: [] for name in wanted}
