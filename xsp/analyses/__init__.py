@@ -41,6 +41,7 @@ from xsp.analyses.model.model_information import model_information
 from xsp.analyses.model.model_roofline import model_roofline
 from xsp.analyses.model.optimal_batch import optimal_batch
 from xsp.analyses.structure.attribution import attribution
+from xsp.analyses.structure.by_layer_type import by_layer_type
 from xsp.analyses.structure.by_module import by_module
 from xsp.analyses.structure.by_operator import by_operator
 from xsp.analyses.structure.by_primitive import by_primitive
@@ -67,6 +68,7 @@ ALL: tuple[Analysis[Any], ...] = (
     layer_device_time,
     layer_roofline,
     time_by_level,
+    by_layer_type,
     by_module,
     by_operator,
     by_primitive,
@@ -94,6 +96,7 @@ __all__ = [
     "advice",
     "allocations_by_operator",
     "attribution",
+    "by_layer_type",
     "by_module",
     "by_operator",
     "by_primitive",

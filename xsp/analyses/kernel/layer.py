@@ -9,6 +9,7 @@ import polars as pl
 
 from xsp.analyses.kept import once_per_trace
 from xsp.analyses.kernel.kernel import WORK, Mask, aggregated, in_kernels, kernels_of
+from xsp.analyses.layer_type import layer_types
 from xsp.analyses.total import joined
 from xsp.analyses.tree import Tree
 from xsp.analyses.work import work_of
@@ -20,6 +21,7 @@ LAYER_COLUMNS = {
     "path": "Path of the span in the trace.",
     "layer": "Dotted path of the module, or the layer's name where it has none.",
     "type": "Class of the module.",
+    "layer_type": "What the layer does, in words that hold for all frameworks.",
 }
 
 
@@ -47,6 +49,7 @@ def layer_frame(tree: Tree) -> pl.DataFrame:
         "path",
         pl.coalesce(tree.attribute("module_path")[rows], "name").alias("layer"),
         tree.attribute("module_class")[rows].alias("type"),
+        layer_types(tree)[rows],
     )
 
 

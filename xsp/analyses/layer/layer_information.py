@@ -10,7 +10,7 @@ from xsp.trace import Trace, attribute_column
 
 _SHAPES = {"input_shape": "input_shapes", "output_shape": "output_shapes"}
 _COLUMNS = columns(
-    "index", "group", "phase", "layer", "type",
+    "index", "group", "phase", "layer", "type", "layer_type",
     input_shape="Shape of each tensor put in: `8×3×224×224`; `?` for an unknown list.",
     output_shape="Shape of each tensor that came out: what the paper calls the layer's shape.",
 ) | columns(

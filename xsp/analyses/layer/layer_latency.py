@@ -9,7 +9,7 @@ from xsp.analyses.layer.row import columns, layer_rows
 from xsp.trace import Trace
 
 _COLUMNS = columns(
-    "index", "group", "phase", "layer", "type", "calls",
+    "index", "group", "phase", "layer", "type", "layer_type", "calls",
     "latency_ns", "latency_low_ns", "latency_high_ns", "own_ns", "own_low_ns", "own_high_ns",
     share_pct="Own time as a share of the trace's latency.",
 ) | columns(

@@ -11,7 +11,7 @@ from xsp.analyses.total import total
 from xsp.trace import Trace
 
 _COLUMNS = columns(
-    "group", "phase", "type",
+    "group", "phase", "type", "layer_type",
     count="How many calls of layers are of the type.",
     own_ns="Their latencies less those of the layers inside, summed.",
     own_low_ns="Lower end of its 95 % interval.",

@@ -10,7 +10,8 @@ from xsp.analyses.layer.share import share_pct
 from xsp.trace import Trace
 
 _COLUMNS = columns(
-    "index", "group", "phase", "layer", "type", "calls", "allocated_bytes", "own_allocated_bytes",
+    "index", "group", "phase", "layer", "type", "layer_type", "calls", "allocated_bytes",
+    "own_allocated_bytes",
     share_pct="Its own allocations as a share of those of all layers.",
     kept_bytes="Allocated less freed: what is still held when the layer ends.",
     peak_bytes="Most held at one time in a call, above what was held when the call began.",

@@ -11,7 +11,7 @@ from xsp.analyses.total import total
 from xsp.trace import Trace
 
 _COLUMNS = columns(
-    "group", "phase", "type",
+    "group", "phase", "type", "layer_type",
     count="How many calls of layers are of the type.",
     own_allocated_bytes="What they allocated less what the layers inside did, summed.",
     share_pct="This as a share of what all layers allocated.",

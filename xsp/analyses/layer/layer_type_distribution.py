@@ -10,7 +10,7 @@ from xsp.analyses.layer.share import by_type
 from xsp.trace import Trace
 
 _COLUMNS = columns(
-    "group", "phase", "type",
+    "group", "phase", "type", "layer_type",
     count="How many calls of layers are of the type.",
     share_pct="These as a share of all calls of layers.",
 )  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.analyses.layer_type import layer_types
 from xsp.analyses.tree import Floats, Tree
 from xsp.evaluation import Ints
 from xsp.level import Kind
@@ -22,6 +23,7 @@ MEANINGS = {
     "phase": "`forward` or `backward`; null where the trace does not tell.",
     "layer": "Dotted path of the module, or the layer's name; `#2` marks its second call.",
     "type": "Class of the module, or the layer's name where it has none.",
+    "layer_type": "What the layer does, in words that hold for all frameworks.",
     "path": "Path of the span in the trace.",
     "calls": "How many calls the row stands for; times and allocations are sums over them.",
     "latency_ns": "Latency without the profiler, with that of the layers inside.",
@@ -74,6 +76,7 @@ def _rows(tree: Tree, trace: Trace) -> pl.DataFrame:
         _module(layers).alias("module"),
         pl.concat_str(_module(layers), _call(layers)).alias("layer"),
         pl.coalesce(attribute_column(layers, "module_class"), "name").alias("type"),
+        layer_types(tree)[rows],
         calls.alias("calls"),
         attribute_column(layers, "serialised_ns", pl.Float64),
         *_own_times(tree, among, rows),

@@ -9,7 +9,7 @@ import polars as pl
 from xsp.analyses.total import total
 
 # What tables by type tell apart besides the type.
-BY_TYPE: Final = ("group", "phase", "type")
+BY_TYPE: Final = ("group", "phase", "type", "layer_type")
 
 
 def totals(name: str) -> list[pl.Expr]:

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from xsp.analyses.contract import Need, analysis
+from xsp.analyses.layer_type import layer_types
 from xsp.analyses.structure.part import part_names
 from xsp.analyses.structure.sums import on_host, outermost, share_pct, sums_of, times
 from xsp.analyses.tree import Tree
@@ -19,6 +20,7 @@ _COLUMNS = {
     "module": "Dotted path of the module, empty for the model itself; `*` stands for numbers.",
     "depth": "How many names the path has.",
     "type": "Class of the module; null where it is only a name in the paths of others.",
+    "layer_type": "What it does, in words that hold for all frameworks.",
     "modules": "How many modules the row stands for: more than one where numbers are folded.",
     "calls": "How often they were called; 0 where it is only a name in the paths of others.",
     "latency_ns": "Latency of the module, or of all modules whose paths lie below.",
@@ -57,6 +59,7 @@ def by_module(trace: Trace, *, fold: bool = False, depth: int | None = None) -> 
         tree.attribute("phase")[rows],
         path=module,
         type=tree.attribute("module_class")[rows],
+        layer_type=layer_types(tree)[rows],
         row=pl.Series(rows),
     ).hstack(times(tree, layers)[rows])
     frame = frame.join(_names(frame, fold=fold), on="path", how="left", maintain_order="left")
@@ -151,7 +154,7 @@ def _at_depth(frame: pl.DataFrame, above: Ints, depth: int) -> pl.DataFrame:
         .group_by(by, maintain_order=True)
         .agg(
             pl.lit(depth, dtype=pl.Int64).alias("depth"),
-            pl.col("type").filter("here").drop_nulls().first(),
+            pl.col("type", "layer_type").filter("here").drop_nulls().first(),
             pl.max_horizontal(pl.col("path").filter("here").n_unique(), 1).cast(pl.Int64)
             .alias("modules"),
             pl.col("calls").filter("here").sum(),

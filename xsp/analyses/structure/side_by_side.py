@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from xsp.analyses.contract import analysis
+from xsp.analyses.layer_type import layer_types
 from xsp.analyses.structure.part import is_part, part_names
 from xsp.analyses.structure.sums import grouped, on_host, share_pct
 from xsp.analyses.tree import Tree
@@ -15,6 +16,7 @@ _COLUMNS = {
     "part": "The evaluation or marked part, such as a model's decode, or `optimizer step`.",
     "phase": "`forward` or `backward`, of layers.",
     "type": "Class of the modules; null for what of the part lies in no layer.",
+    "layer_type": "What they do, in words that hold for all frameworks.",
     "calls": "How often layers of the type were called in it; of the part, how often it ran.",
     "own_ns": "Own time of these layers: without that of layers and parts inside.",
     "own_low_ns": "Lower end of its 95 % interval.",
@@ -37,7 +39,12 @@ def side_by_side(trace: Trace) -> pl.DataFrame:
     """
     tree = on_host(Tree.of(trace))
     parts, layers = is_part(tree), tree.is_of(Kind.LAYER)
-    by = (part_names(tree), tree.attribute("phase"), tree.attribute("module_class").alias("type"))
+    by = (
+        part_names(tree),
+        tree.attribute("phase"),
+        tree.attribute("module_class").alias("type"),
+        layer_types(tree),
+    )
     table = grouped(tree, parts | layers, by)
     of_part = pl.sum("own_ns").over("part")
     return (

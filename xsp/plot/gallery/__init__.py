@@ -49,6 +49,7 @@ from xsp.plot.gallery.model import (
 from xsp.plot.gallery.structure import (
     advice,
     attribution,
+    by_layer_type,
     by_module,
     by_operator,
     by_primitive,
@@ -72,6 +73,7 @@ ALL: tuple[Picture, ...] = (
     layer_device_time,
     layer_roofline,
     time_by_level,
+    by_layer_type,
     by_module,
     by_operator,
     by_primitive,
@@ -96,6 +98,7 @@ __all__ = [
     "advice",
     "allocations_by_operator",
     "attribution",
+    "by_layer_type",
     "by_module",
     "by_operator",
     "by_primitive",

@@ -25,6 +25,12 @@ def _time_by_level(table: pl.DataFrame) -> figure:
     return by_size(table, "own_ns", name="kind", shown=shown, colours=colours)
 
 
+def _by_layer_type(table: pl.DataFrame) -> figure:
+    named = table.with_columns(pl.col("layer_type").fill_null("not known"))
+    shown = ("layer_type", "calls", "own_ns", "share_pct", "flops", "flops_per_s", "classes")
+    return by_size(named, "own_ns", name="layer_type", shown=shown)
+
+
 def _by_module(table: pl.DataFrame) -> figure:
     named = table.with_columns(module=pl.col("module").replace("", "(the model itself)"))
     shown = ("module", "type", "part", "calls", "own_ns", "own_share_pct", "latency_ns")
@@ -74,6 +80,7 @@ def _advice(table: pl.DataFrame) -> figure:
 
 
 time_by_level = Picture("time-by-level", _time_by_level)
+by_layer_type = Picture("by-layer-type", _by_layer_type)
 by_module = Picture("by-module", _by_module)
 by_operator = Picture("by-operator", _by_operator)
 by_primitive = Picture("by-primitive", _by_primitive)
