@@ -15,70 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from placed import astray, checked_trace, children, codes, launched, real_file, sums_by_name
+from xplane_file import Plane, field
 
 from xsp.errors import TraceFormatError
 from xsp.importers import Recording, Source
 from xsp.importers.xplane import XPlane
 from xsp.importers.xplane.detail import kernel_attributes
-from xsp.importers.xplane.message import plane_class
 
 PINNED = "kind_src:pinned kind_dst:device"
-US = 1_000_000  # picoseconds
 REGION, END = "ThreadpoolListener::StartRegion", "ThreadpoolListener::StopRegion"
 TENSORFLOW, JAX = "xplane/nvidia-tf-2workers.xplane.pb", "xplane/mi300-jax-conv.xplane.pb"
-
-
-class Plane:
-    """A plane that is put together event by event; times are in µs."""
-
-    def __init__(self, name: str, **stats: Any) -> None:
-        self.message = plane_class()(name=name.encode())
-        self._numbers: dict[str, dict[str, int]] = {"event": {}, "stat": {}}
-        for stat, value in stats.items():
-            self._add_stat(self.message, stat, value)
-
-    def line(self, number: int, name: str, *, at_ns: int = 1000) -> Any:
-        """Add a line."""
-        return self.message.lines.add(id=number, name=name.encode(), timestamp_ns=at_ns)
-
-    def event(self, line: Any, name: str, start: float, end: float, **stats: Any) -> Any:
-        """Add an event to a line."""
-        made = line.events.add(
-            metadata_id=self._number("event", name),
-            offset_ps=round(start * US),
-            duration_ps=round((end - start) * US),
-        )
-        for stat, value in stats.items():
-            self._add_stat(made, stat, value)
-        return made
-
-    def bytes(self) -> bytes:
-        """Return the plane as a field of an XSpace."""
-        return field(1, self.message.SerializeToString())
-
-    def _add_stat(self, of: Any, name: str, value: Any) -> None:
-        number = self._number("stat", name)
-        if isinstance(value, str):
-            # As the profiler does: texts that come often are the names of stats.
-            of.stats.add(metadata_id=number, ref_value=self._number("stat", value))
-        else:
-            of.stats.add(metadata_id=number, int64_value=value)
-
-    def _number(self, sort: str, name: str) -> int:
-        known = self._numbers[sort]
-        if name not in known:
-            known[name] = len(known) + 1
-            entry = getattr(self.message, f"{sort}_metadata").add(key=known[name])
-            entry.value.name = name.encode()
-        return known[name]
-
-
-def field(number: int, payload: bytes) -> bytes:
-    """Return a length-delimited field."""
-    length, size = b"", len(payload)
-    while size > 0x7F:
-        length, size = length + bytes([size & 0x7F | 0x80]), size >> 7
-    return bytes([number << 3 | 2]) + length + bytes([size]) + payload
 
 
 def written(folder: Path, *parts: Plane | bytes) -> Source:

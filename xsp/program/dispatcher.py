@@ -88,6 +88,8 @@ class Dispatcher:
             raised.callback(self._drop, thread)
             begin = now()
             result = function(*args, **kwargs)
+            for await_outputs in self.session.awaits:
+                await_outputs(result)
             returned = now()
             synchronize()
             end = now()

@@ -10,6 +10,7 @@ from xsp.clock import Clock
 from xsp.errors import ProviderError, TraceFormatError
 from xsp.level import Kind, Level
 from xsp.provider.contract import (
+    Awaiting,
     Calibrating,
     EmptySpan,
     Evaluations,
@@ -46,6 +47,7 @@ __all__ = [
     "PROVENANCE",
     "ROW_SCHEMA",
     "SAMPLE_SCHEMA",
+    "Awaiting",
     "Calibrating",
     "Clock",
     "EmptySpan",

@@ -300,3 +300,12 @@ class Watcher(Protocol):
     def synchronize(self) -> None:
         """Wait until the devices have finished all work that they were given."""
         ...
+
+
+@runtime_checkable
+class Awaiting(Protocol):
+    """A watcher of a framework whose calls return before their outputs are computed."""
+
+    def await_outputs(self, result: Any) -> None:
+        """Wait until what a call returned is computed, as far as it is the framework's."""
+        ...

@@ -15,7 +15,16 @@ from xsp.clock import Clock, SystemClock
 from xsp.evaluation import Rung
 from xsp.level import Kind
 from xsp.problem import Problem
-from xsp.provider import Evaluations, Keeper, ModelCall, Provider, Records, Request, Watcher
+from xsp.provider import (
+    Awaiting,
+    Evaluations,
+    Keeper,
+    ModelCall,
+    Provider,
+    Records,
+    Request,
+    Watcher,
+)
 from xsp.session.calibration import Calibration, InsideCost, calibrate, inside_cost
 from xsp.session.disturbance import observers
 from xsp.session.plan import PlannedVisit
@@ -46,6 +55,7 @@ class Session:
     Attributes:
         origin: When the session was made, and inside which OpenTelemetry span.
         visits: The visits so far.
+        awaits: Functions that wait until what a call returned is computed.
     """
 
     def __init__(
@@ -67,6 +77,8 @@ class Session:
         self._broken: set[tuple[str, Rung | None]] = set()
         self._observers: tuple[str, ...] | None = None
         self._synchronize = tuple(watcher.synchronize for watcher in self.watchers)
+        # Of frameworks whose calls return before their outputs are computed.
+        self.awaits = tuple(w.await_outputs for w in self.watchers if isinstance(w, Awaiting))
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -111,7 +123,7 @@ class Session:
         if planned.pause_until_ns:
             self._pause(planned.pause_until_ns, call, prepare)
             return []
-        now, synchronize = self.clock.now, self._synchronize
+        now, synchronize, awaits = self.clock.now, self._synchronize, self.awaits
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
         readings = Readings()
         if not planned.counts:
@@ -123,11 +135,14 @@ class Session:
                 if prepare is not None:
                     self._prepare(prepare)
                 begin = now()
-                function(*args, **kwargs)
+                result = function(*args, **kwargs)
+                for await_outputs in awaits:
+                    await_outputs(result)
                 returned = now()
                 for wait in synchronize:
                     wait()
                 readings.append(begin, returned, now())
+                del result
             readings.stop()
         thread = threading.get_ident()
         self.visits.append(readings.visit(planned, call.name, thread, tuple(records)))
@@ -145,7 +160,9 @@ class Session:
                 return
             if prepare is not None:
                 self._prepare(prepare)
-            call()
+            result = call()
+            for await_outputs in self.awaits:
+                await_outputs(result)
             for wait in self._synchronize:
                 wait()
 

@@ -1,9 +1,8 @@
 """XPlane: `*.xplane.pb` of TensorFlow's and JAX's profiler in, rows out.
 
-The file is an XSpace: planes (a host, a device) of lines (a thread, a stream) of events.
-`message` decodes planes, `event` makes frames of their events, `host` and `device` make rows of
-the frames, `detail` reads what kernels' details say, and `flow` finds what asked for the work of
-other threads.
+`xsp.xplane` reads the file. `event` chooses events, `host` and `device` make rows of them,
+`detail` reads what kernels' details say, and `flow` finds what asked for the work of other
+threads.
 """
 
 from __future__ import annotations
@@ -20,18 +19,17 @@ from xsp.importers.reading import content, listed
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.source import Source
 from xsp.importers.xplane.device import DevicePlane, device_plane, is_device
-from xsp.importers.xplane.event import LeftOut, Meanings, events, text
+from xsp.importers.xplane.event import LeftOut, events
 from xsp.importers.xplane.host import host_rows
-from xsp.importers.xplane.message import fields, is_damaged, plane_class, plane_name
 from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
 from xsp.quantity import counted
+from xsp.xplane import Plane, plane_name, read_space
 
 _FIRST_PLANES = (b"/host:", b"/device:", b"#Chip", b"Task Environment")  # how their names begin
 _HOSTS = ("/host:CPU", "/host:CUPTI", "/host:ROCTRACER")  # planes with the threads of a process
 _FACTS = ("/host:metadata", "Task Environment")  # planes without events
-_PLANES, _HOSTNAMES = 1, 4  # numbers of fields of XSpace
 _SINCE_1970 = 10**18  # ns; a clock that has such times counts from 1970
 
 
@@ -58,9 +56,11 @@ class XPlane:
         Raises:
             TraceFormatError: No plane of the file is whole.
         """
-        space = _Space(python=self.python)
-        data, space.cut = content(source)
-        for plane in _planes(data, space):
+        data, cut = content(source)
+        found = read_space(data)
+        space = _Space(self.python, len(found.planes), found.hostnames, cut or found.cut)
+        space.left.damaged["planes"] += found.damaged
+        for plane in found.planes:
             _add(space, plane)
         if space.cut and not space.planes:
             raise TraceFormatError(
@@ -76,63 +76,33 @@ class _Space:
     Attributes:
         python: Whether calls of Python functions are read.
         planes: How many planes are whole.
+        hostnames: Names of the machines.
+        cut: Whether the file ends in the middle.
         hosts: Events of the host's threads, and `thread`, plane by plane.
         devices: What each device did.
         left: What was left out.
         stats: What the planes say of themselves, by the plane's name.
-        hostnames: Names of the machines.
-        cut: Whether the file ends in the middle.
     """
 
-    python: bool = False
-    planes: int = 0
+    python: bool
+    planes: int
+    hostnames: tuple[str, ...]
+    cut: bool
     hosts: list[pl.DataFrame] = field(default_factory=list)
     devices: list[DevicePlane] = field(default_factory=list)
     left: LeftOut = field(default_factory=LeftOut)
     stats: dict[str, dict[str, Any]] = field(default_factory=dict)
-    hostnames: list[str] = field(default_factory=list)
-    cut: bool = False
 
 
-def _planes(data: bytes, space: _Space) -> Iterator[Any]:
-    """Yield the whole planes, and note hostnames, and whether the file was cut short."""
-    make = plane_class().FromString
-    try:
-        for number, payload in fields(data):
-            if payload is None:
-                continue
-            if number == _HOSTNAMES:
-                space.hostnames.append(text(bytes(payload)))
-            if number == _PLANES:
-                try:
-                    yield make(bytes(payload))
-                except Exception as error:
-                    if not is_damaged(error):
-                        raise
-                    space.left.damaged["planes"] += 1
-    except ValueError:
-        space.cut = True
-
-
-def _add(space: _Space, plane: Any) -> None:
-    name = text(plane.name)
-    space.planes += 1
-    if name in _HOSTS:
-        space.hosts.append(_host_events(plane, space))
+def _add(space: _Space, plane: Plane) -> None:
+    if plane.name in _HOSTS:
+        frame = events(plane, space.left, python=space.python)
+        space.hosts.append(frame.with_columns(thread="line_id"))
     elif is_device(plane):
         space.devices.append(device_plane(plane, space.left))
-    elif name not in _FACTS:
-        space.left.unknown[name] += sum(len(line.events) for line in plane.lines)
-    space.stats[name] = Meanings(plane).stats(plane.stats)
-
-
-def _host_events(plane: Any, space: _Space) -> pl.DataFrame:
-    lines = range(len(plane.lines))
-    frame = events(plane, Meanings(plane), lines, space.left, python=space.python)
-    threads = {at: line.id for at, line in enumerate(plane.lines)}
-    return frame.with_columns(
-        thread=pl.col("line").replace_strict(threads, default=None, return_dtype=pl.Int64)
-    )
+    elif plane.name not in _FACTS:
+        space.left.unknown[plane.name] += sum(plane.lines["events"].to_list())
+    space.stats[plane.name] = plane.stats
 
 
 def _recording(space: _Space) -> Recording:
@@ -229,8 +199,8 @@ def _problems(space: _Space) -> Iterator[Problem]:
             f"the file ends in the middle of a plane; {counted(space.planes, 'whole plane')} were "
             "read, the rest is missing",
         )
-    if left.damaged:
-        yield Problem("damaged", f"left out, for they are damaged: {listed(left.damaged)}")
+    if +left.damaged:
+        yield Problem("damaged", f"left out, for they are damaged: {listed(+left.damaged)}")
     if unknown := +left.unknown:  # lines without events are not worth a word
         yield Problem("not-understood", f"events of other planes and lines: {listed(unknown)}")
     if left.python:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
 from xsp.importers.reading import each_once
 from xsp.importers.xplane.detail import direction, kernel_attributes, memory_attributes
-from xsp.importers.xplane.event import LeftOut, Meanings, events, text
+from xsp.importers.xplane.event import LeftOut, events
 from xsp.kernel_name import full_name, short_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp.xplane import Plane
 
 _PLANE = re.compile(r"^/device:(?P<sort>GPU|TPU):(?P<number>\d{1,9})$")
 _STREAM = re.compile(r"^Stream #(\d{1,18})")
@@ -52,31 +52,30 @@ class DevicePlane:
     steps: pl.DataFrame
 
 
-def is_device(plane: Any) -> bool:
+def is_device(plane: Plane) -> bool:
     """Tell whether a plane is of a device that is understood."""
-    return _PLANE.match(text(plane.name)) is not None
+    return _PLANE.match(plane.name) is not None
 
 
-def device_plane(plane: Any, left: LeftOut) -> DevicePlane:
+def device_plane(plane: Plane, left: LeftOut) -> DevicePlane:
     """Return what a device did, as its plane tells.
 
     Args:
         plane: A plane of which `is_device` is true.
         left: Counts what is left out.
     """
-    found = _PLANE.match(text(plane.name))
+    found = _PLANE.match(plane.name)
     if found is None:
-        raise ValueError(f"{text(plane.name)} is no plane of a device")
-    number, meanings = int(found["number"]), Meanings(plane)
-    names = [text(line.name) for line in plane.lines]
+        raise ValueError(f"{plane.name} is no plane of a device")
+    number, names = int(found["number"]), plane.lines["line_name"].to_list()
     tpu = found["sort"] == "TPU"
     read = _tpu_rows if tpu else _gpu_rows
     for at, name in enumerate(names):
         if not (name in _REPEATING or (not tpu and _STREAM.match(name))):
-            left.unknown[f"{text(plane.name)} {name}"] += len(plane.lines[at].events)
-    steps = events(plane, meanings, _named(names, _STEPS), left)
+            left.unknown[f"{plane.name} {name}"] += plane.lines["events"][at]
+    steps = events(plane, left, _named(names, _STEPS))
     return DevicePlane(
-        number, read(plane, meanings, number, left), steps.select("name", "start_ns", "end_ns")
+        number, read(plane, number, left), steps.select("name", "start_ns", "end_ns")
     )
 
 
@@ -84,10 +83,10 @@ def _named(names: list[str], name: str) -> list[int]:
     return [at for at, each in enumerate(names) if each == name]
 
 
-def _gpu_rows(plane: Any, meanings: Meanings, number: int, left: LeftOut) -> SpanRows:
-    found = {at: _STREAM.match(text(line.name)) for at, line in enumerate(plane.lines)}
+def _gpu_rows(plane: Plane, number: int, left: LeftOut) -> SpanRows:
+    found = {at: _STREAM.match(name) for at, name in enumerate(plane.lines["line_name"])}
     streams = {at: int(match[1]) for at, match in found.items() if match}
-    frame = events(plane, meanings, streams, left)
+    frame = events(plane, left, streams)
     if not frame.height:
         return no_rows()
     frame = frame.with_columns(
@@ -158,23 +157,20 @@ def _placed(frame: pl.DataFrame) -> dict[str, pl.Series]:
     }
 
 
-def _tpu_rows(plane: Any, meanings: Meanings, number: int, left: LeftOut) -> SpanRows:
-    names = [text(line.name) for line in plane.lines]
+def _tpu_rows(plane: Plane, number: int, left: LeftOut) -> SpanRows:
+    names = plane.lines["line_name"].to_list()
     lines = _named(names, _XLA_OPS)
-    frame = _innermost(events(plane, meanings, lines, left), left)
+    frame = _innermost(events(plane, left, lines), left)
     if not frame.height:
         return no_rows()
-    modules = events(plane, meanings, _named(names, _XLA_MODULES), LeftOut()).sort("start_ns")
+    modules = events(plane, LeftOut(), _named(names, _XLA_MODULES)).sort("start_ns")
     frame = frame.sort("start_ns").join_asof(
         modules.select("start_ns", module_end="end_ns", module="name"),
         on="start_ns",
         check_sortedness=False,
     )
     within = pl.col("end_ns") <= pl.col("module_end")
-    operators = {
-        key: str(meanings.stats(each.stats).get("tf_op") or "") or None
-        for key, each in meanings.metadata.items()
-    }
+    operators = {kind.number: str(kind.stats.get("tf_op") or "") or None for kind in plane.metadata}
     short = pl.when(pl.col("display") != "").then("display").otherwise("name")
     return span_rows(
         {
@@ -185,7 +181,7 @@ def _tpu_rows(plane: Any, meanings: Meanings, number: int, left: LeftOut) -> Spa
             "device": number,
             "stream": frame["line"],
             "attr.full_name": frame["name"],
-            "attr.framework_op": frame["meaning"].replace_strict(
+            "attr.framework_op": frame["number"].replace_strict(
                 operators, default=None, return_dtype=pl.String
             ),
             "attr.hlo_op": frame.select(short.alias("name"))["name"],

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_levels.framework.torch.profiler.anchor import PREFIX, AnchorReading, align, find_anchors
+from xsp_levels.framework.torch.profiler.anchor import find_anchors
+from xsp_levels.native.alignment import PREFIX, AnchorReading, align
 
 EPOCH = 1_795_213_250_310_402_999  # nanoseconds since 1970: more than a float can tell apart
 

@@ -20,7 +20,7 @@ from xsp.clock import SystemClock  # noqa: E402
 from xsp.errors import ProviderError  # noqa: E402
 from xsp.provider.row import ROW_SCHEMA  # noqa: E402
 from xsp_levels.framework.torch.profiler import kineto as torch_kineto  # noqa: E402
-from xsp_levels.framework.torch.profiler.anchor import PREFIX, align, find_anchors  # noqa: E402
+from xsp_levels.framework.torch.profiler.anchor import find_anchors  # noqa: E402
 from xsp_levels.framework.torch.profiler.memory import memory_columns  # noqa: E402
 from xsp_levels.framework.torch.profiler.operator import (  # noqa: E402
     OperatorRecorder,
@@ -28,6 +28,7 @@ from xsp_levels.framework.torch.profiler.operator import (  # noqa: E402
     allocations,
     operator_rows,
 )
+from xsp_levels.native.alignment import PREFIX, align  # noqa: E402
 
 CPU = [torch.profiler.ProfilerActivity.CPU]
 IDENT = threading.get_ident

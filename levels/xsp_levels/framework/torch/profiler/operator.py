@@ -15,15 +15,7 @@ from xsp.clock import Clock, SystemClock
 from xsp.errors import ProviderError
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
-from xsp_levels.framework.torch.profiler.anchor import (
-    PREFIX,
-    AnchorEvents,
-    AnchorReading,
-    Integers,
-    align,
-    find_anchors,
-    make_anchors,
-)
+from xsp_levels.framework.torch.profiler.anchor import find_anchors, make_anchors
 from xsp_levels.framework.torch.profiler.event import PlainEvents, operands_of, plain_events
 from xsp_levels.framework.torch.profiler.generated import GeneratedKernels
 from xsp_levels.framework.torch.profiler.kineto import KinetoRecording
@@ -35,7 +27,14 @@ from xsp_levels.framework.torch.profiler.memory import (
 )
 from xsp_levels.framework.torch.profiler.operand import operand_columns
 from xsp_levels.native import thread
-from xsp_levels.native.alignment import Alignment
+from xsp_levels.native.alignment import (
+    PREFIX,
+    Alignment,
+    AnchorEvents,
+    AnchorReading,
+    Integers,
+    align,
+)
 
 _OPERATORS = frozenset({"cpu_op", "user_annotation"})
 _MEMORY = "[memory]"

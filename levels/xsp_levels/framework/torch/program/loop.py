@@ -25,7 +25,7 @@ from xsp_levels.framework.torch.module.entry_point import (
     hide_from_compiler,
     skip_code,
 )
-from xsp_levels.framework.torch.program.hook import Handler, Hook
+from xsp_levels.hook import Handler, Hook
 
 NOTHING: Mapping[str, int] = {}
 

@@ -1,20 +1,19 @@
-"""Bytes of an XSpace in, its planes as messages of the `protobuf` package out.
+"""XPlane files, written message by message by the protobuf package.
 
 The fields are those of xplane.proto in openxla/xla (`tsl/profiler/protobuf`). Text is taken as
-bytes, for hostile files hold text that is no UTF-8, and protobuf refuses a whole message for that.
+bytes, for hostile files hold text that is no UTF-8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+US = 1_000_000  # picoseconds
 _NUMBER, _NATURAL, _REAL, _BYTES, _MESSAGE = 3, 4, 1, 12, 11  # of FieldDescriptorProto.Type
 _ONE, _MANY = 1, 3  # of FieldDescriptorProto.Label
-_PLANE, _HOSTNAME = 1, 4  # numbers of fields of XSpace
-_LENGTH_DELIMITED = 2  # a wire type
-_FIXED = {1: 8, 5: 4}  # bytes by wire type
 
 # For each message its fields: name, number, type, label, and message where the type is one.
 _FIELDS: dict[str, tuple[tuple[str, int, int, int, str], ...]] = {
@@ -72,8 +71,6 @@ _VALUES = ("double_value", "uint64_value", "int64_value", "str_value", "bytes_va
 @cache
 def plane_class() -> Any:
     """Return the class of messages of type XPlane."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415
-
     file = descriptor_pb2.FileDescriptorProto(name="xplane", package="xplane", syntax="proto3")
     for name, fields in _FIELDS.items():
         message = file.message_type.add(name=name)
@@ -90,75 +87,54 @@ def plane_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("xplane.XPlane"))
 
 
-def is_damaged(error: Exception) -> bool:
-    """Tell whether an exception is what protobuf raises for bytes that are no message."""
-    from google.protobuf.message import DecodeError  # noqa: PLC0415
+class Plane:
+    """A plane that is put together event by event; times are in µs."""
 
-    return isinstance(error, DecodeError)
+    def __init__(self, name: str, **stats: Any) -> None:
+        self.message = plane_class()(name=name.encode())
+        self._numbers: dict[str, dict[str, int]] = {"event": {}, "stat": {}}
+        for stat, value in stats.items():
+            self._add_stat(self.message, stat, value)
 
+    def line(self, number: int, name: str, *, at_ns: int = 1000) -> Any:
+        """Add a line."""
+        return self.message.lines.add(id=number, name=name.encode(), timestamp_ns=at_ns)
 
-def fields(data: bytes | memoryview) -> Iterator[tuple[int, memoryview | None]]:
-    """Yield the number and the bytes of each field of a message; None: not length-delimited.
+    def event(self, line: Any, name: str, start: float, end: float, **stats: Any) -> Any:
+        """Add an event to a line."""
+        made = line.events.add(
+            metadata_id=self._number("event", name),
+            offset_ps=round(start * US),
+            duration_ps=round((end - start) * US),
+        )
+        for stat, value in stats.items():
+            self._add_stat(made, stat, value)
+        return made
 
-    Raises:
-        ValueError: The bytes end within a field, or are no message.
-    """
-    view, at = memoryview(data), 0
-    while at < len(view):
-        tag, at = _varint(view, at)
-        number, wire = tag >> 3, tag & 7
-        if wire == _LENGTH_DELIMITED:
-            length, at = _varint(view, at)
-            if at + length > len(view):
-                raise ValueError(f"field {number} ends behind the end")
-            yield number, view[at : at + length]
-            at += length
-        elif wire == 0:
-            _, at = _varint(view, at)
-            yield number, None
-        elif wire in _FIXED:
-            at += _FIXED[wire]
-            yield number, None
+    def bytes(self) -> bytes:
+        """Return the plane as a field of an XSpace."""
+        return field(1, self.message.SerializeToString())
+
+    def _add_stat(self, of: Any, name: str, value: Any) -> None:
+        number = self._number("stat", name)
+        if isinstance(value, str):
+            # As the profiler does: texts that come often are the names of stats.
+            of.stats.add(metadata_id=number, ref_value=self._number("stat", value))
         else:
-            raise ValueError(f"there is no wire type {wire}")
+            of.stats.add(metadata_id=number, int64_value=value)
+
+    def _number(self, sort: str, name: str) -> int:
+        known = self._numbers[sort]
+        if name not in known:
+            known[name] = len(known) + 1
+            entry = getattr(self.message, f"{sort}_metadata").add(key=known[name])
+            entry.value.name = name.encode()
+        return known[name]
 
 
-def plane_name(data: bytes) -> bytes | None:
-    r"""Return the name of the first plane, if the bytes begin as an XSpace does; else None.
-
-    Planes are the first field of an XSpace, and begin with their number and name; the bytes may
-    end anywhere behind that name.
-
-    >>> plane_name(b"\x0a\x0b\x12\x09/host:CPU"), plane_name(b"\x0a\x03abc")
-    (b'/host:CPU', None)
-    """
-    view = memoryview(data)
-    try:
-        tag, at = _varint(view, 0)
-        if tag != _PLANE << 3 | _LENGTH_DELIMITED:
-            return None
-        _, at = _varint(view, at)
-        tag, at = _varint(view, at)
-        if tag == 1 << 3:  # the plane's number, if it is not 0
-            _, at = _varint(view, at)
-            tag, at = _varint(view, at)
-        if tag != 2 << 3 | _LENGTH_DELIMITED:
-            return None
-        length, at = _varint(view, at)
-    except ValueError:
-        return None
-    return bytes(view[at : at + length]) if at + length <= len(view) else None
-
-
-def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    """Return the number that begins at a place, and where it ends."""
-    number = shift = 0
-    while shift < 70:
-        if at >= len(view):
-            raise ValueError("the bytes end within a number")
-        byte = view[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
-    raise ValueError("a number of more than 64 bits")
+def field(number: int, payload: bytes) -> bytes:
+    """Return a length-delimited field."""
+    length, size = b"", len(payload)
+    while size > 0x7F:
+        length, size = length + bytes([size & 0x7F | 0x80]), size >> 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + payload

@@ -1,0 +1,254 @@
+"""A program that XLA compiled in; what each of its operators is, and the layers around it, out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from xsp_levels.framework.jax.profiler.frame import ModuleCall, module_calls, user_line
+from xsp_levels.framework.jax.profiler.hlo import Instruction, Module, Shape
+from xsp_levels.framework.jax.profiler.scope import BACKWARD, Scope, parse
+
+Path = tuple[str, ...]
+
+_KEYS = re.compile(r"\['([^']+)'\]|\.([A-Za-z_]\w*)|\[(\d+)\]")
+_NUMBERED = re.compile(r"(.*)_\d+$")  # Flax's names of modules without one: `Conv_0`
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator of a compiled program.
+
+    Attributes:
+        opcode: What XLA calls it: `fusion`, `convolution`.
+        primitive: Primitive of JAX that it was made for; of a fusion that of its last part.
+        layers: Layers around it, outermost first: the jitted function, then its modules or scopes.
+        backward: Whether it is of a backward pass.
+        primitives: Primitives that were fused into it, each once.
+        fused_layers: Other layers whose operators were fused into it, as dotted paths.
+        inputs: Arrays that it takes.
+        outputs: Arrays that it makes.
+        caller: The user's function, file and line that it was traced in; empty where unknown.
+    """
+
+    opcode: str
+    primitive: str = ""
+    layers: Path = ()
+    backward: bool = False
+    primitives: tuple[str, ...] = ()
+    fused_layers: tuple[str, ...] = ()
+    inputs: tuple[Shape, ...] = ()
+    outputs: tuple[Shape, ...] = ()
+    caller: tuple[str, str, int] = ("", "", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer of a compiled program.
+
+    Attributes:
+        cls: Class of the module; empty for a plain scope.
+        path: Dotted path from the root module, empty for the root itself.
+        parameter_bytes: Size of its parameters, with those of the modules in it; None: unknown.
+    """
+
+    cls: str
+    path: str
+    parameter_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled program.
+
+    Attributes:
+        number: XLA's number of it.
+        name: XLA's name of it: `jit_f`.
+        own: Whether it is one of JAX's own functions, as each operator of eager JAX is.
+        operators: Its operators by name.
+        layers: Its layers, by their paths with a slash between the parts.
+    """
+
+    number: int
+    name: str
+    own: bool = False
+    operators: Mapping[str, Operator] = field(default_factory=dict)
+    layers: Mapping[str, Layer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an instruction was written: its scope, its layers, and their classes."""
+
+    scope: Scope
+    path: Path
+    classes: tuple[str, ...]
+
+
+def describe(
+    number: int, module: Module, is_own: Callable[[str], bool], libraries: str = ""
+) -> Program:
+    """Return what is known of a compiled program.
+
+    Args:
+        number: XLA's number of it.
+        module: The program.
+        is_own: Tells whether a function is one of JAX's own, such as `relu`.
+        libraries: Folder of the installed libraries, whose lines are not the user's.
+    """
+    function = module.name.removeprefix("jit_")
+    own = is_own(function)
+    places = _places(module, "" if own else function, is_own, libraries)
+    operators = {
+        each.name: _operator(module, around, each, places, libraries)
+        for around in module.computations.values()
+        for each in around.values()
+    }
+    layers = _layers(module, places.values())
+    return Program(number, module.name, own, operators, layers)
+
+
+def _places(
+    module: Module, function: str, is_own: Callable[[str], bool], libraries: str
+) -> dict[str, _Place]:
+    """Return where each instruction was written, by the instruction's name."""
+    found = {}
+    for around in module.computations.values():
+        for each in around.values():
+            scope = parse(each.op_name, is_own)
+            stack = module.stack(each.frame)
+            calls = module_calls(stack, scope.function or function, libraries)
+            found[each.name] = _place(scope, calls, function)
+    return found
+
+
+def _place(scope: Scope, calls: tuple[ModuleCall, ...], function: str) -> _Place:
+    """Return names and classes of the layers around an operator.
+
+    Flax's linen opens a scope for each module, so that scopes and calls are pairs. Where calls
+    outnumber the scopes and account for all of them, the calls are the layers (nnx, Equinox);
+    else the scopes are, without classes.
+    """
+    root = (scope.function or function,) if function else ()
+    names, classes = scope.layers, tuple(_class_of(name) for name in scope.layers)
+    if len(calls) == len(names):
+        classes = tuple(call.cls for call in calls)
+        names = tuple(_spelled(n, c) for n, c in zip(names, calls, strict=True))
+    elif len(calls) > len(names) and _accounts(calls, names):
+        names = tuple(call.name or call.cls for call in calls)
+        classes = tuple(call.cls for call in calls)
+    return _Place(scope, (*root, *names), (*("" for _ in root), *classes))
+
+
+def _class_of(name: str) -> str:
+    """Return the class that the name of a scope tells, as Equinox's `eqx.nn.Linear` does."""
+    return name.rpartition(".")[2] if name.startswith("eqx.nn.") else ""
+
+
+def _spelled(name: str, call: ModuleCall) -> str:
+    return (call.name or call.cls) if name.startswith("eqx.nn.") else name
+
+
+def _accounts(calls: tuple[ModuleCall, ...], names: Path) -> bool:
+    """Return whether every scope is that of one of the calls, in their order."""
+    rest = iter(call.cls for call in calls)
+    return all(any(cls == name.rpartition(".")[2] for cls in rest) for name in names)
+
+
+def _operator(
+    module: Module,
+    around: Mapping[int, Instruction],
+    each: Instruction,
+    places: Mapping[str, _Place],
+    libraries: str,
+) -> Operator:
+    place = places[each.name]
+    fused = [places[part.name] for part in _fused(module, each) if part.op_name]
+    others = (".".join(part.path[1:]) for part in fused if part.path != place.path)
+    line = user_line(module.stack(each.frame), libraries)
+    primitives = (part.scope.primitive for part in fused)
+    return Operator(
+        opcode=each.opcode,
+        primitive=place.scope.primitive,
+        layers=place.path,
+        backward=place.scope.backward,
+        primitives=tuple(dict.fromkeys(filter(None, primitives))),
+        fused_layers=tuple(dict.fromkeys(filter(None, others))),
+        inputs=tuple(shape for o in each.operands if o in around for shape in around[o].shapes),
+        outputs=each.shapes,
+        caller=(line.function, line.file, line.line) if line is not None else ("", "", 0),
+    )
+
+
+def _fused(module: Module, each: Instruction) -> Iterable[Instruction]:
+    """Yield the instructions that were fused into one, but those that compute nothing."""
+    if each.opcode != "fusion":
+        return
+    for number in each.called:
+        for part in module.computations.get(number, {}).values():
+            if part.opcode not in ("parameter", "constant", "broadcast", "bitcast"):
+                yield part
+
+
+def _layers(module: Module, places: Iterable[_Place]) -> dict[str, Layer]:
+    """Return the layers, with class, path from the root module, and size of the parameters."""
+    classes: dict[Path, Counter[str]] = {}
+    for place in places:
+        for depth in range(1, len(place.path) + 1):
+            counted = classes.setdefault(place.path[:depth], Counter())
+            counted[place.classes[depth - 1]] += 1
+    parameters = _parameters(module)
+    root = _root(classes)
+    return {
+        "/".join(path): _layer(path, root, _likely_class(path, counted), parameters)
+        for path, counted in classes.items()
+    }
+
+
+def _root(classes: Mapping[Path, Counter[str]]) -> Path:
+    """Return the path of the root module: the one layer right in the function, if it is one."""
+    tops = [path for path in classes if len(path) == 2]
+    only = tops[0] if len(tops) == 1 else ()
+    return only if only and _likely_class(only, classes[only]) else tops[0][:1] if tops else ()
+
+
+def _likely_class(path: Path, counted: Counter[str]) -> str:
+    known = [cls for cls, _ in counted.most_common() if cls]
+    return known[0] if known else ""
+
+
+def _layer(path: Path, root: Path, cls: str, parameters: Mapping[Path, int]) -> Layer:
+    inside = path[len(root) :] if path[: len(root)] == root else ()
+    return Layer(cls, ".".join(inside), _parameter_bytes(inside, root, parameters))
+
+
+def _parameter_bytes(inside: Path, root: Path, parameters: Mapping[Path, int]) -> int | None:
+    """Return the size of the parameters below a path; None where no parameter is named so."""
+    if not inside and len(root) < 2:  # a function, which has none
+        return None
+    wanted = len(inside)
+    sizes: dict[Path, int] = {}
+    for keys, size in parameters.items():
+        for at in range(len(keys) - wanted):
+            if keys[at : at + wanted] == inside:
+                before = keys[:at]
+                sizes[before] = sizes.get(before, 0) + size
+                break
+    return next(iter(sizes.values()), None)  # those that are given first: optimizers' come later
+
+
+def _parameters(module: Module) -> dict[Path, int]:
+    """Return the sizes of the arrays that a program is given in containers, by their keys."""
+    found = {}
+    for each in module.computations.get(module.entry, {}).values():
+        keys = tuple("".join(found) for found in _KEYS.findall(each.op_name))
+        if each.opcode == "parameter" and keys:
+            found[keys] = sum(shape.nbytes or 0 for shape in each.shapes)
+    return found
+
+
+def phase_of(operator: Operator) -> str | None:
+    """Return the phase of an operator, as its row has it."""
+    return BACKWARD if operator.backward else None

@@ -1,0 +1,160 @@
+"""Records of JAX's profiler in; rows of operators, and of the layers that they make, out. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from xsp.level import Kind
+from xsp.provider import SpanRows, no_rows, span_rows
+from xsp.xplane import read_space
+from xsp_levels.framework.jax.profiler.anchor import find_anchors
+from xsp_levels.framework.jax.profiler.hlo import Shape
+from xsp_levels.framework.jax.profiler.program import Operator, Program, phase_of
+from xsp_levels.framework.jax.profiler.session import HOST, OperatorRecords
+from xsp_levels.framework.scope import layered
+from xsp_levels.native.alignment import align
+
+FRAMEWORK = "jax"
+
+_STATS = {"hlo_op": pl.String, "hlo_module": pl.String, "program_id": pl.Int64, "run_id": pl.Int64}
+_NUMBER = re.compile(r"\.\d+$")  # tells instructions of a program apart: `add.3`
+_SHAPES, _TEXTS = pl.List(pl.List(pl.Int64)), pl.List(pl.String)
+_UNKNOWN = Operator("")
+
+
+def operator_rows(records: OperatorRecords) -> SpanRows:
+    """Return a row for each operator that XLA ran, in rows of the layers that they make.
+
+    Operators lie in the layers of their jitted function. Those of JAX's own functions, one of
+    which each operator of eager JAX is, lie in whatever their thread had open.
+    """
+    plane = read_space(records.space).plane(HOST) if records.space else None
+    if plane is None:
+        return no_rows()
+    events = plane.events(_STATS).frame
+    anchors = find_anchors(events)
+    alignment = align(records.readings, anchors)
+    ops = events.filter(pl.col("hlo_op").is_not_null() & ~pl.col("name").str.starts_with("end: "))
+    if alignment is None or not ops.height:
+        return no_rows()
+    programs = {program.number: program for program in records.programs}
+    found = [_found(programs, *at) for at in ops.select("program_id", "hlo_op").rows()]
+    caller = anchors.threads()
+    rows = _rows(ops, found, caller).with_columns(
+        start_ns=pl.Series(alignment.convert(ops["start_ns"].to_numpy())),
+        end_ns=pl.Series(alignment.convert(ops["end_ns"].to_numpy())),
+    )
+    names = ops["hlo_module"].to_list()
+    scopes = [_layers(*each) for each in zip(found, names, strict=True)]
+    inside = layered(
+        rows,
+        pl.Series(scopes, dtype=_TEXTS),
+        steps=ops["run_id"].rank("dense").cast(pl.Int64),
+        phases=rows["attr.phase"],
+        describe=_describer(records.programs),
+    )
+    return _on_caller(inside)
+
+
+def _found(
+    programs: Mapping[int, Program], number: int | None, name: str
+) -> tuple[Program | None, Operator]:
+    program = programs.get(number) if number is not None else None
+    return program, program.operators.get(name, _UNKNOWN) if program is not None else _UNKNOWN
+
+
+def _layers(found: tuple[Program | None, Operator], module: str | None) -> list[str] | None:
+    """Return the layers around an operator; at least the jitted function that it is of."""
+    program, operator = found
+    if program is not None and program.own:
+        return None
+    return list(operator.layers) or [(module or "").removeprefix("jit_")]
+
+
+def _rows(
+    ops: pl.DataFrame,
+    found: Sequence[tuple[Program | None, Operator]],
+    caller: Mapping[int, int],
+) -> SpanRows:
+    operators = [operator for _, operator in found]
+    line = ops["line_id"]
+    thread = line.replace_strict(caller, default=line, return_dtype=pl.Int64)
+    # What is of no layer and ran on XLA's own threads is of the evaluation.
+    astray = [
+        0 if program is not None and program.own and number not in caller else None
+        for (program, _), number in zip(found, line.to_list(), strict=True)
+    ]
+    return span_rows(
+        {
+            "kind": Kind.OP.value,
+            "name": ops["hlo_op"].str.replace(_NUMBER.pattern, ""),
+            "start_ns": ops["start_ns"],
+            "end_ns": ops["end_ns"],
+            "thread": thread,
+            "parent_id": pl.Series(astray, dtype=pl.Int64),
+            "attr.framework": FRAMEWORK,
+            "attr.hlo_op": ops["hlo_op"],
+            "attr.hlo_module": ops["hlo_module"],
+            **_facts(operators),
+        }
+    )
+
+
+def _facts(operators: Sequence[Operator]) -> dict[str, pl.Series]:
+    def column(of: Callable[[Operator], Any], dtype: Any) -> pl.Series:
+        return pl.Series([of(operator) or None for operator in operators], dtype=dtype)
+
+    return {
+        "attr.scope": column(_scope, pl.String),
+        "attr.source_ops": column(lambda each: ", ".join(each.primitives), pl.String),
+        "attr.fused_layers": column(lambda each: list(each.fused_layers), _TEXTS),
+        "attr.phase": column(phase_of, pl.String),
+        "attr.input_shapes": column(lambda each: _sizes(each.inputs), _SHAPES),
+        "attr.input_dtypes": column(lambda each: _elements(each.inputs), _TEXTS),
+        "attr.output_shapes": column(lambda each: _sizes(each.outputs), _SHAPES),
+        "attr.output_dtypes": column(lambda each: _elements(each.outputs), _TEXTS),
+        "attr.caller_function": column(lambda each: each.caller[0], pl.String),
+        "attr.caller_file": column(lambda each: each.caller[1], pl.String),
+        "attr.caller_line": column(lambda each: each.caller[2], pl.Int64),
+    }
+
+
+def _scope(operator: Operator) -> str:
+    return "/".join(filter(None, (*operator.layers, operator.primitive)))
+
+
+def _sizes(shapes: Sequence[Shape]) -> list[list[int]]:
+    return [list(shape.sizes) for shape in shapes]
+
+
+def _elements(shapes: Sequence[Shape]) -> list[str]:
+    return [shape.element for shape in shapes]
+
+
+def _describer(
+    programs: Sequence[Program],
+) -> Callable[[tuple[str, ...]], Mapping[str, Any] | None]:
+    layers = {path: layer for program in programs for path, layer in program.layers.items()}
+
+    def described(path: tuple[str, ...]) -> Mapping[str, Any]:
+        layer = layers.get("/".join(path))
+        if layer is None:
+            return {"framework": FRAMEWORK, "module_path": ""}
+        return {
+            "framework": FRAMEWORK,
+            "module_class": layer.cls or None,
+            "module_path": layer.path,
+            "parameter_bytes": layer.parameter_bytes,
+        }
+
+    return described
+
+
+def _on_caller(rows: SpanRows) -> SpanRows:
+    """Return rows in which functions are on the thread of the evaluation, where their parent is."""
+    outermost = (pl.col("kind") == Kind.LAYER.value) & pl.col("parent_id").is_null()
+    return rows.with_columns(thread=pl.when(~outermost).then("thread"))

@@ -1,0 +1,168 @@
+"""A session of JAX's profiler in; its bytes, and what is known of the programs that ran, out.
+
+No file is written: the profiler hands its recording over as bytes. XLA's programs are asked for
+once each, in an empty session of its own, as describing them takes longer than recording.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from xsp.clock import Clock
+from xsp.xplane import read_space
+from xsp_levels.framework.jax.profiler.anchor import make_anchors
+from xsp_levels.framework.jax.profiler.hlo import read_module
+from xsp_levels.framework.jax.profiler.program import Program, describe
+from xsp_levels.native.alignment import AnchorReading
+
+HOST = "/host:CPU"
+_BUSY = (
+    "JAX's profiler is running already (jax.profiler.start_trace, or another tool), and only one "
+    "session of it can be: operators are missing; stop it before"
+)
+_FAILED = "JAX's profiler failed, so that operators are missing: {}"
+_NAMED = re.compile(r".*\((\d+)\)$")  # jit_f(4)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRecords:
+    """What JAX's profiler recorded in a visit.
+
+    Attributes:
+        space: Its recording, an XSpace.
+        readings: Anchors, by which its clock is known.
+        programs: The programs that ran.
+        problems: Why something is missing.
+    """
+
+    space: bytes = b""
+    readings: tuple[AnchorReading, ...] = ()
+    programs: tuple[Program, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class OperatorRecorder:
+    """Records XLA's operators between `start` and `disarm`.
+
+    Args:
+        known: Programs that are known already, by number; those that run are added.
+    """
+
+    def __init__(self, known: dict[int, Program]) -> None:
+        self._known = known
+        self._session: Any = None
+        self._readings: list[AnchorReading] = []
+        self._space = b""
+        self._problems: list[str] = []
+
+    def start(self, clock: Clock) -> None:
+        """Begin to record; a JAX that is not imported stays so, and nothing is recorded."""
+        self._now = clock.now
+        jax = sys.modules.get("jax")
+        if jax is None or not hasattr(jax, "profiler"):
+            return
+        if is_running():
+            self._problems.append(_BUSY)
+            return
+        self._annotate = jax.profiler.TraceAnnotation
+        self._session = _session(programs=False)
+        self._readings = make_anchors(self._annotate, self._now)
+
+    def disarm(self) -> None:
+        """End recording."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        self._readings += make_anchors(self._annotate, self._now)
+        try:
+            self._space = bytes(session.stop())
+        except RuntimeError as error:  # another session was there first
+            self._problems.append(_FAILED.format(error))
+
+    def stop(self) -> OperatorRecords:
+        """End recording, and return the records."""
+        self.disarm()
+        if not self._space:
+            return OperatorRecords(problems=tuple(self._problems))
+        programs = tuple(self._programs(_programs_run(self._space)))
+        readings, problems = tuple(self._readings), tuple(self._problems)
+        return OperatorRecords(self._space, readings, programs, problems)
+
+    def _programs(self, numbers: Iterable[int]) -> Iterable[Program]:
+        numbers = list(numbers)
+        if not self._known.keys() >= set(numbers):
+            self._known |= _described({n for n in numbers if n not in self._known})
+        return (self._known[number] for number in numbers if number in self._known)
+
+
+def is_running() -> bool:
+    """Return whether the program has started JAX's profiler."""
+    state = getattr(sys.modules.get("jax._src.profiler"), "_profile_state", None)
+    return getattr(state, "profile_session", None) is not None
+
+
+def _session(*, programs: bool) -> Any:
+    """Begin a session of the profiler, with descriptions of XLA's programs or without."""
+    profiler = _library()
+    options = profiler.ProfileOptions()
+    options.python_tracer_level = 0  # calls of Python functions take long, and are not read
+    options.host_tracer_level = 1  # what XLA says of itself beside its operators is not read
+    options.enable_hlo_proto = programs
+    return profiler.ProfilerSession(options)
+
+
+def _library() -> Any:
+    """Return the module of JAX that has the profiler's sessions; JAX is imported."""
+    from jax._src import profiler  # noqa: PLC0415
+
+    found = getattr(profiler, "_profiler", None)  # jaxlib 0.8 and newer
+    return found if found is not None else profiler.xla_client.profiler
+
+
+def _programs_run(space: bytes) -> list[int]:
+    plane = read_space(space).plane(HOST)
+    if plane is None:
+        return []
+    frame = plane.events({"program_id": pl.Int64}).frame
+    return sorted(frame["program_id"].drop_nulls().unique().to_list())
+
+
+def _described(numbers: set[int]) -> dict[int, Program]:
+    """Return descriptions of programs, by their numbers; those that exist no more are left out."""
+    try:
+        space = read_space(bytes(_session(programs=True).stop()))
+    except RuntimeError:  # the program has begun a session meanwhile
+        return {}
+    plane = space.plane("/host:metadata")
+    found = {}
+    for kind in plane.metadata if plane is not None else ():
+        named = _NAMED.match(kind.name)
+        proto = next((value for value in kind.stats.values() if isinstance(value, bytes)), None)
+        if named is not None and proto is not None and int(named[1]) in numbers:
+            number = int(named[1])
+            found[number] = describe(number, read_module(proto), is_own(), _libraries())
+    return found
+
+
+def is_own() -> Callable[[str], bool]:
+    """Return a function that tells whether a function's name is one of JAX's own functions."""
+    jax = sys.modules["jax"]
+    names = ("numpy", "lax", "nn", "random", "scipy.special")
+    rooms = [room for room in (sys.modules.get(f"{jax.__name__}.{name}") for name in names) if room]
+
+    def own(name: str) -> bool:
+        return (name.startswith("_") and name != "_lambda_") or any(hasattr(r, name) for r in rooms)
+
+    return own
+
+
+def _libraries() -> str:
+    """Return the folder that JAX and other libraries are installed in."""
+    return str(Path(sys.modules["jax"].__file__ or "").parent.parent) + "/"

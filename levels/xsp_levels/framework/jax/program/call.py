@@ -1,0 +1,119 @@
+"""A call of a jitted function in; its name, its inputs, and whether it can be repeated, out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xsp.provider import Inputs, ModelCall
+from xsp_levels.framework.jax.program.door import is_jitted
+
+_OWN_PACKAGES = ("jax", "jaxlib")
+_SMALL = 8  # containers of more arguments hold weights
+
+
+@dataclass(frozen=True, slots=True)
+class JaxCall(ModelCall):
+    """A call of a jitted function.
+
+    Attributes:
+        jitted: The function.
+    """
+
+    jitted: Any = None
+
+    def hazard(self) -> str | None:
+        """Return why the call must not be repeated unasked, or None if repeating is safe."""
+        if donates(self.jitted):
+            return (
+                f"{self.subject} is given arrays to overwrite (donate_argnums), which are gone "
+                "after a call"
+            )
+        if type(self.jitted).__module__.startswith("flax.nnx"):
+            return f"{self.subject} is compiled by nnx.jit, which writes to its modules"
+        effects = _effects(self)
+        return f"{self.subject} has effects besides its result ({effects})" if effects else None
+
+
+def jitted_call(
+    jitted: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], function: Any = None
+) -> JaxCall:
+    """Return a call of a jitted function.
+
+    Args:
+        jitted: The function.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        function: What makes the call, if not `jitted` itself.
+    """
+    return JaxCall(
+        jitted if function is None else function,
+        args,
+        kwargs,
+        subject=name_of(jitted),
+        inputs=array_inputs(args, kwargs),
+        jitted=jitted,
+    )
+
+
+def is_model(function: Any) -> bool:
+    """Return whether an object is a jitted function of the program, and none of JAX's own."""
+    return is_jitted(function) and not is_own(function)
+
+
+def is_own(jitted: Any) -> bool:
+    """Return whether a jitted function is one of JAX itself, as all of `jax.numpy` are."""
+    module = getattr(jitted, "__module__", None) or ""
+    return module.partition(".")[0] in _OWN_PACKAGES and type(jitted).__name__ != "Compiled"
+
+
+def name_of(jitted: Any) -> str:
+    """Return the name of a jitted function for people."""
+    for each in (jitted, getattr(jitted, "__wrapped__", None), getattr(jitted, "fun", None)):
+        name = getattr(each, "__name__", None)
+        if isinstance(name, str):
+            return name
+    executable = getattr(jitted, "_executable", None)  # of what was compiled ahead of time
+    name = getattr(executable, "_name", None)
+    return name.removeprefix("jit_") if isinstance(name, str) else type(jitted).__name__
+
+
+def donates(jitted: Any) -> bool:
+    """Return whether a jitted function overwrites some of the arrays that it is given."""
+    if hasattr(jitted, "donate_rest"):  # Equinox divides arguments by itself
+        return bool(jitted.donate_first or jitted.donate_rest)
+    info = getattr(getattr(jitted, "jitted_fn", jitted), "_jit_info", None)
+    if info is None:  # compiled ahead of time
+        return bool(getattr(jitted, "donate_argnums", ()))
+    return bool(info.donate_argnums or info.donate_argnames)
+
+
+def array_inputs(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Inputs:
+    """Return shape and element type of the arrays among arguments, and in small containers."""
+    found: list[tuple[tuple[int, ...], str]] = []
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, (tuple, list)) and len(value) <= _SMALL:
+            found += filter(None, map(_described, value))
+        elif isinstance(value, dict) and len(value) <= _SMALL:
+            found += filter(None, map(_described, value.values()))
+        elif (described := _described(value)) is not None:
+            found.append(described)
+    return tuple(found)
+
+
+def _described(value: Any) -> tuple[tuple[int, ...], str] | None:
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if isinstance(shape, tuple) and dtype is not None:
+        return shape, str(dtype)
+    return None
+
+
+def _effects(call: JaxCall) -> str:
+    """Return which effects a call has besides its result; empty if none are known."""
+    if not hasattr(call.jitted, "trace") or "jax" not in sys.modules:
+        return ""
+    traced = call.jitted.trace(*call.args, **call.kwargs)
+    effects = getattr(getattr(traced, "jaxpr", None), "effects", ())
+    return ", ".join(sorted({type(each).__name__ for each in effects}))

@@ -1,0 +1,161 @@
+"""Calls of jitted functions, as the program makes them, in; evaluations and compiling out."""
+
+from __future__ import annotations
+
+import importlib.abc
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic_ns
+from types import MethodType
+from typing import Any
+
+from xsp.provider import Evaluations
+from xsp_levels.framework.jax.program import output
+from xsp_levels.framework.jax.program.call import is_own, jitted_call
+from xsp_levels.framework.jax.program.compilation import COMPILE, CompilationRecorder
+from xsp_levels.framework.jax.program.door import Door, jax_is_there
+from xsp_levels.native import forked_child
+
+_STATIC = (bool, int, float, str, bytes, type(None))
+
+
+class Watch:
+    """Hands the outermost calls of the program's jitted functions to `evaluations`, until `close`.
+
+    A function that is not compiled for its arguments yet is compiled before the evaluation begins,
+    and that is a part of the program.
+
+    Args:
+        evaluations: Runs the evaluations, and is told what was compiled.
+    """
+
+    def __init__(self, evaluations: Evaluations) -> None:
+        self._evaluations: Evaluations | None = evaluations
+        self._local = _Local()
+        self._seen: dict[int, tuple[Any, set[Any]]] = {}
+        self._door = Door(self._called)
+        self._import = _AwaitedImport(self._door.open)
+        if jax_is_there():
+            self._door.open()
+        else:
+            sys.meta_path.insert(0, self._import)
+        forked_child.register(self)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Take away what was put in place."""
+        self._evaluations = None
+        with suppress(ValueError):
+            sys.meta_path.remove(self._import)
+        self._door.close()
+        self._seen.clear()
+
+    def _called(
+        self, original: Any, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        evaluations, local = self._evaluations, self._local
+        if evaluations is None or local.inside or is_own(jitted) or not _is_outermost():
+            return original(jitted, *args, **kwargs)
+        found_ns = monotonic_ns()
+        local.inside = True
+        try:
+            return self._evaluate(evaluations, MethodType(original, jitted), args, kwargs, found_ns)
+        finally:
+            local.inside = False
+            if self._evaluations is not None:
+                self._door.open()  # of libraries that were imported since
+
+    def _evaluate(
+        self,
+        evaluations: Evaluations,
+        function: MethodType,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        found_ns: int,
+    ) -> Any:
+        jitted: Any = function.__self__
+        if evaluations.by_hand:
+            result = function(*args, **kwargs)
+            output.keep(result)
+            return result
+        call = jitted_call(jitted, args, kwargs, function)
+        if self._is_new(jitted, call.inputs, args, kwargs) and _compiled(
+            jitted, args, kwargs, evaluations, call.subject
+        ):
+            found_ns = monotonic_ns()
+        return evaluations.run(replace(call, found_ns=found_ns))
+
+    def _is_new(
+        self, jitted: Any, inputs: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> bool:
+        """Return whether a function is called with arguments of these shapes for the first time."""
+        static = tuple(value for value in (*args, *kwargs.values()) if isinstance(value, _STATIC))
+        key = inputs, len(args), tuple(kwargs), static
+        _, keys = self._seen.setdefault(id(jitted), (jitted, set()))
+        if key in keys:
+            return False
+        keys.add(key)
+        return True
+
+
+def _compiled(
+    jitted: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    evaluations: Evaluations,
+    name: str,
+) -> bool:
+    """Have a function compiled without calling it, tell of it, and return whether it was needed."""
+    if not hasattr(jitted, "lower"):
+        return False
+    recorder = CompilationRecorder()
+    recorder.start()
+    begin_ns = monotonic_ns()
+    try:
+        jitted.lower(*args, **kwargs).compile()
+    except Exception:  # noqa: BLE001  the call itself raises it, where the program expects that
+        return False
+    finally:
+        end_ns, stages = monotonic_ns(), recorder.stop()
+    for stage in stages:
+        evaluations.mark(stage.name, max(stage.start_ns, begin_ns), stage.end_ns, {})
+    if stages:
+        evaluations.mark(f"{COMPILE} {name}", begin_ns, end_ns, {})
+    return bool(stages)
+
+
+def _is_outermost() -> bool:
+    """Return whether the program itself calls, and not JAX, which traces another function."""
+    core = sys.modules.get("jax._src.core")
+    clean: Callable[[], bool] | None = getattr(core, "trace_state_clean", None)
+    return clean is None or clean()
+
+
+class _Local(threading.local):
+    """What is known of each thread.
+
+    Attributes:
+        inside: Whether the thread is in a call that is handled.
+    """
+
+    inside = False
+
+
+class _AwaitedImport(importlib.abc.MetaPathFinder):
+    """Calls a function when the program imports JAX's jitted functions; finds nothing itself."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        """Call the function once the class of jitted functions is there."""
+        if name.startswith("jax.") and jax_is_there():
+            with suppress(ValueError):
+                sys.meta_path.remove(self)
+            self._then()

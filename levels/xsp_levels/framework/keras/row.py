@@ -1,0 +1,134 @@
+"""Records of layers' calls in; rows of layers, and of the model calls around them, out. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from xsp.level import Kind
+from xsp.provider import SpanRows, no_rows, span_rows
+from xsp_levels.framework.keras.record import Integers, LayerRecords, ThreadCalls
+
+_SHAPES = pl.List(pl.List(pl.Int64))
+_DTYPES = pl.List(pl.String)
+
+
+def layer_rows(records: LayerRecords) -> SpanRows:
+    """Return a row of kind layer per call of a layer."""
+    # A visit has few rows: queries would take longer than the rows themselves.
+    threads = [thread for thread in records.threads if len(thread.layer)]
+    if not threads:
+        return no_rows()
+    calls = pl.concat([_calls(thread) for thread in threads], how="diagonal_relaxed")
+    keys = _keys(threads)
+    calls = calls.hstack([pl.Series("attr.call_index", _ordinals(keys), dtype=pl.Int64)])
+    homes = {home: at for at, home in enumerate(records.homes)}
+    at = [homes[outermost, layer] for _, _, outermost, layer in keys.tolist()]
+    calls = calls.hstack(_layers(records)[at])
+    return span_rows({"kind": Kind.LAYER.value, **calls.to_dict(as_series=True)})
+
+
+def predict_rows(records: LayerRecords, name: str) -> SpanRows:
+    """Return a row of kind pipeline per outermost call of a model.
+
+    Left out are calls of layers without variables, and of layers that another layer called
+    outermost holds.
+    """
+    rows = [
+        (thread.thread, int(thread.start_ns[i]), int(thread.end_ns[i]), thread.errors.get(i))
+        for thread in records.threads
+        for i in np.unique(thread.group, return_index=True)[1].tolist()
+        if _is_model(records, int(thread.layer[i]))
+    ]
+    if not rows:
+        return no_rows()
+    return span_rows(
+        {
+            "kind": Kind.PIPELINE.value,
+            "name": name,
+            "start_ns": [start for _, start, _, _ in rows],
+            "end_ns": [end for _, _, end, _ in rows],
+            "thread": [thread for thread, _, _, _ in rows],
+            "attr.error": pl.Series([error for _, _, _, error in rows], dtype=pl.String),
+        }
+    )
+
+
+def _is_model(records: LayerRecords, layer: int) -> bool:
+    known = records.layers[layer]
+    held = known.parameter_bytes or known.buffer_bytes
+    return bool(held) and layer not in records.nested_roots
+
+
+def _keys(threads: list[ThreadCalls]) -> Integers:
+    """Return `[calls, 4]`: number of the thread, group, outermost layer and layer of each."""
+    return np.concatenate(
+        [
+            np.stack([np.full_like(t.group, number), t.group, t.outermost, t.layer], axis=1)
+            for number, t in enumerate(threads)
+        ]
+    )
+
+
+def _ordinals(keys: Integers) -> list[int | None]:
+    """Return the number of each call among those with equal keys, null where it is alone."""
+    _, key, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    key = key.ravel()
+    ordinal = np.empty(len(key), np.int64)
+    first = np.cumsum(counts) - counts
+    ordinal[np.argsort(key, kind="stable")] = np.arange(len(key)) - np.repeat(first, counts)
+    known = zip(ordinal.tolist(), (counts[key] > 1).tolist(), strict=True)
+    return [number if among else None for number, among in known]
+
+
+def _calls(thread: ThreadCalls) -> pl.DataFrame:
+    count = len(thread.layer)
+    columns: dict[str, Any] = {
+        "start_ns": thread.start_ns,
+        "end_ns": thread.end_ns,
+        "thread": np.full(count, thread.thread, np.int64),
+        "attr.error": pl.Series([thread.errors.get(i) for i in range(count)], dtype=pl.String),
+    }
+    return pl.DataFrame(columns | (_shape_columns(thread) if thread.notes else {}))
+
+
+def _shape_columns(thread: ThreadCalls) -> dict[str, Any]:
+    given = [note[0] or (None, None) for note in thread.notes]
+    got = [note[1] or (None, None) for note in thread.notes]
+    return {
+        "attr.input_shapes": _series([sizes for sizes, _ in given], _SHAPES),
+        "attr.input_dtypes": _series([dtypes for _, dtypes in given], _DTYPES),
+        "attr.output_shapes": _series([sizes for sizes, _ in got], _SHAPES),
+        "attr.output_dtypes": _series([dtypes for _, dtypes in got], _DTYPES),
+    }
+
+
+def _series(values: list[Any], dtype: Any) -> pl.Series:
+    return pl.Series([_lists(value) for value in values], dtype=dtype)
+
+
+def _lists(value: Any) -> Any:
+    return [_lists(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _layers(records: LayerRecords) -> pl.DataFrame:
+    """Return name and attributes of each pair of `LayerRecords.homes`, in their order."""
+    facts = [records.layers[layer] for _, layer in records.homes]
+    paths = [None if path is None else ".".join(path) for path in records.homes.values()]
+    names = [
+        path[-1] if path else records.names[layer] for (_, layer), path in records.homes.items()
+    ]
+    return pl.DataFrame(
+        {
+            "name": names,
+            "attr.framework": ["keras"] * len(names),
+            "attr.module_path": pl.Series(paths, dtype=pl.String),
+            "attr.module_class": [fact.class_name for fact in facts],
+            "attr.module_type": [fact.type_name for fact in facts],
+            "attr.phase": ["forward"] * len(names),
+            "attr.parameter_bytes": [fact.parameter_bytes for fact in facts],
+            "attr.buffer_bytes": [fact.buffer_bytes for fact in facts],
+        }
+    )

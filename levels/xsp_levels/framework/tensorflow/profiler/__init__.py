@@ -1,0 +1,1 @@
+"""TensorFlow's profiler: its events in, rows of kind op and of derived layers out."""

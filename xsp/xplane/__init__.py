@@ -1,0 +1,19 @@
+"""XPlane: bytes of the files of TensorFlow's and JAX's profiler in, frames of events out.
+
+The file is an XSpace: planes (a host, a device) of lines (a thread, a stream) of events.
+`wire` reads protobuf's fields, `scan` those of a million messages at once; `space` finds planes,
+`plane` their lines, `kind` and `stat` what numbers mean, and `event` makes frames of events.
+
+    space = read_space(path.read_bytes())
+    host = space.plane("/host:CPU")
+    frame = host.events({"hlo_op": pl.String}).frame
+"""
+
+from __future__ import annotations
+
+from xsp.xplane.event import Events
+from xsp.xplane.plane import Metadata, Plane
+from xsp.xplane.space import Space, plane_name, read_space
+from xsp.xplane.wire import fields
+
+__all__ = ["Events", "Metadata", "Plane", "Space", "fields", "plane_name", "read_space"]
