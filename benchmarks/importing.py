@@ -1,7 +1,8 @@
-"""Importing: seconds and memory for a Kineto file of 1,000,000 events, beside another reader's.
+"""Importing: seconds and memory for files of 1,000,000 events, Kineto's beside another reader.
 
-Run it as `python benchmarks/importing.py [EVENTS]`; its exit code is 1 where xsp is the slower.
-The file is written here: steps of layers of operators with shapes, each of which launches a
+Run it as `python benchmarks/importing.py [EVENTS]`; its exit code is 1 where xsp is the slower, or
+where an XPlane file takes more than 10 s or 1.5 GiB for 1,000,000 events. The Kineto file is
+written here: steps of layers of operators with shapes, each of which launches a
 kernel, with an arrow from the call to the kernel. It is read in a fresh process by `xsp.read`,
 which makes a trace of it, and in another one by HolisticTraceAnalysis, which loads it as a table
 of events, without profiling its own memory. That is left out where it is not installed for this
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import xplane_file
 from table import print_header, print_row
 
 EVENTS = 1_000_000
@@ -101,18 +103,18 @@ def write(path: Path, events: int) -> None:
         )
 
 
-def measure(what: str, work: str, path: Path, python: str = sys.executable) -> float:
-    """Print a line of the table, of a fresh process, and return its seconds."""
+def measure(what: str, work: str, path: Path, python: str = sys.executable) -> tuple[float, float]:
+    """Print a line of the table, of a fresh process; return its seconds and its peak MiB."""
     command = [python, "-c", TIMED.format(work=work), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("done|")] or [""]
     if not line:
         print(f"{what} failed: {done.stderr.strip().splitlines()[-1]}")
-        return float("nan")
+        return float("nan"), float("nan")
     _, seconds, cpu, peak, said = line.split("|")
     numbers = (f"{float(seconds):.1f}", f"{float(cpu):.1f}", f"{float(peak):,.0f}")
     print_row((what, *numbers, said), WIDTHS)
-    return float(seconds)
+    return float(seconds), float(peak)
 
 
 WIDTHS = (34, 8, 8, 9, 30)
@@ -124,20 +126,45 @@ def has_hta(python: str) -> bool:
     return known and not subprocess.run(command, capture_output=True, check=False).returncode
 
 
-def main(events: int) -> int:
+def kineto(events: int) -> int:
+    """Print the lines of a Kineto file; return 1 where another reader is quicker."""
     hta = os.environ.get("HTA_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         write(path, events)
         size = path.stat().st_size / 2**20
-        print_header(f"Importing a Kineto file of {events:,} events, {size:,.0f} MiB")
-        print_row(("", "seconds", "CPU s", "peak MiB", "result"), WIDTHS)
-        own = measure("xsp.read", XSP, path)
+        header(f"Importing a Kineto file of {events:,} events, {size:,.0f} MiB")
+        own, _ = measure("xsp.read", XSP, path)
         measure("xsp.read, steps=False", XSP_WHOLE, path)
         if has_hta(hta):
-            return int(own > measure("HolisticTraceAnalysis, events only", HTA, path, hta))
+            return int(own > measure("HolisticTraceAnalysis, events only", HTA, path, hta)[0])
     print("HolisticTraceAnalysis is left out: it is not installed here (HTA_PYTHON)")
     return 0
+
+
+def xplane(events: int) -> int:
+    """Print the lines of XPlane files; return 1 where one takes longer or more than it may."""
+    failed = 0
+    for tool, made in (("TensorFlow", xplane_file.tensorflow), ("JAX", xplane_file.jax)):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "host.xplane.pb"
+            xplane_file.write(path, made(events))
+            size = path.stat().st_size / 2**20
+            header(f"Importing an XPlane file of {tool}, {events:,} events, {size:,.0f} MiB")
+            seconds, peak = measure("xsp.read", XSP, path)
+            measure("xsp.read, steps=False", XSP_WHOLE, path)
+            allowed = max(events / EVENTS, 1)
+            failed |= not (seconds <= 10 * allowed and peak <= 1536 * allowed)
+    return failed
+
+
+def header(what: str) -> None:
+    print_header(what)
+    print_row(("", "seconds", "CPU s", "peak MiB", "result"), WIDTHS)
+
+
+def main(events: int) -> int:
+    return kineto(events) | xplane(events)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from xsp.errors import TraceFormatError
 from xsp.importers import Recording, Source, trace_of
 from xsp.importers.onnxruntime import OnnxRuntime
-from xsp.importers.onnxruntime.event import read_profile
+from xsp.onnxruntime_profile import read_profile
 from xsp.trace import Trace
 
 REAL = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[3] / "shared" / "traces"))

@@ -68,4 +68,4 @@ def test_settings_have_numbers_where_they_can_and_texts_where_not() -> None:
 
 
 def test_parameters_of_a_function_keep_the_names_that_were_typed() -> None:
-    assert wished(["seq=3", "sequence=4"], of_function=True) == {"seq": (3,), "sequence": (4,)}
+    assert wished(["seq=3", "sequence=4"], literal=True) == {"seq": (3,), "sequence": (4,)}

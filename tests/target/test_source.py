@@ -9,9 +9,10 @@ import psutil
 import pytest
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.target import source
 from xsp.target.part import is_of_memory
-from xsp.target.spec import Spec, resolve
+from xsp.target.resolution import resolve
+from xsp.target.source import pytorch, zoo
+from xsp.target.spec import Spec
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 transformers = pytest.importorskip(
@@ -59,13 +60,13 @@ def test_weights_are_the_same_each_time() -> None:
 )
 def test_inputs_suit_the_task(name: str, shapes: list[tuple[int, ...]]) -> None:
     with torch.device("meta"):
-        built = source.build("torchvision", name, batch=1)
+        built = zoo.build("torchvision", name, batch=1)
     assert [tuple(tensor.shape) for tensor in built.inputs] == shapes
 
 
 def test_a_detector_gets_a_list_of_images() -> None:
     with torch.device("meta"):
-        built = source.build("torchvision", "ssdlite320_mobilenet_v3_large", batch=3)
+        built = zoo.build("torchvision", "ssdlite320_mobilenet_v3_large", batch=3)
     (images,) = built.to("meta").inputs
     assert [tuple(image.shape) for image in images] == [(3, 480, 640)] * 3
 
@@ -87,7 +88,7 @@ def test_a_transformer_gets_what_its_forward_takes(
     config = transformers.AutoConfig.for_model(name)
     with torch.device("meta"):
         model = transformers.AutoModel.from_config(config)
-    inputs = source._transformers_inputs(model, config, 2)
+    inputs = zoo._transformers_inputs(model, config, 2)
     assert [None if each is None else tuple(each.shape) for each in inputs] == shapes
 
 
@@ -135,7 +136,7 @@ def test_a_training_step_changes_the_weights() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
     before = model[0].weight.detach().clone()
     model[0].weight.data.mul_(1e3)
-    step = source.training_step(source.ModelWithInputs(model, (torch.rand(8, 4),)))
+    step = pytorch.training_step(zoo.ModelWithInputs(model, (torch.rand(8, 4),)))
     scaled = model[0].weight.detach().clone()
     step()
     assert model.training
@@ -154,20 +155,20 @@ def test_every_kind_of_output_makes_a_loss() -> None:
             return {"a": x * self.weight, "b": [self.weight.sum(), None], "c": ("text",)}
 
     model = Model()
-    source.training_step(source.ModelWithInputs(model, (torch.rand(2, 3),)))()
+    pytorch.training_step(zoo.ModelWithInputs(model, (torch.rand(2, 3),)))()
     assert model.weight.grad is not None
     assert float(model.weight.grad.abs().sum()) > 0
 
 
 def test_a_model_without_parameters_or_loss_cannot_be_trained() -> None:
     with pytest.raises(UnknownTargetError, match="ReLU has no parameters to train"):
-        source.training_step(source.ModelWithInputs(torch.nn.ReLU(), ()))
+        pytorch.training_step(zoo.ModelWithInputs(torch.nn.ReLU(), ()))
 
     class Silent(torch.nn.Linear):  # type: ignore[name-defined,misc]
         def forward(self, x: Any) -> Any:
             return super().forward(x).detach()
 
-    step = source.training_step(source.ModelWithInputs(Silent(2, 2), (torch.rand(1, 2),)))
+    step = pytorch.training_step(zoo.ModelWithInputs(Silent(2, 2), (torch.rand(1, 2),)))
     with pytest.raises(MeasurementError, match="returned nothing that a loss"):
         step()
 
@@ -192,7 +193,8 @@ def test_a_text_longer_than_the_model_takes_is_refused() -> None:
 COMPILED = """
 import sys
 import torch
-from xsp.target.spec import Spec, resolve
+from xsp.target.resolution import resolve
+from xsp.target.spec import Spec
 
 subject = resolve(Spec("torchvision:squeezenet1_1", compiled=True, train=sys.argv[1] == "training"))
 frames = torch._dynamo.utils.counters["frames"]

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from xsp.errors import MeasurementError, UnknownTargetError
 from xsp.suggestion import suggest
-from xsp.target.source import require
-from xsp.target.spec import Spec, resolve
+from xsp.target.resolution import resolve
+from xsp.target.source.library import require
+from xsp.target.spec import Spec
 
 Write = Callable[[str], str]
 
@@ -126,6 +127,7 @@ def test_further_settings_are_passed_to_a_function_by_name(write: Write) -> None
 def test_the_settings_of_a_model_are_known_with_their_defaults() -> None:
     assert Spec("timm:resnet18").settings == {
         "batch": 1,
+        "framework": "torch",
         "precision": "float32",
         "compiled": False,
         "device": "cpu",

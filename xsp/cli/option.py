@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,10 +43,35 @@ model_options = options(
     click.option("--device", help="Where a model runs: cpu, cuda, cuda:1.  [default: cpu]"),
     click.option("--train", is_flag=True, help="A training step: forward, loss, backward, SGD."),
     click.option(
+        "--framework",
+        metavar="NAME",
+        help="What runs a model that several can run: torch, tensorflow, jax, onnxruntime.  "
+        "[default: its own]",
+    ),
+    click.option(
+        "--compile",
+        "compiled",
+        is_flag=True,
+        help="Compile a model first: torch.compile, tf.function, jax.jit.",
+    ),
+    click.option(
+        "--precision",
+        metavar="TYPE",
+        help="Of a model's weights and inputs: float32, bfloat16, float16, float64.",
+    ),
+    click.option(
+        "--set",
+        "inputs",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A further setting: of a transformers model seq=128, of a model in a file the sizes "
+        "that it leaves free, of a function any parameter. May be repeated.",
+    ),
+    click.option(
         "--threads",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Threads of PyTorch, OpenMP, MKL and OpenBLAS.  [default: as they choose]",
+        help="Threads of the framework, OpenMP, MKL and OpenBLAS.  [default: as they choose]",
     ),
 )
 
@@ -136,6 +163,35 @@ class TargetCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
+def spec_of(target: str, arguments: tuple[str, ...], options: dict[str, Any]) -> Spec:
+    """Return the specification of a target with the options of `model_options`.
+
+    Raises:
+        click.UsageError: An option's value is none that there is.
+    """
+    from xsp.sweep import frameworks, precisions, single  # noqa: PLC0415
+    from xsp.target import Spec  # noqa: PLC0415
+
+    spec = Spec(target, arguments, options["batch"], options["device"], train=options["train"])
+    usage(lambda: spec.kind)
+    literal = spec.source != "transformers"
+    inputs = usage(lambda: single(options["inputs"], literal=literal))
+    for name, known in (("precision", precisions), ("framework", frameworks)):
+        if options[name] is not None and len(usage(partial(known, options[name]))) > 1:
+            raise click.UsageError(
+                f"--{name} {options[name]} are several: xsp sweep measures each of them"
+            )
+    chosen = replace(
+        spec,
+        inputs=inputs,
+        precision=options["precision"],
+        compiled=options["compiled"] or None,
+        framework=options["framework"],
+    )
+    usage(lambda: chosen.runs_on)
+    return chosen
+
+
 def check_usage(spec: Spec, options: dict[str, Any]) -> None:
     """Verify that the options of `xsp profile` fit its target.
 
@@ -156,14 +212,19 @@ def check_usage(spec: Spec, options: dict[str, Any]) -> None:
         return
     for option, why in _NOT_FOR_SCRIPTS.items():
         if options[option]:
-            flag = option.removeprefix("as_")
+            flag = _FLAGS.get(option, option)
             raise click.UsageError(f"--{flag} is not for a script ({spec.target}): {why}")
 
 
+_FLAGS = {"as_json": "json", "compiled": "compile", "inputs": "set"}
 _NOT_FOR_SCRIPTS = {
     "batch": "it chooses its batches itself",
     "device": "it chooses its device itself",
     "train": "it trains if it is written so, and its steps are found",
+    "framework": "it imports its frameworks itself",
+    "compiled": "it compiles what it compiles itself",
+    "precision": "it chooses its element types itself",
+    "inputs": "it takes arguments of its own: give them after its name",
     "isolate": "it runs once, as it is written; give path.py:function to measure a part of it",
     "serialised": "it runs once, in one process, and a serialised run takes one of its own; give "
     "path.py:function to measure a part of it",
@@ -172,7 +233,11 @@ _NOT_FOR_SCRIPTS = {
 
 
 def _looks_like_script(target: object) -> bool:
-    return isinstance(target, str) and (target.endswith(".py") or ":" not in target)
+    from xsp.target import SOURCES  # noqa: PLC0415
+
+    if not isinstance(target, str) or target.partition(":")[0] in SOURCES:
+        return False
+    return target.endswith(".py") or ":" not in target
 
 
 def complete_target(

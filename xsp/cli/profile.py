@@ -18,6 +18,7 @@ from xsp.cli.option import (
     model_options,
     output_option,
     span_options,
+    spec_of,
     target_failures,
     timeline_option,
     usage,
@@ -133,9 +134,7 @@ def profile(target: str, arguments: tuple[str, ...], **options: Any) -> int:
 
 
 def _profile(target: str, arguments: tuple[str, ...], options: dict[str, Any]) -> int:
-    from xsp.target import Spec  # noqa: PLC0415
-
-    spec = Spec(target, arguments, options["batch"], options["device"], train=options["train"])
+    spec = spec_of(target, arguments, options)
     check_options(options, options["exports"])
     # All that can be refused is refused before anything is measured.
     check_usage(spec, options)

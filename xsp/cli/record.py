@@ -13,6 +13,7 @@ from xsp.cli.option import (
     complete_target,
     model_options,
     output_option,
+    spec_of,
     target_failures,
     usage,
 )
@@ -46,9 +47,9 @@ def record(target: str, **options: Any) -> None:
     from xsp.atomic_file import check_writable  # noqa: PLC0415
     from xsp.measurement import problem_sentences  # noqa: PLC0415
     from xsp.session import limited_threads, settings_of  # noqa: PLC0415
-    from xsp.target import Spec, record_target  # noqa: PLC0415
+    from xsp.target import record_target  # noqa: PLC0415
 
-    spec = Spec(target, (), options["batch"], options["device"], train=options["train"])
+    spec = spec_of(target, (), options)
     settings = usage(lambda: settings_of(options["levels"], runs=options["runs"]))
     if usage(lambda: spec.kind) == "script":
         raise click.UsageError(f"{target} is a script; give path.py:function to record a part")

@@ -16,7 +16,7 @@ from xsp.plot.lying import difference
 
 # Settings of a sweep that can be the places of its points, the first that varies.
 _PLACES = ("batch", "threads")
-_SETTINGS = ("batch", "threads", "precision", "compiled", "device", "train")
+_SETTINGS = ("batch", "threads", "framework", "precision", "compiled", "device", "train")
 
 
 def batch_curves(table: pl.DataFrame, series: Sequence[str]) -> Column:

@@ -14,7 +14,7 @@ from xsp.sweep.folder import Folder, opened, peeked
 from xsp.sweep.grid import Grid, grid_of
 from xsp.sweep.point import Point
 from xsp.sweep.result import Result, Status
-from xsp.sweep.setting import numbers, precisions, ways_to_run, wished
+from xsp.sweep.setting import frameworks, numbers, precisions, single, ways_to_run, wished
 from xsp.sweep.table import COLUMNS, TABLE, frame
 
 __all__ = [
@@ -31,12 +31,14 @@ __all__ = [
     "curves_of",
     "expected_s",
     "frame",
+    "frameworks",
     "grid_of",
     "numbers",
     "opened",
     "peeked",
     "precisions",
     "run",
+    "single",
     "ways_to_run",
     "wished",
 ]

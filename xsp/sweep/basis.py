@@ -24,8 +24,8 @@ def basis_of(spec: Spec, plan: Settings) -> dict[str, str]:
         plan: How each point is measured.
     """
     facts = {"target": spec.target}
-    if spec.kind == "function":
-        facts["file"] = _content(Path(spec.target.rpartition(":")[0]))
+    if spec.file is not None and spec.file.is_file():
+        facts["file"] = _content(spec.file)
     facts["levels"] = ", ".join(sorted(level.label for level in plan.levels))
     facts["runs"] = str(plan.runs or "until precise")
     facts["budget"] = f"{plan.budget_s:g} s"
@@ -47,7 +47,8 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 def _content(path: Path) -> str:
     """Return a short checksum of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def _machine(environment: Mapping[str, object]) -> dict[str, str]:

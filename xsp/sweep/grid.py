@@ -39,7 +39,7 @@ class Grid:
         return tuple(point for curve in self.curves for point in curve)
 
 
-def grid_of(
+def grid_of(  # noqa: PLR0913  # the axes of a sweep
     spec: Spec,
     batches: Sequence[int] | None,
     *,
@@ -47,6 +47,7 @@ def grid_of(
     inputs: Mapping[str, tuple[Value, ...]],
     precisions: Iterable[str] = (),
     compiled: Iterable[bool] = (),
+    frameworks: Iterable[str] = (),
 ) -> Grid:
     """Return the product of all settings, of which the target takes each.
 
@@ -57,6 +58,7 @@ def grid_of(
         inputs: Values of further settings by name.
         precisions: Element types.
         compiled: Whether to compile.
+        frameworks: What runs the model.
 
     Raises:
         UnknownTargetError: There is no such target, or it does not take a setting.
@@ -65,11 +67,17 @@ def grid_of(
     """
     bare = [
         Point(
-            replace(spec, inputs=tuple(chosen.items()), precision=precision, compiled=whether),
+            replace(
+                spec,
+                inputs=tuple(chosen.items()),
+                precision=precision,
+                compiled=whether,
+                framework=framework,
+            ),
             number,
         )
-        for chosen, precision, whether, number in product(
-            combinations(inputs), _or_none(precisions), _or_none(compiled), _or_none(threads)
+        for chosen, framework, precision, whether, number in product(
+            combinations(inputs), *map(_or_none, (frameworks, precisions, compiled, threads))
         )
     ]
     sizes = _examined(bare, batches)
@@ -84,9 +92,9 @@ def _examined(points: Sequence[Point], batches: Sequence[int] | None) -> Sequenc
     try:
         examine([replace(spec, batch=first) for spec in specs])
     except UnknownTargetError:
-        if batches is not None or specs[0].kind != "function":
+        if batches is not None or specs[0].file is None:
             raise
-        examine(specs)  # a function without a batch has points all the same
+        examine(specs)  # what is in a file and has no batch to choose has points all the same
         return (None,)
     return _doublings() if batches is None else batches
 

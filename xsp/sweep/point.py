@@ -19,7 +19,7 @@ class Point:
 
     Attributes:
         spec: The target with its settings.
-        threads: Threads of PyTorch and of its libraries; None: as they choose.
+        threads: Threads of the framework and of its libraries; None: as they choose.
     """
 
     spec: Spec
@@ -43,6 +43,7 @@ class Point:
         marks = [f"b{spec.batch}"] if spec.batch else []
         marks += [f"t{self.threads}"] if self.threads else []
         marks += [f"{name}{value}" for name, value in spec.inputs]
+        marks += [spec.framework] if spec.framework else []
         marks += [spec.precision] if spec.precision else []
         marks += ["compiled"] if spec.compiled else []
         marks += ["training"] if spec.train else []
@@ -56,7 +57,8 @@ class Point:
     def __str__(self) -> str:
         """Return the settings in words: `batch 8, threads 2, compiled`."""
         asked: dict[str, Value | None] = {"batch": self.spec.batch, "threads": self.threads}
-        asked |= dict(self.spec.inputs) | {"precision": self.spec.precision}
+        asked |= dict(self.spec.inputs) | {"framework": self.spec.framework}
+        asked |= {"precision": self.spec.precision}
         words = [f"{name} {value}" for name, value in asked.items() if value is not None]
         if self.spec.compiled is not None:
             words.append("compiled" if self.spec.compiled else "eager")

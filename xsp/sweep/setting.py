@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from xsp.suggestion import suggest
-from xsp.target import PRECISIONS, Value
+from xsp.target import PRECISIONS, Value, known_frameworks
 
 _RANGE = ".."
 _SHORT = {"seq": "sequence"}
@@ -19,7 +20,10 @@ _OPTIONS = {
     "precision": "--precision",
     "compiled": "--compile",
     "device": "--device",
+    "framework": "--framework",
 }
+# Parameters of functions, and sizes as models name them: `past_length + 1`, `unk__3`.
+_NAME = re.compile(r"[^\W\d][^=,]*")
 _COMPILED = {"no": False, "yes": True}
 
 
@@ -52,6 +56,20 @@ def precisions(text: str) -> tuple[str, ...]:
     return names
 
 
+def frameworks(text: str) -> tuple[str, ...]:
+    """Return the frameworks of a list, in its order and each once.
+
+    Raises:
+        ValueError: A name is none of a framework that runs models, or there is none.
+    """
+    names, known = tuple(dict.fromkeys(_parts(text))), known_frameworks()
+    for name in names:
+        if name not in known:
+            close = suggest(name, known)
+            raise ValueError(f"there is no framework {name!r}{close}: {', '.join(known)}")
+    return names
+
+
 def ways_to_run(text: str) -> tuple[bool, ...]:
     """Return whether to compile: False for each `no` and True for each `yes` of a list.
 
@@ -61,16 +79,17 @@ def ways_to_run(text: str) -> tuple[bool, ...]:
     parts = tuple(dict.fromkeys(_parts(text)))
     for part in parts:
         if part not in _COMPILED:
-            raise ValueError(f"{part!r} is neither no (eager) nor yes (torch.compile)")
+            raise ValueError(f"{part!r} is neither no (eager) nor yes (compiled)")
     return tuple(_COMPILED[part] for part in parts)
 
 
-def wished(texts: Iterable[str], *, of_function: bool = False) -> dict[str, tuple[Value, ...]]:
+def wished(texts: Iterable[str], *, literal: bool = False) -> dict[str, tuple[Value, ...]]:
     """Return the values of further settings by name, from texts such as `seq=128,512`.
 
     Args:
         texts: A name with values each.
-        of_function: Whether the names are parameters of a function, which are never shortened.
+        literal: Whether names are those of a function's parameters or of a model's sizes, which
+            are never short forms.
 
     Raises:
         ValueError: A text is no name with values, a name stands twice, or has its own option.
@@ -82,8 +101,8 @@ def wished(texts: Iterable[str], *, of_function: bool = False) -> dict[str, tupl
     for text in texts:
         name, equals, values = text.partition("=")
         name = name.strip()
-        name = name if of_function else _SHORT.get(name, name)
-        if not equals or not name.isidentifier():
+        name = name if literal else _SHORT.get(name, name)
+        if not equals or not _NAME.fullmatch(name):
             raise ValueError(f"{text!r} is no setting: write NAME=VALUE,VALUE, as in seq=128,512")
         if name in _OPTIONS:
             raise ValueError(f"{name} has an option of its own: {_OPTIONS[name]} {values}")
@@ -91,6 +110,25 @@ def wished(texts: Iterable[str], *, of_function: bool = False) -> dict[str, tupl
             raise ValueError(f"{name} stands twice: write all values behind one {name}=")
         found[name] = tuple(dict.fromkeys(_value(part) for part in _parts(values)))
     return found
+
+
+def single(texts: Iterable[str], *, literal: bool = False) -> tuple[tuple[str, Value], ...]:
+    """Return further settings as `wished` does, of one value each.
+
+    Raises:
+        ValueError: As of `wished`, or a setting has several values.
+
+    >>> single(["seq=128", "mode=fast"])
+    (('sequence', 128), ('mode', 'fast'))
+    """
+    found = wished(texts, literal=literal)
+    for name, values in found.items():
+        if len(values) > 1:
+            raise ValueError(
+                f"{name} has several values ({', '.join(map(str, values))}): xsp sweep measures "
+                "each of them"
+            )
+    return tuple((name, value) for name, (value,) in found.items())
 
 
 def combinations(axes: Mapping[str, tuple[Value, ...]]) -> Iterator[dict[str, Value]]:

@@ -20,9 +20,10 @@ SET = "set."  # begins the columns of further settings
 # Meaning of each column; its unit is at the end of its name.
 COLUMNS = {
     "batch": "Batch size; null where the target takes none.",
-    "threads": "Threads of PyTorch and its libraries; null: as they choose.",
+    "threads": "Threads of the framework and its libraries; null: as they choose.",
+    "framework": "What ran the model; null where it is not known.",
     "precision": "Element type of the weights and inputs; null where it is not known.",
-    "compiled": "Whether the model went through torch.compile; null where it is not known.",
+    "compiled": "Whether the model was compiled first; null where it is not known.",
     "device": "Where the model ran; null where it is not known.",
     "train": "Whether an evaluation is a training step.",
     "status": "`measured`, `out-of-memory`, `failed`, or `skipped`.",
@@ -55,7 +56,7 @@ _SCHEMA = pl.Schema(
         for name in COLUMNS
     }
 )
-_SETTINGS = ("batch", "threads", "precision", "compiled", "device", "train")
+_SETTINGS = ("batch", "threads", "framework", "precision", "compiled", "device", "train")
 
 
 def frame(results: Iterable[Result]) -> pl.DataFrame:
@@ -89,7 +90,8 @@ def read(folder: Path) -> list[Result]:
     if not path.exists():
         return []
     try:
-        rows = pl.read_parquet(path).select(*COLUMNS).to_dicts()
+        # A result's settings are read from their JSON.
+        rows = pl.read_parquet(path).select(*(set(COLUMNS) - set(_SETTINGS))).to_dicts()
         return [_result(row) for row in rows]
     except (*DAMAGE, KeyError, TypeError, ValueError, AttributeError) as error:
         raise TraceFormatError(

@@ -1,8 +1,8 @@
 """Targets: what a command line names in, its trace, recording or exit code out.
 
 `measure_isolated` (isolation.py) measures a target with a process for each rung; a process is
-a `Worker` (worker.py), which resolves the target (spec.py) and builds models with random
-weights (source.py). `examine` says beforehand whether a target takes its settings
+a `Worker` (worker.py), which resolves the target (resolution.py) and builds models with random
+weights (`source`). `examine` says beforehand whether a target takes its settings
 (examination.py). record.py records a target in this process, script.py runs a script.
 """
 
@@ -10,8 +10,7 @@ from xsp.target.examination import examine
 from xsp.target.isolation import measure_here, measure_isolated
 from xsp.target.record import record_target
 from xsp.target.script import Ending, end_by_interrupt, run_script
-from xsp.target.source import SOURCES
-from xsp.target.spec import PRECISIONS, Spec, Value
+from xsp.target.spec import PRECISIONS, SOURCES, Spec, Value, known_frameworks
 
 __all__ = [
     "PRECISIONS",
@@ -21,6 +20,7 @@ __all__ = [
     "Value",
     "end_by_interrupt",
     "examine",
+    "known_frameworks",
     "measure_here",
     "measure_isolated",
     "record_target",

@@ -1,6 +1,6 @@
-"""Examination: specifications of one target in, an error out where the target cannot take them.
+"""What a process of its own does before a target is measured: look at it, or export it.
 
-A process of its own looks, as files and libraries are imported for it.
+Files and libraries are imported for that, which the processes that measure may not need.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from xsp.target.part import attempt
-from xsp.target.spec import Spec, check
+from xsp.target.resolution import check, prepare
+from xsp.target.source import pytorch
+from xsp.target.spec import Spec
 from xsp.target.worker import FAILURE, SILENCE_S, Failure
 
 _SPECS = "specs.json"
@@ -33,16 +36,39 @@ def examine(specs: Sequence[Spec]) -> None:
             ended.
     """
     with tempfile.TemporaryDirectory(prefix="xsp-") as name:
-        folder = Path(name)
-        told = json.dumps([spec.to_json() for spec in specs])
-        (folder / _SPECS).write_text(told, encoding="utf-8")
-        failure = _look(folder)
+        _work(EXAMINE, specs, Path(name))
+
+
+@contextmanager
+def exported(spec: Spec) -> Iterator[Spec]:
+    """Yield the specification of an ONNX file that PyTorch exported for a model's; others as is.
+
+    The file is there for the `with` block.
+
+    Raises:
+        UnknownTargetError: There is no such target, or it does not take its settings.
+        MeasurementError: A library is missing, or PyTorch cannot export the model.
+    """
+    if spec.runs_on != "onnxruntime" or spec.source == "onnx":
+        yield spec
+        return
+    with tempfile.TemporaryDirectory(prefix="xsp-") as name:
+        _work(EXPORT, [spec], Path(name))
+        file = Path(name) / f"{spec.name}.onnx"
+        yield Spec(f"onnx:{file}", batch=spec.batch, device=spec.device)
+
+
+def _work(verb: str, specs: Sequence[Spec], folder: Path) -> None:
+    """Look at specifications, or export them into the folder, in a process of its own."""
+    told = json.dumps([spec.to_json() for spec in specs])
+    (folder / _SPECS).write_text(told, encoding="utf-8")
+    failure = _failure(verb, folder)
     if failure is not None:
         raise failure.error()
 
 
-def _look(folder: Path) -> Failure | None:
-    command = [sys.executable, "-P", "-m", "xsp.target", "--examine", str(folder)]
+def _failure(verb: str, folder: Path) -> Failure | None:
+    command = [sys.executable, "-P", "-m", "xsp.target", verb, str(folder)]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SILENCE_S, check=False
@@ -58,17 +84,29 @@ def _look(folder: Path) -> Failure | None:
     return None
 
 
-def main(directory: str) -> int:
-    """Examine the specifications in a folder, as the process that `examine` starts.
+def main(verb: str, directory: str) -> int:
+    """Examine or export the specifications in a folder, as the process that was started for it.
 
     Returns:
         The exit code: 0, or 1 after a failure, which is written to the folder.
     """
     folder = Path(directory)
     for data in json.loads((folder / _SPECS).read_text(encoding="utf-8")):
-        spec = Spec.from_json(data)
-        outcome = attempt(partial(check, spec), early=True)
+        outcome = attempt(partial(_WORK[verb], Spec.from_json(data), folder), early=True)
         if isinstance(outcome, Failure):
             (folder / FAILURE).write_text(json.dumps(asdict(outcome)), encoding="utf-8")
             return 1
     return 0
+
+
+def _examine(spec: Spec, folder: Path) -> None:
+    check(spec)
+
+
+def _export(spec: Spec, folder: Path) -> None:
+    prepare(spec)
+    pytorch.export(spec, folder / f"{spec.name}.onnx")
+
+
+EXAMINE, EXPORT = "--examine", "--export"
+_WORK = {EXAMINE: _examine, EXPORT: _export}

@@ -21,9 +21,11 @@ from xsp.measurement import Enough, ProcessRuns, Progress, build_trace, progress
 from xsp.problem import AMBIGUITIES, Problem
 from xsp.session import Settings
 from xsp.target.division import divide, serialised_budget_s
+from xsp.target.examination import exported
 from xsp.target.part import attempt, measure_subject
+from xsp.target.resolution import resolve
 from xsp.target.rotation import Rotation, open_worker, take_turns
-from xsp.target.spec import Spec, resolve
+from xsp.target.spec import Spec
 from xsp.target.worker import SERIALISED, Failure, Job, Worker
 from xsp.trace import Trace
 from xsp.trace_context import origin
@@ -72,8 +74,12 @@ def measure_isolated(
     """
     # Before any process starts, so that the trace begins where the caller began.
     began = origin(SystemClock())
-    with progress_bar(progress, f"measuring {spec.name}") as report, _folder() as folder:
-        outcomes = _measure(spec, settings, folder, report, serialised=serialised)
+    with (
+        exported(spec) as runnable,
+        progress_bar(progress, f"measuring {spec.name}") as report,
+        _folder() as folder,
+    ):
+        outcomes = _measure(runnable, settings, folder, report, serialised=serialised)
     if not outcomes.measured:
         raise KeyboardInterrupt if outcomes.interrupted else _total_failure(outcomes.failures)
     processes = [replace(runs, origin=began) for runs in outcomes.measured]
@@ -98,9 +104,13 @@ def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | Non
         MeasurementError: The target cannot be measured on this machine.
         KeyboardInterrupt: Interrupted before the first evaluation had ended, or twice.
     """
-    with progress_bar(progress, f"measuring {spec.name}") as bar, _interruptible(bar) as report:
+    with (
+        exported(spec) as runnable,
+        progress_bar(progress, f"measuring {spec.name}") as bar,
+        _interruptible(bar) as report,
+    ):
         outcome = attempt(
-            lambda: measure_subject(resolve(spec), settings, None, report), early=True
+            lambda: measure_subject(resolve(runnable), settings, None, report), early=True
         )
     if isinstance(outcome, Failure):
         raise outcome.error()

@@ -17,8 +17,9 @@ from typing import Any
 from xsp.errors import UnknownTargetError, XspError
 from xsp.measurement import Enough, ProcessRuns, Progress, interpret_session, visit_all
 from xsp.session import Settings
+from xsp.target.resolution import prepare, resolve
 from xsp.target.script import without_own_frames
-from xsp.target.spec import Spec, Subject, prepare, resolve
+from xsp.target.spec import Spec, Subject
 from xsp.target.worker import ALONE, FAILURE, GO, RUNS, Failure
 
 
@@ -80,8 +81,7 @@ class _Part:
         """Make a trial call where the job wants that, and return what comes next."""
         told = self._step()
         if self._job["alone"]:
-            with subject.mode():
-                subject.function(*subject.args)
+            subject()
             told = self._step()
         return told
 
@@ -135,7 +135,12 @@ def measure_subject(
     """
     with subject.mode():
         visited = visit_all(
-            subject.function, subject.args, settings=settings, rungs=rungs, progress=progress
+            subject.function,
+            subject.args,
+            subject.kwargs,
+            settings=settings,
+            rungs=rungs,
+            progress=progress,
         )
         return interpret_session(*visited, serial=serial)
 

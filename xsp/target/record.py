@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from xsp.measurement import Recording, record
 from xsp.session import Settings
+from xsp.target.examination import exported
 from xsp.target.part import attempt
-from xsp.target.spec import Spec, resolve
+from xsp.target.resolution import resolve
+from xsp.target.spec import Spec
 from xsp.target.worker import Failure
 
 
@@ -19,11 +23,13 @@ def record_target(spec: Spec, settings: Settings) -> Recording:
     """
 
     def work() -> Recording:
-        subject = resolve(spec)
+        subject = resolve(runnable)
+        function = partial(subject.function, **subject.kwargs) if subject.kwargs else None
         with subject.mode():
-            return record(subject.function, *subject.args, settings=settings)
+            return record(function or subject.function, *subject.args, settings=settings)
 
-    outcome = attempt(work, early=True)
+    with exported(spec) as runnable:
+        outcome = attempt(work, early=True)
     if isinstance(outcome, Failure):
         raise outcome.error()
     return outcome

@@ -13,7 +13,8 @@ from xsp.xplane.stat import text
 from xsp.xplane.wire import BYTES, NUMBER, varint, walk
 
 _PLANES, _HOSTNAMES = 1, 4  # fields of XSpace
-_NUMBER, _NAME = 1, 2  # fields of XPlane, with which it begins
+_NUMBER, _NAME, _LINES = 1, 2, 3  # fields of XPlane, which begins with number and name
+_MOST_PLANES, _MOST_LINES = 10_000, 100_000  # more are damage, and would fill the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,9 @@ def read_space(data: bytes) -> Space:
         for number, wire, begin, size in walk(view, 0, len(data)):
             if (number, wire) == (_PLANES, BYTES):
                 planes.append((begin, begin + size))
+            if len(planes) > _MOST_PLANES:
+                cut = True
+                break
             if (number, wire) == (_HOSTNAMES, BYTES):
                 hostnames.append(text(view[begin : begin + size]))
     except ValueError:
@@ -64,7 +68,7 @@ def _plane(padded: npt.NDArray[np.uint8], begin: int, end: int) -> Plane | None:
                 places.setdefault(number, []).append((value, value + size))
     except ValueError:
         return None
-    return Plane(padded, places)
+    return Plane(padded, places) if len(places.get(_LINES, ())) <= _MOST_LINES else None
 
 
 def plane_name(data: bytes) -> bytes | None:

@@ -101,11 +101,13 @@ class Stats:
             dtype: Int64, Float64, String or Binary. A value that is none of that type is made
                 one where that is exact (the text `"12"`), and is null where not.
         """
-        numbers = np.isin(found.sort, (_UNSIGNED, _SIGNED))
-        if dtype == pl.Int64 and numbers.all():
+        if dtype == pl.Int64 and np.isin(found.sort, (_UNSIGNED, _SIGNED)).all():
             values = pl.Series(found.value, dtype=dtype)
         elif dtype == pl.Float64 and (found.sort == _DOUBLE).all():
             values = pl.Series(found.value.view(np.float64), dtype=dtype)
+        elif dtype == pl.String and (found.sort == _REFERENCE).all():
+            numbers = pl.Series(found.value, dtype=pl.Int64)
+            values = numbers.replace_strict(self.names, default="", return_dtype=pl.String)
         else:
             values = pl.Series(self._converted(found, dtype), dtype=dtype)
         places = np.full(count, len(values), np.int64)

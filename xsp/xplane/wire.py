@@ -41,10 +41,12 @@ def walk(data: bytes | memoryview, begin: int, end: int) -> Iterator[tuple[int, 
     """
     at = begin
     while at < end:
-        tag, at = varint(data, at, end)
+        # Mostly tag and length are a byte each, and there are millions of fields.
+        tag, at = (data[at], at + 1) if data[at] < 0x80 else varint(data, at, end)
         number, wire = tag >> 3, tag & 7
         if wire == BYTES:
-            size, at = varint(data, at, end)
+            short = at < end and data[at] < 0x80
+            size, at = (data[at], at + 1) if short else varint(data, at, end)
             if at + size > end:
                 raise ValueError(f"field {number} ends behind the end")
             yield number, wire, at, size

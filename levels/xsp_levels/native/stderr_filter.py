@@ -1,8 +1,8 @@
-"""Output on standard error in; the output without the lines of PyTorch's profiler out.
+"""Output on standard error in; the output without the lines of frameworks' profilers out.
 
-The profiler prints from C++, so file descriptor 2 itself is redirected to memory while the
-profiler is switched on or off, a fraction of a millisecond each time. All other output in
-the meantime is passed on unchanged right afterwards.
+PyTorch's and TensorFlow's profilers print from C++, so file descriptor 2 itself is redirected to
+memory while a profiler is switched on or off, a fraction of a millisecond each time. All other
+output in the meantime is passed on unchanged right afterwards.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ _VENDOR = re.compile(
     rb":\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.(?:cpp|h):\d+\] [^\n]*\n?"
     # PyTorch's one-time warning about memory allocated before memory was recorded
     rb"|\[W\S* \S+ CPUAllocator\.cpp:\d+\] Memory block of unknown size [^\n]*\n?"
+    # TensorFlow's: `I0000 00:00:1795368000.942910 4574 profiler_session.cc:117] Profiler ...`, and
+    # what the logging library says before the first line of all
+    rb"|[IWE]\d{4} \S+ +\d+ (?:profiler_session|session_manager|save_profile)\.cc:\d+\] [^\n]*\n?"
+    rb"|WARNING: All log messages before absl::InitializeLog\(\) is called [^\n]*\n?"
 )
 _one_at_a_time = threading.Lock()
 _held: list[tuple[int | None, int]] = []  # (copy of the user's descriptor 2, file in its place)

@@ -96,15 +96,15 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
     "--threads",
     callback=_parsed("numbers"),
     metavar="LIST",
-    help="Threads of PyTorch, OpenMP, MKL and OpenBLAS.  [default: as they choose]",
+    help="Threads of the framework, OpenMP, MKL and OpenBLAS.  [default: as they choose]",
 )
 @click.option(
     "--set",
     "inputs",
     multiple=True,
     metavar="NAME=LIST",
-    help="Of a transformers model seq=128,512, the length of texts; of a function any parameter. "
-    "May be repeated.",
+    help="Of a transformers model seq=128,512, the length of texts; of a model in a file sizes "
+    "that it leaves free; of a function any parameter. May be repeated.",
 )
 @click.option(
     "--precision",
@@ -114,11 +114,19 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
     help="Of a model's weights and inputs: float32, bfloat16, float16, float64.",
 )
 @click.option(
+    "--framework",
+    "frameworks",
+    callback=_parsed("frameworks"),
+    metavar="LIST",
+    help="What runs a model that several can run: torch, tensorflow, jax, onnxruntime.  "
+    "[default: its own]",
+)
+@click.option(
     "--compile",
     "compiled",
     callback=_parsed("ways_to_run"),
     metavar="LIST",
-    help="no,yes: eager, and by torch.compile.  [default: no]",
+    help="no,yes: eager, and by torch.compile, tf.function or jax.jit.  [default: no]",
 )
 @click.option("--device", help="Where a model runs: cpu, cuda, cuda:1.  [default: cpu]")
 @click.option("--train", is_flag=True, help="A training step: forward, loss, backward, SGD.")
@@ -193,8 +201,9 @@ def _plan(options: dict[str, Any]) -> Settings:
 def _grid(spec: Spec, options: dict[str, Any]) -> Grid:
     from xsp.sweep import grid_of, wished  # noqa: PLC0415
 
-    inputs = usage(lambda: wished(options["inputs"], of_function=spec.kind == "function"))
-    chosen = {name: options[name] or () for name in ("threads", "precisions", "compiled")}
+    inputs = usage(lambda: wished(options["inputs"], literal=spec.source != "transformers"))
+    axes = ("threads", "precisions", "compiled", "frameworks")
+    chosen = {name: options[name] or () for name in axes}
     with target_failures(spec.target):
         return grid_of(spec, options["batches"], inputs=inputs, **chosen)
 

@@ -2,7 +2,7 @@
 
 Every run of the session is an evaluation; nodes of the graph are operators, and those of a
 sub-graph (`If`, `Loop`) lie in the node that runs it. Of a kernel the profile says which node
-launched it, but not by which call. `event` reads the file, `host` and `device` make rows.
+launched it, but not by which call. `xsp.onnxruntime_profile` reads the file.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from itertools import pairwise
 
 from xsp.errors import TraceFormatError
 from xsp.importers.onnxruntime.device import activities
-from xsp.importers.onnxruntime.event import BOM, Event, Profile, read_profile
-from xsp.importers.onnxruntime.host import calls, nodes, rows_of, session
+from xsp.importers.onnxruntime.host import calls, session
 from xsp.importers.reading import content
 from xsp.importers.recording import Contents, Recording
 from xsp.importers.source import Source
 from xsp.level import Kind
+from xsp.onnxruntime_profile import BOM, RUN, Event, Profile, nodes, read_profile, rows_of
 from xsp.problem import Problem
 from xsp.provider import concat_rows
 from xsp.quantity import counted, duration, shorten
 
-_RUN = "model_run"
 _HEAD = re.compile(rb'^\s*\[.*?"cat"\s*:\s*"(Session|Node)"', re.DOTALL)
 _KNOWN = re.compile(
     rb'"name"\s*:\s*"(model_loading_\w+|session_initialization|model_run|[^"]*_kernel_time'
@@ -56,7 +55,7 @@ class OnnxRuntime:
         events = profile.events
         if not events:
             raise TraceFormatError(f"{source.path} holds no events with times")
-        runs = _one_by_one([event for event in events if event.name == _RUN])
+        runs = _one_by_one([event for event in events if event.name == RUN])
         within = [event for event in events if event.category == "Session"]
         if runs:
             within = [event for event in within if not _is_outside(event, runs)]
@@ -77,7 +76,7 @@ def _one_by_one(runs: list[Event]) -> list[Event]:
 
 def _is_outside(event: Event, runs: Sequence[Event]) -> bool:
     early, late = event.end <= runs[0].start, event.start >= runs[-1].end
-    return early or late or event.name == _RUN
+    return early or late or event.name == RUN
 
 
 def _damage(profile: Profile) -> Iterator[Problem]:
@@ -99,12 +98,12 @@ def _left_out(events: Sequence[Event], runs: Sequence[Event]) -> Iterator[Proble
     unknown = [event for event in events if event.category not in _CATEGORIES]
     if unknown:
         yield Problem("unknown-events", f"left out, for xsp does not know them: {_listed(unknown)}")
-    if not runs and any(event.name == _RUN for event in events):
+    if not runs and any(event.name == RUN for event in events):
         yield Problem(
             "runs-at-once",
             "several threads ran the session at once: the whole recording is one evaluation",
         )
-    others = [event for event in events if event.category == "Session" and event.name != _RUN]
+    others = [event for event in events if event.category == "Session" and event.name != RUN]
     outside = [event for event in others if runs and _is_outside(event, runs)]
     if outside:
         yield Problem("outside-of-runs", f"left out, for no run is around it: {_listed(outside)}")

@@ -8,10 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from xsp.importers.onnxruntime.event import Event
-from xsp.importers.onnxruntime.host import rows_of
 from xsp.kernel_name import full_name, short_name
 from xsp.level import Kind
+from xsp.onnxruntime_profile import Event, rows_of
 from xsp.provider import SpanRows
 
 _COPY = re.compile(r"Memcpy(Host|Device)(?:Array)?To(Host|Device)(?:Array)?")

@@ -101,7 +101,7 @@ def _add(space: _Space, plane: Plane) -> None:
     elif is_device(plane):
         space.devices.append(device_plane(plane, space.left))
     elif plane.name not in _FACTS:
-        space.left.unknown[plane.name] += plane.lines["events"].sum()
+        space.left.unknown[plane.name] += sum(plane.lines["events"].to_list())
     space.stats[plane.name] = plane.stats
 
 

@@ -12,7 +12,7 @@ The op belongs to what holds the mark and still runs when the op ends: the step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,8 @@ def askers(rows: pl.DataFrame) -> npt.NDArray[np.int64]:
         rows: `thread`, `start_ns`, `end_ns`, `name`, `_pt`, `_p`, `_ct`, `_c` of n events.
     """
     found = np.full(rows.height, -1, np.int64)
-    numbered = rows.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    rows = rows.select("thread", "start_ns", "end_ns", "name", "_pt", "_p", "_ct", "_c")
+    numbered = rows.with_columns(row=pl.int_range(pl.len()))
     asking = _answered(_outermost(numbered), _regions(numbered)).join(
         _producers(numbered), on=_KEY, how="inner"
     )
@@ -80,38 +81,44 @@ def _regions(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _outermost(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges that lie in no other range of their thread."""
-    ranges = rows.filter(~_MARK).sort("thread", "start_ns", -pl.col("end_ns"), maintain_order=True)
+    ranges = rows.filter(~_MARK).select("row", "thread", "start_ns", "end_ns")
+    ranges = ranges.sort("thread", "start_ns", -pl.col("end_ns"), maintain_order=True)
     before = pl.col("end_ns").cum_max().shift(1).over("thread")
     return ranges.filter(before.is_null() | (pl.col("end_ns") > before))
 
 
 def _answered(rows: pl.DataFrame, regions: pl.DataFrame) -> pl.DataFrame:
     """Return rows with the number of the region that each lies in; the others are left out."""
-    found = rows.select("row", "thread", "start_ns", "end_ns").sort("start_ns")
-    return found.join_asof(
-        regions.sort("region_ns"),
-        left_on="start_ns",
-        right_on="region_ns",
-        by="thread",
-        check_sortedness=False,
-    ).filter(pl.col("end_ns") <= pl.col("stop"))
+    return (
+        rows.sort("start_ns")
+        .join_asof(
+            regions.sort("region_ns"),
+            left_on="start_ns",
+            right_on="region_ns",
+            by="thread",
+            check_sortedness=False,
+        )
+        .filter(pl.col("end_ns") <= pl.col("stop"))
+    )
 
 
-def _holding(lane: pl.DataFrame, queries: pl.DataFrame) -> tuple[Sequence[int], Sequence[int]]:
+def _holding(lane: pl.DataFrame, queries: pl.DataFrame) -> tuple[array[int], array[int]]:
     """Return rows that were asked for, and the innermost row of a thread that holds each.
 
     A row holds what was asked for in its time and ended in its time.
     """
-    ranges = lane.sort("start_ns", -pl.col("end_ns")).select("start_ns", "end_ns", "row").rows()
-    asked = queries.sort("asked_ns").select("asked_ns", "end_ns", "row").rows()
-    rows, answers, open_ranges, at = [], [], list[tuple[int, int]](), 0
-    for time, need, row in asked:
-        while at < len(ranges) and ranges[at][0] <= time:
-            start, end, number = ranges[at]
+    ranges = lane.select("start_ns", "end_ns", "row").sort("start_ns", -pl.col("end_ns"))
+    asked = queries.select("asked_ns", "end_ns", "row").sort("asked_ns")
+    rows, answers, open_ranges = array("q"), array("q"), list[tuple[int, int]]()
+    coming = ranges.iter_rows()  # not a list of all: there may be a million
+    following = next(coming, None)
+    for time, need, row in asked.iter_rows():
+        while following is not None and following[0] <= time:
+            start, end, number = following
             while open_ranges and open_ranges[-1][0] < start:
                 open_ranges.pop()
             open_ranges.append((end, number))
-            at += 1
+            following = next(coming, None)
         holder = next((number for end, number in reversed(open_ranges) if end >= need), -1)
         rows.append(row)
         answers.append(holder)

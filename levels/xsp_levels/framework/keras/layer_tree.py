@@ -13,6 +13,7 @@ Path = tuple[str, ...]
 _BITS = re.compile(r"(\d+)")
 _AUTOMATIC = re.compile(r"_\d+$")
 _BYTES_OF_BOOL = 1
+_BOOKKEEPING = ("_layers", "_tracker", "_self_")  # attributes by which frameworks find layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def _listed(layer: Any) -> list[Any]:
 
 def _attributes(layer: Any, inside: Mapping[int, Any]) -> Iterator[tuple[int, str]]:
     """Yield id and attribute of layers; of several attributes the first one comes last."""
-    held = [item for item in vars(layer).items() if item[0] not in ("_layers", "_tracker")]
+    held = [item for item in vars(layer).items() if not item[0].startswith(_BOOKKEEPING)]
     for name, value in reversed(held):
         for where, item in _items(name, value):
             if id(item) in inside:

@@ -9,26 +9,41 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider import Records, Request, SpanRows, concat_rows
+from xsp.provider import (
+    Evaluations,
+    Kept,
+    ModelCall,
+    Records,
+    Request,
+    Role,
+    SpanRows,
+    concat_rows,
+)
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework.keras.layer import LayerRecorder, LayerRecords
 from xsp_levels.framework.keras.row import layer_rows, predict_rows
 from xsp_levels.framework.tensorflow.profiler.operator import (
     OperatorRecorder,
     OperatorRecords,
+    compile_rows,
     operator_rows,
 )
+from xsp_levels.framework.tensorflow.program.call import model_call, synchronize
+from xsp_levels.framework.tensorflow.program.state import keep, keep_random, parts, role
 from xsp_levels.framework.tensorflow.program.step import (
     BACKWARD,
     Interval,
     StepRecorder,
     step_rows,
 )
+from xsp_levels.framework.tensorflow.program.watcher import Watch
 
 _Recorders = tuple[LayerRecorder | None, StepRecorder | None, OperatorRecorder | None]
 
@@ -63,6 +78,7 @@ class TensorFlow:
         self._layers: LayerRecorder | None = None
         self._steps: StepRecorder | None = None
         self._operators: OperatorRecorder | None = None
+        self._watch: Watch | None = None
 
     def unavailable(self) -> str | None:
         """Return why TensorFlow cannot be observed here, or None if it can."""
@@ -81,14 +97,17 @@ class TensorFlow:
             return
         pipeline = Kind.PIPELINE in request.kinds and not request.whole_model
         with undone_on_failure(self._disarm):
-            if Kind.OP in request.kinds or (request.detail and Kind.LAYER in request.kinds):
+            if Kind.OP in request.kinds:
                 self._operators = OperatorRecorder()
                 self._operators.start(clock, detail=request.detail)
             if pipeline:
                 self._steps = StepRecorder()
                 self._steps.start(clock)
             if Kind.LAYER in request.kinds or pipeline:
-                self._layers = LayerRecorder()
+                operators = self._operators
+                self._layers = LayerRecorder(
+                    operators.anchor_thread if operators is not None else lambda: None
+                )
                 self._layers.start(
                     clock, detail=request.detail, outermost=Kind.LAYER not in request.kinds
                 )
@@ -117,8 +136,49 @@ class TensorFlow:
         if Kind.LAYER in kinds:
             frames += [layer_rows(data.layers)]
         if Kind.OP in kinds and data.operators is not None:
-            frames += [operator_rows(data.operators, data.layers.layers)]
+            frames += [operator_rows(data.operators), compile_rows(data.operators)]
         return concat_rows(frames)
+
+    def watch(self, evaluations: Evaluations) -> None:
+        """Hand the outermost calls of models and functions to `evaluations` from now on."""
+        self.unwatch()
+        self._watch = Watch(evaluations)
+
+    def unwatch(self) -> None:
+        """Stop watching; nothing stays behind."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
+
+    def goes_on(self) -> bool:
+        """Return whether a training step of this thread goes on."""
+        return self._watch is not None and self._watch.goes_on()
+
+    def model_call(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> ModelCall | None:
+        """Return the call if `function` is a Keras model or a `tf.function`, else None."""
+        return model_call(function, args, kwargs)
+
+    def role(self, cls: type) -> Role | None:
+        """Return what the objects of a class are to a call; None if they are not TensorFlow's."""
+        return role(cls)
+
+    def keep(self, value: Any, room_bytes: int) -> Kept:
+        """Keep what a variable or a generator of random numbers is now."""
+        return keep(value, room_bytes)
+
+    def parts(self, model: Any) -> Iterable[tuple[str, Any]]:
+        """Return the variables that the graphs of a `tf.function` use, by name."""
+        return parts(model)
+
+    def keep_random(self) -> Callable[[], None]:
+        """Return a function that puts TensorFlow's random numbers back to where they are now."""
+        return keep_random()
+
+    def synchronize(self) -> None:
+        """Wait until the devices have done their work; return at once where all work is done."""
+        synchronize()
 
     def _disarm(self) -> _Recorders:
         """Disarm all recorders, whatever any of them raises, and return them."""

@@ -1,23 +1,20 @@
-"""Sources of models: a model's name in, the model with random weights and inputs out.
+"""PyTorch's zoos: a model's name in, the model with random weights and inputs out.
 
 Nothing is downloaded: latencies do not depend on the values of the weights.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import psutil
 
 from xsp.errors import MeasurementError, UnknownTargetError
 from xsp.suggestion import suggest
-
-SOURCES = ("torchvision", "timm", "transformers")
+from xsp.target.source.library import known, require, version
 
 TOKENS = 128  # length of a text; shorter where the model's limit is lower
 DECODER_TOKENS = 16
@@ -50,41 +47,11 @@ class ModelWithInputs:
         return ModelWithInputs(model, tuple(_moved(self.inputs, device, dtype)))
 
 
-def training_step(built: ModelWithInputs) -> Callable[[], None]:
-    """Return one step of training as a function: forward, loss, backward, SGD.
-
-    The loss is the cross entropy against class 0 for outputs of shape [batch, classes],
-    and the mean square for all other outputs. The learning rate is tiny, so that the
-    weights hardly change however often the step is made.
-
-    Args:
-        built: The model, which is put into training mode, and its inputs.
-
-    Raises:
-        UnknownTargetError: The model has nothing to train.
-    """
-    import torch  # noqa: PLC0415
-
-    model = built.model.train()
-    parameters = [weight for weight in model.parameters() if weight.requires_grad]
-    if not parameters:
-        raise UnknownTargetError(f"{type(model).__name__} has no parameters to train")
-    optimizer = torch.optim.SGD(parameters, lr=1e-6)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        _loss(model, model(*built.inputs)).backward()
-        optimizer.step()
-
-    step.__name__ = f"{type(model).__name__} training step"
-    return step
-
-
 def build(scheme: str, name: str, *, batch: int, sequence: int | None = None) -> ModelWithInputs:
     """Return a model of `torchvision`, `timm` or `transformers` with its inputs.
 
     Args:
-        scheme: Name of the library: one of `SOURCES`.
+        scheme: Name of the library: `torchvision`, `timm` or `transformers`.
         name: Name of the model in that library.
         batch: How many images, texts or sounds.
         sequence: Length of a text in tokens; None: 128, or the model's limit if that is lower.
@@ -117,24 +84,6 @@ def check(scheme: str, name: str, *, sequence: int | None = None) -> None:
                 _check_sequence(make(), config, sequence)
 
 
-def require(library: str, target: str) -> ModuleType:
-    """Return a library that a target needs.
-
-    Raises:
-        MeasurementError: The library is not installed; the message names the extra.
-    """
-    try:
-        return importlib.import_module(library)
-    except ModuleNotFoundError as error:
-        if error.name != library:
-            raise
-        extras = "torch" if library == "torch" else "torch,zoo"
-        raise MeasurementError(
-            f"{target} needs {library}, which is not installed. "
-            f"Install it: pip install 'xsp[{extras}]'"
-        ) from error
-
-
 def _torchvision(name: str, batch: int) -> ModelWithInputs:
     models = _known_torchvision(name)
     builder = models.get_model_builder(name)
@@ -148,7 +97,7 @@ def _torchvision(name: str, batch: int) -> ModelWithInputs:
 
 def _known_torchvision(name: str) -> Any:
     models = require("torchvision", f"torchvision:{name}").models
-    _known(name, models.list_models(), f"torchvision {_version('torchvision')}")
+    known(name, models.list_models(), f"torchvision {version('torchvision')}")
     return models
 
 
@@ -187,7 +136,7 @@ def _timm(name: str, batch: int) -> ModelWithInputs:
 def _known_timm(name: str) -> Any:
     timm = require("timm", f"timm:{name}")
     if not timm.is_model(name):
-        _known(name, timm.list_models(), f"timm {_version('timm')}")
+        known(name, timm.list_models(), f"timm {version('timm')}")
     return timm
 
 
@@ -239,7 +188,7 @@ def _transformers_factory(name: str) -> tuple[Callable[[], Any], Any]:
         config = _without_download(model_class.config_class())
         return lambda: model_class(config), config
     types = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
-    _known(kind, types, f"transformers {_version('transformers')}")
+    known(kind, types, f"transformers {version('transformers')}")
     auto_class = _transformers_class(name, auto or "AutoModel", method="from_config")
     config = _without_download(transformers.AutoConfig.for_model(kind))
     if type(config) not in auto_class._model_mapping:
@@ -341,43 +290,6 @@ def _spectrum_shape(name: str, config: Any) -> tuple[int, int]:
     if hasattr(config, "max_source_positions") and hasattr(config, "num_mel_bins"):
         return bins, 2 * int(config.max_source_positions)
     return 200, int(getattr(config, "input_feat_per_channel", None) or bins)
-
-
-def _known(name: str, names: Any, library: str) -> None:
-    if name not in names:
-        raise UnknownTargetError(f"{library} has no model {name!r}{suggest(name, names)}")
-
-
-def _version(library: str) -> str:
-    return str(require(library, library).__version__)
-
-
-def _differentiable(output: Any) -> Iterator[Any]:
-    if hasattr(output, "requires_grad"):
-        if output.requires_grad and output.is_floating_point():
-            yield output
-        return
-    parts = output.values() if hasattr(output, "values") else output
-    for part in parts if isinstance(parts, (list, tuple)) or hasattr(output, "values") else ():
-        yield from _differentiable(part)
-
-
-def _loss(model: Any, output: Any) -> Any:
-    terms = [_loss_term(tensor) for tensor in _differentiable(output)]
-    if not terms:
-        raise MeasurementError(
-            f"{type(model).__name__} returned nothing that a loss can be made of; write the "
-            "training step as a function, and measure path.py:function"
-        )
-    return sum(terms[1:], start=terms[0])
-
-
-def _loss_term(tensor: Any) -> Any:
-    import torch  # noqa: PLC0415
-
-    if tensor.ndim == 2:
-        return torch.nn.functional.cross_entropy(tensor, tensor.new_zeros(len(tensor)).long())
-    return tensor.float().square().mean()
 
 
 def _moved(values: Any, device: Any, dtype: Any) -> Any:

@@ -7,19 +7,19 @@ are cut to whole microseconds. Profiles of programs that crashed end in the midd
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-BOM = b"\xef\xbb\xbf"
-NODE = "_kernel_time"  # ends names of events that are the time of a node
-FENCES = ("_fence_before", "_fence_after")
+from xsp.onnxruntime_profile.event import Event
 
-_US = 1_000  # ns
+BOM = b"\xef\xbb\xbf"
+US = 1_000  # ns, by which the profiler's clock counts
+
 _LONGEST_US = 1 << 52
-_ROUNDED = 2 * _US  # by how much an event may seem to end before what it holds
+_ROUNDED = 2 * US  # by how much an event may seem to end before what it holds
 _LARGEST = 1 << 62
 
 
@@ -32,37 +32,6 @@ class _Written(msgspec.Struct):
     ts: Any = None
     dur: Any = None
     args: Any = None
-
-
-class Event(NamedTuple):
-    """An event; times in nanoseconds since profiling began."""
-
-    name: str
-    category: str
-    thread: int
-    start: int
-    end: int
-    args: Mapping[str, Any]
-
-    @property
-    def is_node(self) -> bool:
-        """Whether this is the time that a node of the graph took."""
-        return self.category == "Node" and not self.name.endswith(FENCES)
-
-    @property
-    def is_on_device(self) -> bool:
-        """Whether this ran on a device."""
-        return self.category == "Kernel"
-
-    def text(self, name: str) -> str | None:
-        """Return an argument; None where the event does not have it."""
-        value = self.args.get(name)
-        return value if isinstance(value, str) and value else None
-
-    def number(self, name: str) -> int | None:
-        """Return a number of the arguments, which are written as texts."""
-        value = str(self.args.get(name))
-        return int(value) if value.isdecimal() and len(value) <= 18 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +83,13 @@ def _timed(event: _Written) -> Event | None:
         return None
     if not (abs(event.ts) < _LONGEST_US and 0 <= event.dur < _LONGEST_US):
         return None
-    start = round(event.ts * _US)
+    start = round(event.ts * US)
     return Event(
         name=str(event.name),
         category=str(event.cat),
         thread=event.tid if isinstance(event.tid, int) and abs(event.tid) < _LARGEST else 0,
         start=start,
-        end=start + round(event.dur * _US),
+        end=start + round(event.dur * US),
         args=event.args if isinstance(event.args, dict) else {},
     )
 

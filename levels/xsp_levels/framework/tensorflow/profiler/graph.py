@@ -1,0 +1,122 @@
+"""Operators with the names of their nodes in; rows of operators, in the layers they are of, out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from xsp.level import Kind
+from xsp.provider import SpanRows, no_rows, span_rows
+from xsp_levels.framework.keras.index import LayerIndex
+from xsp_levels.framework.scope import layered
+
+_GRADIENT = "gradient_tape"  # outermost scope of what a gradient is computed by
+_BACKWARD = "backward"
+_OPTIMIZER, _LOADING, _PARAMETERS = "optimizer", "data loading", "parameters"
+_NO_LAYERS = {_OPTIMIZER, _LOADING, _PARAMETERS}
+_LOADS = {"IteratorGetNext", "IteratorGetNextSync", "OptionalGetValue"}
+# Scopes that optimizers open, which are their names unless the user gave others.
+_OPTIMIZERS = re.compile(
+    r"^(?:adadelta|adafactor|adagrad|adam|adamax|adamw|ftrl|lamb|lion|loss_scale_optimizer|muon"
+    r"|nadam|rmsprop|sgd|SGD|Adam\w*|RMSprop)(?:_\d+)?$"
+)
+
+
+def in_layers(
+    table: pl.DataFrame, layers: LayerIndex, ahead: Mapping[str, Collection[str]]
+) -> SpanRows:
+    """Return rows of operators, and of the layers, optimizers and loads that hold them.
+
+    Args:
+        table: Operators (`operator_table`).
+        layers: The layers that nodes can be of.
+        ahead: Nodes that depend on parameters alone, by the function. They run before their
+            layers do, in calls of these layers of their own, which are in a part of the program
+            called `parameters`.
+    """
+    if not table.height:
+        return no_rows()
+    nodes = table["node"].to_list()
+    phases = [_BACKWARD if node and is_backward(node) else None for node in nodes]
+    rows = _rows(table, phases)
+    # Operators of a layer that are of one type are different nodes, and no further call of it.
+    told = rows.with_columns(name=pl.coalesce("attr.node", "name"))
+    found = layered(
+        told,
+        pl.Series(_paths(table, layers, ahead), dtype=pl.List(pl.String)),
+        steps=table["run"].rank("dense").cast(pl.Int64),
+        phases=pl.Series(phases, dtype=pl.String),
+        describe=lambda path: _described(path, layers),
+    )
+    return _parts(found.with_columns(pl.concat([rows["name"], found["name"][rows.height :]])))
+
+
+def _paths(
+    table: pl.DataFrame, layers: LayerIndex, ahead: Mapping[str, Collection[str]]
+) -> list[tuple[str, ...]]:
+    early = {(function, node) for function, nodes in ahead.items() for node in nodes}
+    nodes = table["node"].to_list()
+    known = {node: node_path(node, layers) for node in set(nodes) if node is not None}
+    paths = []
+    for function, node, name in table.select("function", "node", "name").iter_rows():
+        path = (_LOADING,) if node and name in _LOADS else known.get(node, ())
+        runs_ahead = (function, node) in early and not is_backward(node)
+        paths.append((_PARAMETERS, *path) if path and runs_ahead else path)
+    return paths
+
+
+def node_path(node: str, layers: LayerIndex) -> tuple[str, ...]:
+    """Return the layers around a node, outermost first; of an optimizer's node the optimizer."""
+    path = layers.path(node)
+    if not path and any(_OPTIMIZERS.match(scope) for scope in node.split("/")[:-1]):
+        return (_OPTIMIZER,)
+    return path
+
+
+def is_backward(node: str) -> bool:
+    """Tell whether a node is of the computation of gradients.
+
+    >>> is_backward("gradient_tape/net_1/dense_1/MatMul/MatMul"), is_backward("net_1/dense_1/add")
+    (True, False)
+    """
+    return any(scope.startswith(_GRADIENT) for scope in node.split("/")[:-1])
+
+
+def _rows(table: pl.DataFrame, phases: Sequence[str | None]) -> SpanRows:
+    of_graph = pl.col("sort") == "node"
+    scope = table.select(pl.when(of_graph).then(pl.col("node").str.extract(r"^(.*)/[^/]*$")))
+    return span_rows(
+        {
+            "kind": Kind.OP.value,
+            "name": table["name"],
+            "start_ns": table["start_ns"],
+            "end_ns": table["end_ns"],
+            "thread": table["thread"],
+            "id": table["id"],
+            "parent_id": table["parent_id"],
+            "attr.framework": "tensorflow",
+            "attr.node": table["node"],
+            "attr.scope": scope.to_series(),
+            "attr.phase": pl.Series(phases, dtype=pl.String),
+            "attr.hlo_op": table["hlo_op"],
+            "attr.hlo_module": table["hlo_module"],
+        }
+    )
+
+
+def _described(path: tuple[str, ...], layers: LayerIndex) -> Mapping[str, Any] | None:
+    return layers.describe(path[1:] if path[0] == _PARAMETERS else path)
+
+
+def _parts(rows: SpanRows) -> SpanRows:
+    """Return rows in which optimizers and loads are parts of the program, and no layers."""
+    is_part = (pl.col("kind") == Kind.LAYER.value) & pl.col("name").is_in(list(_NO_LAYERS))
+    return rows.with_columns(
+        kind=pl.when(is_part)
+        .then(pl.lit(Kind.PIPELINE.value))
+        .otherwise("kind")
+        .cast(rows.schema["kind"])
+    )

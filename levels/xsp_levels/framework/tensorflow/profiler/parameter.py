@@ -1,0 +1,101 @@
+"""What the profiler recorded in; the nodes that depend on nothing but a model's parameters, out.
+
+The executor runs a node as soon as the inputs of the node are there. Reading a weight waits for
+nothing, so that a graph begins with the reads of all its layers, and with what is computed from
+weights alone. These operators are no sign of when a layer ran.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_FUNCTION = re.compile(rb"__(?:inference|forward|backward)_[^\x00-\x20:\"]+?_\d+")
+_RESOURCE = 20  # DataType of a variable, or an iterator
+_CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
+_MAKES_DATA = re.compile("Iterator|Random|Optional|PyFunc|Multinomial|TensorList")
+
+
+def parameter_nodes(space: bytes) -> dict[str, tuple[str, ...]]:
+    """Return the nodes, of each function that ran, that depend on parameters and constants alone.
+
+    Args:
+        space: What the profiler recorded, which names the functions.
+    """
+    names = sorted({name.decode() for name in _FUNCTION.findall(space)})
+    return {name: nodes for name in names if (nodes := _parameter_nodes(name))}
+
+
+@functools.lru_cache(maxsize=256)
+def _parameter_nodes(function: str) -> tuple[str, ...]:
+    found = _definition(function)
+    if found is None:
+        return ()
+    given = {arg.name: arg.type == _RESOURCE for arg in found.signature.input_arg}
+    return tuple(_walk(found, given, ""))
+
+
+def _walk(function: Any, given: Mapping[str, bool], around: str) -> Iterator[str]:
+    """Yield such nodes of a function and of those that it calls, by their names once inlined.
+
+    Args:
+        function: Definition of the function.
+        given: For each argument of the function, whether it depends on parameters alone.
+        around: Scopes that the names begin with.
+    """
+    alone = dict(given)
+    for node in _in_order(function):
+        inputs = [alone.get(_source(each), False) for each in node.input if each[0] != "^"]
+        alone[node.name] = all(inputs) and not _MAKES_DATA.search(node.op)
+        if alone[node.name]:
+            yield around + node.name
+        called = _definition(node.attr["f"].func.name) if node.op in _CALLS else None
+        if called is not None:
+            names = [arg.name for arg in called.signature.input_arg]
+            yield from _walk(
+                called, dict(zip(names, inputs, strict=False)), f"{around}{node.name}/"
+            )
+
+
+def _in_order(function: Any) -> Iterator[Any]:
+    """Yield nodes, each after those that its inputs come from, as far as there is such an order."""
+    nodes = {node.name: node for node in function.node_def}
+    seen: set[str] = set()
+    for name in nodes:
+        rest = [name]
+        while rest:
+            missing = [
+                source
+                for each in nodes[rest[-1]].input
+                if (source := _source(each)) in nodes and source not in seen
+            ]
+            missing = [] if len(rest) > len(nodes) else missing
+            if missing and missing[0] not in rest:
+                rest.append(missing[0])
+                continue
+            done = rest.pop()
+            if done not in seen:
+                seen.add(done)
+                yield nodes[done]
+
+
+def _source(given: str) -> str:
+    """Return the node or argument that an input comes from.
+
+    >>> _source("dense/MatMul:product:0"), _source("^init")
+    ('dense/MatMul', 'init')
+    """
+    return given.removeprefix("^").split(":", 1)[0]
+
+
+def _definition(function: str) -> Any:
+    """Return the definition of a function by its name in the runtime; None if it is gone."""
+    from tensorflow.python.eager import context  # noqa: PLC0415
+    from tensorflow.python.framework.errors_impl import OpError  # noqa: PLC0415
+
+    try:
+        return context.context().get_function_def(function)
+    except (OpError, ValueError):
+        return None

@@ -1,0 +1,134 @@
+"""Nothing in, what TensorFlow's profiler recorded from `Session`'s making to its `end` out.
+
+There can be one session of the profiler in a process. What it recorded comes back whole only by a
+file, in a folder of the session's own that is removed with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from xsp_levels.arming import OWN, undone_on_failure
+from xsp_levels.native.stderr_filter import vendor_silenced
+
+NAME = "tensorflow"
+
+# Operators are of level 2; level 3 adds none. The device's tracer would take CUPTI for itself.
+_OPTIONS = {"host_tracer_level": 2, "device_tracer_level": 0, "python_tracer_level": 0}
+_FILES = "*.xplane.pb"
+
+_TAKEN = (
+    "TensorFlow's profiler is already running in this process, and there can be only one; end it "
+    "before xsp measures"
+)
+
+
+class Session:
+    """A session of TensorFlow's profiler, of all threads.
+
+    Args:
+        give_way: Called before the user starts a session; must end this one.
+
+    Raises:
+        RuntimeError: The session cannot begin; the message says why, and what to do.
+    """
+
+    def __init__(self, give_way: Callable[[], None]) -> None:
+        self._give_way = give_way
+        self._native = _native()
+        if _taken():
+            raise RuntimeError(_TAKEN)
+        self._folder = _folder()
+        with undone_on_failure(self._remove):
+            self._session = self._begin()
+        OWN.add(NAME)
+        self._make = self._native.ProfilerSession
+        self._native.ProfilerSession = self._step_aside
+
+    def end(self) -> bytes:
+        """End the session, and return what it recorded: an XSpace.
+
+        Raises:
+            RuntimeError: What was recorded could not be written, or not be read; the message says
+                why, and what to do.
+        """
+        OWN.discard(NAME)
+        if self._native.ProfilerSession == self._step_aside:
+            self._native.ProfilerSession = self._make
+        try:
+            with vendor_silenced():
+                self._session.export_to_tb()
+            return b"".join(path.read_bytes() for path in sorted(self._folder.rglob(_FILES)))
+        except (OSError, *_errors()) as error:
+            raise RuntimeError(_unwritten(self._folder, error)) from error
+        finally:
+            self._session = None
+            self._remove()
+
+    def _begin(self) -> Any:
+        with vendor_silenced():
+            session = self._native.ProfilerSession()
+            try:
+                session.start(str(self._folder), _OPTIONS)
+            except _errors() as error:
+                raise RuntimeError(_TAKEN) from error
+        return session
+
+    def _step_aside(self, *args: Any, **kwargs: Any) -> Any:
+        """Stand in for the class that every session of the user's is made of."""
+        self._give_way()
+        return self._make(*args, **kwargs)
+
+    def _remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def make_range(name: str) -> Callable[[], None]:
+    """Begin a range of the profiler's, and return the function that ends it."""
+    from tensorflow.python.profiler.internal import _pywrap_traceme  # noqa: PLC0415
+
+    stop: Callable[[], None] = _pywrap_traceme.TraceMe(name).Stop
+    return stop
+
+
+def _native() -> Any:
+    from tensorflow.python.profiler.internal import _pywrap_profiler  # noqa: PLC0415
+
+    return _pywrap_profiler
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """Return the classes of exceptions that the profiler raises."""
+    from tensorflow.python.framework.errors_impl import OpError  # noqa: PLC0415
+
+    return (OpError, RuntimeError)
+
+
+def _taken() -> bool:
+    """Tell whether the user has a session; one of another kind shows when ours begins."""
+    from tensorflow.python.profiler import profiler_v2  # noqa: PLC0415
+
+    return getattr(profiler_v2, "_profiler", None) is not None
+
+
+def _folder() -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="xsp-tensorflow-"))
+    except OSError as error:
+        raise RuntimeError(_unwritten(None, error)) from error
+
+
+def _unwritten(folder: Path | None, error: Exception) -> str:
+    where = f" in {folder}" if folder is not None else ""
+    with contextlib.suppress(IndexError):
+        return (
+            f"TensorFlow's profiler needs a file{where}, which could not be written "
+            f"({str(error).splitlines()[0]}); set TMPDIR to a folder that can be written, with "
+            "room"
+        )
+    return f"TensorFlow's profiler could not write its file{where}"

@@ -1,0 +1,230 @@
+"""Functions of recorders and watchers in; calls of TensorFlow's entry points told to them out.
+
+The entry points are the functions by which a program enters TensorFlow: calls of functions and
+sessions, data loading, backward passes, optimizers' steps. They stay the same objects and get
+other code while there is a recorder or a watcher (`xsp_levels.hook`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, Protocol
+
+from xsp.clock import SystemClock
+from xsp_levels.hook import Handler, Hook
+from xsp_levels.imported import Imports
+
+BACKWARD = "backward"
+OPTIMIZER_STEP = "optimizer step"
+LOADING = "data loading"
+
+_DATASET, _ITERATOR = "tensorflow.python.data.ops.dataset_ops", "tensorflow.python.data.ops"
+_FUNCTIONS = "tensorflow.python.eager.polymorphic_function"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A function that does one part of a program's work.
+
+    Attributes:
+        name: Name of the spans.
+        module: Name of the module that has the function.
+        owner: Name of the class in it.
+        method: Name of the function; those of subclasses with that name are meant, too.
+    """
+
+    name: str
+    module: str
+    owner: str
+    method: str
+
+    def functions(self) -> Iterator[FunctionType]:
+        """Yield the functions, as far as their modules are imported."""
+        owner = getattr(sys.modules.get(self.module), self.owner, None)
+        for cls in _with_subclasses(owner) if owner is not None else ():
+            found = vars(cls).get(self.method)
+            if isinstance(found, FunctionType):
+                yield found
+
+
+PARTS = (
+    Part("start of data loading", _DATASET, "DatasetV2", "__iter__"),
+    Part(LOADING, f"{_ITERATOR}.iterator_ops", "OwnedIterator", "_next_internal"),
+    Part(BACKWARD, "tensorflow.python.eager.backprop", "GradientTape", "gradient"),
+    Part(OPTIMIZER_STEP, "keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
+)
+CALLS = (
+    Part("function", f"{_FUNCTIONS}.polymorphic_function", "Function", "__call__"),
+    Part("function", f"{_FUNCTIONS}.concrete_function", "ConcreteFunction", "__call__"),
+    Part("session", "tensorflow.python.client.session", "BaseSession", "run"),
+)
+
+
+class Note(Protocol):
+    """A function that is told of each part when the part has ended, on the part's thread."""
+
+    def __call__(
+        self, name: str, start_ns: int, end_ns: int, subject: Any, error: str | None
+    ) -> None:
+        """Note a part, the object that it is a method of, and the exception that left it."""
+        ...
+
+
+# Makes a call of an entry point: the function, its arguments.
+Diverted = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+
+class _Depth(threading.local):
+    parts = 0  # how many parts are under way, one within another
+
+
+class EntryPoints:
+    """The functions of `PARTS` and `CALLS`, hooked while there is a recorder or a watcher.
+
+    TensorFlow and Keras may be imported meanwhile. Any thread may call the methods.
+    """
+
+    def __init__(self) -> None:
+        self._record: Note | None = None
+        self._watch: Note | None = None
+        self._divert: Diverted | None = None
+        self._found: Callable[[], None] = _nothing
+        self._now = SystemClock.now
+        self._parts: dict[FunctionType, Hook] = {}
+        self._calls: dict[FunctionType, Hook] = {}
+        self._depth = _Depth()
+        self._imports = Imports(("tensorflow", "keras"), self._look_again)
+        self._lock = threading.RLock()  # a signal's handler may call a model, too
+
+    @property
+    def hooked(self) -> frozenset[str]:
+        """Names of the functions that have other code now."""
+        hooks = {**self._parts, **self._calls}
+        return frozenset(f.__qualname__ for f, hook in hooks.items() if hook.placed)
+
+    def record(self, note: Note | None, now: Callable[[], int] = SystemClock.now) -> None:
+        """Have `note` told of each part; None ends that."""
+        self._record, self._now = note, now
+        self._apply()
+
+    def watch(
+        self, note: Note | None, divert: Diverted | None, found: Callable[[], None] = lambda: None
+    ) -> None:
+        """Have a watcher told of parts, and hand it calls; None ends either.
+
+        Args:
+            note: Told of each part.
+            divert: Makes each call of a function or session.
+            found: Called when TensorFlow or Keras has been imported meanwhile.
+        """
+        self._watch, self._divert, self._found = note, divert, found
+        self._apply()
+
+    def restore(self) -> None:
+        """Take everything out, in a forked child."""
+        self._lock = threading.RLock()  # the thread that held the old lock does not exist here
+        self._record = self._watch = self._divert = None
+        self._apply()
+
+    def _apply(self) -> None:
+        with self._lock:
+            parts = self._record is not None or self._watch is not None
+            calls = self._divert is not None
+            if parts or calls:
+                self._imports.begin()
+                self._look()
+            else:
+                self._imports.end()
+            for hook in self._parts.values():
+                hook.place() if parts else hook.take_out()
+            for hook in self._calls.values():
+                hook.place() if calls else hook.take_out()
+
+    def _look_again(self) -> None:
+        self._apply()
+        self._found()
+
+    def _look(self) -> None:
+        """Find functions that were imported, or classes that were made, since the last look."""
+        for part in PARTS:
+            for function in part.functions():
+                if function not in self._parts:
+                    self._parts[function] = Hook(function, functools.partial(self._told, part))
+        for part in CALLS:
+            for function in part.functions():
+                if function not in self._calls:
+                    self._calls[function] = Hook(function, self._diverted)
+
+    def _told(self, part: Part, call: Callable[..., Any]) -> Handler:
+        """Return a handler that makes a call and tells how long it took."""
+        depth = self._depth
+
+        def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if depth.parts or not executing_eagerly():
+                return call(*args, **kwargs)
+            now, error = self._now, None
+            depth.parts += 1
+            start = now()
+            try:
+                return call(*args, **kwargs)
+            except BaseException as raised:
+                error = type(raised).__name__
+                raise
+            finally:
+                end = now()
+                depth.parts -= 1
+                self._tell(part, start, end, args[0] if args else None, error)
+
+        return handler
+
+    def _tell(self, part: Part, start: int, end: int, subject: Any, error: str | None) -> None:
+        name = part.name
+        if part.name == LOADING and error in ("OutOfRangeError", "StopIteration"):
+            name, error = f"end of {LOADING}", None
+        for note in (self._record, self._watch):
+            if note is not None:
+                note(name, start, end, subject, error)
+
+    def _diverted(self, call: Callable[..., Any]) -> Handler:
+        """Return a handler that hands a call on."""
+
+        def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            divert = self._divert
+            return call(*args, **kwargs) if divert is None else divert(call, args, kwargs)
+
+        return handler
+
+
+def executing_eagerly() -> bool:
+    """Return whether operators run when they are called, and are not put into a graph."""
+    context: Any = sys.modules["tensorflow.python.eager.context"]
+    return bool(context.executing_eagerly())
+
+
+@functools.cache
+def entry_points() -> EntryPoints:
+    """Return TensorFlow's entry points; imports nothing."""
+    made = EntryPoints()
+    os.register_at_fork(after_in_child=made.restore)
+    return made
+
+
+def _with_subclasses(owner: type) -> Iterator[type]:
+    seen, found = set(), [owner]
+    while found:
+        cls = found.pop()
+        if cls not in seen and inspect.isclass(cls):
+            seen.add(cls)
+            yield cls
+            found += type.__subclasses__(cls)
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -1,0 +1,72 @@
+"""Names of modules in; a call whenever one of them has been imported, until it is taken back, out.
+
+A provider must import no framework, and must notice when the program does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+class Imports(MetaPathFinder):
+    """Watches for the end of imports, from `begin` to `end`.
+
+    Args:
+        names: Names of the modules.
+        imported: Called when one of them has been imported, on the thread that imported it.
+    """
+
+    def __init__(self, names: Collection[str], imported: Callable[[], None]) -> None:
+        self._names = frozenset(names)
+        self._imported = imported
+
+    def begin(self) -> None:
+        """Begin to watch, unless all of the modules have been imported."""
+        if self not in sys.meta_path and any(name not in sys.modules for name in self._names):
+            sys.meta_path.insert(0, self)
+
+    def end(self) -> None:
+        """Stop watching; nothing stays behind."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return where the module lies, as the other finders say, with a loader that tells."""
+        if fullname not in self._names:
+            return None
+        for finder in list(sys.meta_path):
+            find: Any = getattr(finder, "find_spec", None)
+            found: ModuleSpec | None = None
+            if finder is not self and find is not None:
+                found = find(fullname, path, target)
+            if found is not None:
+                if found.loader is not None:
+                    found.loader = _Telling(found.loader, self._imported)
+                return found
+        return None
+
+
+class _Telling(Loader):
+    """A loader that does as another one, tells of the end, and leaves the other in its place."""
+
+    def __init__(self, loader: Any, imported: Callable[[], None]) -> None:
+        self._loader = loader
+        self._imported = imported
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        made: ModuleType | None = self._loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._imported()

@@ -1,0 +1,71 @@
+"""Libraries: the name of one that a target needs in, the imported library or a remedy out."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from xsp.errors import MeasurementError, UnknownTargetError
+from xsp.suggestion import suggest
+
+# Extras of xsp that bring a library; of all others PyTorch's.
+_EXTRAS = {
+    "torch": "torch",
+    "tensorflow": "tensorflow",
+    "keras": "tensorflow",
+    "onnxruntime": "onnxruntime",
+    "jax": "jax",
+}
+_QUIET = "TF_CPP_MIN_LOG_LEVEL"  # read once, when TensorFlow first has something to say
+
+
+def require(library: str, target: str) -> ModuleType:
+    """Return a library that a target needs.
+
+    What TensorFlow says while it is imported (which instructions it could use, that it finds no
+    GPU) is left out unless the user has chosen what TensorFlow says.
+
+    Raises:
+        MeasurementError: The library is not installed; the message names the extra.
+    """
+    try:
+        with _quiet():
+            return importlib.import_module(library)
+    except ModuleNotFoundError as error:
+        if error.name != library:
+            raise
+        extras = _EXTRAS.get(library, "torch,zoo")
+        raise MeasurementError(
+            f"{target} needs {library}, which is not installed. "
+            f"Install it: pip install 'xsp[{extras}]'"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    if _QUIET in os.environ:
+        yield
+        return
+    os.environ[_QUIET] = "1"  # remarks; warnings and errors are shown
+    try:
+        yield
+    finally:
+        os.environ.pop(_QUIET, None)
+
+
+def known(name: str, names: Iterable[str], library: str) -> None:
+    """Verify that a library has a model.
+
+    Raises:
+        UnknownTargetError: It has none of that name; the message says which are named alike.
+    """
+    if name not in (all_names := tuple(names)):
+        raise UnknownTargetError(f"{library} has no model {name!r}{suggest(name, all_names)}")
+
+
+def version(library: str) -> str:
+    """Return the version of an installed library."""
+    return str(require(library, library).__version__)
