@@ -112,9 +112,7 @@ def is_repeatable(method: str) -> bool:
     return method not in _WRITES
 
 
-def session_call(
-    function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> OrtCall | None:
+def session_call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OrtCall | None:
     """Return the call if `function` is a session, or one of its methods that run it, else None."""
     kind = session_class()
     if kind is None:

@@ -66,7 +66,9 @@ class OnnxRuntime:
         """Stop recording, and return the records; profiles are read later."""
         recorder = self._recorder
         self._disarm()
-        return recorder.stop() if recorder is not None else Records(OrtRecords(Request(frozenset())))
+        return (
+            recorder.stop() if recorder is not None else Records(OrtRecords(Request(frozenset())))
+        )
 
     def spans(self, records: Records) -> SpanRows:
         """Turn records into rows: runs, nodes, and the layers of these. Pure."""

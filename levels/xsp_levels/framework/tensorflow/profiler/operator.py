@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from xsp.clock import Clock, SystemClock
-from xsp.provider import SpanRows
+from xsp.provider import SpanRows, no_rows
 from xsp_levels.framework.keras.index import LayerIndex, layer_index
+from xsp_levels.framework.tensorflow.profiler.detail import detail_columns
 from xsp_levels.framework.tensorflow.profiler.event import read_events
 from xsp_levels.framework.tensorflow.profiler.graph import in_layers
 from xsp_levels.framework.tensorflow.profiler.parameter import parameter_nodes
@@ -62,7 +63,7 @@ class OperatorRecorder:
         """Begin to record; if that is impossible, the records of `stop` say why."""
         self._now, self._detail = clock.now, detail
         try:
-            self._session = Session(self._give_way)
+            self._session = Session(self._give_way, detail=detail)
         except RuntimeError as error:
             self._problems.append(f"operators were not recorded: {error}")
             return
@@ -119,8 +120,12 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
     Raises:
         ProviderError: The profiler recorded operators but no anchors, so no time is known.
     """
-    table = operator_table(read_events(records.space, records.readings))
-    return in_layers(table, records.layers, records.parameters)
+    events = read_events(records.space, records.readings)
+    table = operator_table(events)
+    if not table.height:
+        return no_rows()
+    columns = detail_columns(table, events) if records.detail else {}
+    return in_layers(table, columns, records.layers, records.parameters)
 
 
 def compile_rows(records: OperatorRecords) -> SpanRows:

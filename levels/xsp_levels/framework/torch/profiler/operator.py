@@ -19,7 +19,7 @@ from xsp_levels.framework.torch.profiler.anchor import find_anchors, make_anchor
 from xsp_levels.framework.torch.profiler.event import PlainEvents, operands_of, plain_events
 from xsp_levels.framework.torch.profiler.generated import GeneratedKernels
 from xsp_levels.framework.torch.profiler.kineto import KinetoRecording
-from xsp_levels.framework.torch.profiler.memory import (
+from xsp_levels.framework.memory import (
     Allocations,
     memory_columns,
     no_allocations,
