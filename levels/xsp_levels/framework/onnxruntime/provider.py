@@ -130,6 +130,8 @@ class OnnxRuntime:
         self._coming = {} if session is None else {session: again}
         if session is not None:
             self._twins.see(session)
+            if self._recorder is not None:
+                self._recorder.expect(session, again)
 
     def _disarm(self) -> None:
         self._recorder = self._entry.recorder = None
