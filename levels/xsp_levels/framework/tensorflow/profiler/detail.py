@@ -1,13 +1,14 @@
 """Operators and events of a detail run in; columns of shapes and memory out.
 
 The profiler tells the shapes that went into an operator of a graph, and memory as it is
-allocated, with the shape that it is for. oneDNN's allocator tells of no less than 4 KiB at a time.
+allocated, with the shape that it is for. oneDNN's allocator tells of no less than 256 KiB at a
+time; of smaller outputs the shape is known where the graph states it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,18 +30,22 @@ _ELEMENTS = {
 }  # fmt: skip
 
 
-def detail_columns(table: pl.DataFrame, events: pl.DataFrame) -> dict[str, pl.Series]:
+def detail_columns(
+    table: pl.DataFrame, events: pl.DataFrame, stated: Mapping[str, Mapping[str, str]]
+) -> dict[str, pl.Series]:
     """Return columns of shapes, element types and memory for a table of operators.
 
     Args:
         table: Operators (`operator_table`).
         events: Events of the same recording.
+        stated: Arrays that nodes make as the graphs state them, by function and node.
     """
     given = table["shape"].to_list()
     changes = events.filter(
         pl.col("name").is_in([_ALLOCATED, _FREED]), pl.col("requested_bytes") > 0
     )
-    made = [_arrays(text) for text in _made(table, changes)]
+    texts = zip(_made(table, changes), table["function"], table["node"], strict=True)
+    made = [_arrays(text or stated.get(function, {}).get(node)) for text, function, node in texts]
     told = [_arrays(text) for text in given]
     return {
         "attr.input_shapes": _each(told, lambda each: [sizes for sizes, _ in each], _SHAPES),

@@ -51,16 +51,14 @@ def in_layers(
     nodes = table["node"].to_list()
     phases = [_BACKWARD if is_backward(node) else None for node in nodes]
     rows = _rows(table, phases, columns)
-    # Operators of a layer that are of one type are different nodes, and no further call of it.
-    told = rows.with_columns(name=pl.coalesce("attr.node", "name"))
     found = layered(
-        told,
+        rows,
         pl.Series(_paths(table, layers), dtype=pl.List(pl.String)),
         steps=table["run"].rank("dense").cast(pl.Int64),
         phases=pl.Series(phases, dtype=pl.String),
         describe=lambda path: _described(path, layers),
     )
-    return _parts(found.with_columns(pl.concat([rows["name"], found["name"][rows.height :]])))
+    return _parts(found)
 
 
 def _early(table: pl.DataFrame, ahead: Mapping[str, Collection[str]]) -> list[bool]:

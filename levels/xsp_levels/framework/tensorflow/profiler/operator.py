@@ -15,6 +15,7 @@ from xsp_levels.framework.tensorflow.profiler.graph import in_layers
 from xsp_levels.framework.tensorflow.profiler.parameter import parameter_nodes
 from xsp_levels.framework.tensorflow.profiler.row import operator_table
 from xsp_levels.framework.tensorflow.profiler.session import Session, make_range
+from xsp_levels.framework.tensorflow.profiler.shape import stated_shapes
 from xsp_levels.framework.tensorflow.profiler.tracing import retraced, tracing_rows
 from xsp_levels.native.alignment import PREFIX, REPEATS, AnchorReading
 
@@ -32,6 +33,7 @@ class OperatorRecords:
         space: An XSpace, as the profiler serialises it; empty if nothing was recorded.
         readings: The measurement's clock around the anchors among the events.
         layers: The layers of Keras that operators can be of, by their scopes.
+        shapes: Arrays that nodes make, as texts, by the function and the node; in detail runs.
         parameters: Nodes that depend on nothing but parameters and constants, by the function.
         detail: Whether shapes and memory were asked for.
         problems: Sentences about what could not be recorded, and why.
@@ -40,6 +42,7 @@ class OperatorRecords:
     space: bytes = b""
     readings: tuple[AnchorReading, ...] = ()
     layers: LayerIndex = field(default_factory=LayerIndex)
+    shapes: dict[str, dict[str, str]] = field(default_factory=dict)
     parameters: dict[str, tuple[str, ...]] = field(default_factory=dict)
     detail: bool = False
     problems: tuple[str, ...] = ()
@@ -93,6 +96,7 @@ class OperatorRecorder:
             space=self._space,
             readings=tuple(self._readings),
             layers=layer_index(),
+            shapes=stated_shapes(self._space) if self._detail else {},
             parameters=parameter_nodes(self._space),
             detail=self._detail,
             problems=(*self._problems, *retraced(self._space)),
@@ -124,7 +128,7 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
     table = operator_table(events)
     if not table.height:
         return no_rows()
-    columns = detail_columns(table, events) if records.detail else {}
+    columns = detail_columns(table, events, records.shapes) if records.detail else {}
     return in_layers(table, columns, records.layers, records.parameters)
 
 
