@@ -60,12 +60,12 @@ def watching(*, by_hand: bool = False) -> Iterator[Log]:
         provider.unwatch()
 
 
-@jax.jit
+@jax.jit  # type: ignore[untyped-decorator]
 def double(x: Any) -> Any:
     return x * 2
 
 
-@jax.jit
+@jax.jit  # type: ignore[untyped-decorator]
 def quadruple(x: Any) -> Any:
     return double(double(x))
 
@@ -94,7 +94,7 @@ def test_operators_of_jax_itself_are_no_evaluations(x: Any) -> None:
 def test_a_function_is_compiled_before_its_evaluation_begins(x: Any) -> None:
     traced = []
 
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def fresh(x: Any) -> Any:
         traced.append(x)
         return x - 1
@@ -122,7 +122,7 @@ def test_what_jax_traces_is_no_evaluation(x: Any) -> None:
 
 
 def test_exceptions_of_a_function_pass_through(x: Any) -> None:
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def raising(x: Any) -> Any:
         raise ValueError("mine")
 
@@ -142,11 +142,11 @@ def test_calls_of_other_threads_are_seen(x: Any) -> None:
 
 
 def test_functions_of_flax_and_equinox_are_seen_with_what_lies_around_them(x: Any) -> None:
-    @nnx.jit
+    @nnx.jit  # type: ignore[untyped-decorator]
     def of_flax(x: Any) -> Any:
         return x + 1
 
-    @equinox.filter_jit
+    @equinox.filter_jit  # type: ignore[untyped-decorator]
     def of_equinox(x: Any) -> Any:
         return x + 2
 
@@ -188,7 +188,7 @@ def test_a_function_that_takes_arrays_away_is_not_repeated_unasked() -> None:
 
 
 def test_a_function_that_prints_is_not_repeated_unasked(x: Any) -> None:
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def talking(x: Any) -> Any:
         jax.debug.callback(lambda: None)
         return x
@@ -200,7 +200,7 @@ def test_a_function_that_prints_is_not_repeated_unasked(x: Any) -> None:
 
 
 def test_a_function_that_writes_to_modules_is_not_repeated_unasked(x: Any) -> None:
-    @nnx.jit
+    @nnx.jit  # type: ignore[untyped-decorator]
     def written(x: Any) -> Any:
         return x
 
@@ -226,7 +226,7 @@ def test_a_jitted_partial_has_a_name() -> None:
 
 
 def test_a_block_has_groups_by_function_and_shape(x: Any) -> None:
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def cold(x: Any) -> Any:
         return jnp.tanh(x)
 

@@ -37,6 +37,7 @@ BYTES = {
     "complex128": 16, "float8_e5m2": 1, "float8_e4m3fn": 1,
 }  # fmt: skip
 _TUPLE = 13
+_NOTHING = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,23 +129,23 @@ def read_module(proto: bytes) -> Module:
     Raises:
         ValueError: The bytes are no message, or are cut short.
     """
-    module = _message(_first(_message(proto), _MODULE, b""))
+    module = _message(_first(_message(proto), _MODULE))
     computations = {}
     for each in module[_COMPUTATIONS]:
         of = _message(each)
         computations[_number(of, _COMPUTATION_ID)] = dict(map(_instruction, of[_INSTRUCTIONS]))
-    frames = _frames(_message(_first(module, _FRAMES, b"")))
+    frames = _frames(_message(_first(module, _FRAMES)))
     return Module(_text(module, _NAME), computations, _number(module, _ENTRY), frames)
 
 
 def _instruction(data: Value) -> tuple[int, Instruction]:
     of = _message(data)
-    metadata = _message(_first(of, _METADATA, b""))
+    metadata = _message(_first(of, _METADATA))
     return _number(of, _ID), Instruction(
         name=_text(of, _NAME),
         opcode=_text(of, _OPCODE),
         op_name=_text(metadata, _OP_NAME),
-        shapes=tuple(_shapes(_first(of, _SHAPE, b""))),
+        shapes=tuple(_shapes(_first(of, _SHAPE)),
         operands=_numbers(of, _OPERANDS),
         called=_numbers(of, _CALLED),
         frame=_number(metadata, _FRAME),
@@ -168,7 +169,7 @@ def _frames(index: _Fields) -> dict[int, tuple[Frame, int]]:
     for number, each in enumerate(index[_STACK], 1):  # numbers begin with 1
         frame = _message(each)
         at = _number(frame, _LOCATION) - 1
-        place = places[at] if 0 <= at < len(places) else _message(b"")
+        place = places[at] if 0 <= at < len(places) else {}
         found[number] = (
             Frame(
                 _at(functions, _number(place, _FUNCTION)),
@@ -181,7 +182,7 @@ def _frames(index: _Fields) -> dict[int, tuple[Frame, int]]:
     return found
 
 
-def _message(data: Value) -> _Fields:
+def _message(data: Value | bytes) -> _Fields:
     """Return the values of each field of a message, by the field's number."""
     found: dict[int, list[Value]] = defaultdict(list)
     if not isinstance(data, int):
@@ -190,18 +191,18 @@ def _message(data: Value) -> _Fields:
     return found
 
 
-def _first(message: _Fields, number: int, default: Value | bytes) -> Value:
+def _first(message: _Fields, number: int) -> Value:
     values = message.get(number)
-    return values[0] if values else default if isinstance(default, int) else memoryview(default)
+    return values[0] if values else _NOTHING
 
 
 def _number(message: _Fields, number: int) -> int:
-    value = _first(message, number, 0)
+    value = _first(message, number)
     return value if isinstance(value, int) else 0
 
 
 def _text(message: _Fields, number: int) -> str:
-    return _texts([_first(message, number, b"")])[0]
+    return _texts([_first(message, number)])[0]
 
 
 def _texts(values: Sequence[Value]) -> list[str]:
