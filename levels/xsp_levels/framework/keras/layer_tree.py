@@ -15,7 +15,12 @@ Path = tuple[str, ...]
 _BITS = re.compile(r"(\d+)")
 _AUTOMATIC = re.compile(r"_\d+$")
 _BYTES_OF_BOOL = 1
-_BOOKKEEPING = ("_layers", "_modules", "_tracker", "_self_")  # attributes by which frameworks find layers
+_BOOKKEEPING = (
+    "_layers",
+    "_modules",
+    "_tracker",
+    "_self_",
+)  # attributes by which frameworks find layers
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,9 +95,7 @@ def layer_call(
 ) -> TensorFlowCall:
     """Return a call of a Keras model that is an evaluation."""
     inputs = inputs_of(args, kwargs)
-    return TensorFlowCall(
-        function, args, kwargs, subject=name, inputs=inputs, found_ns=found_ns
-    )
+    return TensorFlowCall(function, args, kwargs, subject=name, inputs=inputs, found_ns=found_ns)
 
 
 def training_call(call: TensorFlowCall) -> TensorFlowCall:
@@ -123,7 +121,7 @@ def untraced_call(call: TensorFlowCall) -> TensorFlowCall:
     return first
 
 
-def graph_call(
+def graph_call(  # noqa: PLR0913  what is known of a call when it is found
     call: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],

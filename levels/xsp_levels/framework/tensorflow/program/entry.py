@@ -184,9 +184,7 @@ class EntryPoints:
 
         return handler
 
-    def _tell(
-        self, part: Part, start: int, end: int, subject: Any, error: str | None
-    ) -> None:
+    def _tell(self, part: Part, start: int, end: int, subject: Any, error: str | None) -> None:
         name = part.name
         if part.name == LOADING and error in ("OutOfRangeError", "StopIteration"):
             name, error = f"end of {LOADING}", None

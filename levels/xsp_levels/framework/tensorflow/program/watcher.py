@@ -68,9 +68,7 @@ class Watch:
         self._names = _Names()
         self._effects = Effects()
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._subjects: weakref.WeakKeyDictionary[Any, Subject | None] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._subjects: weakref.WeakKeyDictionary[Any, Subject | None] = weakref.WeakKeyDictionary()
         self._sessions: dict[tuple[int, str], tuple[str, Effect]] = {}
         self._optimizers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._optimizes = False
@@ -117,9 +115,7 @@ class Watch:
         ):
             return entry.inner(layer, *args, **kwargs)
         name = self._names.of(root_name(layer), layer)
-        make = partial(
-            layer_call, entry.bound(layer), args, kwargs, name=name, found_ns=found_ns
-        )
+        make = partial(layer_call, entry.bound(layer), args, kwargs, name=name, found_ns=found_ns)
         return self._evaluate(layer, make)
 
     def _is_model(self, layer: Any) -> bool:
@@ -246,9 +242,7 @@ class Watch:
             return False
         return step.had_backward or step.forwards <= _PATIENCE
 
-    def _note(
-        self, name: str, start_ns: int, end_ns: int, subject: Any, error: str | None
-    ) -> None:
+    def _note(self, name: str, start_ns: int, end_ns: int, subject: Any, error: str | None) -> None:
         """Take a part of the program for one of the open training step, or tell of it."""
         step, evaluations = self._local.step, self._evaluations
         if evaluations is None:

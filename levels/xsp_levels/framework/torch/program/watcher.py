@@ -28,8 +28,8 @@ from xsp_levels.framework.torch.program.call import (
     found_call,
     subject,
     tensor_inputs,
-    trains,
     training_call,
+    trains,
 )
 from xsp_levels.framework.torch.program.marker import Marker
 
