@@ -94,8 +94,6 @@ def visit_all(
         TypeError: A call of `function` only makes a coroutine or a generator.
         MeasurementError: Another profile is running in this process.
     """
-    # Checked before anything is armed: wrong arguments cost no measurement.
-    check_function(function)
     selection = select(settings.levels)
     chosen = _chosen(selection, rungs)
     session = Session(selection.providers, kinds=selection.kinds)
@@ -162,9 +160,11 @@ def _model_call(
     session: Session, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> ModelCall:
     # A watcher knows its framework's models: how to name and how to repeat their calls.
-    for watcher in session.watchers:
-        call = watcher.model_call(function, args, kwargs)
-        if call is not None:
-            return call
+    calls = (watcher.model_call(function, args, kwargs) for watcher in session.watchers)
+    call = next((call for call in calls if call is not None), None)
+    if call is None or callable(function):  # some models cannot be called, but know how they run
+        check_function(function)
+    if call is not None:
+        return call
     name = name_of(function)
     return ModelCall(function, args, kwargs, name=name, subject=name, whole_model=False)

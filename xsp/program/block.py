@@ -25,6 +25,7 @@ from xsp.errors import MeasurementError
 from xsp.level import LevelSet
 from xsp.measurement import Progress, check_no_generator, name_of
 from xsp.program.dispatcher import Dispatcher
+from xsp.program.receiver import Receivers
 from xsp.program.replay import complete_plans
 from xsp.program.stretch import schedule
 from xsp.provider import ModelCall
@@ -156,11 +157,12 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
                 return self
             self._begin(_place(sys._getframe(1)))
             dispatcher = self._dispatching
+            self._receivers = Receivers(dispatcher)
             self._watching = stack.enter_context(ExitStack())
             tracer.watch(dispatcher.session.clock)
             self._watching.callback(self._end_watching)
             self._finding = self._watching.enter_context(ExitStack())
-            dispatcher.session.watch(dispatcher, self._finding)
+            dispatcher.session.watch(self._receivers.of, self._finding)
             dispatcher.stop_watching = self._finding.close
             dispatcher.journal.begin_ns = dispatcher.session.clock.now()  # hooks are in place
             self._watches = True
@@ -211,7 +213,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             self._finding.close()
             dispatcher.mark_by_hand()
             # What lies between the evaluations is told as before.
-            dispatcher.session.watch(dispatcher, self._finding)
+            dispatcher.session.watch(self._receivers.of, self._finding)
         if not dispatcher.begin_named(name):
             yield
             return

@@ -22,6 +22,7 @@ from xsp.provider.contract import (
     Request,
     Sampler,
     SelfDiagnosing,
+    StepWatcher,
     Watcher,
 )
 from xsp.provider.packing import pack, unpack
@@ -69,6 +70,7 @@ __all__ = [
     "Samples",
     "SelfDiagnosing",
     "SpanRows",
+    "StepWatcher",
     "TraceFormatError",
     "Watcher",
     "checked",

@@ -303,6 +303,19 @@ class Watcher(Protocol):
 
 
 @runtime_checkable
+class StepWatcher(Protocol):
+    """A watcher whose training steps end at the next call of a model, which may be another's."""
+
+    def goes_on(self) -> bool:
+        """Return whether a training step of this thread goes on, and end a step that does not.
+
+        Called when a model of another framework is about to be called on this thread, between two
+        calls of the watcher's own. A call within a step that goes on is a part of the step.
+        """
+        ...
+
+
+@runtime_checkable
 class Awaiting(Protocol):
     """A watcher of a framework whose calls return before their outputs are computed."""
 

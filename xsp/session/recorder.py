@@ -101,10 +101,15 @@ class Session:
         """Note a problem, unless it has been noted already."""
         self._problems.setdefault((code, message), Problem(code, message))
 
-    def watch(self, evaluations: Evaluations, stack: ExitStack) -> None:
-        """Let the watchers look for evaluations from now on, until the stack closes."""
+    def watch(self, receiver: Callable[[Watcher], Evaluations], stack: ExitStack) -> None:
+        """Let the watchers look for evaluations from now on, until the stack closes.
+
+        Args:
+            receiver: Returns what receives the evaluations that a watcher finds.
+            stack: Ends the watching.
+        """
         for watcher in self.watchers:
-            if self._guard(watcher, None, "watch for models", watcher.watch, evaluations):
+            if self._guard(watcher, None, "watch for models", watcher.watch, receiver(watcher)):
                 stack.callback(watcher.unwatch)
 
     def visit(

@@ -9,7 +9,6 @@ from typing import Any
 
 from xsp.errors import UnknownTargetError
 from xsp.target.source import function
-from xsp.target.source.awaiting import awaited
 from xsp.target.source.library import require
 from xsp.target.spec import Spec, Subject
 
@@ -36,7 +35,7 @@ def check(spec: Spec) -> None:
 
 
 def subject(spec: Spec) -> Subject:
-    """Return the function, compiled unless it is already, which waits for its results.
+    """Return the function, compiled unless it is already.
 
     Raises:
         UnknownTargetError: There is no such function, it does not take these settings, or JAX
@@ -44,9 +43,9 @@ def subject(spec: Spec) -> Subject:
     """
     found = function.subject(spec)
     if spec.compiled is False or _is_compiled(found.function):
-        return replace(found, function=awaited(found.function))
+        return found
     compiled, arrays = _compiled(found.function, spec)
-    return replace(found, function=awaited(compiled), args=arrays)
+    return replace(found, function=compiled, args=arrays)
 
 
 def _is_compiled(function: Callable[..., Any]) -> bool:

@@ -17,7 +17,6 @@ import numpy as np
 
 from xsp.errors import MeasurementError, UnknownTargetError
 from xsp.suggestion import suggest
-from xsp.target.source.awaiting import awaited
 from xsp.target.source.device import check_gpu, gpu_number
 from xsp.target.source.library import known, require, version
 from xsp.target.spec import Spec, Subject
@@ -185,8 +184,6 @@ def _prediction(spec: Spec, model: Any, inputs: list[Any]) -> Subject:
     function, args = model, tuple(inputs)
     if spec.compiled:
         function, args = _COMPILED[spec.runs_on](spec, model, args)
-    if spec.runs_on == "jax":
-        function = awaited(function)
     return Subject(function, args, spec.name, "model", partial(_mode, spec))
 
 

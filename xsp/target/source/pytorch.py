@@ -82,15 +82,33 @@ def export(spec: Spec, path: Path) -> None:
 
     check(spec)
     built = build(replace(spec, device=None))  # where it runs ONNX Runtime is told
+    model = _traceable(built.model.eval())
     try:
         with torch.no_grad():
             # The exporter by tracing: the newer one needs onnxscript.
-            torch.onnx.export(built.model.eval(), built.inputs, str(path), dynamo=False)
+            torch.onnx.export(model, built.inputs, str(path), dynamo=False)
     except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
         raise MeasurementError(
             f"PyTorch {torch.__version__} cannot export {spec.target} as ONNX by tracing it: "
             f"{type(error).__name__}: {error}. Export it by other means, and measure onnx:FILE"
         ) from error
+
+
+def _traceable(model: Any) -> Any:
+    """Let a model take what it is given alone, and return tensors alone.
+
+    The exporter passes defaults on, which models of transformers take amiss, and knows no caches.
+    """
+    forward = model.forward
+    for module in model.modules():  # an encoder and a decoder have configurations of their own
+        if getattr(getattr(module, "config", None), "use_cache", False):
+            module.config.use_cache = False
+
+    def positional(*inputs: Any) -> Any:
+        return forward(*inputs)
+
+    model.forward = positional
+    return model
 
 
 def _subject(spec: Spec, built: ModelWithInputs) -> Subject:

@@ -11,8 +11,9 @@ from typing import Any
 from xsp.provider import Inputs, ModelCall
 from xsp_levels.framework.onnxruntime.model import model_name
 
-RUNS = ("run", "run_with_ort_values", "run_with_iobinding", "run_with_ortvaluevector")
-_WRITES = ("run_with_iobinding", "run_with_ortvaluevector")
+BOUND = "run_with_iobinding"
+RUNS = ("run", "run_with_ort_values", BOUND, "run_with_ortvaluevector")
+_WRITES = (BOUND, "run_with_ortvaluevector")
 Again = Callable[[Any], Any]  # makes a run once more, with another session
 
 _DTYPES = {"float": "float32", "double": "float64"}
@@ -107,14 +108,17 @@ def repeated(
     return lambda session: function(**{**kwargs, "self": session})
 
 
+def run_bound(session: Any, iobinding: Any, run_options: Any = None) -> None:
+    """Run a session with another session's binding, which ONNX Runtime's Python class refuses."""
+    session._sess.run_with_iobinding(iobinding._iobinding, run_options)
+
+
 def is_repeatable(method: str) -> bool:
     """Return whether a run writes into nothing that the program has."""
     return method not in _WRITES
 
 
-def session_call(
-    function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> OrtCall | None:
+def session_call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OrtCall | None:
     """Return the call if `function` is a session, or one of its methods that run it, else None."""
     kind = session_class()
     if kind is None:

@@ -1,4 +1,4 @@
-"""A profile that ONNX Runtime wrote, and the visits that lie in it, in; events of each visit out."""
+"""A profile that ONNX Runtime wrote, and the visits in its time, in; events of each visit out."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from xsp.errors import ProviderError
 from xsp.onnxruntime_profile import NODE, RUN, US, Event, read_profile
 from xsp_levels.framework.onnxruntime.layer import Layers
 from xsp_levels.framework.onnxruntime.record import Integers, NodeEvents
+
+MOST_EVENTS = 1_000_000  # that ONNX Runtime keeps; it drops what comes later
 
 
 class Window(NamedTuple):
@@ -40,8 +43,17 @@ def read_windows(
         windows: The visits.
         model: Name of the model.
         layers: Its layers.
+
+    Raises:
+        ProviderError: ONNX Runtime has left out events, for there were too many.
     """
     events = read_profile(content).events
+    if len(events) >= MOST_EVENTS:
+        raise ProviderError(
+            f"ONNX Runtime keeps {MOST_EVENTS:,} events of a session, and {model} had more in a "
+            "visit of the op rung: an evaluation of fewer runs, or of fewer rounds of its loops, "
+            "would change that"
+        )
     nodes = [event for event in events if event.is_node]
     runs = [event for event in events if event.name == RUN]
     starts = np.array([event.start for event in nodes], np.int64) + began_ns

@@ -66,7 +66,9 @@ class OnnxRuntime:
         """Stop recording, and return the records; profiles are read later."""
         recorder = self._recorder
         self._disarm()
-        return recorder.stop() if recorder is not None else Records(OrtRecords(Request(frozenset())))
+        return (
+            recorder.stop() if recorder is not None else Records(OrtRecords(Request(frozenset())))
+        )
 
     def spans(self, records: Records) -> SpanRows:
         """Turn records into rows: runs, nodes, and the layers of these. Pure."""
@@ -128,6 +130,8 @@ class OnnxRuntime:
         self._coming = {} if session is None else {session: again}
         if session is not None:
             self._twins.see(session)
+            if self._recorder is not None:
+                self._recorder.expect(session, again)
 
     def _disarm(self) -> None:
         self._recorder = self._entry.recorder = None

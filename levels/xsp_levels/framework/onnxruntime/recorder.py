@@ -13,10 +13,12 @@ from xsp.errors import ProviderError
 from xsp.level import Kind
 from xsp.provider import Records, Request
 from xsp_levels.framework.onnxruntime.call import (
+    BOUND,
     RUNS,
     Again,
     is_repeatable,
     repeated,
+    run_bound,
     session_of,
     subject,
 )
@@ -109,6 +111,13 @@ class RunRecorder:
         self._used: dict[Any, Twin] = {}
         self._begin_ns = clock.now()
 
+    def expect(self, session: Any, again: Again | None) -> None:
+        """Make the twin of a session that is about to run, if need be."""
+        if self._nodes and session not in self._mine:
+            twin = self._twins.twin(session, again)
+            if twin is not None:
+                self._mine[session] = twin
+
     def run(
         self,
         function: Callable[..., Any],
@@ -132,6 +141,7 @@ class RunRecorder:
                 twin.runs += 1
                 self._used[session] = twin
                 chosen = twin.session
+                made = repeated(run_bound, args, kwargs) if method == BOUND else made
         return made(chosen) if self._request.whole_model else self._timed(session, made, chosen)
 
     def made(self, session: Any, parts: Sequence[tuple[str, int, int]]) -> None:

@@ -12,7 +12,9 @@ from xsp_levels.framework.onnxruntime.call import (
     found_call,
     is_repeatable,
     repeated,
-    session_of, subject
+    session_of,
+    subject,
+)
 from xsp_levels.framework.onnxruntime.entry_point import ASYNC, EntryPoint
 
 _ASYNC = "run_async (what it does after it has returned is in no evaluation)"

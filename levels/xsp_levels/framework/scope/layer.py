@@ -1,7 +1,8 @@
 """Operators of a visit in; the same operators, each in the layers that were derived from them, out.
 
 A layer lasts from the start of its first operator to the end of its last one, on whatever threads
-these ran; `busy_ns` is the time in which at least one of them ran.
+these ran, and so is on no thread of its own; `operators_ns` is the time in which at least one of
+its operators ran.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def layered(
     >>> ops = span_rows({"kind": "op", "name": ["Conv2D", "Relu"], "start_ns": [1, 5],
     ...                  "end_ns": [4, 9], "thread": [1, 2]})
     >>> found = layered(ops, pl.Series([["net", "conv"], ["net"]]))
-    >>> found.select("name", "start_ns", "end_ns", "attr.busy_ns").rows()
+    >>> found.select("name", "start_ns", "end_ns", "attr.operators_ns").rows()
     [('Conv2D', 1, 4, None), ('Relu', 5, 9, None), ('net', 1, 9, 7.0), ('conv', 1, 4, 3.0)]
     """
     paths = numbered(scopes)
@@ -115,11 +116,10 @@ def _layer_rows(
             "name": attributes["name"],
             "start_ns": calls.start_ns,
             "end_ns": calls.end_ns,
-            "thread": ops["thread"].gather(first),
             "id": own_ids,
             "parent_id": _chosen(calls.parent, own_ids, outermost),
             "provenance": Provenance.DERIVED.value,
-            f"{ATTRIBUTE}busy_ns": calls.busy_ns.astype(np.float64),
+            f"{ATTRIBUTE}operators_ns": calls.busy_ns.astype(np.float64),
             f"{ATTRIBUTE}phase": runs["phase"].gather(first),
             f"{ATTRIBUTE}call_index": _call_index(calls, runs[first]),
             **{name: attributes[name] for name in attributes.columns if name != "name"},

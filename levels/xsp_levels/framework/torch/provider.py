@@ -166,6 +166,10 @@ class Torch:
         if watch is not None:
             watch.close()
 
+    def goes_on(self) -> bool:
+        """Return whether a training step of this thread goes on."""
+        return self._watch is not None and self._watch.goes_on()
+
     def model_call(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> ModelCall | None:

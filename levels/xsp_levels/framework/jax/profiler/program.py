@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xsp_levels.framework.jax.profiler.frame import ModuleCall, module_calls, user_line
 from xsp_levels.framework.jax.profiler.hlo import Instruction, Module, Shape
@@ -13,8 +13,8 @@ from xsp_levels.framework.jax.profiler.scope import BACKWARD, Scope, parse
 
 Path = tuple[str, ...]
 
+_NO_WORK = ("bitcast", "get-tuple-element", "tuple")  # nothing runs for these
 _KEYS = re.compile(r"\['([^']+)'\]|\.([A-Za-z_]\w*)|\[(\d+)\]")
-_NUMBERED = re.compile(r"(.*)_\d+$")  # Flax's names of modules without one: `Conv_0`
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Operator:
         fused_layers: Other layers whose operators were fused into it, as dotted paths.
         inputs: Arrays that it takes.
         outputs: Arrays that it makes.
+        users: Names of the operators that take its result.
         caller: The user's function, file and line that it was traced in; empty where unknown.
     """
 
@@ -41,6 +42,7 @@ class Operator:
     fused_layers: tuple[str, ...] = ()
     inputs: tuple[Shape, ...] = ()
     outputs: tuple[Shape, ...] = ()
+    users: tuple[str, ...] = ()
     caller: tuple[str, str, int] = ("", "", 0)
 
 
@@ -101,11 +103,12 @@ def describe(
     function = module.name.removeprefix("jit_")
     own = is_own(function)
     places = _places(module, "" if own else function, is_own, libraries)
-    operators = {
-        each.name: _operator(module, around, each, places, libraries)
-        for around in module.computations.values()
-        for each in around.values()
-    }
+    operators = {}
+    for around in module.computations.values():
+        users = _users(around)
+        for each in around.values():
+            known = _operator(module, around, each, places, libraries)
+            operators[each.name] = replace(known, users=users[each.name])
     layers = _layers(module, places.values())
     return Program(number, module.name, own, operators, layers)
 
@@ -180,6 +183,23 @@ def _operator(
         outputs=each.shapes,
         caller=(line.function, line.file, line.line) if line is not None else ("", "", 0),
     )
+
+
+def _users(around: Mapping[int, Instruction]) -> dict[str, tuple[str, ...]]:
+    """Return the operators that take the result of each instruction of a computation."""
+    taking: dict[int, list[int]] = {}
+    for number, each in around.items():
+        for operand in each.operands:
+            taking.setdefault(operand, []).append(number)
+
+    def users(number: int) -> Iterable[str]:
+        for user in taking.get(number, ()):
+            if around[user].opcode in _NO_WORK:
+                yield from users(user)
+            else:
+                yield around[user].name
+
+    return {each.name: tuple(dict.fromkeys(users(n))) for n, each in around.items()}
 
 
 def _fused(module: Module, each: Instruction) -> Iterable[Instruction]:

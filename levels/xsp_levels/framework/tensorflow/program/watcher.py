@@ -83,6 +83,13 @@ class Watch:
         if self._entry is not None:
             self._entry.watch(None)
 
+    def goes_on(self) -> bool:
+        """Return whether a training step of this thread goes on; a step that is over is ended."""
+        step = self._local.step
+        if step.optimizers or (step.had_backward and not self._optimizes):
+            self._finish(step)
+        return step.open
+
     def _look(self) -> None:
         """Watch the calls of Keras's layers, once Keras is there and runs on TensorFlow."""
         evaluations = self._evaluations

@@ -95,6 +95,13 @@ class Watch:
         backward_entry_point().watch(None)
         optimizer_entry_point().watch(None, None)
 
+    def goes_on(self) -> bool:
+        """Return whether a training step of this thread goes on; a step that is over is ended."""
+        step = self._local.step
+        if step.open and not step.pending and (step.optimizers or self._is_over(step)):
+            self._finish(step)
+        return step.open
+
     def _outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Handle a module call: hand a call that lies in no other module call to `_evaluate`."""
         found_ns, entry, local = monotonic_ns(), self._entry, self._local
