@@ -185,7 +185,16 @@ def _tracer_armed() -> bool:
 def _hooked_functions() -> frozenset[str]:
     hooked = sys.modules.get("xsp_levels.framework.torch.program.loop")
     hooks = hooked.loop()._hooks if hooked is not None and hooked.loop.cache_info().currsize else {}
-    return frozenset(function.__qualname__ for function, hook in hooks.items() if hook.placed)
+    torch = frozenset(function.__qualname__ for function, hook in hooks.items() if hook.placed)
+    return torch | _hooked_functions_of_tensorflow()
+
+
+def _hooked_functions_of_tensorflow() -> frozenset[str]:
+    entry = sys.modules.get("xsp_levels.framework.tensorflow.program.entry")
+    keras = sys.modules.get("xsp_levels.framework.keras.entry_point")
+    layer = keras.call_entry_point() if keras is not None else None
+    hooked = entry.entry_points().hooked if entry is not None else frozenset()
+    return hooked | ({"Layer.__call__"} if layer and not layer.untouched else frozenset())
 
 
 def _jax_hooks() -> frozenset[str]:
