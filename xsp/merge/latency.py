@@ -16,15 +16,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.evaluation import Z95, RunSpans, half_width, summarise
+from xsp.evaluation import Z95, RunSpans, covered_below, half_width, nearest, summarise
 from xsp.inexact import FEWEST_RUNS, Codes, Inexact, encoded
+from xsp.level import Kind
 from xsp.merge.inside_cost import inside_costs
 from xsp.merge.ladder import Ladder, RungRuns
 from xsp.merge.recording_cost import RungCost
+from xsp.provider import ATTRIBUTE
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+# Column of layers that a provider made of their operators: in which time at least one of these ran.
+OPERATORS = f"{ATTRIBUTE}operators_ns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
     carried = np.zeros(count, dtype=bool)
     overhead, error = np.zeros((2, count))
     known = np.ones(count, dtype=bool)
+    most = _outside_operators(spans)
     for rung, cost in sorted(zip(ladder.rungs, costs, strict=True), key=_turn):
         matrix = ladder.durations(rung)
         overhead, error = overhead + cost.nested_ns, error + cost.error_ns
@@ -73,7 +79,10 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
         new = np.isnan(value) & (seen > 0) & (spans.order <= max(rung.order, 0))
         part = _part_inside(spans, cost)
         inside, inside_error = inside_costs(ladder, rung)
-        removed = (overhead * part + inside)[new], np.hypot(error * part, inside_error)[new]
+        removed = (
+            np.minimum(overhead * part + inside, most)[new],
+            np.hypot(error * part, inside_error)[new],
+        )
         value[new] = np.maximum(summarise(matrix[:, new], statistic) - removed[0], 0.0)
         half = half_of_interval(ladder, rung, matrix[:, new], statistic, host=spans.host[new])
         half = np.hypot(half, Z95 * removed[1])
@@ -144,6 +153,23 @@ def _turn(pair: tuple[RungRuns, RungCost]) -> tuple[bool, int]:
     """
     order = pair[0].order
     return order != 0, order
+
+
+def _outside_operators(spans: RunSpans) -> Floats:
+    """Return the time in which no operator runs in each layer that is made of its operators.
+
+    Recording cannot have cost more than that. Infinite for all other spans.
+    """
+    result = np.full(len(spans.key), np.inf)
+    if OPERATORS not in spans.rows.columns:
+        return result
+    made = np.flatnonzero(spans.derived & spans.rows[OPERATORS].is_not_null().to_numpy())
+    operators = (spans.rows["kind"] == Kind.OP.value).to_numpy() & spans.host
+    around = nearest(spans.parent, spans.parent[operators], operators)
+    operators[around[around >= 0]] = False  # their time holds the cost of those inside
+    busy = covered_below(spans.parent, np.flatnonzero(operators), (spans.start_ns, spans.end_ns))
+    result[made] = (spans.end_ns - spans.start_ns - busy)[made]
+    return result
 
 
 def _part_inside(spans: RunSpans, cost: RungCost) -> Floats:

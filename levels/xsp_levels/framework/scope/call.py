@@ -54,6 +54,7 @@ def derive(ops: SpanRows, paths: Paths, home: Integers, world: Integers) -> Call
     start, end = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
     pauses = Pauses(world, start, end)
     what, nodes = _same(ops["name"], paths.number), _nodes(ops)
+    before = _before(world, ops["thread"].fill_null(0).to_numpy(), start)
     shared, length = _shared(paths, home), paths.lengths()
     innermost = np.full(ops.height, -1, np.int64)
     count, lines = 0, [np.zeros((6, 0), np.int64)]
@@ -63,7 +64,10 @@ def derive(ops: SpanRows, paths: Paths, home: Integers, world: Integers) -> Call
         rows = rows[np.lexsort((start[rows], layer, innermost[rows], world[rows]))]
         layer = paths.around(rows, depth)
         begins = _changes(world[rows]) | _changes(innermost[rows]) | _changes(layer)
-        begins |= _later_calls(np.cumsum(begins), (what[rows], nodes[rows]), pauses, rows)
+        group = np.full(ops.height + 1, -1)
+        group[rows] = np.cumsum(begins)
+        continued = group[before[rows]] == group[rows]
+        begins |= _later_calls(group[rows], (what, nodes), pauses, rows, continued)
         lines.append(_lines(begins, rows, layer, innermost, (start, end)))
         innermost[rows] = count + np.cumsum(begins) - 1
         count += int(np.count_nonzero(begins))
@@ -72,13 +76,19 @@ def derive(ops: SpanRows, paths: Paths, home: Integers, world: Integers) -> Call
 
 
 def _later_calls(
-    group: Integers, what: tuple[Integers, Integers], pauses: Pauses, rows: Integers
+    group: Integers,
+    what: tuple[Integers, Integers],
+    pauses: Pauses,
+    rows: Integers,
+    continued: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
     """Return with which operators of sorted groups a second or later call of the layer begins."""
     if not len(rows):
         return np.zeros(0, dtype=bool)
     before = reached(group, pauses.start[rows], pauses.end[rows])
-    return begins_anew(group, *what, pauses.filled(before, pauses.start[rows]))
+    filled = pauses.filled(before, pauses.start[rows])
+    key, node = (each[rows] for each in what)
+    return begins_anew(group, key, node, filled, continued)
 
 
 def _lines(
@@ -122,6 +132,15 @@ def _same(names: pl.Series, path: Integers) -> Integers:
     """Return a number for name and path of each operator, equal for equal ones."""
     number = names.rank("dense").cast(pl.Int64).to_numpy()
     return number * (int(path.max()) + 1) + path
+
+
+def _before(world: Integers, thread: Integers, start: Integers) -> Integers:
+    """Return the operator before each on its thread, in its world; -1 for the first."""
+    order = np.lexsort((start, thread, world))
+    same = ~(_changes(world[order]) | _changes(thread[order]))
+    before = np.full(len(order), -1, np.int64)
+    before[order[same]] = order[np.flatnonzero(same) - 1]
+    return before
 
 
 def _nodes(ops: SpanRows) -> Integers:

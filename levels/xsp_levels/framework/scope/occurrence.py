@@ -74,7 +74,9 @@ def reached(group: Integers, start: Integers, end: Integers) -> Integers:
     return before
 
 
-def begins_anew(layer: Integers, key: Integers, node: Integers, filled: Bools) -> Bools:
+def begins_anew(
+    layer: Integers, key: Integers, node: Integers, filled: Bools, continued: Bools
+) -> Bools:
     """Return which operators begin another call of their layer.
 
     Args:
@@ -82,15 +84,19 @@ def begins_anew(layer: Integers, key: Integers, node: Integers, filled: Bools) -
         key: What each operator is: equal for equal operators.
         node: Number of the node of the graph that each operator is, 0 where that is not known.
         filled: Whether, in a pause of the layer before the operator, another operator ran.
+        continued: Whether the operator before it on its thread is the layer's, too. Then only
+            the same node is taken for another call: other threads ran what filled the pause.
 
     >>> key, filled = np.array([1, 2, 1, 2]), np.array([False, True, True, True])
-    >>> begins_anew(np.zeros(4, int), key, np.zeros(4, int), filled)
+    >>> nothing = np.zeros(4, int)
+    >>> begins_anew(nothing, key, nothing, filled, nothing.astype(bool))
     array([False, False,  True, False])
     """
     head = np.diff(layer, prepend=-1) != 0
     number = np.cumsum(head) - 1
     first = np.flatnonzero(head)[number]
-    anew = filled & ~head & (key == key[first])
+    again = (node == node[first]) & (node > 0)
+    anew = filled & ~head & (key == key[first]) & (again | ~continued)
     if not anew.any():
         return anew
     calls = 1 + np.bincount(number, weights=anew).astype(np.int64)

@@ -79,6 +79,11 @@ def test_unlike_parts_of_a_layer_are_one_call() -> None:
     assert drawn(rows)[0] == "net 0-6"
 
 
+def test_branch_that_keeps_its_thread_is_one_call_whatever_other_threads_do() -> None:
+    rows = layered(*operators("a mul 0 2 1", "b mul 1 8 2", "c add 3 4 3", "a mul 5 7 1"))
+    assert drawn(rows)[0] == "a 0-7"
+
+
 def test_like_nodes_of_one_call_are_no_second_call() -> None:
     ops, scopes = operators("bn read 0 1", "a mul 1 2", "bn read 2 3", "bn add 3 4")
     nodes = pl.Series("attr.node", ["bn/read", "a/mul", "bn/read_1", "bn/add"])
