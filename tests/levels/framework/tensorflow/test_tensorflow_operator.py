@@ -187,6 +187,16 @@ def test_detail_run_has_shapes_and_memory(program: Program) -> None:
     assert row["attr.output_shapes"] == [[512, 512]]
 
 
+def test_operators_of_xla_lie_in_the_layers_they_were_made_of(program: Program) -> None:
+    compiled = tf.function(program.model, jit_compile=True)
+    compiled(program.images)
+    rows = operator_rows(record(lambda: compiled(program.images)))
+    row = rows.row(by_predicate=pl.col("attr.hlo_op").str.starts_with("convolution"), named=True)
+    assert around(rows, row["name"])[-2:] == ["small", "conv2d"]
+    assert row["attr.output_shapes"] == [[16, 6, 6, 64]]
+    assert [16, 8, 8, 3] in row["attr.input_shapes"]
+
+
 def test_records_that_were_packed_make_the_same_rows(program: Program) -> None:
     provider = TensorFlow()
     provider.start(SystemClock(), Request(OPS))
