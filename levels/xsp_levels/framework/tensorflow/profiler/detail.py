@@ -90,8 +90,8 @@ def _memory(table: pl.DataFrame, changes: pl.DataFrame) -> dict[str, pl.Series]:
         thread=changes["thread"].to_numpy(),
         threads=frozenset(changes["thread"].to_list()),
     )
-    places = (table[name].to_numpy() for name in ("start_ns", "end_ns"))
-    columns = memory_columns(memory, *places, table["thread"].to_numpy())
+    start, end, thread = (table[name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
+    columns = memory_columns(memory, start, end, thread)
     if not columns:
         return {}
     silent = (columns[_MEMORY[0]] == 0) & (columns[_MEMORY[1]] == 0)
