@@ -291,6 +291,20 @@ def rows_or_none(records: OperatorRecords) -> int:
         return 0
 
 
+def test_pytorch_and_tensorflow_are_recorded_at_once(program: Program) -> None:
+    torch = pytest.importorskip("torch")
+    kineto = pytest.importorskip("xsp_levels.framework.torch.profiler.operator")
+    beside = kineto.OperatorRecorder()
+    beside.start(SystemClock(), False)
+    records = record(
+        lambda: (program.infer(program.images), torch.ones(4, 4) @ torch.ones(4, 4)), detail=False
+    )
+    other = kineto.operator_rows(beside.stop())
+    assert not records.problems
+    assert "conv2d" in operator_rows(records)["name"]
+    assert "aten::mm" in other["name"]
+
+
 def test_no_recording_makes_no_rows() -> None:
     nothing = TensorFlowRecords(Request(OPS), LayerRecords(), (), OperatorRecords())
     assert TensorFlow().spans(Records(nothing)).height == 0
