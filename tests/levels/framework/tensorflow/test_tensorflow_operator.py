@@ -58,7 +58,6 @@ def program() -> Program:
         lambda given: tf.matmul(given, given), experimental_attributes={"_noinline": True}
     )
 
-    @tf.function
     def train(given: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(model(given, training=True) ** 2)
@@ -66,16 +65,16 @@ def program() -> Program:
         optimizer.apply(found, model.trainable_variables)
         return loss
 
-    @tf.function
     def nested(given: Any) -> Any:
         return apart(given) + 1.0
 
+    training, nesting = tf.function(train), tf.function(nested)
     images, square = tf.ones((16, 8, 8, 3)), tf.ones((64, 64))
     infer = tf.function(model)
-    for function, given in ((infer, images), (train, images), (nested, square)):
+    for function, given in ((infer, images), (training, images), (nesting, square)):
         function(given)
     model(images)
-    return Program(model, images, infer, train, lambda: nested(square))
+    return Program(model, images, infer, training, lambda: nesting(square))
 
 
 def record(work: Callable[[], Any], *, detail: bool = True) -> OperatorRecords:
@@ -111,8 +110,8 @@ def test_operators_of_a_graph_lie_in_their_layers_in_the_function(program: Progr
     assert function["thread"] == threading.get_ident()
     assert begin <= function["start_ns"] < function["end_ns"] <= end
     inside = rows.filter(pl.col("kind") == "op", pl.col("name") != "tf.function")
-    assert inside["start_ns"].min() >= function["start_ns"]  # type: ignore[operator]
-    assert inside["end_ns"].max() <= function["end_ns"]  # type: ignore[operator]
+    assert inside["start_ns"].min() >= function["start_ns"]
+    assert inside["end_ns"].max() <= function["end_ns"]
     assert function["thread"] not in inside["thread"]
 
 
@@ -187,6 +186,16 @@ def test_detail_run_has_shapes_and_memory(program: Program) -> None:
     assert row["attr.output_shapes"] == [[512, 512]]
 
 
+def test_operators_of_xla_lie_in_the_layers_they_were_made_of(program: Program) -> None:
+    compiled = tf.function(program.model, jit_compile=True)
+    compiled(program.images)
+    rows = operator_rows(record(lambda: compiled(program.images)))
+    row = rows.row(by_predicate=pl.col("attr.hlo_op").str.starts_with("convolution"), named=True)
+    assert around(rows, row["name"])[-2:] == ["small", "conv2d"]
+    assert row["attr.output_shapes"] == [[16, 6, 6, 64]]
+    assert [16, 8, 8, 3] in row["attr.input_shapes"]
+
+
 def test_records_that_were_packed_make_the_same_rows(program: Program) -> None:
     provider = TensorFlow()
     provider.start(SystemClock(), Request(OPS))
@@ -253,12 +262,12 @@ def test_profiler_that_the_user_starts_meanwhile_gets_its_way(
 
 
 def test_function_that_is_traced_anew_is_named(program: Program) -> None:
-    @tf.function
     def grown(given: Any) -> Any:
         return given + 1.0
 
-    grown(tf.ones(2))
-    records = record(lambda: [grown(tf.ones(2)), grown(tf.ones(3))])
+    call = tf.function(grown)
+    call(tf.ones(2))
+    records = record(lambda: [call(tf.ones(2)), call(tf.ones(3))])
     assert "the function grown was traced anew" in records.problems[0]
     assert compile_rows(records)["name"].to_list() == ["trace grown"]
     assert set(compile_rows(records)["kind"]) == {"pipeline"}
@@ -279,6 +288,20 @@ def rows_or_none(records: OperatorRecords) -> int:
         if "recorded none of xsp's marks" not in str(error):
             raise
         return 0
+
+
+def test_pytorch_and_tensorflow_are_recorded_at_once(program: Program) -> None:
+    torch = pytest.importorskip("torch")
+    kineto = pytest.importorskip("xsp_levels.framework.torch.profiler.operator")
+    beside = kineto.OperatorRecorder()
+    beside.start(SystemClock(), False)
+    records = record(
+        lambda: (program.infer(program.images), torch.ones(4, 4) @ torch.ones(4, 4)), detail=False
+    )
+    other = kineto.operator_rows(beside.stop())
+    assert not records.problems
+    assert "conv2d" in operator_rows(records)["name"]
+    assert "aten::mm" in other["name"]
 
 
 def test_no_recording_makes_no_rows() -> None:

@@ -1,1 +1,7 @@
-"""TensorFlow's profiler: its events in, rows of kind op and of derived layers out."""
+"""TensorFlow's profiler: its events in, rows of kind op and of derived layers out.
+
+`operator` leads through the files: `session` runs the profiler, `event` reads what it recorded and
+aligns its clock, `row` finds the operators, `run` the graph runs that they are of, `xla` what XLA
+made of nodes, and `graph` the layers around. `parameter` tells what depends on weights alone,
+`shape` and `detail` what detail runs add, and `tracing` which functions were traced.
+"""

@@ -36,7 +36,7 @@ def detail_columns(
     """Return columns of shapes, element types and memory for a table of operators.
 
     Args:
-        table: Operators (`operator_table`).
+        table: Operators (`operator_table`, `with_instructions`).
         events: Events of the same recording.
         stated: Arrays that nodes make as the graphs state them, by function and node.
     """
@@ -72,11 +72,11 @@ def _arrays(text: str | None) -> list[tuple[list[int], str]] | None:
 def _made(table: pl.DataFrame, changes: pl.DataFrame) -> list[str | None]:
     """Return the arrays that memory was allocated for as outputs, as a text for each operator."""
     outputs = changes.filter(pl.col("region_type") == "output", pl.col("shape").is_not_null())
-    texts: list[str | None] = [None] * table.height
+    texts: list[str | None] = table["made"].to_list()
     around = innermost(table, outputs).tolist()
     for at, number, sizes in zip(around, outputs["data_type"], outputs["shape"], strict=True):
         element = _ELEMENTS.get(number)
-        if at >= 0 and element is not None:
+        if at >= 0 and element is not None and table["sort"][at] != "xla":
             texts[at] = (texts[at] or "") + element + sizes
     return texts
 
@@ -90,8 +90,8 @@ def _memory(table: pl.DataFrame, changes: pl.DataFrame) -> dict[str, pl.Series]:
         thread=changes["thread"].to_numpy(),
         threads=frozenset(changes["thread"].to_list()),
     )
-    places = (table[name].to_numpy() for name in ("start_ns", "end_ns"))
-    columns = memory_columns(memory, *places, table["thread"].to_numpy())
+    start, end, thread = (table[name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
+    columns = memory_columns(memory, start, end, thread)
     if not columns:
         return {}
     silent = (columns[_MEMORY[0]] == 0) & (columns[_MEMORY[1]] == 0)

@@ -36,7 +36,7 @@ def in_layers(
     """Return rows of operators, and of the layers, optimizers and loads that hold them.
 
     Args:
-        table: Operators (`operator_table`).
+        table: Operators (`operator_table`, `with_instructions`).
         columns: More columns of the rows of operators, by their names.
         layers: The layers that nodes can be of.
         ahead: Nodes that depend on parameters alone, by the function. They run before their
@@ -48,8 +48,7 @@ def in_layers(
     kept = ~(pl.Series(early, dtype=pl.Boolean) & brief)
     columns = {name: column.filter(kept) for name, column in columns.items()}
     table = table.filter(kept).with_columns(early=pl.Series(early, dtype=pl.Boolean).filter(kept))
-    nodes = table["node"].to_list()
-    phases = [_BACKWARD if is_backward(node) else None for node in nodes]
+    phases = [_BACKWARD if is_backward(node) else None for node in table["origin"].to_list()]
     rows = _rows(table, phases, columns)
     found = layered(
         rows,
@@ -77,10 +76,10 @@ def _early(table: pl.DataFrame, ahead: Mapping[str, Collection[str]]) -> list[bo
 
 
 def _paths(table: pl.DataFrame, layers: LayerIndex) -> list[tuple[str, ...]]:
-    nodes = table["node"].to_list()
+    nodes = table["origin"].to_list()
     known = {node: node_path(node, layers) for node in set(nodes) if node is not None}
     paths = []
-    for node, name, early in table.select("node", "name", "early").iter_rows():
+    for node, name, early in table.select("origin", "name", "early").iter_rows():
         path = (_LOADING,) if node and name in _LOADS else known.get(node, ())
         paths.append((_PARAMETERS, *path) if early else path)
     return paths
@@ -106,8 +105,7 @@ def is_backward(node: str | None) -> bool:
 def _rows(
     table: pl.DataFrame, phases: Sequence[str | None], columns: Mapping[str, pl.Series]
 ) -> SpanRows:
-    of_graph = pl.col("sort") == "node"
-    scope = table.select(pl.when(of_graph).then(pl.col("node").str.extract(r"^(.*)/[^/]*$")))
+    scope = table.select(pl.col("origin").str.extract(r"^(.*)/[^/]*$"))
     return span_rows(
         {
             "kind": Kind.OP.value,

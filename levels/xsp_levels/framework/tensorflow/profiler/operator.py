@@ -17,6 +17,7 @@ from xsp_levels.framework.tensorflow.profiler.row import operator_table
 from xsp_levels.framework.tensorflow.profiler.session import Session, make_range
 from xsp_levels.framework.tensorflow.profiler.shape import stated_shapes
 from xsp_levels.framework.tensorflow.profiler.tracing import retraced, tracing_rows
+from xsp_levels.framework.tensorflow.profiler.xla import with_instructions
 from xsp_levels.native.alignment import PREFIX, REPEATS, AnchorReading
 
 _RIVAL = (
@@ -128,6 +129,7 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
     table = operator_table(events)
     if not table.height:
         return no_rows()
+    table = with_instructions(table, records.space)
     columns = detail_columns(table, events, records.shapes) if records.detail else {}
     return in_layers(table, columns, records.layers, records.parameters)
 

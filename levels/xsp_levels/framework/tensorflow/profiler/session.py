@@ -71,7 +71,7 @@ class Session:
             with vendor_silenced():
                 self._session.export_to_tb()
             return b"".join(path.read_bytes() for path in sorted(self._folder.rglob(_FILES)))
-        except (OSError, *_errors()) as error:
+        except _errors() as error:
             raise RuntimeError(_unwritten(self._folder, error)) from error
         finally:
             self._session = None
@@ -113,10 +113,10 @@ def _native() -> Any:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Return the classes of exceptions that the profiler raises."""
+    """Return the classes of exceptions that the profiler and its file raise."""
     from tensorflow.python.framework.errors_impl import OpError  # noqa: PLC0415
 
-    return (OpError, RuntimeError)
+    return (OpError, OSError, RuntimeError)
 
 
 def _taken() -> bool:
@@ -153,10 +153,8 @@ def _folder() -> Path:
 
 def _unwritten(folder: Path | None, error: Exception) -> str:
     where = f" in {folder}" if folder is not None else ""
-    with contextlib.suppress(IndexError):
-        return (
-            f"TensorFlow's profiler needs a file{where}, which could not be written "
-            f"({str(error).splitlines()[0]}); set TMPDIR to a folder that can be written, with "
-            "room"
-        )
-    return f"TensorFlow's profiler could not write its file{where}"
+    return (
+        f"TensorFlow's profiler needs a file{where}, which could not be written "
+        f"({str(error).partition(chr(10))[0]}); set TMPDIR to a folder that can be written, with "
+        "room"
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
+import gc
 from typing import Any
 
-from xsp_levels.framework.tensorflow.profiler.parameter import definition, functions
+from xsp_levels.framework.tensorflow.profiler.parameter import functions
 
 
 def stated_shapes(space: bytes) -> dict[str, dict[str, str]]:
@@ -18,23 +18,29 @@ def stated_shapes(space: bytes) -> dict[str, dict[str, str]]:
         Element types and sizes, such as `float32[8,6,6,64]`, one behind the other; nodes of which
         an array's shape is not known before the function runs are left out.
     """
-    return {name: shapes for name in functions(space) if (shapes := _stated(name))}
+    names = set(functions(space))
+    return {name: _shapes(graph) for name, graph in _graphs() if name in names} if names else {}
 
 
-@functools.lru_cache(maxsize=64)
-def _stated(function: str) -> dict[str, str]:
-    found = definition(function)
-    if found is None:
-        return {}
-    from tensorflow.python.framework.errors_impl import OpError  # noqa: PLC0415
-    from tensorflow.python.framework.function_def_to_graph import (  # noqa: PLC0415
-        function_def_to_graph,
+def _graphs() -> list[tuple[str, Any]]:
+    """Return the graphs of all functions that were traced, by their names in the runtime.
+
+    The runtime's own definitions do not say of what shape a variable is.
+    """
+    from tensorflow.python.eager.polymorphic_function.concrete_function import (  # noqa: PLC0415
+        ConcreteFunction,
     )
 
-    try:
-        graph = function_def_to_graph(found)
-    except (OpError, ValueError):  # it calls functions that are gone
-        return {}
+    found = [each for each in gc.get_objects() if type(each) is ConcreteFunction]
+    return [(_name(each), each.graph) for each in found]
+
+
+def _name(function: Any) -> str:
+    name = function.name
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def _shapes(graph: Any) -> dict[str, str]:
     texts = {node.name: _text(node.outputs) for node in graph.get_operations()}
     return {name: text for name, text in texts.items() if text}
 
