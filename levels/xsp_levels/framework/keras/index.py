@@ -11,6 +11,7 @@ import functools
 import gc
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,6 +83,9 @@ class LayerIndex:
             name = self._name(scope, inside.get(at, frozenset()))
             if name is not None:
                 at = (*at, name)
+            elif not at:
+                name = self._name(scope, frozenset(self._lone))
+                at = () if name is None else self._lone[name]
         return known[at].path if at else ()
 
     def _name(self, scope: str, names: frozenset[str]) -> str | None:
@@ -98,6 +102,17 @@ class LayerIndex:
     @functools.cached_property
     def _by_path(self) -> dict[Path, IndexedLayer]:
         return {layer.path: layer for layer in self.layers}
+
+    @functools.cached_property
+    def _lone(self) -> dict[str, Path]:
+        """The scopes of layers right inside a model, by their names, where one model has it.
+
+        A model that is asked for its results without being called (`stateless_call`, by which Keras
+        predicts and trains on JAX) opens no scope of its own.
+        """
+        found = [layer.scope for layer in self.layers if len(layer.scope) == 2]
+        names = Counter(scope[1] for scope in found)
+        return {scope[1]: scope for scope in found if names[scope[1]] == 1}
 
     @functools.cached_property
     def _inside(self) -> dict[Path, frozenset[str]]:

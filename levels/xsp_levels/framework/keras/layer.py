@@ -64,19 +64,18 @@ def _record(self: Any, *args: Any, **kwargs: Any) -> Any:
     executing: Any = "xsp:executing"
     tensor: Any = "xsp:tensor"
     is_symbolic: Any = "xsp:is_symbolic"
-    if not executing():
-        return call(self, *args, **kwargs)
     put = buffers.put
     start = now()
     try:
         result = call(self, *args, **kwargs)
     except BaseException as error:
         end = now()
-        if not is_symbolic((args, kwargs)):
+        if executing() and not is_symbolic((args, kwargs)):
             buffers.fail((self, start, end), error)
         raise
     end = now()
-    if type(result) is tensor or not is_symbolic(result):
+    # Traced operators return no tensors with numbers: the quickest question comes first.
+    if type(result) is tensor or (executing() and not is_symbolic(result)):
         put((self, start, end))
     return result
 

@@ -23,7 +23,7 @@ DENSE_4_TO_8 = (4 * 8 + 8) * 4  # bytes
 
 def recorded(function: Callable[[], object], **options: bool) -> LayerRecords:
     recorder = LayerRecorder()
-    recorder.start(SystemClock, **options)
+    recorder.start(SystemClock(), **options)
     try:
         function()
     finally:

@@ -78,7 +78,7 @@ def test_a_variable_of_keras_is_kept_by_its_value() -> None:
 def test_a_function_has_the_variables_of_its_graphs() -> None:
     variable = tf.Variable(1.0, name="held")
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def add() -> Any:
         return variable.assign_add(1.0)
 

@@ -170,7 +170,7 @@ def test_watched_training_ends_with_the_same_bits(mlp: Any) -> None:
 
 
 def test_a_function_is_an_evaluation_by_its_own_name() -> None:
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def double(x: Any) -> Any:
         return x * 2
 
@@ -185,7 +185,7 @@ def test_a_function_is_an_evaluation_by_its_own_name() -> None:
 def test_a_function_that_trains_is_a_training_step_from_its_first_call_on(mlp: Any) -> None:
     optimizer = keras.optimizers.SGD(0.1)
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def train(x: Any, y: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((mlp(x, training=True) - y) ** 2)
@@ -208,7 +208,7 @@ def test_tracing_a_function_is_no_evaluation(mlp: Any) -> None:
 def test_looking_at_a_function_does_not_trace_it() -> None:
     traced = []
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])  # type: ignore[untyped-decorator]
     def double(x: Any) -> Any:
         traced.append("traced")
         return x * 2
@@ -219,7 +219,7 @@ def test_looking_at_a_function_does_not_trace_it() -> None:
 
 def test_functions_from_a_file_are_evaluations(tmp_path: Path) -> None:
     class Doubles(tf.Module):  # type: ignore[misc]
-        @tf.function
+        @tf.function  # type: ignore[untyped-decorator]
         def __call__(self, x: Any) -> Any:
             return x * 2
 

@@ -48,6 +48,8 @@ class Part:
     def functions(self) -> Iterator[FunctionType]:
         """Yield the functions, as far as their modules are imported."""
         owner = getattr(sys.modules.get(self.module), self.owner, None)
+        if self.module.startswith("keras.") and not keras_is_on_tensorflow():
+            return
         for cls in _with_subclasses(owner) if owner is not None else ():
             found = vars(cls).get(self.method)
             if isinstance(found, FunctionType):
@@ -200,6 +202,12 @@ class EntryPoints:
             return call(*args, **kwargs) if divert is None else divert(call, args, kwargs)
 
         return handler
+
+
+def keras_is_on_tensorflow() -> bool:
+    """Return whether the program has imported Keras, and Keras runs on TensorFlow."""
+    backend: Any = getattr(sys.modules.get("keras"), "backend", None)
+    return backend is not None and backend.backend() == "tensorflow"
 
 
 def executing_eagerly() -> bool:

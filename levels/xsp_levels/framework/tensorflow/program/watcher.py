@@ -32,6 +32,7 @@ from xsp_levels.framework.tensorflow.program.entry import (
     OPTIMIZER_STEP,
     entry_points,
     executing_eagerly,
+    keras_is_on_tensorflow,
 )
 
 _PATIENCE = 16  # calls of a model under a tape without a backward pass, to wait for one
@@ -97,8 +98,7 @@ class Watch:
         evaluations = self._evaluations
         if evaluations is None or evaluations.by_hand or self._entry is not None:
             return
-        keras = sys.modules.get("keras")
-        if backend() is None or keras is None or keras.backend.backend() != "tensorflow":
+        if backend() is None or not keras_is_on_tensorflow():
             return
         self._entry = call_entry_point()
         if self._entry is not None:

@@ -7,6 +7,7 @@ while a program is watched on a machine with a GPU. Not yet run on one.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -63,4 +64,7 @@ def has_device() -> bool:
     """Return whether there is a GPU to move tensors to, without beginning to use one."""
     import torch  # noqa: PLC0415
 
-    return bool(torch.cuda.device_count())
+    with warnings.catch_warnings():
+        # Where another framework has looked for a GPU before, and there is none, PyTorch warns.
+        warnings.simplefilter("ignore")
+        return bool(torch.cuda.device_count())
