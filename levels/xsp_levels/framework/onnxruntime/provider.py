@@ -56,11 +56,8 @@ class OnnxRuntime:
         return "ONNX Runtime is not installed; `pip install xsp[onnxruntime]` brings it"
 
     def remark(self) -> str | None:
-        """Return how nodes are recorded, and what is not seen below them."""
-        return (
-            "nodes are recorded in a second session of each model, which takes as much memory; "
-            "their kernels (MLAS, in the packages on PyPI) tell the library level nothing"
-        )
+        """Return how nodes are recorded."""
+        return "nodes are recorded in a second session of each model, which takes as much memory"
 
     def start(self, clock: Clock, request: Request) -> None:
         """Make the twins that are needed, and record runs from now on."""
