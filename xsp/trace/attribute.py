@@ -238,7 +238,9 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Time from when it was queued on the host until it began; null where not asked for.", "ns"),
     Attribute("launched_by", _KERNEL, _TEXT, "The CUDA call that launched it."),
     Attribute("source_ops", _GENERATED, _TEXT,
-        "Operators that torch.compile generated it for, such as `aten.add, aten.relu`."),
+        "Operators that it was generated for, or fused of, such as `aten.add, aten.relu`."),
+    Attribute("fused_layers", _OP, _STRINGS,
+        "Paths of the other layers whose operators were fused into it."),
     Attribute("source_nodes", _KERNEL, _TEXT,
         "Nodes of the traced graph that these were; null if it is called for several sets of them."
     ),

@@ -74,6 +74,7 @@ def find_layers(model: Graph, optimised: Graph | None) -> Layers:
             taken to be the model's.
     """
     run = model if optimised is None else optimised
+    found: dict[str, tuple[Node, ...]]
     if optimised is None:
         found = {node.name: (node,) for node in model.nodes}
     else:

@@ -55,6 +55,10 @@ class OnnxRuntime:
             return None
         return "ONNX Runtime is not installed; `pip install xsp[onnxruntime]` brings it"
 
+    def remark(self) -> str | None:
+        """Return how nodes are recorded."""
+        return "nodes are recorded in a second session of each model, which takes as much memory"
+
     def start(self, clock: Clock, request: Request) -> None:
         """Make the twins that are needed, and record runs from now on."""
         with undone_on_failure(self._disarm):

@@ -81,7 +81,7 @@ class Twins:
                 if again is not None:
                     with contextlib.suppress(Exception):  # the program has met the exception itself
                         again(twin.session)
-        except ProviderError as error:
+        except (ProviderError, OSError, RuntimeError) as error:
             self._refused[session] = str(error)
             return None
         self._found[session] = weakref.ref(twin)

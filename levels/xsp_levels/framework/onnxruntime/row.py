@@ -12,6 +12,7 @@ import polars as pl
 from xsp.level import Kind
 from xsp.onnxruntime_profile import NODE, US, Event, nodes
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp_levels.framework.onnxruntime.event_time import event_times
 from xsp_levels.framework.onnxruntime.layer import NodeOrigin, described
 from xsp_levels.framework.onnxruntime.record import Integers, NodeEvents, OrtRecords, Part
 from xsp_levels.framework.scope import layered
@@ -62,7 +63,7 @@ def _layered(events: NodeEvents, records: OrtRecords, number: int) -> SpanRows:
 
 
 def _nodes(events: NodeEvents, records: OrtRecords, first: int) -> SpanRows:
-    start, end = _times(events)
+    start, end = event_times(events)
     thread = named(events.thread, records.threads)
     rows = nodes(_events(events, start, end))
     origins = [events.layers.nodes.get(name, NodeOrigin()) for name in rows["attr.node"]]
@@ -113,22 +114,6 @@ def _inputs(rows: SpanRows, origins: Sequence[NodeOrigin]) -> list[pl.Series]:
 
 def _texts(name: str, values: Iterable[str | None]) -> pl.Series:
     return pl.Series(name, list(values), dtype=pl.String)
-
-
-def _times(events: NodeEvents) -> tuple[Integers, Integers]:
-    """Return start and end of each event; on its thread none begins before the last has ended.
-
-    Both times were cut to whole microseconds, so that on average half of one is missing.
-    """
-    start = events.start_ns + US // 2
-    end = start + events.duration_ns + US // 2
-    order = np.lexsort((-events.duration_ns, start, events.thread))
-    before, after = order[:-1], order[1:]
-    follows = (events.thread[before] == events.thread[after]) & (
-        events.start_ns[before] + events.duration_ns[before] <= events.start_ns[after]
-    )
-    end[before] = np.where(follows, np.minimum(end[before], start[after]), end[before])
-    return start, end
 
 
 def _events(events: NodeEvents, start: Integers, end: Integers) -> list[Event]:

@@ -17,7 +17,7 @@ from onnx_models import branches, dense, looped, residual
 
 from xsp.clock import SystemClock
 from xsp.level import Kind
-from xsp.provider import Records, Request, SpanRows
+from xsp.provider import Records, Request, SpanRows, pack, unpack
 from xsp_levels.framework.onnxruntime.provider import OnnxRuntime
 
 CPU = ["CPUExecutionProvider"]
@@ -182,6 +182,17 @@ def test_a_model_whose_file_has_changed_has_no_nodes_and_says_why(tmp_path: Path
     )
 
 
+def test_without_a_folder_for_profiles_the_program_runs_on_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    made, outputs = session(dense()), []
+    rows, records = visits(lambda: outputs.append(session_run(made)))
+    assert len(outputs) == 2
+    assert names(rows, Kind.OP) == []
+    assert "No such file or directory" in " ".join(records.problems)
+
+
 def session_run(made: Any) -> Any:
     return made.run(None, {"x": X})
 
@@ -331,6 +342,8 @@ def test_records_without_objects_of_ONNX_Runtime_make_the_same_rows() -> None:  
     plain = provider.plain(kept[-1])
     assert isinstance(plain.data, OnnxRuntime.record_type)
     assert provider.spans(plain).equals(provider.spans(kept[-1]))
+    packed = unpack(provider, pack(provider, kept[-1]))
+    assert provider.spans(packed).equals(provider.spans(kept[-1]))
 
 
 def test_a_calls_hazard_says_why_it_is_not_repeated() -> None:
