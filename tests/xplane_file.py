@@ -100,7 +100,7 @@ class Plane:
         """Add a line."""
         return self.message.lines.add(id=number, name=name.encode(), timestamp_ns=at_ns)
 
-    def event(self, line: Any, name: str, start: float, end: float, **stats: Any) -> Any:
+    def event(self, line: Any, name: str, start: float, end: float, /, **stats: Any) -> Any:
         """Add an event to a line."""
         made = line.events.add(
             metadata_id=self._number("event", name),

@@ -105,7 +105,10 @@ def test_wrong_arguments_are_refused(count: int, more: dict[str, object], said: 
 
 def test_the_documentation_has_each_column_and_its_meaning(found: xsp.Comparison) -> None:
     page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
-    for name, meaning in (*found.columns.items(), *found.summary_columns.items()):
+    tables = (
+        found.columns, found.summary_columns, found.type_columns, found.primitive_columns,
+    )  # fmt: skip
+    for name, meaning in (pair for table in tables for pair in table.items()):
         assert f"| `{name}` | {meaning} |" in page
 
 

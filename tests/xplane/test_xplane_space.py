@@ -146,6 +146,16 @@ def test_a_plane_says_what_it_knows_of_itself_and_of_kinds_of_events() -> None:
     assert list(plane.metadata[0].stats.values()) == [b"\x00\xff"]
 
 
+def test_a_stat_that_is_named_as_a_column_has_a_column_of_its_own() -> None:
+    host = Plane("/host:CPU")
+    host.event(host.line(1, "a"), "op", 0, 1, name="node", whole=3, line=4)
+    wanted = {"name": pl.String, "whole": pl.Int64, "line": pl.Int64}
+    frame = read_space(host.bytes()).planes[0].events(wanted).frame
+    assert frame.select("name", "stat.name", "whole", "stat.line", "line").rows() == [
+        ("op", "node", 3, 4, 0)
+    ]
+
+
 def test_sums_have_no_time_and_are_counted() -> None:
     host = two_threads()
     host.event(host.message.lines[0], "often", 0, 0).num_occurrences = 9

@@ -33,6 +33,7 @@ from xsp.analyses.layer.layer_memory_allocation import layer_memory_allocation
 from xsp.analyses.layer.layer_memory_by_type import layer_memory_by_type
 from xsp.analyses.layer.layer_thirds import layer_thirds
 from xsp.analyses.layer.layer_type_distribution import layer_type_distribution
+from xsp.analyses.layer_type import layer_types
 from xsp.analyses.memory.allocations_by_operator import allocations_by_operator
 from xsp.analyses.memory.memory_by_layer import memory_by_layer
 from xsp.analyses.memory.memory_peak import memory_peak
@@ -122,6 +123,7 @@ __all__ = [
     "layer_roofline",
     "layer_thirds",
     "layer_type_distribution",
+    "layer_types",
     "memory_by_layer",
     "memory_peak",
     "memory_timeline",

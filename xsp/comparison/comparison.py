@@ -10,9 +10,15 @@ import polars as pl
 
 from xsp.comparison import markup, text
 from xsp.comparison.alignment import DEPTHS
+from xsp.comparison.by import (
+    PRIMITIVE_COLUMNS,
+    TYPE_COLUMNS,
+    primitives_beside,
+    types_beside,
+)
 from xsp.comparison.setting import differing_settings, holds_processes, tool_of
 from xsp.comparison.significance import ASSUMED_SPREAD
-from xsp.comparison.table import COLUMNS, table_of
+from xsp.comparison.table import COLUMNS, depth_across, differ_in_framework, table_of
 from xsp.comparison.whole import SUMMARY_COLUMNS, quantities, summary
 from xsp.errors import AnalysisError
 from xsp.level import Kind
@@ -30,6 +36,11 @@ class Comparison:
             quantity; `Comparison.summary_columns` says what its columns mean.
         table: A row for each span, sorted by what it costs; `Comparison.columns` says what its
             columns mean.
+        by_layer_type: A row for each layer type, sorted by how much its time differs;
+            `Comparison.type_columns` says what its columns mean.
+        by_primitive: A row for each primitive of a library, likewise, without rows where a trace
+            has no library calls; `Comparison.primitive_columns`.
+        across: Names of the traces that are of another framework than the first.
         settings: A row for each setting in which the traces differ.
         notes: What to know before trusting the differences.
     """
@@ -38,6 +49,9 @@ class Comparison:
     kind: Kind
     summary: pl.DataFrame
     table: pl.DataFrame
+    by_layer_type: pl.DataFrame
+    by_primitive: pl.DataFrame
+    across: tuple[str, ...]
     settings: pl.DataFrame
     notes: tuple[str, ...]
 
@@ -45,6 +59,16 @@ class Comparison:
     def columns(self) -> Mapping[str, str]:
         """What each column of `table` means."""
         return COLUMNS
+
+    @property
+    def type_columns(self) -> Mapping[str, str]:
+        """What each column of `by_layer_type` means."""
+        return TYPE_COLUMNS
+
+    @property
+    def primitive_columns(self) -> Mapping[str, str]:
+        """What each column of `by_primitive` means."""
+        return PRIMITIVE_COLUMNS
 
     @property
     def summary_columns(self) -> Mapping[str, str]:
@@ -106,7 +130,17 @@ def compare(
     depth = _outermost(traces) if kind is None else _checked(kind, traces, called)
     pairs = list(zip(called[1:], traces[1:], strict=True))
     first, *others = (quantities(trace, widen=not holds_processes(trace)) for trace in traces)
-    table = pl.concat([table_of(name, traces[0], other, depth) for name, other in pairs])
+    deepest = [
+        (None if kind is not None else depth_across(traces[0], other)) or depth
+        for _, other in pairs
+    ]
+    table = pl.concat(
+        [
+            table_of(name, traces[0], other, down_to, operators=kind == Kind.OP)
+            for (name, other), down_to in zip(pairs, deepest, strict=True)
+        ]
+    )
+    depth = max(deepest, key=list(DEPTHS).index)
     return Comparison(
         called,
         depth,
@@ -114,6 +148,9 @@ def compare(
             [summary(name, first, other) for name, other in zip(called[1:], others, strict=True)]
         ),
         table,
+        pl.concat([types_beside(name, traces[0], other) for name, other in pairs]),
+        pl.concat([primitives_beside(name, traces[0], other) for name, other in pairs]),
+        tuple(name for name, other in pairs if differ_in_framework(traces[0], other)),
         differing_settings(called, traces),
         tuple(_notes(called, traces, depth, table)),
     )
@@ -182,12 +219,36 @@ def _notes(
             "rows that stand for several calls are compared by their sums: where one trace has "
             "more calls, it has more time"
         )
+    for name in names[1:]:
+        mapped = table.filter(pl.col("trace") == name)
+        if mapped["confidence"].count():
+            yield _mapping(names[0], name, mapped)
     if depth is not Kind.LAYER:
         return
     for name in names[1:]:
         layers = table.filter(pl.col("trace") == name, pl.col("kind") == Kind.LAYER.value)
         if not layers["change"].is_in(["same", "renamed", "moved", "fused", "split"]).any():
             yield f"{name}: no layer of {names[0]} was found in it; are these different models?"
+
+
+def _mapping(first: str, name: str, table: pl.DataFrame) -> str:
+    """Return how much of two frameworks' layers is mapped, and how sure that is.
+
+    The confidence of the whole is that of all layers, each by its time; without a partner it is 0.
+    """
+    inside = table[1:]
+    times = inside.select(pl.sum_horizontal("latency_a_ns", "latency_b_ns")).to_series()
+    times = times if times.sum() else pl.Series([1.0]).new_from_index(0, len(times))
+    whole = float((inside["confidence"].fill_null(0.0) * times).sum() / times.sum())
+    sides = []
+    for called, side in ((first, "a"), (name, "b")):
+        alone = inside.filter(pl.col("change") == {"a": "removed", "b": "added"}[side]).height
+        many = int(inside[f"path_{side}"].count() + inside[f"more_{side}"].list.len().sum())
+        sides.append(f"{many - alone:,} of {many:,} layers of {called}")
+    return (
+        f"{first} and {name} are of different frameworks: {' and '.join(sides)} are mapped onto "
+        f"each other by order, layer type, sizes and parameters, with a confidence of {whole:.2f}"
+    )
 
 
 def _is_widened(trace: Trace) -> bool:

@@ -39,6 +39,7 @@ def markdown(comparison: Comparison, *, rows: int) -> str:
     for name in comparison.names[1:]:
         table = comparison.table.filter(pl.col("trace") == name)
         parts += [f"**{_plain(_headline(comparison, name))}**", _drawn(_whole(comparison, name))]
+        parts += [_drawn(each) for each in _sums(comparison, name)]
         parts += [_plain(text.verdicts(table)), _drawn(_costly(table, rows))]
         rest = table.height - 1 - rows
         parts += [f"… {rest:,} more (`--rows`, or the table of `--csv`)"] if rest > 0 else []
@@ -57,6 +58,7 @@ def html(comparison: Comparison) -> str:
     for name in comparison.names[1:]:
         table = comparison.table.filter(pl.col("trace") == name)
         parts += [_B.format(_headline(comparison, name)), _html(_whole(comparison, name))]
+        parts += [_html(each) for each in _sums(comparison, name)]
         parts += [_P.format(text.verdicts(table)), _html(_costly(table, _ROWS))]
         parts += [_P.format(f"{row['change']}: {text.became(row)}") for row in _few(table, _ROWS)]
     if comparison.settings.height:
@@ -91,6 +93,15 @@ def _whole(comparison: Comparison, name: str) -> Table:
         ]
         for row in of_name.iter_rows(named=True)
     ]
+
+
+def _sums(comparison: Comparison, name: str) -> Iterator[Table]:
+    """Yield what traces of two frameworks take by layer type, and by primitive of libraries."""
+    for key in text.SUMS if name in comparison.across else ():
+        rows = list(text.sums_of(comparison, name, key).iter_rows(named=True))
+        if rows:
+            head = (key.replace("_", " "), "difference", "", "before", "after", "")
+            yield head, [[row[key] or NOTHING, *text.summed(row)] for row in rows]
 
 
 def _costly(table: pl.DataFrame, rows: int) -> Table:

@@ -7,7 +7,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from xsp.comparison.alignment import Alignment, Bools, Floats, Nodes, align, nodes_of
+from xsp.analyses import Tree, layer_types
+from xsp.comparison.alignment import (
+    Alignment,
+    Bools,
+    Floats,
+    Nodes,
+    align,
+    align_across,
+    frameworks_of,
+    nodes_of,
+    units_of,
+)
 from xsp.comparison.setting import holds_processes
 from xsp.comparison.significance import (
     FALSE_DISCOVERY_RATE,
@@ -32,6 +43,10 @@ COLUMNS = {
     "more_b": "Paths of the other spans that it was split into, or that were left empty.",
     "type_a": "Class of the module, or the name where there is none, in the first trace.",
     "type_b": "The same in the trace that is compared.",
+    "layer_type_a": "What it does, in words that hold for all frameworks, in the first trace.",
+    "layer_type_b": "The same in the trace that is compared.",
+    "confidence": "How much of two layers of different frameworks agrees (type, parameters, sizes "
+    "of what comes out), from 0 to 1; null where names tell what belongs together.",
     "latency_a_ns": "Latency in the first trace, of fused spans their sum.",
     "latency_a_low_ns": "Lower end of its 95 % interval.",
     "latency_a_high_ns": "Upper end of its 95 % interval.",
@@ -54,7 +69,9 @@ COLUMNS = {
 _ENDS = ("latency_ns", "latency_low_ns", "latency_high_ns")
 
 
-def table_of(name: str, a: Trace, b: Trace, depth: Kind) -> pl.DataFrame:
+def table_of(
+    name: str, a: Trace, b: Trace, depth: Kind, *, operators: bool = False
+) -> pl.DataFrame:
     """Return the table of `COLUMNS` of two traces, the root first, then what costs most.
 
     Args:
@@ -62,9 +79,10 @@ def table_of(name: str, a: Trace, b: Trace, depth: Kind) -> pl.DataFrame:
         a: The first trace.
         b: The trace that is compared with it.
         depth: Deepest kind of span that is compared.
+        operators: Whether operators of different frameworks are paired, and not their layers.
     """
     nodes = nodes_of(a, b, depth)
-    alignment = align(*nodes)
+    alignment = _aligned((a, b), nodes, depth, operators=operators)
     side_a = _side(a, nodes[0], alignment, 0)
     side_b = _side(b, nodes[1], alignment, 1)
     removed, added = len(alignment.removed), len(alignment.added)
@@ -80,7 +98,39 @@ def table_of(name: str, a: Trace, b: Trace, depth: Kind) -> pl.DataFrame:
         how="horizontal",
     )
     changes = pl.Series(alignment.changes(*nodes), dtype=pl.String)
-    return _judged(rows.with_columns(change=changes), name)
+    confidence = np.full(rows.height, np.nan)
+    if alignment.confidence is not None:
+        confidence[:paired] = alignment.confidence
+    return _judged(rows.with_columns(change=changes, confidence=confidence), name)
+
+
+def differ_in_framework(a: Trace, b: Trace) -> bool:
+    """Return whether two traces are of different frameworks, so that no names are alike."""
+    first, second = frameworks_of(a), frameworks_of(b)
+    return bool(first) and bool(second) and not first & second
+
+
+def depth_across(a: Trace, b: Trace) -> Kind | None:
+    """Return how deep two traces of different frameworks are compared: operators for one's layers.
+
+    Returns:
+        None where the frameworks are the same, or one trace has neither layers nor operators.
+    """
+    if not differ_in_framework(a, b):
+        return None
+    layers = (bool((each.spans["kind"] == Kind.LAYER.value).any()) for each in (a, b))
+    return Kind.LAYER if all(layers) else Kind.OP
+
+
+def _aligned(
+    traces: tuple[Trace, Trace], nodes: tuple[Nodes, Nodes], depth: Kind, *, operators: bool
+) -> Alignment:
+    """Return which layers are the same: by what they compute, where frameworks differ."""
+    if depth not in (Kind.LAYER, Kind.OP) or not differ_in_framework(*traces):
+        return align(*nodes)
+    pairs = zip(traces, nodes, strict=True)
+    first, second = (units_of(trace, each, operators=operators) for trace, each in pairs)
+    return align_across(nodes, (first, second))
 
 
 def _parts(alignment: Alignment, side: int) -> Mapping[int, list[int]]:
@@ -112,11 +162,13 @@ def _side(trace: Trace, nodes: Nodes, alignment: Alignment, side: int) -> pl.Dat
     if not holds_processes(trace):
         ends = ends.widened(on_host)
     types = pl.Series(nodes.types, dtype=pl.String).gather(at)
+    layer_type = layer_types(Tree.of(trace))[nodes.row][at]
     return (
         spans[at]
         .select("kind", "path")
         .with_columns(
             type=types,
+            layer_type=layer_type,
             more=_more(spans["path"], parts, len(at)),
             latency=ends.value,
             low=ends.low,

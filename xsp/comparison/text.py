@@ -33,6 +33,9 @@ LABELS = {
     "peak_bytes": "memory",
 }
 
+# What is summed up across frameworks, and what that is called.
+SUMS = {"layer_type": "by layer type:", "primitive": "by library primitive:"}
+
 
 def drawn(comparison: Comparison, *, rows: int, width: int | None) -> str:
     """Return the settings that differ, the whole, and for each trace the rows that cost most.
@@ -45,8 +48,17 @@ def drawn(comparison: Comparison, *, rows: int, width: int | None) -> str:
     wide = width or shutil.get_terminal_size((100, 24)).columns
     parts = [_settings(comparison, wide), _notes(comparison, wide)]
     for name in comparison.names[1:]:
-        parts += [_whole(comparison, name), *_rows(comparison, name, rows, wide)]
+        parts.append(_whole(comparison, name))
+        if name in comparison.across:
+            parts += [_sums(comparison, name, key, rows) for key in SUMS]
+        parts += _rows(comparison, name, rows, wide)
     return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def sums_of(comparison: Comparison, name: str, key: str) -> pl.DataFrame:
+    """Return the sums by layer type or by primitive of one trace beside the first."""
+    table: pl.DataFrame = getattr(comparison, f"by_{key}")
+    return table.filter(table["trace"] == name)
 
 
 def heading(row: Row, names: Sequence[str]) -> str:
@@ -214,6 +226,36 @@ def difference(row: Row) -> str:
     value = text_of(row["quantity"], abs(row["difference"]))
     sign = "+" if row["difference"] > 0 else "-" if row["difference"] < 0 else ""
     return f"{sign}{value}"
+
+
+def _sums(comparison: Comparison, name: str, key: str, most: int) -> list[str]:
+    """Return what the first trace and another one take by layer type, or by primitive."""
+    table = sums_of(comparison, name, key)
+    if not table.height:
+        return []
+    head = [
+        "difference",
+        "",
+        *(shorten(printable(each), 16) for each in (comparison.names[0], name)),
+    ]
+    cells = [[*head, "verdict", key.replace("_", " ")]]
+    cells += [[*summed(row), row[key] or NOTHING] for row in table[:most].iter_rows(named=True)]
+    rest = table.height - most
+    return [SUMS[key], *columns(cells, ">>>><<"), *([f"… {rest:,} more"] if rest > 0 else [])]
+
+
+def summed(row: Row) -> list[str]:
+    """Return the cells of a sum: its difference, what it was, what it is, and what to think."""
+    alone = "only there" if row["calls_a"] is None else "only before"
+    return [
+        signed(row["difference_ns"], row["difference_high_ns"]),
+        percent(row["ratio"]),
+        *(
+            NOTHING if row[side] is None else duration(row[side])
+            for side in ("own_a_ns", "own_b_ns")
+        ),
+        row["verdict"] or alone,
+    ]
 
 
 def _rows(comparison: Comparison, name: str, most: int, width: int) -> Iterator[list[str]]:

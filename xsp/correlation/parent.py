@@ -10,7 +10,9 @@
    evaluation is left out, and counted.
 5. A row's parent is the innermost row that encloses it in time on its own thread, of whatever
    kind (`interval`), unless the row states another span of the user's around it (`parent_id`);
-   else the root: such a row is an orphan, and counted. On a device no row encloses another.
+   else the root: such a row is an orphan, and counted. On a device no row encloses another. A
+   row that a provider derived from others (layers, of operators on any threads) encloses none by
+   time, and without a statement lies in what is around it on its evaluation's thread.
 6. A backward operator belongs to the layer whose forward made it (`backward`).
 7. In a serialised run a device activity without a launch lies in the row of the host that
    waited for it (`wait`).
@@ -55,6 +57,7 @@ from xsp.correlation.wait import waiting_rows
 from xsp.evaluation import (
     ON_DEVICE,
     depths,
+    has_provenance,
     highest,
     inverse,
     is_forward,
@@ -66,7 +69,7 @@ from xsp.evaluation import (
     roots_of,
 )
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.provider import ATTRIBUTE, SpanRows, concat_rows
+from xsp.provider import ATTRIBUTE, Provenance, SpanRows, concat_rows
 
 _ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
 # Attributes that rules read or write: `launch` those of graphs, `backward` those of modules.
@@ -200,6 +203,9 @@ def _nested(rows: SpanRows, root_at: Integers) -> Forest:
     order = orders(rows)
     parent = enclosing_sorted(lane, start, end, order)
     parent[on_device(rows)] = -1
+    derived = has_provenance(rows, Provenance.DERIVED)
+    if derived.any():
+        parent = nearest(parent, parent, ~derived)
     return Forest(rows, root, lane, start, end, order, parent)
 
 

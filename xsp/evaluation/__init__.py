@@ -5,7 +5,8 @@ says what a run and a rung are, `ancestry` climbs trees of rows, `path` hashes a
 from the root to a row, `run_table` holds the frame of all runs, `structure` finds the typical
 run, `summary` makes one number of a span's times in all runs, with what these say of its error,
 `machine_speed` tells how the machine's speed moved meanwhile, and `process_speed` how fast each of
-several processes was. `union` adds up intervals that overlap.
+several processes was. `union` adds up intervals that overlap, `concurrency` divides sums over
+spans that ran at once.
 """
 
 from xsp.evaluation.ancestry import (
@@ -21,6 +22,7 @@ from xsp.evaluation.ancestry import (
     rearranged,
     roots_of,
 )
+from xsp.evaluation.concurrency import Shares, gathering, shares
 from xsp.evaluation.machine_speed import FEWEST_ROUNDS, Series, SlowLevel, slow_level
 from xsp.evaluation.path import Keys, lineage_keys, mix, path_names
 from xsp.evaluation.process_speed import ProcessSpeeds, process_speeds
@@ -47,6 +49,7 @@ from xsp.evaluation.summary import (
 )
 from xsp.evaluation.tree_row import (
     ON_DEVICE,
+    has_provenance,
     inside_costs,
     is_ambiguous,
     mark_ambiguous,
@@ -54,7 +57,7 @@ from xsp.evaluation.tree_row import (
     orders,
     with_inside_costs,
 )
-from xsp.evaluation.union import covered, covered_below
+from xsp.evaluation.union import covered, covered_below, covered_part
 
 __all__ = [
     "FEWEST_ROUNDS",
@@ -69,13 +72,17 @@ __all__ = [
     "RunSpans",
     "Rung",
     "Series",
+    "Shares",
     "SlowLevel",
     "clustered_error",
     "covered",
     "covered_below",
+    "covered_part",
     "depths",
+    "gathering",
     "generations",
     "half_width",
+    "has_provenance",
     "highest",
     "inside_costs",
     "inverse",
@@ -100,6 +107,7 @@ __all__ = [
     "rearranged",
     "roots_of",
     "run_spans",
+    "shares",
     "signatures",
     "slow_level",
     "standard_error",

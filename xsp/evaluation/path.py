@@ -19,8 +19,12 @@ from numpy.typing import NDArray
 from xsp.evaluation.ancestry import Ints, generations, inverse, nearest_outer
 from xsp.evaluation.tree_row import RUNG, rung_orders
 from xsp.level import Kind
+from xsp.provider import ATTRIBUTE
 
 Keys = NDArray[np.uint64]
+
+# Column of the name of an operator's node in the graph that was compiled; many rows have none.
+NODE = ATTRIBUTE + "node"
 
 _ROOT = np.uint64(0x9E3779B97F4A7C15)
 
@@ -35,11 +39,13 @@ def path_keys(rows: pl.DataFrame) -> Keys:
 
     Args:
         rows: Columns `kind`, `provenance`, `name`, and `parent` (row index, -1 for roots);
-            siblings in their order. Several runs may follow one another.
+            siblings in their order. Several runs may follow one another. Equal siblings that
+            also have a `NODE` are told apart by its name first: threads of a pool take the nodes
+            of a graph in another order in every run.
     """
     parent = nearest_outer(rows["parent"].to_numpy(), rung_orders(rows))
     label, hashes = _labels(rows)
-    own = mix(hashes[label] + _ordinals(parent, label))
+    own = mix(hashes[label] + _ordinals(parent, label, node_ranks(rows)))
     keys = lineage_keys(own, parent, list(generations(parent)))
     keys[keys == 0] = 1  # as a span id, 0 means no span
     return keys
@@ -60,7 +66,17 @@ def lineage_keys(own: Keys, parent: Ints, levels: Sequence[Ints]) -> Keys:
     return keys
 
 
-def path_names(names: pl.Series, parent: Ints, levels: Sequence[Ints]) -> pl.Series:
+def node_ranks(rows: pl.DataFrame) -> Ints | None:
+    """Return the place of each row's node in the order of nodes' names; None without nodes."""
+    if NODE not in rows.columns or rows[NODE].null_count() == rows.height:
+        return None
+    ranks: Ints = rows[NODE].rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
+    return ranks
+
+
+def path_names(
+    names: pl.Series, parent: Ints, levels: Sequence[Ints], nodes: Ints | None = None
+) -> pl.Series:
     """Return for each row the names from the root down, joined by `/`.
 
     The second of several siblings with one name is called `name#2`, and so on. A slash or hash
@@ -70,13 +86,14 @@ def path_names(names: pl.Series, parent: Ints, levels: Sequence[Ints]) -> pl.Ser
         names: Name of each row.
         parent: Row index of each row's parent, -1 for the root.
         levels: The rows of each depth, as `generations` yields them.
+        nodes: What `node_ranks` returns for the rows.
 
     >>> parent = np.array([-1, 0, 0])
     >>> levels = list(generations(parent))
     >>> path_names(pl.Series(["model", "conv", "conv"]), parent, levels).to_list()
     ['model', 'model/conv', 'model/conv#2']
     """
-    labels = _among_siblings(names, parent)
+    labels = _among_siblings(names, parent, nodes)
     place = np.zeros(len(parent), dtype=np.int64)  # of each row in its generation
     paths: list[pl.Series] = []
     for rows in levels:
@@ -86,26 +103,30 @@ def path_names(names: pl.Series, parent: Ints, levels: Sequence[Ints]) -> pl.Ser
     return pl.concat(paths).gather(inverse(np.concatenate(levels))).rename("path")
 
 
-def _among_siblings(names: pl.Series, parent: Ints) -> pl.Series:
+def _among_siblings(names: pl.Series, parent: Ints, nodes: Ints | None) -> pl.Series:
     """Return the escaped name of each row, with its number where siblings before have the name."""
     different, name = _numbered(names)
     for character in "\\/#":
         different = different.str.replace_all(character, f"\\{character}", literal=True)
-    ordinal = _ordinals(parent, name)
+    ordinal = _ordinals(parent, name, nodes)
     later = np.flatnonzero(ordinal)
     numbers = pl.Series(ordinal[later] + 1).cast(pl.String)
     escaped = different.gather(name)
     return escaped.scatter(later, escaped.gather(later) + "#" + numbers)
 
 
-def _ordinals(parent: Ints, label: Ints) -> Keys:
+def _ordinals(parent: Ints, label: Ints, nodes: Ints | None = None) -> Keys:
     """Return how many siblings with the same label come before each row.
+
+    Rows come in their order, or in that of their `nodes`, where these are given.
 
     >>> _ordinals(np.array([-1, 0, 0, 0]), np.array([0, 1, 2, 1]))
     array([0, 0, 0, 1], dtype=uint64)
+    >>> _ordinals(np.array([-1, 0, 0, 0]), np.array([0, 1, 2, 1]), np.array([0, 5, 0, 4]))
+    array([0, 1, 0, 0], dtype=uint64)
     """
     group = parent * (int(label.max(initial=0)) + 1) + label
-    order = np.argsort(group, kind="stable")
+    order = np.argsort(group, kind="stable") if nodes is None else np.lexsort((nodes, group))
     heads = np.flatnonzero(np.diff(group[order], prepend=group.min(initial=0) - 1))
     ordinal = np.empty(len(group), dtype=np.uint64)
     ordinal[order] = np.arange(len(group)) - np.repeat(heads, np.diff(heads, append=len(group)))

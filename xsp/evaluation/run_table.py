@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.evaluation.ancestry import inverse
-from xsp.evaluation.path import Keys, path_keys
+from xsp.evaluation.path import NODE, Keys, path_keys
 from xsp.evaluation.run import Run
 from xsp.evaluation.tree_row import has_provenance, on_device, rung_orders
 from xsp.provider import Provenance
@@ -100,7 +100,7 @@ def observe(runs: Sequence[Run]) -> Observations:
     parent = rows["parent"].to_numpy().astype(np.int64)
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     endless = has_provenance(rows, Provenance.ENDED_BY_LAUNCH) & (start == end)
-    key, path, order, recorded = _structures(frames)
+    key, path, order, recorded = _structures([run.rows for run in runs if run.rows is not None])
     return Observations(
         runs=runs,
         rows=rows,
@@ -123,7 +123,8 @@ def _structures(frames: Sequence[pl.DataFrame]) -> tuple[Keys, Ints, Ints, Bools
 
     Most runs of a rung have the same structure, so that these are found once for each structure.
     """
-    structures = [frame[_STRUCTURE] for frame in frames]
+    nodes = any(NODE in frame.columns for frame in frames)
+    structures = [_structure(frame, nodes=nodes) for frame in frames]
     different, number = _different(structures)
     first = np.cumsum([0, *(frame.height for frame in different)])
     rows = pl.concat(
@@ -143,6 +144,15 @@ def _structures(frames: Sequence[pl.DataFrame]) -> tuple[Keys, Ints, Ints, Bools
         np.concatenate([column[first[n] : first[n + 1]] for n in number]) for column in once
     )
     return key, path, order, recorded
+
+
+def _structure(frame: pl.DataFrame, *, nodes: bool) -> pl.DataFrame:
+    """Return the columns of a run that make its paths; with `NODE`, where any run has that."""
+    structure = frame[_STRUCTURE]
+    if not nodes:
+        return structure
+    node = frame[NODE] if NODE in frame.columns else pl.lit(None, pl.String)
+    return structure.with_columns(node.alias(NODE))
 
 
 def _different(frames: Sequence[pl.DataFrame]) -> tuple[list[pl.DataFrame], list[int]]:

@@ -20,7 +20,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.evaluation.ancestry import generations, nearest, nearest_outer, subtree_sums
-from xsp.evaluation.path import Keys, path_names
+from xsp.evaluation.concurrency import Shares, gathering, shares
+from xsp.evaluation.path import Keys, node_ranks, path_names
 from xsp.evaluation.run_table import Observations
 from xsp.evaluation.tree_row import has_provenance, orders
 from xsp.level import Kind
@@ -51,6 +52,7 @@ class RunSpans:
         host: Whether the span ran on a thread of the host; False: on a device.
         start_ns: Measured start of each span, from the root's start.
         end_ns: Measured end of each span, from the root's start.
+        shares: By how much spans count in those around them; None: as a whole.
     """
 
     rows: pl.DataFrame
@@ -65,14 +67,31 @@ class RunSpans:
     host: Bools
     start_ns: Ints
     end_ns: Ints
+    shares: Shares | None = None
 
     def anchors(self, measured: Bools) -> Ints:
         """Return each span's nearest ancestor that is `measured`, or -1."""
         return nearest(self.parent, self.parent, measured)
 
     def nested(self, values: Floats) -> Floats:
-        """Return for each span the sum of `values` (`[…, spans]`) over the spans inside it."""
+        """Return for each span the sum of `values` (`[…, spans]`) over the spans inside it.
+
+        What ran at once counts in part (`concurrency`).
+        """
+        if self.shares is not None:
+            return self.shares.nested(values)
         return subtree_sums(values, self.parent, self.levels)
+
+    def gathering(self) -> Bools:
+        """Return which spans leave as own time what no span in them covers (`concurrency`)."""
+        parent = np.where(self.host, self.parent, -1)
+        derived = self.derived & self.host
+        return gathering(parent, self.lane(), derived, self.start_ns, self.end_ns)
+
+    def lane(self) -> Ints:
+        """Return a number for the thread, or stream of a device, of each span."""
+        lanes = pl.struct("thread", "device", "stream").rank("dense").cast(pl.Int64)
+        return self.rows.select(lanes).to_series().to_numpy()
 
     def identity(self) -> dict[str, pl.Series]:
         """Return `span_id`, `parent_id`, `level`, `kind`, `name` and `path` of each span."""
@@ -83,7 +102,7 @@ class RunSpans:
             "level": kind.replace_strict(_LEVELS),
             "kind": kind,
             "name": names,
-            "path": path_names(names, self.parent, self.levels),
+            "path": path_names(names, self.parent, self.levels, node_ranks(self.rows)),
         }
         child = pl.Series(self.parent >= 0)
         return (
@@ -190,6 +209,8 @@ def run_spans(seen: Observations, run: int) -> RunSpans:
     parent[0] = -1
     paid = seen.recorded[rows] & seen.host[rows]
     paid[0] = False
+    start, end = seen.start_ns[rows], seen.end_ns[rows]
+    working = paid & (orders(frame) >= Kind.OP.order)
     return RunSpans(
         rows=frame,
         key=seen.key[rows],
@@ -201,6 +222,7 @@ def run_spans(seen: Observations, run: int) -> RunSpans:
         derived=~seen.recorded[rows],
         ended=has_provenance(frame, Provenance.ENDED_BY_LAUNCH),
         host=seen.host[rows],
-        start_ns=seen.start_ns[rows],
-        end_ns=seen.end_ns[rows],
+        start_ns=start,
+        end_ns=end,
+        shares=shares(parent, working, start, end),
     )

@@ -42,6 +42,23 @@ def covered(group: Ints, start: Ints, end: Ints, count: int) -> Floats:
     return np.bincount(groups, weights=added, minlength=count).astype(np.float64)
 
 
+def covered_part(parent: Ints, rows: Ints, start: Ints, end: Ints) -> Floats:
+    """Return which part of each row's time some rows right inside it cover, 0 to 1.
+
+    Args:
+        parent: Index of the parent of each of `rows`.
+        rows: Indices of rows.
+        start: Start of every row.
+        end: End of every row.
+
+    >>> start, end = np.array([0, 2, 3]), np.array([8, 4, 6])
+    >>> covered_part(np.array([0, 0]), np.array([1, 2]), start, end)
+    array([0.5, 0. , 0. ])
+    """
+    inside = covered(parent, start[rows], end[rows], len(start))
+    return np.minimum(inside / np.maximum(end - start, 1), 1.0)
+
+
 def covered_below(parent: Ints, rows: Ints, times: tuple[Ints, Ints]) -> Floats:
     """Return how much time some `rows` of a forest cover, taken together, below every row.
 

@@ -21,6 +21,8 @@ from xsp.errors import MeasurementError
 from xsp.evaluation import (
     Keys,
     Run,
+    covered_below,
+    covered_part,
     nearest,
     nearest_run,
     ranks_of,
@@ -49,6 +51,8 @@ from xsp.trace import RUN_SCHEMA
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_OPERATORS = "operators_ns"  # measured, with the cost of recording in it, until it is merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ def _spans(ladder: Ladder, found: Latencies, statistic: str) -> pl.DataFrame:
         "latency_ns": found.value_ns,
         "latency_low_ns": found.low_ns,
         "latency_high_ns": found.high_ns,
-        "self_ns": _self_times(ladder, found, deepest["device_ns"]),
+        "self_ns": _self_times(ladder, found, deepest["device_ns"], times),
         **deepest,
         "measured_start_ns": spans.start_ns,
         "measured_end_ns": spans.end_ns,
@@ -132,8 +136,7 @@ def _spans(ladder: Ladder, found: Latencies, statistic: str) -> pl.DataFrame:
 def _timeline(ladder: Ladder, found: Latencies) -> Timeline:
     """Return the timeline on which spans last as long as their latencies, devices included."""
     spans = ladder.spans
-    lanes = spans.rows.select(pl.struct("thread", "device", "stream").rank("dense").cast(pl.Int64))
-    lane = lanes.to_series().to_numpy()
+    lane = spans.lane()
     host = np.flatnonzero(spans.host)
     place = np.cumsum(spans.host) - 1
     above = spans.parent[host]
@@ -143,6 +146,7 @@ def _timeline(ladder: Ladder, found: Latencies) -> Timeline:
         start_ns=spans.start_ns[host],
         end_ns=spans.end_ns[host],
         latency_ns=found.value_ns[host],
+        gathering=spans.gathering()[host],
     )
     if len(host) == len(lane):
         return drawn
@@ -186,17 +190,32 @@ def _device_wait(ladder: Ladder, statistic: str) -> pl.Series:
     return pl.Series([wait] + [None] * (len(ladder.spans.key) - 1), dtype=pl.Float64)
 
 
-def _self_times(ladder: Ladder, found: Latencies, device: Floats) -> Floats:
+def _self_times(ladder: Ladder, found: Latencies, device: Floats, times: Timeline) -> Floats:
     """Return each span's latency less the latencies of its children on its own thread.
 
-    Children of a derived span on a device overlap: less the device time of the span.
+    Children of a derived span on a device overlap: less the device time of the span. So do those
+    of spans that gather what ran on several threads: less the time that any of them covers.
     """
     spans = ladder.spans
     child = side_by_side(spans)
     known = np.nan_to_num(found.value_ns[child])
     inside = np.bincount(spans.parent[child], weights=known, minlength=len(device))
     inside = np.where(spans.derived & ~spans.host, np.nan_to_num(device), inside)
+    gathers = spans.gathering()
+    if gathers.any():
+        below = np.flatnonzero((spans.parent >= 0) & spans.host)
+        part = covered_part(spans.parent[below], below, times.start_ns, times.end_ns)
+        inside = np.where(gathers, found.value_ns * part, inside)
     return np.maximum(found.value_ns - inside, 0.0)
+
+
+def _operator_times(ladder: Ladder, found: Latencies, times: Timeline) -> pl.Series:
+    """Return for how long operators run in each span that was made of them."""
+    spans = ladder.spans
+    operators = np.flatnonzero((spans.rows["kind"] == Kind.OP.value).to_numpy() & spans.host)
+    busy = covered_below(spans.parent, operators, (times.start_ns, times.end_ns))
+    part = busy / np.maximum(times.end_ns - times.start_ns, 1)
+    return pl.Series(found.value_ns * np.minimum(part, 1.0)).fill_nan(None)
 
 
 def _attributes(ladder: Ladder, found: Latencies, times: Timeline) -> pl.DataFrame:
@@ -206,6 +225,9 @@ def _attributes(ladder: Ladder, found: Latencies, times: Timeline) -> pl.DataFra
     for i, run in enumerate(seen.runs):
         if not run.rung.timed and run.rows is not None:
             frame = _filled(frame, _attribute_columns(run.rows, seen.key[seen.of(i)]))
+    if _OPERATORS in frame.columns:
+        made = pl.when(pl.col(_OPERATORS).is_not_null()).then(_operator_times(ladder, found, times))
+        frame = frame.with_columns(made.alias(_OPERATORS))
     scaled = pl.Series(times.scaled_ns).fill_nan(None)
     codes = inexact_codes(ladder, found)
     known = pl.Series(~np.isnan(found.value_ns))

@@ -320,6 +320,7 @@ def _scaled(evidence: Evidence) -> Problem | None:
     """Name parents whose children are longer than they are, beyond all their intervals."""
     spans, found = evidence.spans, evidence.found
     child = side_by_side(spans)
+    child = child[~spans.gathering()[spans.parent[child]]]  # what is in these runs at once
     above = spans.parent[child]
     sums = np.bincount(above, weights=found.low_ns[child], minlength=len(spans.parent))
     sums[above[_longer(evidence, child)]] = 0.0  # a problem of its own kind

@@ -6,6 +6,9 @@ between spans shrink or grow in proportion. Devices are drawn afterwards (`devic
 
     measured   predict 0-12    a 2-4    b 6-10      latencies 9, 2 and 4
     drawn      predict 0-9     a 1-3    b 4-8       gaps of 2, 2 and 2 became 1, 1 and 1
+
+Where threads take turns in the work of one span, each thread's gaps are the work of the others. So
+one line of time is stretched for all children of such a span (`warp`).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from xsp.evaluation import generations
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,37 @@ class Timeline:
         return Timeline(start, end, scaled)
 
 
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Start and end of rows of one generation, and of the parent of each (`low`, `high`)."""
+
+    start: Ints
+    end: Ints
+    low: Ints
+    high: Ints
+
+    def warped(self, chosen: Bools, parent: Ints, length: Ints, room: Ints) -> _Measured:
+        """Return the times with those of chosen rows as they are to be drawn in their parents."""
+        rows = np.flatnonzero(chosen)
+        within = (self.start - self.low)[rows], (self.end - self.low)[rows]
+        whole = (self.high - self.low)[rows]
+        begin = warp(parent[rows], within, length[rows], whole_ns=whole, room_ns=room[rows])
+        start, end, low, high = (
+            each.copy() for each in (self.start, self.end, self.low, self.high)
+        )
+        start[rows], end[rows] = begin, begin + length[rows]
+        low[rows], high[rows] = 0, room[rows]
+        return _Measured(start, end, low, high)
+
+
 def rebuild(
-    parent: Ints, lane: Ints, *, start_ns: Ints, end_ns: Ints, latency_ns: Floats
+    parent: Ints,
+    lane: Ints,
+    *,
+    start_ns: Ints,
+    end_ns: Ints,
+    latency_ns: Floats,
+    gathering: Bools | None = None,
 ) -> Timeline:
     """Return the timeline on which spans last as long as their latencies.
 
@@ -56,6 +89,7 @@ def rebuild(
         start_ns: Measured start.
         end_ns: Measured end.
         latency_ns: Latency without overhead; NaN stands for the measured duration.
+        gathering: Spans whose children keep their order across lanes, too (`warp`); None: none.
 
     >>> line = rebuild(np.array([-1, 0, 0]), np.zeros(3, int), start_ns=np.array([0, 2, 6]),
     ...                end_ns=np.array([12, 4, 10]), latency_ns=np.array([9.0, 2.0, 4.0]))
@@ -71,7 +105,10 @@ def rebuild(
         above = parent[rows]
         head = np.flatnonzero(np.diff(group, prepend=-1))
         room = (end - start)[above[head]]
-        gaps = _gaps(rows, above, head, (start_ns, end_ns))
+        drawn = _Measured(start_ns[rows], end_ns[rows], start_ns[above], end_ns[above])
+        if gathering is not None and gathering[above].any():
+            drawn = drawn.warped(gathering[above], above, lengths[rows], (end - start)[above])
+        gaps = _gaps(drawn, head)
         begin, finish, excess = _place(lengths[rows], gaps, head, room)
         start[rows], end[rows] = start[above] + begin, start[above] + finish
         excess += (
@@ -127,17 +164,16 @@ def _sublanes(group: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
     return result
 
 
-def _gaps(rows: Ints, above: Ints, head: Ints, measured: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """Return the measured gap before each row, and the sum of all gaps of each group.
+def _gaps(times: _Measured, head: Ints) -> tuple[Ints, Ints]:
+    """Return the gap before each row, and the sum of all gaps of each group.
 
     The sum includes the gap from the last row of the group to the end of the parent.
     """
-    start_ns, end_ns = measured
-    previous = np.roll(end_ns[rows], 1)
-    previous[head] = start_ns[above[head]]
-    before = np.maximum(start_ns[rows] - previous, 0)
-    tail = np.append(head[1:], len(rows)) - 1
-    last = np.maximum(end_ns[above[tail]] - end_ns[rows[tail]], 0)
+    previous = np.roll(times.end, 1)
+    previous[head] = times.low[head]
+    before = np.maximum(times.start - previous, 0)
+    tail = np.append(head[1:], len(times.end)) - 1
+    last = np.maximum(times.high[tail] - times.end[tail], 0)
     return before, np.add.reduceat(before, head) + last
 
 
@@ -170,3 +206,52 @@ def _running(values: Ints, head: Ints) -> Ints:
     total = values.cumsum()
     counts = np.diff(head, append=len(values))
     return total - np.repeat(total[head] - values[head], counts)
+
+
+def warp(
+    parent: Ints, measured: tuple[Ints, Ints], length: Ints, *, whole_ns: Ints, room_ns: Ints
+) -> Ints:
+    """Return the drawn start of each row within its parent, on whatever thread it ran.
+
+    Where children run, time is stretched by how much their latencies differ from what was measured
+    (the mean of those that run at once). What is left of the parent goes to the gaps, in
+    proportion. So what was measured in turns is drawn in turns.
+
+    Args:
+        parent: Number of each row's parent.
+        measured: Measured start and end of each row, from the start of its parent.
+        length: How long each row is to be drawn.
+        whole_ns: How long the parent of each row was measured.
+        room_ns: How long the parent of each row is drawn.
+
+    >>> measured = np.array([2, 6]), np.array([4, 10])
+    >>> warp(np.array([0, 0]), measured, np.array([2, 4]),
+    ...      whole_ns=np.array([12, 12]), room_ns=np.array([9, 9]))
+    array([1, 4])
+    """
+    numbers, first, group = np.unique(parent, return_index=True, return_inverse=True)
+    start, end = (np.clip(each, 0, whole_ns) for each in measured)
+    ratio = length / np.maximum(end - start, 1)
+    parents = np.arange(len(numbers))
+    whole = whole_ns[first]
+    nothing = np.zeros(len(numbers))
+    of = np.concatenate([parents, group, group, parents])
+    moment = np.concatenate([nothing.astype(np.int64), start, end, whole])
+    change = np.concatenate([nothing, np.ones(len(start)), -np.ones(len(end)), nothing])
+    more = np.concatenate([nothing, ratio, -ratio, nothing])
+    order = np.lexsort((moment, of))  # stable: of one parent its own start comes first
+    of, moment, change, more = (each[order] for each in (of, moment, change, more))
+    lasts = np.append(np.diff(moment), 0)
+    lasts[np.append(of[1:] != of[:-1], True)] = 0
+    running = np.rint(np.cumsum(change))
+    slope = np.where(running > 0, np.cumsum(more) / np.maximum(running, 1), 0.0)
+    gap = np.bincount(of, np.where(running > 0, 0, lasts), len(numbers))
+    left = room_ns[first] - np.bincount(of, lasts * slope, len(numbers))
+    slope = np.where(running > 0, slope, (np.maximum(left, 0) / np.maximum(gap, 1))[of])
+    passed = np.cumsum(lasts * slope)
+    at = np.append(0.0, passed[:-1])
+    heads = np.flatnonzero(np.append(True, of[1:] != of[:-1]))
+    drawn = np.empty(len(order))
+    drawn[order] = at - at[heads][of]
+    begin = np.rint(drawn[len(numbers) : len(numbers) + len(start)]).astype(np.int64)
+    return np.clip(begin, 0, np.maximum(room_ns - length, 0))

@@ -155,4 +155,5 @@ def _part_inside(spans: RunSpans, cost: RungCost) -> Floats:
     """
     inside = spans.nested((cost.charge_ns > 0).astype(float))
     outside = spans.derived + spans.ended / 2
-    return np.where(inside > 0, (inside - outside) / np.maximum(inside, 1), 1.0)
+    part = np.maximum(inside - outside, 0.0) / np.maximum(inside, 1)
+    return np.where(inside > 0, part, 1.0)

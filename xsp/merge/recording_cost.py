@@ -7,6 +7,8 @@ inside) grows from one rung to the other by the cost of recording the rung's own
     anchor "fc"    own time 17 on rung layer, 20 on rung op, which records 2 operators in "fc"
     result         recording one operator costs (20 - 17) / 2 = 1.5
 
+Where several threads ran spans at once, each counts in part (`xsp.evaluation.Shares`).
+
 Operators of one name cost alike. So anchors that hold different operators tell, together, what
 each name costs, and the 3 are divided accordingly.
 """
@@ -106,11 +108,14 @@ def _cost(ladder: Ladder, rung: RungRuns, above: RungRuns | None) -> RungCost:
     own = ~on_both & (spans.first > above.order) & (spans.first <= rung.order) & spans.paid
     own &= ladder.of_paths(ladder.paths(rung))
     anchor = np.maximum(spans.anchors(on_both), ROOT)
-    count = np.bincount(anchor[own], minlength=len(own)).astype(float)
+    weight = _weights(spans, np.flatnonzero(own), anchor[own])
+    count = np.bincount(anchor[own], weight, minlength=len(own)).astype(float)
     anchors = np.flatnonzero(count)
     number = np.searchsorted(anchors, anchor[own])
     excess, error = _excess(ladder, (rung, above), shared, anchors)
-    per_span = estimate_cost(excess, error, anchor=number, name=_name_numbers(spans, own))
+    per_span = estimate_cost(
+        excess, error, anchor=number, name=_name_numbers(spans, own), weight=weight
+    )
     costs = np.zeros((4, len(own)))
     costs[:3, own] = per_span.value_ns, per_span.error_ns, per_span.name_error_ns
     costs[3, own] = per_span.spread_ns**2
@@ -121,6 +126,11 @@ def _cost(ladder: Ladder, rung: RungRuns, above: RungRuns | None) -> RungCost:
     inside = [np.maximum(each, 0.0) for each in inside]
     unequal = _unequal(inside, [each[anchor] for each in sums]) * ~on_both
     return RungCost(per_span, anchors, count[anchors], charge, nested, np.hypot(error, unequal))
+
+
+def _weights(spans: RunSpans, rows: Ints, anchors: Ints) -> Floats | None:
+    """Return by how much recording each of some spans counts in its anchor; None: as a whole."""
+    return None if spans.shares is None else spans.shares.within(rows, anchors)
 
 
 def _name_numbers(spans: RunSpans, own: Bools) -> Ints:
@@ -172,7 +182,9 @@ def _only_root(ladder: Ladder, rung: RungRuns) -> bool:
     return int((ladder.spans.order <= rung.order).sum()) == 1
 
 
-def estimate_cost(excess: Floats, error: Floats, *, anchor: Ints, name: Ints) -> CostPerSpan:
+def estimate_cost(
+    excess: Floats, error: Floats, *, anchor: Ints, name: Ints, weight: Floats | None = None
+) -> CostPerSpan:
     """Return the cost of each span, estimated from how much the anchors grew.
 
     A span's cost is that of its name, and a part of what its anchor grew by beyond the costs of
@@ -185,6 +197,8 @@ def estimate_cost(excess: Floats, error: Floats, *, anchor: Ints, name: Ints) ->
         error: Standard error of each growth.
         anchor: Anchor of each span that caused the growth, as an index into `excess`.
         name: Number of each span's name, from 0.
+        weight: By how much each span counts in its anchor, where several ran at once; None: as
+            a whole.
 
     >>> cost = estimate_cost(
     ...     np.array([3000.0, 500.0, 3500.0]), np.array([1.0, 1.0, 1.0]),
@@ -192,7 +206,8 @@ def estimate_cost(excess: Floats, error: Floats, *, anchor: Ints, name: Ints) ->
     >>> cost.value_ns.round(-1)
     array([3000.,  500., 2950.,  550.])
     """
-    count = np.maximum(np.bincount(anchor, minlength=len(excess)), 1)
+    count = np.bincount(anchor, weight, minlength=len(excess))
+    count = np.where(count > 0, count, 1)
     known = np.isfinite(excess) & np.isfinite(error)
     mean, mean_error = np.where(known, (excess, error), np.nan) / count
     if not known.any():
@@ -201,12 +216,15 @@ def estimate_cost(excess: Floats, error: Floats, *, anchor: Ints, name: Ints) ->
     pooled, pooled_error = _pooled(mean[known], mean_error[known])
     best = np.argsort(mean_error)[: min(known.sum(), _ANCHORS)]  # NaN comes last
     column = _by_frequency(name)
-    parts = _parts(anchor, column, best)
+    parts = _parts(anchor, column, best, weight)
     names, names_error, spread = _costs_of_names(
         mean[best], mean_error[best], count[best], parts, pooled
     )
     value, value_error = names[column], names_error[column]
-    said, said_error = (np.bincount(anchor, v, len(excess)) / count for v in (value, value_error))
+    of_span = 1.0 if weight is None else weight
+    said, said_error = (
+        np.bincount(anchor, of_span * v, len(excess)) / count for v in (value, value_error)
+    )
     beyond, beyond_error = _beyond_names(
         mean - said, mean_error, said_error, spread / np.sqrt(count)
     )
@@ -217,7 +235,7 @@ def estimate_cost(excess: Floats, error: Floats, *, anchor: Ints, name: Ints) ->
         error_ns=beyond_error[anchor],
         name_error_ns=value_error,
         spread_ns=spread,
-        anchor_ns=np.bincount(anchor, value, len(excess)) / count,
+        anchor_ns=np.bincount(anchor, of_span * value, len(excess)) / count,
         pooled_ns=middle,
         low_ns=low,
         high_ns=high,
@@ -251,13 +269,14 @@ def _by_frequency(name: Ints) -> Ints:
     return np.minimum(rank, _NAMES)[name]
 
 
-def _parts(anchor: Ints, column: Ints, chosen: Ints) -> Floats:
+def _parts(anchor: Ints, column: Ints, chosen: Ints, weight: Floats | None) -> Floats:
     """Return `[chosen anchors, columns]`: which part of an anchor's spans has each name."""
     row = np.full(int(anchor.max()) + 1, -1)
     row[chosen] = np.arange(len(chosen))
     inside, width = row[anchor] >= 0, int(column.max()) + 1
     cell = row[anchor[inside]] * width + column[inside]
-    counts = np.bincount(cell, minlength=len(chosen) * width).reshape(len(chosen), width)
+    weight = None if weight is None else weight[inside]
+    counts = np.bincount(cell, weight, minlength=len(chosen) * width).reshape(len(chosen), width)
     return counts / counts.sum(axis=1, keepdims=True)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
 from xsp.analyses import estimate_of, heading_of
-from xsp.comparison import compare
+from xsp.comparison import Comparison, compare
 from xsp.errors import AnalysisError
 from xsp.page.picture import picture_of_differences, pictures_of
 from xsp.page.place import Places
@@ -71,12 +71,38 @@ def _compared(
     tables = [
         _whole(compared.summary, compared.summary_columns),
         tabulated("settings", "What was measured differently?", compared.settings, settings),
+        *(_sums(compared) if compared.across else ()),
         tabulated("differences", "Which spans differ?", spans, columns, places=places),
     ]
     plots = picture_of_differences(compared.table, places)
     notes = tuple(map(printable, compared.notes))
     told = [_headed(table, compared.names) for table in tables if table.height]
     return told, plots, notes
+
+
+def _sums(compared: Comparison) -> Iterator[Table]:
+    """Yield the times by layer type, and by primitive, of traces of several frameworks."""
+    names = ("trace", "layer_type", "primitive", "calls_a", "calls_b", "ratio", "verdict")
+    for name, question, rows, meanings in (
+        (
+            "by-layer-type-compared",
+            "Which layer types differ?",
+            compared.by_layer_type,
+            compared.type_columns,
+        ),
+        (
+            "by-primitive-compared",
+            "Which primitives differ?",
+            compared.by_primitive,
+            compared.primitive_columns,
+        ),
+    ):
+        columns = {
+            column: said
+            for column, said in meanings.items()
+            if column in names or column.endswith("_ns")
+        }
+        yield tabulated(name, question, rows.select(*columns), columns)
 
 
 def _headed(table: Table, names: Sequence[str]) -> Table:

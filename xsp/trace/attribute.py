@@ -112,6 +112,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("most_ns", _ALL, _FLOAT, "Latency of the longest of these occurrences.", "ns"),
     Attribute("busy_ns", _ALL, _FLOAT,
         "Time in which at least one of them ran, where several ran at once.", "ns"),
+    Attribute("operators_ns", _LAYER, _FLOAT,
+        "Time in which at least one of its operators ran, of a layer made of its operators.", "ns"),
     Attribute("whole_block", _PIPELINE, _FLAG,
         "Whether the trace is that of a whole block of a program; on the root only."),
     Attribute("scaled_ns", _ALL, _FLOAT,

@@ -16,10 +16,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import Ints
+from xsp.evaluation import Ints, covered, gathering
+from xsp.inexact import Inexact
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.quantity import percent
-from xsp.trace.attribute import attribute_column
+from xsp.trace.attribute import attribute_column, inexact_column
 from xsp.trace.folding import parent_rows
 
 Bools = NDArray[np.bool_]
@@ -247,16 +248,58 @@ def on_another_thread(spans: pl.DataFrame, parent: Ints) -> Bools:
         parent: Row of each span's parent, -1 for the root.
     """
     thread, known = spans["thread"].fill_null(-1).to_numpy(), spans["thread"].is_not_null()
-    told = known.to_numpy() & known.to_numpy()[parent]
+    told = known.to_numpy() & known.to_numpy()[parent] & ~gathering_spans(spans, parent)[parent]
     away: Bools = told & (thread != thread[parent]) & (parent >= 0)
     return away
+
+
+def gathering_spans(spans: pl.DataFrame, parent: Ints) -> Bools:
+    """Return which spans leave as own time what no span in them covers, on whatever thread.
+
+    Args:
+        spans: Columns of `trace.spans`.
+        parent: Row of each span's parent, -1 for the root.
+    """
+    host = spans["device"].is_null().to_numpy()
+    derived = host & ((inexact_column(spans) & Inexact.DERIVED.bit) > 0)
+    if not derived.any():
+        return derived
+    lane = spans["thread"].fill_null(-1).to_numpy()
+    start, end = (
+        spans[f"measured_{name}"].fill_null(0).to_numpy() for name in ("start_ns", "end_ns")
+    )
+    return gathering(np.where(host, parent, -1), lane, derived, start, end)
+
+
+def at_once_inside(spans: pl.DataFrame, of: Ints, parent: Ints) -> NDArray[np.float64]:
+    """Return for each group how many of the spans right inside its members ran at once on average.
+
+    1 where they ran one after the other, or on threads of their own beside the parent's.
+
+    Args:
+        spans: Columns of `trace.spans`.
+        of: Number of each span's group.
+        parent: Row of each span's parent, -1 for the root.
+    """
+    gathers = gathering_spans(spans, parent)
+    inside = np.flatnonzero((parent >= 0) & gathers[parent] & spans["device"].is_null().to_numpy())
+    result = np.ones(int(of.max(initial=-1)) + 1)
+    if inside.size:
+        start, end = (spans[name].to_numpy() for name in ("start_ns", "end_ns"))
+        above = parent[inside]
+        lasts = np.bincount(above, (end - start)[inside], spans.height)
+        united = covered(above, start[inside], end[inside], spans.height)
+        sums = (np.bincount(of, each, len(result)) for each in (lasts, united))
+        whole, part = sums
+        result = np.where(part > 0, whole / np.maximum(part, 1), 1.0)
+    return result
 
 
 def elsewhere_ns(spans: pl.DataFrame, parent: Ints) -> Ints:
     """Return how long, of each span's own time, other threads ran what lies in the span.
 
     That is the time in which a span in it ran, on whatever thread, less that in which one ran
-    on the thread of the span itself.
+    on the thread of the span itself; 0 where the own time is without both (`gathering_spans`).
 
     Args:
         spans: Columns of `trace.spans`.
@@ -284,7 +327,9 @@ def on_one_clock(spans: pl.DataFrame, sums: pl.DataFrame, of: Ints, parent: Ints
     """
     lanes = spans.select(group=pl.Series(of), lane=pl.struct("thread", "device", "stream"))
     several = lanes.group_by("group").agg(pl.col("lane").n_unique() > 1).filter("lane")
-    rows = np.flatnonzero(np.isin(of, several["group"].to_numpy()))
+    # Layers made of operators may overlap on the thread that they are drawn on.
+    made = np.flatnonzero((inexact_column(spans) & Inexact.DERIVED.bit) > 0)
+    rows = np.flatnonzero(np.isin(of, np.append(several["group"].to_numpy(), of[made])))
     busy, own = sums["busy_ns"].to_numpy().copy(), sums["self_ns"].to_numpy().copy()
     if rows.size:
         chosen = spans[rows]

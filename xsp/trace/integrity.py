@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from xsp.errors import TraceFormatError
+from xsp.evaluation import covered_part
 from xsp.level import DEVICE_ACTIVITIES, Kind, Level
+from xsp.trace.coverage import gathering_spans
 
 # Columns of `trace.spans`; the struct `attributes` follows them.
 SPAN_SCHEMA: dict[str, Any] = {
@@ -274,25 +277,50 @@ def _stream_breaches() -> Breaches:
 def _check_self(linked: pl.DataFrame) -> None:
     """Verify that own time and the children's latencies add up to the latency.
 
-    Children on a device overlap: there own time and device time add up to the latency.
+    Children on a device overlap: there own time and device time add up to the latency. In spans
+    that gather what ran on several threads, own time is the part that no child covers.
     """
+    part = _uncovered(linked)
     on_host = pl.col("device").is_null()
     same = on_host & pl.col("thread").eq_missing(pl.col("parent_thread"))
     sums = (
         linked.filter(same & pl.col("parent_id").is_not_null())
         .group_by("parent_id")
-        .agg(children_ns=pl.col("latency_ns").sum(), known=pl.col("latency_ns").is_not_null().all())
+        .agg(
+            children_ns=pl.col("latency_ns").sum(),
+            known=pl.col("latency_ns").is_not_null().all(),
+        )
     )
-    summed = linked.join(
-        sums, left_on="span_id", right_on="parent_id", how="left", maintain_order="left"
-    ).filter(pl.col("known").fill_null(value=True))
+    crowd = linked.group_by("parent_id").agg(crowd=pl.len())
+    summed = (
+        linked.with_columns(uncovered=part)
+        .join(crowd, left_on="span_id", right_on="parent_id", how="left", maintain_order="left")
+        .join(sums, left_on="span_id", right_on="parent_id", how="left", maintain_order="left")
+        .filter(pl.col("known").fill_null(value=True))
+    )
     latency = pl.col("latency_ns")
     work = pl.when(pl.col("span_id").is_in(_holders(linked))).then("device_ns").otherwise(0.0)
     children = pl.when(on_host).then("children_ns").otherwise(work).fill_null(0.0)
-    expected = (latency - children).clip(lower_bound=0.0)
+    expected = pl.coalesce(
+        pl.col("uncovered") * latency, (latency - children).clip(lower_bound=0.0)
+    )
     slack = 1.0 + _SLACK * pl.max_horizontal(latency, children)
+    # Drawn times are whole numbers, which a program's trace makes smaller.
+    drawn = (pl.col("end_ns") - pl.col("start_ns")).clip(lower_bound=1)
+    coarse = latency * (pl.col("crowd") + 2) / drawn
+    slack += pl.when(pl.col("uncovered").is_not_null()).then(coarse).otherwise(0.0)
     breach = (pl.col("self_ns") - expected).abs() > slack
     _refuse(summed, iter([("has a self_ns that is not its latency less its children's", breach)]))
+
+
+def _uncovered(linked: pl.DataFrame) -> pl.Series:
+    """Return which part of spans that gather others no child covers; null for other spans."""
+    parent = linked["parent_row"].cast(pl.Int64).fill_null(-1).to_numpy()
+    gathers = pl.Series(gathering_spans(linked, parent))
+    below = np.flatnonzero((parent >= 0) & linked["device"].is_null().to_numpy())
+    start, end = (linked[name].to_numpy() for name in ("start_ns", "end_ns"))
+    part = 1.0 - covered_part(parent[below], below, start, end)
+    return pl.select(pl.when(gathers).then(pl.Series(part))).to_series()
 
 
 def _holders(linked: pl.DataFrame) -> pl.Series:

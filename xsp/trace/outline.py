@@ -16,7 +16,7 @@ from xsp.inexact import reasons_of, united
 from xsp.quantity import beyond, counted, margin, printable
 from xsp.trace import folding
 from xsp.trace.attribute import EARLY_ENDS, attribute_column, inexact_column
-from xsp.trace.coverage import on_another_thread, on_one_clock, own_functions
+from xsp.trace.coverage import at_once_inside, on_another_thread, on_one_clock, own_functions
 from xsp.trace.row import SUMS, Outline, Row
 
 # Showing operators is worth so much of showing layers, when a row is chosen to be opened.
@@ -105,6 +105,7 @@ class _Builder:
         folded = folding.fold(own, parent, levels)
         heads = folding.heads(spans, folded.first)
         alone = attribute_column(spans, "process", pl.Int64).is_not_null().to_numpy()
+        self._inside = at_once_inside(spans, folded.of, parent)
         self._away = (on_another_thread(spans, parent) & ~alone)[folded.first]
         # A span that is short on the host may keep a device busy for long.
         weight = pl.max_horizontal("latency_ns", "device_ns").fill_nan(None)
@@ -359,10 +360,15 @@ class _Builder:
         return printable(" ".join(filter(None, words)))
 
     def _at_once(self, node: _Node) -> str:
-        """Say how many of the spans ran at once on average, or that one ran beside its parent."""
+        """Say how many of the spans, or of those inside, ran at once on average.
+
+        Or that the span ran beside its parent.
+        """
         latency, busy = node.totals["latency_ns"], node.totals["busy_ns"]
         if latency >= _AT_ONCE * busy > 0:
             return f"{latency / busy:.1f} at once".replace(".0 ", " ")
+        if (inside := self._inside[node.tail]) >= _AT_ONCE and node.kind not in SUMS:
+            return f"{inside:.1f} at once inside".replace(".0 ", " ")
         return "on another thread" if self._away[node.groups[0]] else ""
 
 

@@ -21,6 +21,8 @@ from xsp.xplane.wire import BYTES, NUMBER
 
 _KIND, _OFFSET, _DURATION, _STATS, _OCCURRENCES = 1, 2, 3, 4, 5  # fields of XEvent
 _PIECE = 1 << 17  # events that are read at once: what is read on the way takes memory
+_FACTS = ("line", "line_id", "line_name", "number", "name", "display", "start_ns", "end_ns")
+_STAT = "stat."  # begins the names of columns of stats, until all others are known
 _FAR = 1 << 62  # ns; times beyond are damaged, and their sums would overflow
 
 
@@ -32,7 +34,7 @@ class Events:
         frame: One row per event that has a name and a time, line by line: `line`, `line_id`,
             `line_name`, `number` (of the kind of event), `name`, `display` (a shorter name;
             empty where there is none), `start_ns`, `end_ns`, and a column for each stat that was
-            asked for.
+            asked for; of a stat that is named as one of these, `stat.name`.
         damaged: How many events have no name, or a time that cannot be.
         sums: How many events stand for several occurrences, and have no time, by name.
     """
@@ -54,7 +56,8 @@ def read_events(
         wanted: Types of the columns of the stats that are asked for, by name.
 
     Returns:
-        `number`, `offset_ps`, `duration_ps`, `occurrences`, `whole`, and a column for each stat.
+        `number`, `offset_ps`, `duration_ps`, `occurrences`, `whole`, and a column `stat.…` for
+        each stat.
     """
     numbers = {number: name for number, name in stats.names.items() if name in wanted}
     found: dict[str, list[Found]] = {name: [] for name in wanted}
@@ -66,7 +69,7 @@ def read_events(
             found[name].append(values)
         frames.append(frame)
     columns = {
-        name: stats.column(Found.joined(found[name]), len(places), dtype)
+        _STAT + name: stats.column(Found.joined(found[name]), len(places), dtype)
         for name, dtype in wanted.items()
     }
     return pl.concat(frames).with_columns(**columns)
@@ -107,9 +110,14 @@ def known_events(frame: pl.DataFrame, lines: pl.DataFrame, kinds: Mapping[int, K
     frame = frame.filter(~summed)
     timed = pl.col("end_ns") >= pl.col("start_ns")  # null, so false, where a time cannot be
     sound = frame.filter("whole", timed, pl.col("name").is_not_null())
-    first = ("line", "line_id", "line_name", "number", "name", "display", "start_ns", "end_ns")
-    rest = [name for name in frame.columns if name not in (*first, "occurrences", "whole")]
-    return Events(sound.select(*first, *rest), frame.height - sound.height, sums)
+    names = (each for each in frame.columns if each.startswith(_STAT))
+    stats = {_named(name.removeprefix(_STAT)): name for name in names}
+    return Events(sound.select(*_FACTS, **stats), frame.height - sound.height, sums)
+
+
+def _named(stat: str) -> str:
+    """Return the column of a stat, which may be named as another column of events."""
+    return _STAT + stat if stat in _FACTS else stat
 
 
 def _meaning(names: Mapping[int, str]) -> pl.Expr:

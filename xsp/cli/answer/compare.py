@@ -14,6 +14,7 @@ from xsp.cli.reading import FILE, names_of, read
 if TYPE_CHECKING:
     from xsp.comparison import Comparison, Condition, Outcome
 
+_TABLES = ("summary", "settings", "by_layer_type", "by_primitive", "table")  # of the JSON
 _KINDS = ("pipeline", "layer", "op", "call", "kernel")
 
 _HELP = """Compare traces with the first of them: what became slower, and is it chance?
@@ -126,7 +127,7 @@ def _json(found: Comparison) -> str:
     import json  # noqa: PLC0415
 
     names, notes = json.dumps(found.names), json.dumps(found.notes)
-    tables = {name: getattr(found, name) for name in ("summary", "settings", "table")}
+    tables = {name: getattr(found, name) for name in _TABLES}
     parts = [f'"{name}": {table.write_json()}' for name, table in tables.items()]
     return f'{{"names": {names}, "kind": "{found.kind}", "notes": {notes}, {", ".join(parts)}}}'
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from xsp.comparison.alignment.leftover import Joined, Siblings, resolve
 from xsp.comparison.alignment.node import Bools, Nodes
-from xsp.comparison.alignment.sequence import pair_in_order
+from xsp.comparison.alignment.sequence import Floats, pair_in_order
 from xsp.comparison.alignment.stray import joined_late, same_module
 from xsp.evaluation import Ints, generations
 
@@ -46,6 +46,9 @@ class Alignment:
         joined: Nodes that became part of a pair, besides the two that are the pair.
         removed: Nodes of the first trace alone, without those that lie in others of them.
         added: Nodes of the second trace alone, likewise.
+        retyped: Which pairs have different layer types, where the traces are of two frameworks,
+            whose names and classes differ anyway; None: names and classes are compared.
+        confidence: How much of each pair agrees, from 0 to 1; None where names tell the pairs.
     """
 
     a: Ints
@@ -54,11 +57,15 @@ class Alignment:
     joined: tuple[Joined, ...]
     removed: Ints
     added: Ints
+    retyped: Bools | None = None
+    confidence: Floats | None = None
 
     def changes(self, a: Nodes, b: Nodes) -> list[str]:
         """Return the `Change` of each pair, of the removed, and of the added."""
         named = a.like.name[self.a] == b.like.name[self.b]
         typed = a.like.type[self.a] == b.like.type[self.b]
+        if self.retyped is not None:
+            named, typed = np.ones(len(self.a), np.bool_), ~self.retyped
         paired = np.select(
             [self.moved, ~typed, ~named],
             [Change.MOVED, Change.REPLACED, Change.RENAMED],

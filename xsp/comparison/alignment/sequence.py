@@ -65,7 +65,7 @@ def pair_in_order(a: Sequence, b: Sequence) -> tuple[Ints, Ints]:
     tail = _equal_end(a, b, head)
     inner_a, inner_b = a.part(head, len(a) - tail), b.part(head, len(b) - tail)
     small = len(inner_a) * len(inner_b) <= _CELLS
-    in_a, in_b = (_best if small else _by_ordinal)(inner_a, inner_b)
+    in_a, in_b = (_best if small else by_ordinal)(inner_a, inner_b)
     begin, end = np.arange(head), np.arange(-tail, 0)
     return (
         np.concatenate([begin, in_a + head, end + len(a)]),
@@ -93,13 +93,22 @@ def _equal(a: Sequence, b: Sequence) -> NDArray[np.bool_]:
 
 
 def _best(a: Sequence, b: Sequence) -> tuple[Ints, Ints]:
-    """Return the pairs that score highest, by the table of all beginnings of both."""
-    score = _scores(a, b)
+    return best_pairs(_scores(a, b), _labels(a), _labels(b))
+
+
+def best_pairs(score: Floats, a: Labels, b: Labels) -> tuple[Ints, Ints]:
+    """Return the pairs that score highest in all, by the table of all beginnings of both.
+
+    Args:
+        score: Score of each pair, `[a, b]`; 0 for what cannot be paired.
+        a: What decides of the first sequence, where either of two could be left out.
+        b: The same of the second.
+    """
     table = np.zeros((len(a) + 1, len(b) + 1))
     for row in range(len(a)):
         paired = np.maximum(table[row, 1:], table[row, :-1] + score[row])
         np.maximum.accumulate(paired, out=table[row + 1, 1:])
-    return _way_back(table, _labels(a), _labels(b))
+    return _way_back(table, a, b)
 
 
 def _labels(of: Sequence) -> list[tuple[int, int, int]]:
@@ -140,7 +149,7 @@ def _scores(a: Sequence, b: Sequence) -> Floats:
     return score * (a.kind[:, None] == b.kind)
 
 
-def _by_ordinal(a: Sequence, b: Sequence) -> tuple[Ints, Ints]:
+def by_ordinal(a: Sequence, b: Sequence) -> tuple[Ints, Ints]:
     """Return pairs of one name, type and ordinal among such, as many as keep the order."""
     known = {key: place for place, key in enumerate(_ordinal_keys(b))}
     shared = [(i, known[key]) for i, key in enumerate(_ordinal_keys(a)) if key in known]

@@ -34,7 +34,6 @@ from xsp_levels.framework.jax.program.compilation import (
     CompilationRecorder,
     Stage,
     compile_rows,
-    remark,
 )
 from xsp_levels.framework.jax.program.state import keep, role
 from xsp_levels.framework.jax.program.watcher import Watch
@@ -86,13 +85,10 @@ class Jax:
 
     def stop(self) -> Records:
         """Disarm, and return the records."""
-        compilation, operators = self._compilation, self._operators
+        operators = self._operators
         stages = self._disarm()
         kept = operators.stop() if operators is not None else None
-        told = kept.problems if kept is not None else ()
-        if compilation is None and kept is None:
-            return Records(JaxRecords())
-        return Records(JaxRecords(kept, stages), problems=(*told, *remark(stages)))
+        return Records(JaxRecords(kept, stages), problems=kept.problems if kept is not None else ())
 
     def spans(self, records: Records) -> SpanRows:
         """Turn records into rows: compiling, operators, and layers made of these. Pure."""
@@ -117,10 +113,8 @@ class Jax:
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> ModelCall | None:
         """Return the call if `function` is jitted, else None, without importing JAX."""
-        if not is_model(function):
-            return None
-        self._donated = donates(function)
-        return jitted_call(function, args, kwargs)
+        self._donated = is_model(function) and donates(function)
+        return jitted_call(function, args, kwargs) if is_model(function) else None
 
     def role(self, cls: type) -> Role | None:
         """Return what the objects of a class are to a call; None if they are not JAX's."""

@@ -11,8 +11,9 @@ from typing import Any
 from xsp.provider import Inputs, ModelCall
 from xsp_levels.framework.onnxruntime.model import model_name
 
-RUNS = ("run", "run_with_ort_values", "run_with_iobinding", "run_with_ortvaluevector")
-_WRITES = ("run_with_iobinding", "run_with_ortvaluevector")
+BOUND = "run_with_iobinding"
+RUNS = ("run", "run_with_ort_values", BOUND, "run_with_ortvaluevector")
+_WRITES = (BOUND, "run_with_ortvaluevector")
 Again = Callable[[Any], Any]  # makes a run once more, with another session
 
 _DTYPES = {"float": "float32", "double": "float64"}
@@ -105,6 +106,11 @@ def repeated(
     if args:
         return lambda session: function(session, *args[1:], **kwargs)
     return lambda session: function(**{**kwargs, "self": session})
+
+
+def run_bound(session: Any, iobinding: Any, run_options: Any = None) -> None:
+    """Run a session with another session's binding, which ONNX Runtime's Python class refuses."""
+    session._sess.run_with_iobinding(iobinding._iobinding, run_options)
 
 
 def is_repeatable(method: str) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from xsp_levels.framework.onnxruntime.call import RUNS, session_class, session_of
 from xsp_levels.hook import Hook
+from xsp_levels.imported import Imports
 
 Function = Callable[..., Any]
 
@@ -82,6 +83,7 @@ class EntryPoint:
     def __init__(self) -> None:
         self.watcher: RunWatcher | None = None
         self.recorder: RunWatcher | None = None
+        self._imports = Imports(("onnxruntime",), self.place)
         self._hooks: list[Hook] = []
         self._native: tuple[Any, Any] | None = None  # the class in C++, and its function
 
@@ -90,10 +92,13 @@ class EntryPoint:
         wanted = self.watcher is not None or self.recorder is not None
         if not wanted:
             self._take_out()
-        elif not self._hooks and session_class() is not None:
+        elif session_class() is None:
+            self._imports.begin()  # the program may import it yet
+        elif not self._hooks:
             self._put_in()
 
     def _put_in(self) -> None:
+        self._imports.end()
         kind = session_class()
         for name in (*RUNS, ASYNC, _MAKE):
             function = getattr(kind, name, None)
@@ -107,6 +112,7 @@ class EntryPoint:
         setattr(native, _INITIALIZE, _timed(native.initialize_session))
 
     def _take_out(self) -> None:
+        self._imports.end()
         if self._native is not None:
             native, function = self._native
             setattr(native, _INITIALIZE, function)

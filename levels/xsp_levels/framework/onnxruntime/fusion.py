@@ -37,13 +37,15 @@ def origins(model: Graph, optimised: Graph) -> dict[str, tuple[Node, ...]]:
     known = _known_values(model, optimised.nodes, producers)
     alive = {*known.values(), *model.inputs}
     found: dict[str, list[int]] = {}
+    made = {value: node for node in optimised.nodes for value in node.outputs}
+    shared = set()
     for node in optimised.nodes:
         ends = [known[value] for value in node.outputs if value in known]
         found[node.name] = _between(model.nodes, producers, ends, alive)
-    made = {value for node in optimised.nodes for value in node.outputs}
-    shared = {
-        node.name for node in optimised.nodes if any(v in made - known.keys() for v in node.inputs)
-    }
+        if _reorders(node) and made.keys() & set(node.inputs[:1]):
+            found[node.name] = found.get(made[node.inputs[0]].name, [])
+        if _reorders(node) or not made.keys() & set(node.inputs) <= known.keys():
+            shared.add(node.name)
     shared |= _name_the_rest(model, optimised.nodes, found)
     dynamic = _dynamic(model)
     return {
@@ -63,17 +65,28 @@ def _known_values(
     for node in model.nodes:
         for value in node.inputs:
             users.setdefault(value, []).append(node)
-    known = {value: value for node in nodes for value in node.outputs if value in producers}
+    known = {
+        value: value
+        for node in nodes
+        for value in node.outputs
+        if value in producers and not _reorders(node)
+    }
     for node in nodes:
-        value, named = node.outputs[0], node.name.split(_BLOCKED)[0]
-        if value in known:
+        value, named = "".join(node.outputs[:1]), node.name.split(_BLOCKED)[0]
+        if not value or value in known:
             continue
         if _BLOCKED in node.name and named in producers:
             summed = len(node.inputs) > _INPUTS_OF_CONV
             known[value] = _after_sum(named, users, known) if summed else named
-        elif node.op_type.startswith(_REORDER) and node.inputs[0] in known:
-            known[value] = known[node.inputs[0]]
+        elif _reorders(node):
+            before = "".join(node.inputs[:1])
+            same = value if value in producers else known.get(before, before)
+            known |= {value: same} if same in producers or same in model.inputs else {}
     return known
+
+
+def _reorders(node: Node) -> bool:
+    return node.op_type.startswith(_REORDER)
 
 
 def _after_sum(value: str, users: Mapping[str, list[Node]], known: Mapping[str, str]) -> str:
@@ -93,7 +106,7 @@ def _between(
 ) -> list[int]:
     """Return places of nodes from some values back to others that are alive."""
     found: set[int] = set()
-    waiting = [producers[value] for value in ends]
+    waiting = [producers[value] for value in ends if value in producers]
     while waiting:
         at = waiting.pop()
         if at not in found:
@@ -120,7 +133,7 @@ def _name_the_rest(model: Graph, nodes: Sequence[Node], found: dict[str, list[in
         Names of the nodes that stand for one node of the model among others, at most.
     """
     places = {node.name: at for at, node in enumerate(model.nodes) if node.name}
-    users = {value: node for node in reversed(nodes) for value in node.inputs}
+    users = {value: node for node in reversed(nodes) for value in node.inputs if value}
     rest = [node for node in reversed(nodes) if not found[node.name]]
     for node in rest:
         name = node.name

@@ -19,16 +19,45 @@ _SUBGRAPH, _SUBGRAPHS = 6, 11
 _DIMS, _DATA_TYPE, _TENSOR_NAME = 1, 2, 8
 _ENTRY_KEY, _ENTRY_VALUE, _VALUE_NAME = 1, 2, 1
 
-# Bits of an element, by the number of ONNX's data type; others are texts, or not known.
-_BITS = {
-    **dict.fromkeys((1, 6, 12), 32),
-    **dict.fromkeys((2, 3, 9, 17, 18, 19, 20, 24), 8),
-    **dict.fromkeys((4, 5, 10, 16), 16),
-    **dict.fromkeys((7, 11, 13, 14), 64),
-    **dict.fromkeys((21, 22, 23), 4),
-    **dict.fromkeys((25, 26), 2),
-    15: 128,
+# Name and bits of an element, by the number of ONNX's data type; other types have no fixed size.
+_TYPES = {
+    1: ("float32", 32),
+    2: ("uint8", 8),
+    3: ("int8", 8),
+    4: ("uint16", 16),
+    5: ("int16", 16),
+    6: ("int32", 32),
+    7: ("int64", 64),
+    9: ("bool", 8),
+    10: ("float16", 16),
+    11: ("float64", 64),
+    12: ("uint32", 32),
+    13: ("uint64", 64),
+    14: ("complex64", 64),
+    15: ("complex128", 128),
+    16: ("bfloat16", 16),
+    17: ("float8_e4m3fn", 8),
+    18: ("float8_e4m3fnuz", 8),
+    19: ("float8_e5m2", 8),
+    20: ("float8_e5m2fnuz", 8),
+    21: ("uint4", 4),
+    22: ("int4", 4),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A tensor that is a part of the model.
+
+    Attributes:
+        dtype: Its data type; empty if that is none of a fixed size.
+        shape: Its sizes.
+        nbytes: How many bytes it takes; 0 if that is not known.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +86,12 @@ class Graph:
     Attributes:
         nodes: In an order in which they can run.
         inputs: Names of the values that are given to the graph, or to a sub-graph.
-        parameter_bytes: Size of each initializer, by its name.
+        weights: The initializers, by their names.
     """
 
     nodes: list[Node] = field(default_factory=list)
     inputs: set[str] = field(default_factory=set)
-    parameter_bytes: dict[str, int] = field(default_factory=dict)
+    weights: dict[str, Weight] = field(default_factory=dict)
 
 
 def read_graph(model: bytes | memoryview) -> Graph:
@@ -78,7 +107,7 @@ def read_graph(model: bytes | memoryview) -> Graph:
                 _read_into(graph, value)
     except (IndexError, TypeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError("not a model in ONNX's format") from error
-    graph.inputs -= graph.parameter_bytes.keys()
+    graph.inputs -= graph.weights.keys()
     return graph
 
 
@@ -127,7 +156,8 @@ def _read_tensor(graph: Graph, message: memoryview) -> None:
             data_type = value
         elif number == _TENSOR_NAME:
             name = _text(value)
-    graph.parameter_bytes[name] = math.ceil(math.prod(sizes) * _BITS.get(data_type, 0) / 8)
+    dtype, bits = _TYPES.get(data_type, ("", 0))
+    graph.weights[name] = Weight(dtype, tuple(sizes), math.ceil(math.prod(sizes) * bits / 8))
 
 
 def _first(message: memoryview, field_number: int) -> memoryview:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xsp_levels.framework.onnxruntime.fusion import origins
-from xsp_levels.framework.onnxruntime.graph import Graph, Node
+from xsp_levels.framework.onnxruntime.graph import Graph, Node, Weight
 
 Path = tuple[str, ...]
 
@@ -28,11 +28,13 @@ class NodeOrigin:
         layers: Names of the layers around the node, outermost first.
         fused_layers: Paths of the other layers whose nodes were fused into the node.
         sources: Operators of the model that the node stands for, where there are several.
+        weights: Of each input the weight that it is; None where the input is computed.
     """
 
     layers: Path = ()
     fused_layers: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    weights: tuple[Weight | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,17 @@ def find_layers(model: Graph, optimised: Graph | None) -> Layers:
         optimised: The graph that is run; None where it is not known, and the names of nodes are
             taken to be the model's.
     """
+    run = model if optimised is None else optimised
     if optimised is None:
         found = {node.name: (node,) for node in model.nodes}
     else:
         found = origins(model, optimised)
-    return Layers(
-        {name: _origin(nodes) for name, nodes in found.items() if name}, tuple(_layers(model))
-    )
+    nodes = {
+        node.name: _origin(found.get(node.name, ()), node, run.weights)
+        for node in run.nodes
+        if node.name
+    }
+    return Layers(nodes, tuple(_layers(model)))
 
 
 def described(layers: Iterable[Layer]) -> Mapping[Path, Mapping[str, Any]]:
@@ -123,12 +129,12 @@ def _listed(text: str) -> list[str]:
     return [str(each) for each in found] if isinstance(found, list) else []
 
 
-def _origin(nodes: tuple[Node, ...]) -> NodeOrigin:
-    paths = list(dict.fromkeys(layer_path(node) for node in nodes))
-    own = paths[0]
-    others = [path for path in paths[1:] if path != own[: len(path)]]
-    sources = tuple(node.op_type for node in nodes) if len(nodes) > 1 else ()
-    return NodeOrigin(own, tuple(".".join(path) for path in others), sources)
+def _origin(sources: tuple[Node, ...], node: Node, weights: Mapping[str, Weight]) -> NodeOrigin:
+    own, *others = list(dict.fromkeys(layer_path(each) for each in sources)) or [()]
+    fused = [".".join(path) for path in others if path != own[: len(path)]]
+    operators = tuple(each.op_type for each in sources) if len(sources) > 1 else ()
+    inputs = tuple(weights.get(value) for value in node.inputs if value)
+    return NodeOrigin(own, tuple(fused), operators, inputs)
 
 
 def _layers(model: Graph) -> Iterable[Layer]:
@@ -143,13 +149,13 @@ def _layers(model: Graph) -> Iterable[Layer]:
             )
         classes |= _classes(node, path)
     for path, names in weights.items():
-        size = sum(model.parameter_bytes[name] for name in names)
+        size = sum(model.weights[name].nbytes for name in names)
         yield Layer(path, classes.get(path), size)
 
 
 def _parameters(model: Graph) -> dict[str, str]:
     """Return the initializer of each value that is one, or the same as one."""
-    found = {name: name for name in model.parameter_bytes}
+    found = {name: name for name in model.weights}
     for node in model.nodes:
         if node.op_type == "Identity" and node.inputs[:1] and node.inputs[0] in found:
             found |= dict.fromkeys(node.outputs, found[node.inputs[0]])

@@ -13,7 +13,6 @@ from xsp.onnxruntime_profile import NODE, RUN, US, Event, read_profile
 from xsp_levels.framework.onnxruntime.layer import Layers
 from xsp_levels.framework.onnxruntime.record import Integers, NodeEvents
 
-
 MOST_EVENTS = 1_000_000  # that ONNX Runtime keeps; it drops what comes later
 
 

@@ -39,24 +39,26 @@ def part_rows(parts: Sequence[Part]) -> SpanRows:
 
 def node_rows(records: OrtRecords) -> SpanRows:
     """Return a row of kind op per node, inside rows of kind layer that are derived from these."""
-    first = len(records.parts) + 1
-    frames = []
-    for events in records.events:
-        if not len(events.node):
-            continue
-        rows = _nodes(events, records, first)
-        origins = [events.layers.nodes.get(name, NodeOrigin()) for name in rows["attr.node"]]
-        attributes = described(events.layers.layers)
-        frames += [
-            layered(
-                rows,
-                pl.Series([list(each.layers) for each in origins], dtype=pl.List(pl.String)),
-                steps=pl.Series(events.run),
-                describe=attributes.get,
-            )
-        ]
-        first = int(frames[-1]["id"].fill_null(0).max() or 0) + first + 1
+    frames = [
+        _layered(events, records, number)
+        for number, events in enumerate(records.events)
+        if len(events.node)
+    ]
     return concat_rows(frames)
+
+
+def _layered(events: NodeEvents, records: OrtRecords, number: int) -> SpanRows:
+    """Return the nodes and layers of one session; ids differ from those of other sessions."""
+    first = len(records.parts) + 1 + sum(len(each.node) for each in records.events[:number])
+    rows = _nodes(events, records, first)
+    origins = [events.layers.nodes.get(name, NodeOrigin()) for name in rows["attr.node"]]
+    attributes = described(events.layers.layers)
+    return layered(
+        rows,
+        pl.Series([list(each.layers) for each in origins], dtype=pl.List(pl.String)),
+        steps=pl.Series(events.run),
+        describe=attributes.get,
+    )
 
 
 def _nodes(events: NodeEvents, records: OrtRecords, first: int) -> SpanRows:
@@ -64,6 +66,8 @@ def _nodes(events: NodeEvents, records: OrtRecords, first: int) -> SpanRows:
     thread = named(events.thread, records.threads)
     rows = nodes(_events(events, start, end))
     origins = [events.layers.nodes.get(name, NodeOrigin()) for name in rows["attr.node"]]
+    if events.arguments:
+        rows = rows.with_columns(_inputs(rows, origins))
     return rows.with_columns(
         pl.Series("thread", thread),
         pl.Series("id", np.arange(first, first + rows.height)),
@@ -78,6 +82,33 @@ def _nodes(events: NodeEvents, records: OrtRecords, first: int) -> SpanRows:
             dtype=pl.List(pl.String),
         ),
     )
+
+
+def _inputs(rows: SpanRows, origins: Sequence[NodeOrigin]) -> list[pl.Series]:
+    """Return all inputs of nodes, with the weights that ONNX Runtime packed, and then forgot.
+
+    Of such weights its profile tells neither shape nor size.
+    """
+    shapes, dtypes, sizes = [], [], []
+    columns = ("attr.input_shapes", "attr.input_dtypes", "attr.parameter_bytes")
+    for shape, dtype, size, origin in zip(*(rows[name] for name in columns), origins, strict=True):
+        told = [] if shape is None else list(zip(shape.to_list(), dtype, strict=True))
+        weights = [each for each in origin.weights if each is not None]
+        if len(told) == len(origin.weights) - len(weights):
+            rest = iter(told)
+            told = [
+                next(rest) if each is None else (list(each.shape), each.dtype)
+                for each in origin.weights
+            ]
+            size = sum(each.nbytes for each in weights)  # noqa: PLW2901
+        shapes.append([each for each, _ in told])
+        dtypes.append([each for _, each in told])
+        sizes.append(size)
+    return [
+        pl.Series(columns[0], shapes, dtype=pl.List(pl.List(pl.Int64))),
+        pl.Series(columns[1], dtypes, dtype=pl.List(pl.String)),
+        pl.Series(columns[2], sizes, dtype=pl.Int64),
+    ]
 
 
 def _texts(name: str, values: Iterable[str | None]) -> pl.Series:

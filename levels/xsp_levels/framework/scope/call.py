@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.provider import SpanRows
+from xsp.provider import ATTRIBUTE, SpanRows
 from xsp_levels.framework.scope.occurrence import Pauses, begins_anew, reached
 from xsp_levels.framework.scope.path import Paths
 
@@ -53,7 +53,7 @@ def derive(ops: SpanRows, paths: Paths, home: Integers, world: Integers) -> Call
     """
     start, end = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
     pauses = Pauses(world, start, end)
-    what = _same(ops["name"], paths.number)
+    what, nodes = _same(ops["name"], paths.number), _nodes(ops)
     shared, length = _shared(paths, home), paths.lengths()
     innermost = np.full(ops.height, -1, np.int64)
     count, lines = 0, [np.zeros((6, 0), np.int64)]
@@ -63,7 +63,7 @@ def derive(ops: SpanRows, paths: Paths, home: Integers, world: Integers) -> Call
         rows = rows[np.lexsort((start[rows], layer, innermost[rows], world[rows]))]
         layer = paths.around(rows, depth)
         begins = _changes(world[rows]) | _changes(innermost[rows]) | _changes(layer)
-        begins |= _later_calls(np.cumsum(begins), what[rows], pauses, rows)
+        begins |= _later_calls(np.cumsum(begins), (what[rows], nodes[rows]), pauses, rows)
         lines.append(_lines(begins, rows, layer, innermost, (start, end)))
         innermost[rows] = count + np.cumsum(begins) - 1
         count += int(np.count_nonzero(begins))
@@ -72,13 +72,13 @@ def derive(ops: SpanRows, paths: Paths, home: Integers, world: Integers) -> Call
 
 
 def _later_calls(
-    group: Integers, what: Integers, pauses: Pauses, rows: Integers
+    group: Integers, what: tuple[Integers, Integers], pauses: Pauses, rows: Integers
 ) -> NDArray[np.bool_]:
     """Return with which operators of sorted groups a second or later call of the layer begins."""
     if not len(rows):
         return np.zeros(0, dtype=bool)
     before = reached(group, pauses.start[rows], pauses.end[rows])
-    return begins_anew(group, what, pauses.filled(before, pauses.start[rows]))
+    return begins_anew(group, *what, pauses.filled(before, pauses.start[rows]))
 
 
 def _lines(
@@ -122,6 +122,14 @@ def _same(names: pl.Series, path: Integers) -> Integers:
     """Return a number for name and path of each operator, equal for equal ones."""
     number = names.rank("dense").cast(pl.Int64).to_numpy()
     return number * (int(path.max()) + 1) + path
+
+
+def _nodes(ops: SpanRows) -> Integers:
+    """Return a number for the node of each operator, 0 where it is not known."""
+    name = f"{ATTRIBUTE}node"
+    if name not in ops.columns:
+        return np.zeros(ops.height, np.int64)
+    return ops[name].rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
 
 
 def _changes(values: Integers) -> NDArray[np.bool_]:

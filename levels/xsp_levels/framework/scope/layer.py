@@ -1,7 +1,8 @@
 """Operators of a visit in; the same operators, each in the layers that were derived from them, out.
 
 A layer lasts from the start of its first operator to the end of its last one, on whatever threads
-these ran; `busy_ns` is the time in which at least one of them ran.
+these ran, and so is on no thread of its own; `operators_ns` is the time in which at least one of
+its operators ran.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def layered(
         scopes: `List(String)`: layers around each operator, outermost first, as the parts of the
             innermost layer's path; null or empty where no layer is known.
         steps: Number of the graph run of each operator; operators of different runs share no
-            layer. None: all are of one run.
+            layer. A visit may hold several evaluations. None: all are of one run.
         phases: `"backward"` or null for each operator; phases share no layer either.
         describe: Returns attributes of the layer with a path, or None. `module_path` is the path
             with dots, unless they name it otherwise.
@@ -58,7 +59,7 @@ def layered(
     >>> ops = span_rows({"kind": "op", "name": ["Conv2D", "Relu"], "start_ns": [1, 5],
     ...                  "end_ns": [4, 9], "thread": [1, 2]})
     >>> found = layered(ops, pl.Series([["net", "conv"], ["net"]]))
-    >>> found.select("name", "start_ns", "end_ns", "attr.busy_ns").rows()
+    >>> found.select("name", "start_ns", "end_ns", "attr.operators_ns").rows()
     [('Conv2D', 1, 4, None), ('Relu', 5, 9, None), ('net', 1, 9, 7.0), ('conv', 1, 4, 3.0)]
     """
     paths = numbered(scopes)
@@ -115,11 +116,10 @@ def _layer_rows(
             "name": attributes["name"],
             "start_ns": calls.start_ns,
             "end_ns": calls.end_ns,
-            "thread": ops["thread"].gather(first),
             "id": own_ids,
             "parent_id": _chosen(calls.parent, own_ids, outermost),
             "provenance": Provenance.DERIVED.value,
-            f"{ATTRIBUTE}busy_ns": calls.busy_ns.astype(np.float64),
+            f"{ATTRIBUTE}operators_ns": calls.busy_ns.astype(np.float64),
             f"{ATTRIBUTE}phase": runs["phase"].gather(first),
             f"{ATTRIBUTE}call_index": _call_index(calls, runs[first]),
             **{name: attributes[name] for name in attributes.columns if name != "name"},
@@ -166,4 +166,4 @@ def _first_id(ops: SpanRows) -> int:
     """Return a number from which on ids are nobody else's, the same for the same operators."""
     first = ops.row(0, named=True)
     text = f"{first['name']}\0{first['start_ns']}\0{first['thread']}\0{ops.height}"
-    return int.from_bytes(blake2b(text.encode(), digest_size=5).digest()) << 22
+    return int.from_bytes(blake2b(text.encode(), digest_size=4).digest()) << 22

@@ -8,8 +8,10 @@ Operators of parallel branches that merely take turns bear other names, and cut 
     a.mul  a.add  b.mul  a.mul  a.add        layers   a  b  a
     a.mul  b.mul  a.add  b.add               layers   a  b, which overlap
 
-A layer is not divided if that would leave parts that are unlike: each operator of `n` calls runs
-about `n` times, on average at least two thirds of that.
+A layer is not divided if that would leave parts that are unlike: in `n` calls each operator runs
+about `n` times, on average at least two thirds of that. Where what runs again is another node of
+the graph (a module that was written into the graph twice, or two like nodes of one call), each
+operator must run a multiple of `n` times.
 """
 
 from __future__ import annotations
@@ -72,25 +74,33 @@ def reached(group: Integers, start: Integers, end: Integers) -> Integers:
     return before
 
 
-def begins_anew(layer: Integers, key: Integers, filled: Bools) -> Bools:
+def begins_anew(layer: Integers, key: Integers, node: Integers, filled: Bools) -> Bools:
     """Return which operators begin another call of their layer.
 
     Args:
         layer: Number of each operator's layer; operators are sorted by layer and start.
         key: What each operator is: equal for equal operators.
+        node: Number of the node of the graph that each operator is, 0 where that is not known.
         filled: Whether, in a pause of the layer before the operator, another operator ran.
 
-    >>> begins_anew(np.zeros(4, int), np.array([1, 2, 1, 2]), np.array([False, True, True, True]))
+    >>> key, filled = np.array([1, 2, 1, 2]), np.array([False, True, True, True])
+    >>> begins_anew(np.zeros(4, int), key, np.zeros(4, int), filled)
     array([False, False,  True, False])
     """
     head = np.diff(layer, prepend=-1) != 0
     number = np.cumsum(head) - 1
-    anew = filled & ~head & (key == key[np.flatnonzero(head)][number])
+    first = np.flatnonzero(head)[number]
+    anew = filled & ~head & (key == key[first])
     if not anew.any():
         return anew
-    calls = 1 + np.bincount(number, weights=anew)
-    runs = np.bincount(number)
-    pairs = np.unique(np.stack([number, key]), axis=1)
-    different = np.bincount(pairs[0], minlength=len(runs))
-    alike = 3 * runs >= 2 * calls * different
-    return anew & alike[number]
+    calls = 1 + np.bincount(number, weights=anew).astype(np.int64)
+    sure = np.bincount(number, weights=anew & (node != node[first])) == 0
+    return anew & np.where(sure, *_divided(number, key, calls))[number]
+
+
+def _divided(layer: Integers, key: Integers, calls: Integers) -> tuple[Bools, Bools]:
+    """Return which layers are divided into so many like parts, about and exactly."""
+    pairs, runs = np.unique(np.stack([layer, key]), axis=1, return_counts=True)
+    different, total = np.bincount(pairs[0]), np.bincount(pairs[0], weights=runs)
+    odd = np.bincount(pairs[0], weights=runs % calls[pairs[0]])
+    return 3 * total >= 2 * calls * different, odd == 0

@@ -5,17 +5,18 @@ Creating a primitive and executing a primitive each make a row.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.provider import Records, Request, SpanRows, no_rows, span_rows
-from xsp_levels.library.onednn import switch
+from xsp_levels.library.onednn import carrier, switch
 from xsp_levels.library.onednn.line import LINE, Header, parse_header, parse_lines
 from xsp_levels.library.onednn.switch import OFF, PROFILE, OneDnnLibrary
 from xsp_levels.library.onednn.work import formats, work
@@ -29,7 +30,8 @@ _CLOCK_SET_NS = 1_000_000
 
 _NONE = (
     "no oneDNN is loaded in this process; it comes with PyTorch for x86 and ARM (`pip install "
-    "xsp[torch]`), or with a library that exports dnnl_set_verbose"
+    "xsp[torch]`), with TensorFlow for x86 (`pip install xsp[tensorflow]`), or with a library "
+    "that exports dnnl_set_verbose"
 )
 _SILENT = (
     "{}'s oneDNN says nothing in its verbose mode: it was built without "
@@ -107,9 +109,13 @@ class OneDnn:
         """Return why oneDNN cannot be observed here, or None if it can."""
         if self._useless is not None:
             return self._useless
-        if switch.libraries() or importlib.util.find_spec("torch") is not None:
+        if switch.libraries() or any(map(carrier.installed, carrier.BRINGING)):
             return None
         return _NONE
+
+    def remark(self) -> str | None:
+        """Return of which of the installed frameworks calls are seen, and of which not, and why."""
+        return carrier.remark()
 
     def start(self, clock: Clock, request: Request) -> None:
         """Switch the verbose mode on, and take oneDNN's lines from now on."""
@@ -122,9 +128,8 @@ class OneDnn:
         with ExitStack() as undo, switch.timestamps_asked_for():
             self._tap = open_tap(LINE, share=self._shared)
             undo.callback(self._close)
-            if not self._shared:
-                undo.callback(self._set, OFF)
-                self._set(PROFILE)
+            undo.callback(self._set, OFF)
+            self._set(PROFILE)
             self._begin = _reading(clock)
             undo.pop_all()
 
@@ -135,12 +140,12 @@ class OneDnn:
             return Records(None, problems=(self._useless,) if self._useless else ())
         end = _reading(clock)
         try:
-            if not self._shared:
-                self._set(OFF)
+            self._set(OFF)
         finally:
             lines, problems = self._close()
         self._header = parse_header(lines, self._header)
-        data = OneDnnRecords(lines, self._header, _threads(), (self._begin, end))
+        header = replace(self._header, **_facts(self._libraries, self._header))
+        data = OneDnnRecords(lines, header, _threads(self._libraries), (self._begin, end))
         return Records(data, dropped=_dropped(data), problems=(*problems, *self._remarks(data)))
 
     def spans(self, records: Records) -> SpanRows:
@@ -156,7 +161,8 @@ class OneDnn:
 
     def _set(self, level: int) -> None:
         for library in self._libraries:
-            library.set_verbose(level)
+            if library.restores or not self._shared:
+                library.set_verbose(level)
 
     def _close(self) -> tuple[bytes, tuple[str, ...]]:
         tap, self._tap = self._tap, None
@@ -202,7 +208,7 @@ class OneDnn:
             by_environment = switch.prints_anyway(self._setting)
             why = f"ONEDNN_VERBOSE={self._setting} is set" if by_environment else _ON_IN_CODE
             remarks.append(_SHARED.format(why))
-        elif not switch.restorable(self._setting):
+        elif not (switch.restorable(self._setting) or self._all_restore()):
             remarks.append(_NOT_RESTORED.format(self._setting))
         begin, end = data.readings
         moved = end.offset_ns - begin.offset_ns
@@ -211,6 +217,9 @@ class OneDnn:
         if not self._libraries:
             remarks.append(f"oneDNN's calls are missing: {_NONE}")
         return tuple(remarks)
+
+    def _all_restore(self) -> bool:
+        return all(library.restores for library in self._libraries)
 
 
 def _said(library: OneDnnLibrary, *, share: bool) -> bytes:
@@ -229,9 +238,22 @@ def _reading(clock: Clock) -> ClockReading:
     return ClockReading(clock.now(), clock.wall_offset())
 
 
-def _threads() -> int | None:
+def _facts(libraries: Sequence[OneDnnLibrary], header: Header) -> dict[str, Any]:
+    """Return what is known of version and threads; of several copies each may have its own.
+
+    Lines do not tell which copy printed them.
+    """
+    if len(libraries) < 2:
+        return {"version": libraries[0].version or header.version} if libraries else {}
+    versions = sorted({each.version or header.version or "" for each in libraries} - {""})
+    return {"version": " or ".join(versions) or None, "threads": None}
+
+
+def _threads(libraries: Sequence[OneDnnLibrary]) -> int | None:
+    """Return how many threads PyTorch's copy may use, where that is the only one."""
     torch = sys.modules.get("torch")
-    return int(torch.get_num_threads()) if torch is not None else None
+    alone = len(libraries) == 1 and libraries[0].owner == switch.PYTORCH
+    return int(torch.get_num_threads()) if torch is not None and alone else None
 
 
 def _dropped(data: OneDnnRecords) -> int:

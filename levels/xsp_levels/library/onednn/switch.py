@@ -2,7 +2,8 @@
 
 oneDNN is mostly linked into a framework. If the framework exports oneDNN's C interface,
 `dnnl_set_verbose` is called in the loaded library; PyTorch hides the interface and has a
-function of its own. oneDNN cannot be asked for its verbose mode; only the environment tells.
+function of its own; TensorFlow and JAX leave the function out, and its variables are set
+(`setting`). Elsewhere oneDNN cannot be asked for its mode; only the environment tells.
 """
 
 from __future__ import annotations
@@ -16,14 +17,21 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from xsp_levels.library.onednn.setting import hidden_setting
 from xsp_levels.native import mapping
 
+PYTORCH = "PyTorch"
 OFF, PROFILE = 0, 2  # 2: creation and execution of primitives
 TIMESTAMP = "ONEDNN_VERBOSE_TIMESTAMP"
 _VARIABLES = ("ONEDNN_VERBOSE", "DNNL_VERBOSE", "MKLDNN_VERBOSE")
 _EXECUTION = frozenset({"1", "2", "-1", "all", "profile", "profile_exec"})
 _RESTORABLE = frozenset({"", "0", "none", "error"})
 _SYMBOLS = ("dnnl_set_verbose", "mkldnn_set_verbose")
+_HOLDERS = {
+    "libtensorflow_cc.so": "TensorFlow",
+    "libjax_common.so": "JAX",
+    "xla_extension.so": "JAX",  # before jaxlib 0.5.3
+}
 _BUILT_WITH = re.compile(r"MKL-DNN v(\d+\.\d+\.\d+)")
 
 
@@ -36,17 +44,27 @@ class OneDnnLibrary:
         set_verbose: Sets the verbose mode (0, 1, 2); returns whether that worked.
         try_out: Runs a tiny primitive; None if there is no easy way to run one.
         version: Such as `3.7.1`; None if only oneDNN's header tells.
+        restores: Whether setting mode 0 puts back the mode that the user had, and not 0.
     """
 
     owner: str
     set_verbose: Callable[[int], bool]
     try_out: Callable[[], object] | None = None
     version: str | None = None
+    restores: bool = False
 
 
 def libraries() -> tuple[OneDnnLibrary, ...]:
     """Return every copy of oneDNN that is loaded and can be switched."""
-    return (*_of_torch(), *_exported(tuple(mapping.libraries(mapping.mappings()))))
+    paths = tuple(mapping.libraries(mapping.mappings()))
+    hidden = (_hidden(path) for path in paths if owner(path) is not None)
+    return (*_of_torch(), *_exported(paths), *(each for each in hidden if each is not None))
+
+
+def owner(path: str) -> str | None:
+    """Return the framework whose library holds a oneDNN without an interface; or None."""
+    name = os.path.basename(path)
+    return next((each for start, each in _HOLDERS.items() if name.startswith(start)), None)
 
 
 def user_setting() -> str:
@@ -86,7 +104,7 @@ def _of_torch() -> Iterator[OneDnnLibrary]:
         return
     built = _BUILT_WITH.search(torch.__config__.show())
     yield OneDnnLibrary(
-        "PyTorch",
+        PYTORCH,
         lambda level: bool(switch.mkldnn_set_verbose(level)),
         # Type and device are named, as the user may have set other defaults.
         lambda: torch.ones(1, dtype=torch.float32, device="cpu").to_mkldnn(),
@@ -106,6 +124,16 @@ def _exported(paths: tuple[str, ...]) -> tuple[OneDnnLibrary, ...]:
             if function is not None and address not in known:
                 known[address] = OneDnnLibrary(os.path.basename(path), _switch(function))
     return tuple(known.values())
+
+
+@functools.lru_cache(maxsize=8)
+def _hidden(path: str) -> OneDnnLibrary | None:
+    """Return the copy in a framework's library; None if its mode cannot be set."""
+    found = hidden_setting(path)
+    if found is None:
+        return None
+    name = owner(path) or os.path.basename(path)
+    return OneDnnLibrary(name, found.set_verbose, version=found.version, restores=True)
 
 
 def _switch(function: Callable[[ctypes.c_int], int]) -> Callable[[int], bool]:

@@ -49,7 +49,7 @@ def test_operators_lie_in_the_layers_of_their_scopes() -> None:
 
 def test_busy_time_of_a_layer_on_two_threads_counts_overlaps_once() -> None:
     rows = layered(*operators("a mul 0 4 1", "a add 2 6 2", "a mul 8 9 1"))
-    assert rows["attr.busy_ns"].drop_nulls().to_list() == [7.0]
+    assert rows["attr.operators_ns"].drop_nulls().to_list() == [7.0]
 
 
 def test_layer_that_runs_again_after_others_is_called_twice() -> None:
@@ -77,6 +77,26 @@ def test_unlike_parts_of_a_layer_are_one_call() -> None:
                    "net/c add 5 6")
     )  # fmt: skip
     assert drawn(rows)[0] == "net 0-6"
+
+
+def test_like_nodes_of_one_call_are_no_second_call() -> None:
+    ops, scopes = operators("bn read 0 1", "a mul 1 2", "bn read 2 3", "bn add 3 4")
+    nodes = pl.Series("attr.node", ["bn/read", "a/mul", "bn/read_1", "bn/add"])
+    assert drawn(layered(ops.with_columns(nodes), scopes))[0] == "bn 0-4"
+
+
+def test_module_written_into_the_graph_twice_is_called_twice() -> None:
+    ops, scopes = operators("fc mul 0 1", "fc add 1 2", "a mul 2 3", "fc mul 3 4", "fc add 4 5")
+    nodes = pl.Series("attr.node", ["fc/mul", "fc/add", "a/mul", "fc/mul_1", "fc/add_1"])
+    assert drawn(layered(ops.with_columns(nodes), scopes)) == ["fc 0-2", "a 2-3", "fc 3-5"]
+
+
+def test_loop_that_runs_a_node_less_often_is_divided() -> None:
+    ops, scopes = operators(
+        "cell mul 0 1", "- less 1 2", "cell mul 2 3", "cell cut 3 4", "- less 4 5", "cell mul 5 6"
+    )
+    nodes = pl.Series("attr.node", ["mul", "less", "mul", "cut", "less", "mul"])
+    assert drawn(layered(ops.with_columns(nodes), scopes)) == ["cell 0-1", "cell 2-4", "cell 5-6"]
 
 
 def test_layers_within_a_layer_called_twice_are_called_once_in_each() -> None:

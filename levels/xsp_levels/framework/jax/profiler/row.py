@@ -11,8 +11,9 @@ import polars as pl
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp.xplane import read_space
+from xsp_levels.framework.hlo import Shape
 from xsp_levels.framework.jax.profiler.anchor import find_anchors
-from xsp_levels.framework.jax.profiler.hlo import Shape
+from xsp_levels.framework.jax.profiler.ending import END, ends, lanes
 from xsp_levels.framework.jax.profiler.program import Operator, Program, phase_of
 from xsp_levels.framework.jax.profiler.session import HOST, OperatorRecords
 from xsp_levels.framework.scope import layered
@@ -20,7 +21,10 @@ from xsp_levels.native.alignment import align
 
 FRAMEWORK = "jax"
 
-_STATS = {"hlo_op": pl.String, "hlo_module": pl.String, "program_id": pl.Int64, "run_id": pl.Int64}
+_STATS = {
+    **dict.fromkeys(("hlo_op", "hlo_module"), pl.String),
+    **dict.fromkeys(("program_id", "run_id", "_p", "_c"), pl.Int64),
+}
 _NUMBER = re.compile(r"\.\d+$")  # tells instructions of a program apart: `add.3`
 _SHAPES, _TEXTS = pl.List(pl.List(pl.Int64)), pl.List(pl.String)
 _UNKNOWN = Operator("")
@@ -38,15 +42,18 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
     events = plane.events(_STATS).frame
     anchors = find_anchors(events)
     alignment = align(records.readings, anchors)
-    ops = events.filter(pl.col("hlo_op").is_not_null() & ~pl.col("name").str.starts_with("end: "))
+    is_end = pl.col("name").str.starts_with(END)
+    ops = events.filter(pl.col("hlo_op").is_not_null() & ~is_end)
     if alignment is None or not ops.height:
         return no_rows()
     programs = {program.number: program for program in records.programs}
     found = [_found(programs, *at) for at in ops.select("program_id", "hlo_op").rows()]
     caller = anchors.threads()
+    ended = ends(ops, events.filter(is_end), [operator.users for _, operator in found])
     rows = _rows(ops, found, caller).with_columns(
         start_ns=pl.Series(alignment.convert(ops["start_ns"].to_numpy())),
-        end_ns=pl.Series(alignment.convert(ops["end_ns"].to_numpy())),
+        end_ns=pl.Series(alignment.convert(ended)),
+        thread=lanes(ops, _threads(ops, caller), ended),
     )
     names = ops["hlo_module"].to_list()
     scopes = [_layers(*each) for each in zip(found, names, strict=True)]
@@ -81,12 +88,10 @@ def _rows(
     caller: Mapping[int, int],
 ) -> SpanRows:
     operators = [operator for _, operator in found]
-    line = ops["line_id"]
-    thread = line.replace_strict(caller, default=line, return_dtype=pl.Int64)
     # What is of no layer and ran on XLA's own threads is of the evaluation.
     astray = [
         0 if program is not None and program.own and number not in caller else None
-        for (program, _), number in zip(found, line.to_list(), strict=True)
+        for (program, _), number in zip(found, ops["line_id"].to_list(), strict=True)
     ]
     return span_rows(
         {
@@ -94,7 +99,6 @@ def _rows(
             "name": ops["hlo_op"].str.replace(_NUMBER.pattern, ""),
             "start_ns": ops["start_ns"],
             "end_ns": ops["end_ns"],
-            "thread": thread,
             "parent_id": pl.Series(astray, dtype=pl.Int64),
             "attr.framework": FRAMEWORK,
             "attr.hlo_op": ops["hlo_op"],
@@ -102,6 +106,12 @@ def _rows(
             **_facts(operators),
         }
     )
+
+
+def _threads(ops: pl.DataFrame, caller: Mapping[int, int]) -> pl.Series:
+    """Return Python's number of each operator's thread; of XLA's own threads the profiler's."""
+    line = ops["line_id"]
+    return line.replace_strict(caller, default=line, return_dtype=pl.Int64)
 
 
 def _facts(operators: Sequence[Operator]) -> dict[str, pl.Series]:

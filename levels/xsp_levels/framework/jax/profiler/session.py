@@ -17,8 +17,8 @@ import polars as pl
 
 from xsp.clock import Clock
 from xsp.xplane import read_space
+from xsp_levels.framework.hlo import read_module
 from xsp_levels.framework.jax.profiler.anchor import make_anchors
-from xsp_levels.framework.jax.profiler.hlo import read_module
 from xsp_levels.framework.jax.profiler.program import Program, describe
 from xsp_levels.native.alignment import AnchorReading
 
@@ -153,12 +153,13 @@ def _described(numbers: set[int]) -> dict[int, Program]:
 
 def is_own() -> Callable[[str], bool]:
     """Return a function that tells whether a function's name is one of JAX's own functions."""
-    jax = sys.modules["jax"]
     names = ("numpy", "lax", "nn", "random", "scipy.special")
-    rooms = [room for room in (sys.modules.get(f"{jax.__name__}.{name}") for name in names) if room]
+    rooms = [room for name in names if (room := sys.modules.get(f"jax.{name}")) is not None]
 
     def own(name: str) -> bool:
-        return (name.startswith("_") and name != "_lambda_") or any(hasattr(r, name) for r in rooms)
+        if name.strip("_<>") == "lambda":
+            return False
+        return name.startswith("_") or any(hasattr(room, name) for room in rooms)
 
     return own
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from xsp.provider import Inputs, ModelCall
 from xsp_levels.framework.jax.program.door import is_jitted
+
+WITHOUT_JIT = "without jit"  # a phase
 
 _OWN_PACKAGES = ("jax", "jaxlib")
 _SMALL = 8  # containers of more arguments hold weights
@@ -20,9 +23,12 @@ class JaxCall(ModelCall):
 
     Attributes:
         jitted: The function.
+        eager: Whether it was called under `jax.disable_jit`, which has its operators run one by
+            one.
     """
 
     jitted: Any = None
+    eager: bool = False
 
     def hazard(self) -> str | None:
         """Return why the call must not be repeated unasked, or None if repeating is safe."""
@@ -36,6 +42,13 @@ class JaxCall(ModelCall):
         effects = _effects(self)
         return f"{self.subject} has effects besides its result ({effects})" if effects else None
 
+    def conditions(self) -> AbstractContextManager[None]:
+        """Return a context in which functions are compiled, or not, as when the call was made."""
+        jax = sys.modules.get("jax")
+        if jax is None or self.eager == is_eager():
+            return nullcontext()
+        return cast("AbstractContextManager[None]", jax.disable_jit(self.eager))
+
 
 def jitted_call(
     jitted: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], function: Any = None
@@ -48,14 +61,22 @@ def jitted_call(
         kwargs: Its keyword arguments.
         function: What makes the call, if not `jitted` itself.
     """
+    eager = is_eager()
     return JaxCall(
         jitted if function is None else function,
         args,
         kwargs,
         subject=name_of(jitted),
+        phase=WITHOUT_JIT if eager else "",
+        eager=eager,
         inputs=array_inputs(args, kwargs),
         jitted=jitted,
     )
+
+
+def is_eager() -> bool:
+    """Return whether this thread is under `jax.disable_jit`."""
+    return bool(getattr(getattr(sys.modules.get("jax"), "config", None), "jax_disable_jit", False))
 
 
 def is_model(function: Any) -> bool:
@@ -76,8 +97,10 @@ def name_of(jitted: Any) -> str:
         if isinstance(name, str):
             return name
     executable = getattr(jitted, "_executable", None)  # of what was compiled ahead of time
-    name = getattr(executable, "_name", None)
-    return name.removeprefix("jit_") if isinstance(name, str) else type(jitted).__name__
+    name = getattr(getattr(executable, "unsafe_call", None), "name", None)
+    if not isinstance(name, str):
+        return type(jitted).__name__
+    return name.removeprefix("jit(").removesuffix(")")
 
 
 def donates(jitted: Any) -> bool:
@@ -112,7 +135,7 @@ def _described(value: Any) -> tuple[tuple[int, ...], str] | None:
 
 def _effects(call: JaxCall) -> str:
     """Return which effects a call has besides its result; empty if none are known."""
-    if not hasattr(call.jitted, "trace") or "jax" not in sys.modules:
+    if call.eager or not hasattr(call.jitted, "trace") or "jax" not in sys.modules:
         return ""
     traced = call.jitted.trace(*call.args, **call.kwargs)
     effects = getattr(getattr(traced, "jaxpr", None), "effects", ())

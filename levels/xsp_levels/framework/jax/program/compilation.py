@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any
@@ -19,12 +18,11 @@ from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 
 COMPILE = "compile"
-_LAST = "XLA compile"
 _PREFIX = "/jax/core/compile/"
 _STAGES = {
     "jaxpr_trace_duration": "trace",
     "jaxpr_to_mlir_module_duration": "lower",
-    "backend_compile_duration": _LAST,
+    "backend_compile_duration": "XLA compile",
 }
 
 
@@ -56,9 +54,9 @@ class CompilationRecorder:
 
     def start(self) -> None:
         """Begin to note; nothing is noted while JAX is not imported."""
-        jax = sys.modules.get("jax")
-        if not self._armed and hasattr(jax, "monitoring"):
-            jax.monitoring.register_event_duration_secs_listener(self._note)
+        monitoring = getattr(sys.modules.get("jax"), "monitoring", None)
+        if not self._armed and monitoring is not None:
+            monitoring.register_event_duration_secs_listener(self._note)
             self._armed = True
 
     def stop(self) -> tuple[Stage, ...]:
@@ -90,18 +88,6 @@ def compile_rows(stages: tuple[Stage, ...]) -> SpanRows:
             "end_ns": pl.Series([stage.end_ns for stage in stages], dtype=pl.Int64),
             "thread": pl.Series([stage.thread for stage in stages], dtype=pl.Int64),
         }
-    )
-
-
-def remark(stages: Iterable[Stage]) -> tuple[str, ...]:
-    """Return a sentence that names the functions that were compiled; none if none was."""
-    names = list(dict.fromkeys(stage.function for stage in stages if stage.name == _LAST))
-    if not names:
-        return ()
-    return (
-        f"JAX compiled {', '.join(names[:3])}{' …' if len(names) > 3 else ''} within evaluations "
-        "that count, whose latencies hold that; call with the same shapes and types each time, or "
-        "once before the measurement",
     )
 
 

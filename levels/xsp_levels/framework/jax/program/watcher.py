@@ -85,9 +85,8 @@ class Watch:
             output.keep(result)
             return result
         call = jitted_call(jitted, args, kwargs, function)
-        if self._is_new(jitted, call.inputs, args, kwargs) and _compiled(
-            jitted, args, kwargs, evaluations, call.subject
-        ):
+        new = not call.eager and self._is_new(jitted, call.inputs, args, kwargs)
+        if new and _compiled(jitted, args, kwargs, evaluations, call.subject):
             found_ns = monotonic_ns()
         return evaluations.run(replace(call, found_ns=found_ns))
 
