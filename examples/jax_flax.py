@@ -29,7 +29,7 @@ def main() -> None:
     weights = net.init(jax.random.key(0), images)
     predict = jax.jit(net.apply)
     # Weights are arguments: XLA computes with constants when it compiles.
-    print(xsp.measure(predict, weights, images, levels=2, budget=3))
+    print(xsp.measure(predict, weights, images, levels=2, budget=1))
 
 
 if __name__ == "__main__":

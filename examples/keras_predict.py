@@ -25,8 +25,8 @@ def main() -> None:
     model.compile(optimizer="sgd", loss="sparse_categorical_crossentropy")
     images = np.random.default_rng(0).random((64, 16, 16, 3), np.float32)
     labels = np.zeros(64, np.int32)
-    print(xsp.measure(model, images[:8], levels=2, budget=3))  # eagerly, layer after layer
-    with xsp.profile(levels=2, budget=3) as prof:
+    print(xsp.measure(model, images[:8], levels=2, budget=1))  # eagerly, layer after layer
+    with xsp.profile(levels=2, budget=1) as prof:
         model.predict(images, batch_size=8, verbose=0)  # as a graph
         model.fit(images, labels, batch_size=8, verbose=0)
     print(prof.trace)

@@ -36,7 +36,7 @@ def main() -> None:
     """Measure a session's run, and print its tree."""
     session = ort.InferenceSession(network(256, 3), providers=["CPUExecutionProvider"])
     inputs = {"x": np.ones((8, 256), np.float32)}
-    print(xsp.measure(session.run, None, inputs, levels=2, budget=3))
+    print(xsp.measure(session.run, None, inputs, levels=2, budget=1))
 
 
 if __name__ == "__main__":
