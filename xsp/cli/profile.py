@@ -36,6 +36,9 @@ TARGET is one of
   torchvision:NAME    timm:NAME    a model with random weights
   transformers:NAME   a model type (bert), a class (BertForMaskedLM), or an
                       Auto class with a type (AutoModelForCausalLM:gpt2)
+  keras:NAME          of keras.applications; --framework tensorflow, torch, jax
+  onnx:FILE           tf-saved-model:FOLDER    a model in a file
+  jax:path.py:function                         compiled by jax.jit
   path.py:function    called again and again, without arguments, but for
                       batch and device if it has such parameters
   script.py ARGS...   run once as it is; the models that it calls are measured
@@ -51,6 +54,9 @@ Examples:
   xsp profile torchvision:resnet50 --levels 4 --device cuda --serialised
   xsp profile transformers:bert --levels framework --budget 60
   xsp profile transformers:AutoModelForCausalLM:gpt2 --json > gpt2.json
+  xsp profile keras:ResNet50 --framework jax --compile
+  xsp profile torchvision:resnet50 --framework onnxruntime
+  xsp profile onnx:model.onnx --set length=128
   xsp profile predict.py:run
   xsp profile --levels 2 train.py --epochs 3
 """

@@ -47,17 +47,14 @@ class Receiver:
 
     Attributes:
         watcher: The watcher.
+        by_hand: Whether the program marks its evaluations itself.
     """
 
     def __init__(self, watcher: Watcher, receivers: Receivers) -> None:
         self.watcher = watcher
         self._receivers = receivers
         self._held, self._evaluations = receivers.held, receivers.evaluations
-
-    @property
-    def by_hand(self) -> bool:
-        """Whether the program marks its evaluations itself."""
-        return self._evaluations.by_hand
+        self.by_hand = receivers.evaluations.by_hand
 
     def run(self, call: ModelCall) -> Any:
         """Make a call, which is an evaluation unless it lies in one of another framework."""

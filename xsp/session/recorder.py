@@ -222,7 +222,8 @@ class Session:
                 if at not in self._calibrations:
                     make = partial(calibrate, provider, kind, self.clock)
                     made = self._attempt(make, _UNCALIBRATED.format(*at))
-                    self._calibrations[at] = made[0] if made else None
+                    if made is None or made[0] is not None:  # else asked again: it may be later
+                        self._calibrations[at] = made[0] if made else None
 
     def _stop(
         self, provider: Provider, rung: Rung, records: list[tuple[Provider, Records]]

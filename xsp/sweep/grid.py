@@ -77,7 +77,11 @@ def grid_of(  # noqa: PLR0913  # the axes of a sweep
             number,
         )
         for chosen, framework, precision, whether, number in product(
-            combinations(inputs), *map(_or_none, (frameworks, precisions, compiled, threads))
+            combinations(inputs),
+            _or_none(frameworks),
+            _or_none(precisions),
+            _or_none(compiled),
+            _or_none(threads),
         )
     ]
     sizes = _examined(bare, batches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -109,18 +110,22 @@ class Spec:
     def runs_on(self) -> str:
         """The framework that runs the target; empty where only its code knows.
 
+        Keras runs on the back end that is set for all programs, else on the first.
+
         Raises:
             UnknownTargetError: The framework that was asked for cannot run the target.
         """
         possible = FRAMEWORKS.get(self.source, ())
-        if not possible or self.framework is None:
-            return possible[0] if possible else ""
-        if self.framework not in possible:
+        if not possible:
+            return ""
+        usual = os.environ.get("KERAS_BACKEND", "") if self.source == "keras" else ""
+        asked = self.framework or usual or possible[0]
+        if asked not in possible:
             raise UnknownTargetError(
-                f"{self.target} does not run on {self.framework!r}"
-                f"{suggest(self.framework, possible)}: --framework {' or '.join(possible)}"
+                f"{self.target} does not run on {asked!r}{suggest(asked, possible)}: "
+                f"--framework {' or '.join(possible)}"
             )
-        return self.framework
+        return asked
 
     @property
     def file(self) -> Path | None:

@@ -120,8 +120,10 @@ def _failures() -> tuple[type[Exception], ...]:
     """Return what ONNX Runtime raises about a model."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state  # noqa: PLC0415
 
-    names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile")
-    names += ("NotImplemented", "RuntimeException", "ModelLoadCanceled", "EPFail", "NoModel")
+    names = (
+        *("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile"),
+        *("NotImplemented", "RuntimeException", "ModelLoadCanceled", "EPFail", "NoModel"),
+    )
     return tuple(getattr(state, name) for name in names if hasattr(state, name))
 
 

@@ -152,8 +152,11 @@ class Torch:
         )
 
     def empty_span(self, kind: Kind) -> EmptySpan | None:
-        """Return an empty layer or operator; None where the program would notice one."""
-        return empty_span(kind)
+        """Return an empty layer or operator; None where the program would notice one.
+
+        A program without PyTorch would notice the import.
+        """
+        return empty_span(kind) if "torch" in sys.modules else None
 
     def watch(self, evaluations: Evaluations) -> None:
         """Hand the outermost calls of the model to `evaluations` from now on."""

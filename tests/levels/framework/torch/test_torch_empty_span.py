@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from typing import Any
 
@@ -111,3 +112,11 @@ def excess_of_empty_modules() -> float:
 def test_an_empty_module_takes_as_long_as_two_clock_reads_say() -> None:
     # Without calibration the excess is 1: the whole cost. A busy machine can do as much.
     assert any(abs(excess_of_empty_modules()) < 0.5 for _ in range(12))
+
+
+def test_no_empty_span_imports_pytorch_into_a_program_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
+    assert [Torch().empty_span(kind) for kind in (Kind.LAYER, Kind.OP)] == [None, None]
+    assert "torch" not in sys.modules
