@@ -99,8 +99,13 @@ class Torch:
         return "PyTorch is not installed; `pip install xsp[torch]` brings it"
 
     def start(self, clock: Clock, request: Request) -> None:
-        """Arm the recorders that `request` needs, the recorder that disturbs most first."""
+        """Arm the recorders that `request` needs, the recorder that disturbs most first.
+
+        A program that has not imported PyTorch, as one of another framework, is left alone.
+        """
         self._request = request
+        if "torch" not in sys.modules:
+            return
         pipeline = Kind.PIPELINE in request.kinds and not request.whole_model
         with undone_on_failure(self._disarm):
             self._start_operators(clock, request)
@@ -152,8 +157,11 @@ class Torch:
         )
 
     def empty_span(self, kind: Kind) -> EmptySpan | None:
-        """Return an empty layer or operator; None where the program would notice one."""
-        return empty_span(kind)
+        """Return an empty layer or operator; None where the program would notice one.
+
+        None also where the program has not imported PyTorch: it may be one of another framework.
+        """
+        return empty_span(kind) if "torch" in sys.modules else None
 
     def watch(self, evaluations: Evaluations) -> None:
         """Hand the outermost calls of the model to `evaluations` from now on."""
