@@ -7,7 +7,7 @@ import polars as pl
 
 from xsp.analyses.kept import once_per_trace
 from xsp.analyses.tree import Tree
-from xsp.layer_type import LayerType, layer_type
+from xsp.layer_type import LayerType, layer_type, main_type
 from xsp.level import Kind
 
 _ORDER = {kind.value: place for place, kind in enumerate(LayerType)}
@@ -20,7 +20,8 @@ def layer_types(tree: Tree) -> pl.Series:
     What a span states itself comes first, then what its class or name tells, and of a layer
     without either what most of its operators' time is. docs/layer-types.md has all rules.
     """
-    told = pl.select(pl.coalesce(tree.attribute("layer_type"), _told(tree))).to_series()
+    stated, fused = tree.attribute("layer_type"), _fused(tree)
+    told = pl.select(pl.coalesce(stated, _told(tree), fused)).to_series()
     untold = tree.is_of(Kind.LAYER) & told.is_null().to_numpy()
     if untold.any():
         told = pl.select(pl.coalesce(told, _dominant(tree, told))).to_series()
@@ -49,6 +50,21 @@ def _told(tree: Tree) -> pl.Series:
     known = alike.with_columns(kind=pl.Series(kinds, dtype=pl.String))
     keys = ("name", "framework", "holds_layers")
     return asked.join(known, on=keys, how="left", nulls_equal=True, maintain_order="left")["kind"]
+
+
+def _fused(tree: Tree) -> pl.Series:
+    """Return the main type of the operators that a compiler made an operator of."""
+    sources = tree.attribute("source_ops").set(pl.Series(~tree.is_of(Kind.OP)), None)
+    known = {text: _main(text) for text in sources.drop_nulls().unique().to_list()}
+    return sources.replace_strict(known, default=None, return_dtype=pl.String)
+
+
+def _main(sources: str) -> str | None:
+    """Return the main type of operators such as `aten.add, aten.relu` or `mul, dot_general`."""
+    names = [name.replace("aten.", "aten::") for name in sources.split(", ")]
+    kinds = [layer_type(name, None if "::" in name else "jax") for name in names]
+    known = [kind for kind in kinds if kind is not None and kind is not LayerType.OTHER]
+    return main_type(known)
 
 
 def _dominant(tree: Tree, told: pl.Series) -> pl.Series:

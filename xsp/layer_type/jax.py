@@ -70,7 +70,7 @@ OPERATORS = table(
         """,
         LayerType.OTHER: """
             add-dependency after-all all-gather all-reduce all-to-all async-done async-start
-            async-update call cholesky collective-broadcast collective-permute conditional constant
+            async-update cholesky collective-broadcast collective-permute conditional constant
             domain fft get-dimension-size get-tuple-element infeed iota opt-barrier
             optimization-barrier outfeed parameter partition-id recv recv-done reduce-scatter
             replica-id rng rng-bit-generator rng-get-and-update-state send send-done

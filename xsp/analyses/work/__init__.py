@@ -1,7 +1,8 @@
 """Work: the spans of a trace in, what each computes and moves, and what its device can do at most.
 
 `work_of` (span_work.py) takes counters and library calls (recorded_work.py) before the formulas of
-operators (operator_work.py, formula.py). `roof_of` (roof.py) knows devices by name
+operators (operator_work.py, formula.py; of other frameworks than PyTorch graph_work.py,
+graph_formula.py). `roof_of` (roof.py) knows devices by name
 (device_peak.py), and machines by what `xsp doctor --peak` measured there.
 """
 

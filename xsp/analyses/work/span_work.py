@@ -7,14 +7,18 @@ another, or a library call whose sizes are known, has no work of its own (0).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import polars as pl
 
 from xsp.analyses.kept import once_per_trace
 from xsp.analyses.tree import Floats, Tree
-from xsp.analyses.work.formula import CONVOLUTIONS
+from xsp.analyses.work.formula import CONVOLUTIONS, Shape
+from xsp.analyses.work.graph_work import graph_work
 from xsp.analyses.work.operator_kind import IDLE
-from xsp.analyses.work.operator_work import operator_work
+from xsp.analyses.work.operator_work import Work, operator_work
 from xsp.analyses.work.recorded_work import NUMBERS, Mask, counted, each, spread, stated
 from xsp.evaluation import Ints
 from xsp.level import Kind
@@ -100,7 +104,7 @@ def _operators(tree: Tree) -> pl.DataFrame:
     Operators without a formula that call such as act have no work of their own.
     """
     rows = tree.rows(Kind.OP)
-    found = spread(tree.spans.height, rows, each(_asked(tree, rows), operator_work))
+    found = spread(tree.spans.height, rows, each(_asked(tree, rows), _operator_work))
     computing = (found["flops"].fill_null(0) > 0).to_numpy()
     acting = tree.is_of(Kind.OP) & ~tree.spans["name"].is_in(list(IDLE)).to_numpy()
     calling = acting & np.where(computing, around(tree, computing), around(tree, acting))
@@ -111,8 +115,22 @@ def _operators(tree: Tree) -> pl.DataFrame:
     return work.with_columns(work_source=pl.when(known).then(pl.lit("analytical")))
 
 
+def _operator_work(
+    framework: str | None,
+    made_shapes: Sequence[Shape | None] | None,
+    made_types: Sequence[str | None] | None,
+    sources: str | None,
+    **torch: Any,
+) -> Work:
+    """Return the work of an operator, by the formulas of its framework."""
+    if framework is None:
+        return operator_work(**torch)
+    given = torch["shapes"], torch["element_types"]
+    return graph_work(torch["name"], framework, given, (made_shapes, made_types), sources)
+
+
 def _asked(tree: Tree, rows: Ints) -> pl.DataFrame:
-    """Return what tells the work of operators: a column for each argument of `operator_work`."""
+    """Return what tells the work of operators: a column for each argument of `_operator_work`."""
     operators = pl.Series(tree.is_of(Kind.OP))
     kept = tree.attribute("allocated_bytes", pl.Int64) - tree.attribute("freed_bytes", pl.Int64)
     transposed = tree.is_of(Kind.OP) & tree.spans["name"].str.contains(_TRANSPOSED).to_numpy()
@@ -123,6 +141,10 @@ def _asked(tree: Tree, rows: Ints) -> pl.DataFrame:
             "element_types": tree.attribute("input_dtypes", _TEXTS).filter(operators),
             "kept_bytes": kept[rows],
             "seen": _seen(tree, rows),
+            "framework": tree.attribute("framework")[rows],
+            "made_shapes": tree.attribute("output_shapes", _SHAPES).filter(operators),
+            "made_types": tree.attribute("output_dtypes", _TEXTS).filter(operators),
+            "sources": tree.attribute("source_ops")[rows],
             "transposed": (tree.nearest(transposed) >= 0)[rows],
         }
     )
