@@ -47,7 +47,15 @@ def library(folder: Path, version: str, *flags: str) -> Path:
     """Compile a library that holds the variables of a oneDNN."""
     (folder / "mode.c").write_text(SOURCE)
     path = folder / "libjax_common.so"
-    command = ["cc", "-shared", "-fPIC", f"-DVERSION={version}", *flags, "-o", path]
+    command: list[str | Path] = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        f"-DVERSION={version}",
+        *flags,
+        "-o",
+        path,
+    ]
     try:
         subprocess.run([*command, folder / "mode.c"], check=True)
     except FileNotFoundError:
