@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import unhurried
 from xplane_file import Plane, field, plane_class
 
 from xsp.xplane import fields, plane_name, read_space
@@ -59,6 +60,7 @@ def known(event: Any, which: int) -> Any:
     return value
 
 
+@unhurried
 @given(lines=LINES)
 def test_events_are_those_of_the_messages(lines: list[Any]) -> None:
     message = built(lines)
@@ -185,6 +187,7 @@ def test_a_damaged_line_keeps_what_lies_before() -> None:
     assert (read.frame.height, read.damaged) == (5, 1)
 
 
+@unhurried
 @given(seed=st.integers(0, 1 << 32), changes=st.integers(1, 20))
 def test_any_damage_is_read_without_an_error(seed: int, changes: int) -> None:
     random, content = Random(seed), bytearray(two_threads().bytes() * 2)

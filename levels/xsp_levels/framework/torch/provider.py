@@ -99,8 +99,13 @@ class Torch:
         return "PyTorch is not installed; `pip install xsp[torch]` brings it"
 
     def start(self, clock: Clock, request: Request) -> None:
-        """Arm the recorders that `request` needs, the recorder that disturbs most first."""
+        """Arm the recorders that `request` needs, the recorder that disturbs most first.
+
+        A program that has not imported PyTorch, as one of another framework, is left alone.
+        """
         self._request = request
+        if "torch" not in sys.modules:
+            return
         pipeline = Kind.PIPELINE in request.kinds and not request.whole_model
         with undone_on_failure(self._disarm):
             self._start_operators(clock, request)
