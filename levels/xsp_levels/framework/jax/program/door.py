@@ -28,6 +28,8 @@ _AROUND = (
     ("flax.nnx.transforms.compilation", "SimpleJitPartialWrapped"),
     ("equinox._jit", "_JitWrapper"),
 )
+MODULES = ("jax", *dict.fromkeys(module for module, _ in _AROUND))  # whose import adds classes
+
 _VECTORCALL = 1 << 11  # Py_TPFLAGS_HAVE_VECTORCALL
 _FLAGS_AT = 168  # of a type object of CPython on 64-bit machines: tp_flags
 
@@ -43,11 +45,6 @@ def is_jitted(function: Any) -> bool:
     return isinstance(function, tuple(jitted_classes()))
 
 
-def jax_is_there() -> bool:
-    """Return whether the class of jitted functions exists yet."""
-    return any(_class(*at) is not None for at in _JITTED)
-
-
 class Door:
     """The calls of all objects that run compiled code, while it is open.
 
@@ -60,7 +57,6 @@ class Door:
         self._handler = handler
         self._originals: dict[type, Any] = {}
         self._cleared: list[type] = []
-        self._imported = 0
 
     def open(self) -> None:
         """Take the place of `__call__` in the classes; called again, in classes imported since.
@@ -68,9 +64,6 @@ class Door:
         Raises:
             RuntimeError: This build of Python does not let calls of jitted functions be seen.
         """
-        if len(sys.modules) == self._imported:
-            return
-        self._imported = len(sys.modules)
         for cls in jitted_classes():
             if cls not in self._originals and "__call__" in cls.__dict__:
                 self._place(cls)
@@ -82,7 +75,6 @@ class Door:
             type.__setattr__(cls, "__call__", original)
         while self._cleared:
             _set_vectorcall(self._cleared.pop(), on=True)
-        self._imported = 0
 
     def _place(self, cls: type) -> None:
         original, handler = cls.__dict__["__call__"], self._handler

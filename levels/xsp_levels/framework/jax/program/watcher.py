@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.abc
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from time import monotonic_ns
 from types import MethodType
@@ -16,7 +14,8 @@ from xsp.provider import Evaluations
 from xsp_levels.framework.jax.program import output
 from xsp_levels.framework.jax.program.call import is_own, jitted_call
 from xsp_levels.framework.jax.program.compilation import COMPILE, CompilationRecorder
-from xsp_levels.framework.jax.program.door import Door, jax_is_there
+from xsp_levels.framework.jax.program.door import MODULES, Door
+from xsp_levels.imported import Imports
 from xsp_levels.native import forked_child
 
 _STATIC = (bool, int, float, str, bytes, type(None))
@@ -37,11 +36,9 @@ class Watch:
         self._local = _Local()
         self._seen: dict[int, tuple[Any, set[Any]]] = {}
         self._door = Door(self._called)
-        self._import = _AwaitedImport(self._door.open)
-        if jax_is_there():
-            self._door.open()
-        else:
-            sys.meta_path.insert(0, self._import)
+        self._imports = Imports(MODULES, self._door.open)
+        self._door.open()
+        self._imports.begin()
         forked_child.register(self)
 
     def close(self) -> None:
@@ -51,8 +48,7 @@ class Watch:
     def abandon(self) -> None:
         """Take away what was put in place."""
         self._evaluations = None
-        with suppress(ValueError):
-            sys.meta_path.remove(self._import)
+        self._imports.end()
         self._door.close()
         self._seen.clear()
 
@@ -68,8 +64,6 @@ class Watch:
             return self._evaluate(evaluations, MethodType(original, jitted), args, kwargs, found_ns)
         finally:
             local.inside = False
-            if self._evaluations is not None:
-                self._door.open()  # of libraries that were imported since
 
     def _evaluate(
         self,
@@ -144,17 +138,3 @@ class _Local(threading.local):
     """
 
     inside = False
-
-
-class _AwaitedImport(importlib.abc.MetaPathFinder):
-    """Calls a function when the program imports JAX's jitted functions; finds nothing itself."""
-
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then = then
-
-    def find_spec(self, name: str, *_: Any) -> None:
-        """Call the function once the class of jitted functions is there."""
-        if name.startswith("jax.") and jax_is_there():
-            with suppress(ValueError):
-                sys.meta_path.remove(self)
-            self._then()
