@@ -7,6 +7,7 @@ profile `quick`, everything else hypothesis's own, of a hundred examples.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import signal
 import sys
@@ -128,6 +129,7 @@ def _process_state() -> dict[str, Any]:
         "open files": _open_files(),
         "armed tracer": _tracer_armed(),
         "hooked functions": _hooked_functions(),
+        "hooks in JAX": _jax_hooks(),
     }
 
 
@@ -183,7 +185,33 @@ def _tracer_armed() -> bool:
 def _hooked_functions() -> frozenset[str]:
     hooked = sys.modules.get("xsp_levels.framework.torch.program.loop")
     hooks = hooked.loop()._hooks if hooked is not None and hooked.loop.cache_info().currsize else {}
-    return frozenset(function.__qualname__ for function, hook in hooks.items() if hook.placed)
+    torch = frozenset(function.__qualname__ for function, hook in hooks.items() if hook.placed)
+    return torch | _hooked_functions_of_tensorflow()
+
+
+def _hooked_functions_of_tensorflow() -> frozenset[str]:
+    entry = sys.modules.get("xsp_levels.framework.tensorflow.program.entry")
+    keras = sys.modules.get("xsp_levels.framework.keras.entry_point")
+    layer = keras.call_entry_point() if keras is not None else None
+    hooked = entry.entry_points().hooked if entry is not None else frozenset()
+    return hooked | ({"Layer.__call__"} if layer and not layer.untouched else frozenset())
+
+
+def _jax_hooks() -> frozenset[str]:
+    """Return the names of what stands in for JAX's own; empty while nobody has imported JAX."""
+    found = {repr(each) for each in sys.meta_path if "xsp" in type(each).__module__}
+    jitted = getattr(sys.modules.get("jaxlib._jax"), "PjitFunction", None)
+    if jitted is not None and inspect.isfunction(vars(jitted)["__call__"]):
+        found.add("PjitFunction.__call__")
+    if jitted is not None and not jitted.__flags__ & 1 << 11:
+        found.add("PjitFunction without vectorcall")
+    monitoring = sys.modules.get("jax._src.monitoring")
+    listeners = getattr(monitoring, "_event_duration_secs_listeners", ())
+    found |= {"a listener" for each in listeners if "xsp" in str(each.__module__)}
+    profiler = getattr(sys.modules.get("jax._src.profiler"), "_profile_state", None)
+    if getattr(profiler, "profile_session", None) is not None:
+        found.add("running profiler")
+    return frozenset(found)
 
 
 def _torch_state() -> dict[str, Any] | None:

@@ -52,6 +52,25 @@ def test_call_that_several_threads_may_have_made_is_counted() -> None:
     assert settled(call(10, 75), *ops[1:]) == (10, 75, 2, 0)
 
 
+def test_an_operator_that_waits_for_one_of_a_pool_did_not_make_the_call() -> None:
+    ops = rows_of(
+        ("op", "function", 0, 300, 1), ("layer", "conv", 90, 210, 2), ("op", "conv2d", 100, 200, 2),
+        id=[7, 8, 9], parent_id=[None, 7, 8],
+    )  # fmt: skip
+    rows, ambiguous = locate(ROOT, concat_rows([ops, call(110, 120), call(250, 260)]))
+    assert (rows["thread"].to_list(), ambiguous) == ([1, 2, 2, 2, 1], 0)
+
+
+def test_operators_that_state_each_other_as_parents_are_ambiguous() -> None:
+    ops = rows_of(("op", "a", 0, 90, 1), ("op", "b", 0, 90, 2), id=[7, 8], parent_id=[8, 7])
+    assert locate(ROOT, concat_rows([ops, call(10, 20)]))[0]["thread"].to_list() == [1, 2, 1]
+
+
+def test_numbers_of_threads_of_64_bits_are_kept() -> None:
+    hashed = -1180107325548097714
+    assert settled(call(10, 20), ("op", "a", 0, 90, hashed))[2] == hashed
+
+
 def test_correlation_puts_the_call_under_that_operator() -> None:
     rows = rows_of(("op", "a", 0, 90, 1), ("op", "b", 100, 200, 2), ("call", "gemm", 99, 120, None))
     rows = rows.with_columns(uncertainty_ns=pl.Series([None, None, 2], dtype=pl.Int64))

@@ -75,20 +75,26 @@ _DOCTOR_EPILOG = """\b
 Examples:
   xsp doctor
   xsp doctor --json | jq .disturbances
+  xsp doctor --frameworks                      starts each one, to see how it computes here
   xsp doctor --peak                            measures the roof of this machine, and keeps it
 """
 
 
 @cli.command(epilog=_DOCTOR_EPILOG)
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option(
+    "--frameworks",
+    is_flag=True,
+    help="Import each installed framework: its threads, oneDNN, devices.",
+)
 @click.option("--peak", is_flag=True, help="Measure first what it computes and copies at most.")
-def doctor(*, as_json: bool, peak: bool) -> None:
+def doctor(*, as_json: bool, frameworks: bool, peak: bool) -> None:
     """Say which levels this machine has, why others are missing, and what disturbs it."""
     from xsp.cli.doctor import diagnosis, measure_peak, render  # noqa: PLC0415
 
     if peak:
         measure_peak()
-    found = diagnosis()
+    found = diagnosis(frameworks=frameworks)
     if as_json:
         terminal.show(json.dumps(found, indent=2))
         return

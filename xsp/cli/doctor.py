@@ -8,6 +8,7 @@ import msgspec
 
 from xsp import peak
 from xsp.cli import terminal
+from xsp.cli.framework import in_words, started_frameworks
 from xsp.level import Level
 from xsp.quantity import counted
 from xsp.session import Listed, describe_environment, disturbances, listed_providers
@@ -32,16 +33,21 @@ def measure_peak() -> None:
     peak.keep(facts["host_id"], found)
 
 
-def diagnosis() -> dict[str, Any]:
+def diagnosis(*, frameworks: bool = False) -> dict[str, Any]:
     """Return levels, providers, environment and disturbances as values that JSON can hold.
 
     `peaks` is what `measure_peak` kept of this machine: rates with one thread and with all, empty
     where that was never measured. `levels` maps the label of each level to whether a provider of
-    the level works here.
+    the level works here. `frameworks` says how each framework that was started computes here.
+
+    Args:
+        frameworks: Whether to start the frameworks that are installed, which takes seconds.
     """
     providers = listed_providers()
     usable = {provider.level for provider in providers if provider.reason is None}
     environment = describe_environment()
+    if frameworks:
+        environment["frameworks"] = started_frameworks(environment["versions"])
     return {
         "levels": {level.label: level in usable for level in Level},
         "providers": [_provider(provider) for provider in providers],
@@ -100,6 +106,8 @@ def _state(provider: dict[str, Any]) -> str:
 
 
 def _machine(facts: dict[str, Any], peaks: list[dict[str, Any]]) -> Table:
+    from rich.markup import escape  # noqa: PLC0415  # rich is slow to import
+
     table = _table("Machine and versions", "", "")
     table.show_header = False
     cores = f"{facts['cores'] or '?'} cores, {facts['logical_cores']} logical, "
@@ -112,8 +120,12 @@ def _machine(facts: dict[str, Any], peaks: list[dict[str, Any]]) -> Table:
         driver = f"(driver {gpu['driver']}, {gpu['memory']})" if gpu["driver"] else ""
         table.add_row("GPU", f"{gpu['name']} {driver}".strip())
     table.add_row("Python", f"{facts['python']} ({facts['python_implementation']})")
+    frameworks = facts["frameworks"]
     for package, version in facts["versions"].items():
-        table.add_row(package, version)
+        known = f" ({in_words(frameworks[package])})" if package in frameworks else ""
+        table.add_row(package, escape(f"{version}{known}"))
+    for name, value in facts["choices"].items():
+        table.add_row(name, escape(value))
     return table
 
 

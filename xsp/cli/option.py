@@ -233,11 +233,11 @@ _NOT_FOR_SCRIPTS = {
 
 
 def _looks_like_script(target: object) -> bool:
+    if not isinstance(target, str) or ":" not in target:
+        return isinstance(target, str)
     from xsp.target import SOURCES  # noqa: PLC0415
 
-    if not isinstance(target, str) or target.partition(":")[0] in SOURCES:
-        return False
-    return target.endswith(".py") or ":" not in target
+    return target.endswith(".py") and target.partition(":")[0] not in SOURCES
 
 
 def complete_target(

@@ -22,7 +22,7 @@ from xsp.measurement import ProcessRuns, build_trace, describe, interpret
 from xsp.problem import Problem, problems_of
 from xsp.quantity import counted
 from xsp.session import Selection, Session, Settings, Visit, describe_environment
-from xsp.trace import Trace
+from xsp.trace import Trace, made_of
 
 _MERGED = 24  # groups whose trees are made: those that took most time
 _NAMED = 3  # groups of which nothing was recorded that have a sentence each
@@ -143,6 +143,7 @@ class _Maker:
             rungs=next(iter(traces.values())).metadata["rungs"] if traces else [],
             intervals=_WITHIN,
         )
+        metadata |= made_of(spans)
         metadata["groups"] = groups
         metadata["summary"] = sentences(groups, nested, lasting, timeline)
         return Outcome(

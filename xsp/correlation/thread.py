@@ -4,7 +4,8 @@ Some libraries tell the names and times of their calls, but not the thread, and 
 than ours. Two rules give all such rows a thread and exact times at once:
 
 * A row of a library call, or of a deeper kind, with neither thread nor device is on the thread
-  that has an operator open at the row's time. Where several threads have an operator open, the
+  that has an operator open at the row's time. An operator that waits for one of another thread,
+  which states it as its parent, is not the one. Where several threads have an operator open, the
   row is taken to be on its evaluation's thread, marked as ambiguous and counted; where no thread
   has, the row is on its evaluation's thread too.
 * A row with uncertain times (`uncertainty_ns`) is cut to lie in the innermost row that, but for
@@ -19,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from xsp.correlation.interval import Integers, enclosing
@@ -26,6 +28,9 @@ from xsp.evaluation import mark_ambiguous, nearest, nearest_outer, on_device, or
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows
 
+Bools = npt.NDArray[np.bool_]
+
+_DEEPEST = 64  # statements that are followed: a circle of them has no end
 _NOBODY = -(1 << 62)  # stands for the thread of an evaluation without one
 
 
@@ -71,7 +76,10 @@ def locate(roots: SpanRows, rows: SpanRows) -> tuple[SpanRows, int]:
     known = np.append(~(without_thread | uncertain) & on_host, np.full(roots.height, True))
     pairs = _questions(everything, own, without_thread, uncertain, known)
     candidates = _candidates(everything, own, pairs, np.flatnonzero(known))
-    thread, several = _choose(candidates, own, without_thread, np.append(order, orders(roots)))
+    order = np.append(order, orders(roots))
+    in_op = (candidates.around >= 0) & (order[candidates.around] >= Kind.OP.order)
+    in_op &= ~_waiting(candidates, everything)
+    thread, several = _choose(candidates, own, without_thread, in_op)
     fitted = _fitted(rows, everything, candidates, thread, without_thread, uncertain)
     return mark_ambiguous(fitted, several), len(several)
 
@@ -81,10 +89,11 @@ def _own_threads(roots: SpanRows, rows: SpanRows) -> Integers:
     of_root = roots["thread"].fill_null(_NOBODY).to_numpy()
     middle = (rows["start_ns"] + (rows["end_ns"] - rows["start_ns"]) // 2).to_numpy()
     at = np.searchsorted(roots["start_ns"].to_numpy(), middle, side="right") - 1
-    own = rows["thread"].to_numpy(allow_copy=True) if rows.height else np.empty(0)
+    # Never as floating-point numbers, which nulls would make of them: some threads' numbers are
+    # hashes of 64 bits.
+    own = rows["thread"].fill_null(_NOBODY).to_numpy()
     missing = rows["thread"].is_null().to_numpy()
-    found = np.where(missing, of_root[np.maximum(at, 0)], np.where(missing, 0, own))
-    return np.append(found, of_root).astype(np.int64)
+    return np.append(np.where(missing, of_root[np.maximum(at, 0)], own), of_root)
 
 
 def _questions(
@@ -124,11 +133,44 @@ def _candidates(
     return _Candidates(row, thread, np.where(found < 0, -1, index[found]))
 
 
+def _waiting(candidates: _Candidates, everything: SpanRows) -> Bools:
+    """Tell of which candidates the row around holds, by statements, that of another candidate.
+
+    A function whose operators run on threads of a pool is open on its own thread meanwhile.
+    """
+    holder = _stated_parents(everything)
+    pairs = candidates.row * len(holder)
+    at, waiting = candidates.around, np.zeros(len(pairs), bool)
+    for _ in range(_DEEPEST):
+        at = np.where(at >= 0, holder[at], -1)
+        if np.all(at < 0):
+            break
+        held = (pairs + at)[at >= 0]
+        waiting |= (candidates.around >= 0) & np.isin(pairs + candidates.around, held)
+    return waiting
+
+
+def _stated_parents(rows: SpanRows) -> Integers:
+    """Return the index of the row that each row states as its parent; -1: none."""
+    known = rows.select("id", holder=pl.int_range(pl.len())).drop_nulls("id")
+    known = known.unique("id", keep="first")
+    found = rows.select("parent_id").join(
+        known, left_on="parent_id", right_on="id", how="left", maintain_order="left"
+    )
+    return found["holder"].fill_null(-1).to_numpy()
+
+
 def _choose(
-    candidates: _Candidates, own: Integers, without_thread: Integers, order: Integers
+    candidates: _Candidates, own: Integers, without_thread: Integers, in_op: Bools
 ) -> tuple[Integers, Integers]:
-    """Return the thread of each row, and which rows may be on several threads."""
-    in_op = (candidates.around >= 0) & (order[candidates.around] >= Kind.OP.order)
+    """Return the thread of each row, and which rows may be on several threads.
+
+    Args:
+        candidates: Rows, and threads that they may be on.
+        own: Thread of each row, or of its evaluation.
+        without_thread: Which rows have none.
+        in_op: Which candidates lie in an operator that may have made the call.
+    """
     count = np.bincount(candidates.row[in_op], minlength=len(without_thread))
     thread = own[: len(without_thread)].copy()
     sole = in_op & (count[candidates.row] == 1) & without_thread[candidates.row]

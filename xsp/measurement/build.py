@@ -19,7 +19,7 @@ from xsp.measurement.process_runs import ProcessRuns
 from xsp.merge import Merged, merge
 from xsp.problem import AMBIGUITIES, Problem, ProblemCount, problems_of, resolved
 from xsp.session import Settings
-from xsp.trace import FORMAT, Trace
+from xsp.trace import FORMAT, Trace, made_of
 from xsp.trace_context import Origin
 
 # Kinds of span that have a latency in a serialised run: what runs on the host, launches apart.
@@ -87,6 +87,7 @@ def _trace(
         rungs=merged.rungs.to_dicts(),
         intervals=_intervals(merged.processes),
     )
+    metadata |= made_of(merged.spans)
     return Trace(merged.spans, metadata, merged.typical_runs)
 
 

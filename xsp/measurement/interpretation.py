@@ -28,6 +28,7 @@ from xsp.measurement.pause import rows_without_pauses, without_pauses
 from xsp.problem import Problem, ProblemCount
 from xsp.provider import (
     SAMPLE_SCHEMA,
+    Provenance,
     Provider,
     Records,
     Sampler,
@@ -152,7 +153,7 @@ class _Interpreter:
     def _trees(self, visits: Sequence[Visit]) -> Trees:
         rows = concat_rows([self._rows(visit) for visit in visits])
         if visits[0].shared:  # such a visit is alone in its batch
-            rows = rows.filter(pl.col("thread").eq_missing(visits[0].thread))
+            rows = _of_thread(rows, visits[0].thread)
         return correlate(_roots(visits), rows, serial=self._serial)
 
     def _rows(self, visit: Visit) -> SpanRows:
@@ -292,6 +293,19 @@ def _without_later(rows: SpanRows, visit: Visit) -> SpanRows:
         return rows
     here = rows["kind"].is_in(_PROGRAM) & (rows["thread"] == visit.thread).fill_null(value=False)
     return rows.filter(~(late & here.to_numpy()))
+
+
+def _of_thread(rows: SpanRows, thread: int) -> SpanRows:
+    """Return the rows of one thread, and what providers derived from them."""
+    of = rows["thread"].eq_missing(thread).to_numpy().copy()
+    derived = (rows["provenance"] == Provenance.DERIVED.value).fill_null(value=False).to_numpy()
+    while derived.any():
+        around = rows["parent_id"].filter(pl.Series(of)).drop_nulls().implode()
+        more = derived & ~of & rows["id"].is_in(around).fill_null(value=False).to_numpy()
+        if not more.any():
+            break
+        of |= more
+    return rows.filter(pl.Series(of))
 
 
 def _roots(visits: Sequence[Visit]) -> SpanRows:

@@ -86,6 +86,7 @@ class Dispatcher:
         function, args, kwargs = call.function, call.args, call.kwargs
         with ExitStack() as raised:
             raised.callback(self._drop, thread)
+            opened.begin_ns = now()  # if the call raises
             begin = now()
             result = function(*args, **kwargs)
             for await_outputs in self.session.awaits:

@@ -13,6 +13,7 @@ from xsp.session.disturbance import disturbances
 from xsp.session.environment import (
     THREAD_NUMBERS,
     describe_environment,
+    describe_frameworks,
     limited_threads,
     peak_memory_bytes,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "Visit",
     "counting",
     "describe_environment",
+    "describe_frameworks",
     "disturbances",
     "exclusively",
     "if_alone",

@@ -28,8 +28,13 @@ PACKAGES = (
     "timm",
     "transformers",
     "tensorflow",
+    "keras",
     "onnxruntime",
+    "onnx",
     "jax",
+    "jaxlib",
+    "flax",
+    "equinox",
     "cupti-python",
     "numpy",
     "polars",
@@ -37,8 +42,26 @@ PACKAGES = (
     "rich",
     "psutil",
 )
-# Numbers of threads of OpenMP, MKL and OpenBLAS, which read them when they are loaded.
-THREAD_NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# Numbers of threads of OpenMP, MKL, OpenBLAS, TensorFlow (for an operator, and of operators at
+# once) and XLA, which read them when they are loaded.
+THREAD_NUMBERS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "NPROC",
+)
+# What frameworks read when they are imported, and what changes how they compute.
+_CHOICES = (
+    "KERAS_BACKEND",
+    "TF_ENABLE_ONEDNN_OPTS",
+    "TF_XLA_FLAGS",
+    "XLA_FLAGS",
+    "JAX_PLATFORMS",
+    "JAX_ENABLE_X64",
+    "JAX_DISABLE_JIT",
+)
 _THREAD_VARIABLES = (*THREAD_NUMBERS, "KMP_AFFINITY", "OMP_PROC_BIND")
 _ROOT = Path("/")
 
@@ -70,6 +93,8 @@ def describe_environment() -> dict[str, Any]:
         "python_implementation": platform.python_implementation(),
         "versions": versions(),
         "threads": _threads(),
+        "frameworks": describe_frameworks(),
+        "choices": {name: os.environ[name] for name in _CHOICES if name in os.environ},
         "gpus": list(_gpus()),
     }
 
@@ -150,6 +175,9 @@ def thread_count() -> int | None:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_num_threads"):
         return int(torch.get_num_threads())
+    tensorflow = _of_tensorflow()
+    if "threads" in tensorflow:
+        return int(tensorflow["threads"])
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         first = os.environ.get(name, "").split(",")[0].strip()
         if first.isdigit():
@@ -184,6 +212,76 @@ def limited_threads(number: int | None) -> Iterator[None]:
                 os.environ[name] = value
         if torch is not None:
             torch.set_num_threads(before)
+
+
+def describe_frameworks() -> dict[str, dict[str, Any]]:
+    """Return how the frameworks that this program has imported compute, by their names.
+
+    Numbers of threads, oneDNN, the back end of Keras, execution providers of ONNX Runtime, devices
+    of JAX; nothing is imported, and no device is initialised.
+    """
+    told = {
+        "torch": _of_torch(),
+        "tensorflow": _of_tensorflow(),
+        "keras": _of_keras(),
+        "jax": _of_jax(),
+        "onnxruntime": _of_onnxruntime(),
+    }
+    return {name: facts for name, facts in told.items() if facts}
+
+
+def _imported(name: str, attribute: str) -> Any:
+    """Return an attribute of a module that is imported already, else None."""
+    return getattr(sys.modules.get(name), attribute, None)
+
+
+def _of_torch() -> dict[str, Any]:
+    threads = _imported("torch", "get_num_threads")
+    backends = _imported("torch", "backends")
+    if threads is None or backends is None:
+        return {}
+    return {"threads": int(threads()), "onednn": bool(backends.mkldnn.is_available())}
+
+
+def _of_tensorflow() -> dict[str, Any]:
+    context = _imported("tensorflow.python.eager.context", "context")
+    onednn = _imported("tensorflow.python.util._pywrap_util_port", "IsMklEnabled")
+    if context is None or onednn is None:
+        return {}
+    inner, across = (
+        # 0: as TensorFlow chooses, which is by the cores that this process may use.
+        getattr(context(), f"{kind}_op_parallelism_threads")
+        or _number(os.environ.get(f"TF_NUM_{kind.upper()}OP_THREADS", ""))
+        or int(usable_cores())
+        for kind in ("intra", "inter")
+    )
+    return {"threads": inner, "operators_at_once": across, "onednn": bool(onednn())}
+
+
+def _of_keras() -> dict[str, Any]:
+    config = _imported("keras", "config")
+    return {} if config is None else {"backend": config.backend(), "floatx": config.floatx()}
+
+
+def _of_jax() -> dict[str, Any]:
+    config = _imported("jax", "config")
+    if config is None:
+        return {}
+    known = {"x64": bool(config.jax_enable_x64), "jit": not config.jax_disable_jit}
+    begun = _imported("jax._src.xla_bridge", "backends_are_initialized")
+    if begun is None or not begun():
+        return known
+    devices = _imported("jax", "devices")()
+    return known | {"backend": devices[0].platform, "devices": len(devices)}
+
+
+def _of_onnxruntime() -> dict[str, Any]:
+    providers = _imported("onnxruntime", "get_available_providers")
+    return {} if providers is None else {"providers": list(providers())}
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
 
 
 def _version(package: str) -> str | None:

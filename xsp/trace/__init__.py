@@ -18,7 +18,7 @@ from xsp.trace.attribute import (
 from xsp.trace.document import FORMAT, SPAN_SCHEMA, Trace, load
 from xsp.trace.file import DAMAGE, is_own
 from xsp.trace.folding import Folding, agreed, alike, fold, occurrences, parent_rows, sums, total
-from xsp.trace.heading import headline, problem_lines
+from xsp.trace.heading import headline, made_of, problem_lines
 from xsp.trace.integrity import RUN_SCHEMA
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "inexact_column",
     "is_own",
     "load",
+    "made_of",
     "occurrences",
     "parent_rows",
     "problem_lines",

@@ -270,6 +270,7 @@ class _Metadata(msgspec.Struct):
     rungs: tuple[_Rung, ...] = ()
     groups: tuple[_Group, ...] = ()
     summary: tuple[str, ...] = ()
+    made_of: dict[str, str] = {}
     plan: dict[str, Any] = {}
     settings: dict[str, Integer | float | str | bool] = {}
     environment: _Environment = msgspec.field(default_factory=_Environment)

@@ -13,6 +13,7 @@ from xsp.level import MEASURED
 from xsp.quantity import counted, duration, estimate, margin, percent, printable
 from xsp.trace.attribute import attribute_column, inexact_column
 from xsp.trace.coverage import Coverage, attribution, coverage, outside_calls
+from xsp.trace.row import SUMS, Outline
 
 _IMPOSSIBLE_PCT = 105.0
 _TELLING_PCT = 50.0  # calls of other tools' recordings that mostly lie elsewhere are no libraries'
@@ -68,6 +69,33 @@ def said_of_all(metadata: Mapping[str, Any]) -> frozenset[Inexact]:
     return frozenset((Inexact.CARRIED, Inexact.FEW)) if metadata.get("imported") else frozenset()
 
 
+def made_of(spans: pl.DataFrame) -> dict[str, Any]:
+    """Return what a trace says once of layers that are all made of operators; else nothing.
+
+    Where only some layers are, as in a backward pass, each of these says so itself (`inexact`).
+    """
+    layers = spans.filter(pl.col("kind") == "layer", ~ON_DEVICE)
+    if not layers.height or not (inexact_column(layers) & Inexact.DERIVED.bit).all():
+        return {}
+    return {"made_of": {"layer": "op"}}
+
+
+def footer_lines(metadata: Mapping[str, Any]) -> list[str]:
+    """Return what is said of all spans of a kind, as printable lines below the tree."""
+    return [
+        f"{_WORDS.get(kind, kind)} are made of their {_WORDS.get(inner, inner)}: each lasts from "
+        "the start of the first to the end of the last, less what recording these cost"
+        for kind, inner in metadata.get("made_of", {}).items()
+    ]
+
+
+def unmarked(drawn: Outline, metadata: Mapping[str, Any]) -> Outline:
+    """Return the outline without the reasons that the headline or the footer says of all."""
+    drawn = drawn.without(said_of_all(metadata))
+    kinds = metadata.get("made_of", {})
+    return drawn.without({Inexact.DERIVED}, {*kinds, *SUMS}) if kinds else drawn
+
+
 def problem_lines(metadata: Mapping[str, Any]) -> list[str]:
     """Return the trace's problems as printable lines: code, colon and sentence."""
     return [
@@ -84,6 +112,10 @@ def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield from _without_overhead(spans, kinds)
     said = said_of_all(metadata)
+    for kind in metadata.get("made_of", {}):
+        kinds = {
+            name: row | {Inexact.DERIVED: 0} if name == kind else row for name, row in kinds.items()
+        }
     yield from _reasons(kinds, [reason for reason in Inexact if reason not in said])
     host = spans.filter(~ON_DEVICE)  # without operators that a CUDA graph replays
     covered = coverage(host)

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from xsp.inexact import legend, marks
 from xsp.quantity import duration, estimate, printable, removed, shorten
-from xsp.trace.heading import headline, problem_lines, said_of_all, summary_lines
+from xsp.trace.heading import footer_lines, headline, problem_lines, summary_lines, unmarked
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row
 
@@ -77,12 +77,14 @@ def page_part(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
         spans: Frame with the columns of `trace.spans`.
         metadata: `trace.metadata`, of which `name`, `problems` and `levels` are used.
     """
-    drawn = outline(spans, rows=_ROWS, smallest=_SMALLEST).without(said_of_all(metadata))
+    drawn = unmarked(outline(spans, rows=_ROWS, smallest=_SMALLEST), metadata)
     summary = _NOTHING.join(_SUMMARY.format(line) for line in summary_lines(metadata))
     problems = _NOTHING.join(_PROBLEM.format(problem) for problem in problem_lines(metadata))
     tree = _NOTHING.join(_tree(drawn.rows, spans))
     meaning = legend(reason for row in drawn.rows for reason in row.inexact)
-    below = _LEGEND.format(meaning) if meaning else _NOTHING
+    below = _NOTHING.join(
+        _LEGEND.format(line) for line in (meaning, *footer_lines(metadata)) if line
+    )
     title = headline(spans, metadata)
     return str(_PAGE.format(_STYLE, title, summary, problems, tree, below, _footer(drawn)))
 

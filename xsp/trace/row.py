@@ -90,12 +90,21 @@ class Outline:
     spans: int
     calls: int
 
-    def without(self, reasons: Collection[Inexact]) -> Outline:
-        """Return the outline without some reasons why latencies are not exact."""
+    def without(
+        self, reasons: Collection[Inexact], kinds: Collection[str] | None = None
+    ) -> Outline:
+        """Return the outline without some reasons why latencies are not exact.
+
+        Args:
+            reasons: The reasons.
+            kinds: Kinds of row to take them from; None: all.
+        """
         if not reasons:
             return self
         left = (
             replace(row, inexact=tuple(each for each in row.inexact if each not in reasons))
+            if kinds is None or row.kind in kinds
+            else row
             for row in self.rows
         )
         return replace(self, rows=tuple(left))

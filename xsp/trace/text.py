@@ -11,7 +11,7 @@ import polars as pl
 
 from xsp.inexact import legend, marks
 from xsp.quantity import NOTHING, duration, estimate, removed, shorten
-from xsp.trace.heading import headline, problem_lines, said_of_all, summary_lines
+from xsp.trace.heading import footer_lines, headline, problem_lines, summary_lines, unmarked
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row
 
@@ -40,7 +40,7 @@ def text(
         smallest: Fraction of the model's latency below which a span is only counted.
     """
     width = max(_NARROWEST, width or min(shutil.get_terminal_size((100, 24)).columns, _WIDEST))
-    drawn = outline(spans, rows=rows, smallest=smallest).without(said_of_all(metadata))
+    drawn = unmarked(outline(spans, rows=rows, smallest=smallest), metadata)
     lines = [*_wrapped(headline(spans, metadata), width)]
     for line in summary_lines(metadata):
         lines += _wrapped(line, width)
@@ -50,6 +50,8 @@ def text(
         lines += ["", *_table(drawn, width)]
     if meaning := legend(reason for row in drawn.rows for reason in row.inexact):
         lines += ["", *_wrapped(meaning, width)]
+    for line in footer_lines(metadata):
+        lines += ["", *_wrapped(line, width)]
     if drawn.cut:
         lines += ["", *_wrapped(_footer(drawn), width)]
     return "\n".join(lines)

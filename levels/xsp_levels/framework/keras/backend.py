@@ -55,6 +55,12 @@ def backend() -> Backend | None:
     return None
 
 
+def describing() -> bool:
+    """Return whether Keras calls layers on this thread only to learn shapes and types."""
+    scope = sys.modules.get("keras.src.backend.common.symbolic_scope")
+    return scope is not None and bool(scope.in_symbolic_scope())
+
+
 def layer_class() -> type | None:
     """Return `keras.layers.Layer`; None where the program has not imported Keras."""
     module = sys.modules.get("keras.src.layers.layer")

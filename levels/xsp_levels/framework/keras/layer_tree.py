@@ -8,12 +8,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from xsp_levels.framework.keras.backend import layer_class
+
 Path = tuple[str, ...]
 
 _BITS = re.compile(r"(\d+)")
 _AUTOMATIC = re.compile(r"_\d+$")
 _BYTES_OF_BOOL = 1
-_BOOKKEEPING = ("_layers", "_tracker", "_self_")  # attributes by which frameworks find layers
+_BOOKKEEPING = (
+    "_layers",
+    "_modules",
+    "_tracker",
+    "_self_",
+)  # attributes by which frameworks find layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,12 @@ class LayerFacts:
     type_name: str
     parameter_bytes: int
     buffer_bytes: int
+
+
+def is_layer(value: Any) -> bool:
+    """Return whether a value is a layer or a model of Keras's, without importing Keras."""
+    cls = layer_class()
+    return cls is not None and isinstance(value, cls)
 
 
 def parts(layer: Any) -> Iterator[tuple[str, Any]]:
@@ -52,19 +65,24 @@ def parts(layer: Any) -> Iterator[tuple[str, Any]]:
             yield name, part
 
 
-def paths(root: Any) -> dict[int, Path]:
-    """Return the path of every layer inside `root` by its id; that of `root` is empty.
+def layers(root: Any) -> Iterator[tuple[Any, Path]]:
+    """Yield every layer inside `root` and its path, outer ones first; `root` has an empty path.
 
     A layer that is found in several places has the path of the place found first.
     """
-    found: dict[int, Path] = {id(root): ()}
-    queue = [(root, ())]
-    for layer, path in queue:  # outer layers first: the queue grows while it is read
+    found = {id(root)}
+    queue: list[tuple[Any, Path]] = [(root, ())]
+    for layer, path in queue:  # grows while it is read
+        yield layer, path
         for name, part in parts(layer):
             if id(part) not in found:
-                found[id(part)] = (*path, name)
+                found.add(id(part))
                 queue.append((part, (*path, name)))
-    return found
+
+
+def paths(root: Any) -> dict[int, Path]:
+    """Return the path of every layer inside `root` by its id."""
+    return {id(layer): path for layer, path in layers(root)}
 
 
 def root_name(layer: Any) -> str:
@@ -73,6 +91,11 @@ def root_name(layer: Any) -> str:
     named = _AUTOMATIC.sub("", name).replace("_", "") != plain.lower()
     # A class of the user's says more than a name that Keras made; `Functional` says nothing.
     return name if named and name and str(type(layer).__module__).startswith("keras.") else plain
+
+
+def own_variables(layer: Any) -> list[Any]:
+    """Return the variables that a layer holds itself, without those of the layers inside."""
+    return [*getattr(layer, "_trainable_variables", ()), *layer._non_trainable_variables]
 
 
 def facts(layer: Any, known: dict[int, tuple[Any, Any]]) -> LayerFacts:
@@ -106,7 +129,9 @@ def _listed(layer: Any) -> list[Any]:
 
 def _attributes(layer: Any, inside: Mapping[int, Any]) -> Iterator[tuple[int, str]]:
     """Yield id and attribute of layers; of several attributes the first one comes last."""
-    held = [item for item in vars(layer).items() if not item[0].startswith(_BOOKKEEPING)]
+    # On PyTorch layers are modules, which keep attributes that are modules in a place of their own.
+    attributes = {**vars(layer), **vars(layer).get("_modules", {})}
+    held = [item for item in attributes.items() if not item[0].startswith(_BOOKKEEPING)]
     for name, value in reversed(held):
         for where, item in _items(name, value):
             if id(item) in inside:

@@ -92,10 +92,12 @@ class UnreadRecords:
     Attributes:
         records: All else.
         pending: Functions that have the profiles written, and return what the visit has of them.
+        ready: What is kept for visits to come, as long as the measurement lasts.
     """
 
     records: OrtRecords
     pending: tuple[Callable[[], NodeEvents], ...]
+    ready: tuple[object, ...] = ()
 
     def read(self) -> OrtRecords:
         """Return whole records."""

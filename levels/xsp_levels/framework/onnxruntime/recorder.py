@@ -156,10 +156,9 @@ class RunRecorder:
             twin.window(self._begin_ns, self._clock, detail=self._request.detail)
             for twin in self._used.values()
         )
-        for session, again in self._again.items() if self._nodes else ():
-            self._prepare(session, again)
+        ready = tuple(self._prepare(session, again) for session, again in self._again.items())
         records = OrtRecords(self._request, tuple(self._parts), thread.names())
-        return Records(UnreadRecords(records, pending), problems=tuple(self._problems))
+        return Records(UnreadRecords(records, pending, ready), problems=tuple(self._problems))
 
     def _timed(self, session: Any, made: Again, chosen: Any) -> Any:
         now, error = self._clock.now, None
@@ -174,15 +173,16 @@ class RunRecorder:
             if self._pipeline:
                 self._parts.append(_part(PREDICT, begin, end, subject(session), error))
 
-    def _prepare(self, session: Any, again: Again | None) -> None:
-        """Say where the nodes of a session come from, and replace a twin that is full."""
+    def _prepare(self, session: Any, again: Again | None) -> Twin | None:
+        """Say where the nodes of a session come from, and return the twin of the next visit."""
         twin, name = self._used.get(session), subject(session)
         if twin is not None and twin.is_full:
             twin.end()
-        twin = self._twins.twin(session, again) or twin
+        ready = self._twins.twin(session, again)
         refusal = self._twins.refusal(session)
         told = _TWIN.format(name) if refusal is None else _NO_TWIN.format(name, refusal)
         self._problems[told] = None
+        return ready
 
 
 def _part(name: str, begin: int, end: int, model: str, error: str | None = None) -> Part:

@@ -37,7 +37,6 @@ class Watch:
         coming: Callable[[Any, Again | None], None],
     ) -> None:
         self._evaluations, self._entry, self._coming = evaluations, entry, coming
-        self._by_hand = evaluations.by_hand
         entry.watcher = self
         entry.place()
 
@@ -57,7 +56,7 @@ class Watch:
         found_ns, session = monotonic_ns(), session_of(args, kwargs)
         if method == ASYNC:
             return self._begin(session, function, args, kwargs)
-        if self._by_hand:
+        if self._evaluations.by_hand:
             return function(*args, **kwargs)
         again = repeated(function, args, kwargs) if is_repeatable(method) else None
         self._coming(session, again)

@@ -51,7 +51,7 @@ def layered(
         scopes: `List(String)`: layers around each operator, outermost first, as the parts of the
             innermost layer's path; null or empty where no layer is known.
         steps: Number of the graph run of each operator; operators of different runs share no
-            layer. None: all are of one run.
+            layer. A visit may hold several evaluations. None: all are of one run.
         phases: `"backward"` or null for each operator; phases share no layer either.
         describe: Returns attributes of the layer with a path, or None. `module_path` is the path
             with dots, unless they name it otherwise.
@@ -166,4 +166,4 @@ def _first_id(ops: SpanRows) -> int:
     """Return a number from which on ids are nobody else's, the same for the same operators."""
     first = ops.row(0, named=True)
     text = f"{first['name']}\0{first['start_ns']}\0{first['thread']}\0{ops.height}"
-    return int.from_bytes(blake2b(text.encode(), digest_size=5).digest()) << 22
+    return int.from_bytes(blake2b(text.encode(), digest_size=4).digest()) << 22

@@ -30,13 +30,13 @@ from xsp.provider import (
     concat_rows,
 )
 from xsp_levels.arming import undone_on_failure
+from xsp_levels.framework.memory import memory_columns
 from xsp_levels.framework.torch.module.empty_span import empty_span
 from xsp_levels.framework.torch.module.layer import LayerRecorder
 from xsp_levels.framework.torch.module.module_path import LayerRecords
 from xsp_levels.framework.torch.module.row import layer_rows, predict_rows
 from xsp_levels.framework.torch.module.scope import scope_column
 from xsp_levels.framework.torch.module.source_line import LineRecorder, LineRecords, with_callers
-from xsp_levels.framework.torch.profiler.memory import memory_columns
 from xsp_levels.framework.torch.profiler.operator import (
     OperatorRecorder,
     OperatorRecords,

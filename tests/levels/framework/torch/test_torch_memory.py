@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_levels.framework.torch.profiler.memory import (
+from xsp_levels.framework.memory import (
     memory_columns,
     no_allocations,
     sorted_allocations,

@@ -19,9 +19,9 @@ from torch import nn  # noqa: E402
 from xsp.clock import SystemClock  # noqa: E402
 from xsp.errors import ProviderError  # noqa: E402
 from xsp.provider.row import ROW_SCHEMA  # noqa: E402
+from xsp_levels.framework.memory import memory_columns  # noqa: E402
 from xsp_levels.framework.torch.profiler import kineto as torch_kineto  # noqa: E402
 from xsp_levels.framework.torch.profiler.anchor import find_anchors  # noqa: E402
-from xsp_levels.framework.torch.profiler.memory import memory_columns  # noqa: E402
 from xsp_levels.framework.torch.profiler.operator import (  # noqa: E402
     OperatorRecorder,
     OperatorRecords,

@@ -17,7 +17,8 @@ _Fields = Mapping[int, list[Value]]
 _MODULE = 1  # a field of HloProto
 _NAME, _COMPUTATIONS, _ENTRY, _FRAMES = 1, 3, 6, 17  # of HloModuleProto
 _INSTRUCTIONS, _COMPUTATION_ID = 2, 5  # of HloComputationProto
-_OPCODE, _SHAPE, _METADATA, _ID, _OPERANDS, _CALLED = 2, 3, 7, 35, 36, 38  # of HloInstructionProto
+_OPCODE, _SHAPE, _METADATA, _PARAMETER = 2, 3, 7, 9  # of HloInstructionProto
+_ID, _OPERANDS, _CALLED = 35, 36, 38
 _OP_NAME, _FRAME = 2, 15  # of OpMetadata
 _ELEMENT, _DIMENSIONS, _PARTS = 2, 3, 4  # of ShapeProto
 _FILES, _FUNCTIONS, _LOCATIONS, _STACK = 1, 2, 3, 4  # of StackFrameIndexProto
@@ -36,6 +37,7 @@ BYTES = {
     "complex128": 16, "float8_e5m2": 1, "float8_e4m3fn": 1,
 }  # fmt: skip
 _TUPLE = 13
+_NOTHING = memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class Instruction:
         operands: Numbers of the instructions whose results it takes.
         called: Numbers of the computations that it calls.
         frame: Number of the innermost frame of its stack; 0: none.
+        parameter: Of a parameter: which of the program's it is, from 0.
     """
 
     name: str
@@ -92,6 +95,7 @@ class Instruction:
     operands: tuple[int, ...]
     called: tuple[int, ...]
     frame: int
+    parameter: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,26 +129,27 @@ def read_module(proto: bytes) -> Module:
     Raises:
         ValueError: The bytes are no message, or are cut short.
     """
-    module = _message(_first(_message(proto), _MODULE, b""))
+    module = _message(_first(_message(proto), _MODULE))
     computations = {}
     for each in module[_COMPUTATIONS]:
         of = _message(each)
         computations[_number(of, _COMPUTATION_ID)] = dict(map(_instruction, of[_INSTRUCTIONS]))
-    frames = _frames(_message(_first(module, _FRAMES, b"")))
+    frames = _frames(_message(_first(module, _FRAMES)))
     return Module(_text(module, _NAME), computations, _number(module, _ENTRY), frames)
 
 
 def _instruction(data: Value) -> tuple[int, Instruction]:
     of = _message(data)
-    metadata = _message(_first(of, _METADATA, b""))
+    metadata = _message(_first(of, _METADATA))
     return _number(of, _ID), Instruction(
         name=_text(of, _NAME),
         opcode=_text(of, _OPCODE),
         op_name=_text(metadata, _OP_NAME),
-        shapes=tuple(_shapes(_first(of, _SHAPE, b""))),
+        shapes=tuple(_shapes(_first(of, _SHAPE)),
         operands=_numbers(of, _OPERANDS),
         called=_numbers(of, _CALLED),
         frame=_number(metadata, _FRAME),
+        parameter=_number(of, _PARAMETER),
     )
 
 
@@ -164,7 +169,7 @@ def _frames(index: _Fields) -> dict[int, tuple[Frame, int]]:
     for number, each in enumerate(index[_STACK], 1):  # numbers begin with 1
         frame = _message(each)
         at = _number(frame, _LOCATION) - 1
-        place = places[at] if 0 <= at < len(places) else _message(b"")
+        place = places[at] if 0 <= at < len(places) else {}
         found[number] = (
             Frame(
                 _at(functions, _number(place, _FUNCTION)),
@@ -177,7 +182,7 @@ def _frames(index: _Fields) -> dict[int, tuple[Frame, int]]:
     return found
 
 
-def _message(data: Value) -> _Fields:
+def _message(data: Value | bytes) -> _Fields:
     """Return the values of each field of a message, by the field's number."""
     found: dict[int, list[Value]] = defaultdict(list)
     if not isinstance(data, int):
@@ -186,18 +191,18 @@ def _message(data: Value) -> _Fields:
     return found
 
 
-def _first(message: _Fields, number: int, default: Value | bytes) -> Value:
+def _first(message: _Fields, number: int) -> Value:
     values = message.get(number)
-    return values[0] if values else default if isinstance(default, int) else memoryview(default)
+    return values[0] if values else _NOTHING
 
 
 def _number(message: _Fields, number: int) -> int:
-    value = _first(message, number, 0)
+    value = _first(message, number)
     return value if isinstance(value, int) else 0
 
 
 def _text(message: _Fields, number: int) -> str:
-    return _texts([_first(message, number, b"")])[0]
+    return _texts([_first(message, number)])[0]
 
 
 def _texts(values: Sequence[Value]) -> list[str]:

@@ -219,10 +219,10 @@ def _layers(module: Module, places: Iterable[_Place]) -> dict[str, Layer]:
         for depth in range(1, len(place.path) + 1):
             counted = classes.setdefault(place.path[:depth], Counter())
             counted[place.classes[depth - 1]] += 1
-    parameters = _parameters(module)
-    root = _root(classes)
+    parameters, root = _parameters(module), _root(classes)
+    holder = _holder(parameters, [path[len(root) :] for path in classes])
     return {
-        "/".join(path): _layer(path, root, _likely_class(path, counted), parameters)
+        "/".join(path): _layer(path, root, _likely_class(counted), (parameters, holder))
         for path, counted in classes.items()
     }
 
@@ -231,42 +231,50 @@ def _root(classes: Mapping[Path, Counter[str]]) -> Path:
     """Return the path of the root module: the one layer right in the function, if it is one."""
     tops = [path for path in classes if len(path) == 2]
     only = tops[0] if len(tops) == 1 else ()
-    return only if only and _likely_class(only, classes[only]) else tops[0][:1] if tops else ()
+    return only if only and _likely_class(classes[only]) else tops[0][:1] if tops else ()
 
 
-def _likely_class(path: Path, counted: Counter[str]) -> str:
-    known = [cls for cls, _ in counted.most_common() if cls]
-    return known[0] if known else ""
+def _likely_class(counted: Counter[str]) -> str:
+    return next((cls for cls, _ in counted.most_common() if cls), "")
 
 
-def _layer(path: Path, root: Path, cls: str, parameters: Mapping[Path, int]) -> Layer:
-    inside = path[len(root) :] if path[: len(root)] == root else ()
-    return Layer(cls, ".".join(inside), _parameter_bytes(inside, root, parameters))
+def _layer(
+    path: Path, root: Path, cls: str, known: tuple[Mapping[Path, int], Path | None]
+) -> Layer:
+    inside = path[len(root) :]
+    return Layer(cls, ".".join(inside), _parameter_bytes(inside, *known))
 
 
-def _parameter_bytes(inside: Path, root: Path, parameters: Mapping[Path, int]) -> int | None:
-    """Return the size of the parameters below a path; None where no parameter is named so."""
-    if not inside and len(root) < 2:  # a function, which has none
+def _parameter_bytes(
+    inside: Path, parameters: Mapping[Path, int], holder: Path | None
+) -> int | None:
+    """Return the size of the parameters below a path; None where it cannot be known."""
+    if holder is None:
         return None
-    wanted = len(inside)
-    sizes: dict[Path, int] = {}
-    for keys, size in parameters.items():
-        for at in range(len(keys) - wanted):
-            if keys[at : at + wanted] == inside:
-                before = keys[:at]
-                sizes[before] = sizes.get(before, 0) + size
-                break
-    return next(iter(sizes.values()), None)  # those that are given first: optimizers' come later
+    within = (*holder, *inside)
+    sizes = [size for keys, size in parameters.items() if keys[: len(within)] == within]
+    return sum(sizes) if sizes else None
+
+
+def _holder(parameters: Mapping[Path, int], layers: Iterable[Path]) -> Path | None:
+    """Return the keys by which a program is given its weights: before those of its layers.
+
+    An optimizer's state has the keys of the layers too, but is given later.
+    """
+    names = {path[:1] for path in layers if path}
+    for keys in parameters:
+        for at in range(len(keys) - 1):
+            if keys[at : at + 1] in names:
+                return keys[:at]
+    return None
 
 
 def _parameters(module: Module) -> dict[Path, int]:
     """Return the sizes of the arrays that a program is given in containers, by their keys."""
-    found = {}
-    for each in module.computations.get(module.entry, {}).values():
-        keys = tuple("".join(found) for found in _KEYS.findall(each.op_name))
-        if each.opcode == "parameter" and keys:
-            found[keys] = sum(shape.nbytes or 0 for shape in each.shapes)
-    return found
+    entry = module.computations.get(module.entry, {}).values()
+    given = sorted((e for e in entry if e.opcode == "parameter"), key=lambda e: e.parameter)
+    keyed = ((tuple(map("".join, _KEYS.findall(e.op_name))), e.shapes) for e in given)
+    return {keys: sum(shape.nbytes or 0 for shape in shapes) for keys, shapes in keyed if keys}
 
 
 def phase_of(operator: Operator) -> str | None:

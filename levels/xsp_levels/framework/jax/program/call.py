@@ -97,8 +97,10 @@ def name_of(jitted: Any) -> str:
         if isinstance(name, str):
             return name
     executable = getattr(jitted, "_executable", None)  # of what was compiled ahead of time
-    name = getattr(executable, "_name", None)
-    return name.removeprefix("jit_") if isinstance(name, str) else type(jitted).__name__
+    name = getattr(getattr(executable, "unsafe_call", None), "name", None)
+    if not isinstance(name, str):
+        return type(jitted).__name__
+    return name.removeprefix("jit(").removesuffix(")")
 
 
 def donates(jitted: Any) -> bool:

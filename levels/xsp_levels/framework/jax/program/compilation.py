@@ -54,9 +54,9 @@ class CompilationRecorder:
 
     def start(self) -> None:
         """Begin to note; nothing is noted while JAX is not imported."""
-        jax = sys.modules.get("jax")
-        if not self._armed and hasattr(jax, "monitoring"):
-            jax.monitoring.register_event_duration_secs_listener(self._note)
+        monitoring = getattr(sys.modules.get("jax"), "monitoring", None)
+        if not self._armed and monitoring is not None:
+            monitoring.register_event_duration_secs_listener(self._note)
             self._armed = True
 
     def stop(self) -> tuple[Stage, ...]:

@@ -20,6 +20,7 @@ _STATS = {
     "id": pl.Int64,  # number of the graph run
     "step_id": pl.Int64,  # the same, of an operator that does not wait for its end
     "kernel_type": pl.String,
+    "name": pl.String,  # of the node, which becomes the column `stat.name`
     "_p": pl.Int64,  # what ties two events: here of the event that comes first
     "_c": pl.Int64,  # and here of the one that follows
     "tf_function_call": pl.String,
@@ -28,7 +29,6 @@ _STATS = {
     "hlo_module": pl.String,
     "program_id": pl.Int64,
     "requested_bytes": pl.Int64,
-    "addr": pl.Int64,
     "region_type": pl.String,
     "data_type": pl.Int64,
     "shape": pl.String,

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from xsp.level import Kind
-from xsp.provider import SpanRows, no_rows, span_rows
+from xsp.provider import SpanRows, span_rows
 from xsp_levels.framework.keras.index import LayerIndex
 from xsp_levels.framework.scope import layered
 
@@ -17,6 +17,8 @@ _GRADIENT = "gradient_tape"  # outermost scope of what a gradient is computed by
 _BACKWARD = "backward"
 _OPTIMIZER, _LOADING, _PARAMETERS = "optimizer", "data loading", "parameters"
 _NO_LAYERS = {_OPTIMIZER, _LOADING, _PARAMETERS}
+_READS = "ReadVariableOp"
+_BRIEF_NS = 50_000  # of these TensorFlow itself ceases to record those of less than some 3 us
 _LOADS = {"IteratorGetNext", "IteratorGetNextSync", "OptionalGetValue"}
 # Scopes that optimizers open, which are their names unless the user gave others.
 _OPTIMIZERS = re.compile(
@@ -26,45 +28,61 @@ _OPTIMIZERS = re.compile(
 
 
 def in_layers(
-    table: pl.DataFrame, layers: LayerIndex, ahead: Mapping[str, Collection[str]]
+    table: pl.DataFrame,
+    columns: Mapping[str, pl.Series],
+    layers: LayerIndex,
+    ahead: Mapping[str, Collection[str]],
 ) -> SpanRows:
     """Return rows of operators, and of the layers, optimizers and loads that hold them.
 
     Args:
         table: Operators (`operator_table`).
+        columns: More columns of the rows of operators, by their names.
         layers: The layers that nodes can be of.
         ahead: Nodes that depend on parameters alone, by the function. They run before their
             layers do, in calls of these layers of their own, which are in a part of the program
-            called `parameters`.
+            called `parameters`; where they take less than 50 us they are left out.
     """
-    if not table.height:
-        return no_rows()
+    early = _early(table, ahead)
+    brief = table["end_ns"] - table["start_ns"] < _BRIEF_NS
+    kept = ~(pl.Series(early, dtype=pl.Boolean) & brief)
+    columns = {name: column.filter(kept) for name, column in columns.items()}
+    table = table.filter(kept).with_columns(early=pl.Series(early, dtype=pl.Boolean).filter(kept))
     nodes = table["node"].to_list()
-    phases = [_BACKWARD if node and is_backward(node) else None for node in nodes]
-    rows = _rows(table, phases)
-    # Operators of a layer that are of one type are different nodes, and no further call of it.
-    told = rows.with_columns(name=pl.coalesce("attr.node", "name"))
+    phases = [_BACKWARD if is_backward(node) else None for node in nodes]
+    rows = _rows(table, phases, columns)
     found = layered(
-        told,
-        pl.Series(_paths(table, layers, ahead), dtype=pl.List(pl.String)),
+        rows,
+        pl.Series(_paths(table, layers), dtype=pl.List(pl.String)),
         steps=table["run"].rank("dense").cast(pl.Int64),
         phases=pl.Series(phases, dtype=pl.String),
         describe=lambda path: _described(path, layers),
     )
-    return _parts(found.with_columns(pl.concat([rows["name"], found["name"][rows.height :]])))
+    return _parts(found)
 
 
-def _paths(
-    table: pl.DataFrame, layers: LayerIndex, ahead: Mapping[str, Collection[str]]
-) -> list[tuple[str, ...]]:
-    early = {(function, node) for function, nodes in ahead.items() for node in nodes}
+def _early(table: pl.DataFrame, ahead: Mapping[str, Collection[str]]) -> list[bool]:
+    """Tell of each operator whether it depends on parameters alone.
+
+    Of a function that is gone only that it reads a variable tells.
+    """
+    nodes = {(function, node) for function, found in ahead.items() for node in found}
+    told = table.select("function", "node", "name", "sort").iter_rows()
+    return [
+        sort == "node"
+        and not is_backward(node)
+        and ((function, node) in nodes if function in ahead else name == _READS)
+        for function, node, name, sort in told
+    ]
+
+
+def _paths(table: pl.DataFrame, layers: LayerIndex) -> list[tuple[str, ...]]:
     nodes = table["node"].to_list()
     known = {node: node_path(node, layers) for node in set(nodes) if node is not None}
     paths = []
-    for function, node, name in table.select("function", "node", "name").iter_rows():
+    for node, name, early in table.select("node", "name", "early").iter_rows():
         path = (_LOADING,) if node and name in _LOADS else known.get(node, ())
-        runs_ahead = (function, node) in early and not is_backward(node)
-        paths.append((_PARAMETERS, *path) if path and runs_ahead else path)
+        paths.append((_PARAMETERS, *path) if early else path)
     return paths
 
 
@@ -76,16 +94,18 @@ def node_path(node: str, layers: LayerIndex) -> tuple[str, ...]:
     return path
 
 
-def is_backward(node: str) -> bool:
+def is_backward(node: str | None) -> bool:
     """Tell whether a node is of the computation of gradients.
 
     >>> is_backward("gradient_tape/net_1/dense_1/MatMul/MatMul"), is_backward("net_1/dense_1/add")
     (True, False)
     """
-    return any(scope.startswith(_GRADIENT) for scope in node.split("/")[:-1])
+    return any(scope.startswith(_GRADIENT) for scope in (node or "").split("/")[:-1])
 
 
-def _rows(table: pl.DataFrame, phases: Sequence[str | None]) -> SpanRows:
+def _rows(
+    table: pl.DataFrame, phases: Sequence[str | None], columns: Mapping[str, pl.Series]
+) -> SpanRows:
     of_graph = pl.col("sort") == "node"
     scope = table.select(pl.when(of_graph).then(pl.col("node").str.extract(r"^(.*)/[^/]*$")))
     return span_rows(
@@ -103,12 +123,14 @@ def _rows(table: pl.DataFrame, phases: Sequence[str | None]) -> SpanRows:
             "attr.phase": pl.Series(phases, dtype=pl.String),
             "attr.hlo_op": table["hlo_op"],
             "attr.hlo_module": table["hlo_module"],
+            **columns,
         }
     )
 
 
 def _described(path: tuple[str, ...], layers: LayerIndex) -> Mapping[str, Any] | None:
-    return layers.describe(path[1:] if path[0] == _PARAMETERS else path)
+    own = path[1:] if path[0] == _PARAMETERS else path
+    return layers.describe(own) if own else None
 
 
 def _parts(rows: SpanRows) -> SpanRows:

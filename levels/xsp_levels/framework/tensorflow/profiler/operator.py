@@ -7,13 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from xsp.clock import Clock, SystemClock
-from xsp.provider import SpanRows
+from xsp.provider import SpanRows, no_rows
 from xsp_levels.framework.keras.index import LayerIndex, layer_index
+from xsp_levels.framework.tensorflow.profiler.detail import detail_columns
 from xsp_levels.framework.tensorflow.profiler.event import read_events
 from xsp_levels.framework.tensorflow.profiler.graph import in_layers
 from xsp_levels.framework.tensorflow.profiler.parameter import parameter_nodes
 from xsp_levels.framework.tensorflow.profiler.row import operator_table
 from xsp_levels.framework.tensorflow.profiler.session import Session, make_range
+from xsp_levels.framework.tensorflow.profiler.shape import stated_shapes
 from xsp_levels.framework.tensorflow.profiler.tracing import retraced, tracing_rows
 from xsp_levels.native.alignment import PREFIX, REPEATS, AnchorReading
 
@@ -31,6 +33,7 @@ class OperatorRecords:
         space: An XSpace, as the profiler serialises it; empty if nothing was recorded.
         readings: The measurement's clock around the anchors among the events.
         layers: The layers of Keras that operators can be of, by their scopes.
+        shapes: Arrays that nodes make, as texts, by the function and the node; in detail runs.
         parameters: Nodes that depend on nothing but parameters and constants, by the function.
         detail: Whether shapes and memory were asked for.
         problems: Sentences about what could not be recorded, and why.
@@ -39,6 +42,7 @@ class OperatorRecords:
     space: bytes = b""
     readings: tuple[AnchorReading, ...] = ()
     layers: LayerIndex = field(default_factory=LayerIndex)
+    shapes: dict[str, dict[str, str]] = field(default_factory=dict)
     parameters: dict[str, tuple[str, ...]] = field(default_factory=dict)
     detail: bool = False
     problems: tuple[str, ...] = ()
@@ -62,7 +66,7 @@ class OperatorRecorder:
         """Begin to record; if that is impossible, the records of `stop` say why."""
         self._now, self._detail = clock.now, detail
         try:
-            self._session = Session(self._give_way)
+            self._session = Session(self._give_way, detail=detail)
         except RuntimeError as error:
             self._problems.append(f"operators were not recorded: {error}")
             return
@@ -92,6 +96,7 @@ class OperatorRecorder:
             space=self._space,
             readings=tuple(self._readings),
             layers=layer_index(),
+            shapes=stated_shapes(self._space) if self._detail else {},
             parameters=parameter_nodes(self._space),
             detail=self._detail,
             problems=(*self._problems, *retraced(self._space)),
@@ -119,8 +124,12 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
     Raises:
         ProviderError: The profiler recorded operators but no anchors, so no time is known.
     """
-    table = operator_table(read_events(records.space, records.readings))
-    return in_layers(table, records.layers, records.parameters)
+    events = read_events(records.space, records.readings)
+    table = operator_table(events)
+    if not table.height:
+        return no_rows()
+    columns = detail_columns(table, events, records.shapes) if records.detail else {}
+    return in_layers(table, columns, records.layers, records.parameters)
 
 
 def compile_rows(records: OperatorRecords) -> SpanRows:

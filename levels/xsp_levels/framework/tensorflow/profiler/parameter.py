@@ -24,13 +24,28 @@ def parameter_nodes(space: bytes) -> dict[str, tuple[str, ...]]:
     Args:
         space: What the profiler recorded, which names the functions.
     """
-    names = sorted({name.decode() for name in _FUNCTION.findall(space)})
-    return {name: nodes for name in names if (nodes := _parameter_nodes(name))}
+    return {name: nodes for name in functions(space) if (nodes := _parameter_nodes(name))}
+
+
+def functions(space: bytes) -> tuple[str, ...]:
+    """Return the names, in TensorFlow's runtime, of the functions that ran."""
+    return tuple(sorted({name.decode(errors="replace") for name in _FUNCTION.findall(space)}))
+
+
+def definition(function: str) -> Any:
+    """Return the definition of a function by its name in the runtime; None if it is gone."""
+    from tensorflow.python.eager import context  # noqa: PLC0415
+    from tensorflow.python.framework.errors_impl import OpError  # noqa: PLC0415
+
+    try:
+        return context.context().get_function_def(function)
+    except (OpError, ValueError):
+        return None
 
 
 @functools.lru_cache(maxsize=256)
 def _parameter_nodes(function: str) -> tuple[str, ...]:
-    found = _definition(function)
+    found = definition(function)
     if found is None:
         return ()
     given = {arg.name: arg.type == _RESOURCE for arg in found.signature.input_arg}
@@ -51,7 +66,7 @@ def _walk(function: Any, given: Mapping[str, bool], around: str) -> Iterator[str
         alone[node.name] = all(inputs) and not _MAKES_DATA.search(node.op)
         if alone[node.name]:
             yield around + node.name
-        called = _definition(node.attr["f"].func.name) if node.op in _CALLS else None
+        called = definition(node.attr["f"].func.name) if node.op in _CALLS else None
         if called is not None:
             names = [arg.name for arg in called.signature.input_arg]
             yield from _walk(
@@ -88,14 +103,3 @@ def _source(given: str) -> str:
     ('dense/MatMul', 'init')
     """
     return given.removeprefix("^").split(":", 1)[0]
-
-
-def _definition(function: str) -> Any:
-    """Return the definition of a function by its name in the runtime; None if it is gone."""
-    from tensorflow.python.eager import context  # noqa: PLC0415
-    from tensorflow.python.framework.errors_impl import OpError  # noqa: PLC0415
-
-    try:
-        return context.context().get_function_def(function)
-    except (OpError, ValueError):
-        return None

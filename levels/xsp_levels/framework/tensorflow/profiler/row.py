@@ -21,6 +21,7 @@ _EAGER, _SESSION = "EagerExecute", "SessionRun"
 _BEGINS, _ENDS = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
 _XLA_ENDS = "end: "  # with the name of an operator of XLA: that the operator ended
 _FUNCTION = re.compile(r"^__(?:inference|forward|backward)_(?P<name>.+?)_\d+$")
+_EDGES = {"_Arg", "_Retval"}  # what a function is given, and what it returns
 _NAMELESS = {"<lambda>", "function"}  # a model that tf.function wraps has the latter
 _COMPILED = r"^__\w+:__\w+$"  # a function that XLA compiled, in the row of the function
 
@@ -42,8 +43,8 @@ def operator_table(events: pl.DataFrame) -> pl.DataFrame:
     Returns:
         `name`, `start_ns`, `end_ns`, `thread`, `is_python`, `node` (name in the graph, null
         outside of one), `sort` (`eager`, `function`, `node` or `xla`), `hlo_op`, `hlo_module`,
-        `program_id`, `run` (number of the graph run, null outside of one), `id`, `parent_id`
-        (id of the function's row that the graph run is of), and `function` (its name).
+        `program_id`, `run` (number of the graph run, null outside of one), `shape`, `id`,
+        `parent_id` (id of the function's row that the graph run is of), and `function` (its name).
     """
     if not events.width:
         return pl.DataFrame()
@@ -78,8 +79,14 @@ def _sessions(events: pl.DataFrame) -> pl.DataFrame:
 def _nodes(events: pl.DataFrame) -> pl.DataFrame:
     is_node = pl.col("name").str.contains(NODE) & ~pl.col("name").str.contains(_COMPILED)
     nodes = events.filter(is_node)
-    parts = nodes["name"].str.extract_groups(NODE).struct
-    return _kept(nodes, name=parts.field("type"), node=parts.field("node"), sort=pl.lit("node"))
+    parts = pl.col("name").str.extract_groups(NODE).struct
+    return _kept(
+        nodes.filter(~parts.field("type").is_in(list(_EDGES))),
+        name=parts.field("type"),
+        node=parts.field("node"),
+        shape="shape",
+        sort=pl.lit("node"),
+    )
 
 
 def _waiting(events: pl.DataFrame) -> pl.DataFrame:
@@ -88,7 +95,8 @@ def _waiting(events: pl.DataFrame) -> pl.DataFrame:
     begun = events.filter(pl.col("name") == _BEGINS, pl.col("kernel_type").is_not_null())
     begun = begun.join(ends.unique("_c"), left_on="_p", right_on="_c", how="left")
     end = pl.max_horizontal("end_ns", "done_ns")
-    return _kept(begun.with_columns(end_ns=end), name=pl.col("kernel_type"), sort=pl.lit("node"))
+    begun = begun.with_columns(end_ns=end)
+    return _kept(begun, name=pl.col("kernel_type"), node="stat.name", sort=pl.lit("node"))
 
 
 def _xla(events: pl.DataFrame) -> pl.DataFrame:

@@ -9,9 +9,8 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from xsp.provider import Inputs, ModelCall
-from xsp_levels.framework.keras.backend import layer_class
-from xsp_levels.framework.keras.layer_tree import root_name
-from xsp_levels.framework.keras.shape import shape_of, tensors
+from xsp_levels.framework.keras.layer_tree import is_layer, root_name
+from xsp_levels.framework.keras.shape import UNKNOWN, shape_of, tensors
 from xsp_levels.framework.tensorflow.program.effect import (
     Effect,
     Effects,
@@ -79,7 +78,7 @@ def subject_of(function: Any) -> Subject | None:
         return None if found is None else Subject(root_name(found[0]), *found[1:], found[0])
     if plain is None or module.startswith(_RESTORED):
         return Subject(_traced_name(function), None, function)
-    if _is_layer(plain):
+    if is_layer(plain):
         return Subject(root_name(plain), None, plain)
     if module.startswith(_INTERNAL):
         return None
@@ -122,7 +121,7 @@ def untraced_call(call: TensorFlowCall) -> TensorFlowCall:
     return first
 
 
-def graph_call(
+def graph_call(  # noqa: PLR0913  what is known of a call when it is found
     call: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
@@ -130,6 +129,7 @@ def graph_call(
     name: str,
     phase: str,
     effect: Callable[[], Effect],
+    inputs: Inputs | None = None,
     found_ns: int = 0,
 ) -> TensorFlowCall:
     """Return a call that runs a graph; `args` are those of the function that is called.
@@ -141,6 +141,7 @@ def graph_call(
         name: Name of the model or function for people.
         phase: What the call does.
         effect: Returns what the graph changes, once the call was made.
+        inputs: Shape and type of each tensor put in; None: those among the arguments.
         found_ns: When the call was found.
     """
     return TensorFlowCall(
@@ -151,7 +152,7 @@ def graph_call(
         subject=name,
         whole_model=not phase,
         phase=phase,
-        inputs=inputs_of(args, kwargs),
+        inputs=inputs_of(args, kwargs) if inputs is None else inputs,
         found_ns=found_ns,
         effect=effect,
     )
@@ -161,7 +162,7 @@ def model_call(
     function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> TensorFlowCall | None:
     """Return the call if `function` is a Keras model or a `tf.function`, else None."""
-    if _is_layer(function):
+    if is_layer(function):
         return layer_call(function, args, kwargs, name=root_name(function))
     if is_function(function):
         subject = subject_of(function)
@@ -197,6 +198,12 @@ def synchronize() -> None:
         context.executor.wait()
 
 
+def fed(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
+    """Return shape and type of the arrays that a session is fed, given the arguments of `run`."""
+    given = args[1] if len(args) > 1 else kwargs.get("feed_dict")
+    return inputs_of(tuple((given or {}).values()), {})
+
+
 def session_subject(fetches: Any) -> tuple[str, Effect]:
     """Return a name for what a session runs, the fetched operators', and what that changes."""
     fetched = [each for each in _flat(fetches) if hasattr(each, "graph")]
@@ -207,12 +214,14 @@ def session_subject(fetches: Any) -> tuple[str, Effect]:
 def inputs_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
     """Return shape and type of the tensors among arguments, in plain containers as well.
 
-    Of an iterator those of its elements. Nothing for arguments that cannot be looked at.
+    Of an iterator those of its elements. Nothing for arguments that cannot be looked at, or whose
+    sizes are known to the graph alone.
     """
     try:
-        return tuple(shape_of(tensor) for tensor in tensors((*map(_elements, args), kwargs)))
+        found = [shape_of(tensor) for tensor in tensors((*map(_elements, args), kwargs))]
     except Exception:  # noqa: BLE001  the user's own objects may raise anything
         return ()
+    return tuple((size, dtype) for size, dtype in found if UNKNOWN not in size)
 
 
 def _elements(value: Any) -> Any:
@@ -231,7 +240,7 @@ def _hazard(name: str, known: Effect) -> str | None:
 
 def _keras_steps(value: Any, depth: int) -> Iterator[tuple[Any, str]]:
     """Yield model and phase of the step that Keras's own functions are wrapped around."""
-    if isinstance(value, MethodType) and value.__name__ in _STEPS and _is_layer(value.__self__):
+    if isinstance(value, MethodType) and value.__name__ in _STEPS and is_layer(value.__self__):
         yield value.__self__, _STEPS[value.__name__]
     plain = getattr(value, "_python_function", value)
     cells: Iterable[Any] = plain.__closure__ or () if isinstance(plain, FunctionType) else ()
@@ -240,13 +249,8 @@ def _keras_steps(value: Any, depth: int) -> Iterator[tuple[Any, str]]:
         for each in held:
             yield from _keras_steps(each, depth - 1)
     for each in held:  # what predicts holds the model alone
-        if _is_layer(each):
+        if is_layer(each):
             yield each, ""
-
-
-def _is_layer(value: Any) -> bool:
-    cls = layer_class()
-    return cls is not None and isinstance(value, cls)
 
 
 def _function_name(function: Any, plain: Any) -> str:
@@ -259,7 +263,8 @@ def _traced_name(function: Any) -> str:
     traces = concrete_functions(function)
     name = traces[0].name if traces else b""
     plain = (name.decode() if isinstance(name, bytes) else str(name)).removeprefix("__inference_")
-    return f"SavedModel {plain.rpartition('_')[0].removeprefix('signature_wrapper_').strip('_')}"
+    called = plain.rpartition("_")[0].replace("signature_wrapper_", "signature ")
+    return " ".join(("SavedModel", *called.replace("__", " ").split()))
 
 
 def _flat(value: Any) -> Iterator[Any]:

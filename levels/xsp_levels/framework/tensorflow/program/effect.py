@@ -66,12 +66,15 @@ def traces(function: Any) -> int:
 
 
 def concrete_functions(function: Any) -> list[Any]:
-    """Return the traces of a `tf.function`; of a single trace that trace."""
-    listed = getattr(function, "_list_all_concrete_functions", None)
-    if listed is not None:
-        return list(listed())
-    restored = getattr(function, "concrete_functions", None)
-    return [function] if restored is None else list(restored)
+    """Return the traces of a `tf.function`; of a single trace that trace.
+
+    TensorFlow's own lists trace a function that has not been traced yet, and are not asked.
+    """
+    listed = getattr(function, "concrete_functions", None)  # of a function from a file
+    if listed is None:
+        cache = getattr(function, "_function_cache", None)
+        listed = [function] if cache is None else cache.values()
+    return list(listed)
 
 
 def effect(nodes: Iterable[tuple[str, str]]) -> Effect:

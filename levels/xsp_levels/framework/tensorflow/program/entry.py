@@ -203,9 +203,9 @@ class EntryPoints:
 
 
 def executing_eagerly() -> bool:
-    """Return whether operators run when they are called, and are not put into a graph."""
-    context: Any = sys.modules["tensorflow.python.eager.context"]
-    return bool(context.executing_eagerly())
+    """Return whether TensorFlow's operators run when they are called, not put into a graph."""
+    context: Any = sys.modules.get("tensorflow.python.eager.context")
+    return context is not None and bool(context.executing_eagerly())
 
 
 @functools.cache

@@ -19,13 +19,14 @@ from xsp_levels.framework.tensorflow.program.effect import concrete_functions
 
 # Modules of the libraries' own objects, large and no state of a model: graphs, caches, data.
 _CLOSED = ("tensorflow.", "keras.src.")
-# What of Keras's holds state, or holds what does.
+# What of theirs holds state, or holds what does.
 _OPEN = (
     "keras.src.layers.",
     "keras.src.metrics.",
     "keras.src.models.",
     "keras.src.random.seed_generator",
     "keras.src.utils.tracking",
+    "tensorflow.python.saved_model.load",
 )
 
 
@@ -35,10 +36,13 @@ def role(cls: type) -> Role | None:
         return None
     if issubclass(cls, _variables()):
         return Role.VALUE
-    if issubclass(cls, _models()) or is_function_class(cls):
+    layer = layer_class()
+    if (layer is not None and issubclass(cls, layer)) or is_function_class(cls):
         return Role.MODEL
     module = str(cls.__module__)
-    return Role.CLOSED if module.startswith(_CLOSED) and not module.startswith(_OPEN) else None
+    if module.startswith(_CLOSED) and not module.startswith(_OPEN):
+        return Role.CLOSED
+    return Role.MODEL if issubclass(cls, _modules()) else None
 
 
 def keep(value: Any, room_bytes: int) -> Kept:
@@ -60,7 +64,7 @@ def parts(model: Any) -> Iterable[tuple[str, Any]]:
 
 
 def keep_random() -> Callable[[], None]:
-    """Return a function that puts TensorFlow's and Keras's random numbers back to where they are."""
+    """Return a function that puts the random numbers of TensorFlow and Keras back."""
     put = [_keep_seeds(), *(kept.put_back for kept in map(_kept, _generators()) if kept)]
 
     def put_back() -> None:
@@ -129,15 +133,13 @@ def _variables() -> tuple[type, ...]:
     return _classes(places)
 
 
-def _models() -> tuple[type, ...]:
-    layer = layer_class()
-    found = _classes(
-        (
-            ("tensorflow.python.module.module", "Module"),
-            ("tensorflow.python.trackable.autotrackable", "AutoTrackable"),
-        )
+def _modules() -> tuple[type, ...]:
+    """Return the classes of what holds variables: modules, and what was read from a file."""
+    places = (
+        ("tensorflow.python.module.module", "Module"),
+        ("tensorflow.python.trackable.autotrackable", "AutoTrackable"),
     )
-    return found if layer is None else (*found, layer)
+    return _classes(places)
 
 
 def _classes(places: Iterable[tuple[str, str]]) -> tuple[type, ...]:

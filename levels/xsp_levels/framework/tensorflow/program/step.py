@@ -51,7 +51,14 @@ class StepRecorder:
         self.disarm()
         return tuple(self._kept)
 
-    def _note(self, name: str, start_ns: int, end_ns: int, _: Any, error: str | None) -> None:
+    def _note(
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        subject: Any,
+        error: str | None,
+    ) -> None:
         self._kept.append(Interval(name, start_ns, end_ns, threading.get_ident(), error))
 
 

@@ -18,6 +18,7 @@ from xsp_levels.framework.tensorflow.program.call import (
     TRAINING_STEP,
     Subject,
     TensorFlowCall,
+    fed,
     graph_call,
     layer_call,
     session_subject,
@@ -66,6 +67,7 @@ class Watch:
         self._local = _Local()
         self._names = _Names()
         self._effects = Effects()
+        self._models: weakref.WeakSet[Any] = weakref.WeakSet()
         self._subjects: weakref.WeakKeyDictionary[Any, Subject | None] = weakref.WeakKeyDictionary()
         self._sessions: dict[tuple[int, str], tuple[str, Effect]] = {}
         self._optimizers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -114,7 +116,7 @@ class Watch:
         known = backend()
         if (
             self._evaluations is None
-            or not _holds_weights(layer)
+            or not self._is_model(layer)
             or not executing_eagerly()
             or (known is not None and known.is_symbolic((args, kwargs)))
         ):
@@ -122,6 +124,16 @@ class Watch:
         name = self._names.of(root_name(layer), layer)
         make = partial(layer_call, entry.bound(layer), args, kwargs, name=name, found_ns=found_ns)
         return self._evaluate(layer, make)
+
+    def _is_model(self, layer: Any) -> bool:
+        """Return whether a layer has weights, or may get some by being built."""
+        if layer in self._models:
+            return True
+        if not layer.built:
+            return True
+        if layer.variables:
+            self._models.add(layer)
+        return layer in self._models
 
     def _diverted(
         self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -176,6 +188,7 @@ class Watch:
             name=name,
             phase=TRAINING_STEP if known.trains else "",
             effect=lambda: known,
+            inputs=fed(args[1:], kwargs),
             found_ns=found_ns,
         )
         return self._evaluate(args[0], make, whole=True)
@@ -322,10 +335,6 @@ class _Names:
                 found = f"{name} ({number})"
             self._known[owner] = found
         return self._known[owner]
-
-
-def _holds_weights(layer: Any) -> bool:
-    return not layer.built or bool(layer.variables)
 
 
 def _taped() -> bool:

@@ -22,6 +22,8 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from xsp.errors import ProviderError
+from xsp_levels.framework.torch.module.keras_optimizer import optimizer_hook
+from xsp_levels.hook import Hook
 
 _abandon: list[Callable[[], None]] = []
 _free: list[Callable[[], None]] = []
@@ -198,12 +200,16 @@ class BackwardEntryPoint:
 
 
 class OptimizerEntryPoint:
-    """Hooks around the steps of all optimizers, while there is a recorder or a watcher."""
+    """Hooks around the steps of all optimizers, while there is a recorder or a watcher.
+
+    Those of Keras on PyTorch are no optimizers of PyTorch's, and are hooked besides.
+    """
 
     def __init__(self, optimizer: Any, is_compiling: Callable[[], bool]) -> None:
         self._optimizer = optimizer
         self._is_compiling = is_compiling  # Dynamo traces hooks: these must do nothing then
         self._hooks: list[Any] = []
+        self._keras: Hook | None = None
         self._begin: Callable[[Any], None] | None = None
         self._end: Callable[[Any], None] | None = None
         self._before: Callable[[Any, bool], None] | None = None
@@ -241,10 +247,15 @@ class OptimizerEntryPoint:
                 self._optimizer.register_optimizer_step_pre_hook(self._before_step),
                 self._optimizer.register_optimizer_step_post_hook(self._after_step),
             ]
+            self._keras = self._keras or optimizer_hook(self._before_step, self._after_step)
+            if self._keras is not None:
+                self._keras.place()
         elif not wanted:
             for hook in self._hooks:
                 hook.remove()
             self._hooks = []
+            if self._keras is not None:
+                self._keras.take_out()
 
     def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._is_compiling():

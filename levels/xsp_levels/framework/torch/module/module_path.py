@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from xsp_levels.framework.keras import layer_tree
 from xsp_levels.framework.torch.module.scope import Scopes, scopes
 from xsp_levels.framework.torch.module.shape import Shapes
 from xsp_levels.framework.torch.module.source_line import Place
@@ -72,13 +73,25 @@ class ThreadCalls:
 
 @dataclass(frozen=True, slots=True)
 class ModuleFacts:
-    """Class and sizes of a module; sizes include the modules inside."""
+    """Class and sizes of a module; sizes include the modules inside.
+
+    Attributes:
+        class_name: The class for people.
+        type_name: The class with the name of the module it is from.
+        parameters: Whether there are parameters.
+        parameter_bytes: Size of the parameters.
+        buffer_bytes: Size of the buffers.
+        framework: `keras` for a layer of Keras's on PyTorch; null for a module of PyTorch's own.
+        name: Name of such a layer where it is called outermost.
+    """
 
     class_name: str
     type_name: str
     parameters: bool
     parameter_bytes: int
     buffer_bytes: int
+    framework: str | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +166,12 @@ def layer_records(
 
 
 def class_name(module: Any) -> str:
-    """Return a module's class for people; of a scripted or compiled module the original's."""
+    """Return a module's class for people; of a scripted or compiled module the original's.
+
+    A model of Keras's has the name that the user gave to it.
+    """
+    if layer_tree.is_layer(module):
+        return layer_tree.root_name(module)
     return str(getattr(module, "original_name", None) or type(module).__name__)
 
 
@@ -211,6 +229,8 @@ def _top(root: int, parents: dict[int, int]) -> int:
 
 
 def _names(root: Any) -> dict[int, str]:
+    if layer_tree.is_layer(root):  # not all of the layers inside are registered modules
+        return {key: ".".join(path) for key, path in layer_tree.paths(root).items()}
     return {id(module): name for name, module in root.named_modules()}
 
 
@@ -222,8 +242,8 @@ def _owners(roots: Iterable[Any]) -> dict[int, tuple[str, ...]]:
     owners: dict[int, set[str]] = {}
     held: dict[int, set[int]] = {}
     for root in roots:
-        for path, module in root.named_modules():
-            for tensor in (*module._parameters.values(), *module._buffers.values()):
+        for path, tensors in _holders(root):
+            for tensor in tensors:
                 if address := _address(tensor):
                     owners.setdefault(address, set()).add(path)
                     held.setdefault(address, set()).add(id(tensor))
@@ -232,6 +252,16 @@ def _owners(roots: Iterable[Any]) -> dict[int, tuple[str, ...]]:
         for address, paths in owners.items()
         if len(paths) == 1 or len(held[address]) == 1
     }
+
+
+def _holders(root: Any) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the path of each module in a root, and the tensors that the module holds itself."""
+    if layer_tree.is_layer(root):
+        for layer, path in layer_tree.layers(root):
+            yield ".".join(path), [each.value for each in layer_tree.own_variables(layer)]
+        return
+    for path, module in root.named_modules():
+        yield path, [*module._parameters.values(), *module._buffers.values()]
 
 
 def _address(tensor: Any) -> int:
@@ -246,6 +276,8 @@ _Sizes = tuple[dict[int, Any], dict[int, Any]]
 
 
 def _facts(module: Any, sizes: dict[int, _Sizes]) -> ModuleFacts:
+    if layer_tree.is_layer(module):
+        return _keras_facts(module)
     parameters, buffers = _tensors(module, sizes)
     kind = type(module)
     return ModuleFacts(
@@ -254,6 +286,19 @@ def _facts(module: Any, sizes: dict[int, _Sizes]) -> ModuleFacts:
         parameters=bool(parameters),
         parameter_bytes=sum(map(_bytes, parameters.values())),
         buffer_bytes=sum(map(_bytes, buffers.values())),
+    )
+
+
+def _keras_facts(layer: Any) -> ModuleFacts:
+    known = layer_tree.facts(layer, {})
+    return ModuleFacts(
+        known.class_name,
+        known.type_name,
+        bool(known.parameter_bytes or known.buffer_bytes),
+        known.parameter_bytes,
+        known.buffer_bytes,
+        framework="keras",
+        name=layer_tree.root_name(layer),
     )
 
 

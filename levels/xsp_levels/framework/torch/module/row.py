@@ -130,12 +130,13 @@ def _modules(records: LayerRecords) -> pl.DataFrame:
     facts = [records.modules[module] for _, module in homes]
     paths = list(homes.values())
     names = [
-        path.rpartition(".")[2] if path else fact.class_name
+        path.rpartition(".")[2] if path else fact.name or fact.class_name
         for path, fact in zip(paths, facts, strict=True)
     ]
     return pl.DataFrame(
         {
             "name": names,
+            **_framework([fact.framework for fact in facts]),
             "attr.module_path": pl.Series(paths, dtype=pl.String),
             "attr.module_class": [fact.class_name for fact in facts],
             "attr.module_type": [fact.type_name for fact in facts],
@@ -144,6 +145,11 @@ def _modules(records: LayerRecords) -> pl.DataFrame:
             "attr.buffer_bytes": [fact.buffer_bytes for fact in facts],
         }
     )
+
+
+def _framework(names: list[str | None]) -> dict[str, pl.Series]:
+    known = any(name is not None for name in names)
+    return {"attr.framework": pl.Series(names, dtype=pl.String)} if known else {}
 
 
 _Row = tuple[int, int, int, "str | None"]

@@ -15,16 +15,16 @@ from xsp.clock import Clock, SystemClock
 from xsp.errors import ProviderError
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
-from xsp_levels.framework.torch.profiler.anchor import find_anchors, make_anchors
-from xsp_levels.framework.torch.profiler.event import PlainEvents, operands_of, plain_events
-from xsp_levels.framework.torch.profiler.generated import GeneratedKernels
-from xsp_levels.framework.torch.profiler.kineto import KinetoRecording
-from xsp_levels.framework.torch.profiler.memory import (
+from xsp_levels.framework.memory import (
     Allocations,
     memory_columns,
     no_allocations,
     sorted_allocations,
 )
+from xsp_levels.framework.torch.profiler.anchor import find_anchors, make_anchors
+from xsp_levels.framework.torch.profiler.event import PlainEvents, operands_of, plain_events
+from xsp_levels.framework.torch.profiler.generated import GeneratedKernels
+from xsp_levels.framework.torch.profiler.kineto import KinetoRecording
 from xsp_levels.framework.torch.profiler.operand import operand_columns
 from xsp_levels.native import thread
 from xsp_levels.native.alignment import (

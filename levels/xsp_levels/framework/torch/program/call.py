@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xsp.provider import Inputs, ModelCall
+from xsp_levels.framework.keras.layer_tree import is_layer
 from xsp_levels.framework.torch.module.module_path import class_name
 from xsp_levels.framework.torch.module.shape import tensors
 
@@ -70,6 +71,8 @@ class TorchCall(ModelCall):
     def hazard(self) -> str | None:
         """Return why the call must not be repeated unasked, or None if repeating is safe."""
         module: Any = getattr(self.function, "__self__", self.function)
+        if is_layer(module):  # Keras leaves its modules in training mode, and says so in the call
+            return _keras_hazard(self)
         if any(part.training for part in module.modules()):
             return (
                 f"{subject(module)} is in training mode, where a call may change its state "
@@ -209,6 +212,21 @@ def is_module(function: Any) -> bool:
     torch = sys.modules.get("torch")
     module = getattr(getattr(torch, "nn", None), "Module", None)
     return module is not None and isinstance(function, module)
+
+
+def trains(module: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a call of a module with these arguments is one of training."""
+    import torch  # noqa: PLC0415
+
+    if not torch.is_grad_enabled():
+        return False
+    return bool(kwargs.get("training") if is_layer(module) else module.training)
+
+
+def _keras_hazard(call: ModelCall) -> str | None:
+    if not call.kwargs.get("training"):
+        return None
+    return f"{call.subject} was called with training=True, where a call may change its state"
 
 
 def subject(module: Any) -> str:

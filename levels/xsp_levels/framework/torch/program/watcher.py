@@ -11,6 +11,7 @@ from time import monotonic_ns
 from typing import Any
 
 from xsp.provider import Evaluations
+from xsp_levels.framework.keras.backend import describing
 from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
     abandon_in_child,
@@ -28,6 +29,7 @@ from xsp_levels.framework.torch.program.call import (
     subject,
     tensor_inputs,
     training_call,
+    trains,
 )
 from xsp_levels.framework.torch.program.marker import Marker
 
@@ -151,25 +153,25 @@ class Watch:
     ) -> Any:
         evaluations, function = self._evaluations, self._entry.bound(module)
         name = self._models.name(module)
-        if evaluations is None or not name:
+        if evaluations is None or not name or describing():
             return function(*args, **kwargs)
-        if step.open and self._belongs(step, module):
+        if step.open and self._belongs(step, module, kwargs):
             return function(*args, **kwargs)
         if self._evaluations is None:  # watching ended with the step
             return function(*args, **kwargs)
         inputs = tensor_inputs(args, kwargs)
-        if not _trains(module):
+        if not trains(module, kwargs):
             call = found_call(function, args, kwargs, inputs=inputs, name=name, found_ns=found_ns)
             return evaluations.run(call)
         call = training_call(function, args, kwargs, inputs=inputs, name=name, found_ns=found_ns)
         return self._begin(step, call, module)
 
-    def _belongs(self, step: _Step, module: Any) -> bool:
+    def _belongs(self, step: _Step, module: Any, kwargs: dict[str, Any]) -> bool:
         """Return whether a call is part of the open training step; if not, end the step."""
         if step.pending:  # within an optimizer's step, before the first call
             return False
         again = step.model is not None and step.model() is module
-        if step.optimizers or ((again or not _trains(module)) and self._is_over(step)):
+        if step.optimizers or ((again or not trains(module, kwargs)) and self._is_over(step)):
             self._finish(step)
         step.forwards += again and step.open
         return step.open
@@ -345,12 +347,6 @@ class _Models:
 
 def _size(module: Any) -> int:
     return len(module._modules) + len(module._parameters)
-
-
-def _trains(module: Any) -> bool:
-    import torch  # noqa: PLC0415
-
-    return bool(module.training) and bool(torch.is_grad_enabled())
 
 
 def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:

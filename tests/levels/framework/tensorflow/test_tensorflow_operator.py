@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from xsp.clock import SystemClock
+from xsp.errors import ProviderError
+from xsp.level import Kind
+from xsp.provider import Records, Request, SpanRows, pack, unpack
+from xsp_levels.framework.keras.layer import LayerRecords
+from xsp_levels.framework.tensorflow.profiler.operator import (
+    OperatorRecorder,
+    OperatorRecords,
+    compile_rows,
+    operator_rows,
+)
+from xsp_levels.framework.tensorflow.provider import TensorFlow, TensorFlowRecords
+
+tf = pytest.importorskip("tensorflow")
+keras = pytest.importorskip("keras")
+
+OPS = frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP})
+
+
+@dataclass(frozen=True)
+class Program:
+    """A model of three layers, and functions that are traced once."""
+
+    model: Any
+    images: Any
+    infer: Any
+    train: Any
+    nested: Any
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 3)),
+            layers.Conv2D(64, 3, activation="relu"),
+            layers.Flatten(),
+            layers.Dense(8),
+        ],
+        name="small",
+    )
+    optimizer = keras.optimizers.SGD()
+    optimizer.build(model.trainable_variables)
+    apart = tf.function(
+        lambda given: tf.matmul(given, given), experimental_attributes={"_noinline": True}
+    )
+
+    @tf.function
+    def train(given: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(given, training=True) ** 2)
+        found = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply(found, model.trainable_variables)
+        return loss
+
+    @tf.function
+    def nested(given: Any) -> Any:
+        return apart(given) + 1.0
+
+    images, square = tf.ones((16, 8, 8, 3)), tf.ones((64, 64))
+    infer = tf.function(model)
+    for function, given in ((infer, images), (train, images), (nested, square)):
+        function(given)
+    model(images)
+    return Program(model, images, infer, train, lambda: nested(square))
+
+
+def record(work: Callable[[], Any], *, detail: bool = True) -> OperatorRecords:
+    recorder = OperatorRecorder()
+    recorder.start(SystemClock(), detail=detail)
+    try:
+        work()
+    finally:
+        records = recorder.stop()
+    return records
+
+
+def around(rows: SpanRows, name: str) -> list[str]:
+    """Names of what is around the first operator of a name, outermost first."""
+    names = dict(rows.filter(pl.col("id").is_not_null()).select("id", "name").rows())
+    parents = dict(rows.filter(pl.col("id").is_not_null()).select("id", "parent_id").rows())
+    parent = rows.filter(pl.col("name") == name)["parent_id"][0]
+    found: list[str] = []
+    while parent is not None:
+        found.insert(0, names[parent])
+        parent = parents[parent]
+    return found
+
+
+def test_operators_of_a_graph_lie_in_their_layers_in_the_function(program: Program) -> None:
+    begin = SystemClock.now()
+    records = record(lambda: program.infer(program.images))
+    end = SystemClock.now()
+    rows = operator_rows(records)
+    convolution = next(name for name in rows["name"] if "Conv2D" in name)
+    assert around(rows, convolution) == ["tf.function", "small", "conv2d"]
+    function = rows.row(by_predicate=pl.col("name") == "tf.function", named=True)
+    assert function["thread"] == threading.get_ident()
+    assert begin <= function["start_ns"] < function["end_ns"] <= end
+    inside = rows.filter(pl.col("kind") == "op", pl.col("name") != "tf.function")
+    assert inside["start_ns"].min() >= function["start_ns"]  # type: ignore[operator]
+    assert inside["end_ns"].max() <= function["end_ns"]  # type: ignore[operator]
+    assert function["thread"] not in inside["thread"]
+
+
+def test_each_graph_run_has_layers_of_its_own(program: Program) -> None:
+    rows = operator_rows(record(lambda: [program.infer(program.images) for _ in range(3)]))
+    assert rows.filter(pl.col("name") == "small").height == 3
+    assert rows.filter(pl.col("name") == "conv2d")["parent_id"].n_unique() == 3
+
+
+def test_operators_that_python_asks_for_are_on_its_thread(program: Program) -> None:
+    rows = operator_rows(record(lambda: program.model(program.images)))
+    assert {"Conv2D", "MatMul"} <= set(rows["name"])
+    assert set(rows["thread"]) == {threading.get_ident()}
+    assert rows["parent_id"].null_count() == rows.height
+
+
+def test_clock_reads_around_an_operator_hold_its_time() -> None:
+    clock = SystemClock()
+    given = tf.ones((64, 64))
+    tf.matmul(given, given)
+    reads: list[int] = []
+
+    def work() -> None:
+        reads.append(clock.now())
+        tf.matmul(given, given)
+        reads.append(clock.now())
+
+    rows = operator_rows(record(work, detail=False))
+    assert rows["name"].to_list() == ["MatMul"]
+    assert reads[0] <= rows["start_ns"][0] < rows["end_ns"][0] <= reads[1]
+
+
+def test_function_that_is_not_inlined_holds_its_operators(program: Program) -> None:
+    rows = operator_rows(record(program.nested))
+    inner = next(name for name in rows["name"] if "MatMul" in name)
+    assert around(rows, inner) == ["tf.function nested", "PartitionedCall"]
+
+
+def test_training_has_backward_layers_and_an_optimizer(program: Program) -> None:
+    rows = operator_rows(record(lambda: program.train(program.images)))
+    phases = rows.filter(pl.col("name") == "conv2d", pl.col("kind") == "layer")["attr.phase"]
+    assert sorted(phases) == ["backward", "forward"]
+    optimizer = rows.filter(pl.col("name") == "optimizer")
+    assert optimizer["kind"].to_list() == ["pipeline"]
+    assert around(rows, "AssignSubVariableOp") == ["tf.function train", "optimizer"]
+
+
+def test_operators_of_a_session_lie_in_its_run() -> None:
+    square = tf.ones((64, 64)).numpy()
+    graph = tf.Graph()
+    with graph.as_default(), tf.name_scope("block"):
+        given = tf.compat.v1.placeholder(tf.float32, (64, 64))
+        made = tf.linalg.matmul(given, given)
+    with tf.compat.v1.Session(graph=graph) as session:
+        session.run(made, {given: square})
+        rows = operator_rows(record(lambda: session.run(made, {given: square})))
+    product = next(name for name in rows["name"] if "MatMul" in name)
+    assert around(rows, product) == ["Session.run"]
+    assert "block" in rows["attr.scope"].to_list()
+
+
+def test_detail_run_has_shapes_and_memory(program: Program) -> None:
+    rows = operator_rows(record(lambda: program.infer(program.images)))
+    row = rows.row(by_predicate=pl.col("attr.node").str.ends_with("conv2d_1/Relu"), named=True)
+    assert row["attr.input_shapes"][:2] == [[16, 8, 8, 3], [3, 3, 3, 64]]
+    assert row["attr.input_dtypes"][0] == "float32"
+    assert row["attr.output_shapes"] == [[16, 6, 6, 64]]
+    large = tf.ones((512, 512))
+    row = operator_rows(record(lambda: tf.matmul(large, large))).row(0, named=True)
+    assert row["name"] == "MatMul"
+    assert row["attr.allocated_bytes"] == 512 * 512 * 4
+    assert row["attr.output_shapes"] == [[512, 512]]
+
+
+def test_records_that_were_packed_make_the_same_rows(program: Program) -> None:
+    provider = TensorFlow()
+    provider.start(SystemClock(), Request(OPS))
+    program.infer(program.images)
+    records = provider.stop()
+    again = unpack(provider, pack(provider, records))
+    assert provider.spans(again).height == provider.spans(records).height
+    assert "conv2d" in provider.spans(again)["name"]
+
+
+def test_nothing_is_left_behind(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    capfd.readouterr()
+    assert not record(lambda: program.infer(program.images)).problems
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr().err == ""
+
+
+def test_folder_that_cannot_be_written_is_told_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    records = record(lambda: None)
+    assert "set TMPDIR to a folder that can be written" in records.problems[0]
+    assert operator_rows(records).height == 0
+
+
+def test_file_that_cannot_be_written_is_told_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def take_folder() -> None:
+        [folder] = tmp_path.iterdir()
+        folder.rmdir()
+        folder.write_text("in the way")
+
+    records = record(take_folder)
+    assert "set TMPDIR" in records.problems[0]
+
+
+def test_profiler_of_the_users_goes_on(program: Program, tmp_path: Path) -> None:
+    tf.profiler.experimental.start(str(tmp_path))
+    records = record(lambda: program.infer(program.images))
+    tf.profiler.experimental.stop()
+    assert "already running" in records.problems[0]
+    assert list(tmp_path.rglob("*.xplane.pb"))
+
+
+def test_profiler_that_the_user_starts_meanwhile_gets_its_way(
+    program: Program, tmp_path: Path
+) -> None:
+    def work() -> None:
+        program.infer(program.images)
+        tf.profiler.experimental.start(str(tmp_path))
+        tf.profiler.experimental.stop()
+
+    records = record(work)
+    assert "only until TensorFlow's profiler was started" in records.problems[0]
+    assert "conv2d" in operator_rows(records)["name"]
+    assert list(tmp_path.rglob("*.xplane.pb"))
+
+
+def test_function_that_is_traced_anew_is_named(program: Program) -> None:
+    @tf.function
+    def grown(given: Any) -> Any:
+        return given + 1.0
+
+    grown(tf.ones(2))
+    records = record(lambda: [grown(tf.ones(2)), grown(tf.ones(3))])
+    assert "the function grown was traced anew" in records.problems[0]
+    assert compile_rows(records)["name"].to_list() == ["trace grown"]
+    assert set(compile_rows(records)["kind"]) == {"pipeline"}
+
+
+def test_damaged_recording_makes_rows_or_a_plain_error(program: Program) -> None:
+    records = record(lambda: program.infer(program.images))
+    whole = operator_rows(records).height
+    for kept in range(0, len(records.space), 997):
+        assert rows_or_none(replace(records, space=records.space[:kept])) <= whole
+
+
+def rows_or_none(records: OperatorRecords) -> int:
+    """Return how many rows there are; without anchors there are none, and the error says so."""
+    try:
+        return operator_rows(records).height
+    except ProviderError as error:
+        if "recorded none of xsp's marks" not in str(error):
+            raise
+        return 0
+
+
+def test_no_recording_makes_no_rows() -> None:
+    nothing = TensorFlowRecords(Request(OPS), LayerRecords(), (), OperatorRecords())
+    assert TensorFlow().spans(Records(nothing)).height == 0
