@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from xsp_levels.framework.hlo import Frame, read_module
 from xsp_levels.framework.jax.profiler.frame import attribute_at, module_calls, user_line
-from xsp_levels.framework.jax.profiler.hlo import Frame, read_module
 from xsp_levels.framework.jax.profiler.program import Layer, Operator, Program, describe
 
 DATA = Path(__file__).parents[3] / "data" / "jax"

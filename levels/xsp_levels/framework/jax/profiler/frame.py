@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xsp_levels.framework.jax.profiler.hlo import Frame
+from xsp_levels.framework.hlo import Frame
 
 _CALL = re.compile(r"(?:.*\.)?(\w+)\.__call__$")
 _ATTRIBUTE = re.compile(r"\s*(?!jax\.|nnx\.|nn\.|eqx\.)\w+((?:\.\w+)+)\(")

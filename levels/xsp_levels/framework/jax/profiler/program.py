@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from xsp_levels.framework.hlo import Instruction, Module, Shape
 from xsp_levels.framework.jax.profiler.frame import ModuleCall, module_calls, user_line
-from xsp_levels.framework.jax.profiler.hlo import Instruction, Module, Shape
 from xsp_levels.framework.jax.profiler.scope import BACKWARD, Scope, parse
 
 Path = tuple[str, ...]

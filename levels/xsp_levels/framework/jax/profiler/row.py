@@ -11,9 +11,9 @@ import polars as pl
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp.xplane import read_space
+from xsp_levels.framework.hlo import Shape
 from xsp_levels.framework.jax.profiler.anchor import find_anchors
 from xsp_levels.framework.jax.profiler.ending import END, ends, lanes
-from xsp_levels.framework.jax.profiler.hlo import Shape
 from xsp_levels.framework.jax.profiler.program import Operator, Program, phase_of
 from xsp_levels.framework.jax.profiler.session import HOST, OperatorRecords
 from xsp_levels.framework.scope import layered

@@ -17,8 +17,8 @@ import polars as pl
 
 from xsp.clock import Clock
 from xsp.xplane import read_space
+from xsp_levels.framework.hlo import read_module
 from xsp_levels.framework.jax.profiler.anchor import make_anchors
-from xsp_levels.framework.jax.profiler.hlo import read_module
 from xsp_levels.framework.jax.profiler.program import Program, describe
 from xsp_levels.native.alignment import AnchorReading
 

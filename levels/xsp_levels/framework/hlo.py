@@ -145,7 +145,7 @@ def _instruction(data: Value) -> tuple[int, Instruction]:
         name=_text(of, _NAME),
         opcode=_text(of, _OPCODE),
         op_name=_text(metadata, _OP_NAME),
-        shapes=tuple(_shapes(_first(of, _SHAPE)),
+        shapes=tuple(_shapes(_first(of, _SHAPE))),
         operands=_numbers(of, _OPERANDS),
         called=_numbers(of, _CALLED),
         frame=_number(metadata, _FRAME),
