@@ -120,6 +120,18 @@ def test_time_by_layer_type_sums_to_that_of_the_layers() -> None:
     ]
 
 
+def test_layer_of_a_graph_takes_as_long_as_its_operators() -> None:
+    torn = of("tensorflow", layer("add", "Add", own_ns=9_000), operators_ns=500.0)
+    root = pipeline("predict", torn, of("tensorflow", layer("conv", "Conv2D", own_ns=3_000)))
+    table = by_layer_type(trace(root))
+    assert dict(table.select("layer_type", "own_ns").iter_rows()) == {
+        "convolution": 3_000.0,
+        "elementwise": 500.0,
+    }
+    low = table.filter(pl.col("layer_type") == "elementwise")["own_low_ns"][0]
+    assert low == pytest.approx(500 * 0.99, rel=1e-3)
+
+
 def test_operators_stand_for_layers_where_there_are_none() -> None:
     nodes = [of("onnxruntime", op(name)) for name in ("Conv", "FusedConv", "MaxPool")]
     nodes[0].attributes |= {

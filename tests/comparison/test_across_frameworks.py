@@ -257,6 +257,29 @@ def test_text_markdown_and_notebook_have_the_sums_of_two_frameworks() -> None:
     assert "by layer type:" not in str(same)
 
 
+def test_one_path_in_both_models_decides_even_where_the_order_differs() -> None:
+    def net(framework: str | None, *names: str) -> Trace:
+        layers = [keras_layer(name, "Conv2d", 4_000, 8, 8, 16) for name in names]
+        for each in layers:
+            each.attributes |= {"framework": framework, "module_path": f"block.{each.name}"}
+        return trace(pipeline("predict", *layers))
+
+    found = xsp.compare(net(None, "conv", "shortcut"), net("onnxruntime", "shortcut", "conv"))
+    assert partners(found) == {
+        "predict/conv": "conv",
+        "predict/shortcut": "shortcut",
+    }
+    assert sorted(found.table["change"].to_list()) == ["moved", "same", "same"]
+
+
+def test_weights_put_into_a_graph_are_not_taken_for_the_models_inputs() -> None:
+    weights = op("Mul", own_ns=10)
+    weights.attributes = {"framework": "tensorflow", "input_shapes": [[1, 1, 1, 64]]}
+    graph = trace(pipeline("predict", weights, keras_layer("fc", "Dense", 40, 10)))
+    summary = xsp.compare(torch_net(), graph).summary
+    assert "throughput_per_s" not in summary["quantity"].to_list()
+
+
 def test_long_sequences_are_paired_by_ordinal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xsp.comparison.alignment.across._CELLS", 0)
     a, b = torch_net(), keras_net()

@@ -41,6 +41,7 @@ from xsp.analyses.memory.memory_timeline import memory_timeline
 from xsp.analyses.model.model_information import model_information
 from xsp.analyses.model.model_roofline import model_roofline
 from xsp.analyses.model.optimal_batch import optimal_batch
+from xsp.analyses.operator_time import by_operators
 from xsp.analyses.structure.attribution import attribution
 from xsp.analyses.structure.by_layer_type import by_layer_type
 from xsp.analyses.structure.by_module import by_module
@@ -100,6 +101,7 @@ __all__ = [
     "by_layer_type",
     "by_module",
     "by_operator",
+    "by_operators",
     "by_primitive",
     "communication",
     "critical_path",

@@ -65,13 +65,14 @@ def primitives_beside(name: str, a: Trace, b: Trace) -> pl.DataFrame:
     return _judged(name, "primitive", *sides).select(*PRIMITIVE_COLUMNS)
 
 
-def _judged_schema(key: str) -> dict[str, type[pl.DataType]]:
+def _judged_schema(key: str) -> pl.Schema:
     texts = {"trace", key, "verdict"}
     counts = {"calls_a", "calls_b"}
-    return {
+    types = {
         column: pl.String if column in texts else pl.Int64 if column in counts else pl.Float64
         for column in ("trace", key, *_SIDES)
     }
+    return pl.Schema(types)
 
 
 def _summed(table: pl.DataFrame, key: str, trace: Trace) -> pl.DataFrame:
@@ -116,9 +117,8 @@ def _judged(name: str, key: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFra
     )
     numbers = table.with_columns(pl.col(pl.Float64).fill_nan(None))
     cost = pl.col("difference_ns").abs()
-    return numbers.sort(cost, key, descending=[True, False], nulls_last=True).cast(
-        _judged_schema(key), strict=True
-    )
+    ordered = numbers.sort(cost, key, descending=[True, False], nulls_last=True)
+    return ordered.select(pl.col(name).cast(dtype) for name, dtype in _judged_schema(key).items())
 
 
 def _floats(values: pl.Series) -> Floats:

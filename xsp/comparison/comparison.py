@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from xsp.comparison import markup, text
@@ -237,9 +238,9 @@ def _mapping(first: str, name: str, table: pl.DataFrame) -> str:
     The confidence of the whole is that of all layers, each by its time; without a partner it is 0.
     """
     inside = table[1:]
-    times = inside.select(pl.sum_horizontal("latency_a_ns", "latency_b_ns")).to_series()
-    times = times if times.sum() else pl.Series([1.0]).new_from_index(0, len(times))
-    whole = float((inside["confidence"].fill_null(0.0) * times).sum() / times.sum())
+    times = inside.select(pl.sum_horizontal("latency_a_ns", "latency_b_ns")).to_series().to_numpy()
+    times = times if times.sum() else np.ones(len(times))
+    whole = float(np.average(inside["confidence"].fill_null(0.0).to_numpy(), weights=times))
     sides = []
     for called, side in ((first, "a"), (name, "b")):
         alone = inside.filter(pl.col("change") == {"a": "removed", "b": "added"}[side]).height

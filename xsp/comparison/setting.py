@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from xsp.comparison.whole import calls_of
 from xsp.quantity import NOTHING
 from xsp.trace import Trace, attribute_column
 
@@ -74,8 +75,8 @@ def _settings(trace: Trace) -> Iterator[tuple[str, str]]:
 
 def _inputs(trace: Trace) -> Iterator[tuple[str, str]]:
     """Yield shapes and types of what the outermost module was called with."""
-    shapes = attribute_column(trace.spans, "input_shapes", _SHAPES).drop_nulls()
-    types = attribute_column(trace.spans, "input_dtypes", _TYPES).drop_nulls()
+    shapes = attribute_column(calls_of(trace), "input_shapes", _SHAPES).drop_nulls()
+    types = attribute_column(calls_of(trace), "input_dtypes", _TYPES).drop_nulls()
     if len(shapes):
         sizes = ["×".join(map(str, shape or ())) for shape in shapes[0].to_list()]
         yield "inputs", ", ".join(sizes)

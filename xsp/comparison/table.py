@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from xsp.analyses import Tree, layer_types
+from xsp.analyses import Tree, by_operators, layer_types
 from xsp.comparison.alignment import (
     Alignment,
     Bools,
@@ -81,6 +81,8 @@ def table_of(
         depth: Deepest kind of span that is compared.
         operators: Whether operators of different frameworks are paired, and not their layers.
     """
+    if differ_in_framework(a, b):
+        a, b = _worked(a), _worked(b)
     nodes = nodes_of(a, b, depth)
     alignment = _aligned((a, b), nodes, depth, operators=operators)
     side_a = _side(a, nodes[0], alignment, 0)
@@ -108,6 +110,13 @@ def differ_in_framework(a: Trace, b: Trace) -> bool:
     """Return whether two traces are of different frameworks, so that no names are alike."""
     first, second = frameworks_of(a), frameworks_of(b)
     return bool(first) and bool(second) and not first & second
+
+
+def _worked(trace: Trace) -> Trace:
+    """Return a trace whose layers last as long as their operators, if they tell that."""
+    tree = Tree.of(trace)
+    worked = by_operators(tree)
+    return trace if worked is tree else Trace(worked.spans, trace.metadata)
 
 
 def depth_across(a: Trace, b: Trace) -> Kind | None:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from xsp.comparison.significance import Differences, Estimates, Verdict
-from xsp.level import DEVICE_ACTIVITIES
+from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.trace import Trace, attribute_column
 
 LATENCY, DEVICE, THROUGHPUT, MEMORY = "latency_ns", "device_ns", "throughput_per_s", "peak_bytes"
@@ -94,10 +94,21 @@ def batch_of(trace: Trace) -> int | None:
     """
     if attribute_column(trace.spans, "whole_block", pl.Boolean).fill_null(value=False).any():
         return None
-    shapes = attribute_column(trace.spans, "input_shapes", _LIST).drop_nulls()
+    shapes = attribute_column(calls_of(trace), "input_shapes", _LIST).drop_nulls()
     first = shapes[0] if len(shapes) else None
     shape = None if first is None or not len(first) else first[0]
     return int(shape[0]) if shape is not None and len(shape) > 1 else None
+
+
+def calls_of(trace: Trace) -> pl.DataFrame:
+    """Return the spans of which the first with shapes was given the model's inputs.
+
+    The first operators of graphs of TensorFlow and JAX may be given weights alone: there only
+    layers tell.
+    """
+    graph = attribute_column(trace.spans, "framework").is_in(["tensorflow", "jax"])
+    operators = trace.spans["kind"] == Kind.OP.value
+    return trace.spans.filter(~(operators & graph.fill_null(value=False)))
 
 
 def _estimate(value: float | None, low: float | None, high: float | None) -> Estimates:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -63,7 +63,7 @@ def table(names: Mapping[LayerType, str]) -> Table:
     return {name: kind for kind, text in names.items() for name in text.split()}
 
 
-def main_type(kinds: list[LayerType]) -> LayerType | None:
+def main_type(kinds: Sequence[LayerType]) -> LayerType | None:
     """Return the type of what does several things at once; None for nothing.
 
     >>> main_type([LayerType.ACTIVATION, LayerType.CONVOLUTION]).value

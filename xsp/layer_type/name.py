@@ -92,8 +92,8 @@ def layer_type(
 
 def _known(name: str, framework: str | None) -> LayerType | None:
     """Return what the tables say of a name, and of what it is a variant of."""
-    if framework in _OF:
-        tables = _OF[framework]
+    tables = _OF.get(framework or "")
+    if tables is not None:
         found = _first(name, tables)
         if found is None and framework == "tensorflow":
             found = _first(_PREFIXES.sub("", name), tables)

@@ -7,6 +7,7 @@ import polars as pl
 
 from xsp.analyses.contract import analysis
 from xsp.analyses.layer_type import layer_types
+from xsp.analyses.operator_time import by_operators
 from xsp.analyses.owned_work import MEANINGS, work_by_owner
 from xsp.analyses.structure.sums import Bools, grouped, on_host, share_pct
 from xsp.analyses.tree import Tree
@@ -33,12 +34,13 @@ _COLUMNS = {
 def by_layer_type(trace: Trace) -> pl.DataFrame:
     """Return the own time and the work of each type of layer, most own time first.
 
-    Where a trace has no layers, its operators stand for them.
+    Where a trace has no layers, its operators stand for them. A layer of a graph, between whose
+    operators others run, counts as long as its own operators do.
 
     Args:
         trace: Any trace; one without layers and operators gives a table without rows.
     """
-    tree = on_host(Tree.of(trace))
+    tree = by_operators(on_host(Tree.of(trace)))
     among = typed(tree)
     kinds = layer_types(tree)
     class_ = pl.select(pl.coalesce(tree.attribute("module_class"), tree.spans["name"])).to_series()

@@ -75,6 +75,8 @@ def _confidences(a: Units, b: Units) -> Floats:
     possible |= weights & (shapes == 1.0)
     same_path = (a.module[:, None] == b.module) & (a.module[:, None] >= 0) & (typed > 0)
     found = np.where(same_path, np.maximum(found, _SAME_PATH), found)
+    elsewhere = (same_path.any(axis=1)[:, None] | same_path.any(axis=0)) & ~same_path
+    possible = (possible & ~elsewhere) | same_path
     result: Floats = np.where(possible & (found >= _LEAST), found, 0.0)
     return result
 
