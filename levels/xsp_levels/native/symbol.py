@@ -126,7 +126,7 @@ def _listed(content: mmap.mmap, names: Iterable[str]) -> Iterator[tuple[str, int
     """
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415
 
-    elf = ELFFile(content)
+    elf = ELFFile(content)  # type: ignore[arg-type]  # a mapped file reads and seeks as files do
     table = elf.get_section_by_name(".symtab")
     if table is None or table["sh_entsize"] != _SYMBOL.itemsize:
         return
