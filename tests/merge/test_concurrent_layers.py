@@ -37,12 +37,12 @@ Stage = tuple[Branch, ...]  # branches that run at once, each on its own thread
 
 
 def evaluation(
-    stages: Sequence[Stage], cost: int, turn: int, *, recorded: bool
+    stages: Sequence[Stage], cost: int, turn: int, *, recorded: bool, inside: bool = False
 ) -> tuple[SpanRows, pl.Series, int]:
     """Return operators, their scopes and the end of an evaluation that begins at 0.
 
-    Recording costs `cost` around each operator, half of it before. Threads of the pool take the
-    branches in another order in every `turn`.
+    Recording costs `cost` around each operator, half of it before, or inside of it. Threads of
+    the pool take the branches in another order in every `turn`.
     """
     now, rows, scopes = 10, [], []
     cost = cost if recorded else 0
@@ -51,10 +51,11 @@ def evaluation(
         for place, branch in enumerate(stage):
             thread, at = _MAIN + (place + turn) % len(stage), now + (place + turn) % 2
             for number, length in enumerate(branch.operators):
-                at += cost // 2
-                rows.append(("mul", f"{branch.name}/{number}", at, at + length, thread))
+                at += 0 if inside else cost // 2
+                end = at + length + (cost if inside else 0)
+                rows.append(("mul", f"{branch.name}/{number}", at, end, thread))
                 scopes.append(["net", branch.name])
-                at += length + cost - cost // 2
+                at = end + (0 if inside else cost - cost // 2)
             ends.append(at)
         now = max(ends) + 10
     names, nodes, start, end, threads = zip(*rows, strict=True)
@@ -73,12 +74,12 @@ def evaluation(
     return ops, pl.Series(scopes)[order], now
 
 
-def runs_of(stages: Sequence[Stage], cost: int) -> list[Run]:
+def runs_of(stages: Sequence[Stage], cost: int, *, inside: bool = False) -> list[Run]:
     found = []
     for turn in range(_RUNS):
         for rung in _RUNGS:
             recorded = Kind.OP in rung.kinds
-            ops, scopes, end = evaluation(stages, cost, turn, recorded=recorded)
+            ops, scopes, end = evaluation(stages, cost, turn, recorded=recorded, inside=inside)
             began = 10**6 * turn
             root = span_rows(
                 {"kind": "pipeline", "name": "predict", "start_ns": [began],
@@ -93,8 +94,8 @@ def runs_of(stages: Sequence[Stage], cost: int) -> list[Run]:
     return found
 
 
-def merged_of(stages: Sequence[Stage], cost: int = 0) -> Merged:
-    merged = merge(runs_of(stages, cost))
+def merged_of(stages: Sequence[Stage], cost: int = 0, *, inside: bool = False) -> Merged:
+    merged = merge(runs_of(stages, cost, inside=inside))
     integrity.check(merged.spans)
     return merged
 
@@ -202,3 +203,37 @@ def test_equal_operators_keep_their_paths_whichever_thread_is_first() -> None:
     assert spans["latency_ns"].to_list()[1:] == [5.5, 5.5]
     nodes = spans["attributes"].struct.field("node").to_list()
     assert nodes[1:] == ["x", "y"]
+
+
+def test_layer_is_no_shorter_than_its_operators_whose_times_hold_the_cost_of_recording() -> None:
+    runs = []
+    for turn in range(_RUNS):
+        for rung in _RUNGS:
+            length = 500 if Kind.OP in rung.kinds else 400
+            idle = 200 if turn == (_RUNS - 1) // 2 else 0  # in the layer of the run that is shown
+            first, second, end = 10, 10 + length + idle, 220 + 2 * length
+            ops = span_rows(
+                {"kind": "op", "name": "mul", "start_ns": [first, second],
+                 "end_ns": [first + length, second + length], "thread": 1}
+            )  # fmt: skip
+            root = span_rows(
+                {"kind": "pipeline", "name": "predict", "start_ns": [0], "end_ns": [end],
+                 "thread": 1}
+            )  # fmt: skip
+            rows = layered(ops, pl.Series([["net"], ["net"]]))
+            rows = rows if Kind.OP in rung.kinds else rows.clear()
+            frame = correlate(root, rows).frames[0] if rung.kinds else None
+            runs.append(Run(rung, end, frame, round=turn))
+    merged = merge(runs)
+    integrity.check(merged.spans)
+    latency = by_path(merged, "latency_ns")
+    assert latency["predict/net/mul"] == latency["predict/net/mul#2"] == 500
+    assert latency["predict/net"] == pytest.approx(1000, abs=1)
+
+
+@settings(unhurried, max_examples=8)
+@given(staged(), st.integers(0, 200))
+def test_no_layer_is_shorter_than_what_is_drawn_in_it(stages: list[Stage], cost: int) -> None:
+    spans = merged_of(stages, cost, inside=True).spans
+    layers = spans.unnest("attributes").filter(kind="layer")
+    assert layers["scaled_ns"].fill_null(0).max() <= len(spans)  # by rounding alone
