@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import unhurried
 
 from xsp.correlation import correlate
-from xsp.evaluation import Run, ladder
+from xsp.evaluation import Run, Rung, ladder
 from xsp.level import Kind
 from xsp.merge import Merged, merge
 from xsp.provider import SpanRows, span_rows
@@ -205,30 +205,45 @@ def test_equal_operators_keep_their_paths_whichever_thread_is_first() -> None:
     assert nodes[1:] == ["x", "y"]
 
 
+def run_of(rung: Rung, turn: int, ops: Sequence[tuple[str, int, int]], end: int) -> Run:
+    """Return an evaluation of a layer `net`, which holds operators with names, starts and ends."""
+    names, starts, ends = zip(*ops, strict=True)
+    rows = span_rows(
+        {"kind": "op", "name": names, "start_ns": starts, "end_ns": ends, "thread": _MAIN}
+    )
+    root = span_rows(
+        {"kind": "pipeline", "name": "predict", "start_ns": [0], "end_ns": [end], "thread": _MAIN}
+    )
+    rows = layered(rows, pl.Series([["net"]] * len(ops)))
+    rows = rows if Kind.OP in rung.kinds else rows.clear()
+    frame = correlate(root, rows).frames[0] if rung.kinds else None
+    return Run(rung, end, frame, round=turn)
+
+
 def test_layer_is_no_shorter_than_its_operators_whose_times_hold_the_cost_of_recording() -> None:
     runs = []
     for turn in range(_RUNS):
         for rung in _RUNGS:
             length = 500 if Kind.OP in rung.kinds else 400
             idle = 200 if turn == (_RUNS - 1) // 2 else 0  # in the layer of the run that is shown
-            first, second, end = 10, 10 + length + idle, 220 + 2 * length
-            ops = span_rows(
-                {"kind": "op", "name": "mul", "start_ns": [first, second],
-                 "end_ns": [first + length, second + length], "thread": 1}
-            )  # fmt: skip
-            root = span_rows(
-                {"kind": "pipeline", "name": "predict", "start_ns": [0], "end_ns": [end],
-                 "thread": 1}
-            )  # fmt: skip
-            rows = layered(ops, pl.Series([["net"], ["net"]]))
-            rows = rows if Kind.OP in rung.kinds else rows.clear()
-            frame = correlate(root, rows).frames[0] if rung.kinds else None
-            runs.append(Run(rung, end, frame, round=turn))
+            second = 10 + length + idle
+            ops = [("mul", 10, 10 + length), ("add", second, second + length)]
+            runs.append(run_of(rung, turn, ops, 220 + 2 * length))
     merged = merge(runs)
     integrity.check(merged.spans)
     latency = by_path(merged, "latency_ns")
-    assert latency["predict/net/mul"] == latency["predict/net/mul#2"] == 500
+    assert latency["predict/net/mul"] == latency["predict/net/add"] == 500
     assert latency["predict/net"] == pytest.approx(1000, abs=1)
+
+
+def test_layer_holds_its_last_operator_which_some_runs_did_not_record() -> None:
+    runs = []
+    for turn in range(_RUNS):
+        for rung in _RUNGS:
+            ops = [("mul", 10, 410), ("add", 410, 510)]
+            runs.append(run_of(rung, turn, ops[: 2 if turn % 3 else 1], 520))
+    latency = by_path(merge(runs), "latency_ns")
+    assert latency["predict/net"] == latency["predict/net/mul"] + latency["predict/net/add"] == 500
 
 
 @settings(unhurried, max_examples=8)

@@ -64,7 +64,7 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
     """
     spans = ladder.spans
     count = len(spans.key)
-    value, measured, half = np.full((3, count), np.nan)
+    value, half = np.full((2, count), np.nan)
     runs, order = np.zeros((2, count), dtype=np.int64)
     carried = np.zeros(count, dtype=bool)
     overhead, error = np.zeros((2, count))
@@ -78,15 +78,14 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
         part = _part_inside(spans, cost)
         inside, inside_error = inside_costs(ladder, rung)
         removed = (overhead * part + inside)[new], np.hypot(error * part, inside_error)[new]
-        measured[new] = summarise(matrix[:, new], statistic)
-        value[new] = np.maximum(measured[new] - removed[0], 0.0)
+        value[new] = np.maximum(summarise(matrix[:, new], statistic) - removed[0], 0.0)
         within = half_of_interval(ladder, rung, matrix[:, new], statistic, host=spans.host[new])
         half[new] = np.hypot(within, Z95 * removed[1])
         runs[new], order[new] = seen[new], rung.order
         carried[new] = ~known[new] | (spans.order[new] < rung.order)
     if ladder.foreign:
         carried = spans.host.copy()
-    value = _with_what_is_inside(spans, value, measured)
+    value = _with_what_is_inside(spans, value)
     return Latencies(value, np.maximum(value - half, 0.0), value + half, runs, order, carried)
 
 
@@ -151,15 +150,11 @@ def _turn(pair: tuple[RungRuns, RungCost]) -> tuple[bool, int]:
     return order != 0, order
 
 
-def _with_what_is_inside(spans: RunSpans, value: Floats, measured: Floats) -> Floats:
+def _with_what_is_inside(spans: RunSpans, value: Floats) -> Floats:
     """Return latencies of which no layer made of its operators is shorter than what is in it.
 
-    The cost of recording may lie in the operators, and not between them, from where it is taken.
-
-    Args:
-        spans: The spans.
-        value: Latency of each span.
-        measured: The same with the cost of recording, the most that a latency is raised to.
+    The cost of recording may lie in the operators, and not between them, from where it is taken;
+    and an operator at the end of the layer may be missing in some runs, which are then shorter.
     """
     if OPERATORS not in spans.rows.columns:
         return value
@@ -169,7 +164,7 @@ def _with_what_is_inside(spans: RunSpans, value: Floats, measured: Floats) -> Fl
     for level in reversed(spans.levels):
         rows = level[inside[level]]
         sums = np.bincount(spans.parent[rows], share[rows] * value[rows], len(value))
-        value = np.where(made, np.fmax(value, np.minimum(sums, measured)), value)
+        value = np.where(made, np.maximum(value, sums), value)
     return value
 
 
