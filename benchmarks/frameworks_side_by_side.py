@@ -19,9 +19,9 @@ from pathlib import Path
 
 TARGETS = {
     "pytorch": ["torchvision:resnet50"],
-    "tensorflow": ["keras:ResNet50", "--framework", "tensorflow", "--compile"],
+    "tensorflow": ["keras:ResNet50", "--framework", "tensorflow"],
     "onnxruntime": ["torchvision:resnet50", "--framework", "onnxruntime"],
-    "jax": ["keras:ResNet50", "--framework", "jax", "--compile"],
+    "jax": ["keras:ResNet50", "--framework", "jax"],
 }
 
 
