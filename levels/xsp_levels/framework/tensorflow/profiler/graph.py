@@ -150,7 +150,7 @@ def _whole_optimizers(rows: SpanRows) -> SpanRows:
     that its operators look like several calls of a layer. Only a loop runs a node twice.
     """
     calls = rows.filter(pl.col("name") == _OPTIMIZER, pl.col("kind") == Kind.LAYER.value)
-    if calls.height < 2:  # noqa: PLR2004
+    if calls.height < 2:
         return rows
     inside = rows.filter(pl.col("parent_id").is_in(calls["id"].implode()))
     nodes = calls.select("id", around="parent_id").join(
