@@ -47,7 +47,7 @@ _KERNEL = (Kind.KERNEL,)
 _ACTIVITIES = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _TRANSFER = (Kind.MEMCPY, Kind.MEMSET)
 _GENERATED = (Kind.OP, Kind.KERNEL)
-_COMPUTING = (Kind.CALL, Kind.LAUNCH, Kind.KERNEL)
+_COMPUTING = (Kind.OP, Kind.CALL, Kind.LAUNCH, Kind.KERNEL)
 _COUNTED = (Kind.LAUNCH, Kind.KERNEL)
 _COPY = (Kind.MEMCPY,)
 _PIPELINE = (Kind.PIPELINE,)
@@ -205,8 +205,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("formats", _CALL, _TEXT, "Data type and memory format of each tensor by its name."),
     Attribute("threads", _CALL, _INT, "How many threads the library may use."),
     Attribute("flops", _COMPUTING, _INT,
-        "Operations, a multiplication and an addition being two: of a call those that the sizes "
-        "imply, of a kernel, or its launch, those counted."),
+        "Operations, a multiplication and an addition being two: of a call, or an operator of XLA, "
+        "those that the sizes imply, of a kernel, or its launch, those counted."),
     Attribute("tensor_bytes", _CALL, _INT,
         "Size of all tensors read or written, each taken once.", "bytes"),
     Attribute("placement", _CALL, _TEXT,
