@@ -60,6 +60,12 @@ class _Telling(Loader):
         self._loader = loader
         self._imported = imported
 
+    def __getattr__(self, name: str) -> Any:
+        """Return what the other one has besides: who only looks for a module asks for its file."""
+        if name.startswith("_"):  # a copy asks before there is another one
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         made: ModuleType | None = self._loader.create_module(spec)
         return made

@@ -138,6 +138,23 @@ def test_the_settings_of_a_model_are_known_with_their_defaults() -> None:
 
 
 @pytest.mark.parametrize(
+    ("framework", "asked", "compiled"),
+    [
+        ("tensorflow", None, True),
+        ("jax", None, True),
+        ("torch", None, False),
+        ("tensorflow", False, False),
+        ("torch", True, True),
+    ],
+)
+def test_a_model_of_keras_is_compiled_where_keras_does_that(
+    framework: str, asked: bool | None, compiled: bool
+) -> None:
+    spec = Spec("keras:ResNet50", framework=framework, compiled=asked)
+    assert spec.settings["compiled"] is compiled
+
+
+@pytest.mark.parametrize(
     ("text", "name", "options", "said"),
     [
         ("def run(): ...", "rn", {}, r"has no function 'rn'; did you mean run\?"),

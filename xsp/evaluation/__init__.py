@@ -22,7 +22,7 @@ from xsp.evaluation.ancestry import (
     rearranged,
     roots_of,
 )
-from xsp.evaluation.concurrency import Shares, gathering, shares
+from xsp.evaluation.concurrency import Shares, gathering, shares, sibling_shares
 from xsp.evaluation.machine_speed import FEWEST_ROUNDS, Series, SlowLevel, slow_level
 from xsp.evaluation.path import Keys, lineage_keys, mix, path_names
 from xsp.evaluation.process_speed import ProcessSpeeds, process_speeds
@@ -108,6 +108,7 @@ __all__ = [
     "roots_of",
     "run_spans",
     "shares",
+    "sibling_shares",
     "signatures",
     "slow_level",
     "standard_error",

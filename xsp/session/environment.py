@@ -249,8 +249,9 @@ def _of_tensorflow() -> dict[str, Any]:
     if context is None or onednn is None:
         return {}
     inner, across = (
-        # 0: as TensorFlow chooses, which is by the cores that this process may use.
-        getattr(context(), f"{kind}_op_parallelism_threads")
+        # The public property would have TensorFlow look for devices. None or 0: as TensorFlow
+        # chooses, which is by the cores that this process may use.
+        getattr(context(), f"_{kind}_op_parallelism_threads", None)
         or _number(os.environ.get(f"TF_NUM_{kind.upper()}OP_THREADS", ""))
         or int(usable_cores())
         for kind in ("intra", "inter")

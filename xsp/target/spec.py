@@ -36,6 +36,7 @@ SOURCES = tuple(FRAMEWORKS)
 
 _FILES = ("onnx", "tf-saved-model")  # sources whose models are files
 _SAVED_MODEL = "saved_model.pb"
+_KERAS_COMPILES = ("tensorflow", "jax")  # back ends on which Keras itself predicts by a graph
 
 
 def known_frameworks() -> tuple[str, ...]:
@@ -59,7 +60,7 @@ class Spec:
         precision: Element type of a model's weights and inputs, one of `PRECISIONS`; None:
             float32, as models come.
         compiled: Whether a model is compiled: by torch.compile, as a tf.function, by jax.jit.
-            None: no, but functions of `jax:` are.
+            None: what the framework itself does (`compiles`).
         framework: What runs a model that several frameworks can run: one of `FRAMEWORKS`; None:
             the first of its source.
     """
@@ -92,8 +93,20 @@ class Spec:
         return {
             "batch": self.batch or 1,
             "precision": self.precision or "float32",
-            "compiled": bool(self.compiled),
+            "compiled": self.compiles,
         }
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the target is compiled: as asked for, else as the framework itself does.
+
+        Keras makes a graph of a model to predict and to train, on TensorFlow and JAX; functions of
+        `jax:` are for compiling.
+        """
+        if self.compiled is not None:
+            return self.compiled
+        by_keras = self.source == "keras" and self.runs_on in _KERAS_COMPILES
+        return by_keras or self.source == "jax"
 
     @property
     def source(self) -> str:

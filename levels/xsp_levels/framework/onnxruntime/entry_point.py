@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from xsp_levels.framework.onnxruntime.call import RUNS, session_class, session_of
 from xsp_levels.hook import Hook
 from xsp_levels.imported import Imports
+from xsp_levels.native import forked_child
 
 Function = Callable[..., Any]
 
@@ -86,6 +87,12 @@ class EntryPoint:
         self._imports = Imports(("onnxruntime",), self.place)
         self._hooks: list[Hook] = []
         self._native: tuple[Any, Any] | None = None  # the class in C++, and its function
+        forked_child.register(self)
+
+    def abandon(self) -> None:
+        """Put the functions' own code back, in a forked child."""
+        self.watcher = self.recorder = None
+        self._take_out()
 
     def place(self) -> None:
         """Put other code in place if anybody is to be told, else the functions' own."""

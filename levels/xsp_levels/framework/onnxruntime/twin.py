@@ -31,6 +31,10 @@ MOST_EVENTS = 30_000  # in a twin; each takes about 5 kB while they are interpre
 _ERRORS_ONLY = "3"  # level of the log: what it warns of, the user's session has warned of
 _WEIGHTS = "weights"
 _SAVED = "optimised.onnx"
+_UNWRITTEN = (
+    "ONNX Runtime's profiler needs a file, which could not be {} ({}); set TMPDIR to a folder that "
+    "can be written, with room"
+)
 _NOWHERE = {
     "session.optimized_model_external_initializers_file_name": _WEIGHTS,
     "session.optimized_model_external_initializers_min_size_in_bytes": "0",
@@ -58,9 +62,9 @@ class Twin:
         self._windows: list[Window] = []
         self._read: list[NodeEvents] = []
         source = model_source(session)
-        folder = tempfile.mkdtemp(prefix="xsp-onnxruntime-")
+        folder = _folder()
         made: list[Any] = []
-        self._discard = weakref.finalize(self, _discard, made, folder)
+        self._discard = weakref.finalize(self, _discard, made, folder, os.getpid())
         try:
             made.append(_made(session, source, folder))
             _check_same(session, made[0])
@@ -109,13 +113,26 @@ class Twin:
             return
         session = self._made[0]
         began_ns = session.get_profiling_start_time_ns()
-        content = Path(session.end_profiling()).read_bytes()
-        del session
-        self._discard()
+        try:
+            content = Path(session.end_profiling()).read_bytes()
+        except OSError as error:
+            raise ProviderError(_UNWRITTEN.format("read", error.strerror)) from error
+        finally:
+            del session
+            self._discard()
         self._read = list(read_windows(content, began_ns, self._windows, self.model, self._layers))
 
 
-def _discard(made: list[Any], folder: str) -> None:
+def _folder() -> str:
+    try:
+        return tempfile.mkdtemp(prefix="xsp-onnxruntime-")
+    except OSError as error:
+        raise ProviderError(_UNWRITTEN.format("written", error.strerror)) from error
+
+
+def _discard(made: list[Any], folder: str, process: int) -> None:
+    if os.getpid() != process:  # a forked child, whose parent needs both
+        return
     made.clear()  # before the folder goes: a session that profiles writes its file as it ends
     shutil.rmtree(folder, ignore_errors=True)
 

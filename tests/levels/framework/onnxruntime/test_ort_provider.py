@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import threading
@@ -16,6 +17,7 @@ import pytest
 from onnx_models import branches, dense, looped, residual
 
 from xsp.clock import SystemClock
+from xsp.errors import ProviderError
 from xsp.level import Kind
 from xsp.provider import Records, Request, SpanRows, pack, unpack
 from xsp_levels.framework.onnxruntime.provider import OnnxRuntime
@@ -126,6 +128,41 @@ def test_a_twin_whose_records_nobody_reads_goes_with_them() -> None:
     assert len(folders()) == len(before) + 1
     del records
     assert folders() == before
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = session(dense())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    rows, records = visits(lambda: made.run(None, {"x": X}))
+    assert names(rows, Kind.OP) == []
+    (problem,) = records.problems
+    assert "could not be written (No such file or directory); set TMPDIR" in problem
+
+
+def test_a_profile_that_is_gone_is_named_and_its_twin_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, provider, made = folders(), OnnxRuntime(), session(dense())
+    records = [records_of(provider, lambda: made.run(None, {"x": X})) for _ in range(2)]
+    monkeypatch.setattr(Path, "read_bytes", lambda path: os.stat(f"{path}.gone"))
+    with pytest.raises(ProviderError, match=r"could not be read \(No such file .* set TMPDIR"):
+        provider.spans(records[-1])
+    assert folders() == before
+
+
+def test_a_forked_child_leaves_the_twin_alone_and_is_not_observed() -> None:
+    provider, made, code = OnnxRuntime(), session(dense()), ort.InferenceSession.run.__code__
+    kept = [records_of(provider, lambda: made.run(None, {"x": X})) for _ in range(2)]
+    provider.start(SystemClock(), Request(NODES))
+    child = os.fork()
+    if child == 0:
+        kept.clear()
+        gc.collect()
+        os._exit(ort.InferenceSession.run.__code__ is not code)
+    assert os.waitpid(child, 0)[1] == 0
+    made.run(None, {"x": X})
+    rows = provider.spans(provider.stop())
+    assert "MatMul" in names(rows, Kind.OP)
 
 
 def test_the_profile_of_a_session_that_the_user_profiles_is_left_alone(tmp_path: Path) -> None:

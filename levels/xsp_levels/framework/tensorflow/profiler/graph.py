@@ -133,10 +133,42 @@ def _described(path: tuple[str, ...], layers: LayerIndex) -> Mapping[str, Any] |
 
 def _parts(rows: SpanRows) -> SpanRows:
     """Return rows in which optimizers and loads are parts of the program, and no layers."""
+    rows = _whole_optimizers(rows)
     is_part = (pl.col("kind") == Kind.LAYER.value) & pl.col("name").is_in(list(_NO_LAYERS))
     return rows.with_columns(
         kind=pl.when(is_part)
         .then(pl.lit(Kind.PIPELINE.value))
         .otherwise("kind")
         .cast(rows.schema["kind"])
+    )
+
+
+def _whole_optimizers(rows: SpanRows) -> SpanRows:
+    """Return rows in which an optimizer steps once, unless a loop in the graph ran it again.
+
+    An optimizer updates one weight like the other, as soon as the weight's gradient is there, so
+    that its operators look like several calls of a layer. Only a loop runs a node twice.
+    """
+    calls = rows.filter(pl.col("name") == _OPTIMIZER, pl.col("kind") == Kind.LAYER.value)
+    if calls.height < 2:
+        return rows
+    inside = rows.filter(pl.col("parent_id").is_in(calls["id"].implode()))
+    nodes = calls.select("id", around="parent_id").join(
+        inside.select("parent_id", "attr.node"), left_on="id", right_on="parent_id"
+    )
+    once = nodes.group_by("around").agg(
+        first=pl.col("id").min(), again=pl.col("attr.node").is_duplicated().any()
+    )
+    one = once.filter(~pl.col("again")).select(parent_id="around", first="first")
+    merged = calls.join(one, on="parent_id", nulls_equal=True)
+    ids = dict(merged.select("id", "first").rows())
+    times = merged.group_by("first").agg(
+        pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("attr.operators_ns").sum()
+    )
+    kept = rows.filter(
+        pl.col("id").is_null() | ~pl.col("id").is_in([each for each in ids if ids[each] != each])
+    ).with_columns(pl.col("parent_id").replace(ids))
+    return kept.update(times.rename({"first": "id"}), on="id").with_columns(
+        **{"attr.call_index": pl.when(pl.col("id").is_in(list(ids.values()))).then(None)
+           .otherwise("attr.call_index")}
     )
