@@ -119,7 +119,11 @@ def _measured(trace: Trace) -> str:
     if processor and environment.get("logical_cores"):
         processor = f"{processor}, {counted(environment['logical_cores'], 'core')}"
     where = " and ".join(dict.fromkeys(filter(None, (*map(_device_name, devices), processor))))
-    parts = (f"{by}{' on ' + where if where else ''}", _when(metadata), _versions(trace, environment))
+    parts = (
+        f"{by}{' on ' + where if where else ''}",
+        _when(metadata),
+        _versions(trace, environment),
+    )
     return printable(" · ".join(filter(None, parts)))
 
 
