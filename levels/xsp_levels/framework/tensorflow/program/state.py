@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from xsp.provider import Kept, Role
-from xsp_levels.framework.keras.backend import layer_class
+from xsp_levels.framework.keras.backend import layer_class, on_tensorflow
 from xsp_levels.framework.tensorflow.program.call import is_function
 from xsp_levels.framework.tensorflow.program.effect import concrete_functions
 
@@ -128,9 +128,9 @@ def _variables() -> tuple[type, ...]:
     places = (
         ("tensorflow.python.ops.variables", "Variable"),
         ("tensorflow.python.ops.stateful_random_ops", "Generator"),
-        ("keras.src.backend.common.variables", "Variable"),
     )
-    return _classes(places)
+    keras = (("keras.src.backend.common.variables", "Variable"),)  # elsewhere no tf.Variable
+    return _classes((*places, *(keras if on_tensorflow() else ())))
 
 
 def _modules() -> tuple[type, ...]:
