@@ -141,20 +141,20 @@ def signatures(seen: Observations, members: Sequence[int]) -> list[int]:
 
 def steady_signatures(seen: Observations, members: Sequence[int]) -> list[int]:
     """Return `signatures` without the paths that a profiler may leave out (`unsteady`)."""
-    return _marks(np.where(unsteady(seen), 0, seen.key), seen, members)
+    return _marks(np.where(unsteady(seen), np.uint64(0), seen.key), seen, members)
 
 
 def unsteady(seen: Observations) -> Bools:
     """Return which rows have a path that a profiler may leave out of a run."""
-    if _UNSTEADY not in seen.rows.columns:
-        return np.zeros(len(seen.path), dtype=bool)
-    marked = seen.rows[_UNSTEADY].fill_null(value=False).to_numpy()
-    paths = np.zeros(int(seen.path.max()) + 1, dtype=bool)
-    paths[seen.path[marked]] = True
+    paths = np.zeros(int(seen.path.max(initial=-1)) + 1, dtype=bool)
+    for number, run in enumerate(seen.runs):
+        if run.rows is not None and _UNSTEADY in run.rows.columns:
+            marked = run.rows[_UNSTEADY].fill_null(value=False).to_numpy()
+            paths[seen.path[seen.of(number)][marked]] = True
     return paths[seen.path]
 
 
-def _marks(key: Ints, seen: Observations, members: Sequence[int]) -> list[int]:
+def _marks(key: Keys, seen: Observations, members: Sequence[int]) -> list[int]:
     marks = np.bitwise_xor.reduceat(key, seen.first[:-1])
     return [int(marks[run]) for run in members]
 

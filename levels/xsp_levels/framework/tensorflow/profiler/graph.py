@@ -190,7 +190,7 @@ def _with_unsteady(rows: SpanRows) -> SpanRows:
     steady: set[int] = set()
     for each in rows.filter(in_graph & ~brief)["parent_id"].drop_nulls().unique().to_list():
         around: int | None = each
-        while around in parents and around not in steady:
+        while around is not None and around in parents and around not in steady:
             steady.add(around)
             around = parents[around]
     known = pl.col("id").is_in(list(steady)).fill_null(value=False)
