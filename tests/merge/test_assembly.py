@@ -385,6 +385,7 @@ def test_spans_that_a_profiler_may_leave_out_make_no_other_path(marked: bool) ->
     runs = [Run(RUNGS[0], 100) for _ in range(3)] + [hand_run(RUNGS[1], usual[:1])] * 3
     for spans in (usual, usual, other):
         run = hand_run(RUNGS[2], spans)
+        assert run.rows is not None
         rows = run.rows.with_columns(
             pl.when((pl.col("name") == "brief") & marked).then(True).alias("attr.unsteady")
         )
