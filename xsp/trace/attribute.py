@@ -246,6 +246,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute("framework_op", _KERNEL, _TEXT,
         "Operator of TensorFlow or JAX that it is of, with the scopes around it."),
+    Attribute("unsteady", _FRAMEWORK, _FLAG,
+        "Whether the profiler may leave it out of a run, because it is brief."),
     Attribute("hlo_op", _GENERATED, _TEXT, "Operator of XLA's compiled program that it is."),
     Attribute("hlo_module", _GENERATED, _TEXT, "Module of XLA that the operator is of."),
     Attribute("context", _DEVICE, _INT, "Number of the CUDA context."),
