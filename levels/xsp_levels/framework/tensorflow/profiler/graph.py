@@ -169,6 +169,9 @@ def _whole_optimizers(rows: SpanRows) -> SpanRows:
         pl.col("id").is_null() | ~pl.col("id").is_in([each for each in ids if ids[each] != each])
     ).with_columns(pl.col("parent_id").replace(ids))
     return kept.update(times.rename({"first": "id"}), on="id").with_columns(
-        **{"attr.call_index": pl.when(pl.col("id").is_in(list(ids.values()))).then(None)
-           .otherwise("attr.call_index")}
+        **{
+            "attr.call_index": pl.when(pl.col("id").is_in(list(ids.values())))
+            .then(None)
+            .otherwise("attr.call_index")
+        }
     )
