@@ -26,6 +26,7 @@ import polars as pl
 import xsp
 
 BATCH = 8
+SMALLEST_NS = 50_000  # that the table shows
 TARGETS = {
     "PyTorch": [f"{Path(__file__).resolve()}:resnet50"],
     "ONNX Runtime": ["onnx:resnet50.onnx"],
@@ -103,7 +104,7 @@ def print_table(traces: dict[str, xsp.Trace]) -> None:
         print(f"| **by {of}** |" + " |" * len(traces))
         for row in beside(traces, of).iter_rows(named=True):
             cells = [_milliseconds(row.get(name)) for name in traces]
-            if any(cell not in ("", "0.0 ms") for cell in cells):
+            if any(cells):
                 print(f"| {row[of] or 'not known'} |", " | ".join(cells), "|")
 
 
@@ -114,7 +115,7 @@ def _estimate(trace: xsp.Trace) -> str:
 
 
 def _milliseconds(value: float | None) -> str:
-    return "" if value is None else f"{value / 1e6:.1f} ms"
+    return "" if value is None or value < SMALLEST_NS else f"{value / 1e6:.1f} ms"
 
 
 def draw(traces: dict[str, xsp.Trace], file: Path) -> None:

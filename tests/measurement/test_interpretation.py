@@ -106,17 +106,15 @@ def test_layers_made_of_operators_are_of_the_thread_of_these_where_threads_evalu
 
 
 def test_operators_on_a_pool_are_of_the_thread_that_ran_their_graph() -> None:
-    graphs = {"name": ["graph", "graph of another"], "thread": [THREAD, 8], "id": [1, 2]}
-    ops = {"name": ["mul", "mul of another"], "thread": [9, 9], "parent_id": [1, 2]}
     rows = span_rows(
         {
             "kind": "op",
-            "name": [*graphs["name"], *ops["name"]],
+            "name": ["graph", "graph of another", "mul", "mul of another"],
             "start_ns": [20, 20, 30, 40],
             "end_ns": [90, 90, 38, 48],
-            "thread": [*graphs["thread"], *ops["thread"]],
-            "id": [*graphs["id"], None, None],
-            "parent_id": [None, None, *ops["parent_id"]],
+            "thread": [THREAD, 8, 9, 9],
+            "id": [1, 2, None, None],
+            "parent_id": [None, None, 1, 2],
         }
     )
     scopes = pl.Series([None, None, ["net"], ["other"]], dtype=pl.List(pl.String))
