@@ -103,8 +103,8 @@ def _providers(spec: Spec) -> list[Any]:
     everywhere, here = ort.get_all_providers(), ort.get_available_providers()
     if name not in everywhere:
         raise UnknownTargetError(
-            f"ONNX Runtime has no execution provider {name!r}{suggest(str(name), everywhere)}; this "
-            f"build has {', '.join(here)}"
+            f"ONNX Runtime has no execution provider {name!r}{suggest(str(name), everywhere)}; "
+            f"this build has {', '.join(here)}"
         )
     if name not in here:
         raise MeasurementError(

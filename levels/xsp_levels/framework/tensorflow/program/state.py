@@ -20,7 +20,7 @@ from xsp_levels.framework.tensorflow.program.entry import keras_is_on_tensorflow
 
 # Modules of the libraries' own objects, large and no state of a model: graphs, caches, data.
 _CLOSED = ("tensorflow.", "keras.src.")
-_KERAS_BACK_ENDS = "keras.src.backend."
+_KERAS_BACK_ENDS = "keras.src.backend"
 # What of theirs holds state, or holds what does.
 _OPEN = (
     "keras.src.layers.",
