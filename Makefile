@@ -55,6 +55,10 @@ bench: $(VENV)/.development  ## Print the tables behind the README's numbers (so
 	$(BIN)/python benchmarks/exactness.py --waste op $(ARGS)
 	$(BIN)/python benchmarks/estimator.py
 	$(BIN)/python benchmarks/slowdown.py $(ARGS)
+	$(BIN)/python benchmarks/framework_exactness.py tensorflow
+	$(BIN)/python benchmarks/framework_exactness.py eager
+	$(BIN)/python benchmarks/framework_exactness.py onnxruntime
+	$(BIN)/python benchmarks/framework_exactness.py jax
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/waiting.py
 	$(BIN)/python benchmarks/inside.py

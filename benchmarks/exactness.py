@@ -36,12 +36,10 @@ from truth import (
     Samples,
     groups,
     profile_layers,
-    settle,
-    statistic,
     summarise,
-    time_bare,
     time_layers,
 )
+from turns import settle, statistic, time_bare
 from waste import wasting
 
 import xsp

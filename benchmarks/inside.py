@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from table import print_header, print_row
 from torch import nn
-from truth import settle, time_layers
+from truth import time_layers
+from turns import settle
 
 from xsp.clock import SystemClock
 from xsp.level import Kind

@@ -27,7 +27,7 @@ from clocked import Clock, Label, Program, digest, seed
 from frameworks import FRAMEWORKS, MISSING, be_quiet
 from loops import LOOPS
 from table import percent, print_header, print_row
-from truth import statistic
+from turns import statistic
 
 import xsp
 

@@ -17,8 +17,7 @@ import torch
 from models import MODELS, QUICK, Case, make
 from table import percent, print_header, print_row
 from torch.profiler import ProfilerActivity, profile
-from truth import time_bare
-from turns import take_turns
+from turns import take_turns, time_bare
 
 from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind

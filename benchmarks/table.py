@@ -10,11 +10,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 
-def print_header(what: str, command: Sequence[str] = sys.argv) -> None:
+def print_header(
+    what: str, command: Sequence[str] = sys.argv, *, frameworks: Sequence[str] = ("torch",)
+) -> None:
     """Print what is measured, the machine, the versions and the command."""
     print(f"\n{what}")
     print(f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}")
-    packages = (f"{name} {_version(name)}" for name in ("xsp", "torch", "numpy", "polars"))
+    packages = (f"{name} {_version(name)}" for name in ("xsp", *frameworks, "numpy", "polars"))
     print(f"Python {platform.python_version()}, {', '.join(packages)}")
     print(f"python {' '.join(command)}\n", flush=True)
 

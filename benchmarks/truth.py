@@ -15,37 +15,20 @@ from contextlib import contextmanager
 from time import monotonic_ns
 from typing import Any
 
-import numpy as np
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
+from turns import settle, statistic
 
-from xsp.evaluation.summary import trimmed_mean
 from xsp_levels.native.stderr_filter import vendor_silenced
 
 # A layer: the module's path, and which of its calls in one evaluation.
 Layer = tuple[str, int]
 Samples = dict[Layer, list[float]]
 MARK = "layer|"
-UNTIMED_NS = 3_000_000  # as long as xsp takes before a visit
-
-
-def statistic(values: Sequence[float]) -> float:
-    """Return the 20 % trimmed mean, which xsp itself takes."""
-    return float(trimmed_mean(np.asarray(values, dtype=np.float64)[:, None])[0])
 
 
 def summarise(samples: Samples) -> dict[Layer, float]:
     return {layer: statistic(values) for layer, values in samples.items()}
-
-
-def time_bare(evaluate: Callable[[], Any], evaluations: int) -> list[float]:
-    """Return latencies of the whole model in ns, nothing recorded."""
-    latencies = []
-    for _ in range(evaluations):
-        begin = monotonic_ns()
-        evaluate()
-        latencies.append(float(monotonic_ns() - begin))
-    return latencies
 
 
 def groups(model: nn.Module, at_once: int) -> list[list[str]]:
@@ -77,14 +60,6 @@ def time_layers(model: nn.Module, inputs: Any, paths: Sequence[str], evaluations
                 for call, latency in enumerate(values):
                     samples[path, call].append(float(latency))
     return samples
-
-
-def settle(evaluate: Callable[[], Any]) -> None:
-    """Evaluate, untimed, until what ran before has left the caches, as xsp's visits do."""
-    until = monotonic_ns() + UNTIMED_NS
-    evaluate()
-    while monotonic_ns() < until:
-        evaluate()
 
 
 class _Clocked:

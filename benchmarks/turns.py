@@ -1,13 +1,44 @@
-"""Ways of doing the same, in turns: what each takes beyond the bare one."""
+"""Ways of doing the same, in turns: what each takes beyond the bare one.
+
+This module imports no framework, and serves the benchmarks of all of them.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic_ns
+from typing import Any
 
-from truth import statistic
+import numpy as np
+
+from xsp.evaluation.summary import trimmed_mean
 
 BARE = "bare"
+UNTIMED_NS = 3_000_000  # as long as xsp takes before a visit
+
+
+def statistic(values: Sequence[float]) -> float:
+    """Return the 20 % trimmed mean, which xsp itself takes."""
+    return float(trimmed_mean(np.asarray(values, dtype=np.float64)[:, None])[0])
+
+
+def time_bare(evaluate: Callable[[], Any], evaluations: int) -> list[float]:
+    """Return latencies of the whole model in ns, nothing recorded."""
+    latencies = []
+    for _ in range(evaluations):
+        begin = monotonic_ns()
+        evaluate()
+        latencies.append(float(monotonic_ns() - begin))
+    return latencies
+
+
+def settle(evaluate: Callable[[], Any]) -> None:
+    """Evaluate, untimed, until what ran before has left the caches, as xsp's visits do."""
+    until = monotonic_ns() + UNTIMED_NS
+    evaluate()
+    while monotonic_ns() < until:
+        evaluate()
 
 
 def take_turns(ways: Mapping[str, Callable[[], Sequence[float]]], rounds: int) -> dict[str, float]:

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
-from xsp.measurement.repeat import check_function, check_no_generator, iterator_type
+from xsp.measurement.repeat import check_function, check_no_generator, iterator_type, name_of
 from xsp.provider.contract import ModelCall
 
 
@@ -26,6 +27,20 @@ class Generating:
 
     def each(self) -> Iterator[int]:
         yield 1
+
+
+class Bindable:
+    """An object that becomes a method in a class, and has no name: TensorFlow's functions, say."""
+
+    def __call__(self) -> None: ...
+
+    def __get__(self, instance: object, owner: type | None = None) -> Bindable:
+        return self
+
+
+class Wrapping(Bindable):
+    def __init__(self, wrapped: object) -> None:
+        self.__wrapped__ = wrapped
 
 
 class Awaited:
@@ -71,3 +86,21 @@ def test_a_list_that_holds_itself_is_looked_through_once() -> None:
     assert iterator_type(ModelCall(len, (endless,))) is None
     endless.append(generator())
     assert iterator_type(ModelCall(len, (endless,))) == "generator"
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (print, "print"),
+        (functools.partial(print, 1), "print"),
+        (Bindable, "Bindable"),
+        (Bindable(), "Bindable"),
+        (Wrapping(print), "print"),
+        (Wrapping(functools.partial(Wrapping(print))), "print"),
+        (Wrapping(Bindable()), "Bindable"),
+    ],
+    ids=["function", "partial", "class", "object", "wrapper", "wrappers", "object wrapped"],
+)
+def test_whatever_can_be_called_has_a_name(function: Any, name: str) -> None:
+    check_function(function)
+    assert name_of(function) == name

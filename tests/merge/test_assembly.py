@@ -378,6 +378,21 @@ def dropping(rung: Rung, absent: np.ndarray) -> Run:
     return Machine(tree).run(rung)
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_spans_that_a_profiler_may_leave_out_make_no_other_path(marked: bool) -> None:
+    usual = [("pipeline", "predict", 0, 100, -1), ("layer", "left", 10, 50, 0)]
+    other = [*usual, ("layer", "brief", 60, 61, 0)]
+    runs = [Run(RUNGS[0], 100) for _ in range(3)] + [hand_run(RUNGS[1], usual[:1])] * 3
+    for spans in (usual, usual, other):
+        run = hand_run(RUNGS[2], spans)
+        rows = run.rows.with_columns(
+            pl.when((pl.col("name") == "brief") & marked).then(True).alias("attr.unsteady")
+        )
+        runs.append(replace(run, rows=rows))
+    found = {problem.code for problem in merge(runs).problems}
+    assert ("structure-varies" in found, "unmatched" in found) == (not marked, not marked)
+
+
 def test_a_span_is_not_taken_for_its_sibling_where_one_is_skipped() -> None:
     random = np.random.default_rng(0)
     runs = []

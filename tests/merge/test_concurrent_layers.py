@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import unhurried
 
 from xsp.correlation import correlate
-from xsp.evaluation import Run, ladder
+from xsp.evaluation import Run, Rung, ladder
 from xsp.level import Kind
 from xsp.merge import Merged, merge
 from xsp.provider import SpanRows, span_rows
@@ -37,12 +37,12 @@ Stage = tuple[Branch, ...]  # branches that run at once, each on its own thread
 
 
 def evaluation(
-    stages: Sequence[Stage], cost: int, turn: int, *, recorded: bool
+    stages: Sequence[Stage], cost: int, turn: int, *, recorded: bool, inside: bool = False
 ) -> tuple[SpanRows, pl.Series, int]:
     """Return operators, their scopes and the end of an evaluation that begins at 0.
 
-    Recording costs `cost` around each operator, half of it before. Threads of the pool take the
-    branches in another order in every `turn`.
+    Recording costs `cost` around each operator, half of it before, or inside of it. Threads of
+    the pool take the branches in another order in every `turn`.
     """
     now, rows, scopes = 10, [], []
     cost = cost if recorded else 0
@@ -51,10 +51,11 @@ def evaluation(
         for place, branch in enumerate(stage):
             thread, at = _MAIN + (place + turn) % len(stage), now + (place + turn) % 2
             for number, length in enumerate(branch.operators):
-                at += cost // 2
-                rows.append(("mul", f"{branch.name}/{number}", at, at + length, thread))
+                at += 0 if inside else cost // 2
+                end = at + length + (cost if inside else 0)
+                rows.append(("mul", f"{branch.name}/{number}", at, end, thread))
                 scopes.append(["net", branch.name])
-                at += length + cost - cost // 2
+                at = end + (0 if inside else cost - cost // 2)
             ends.append(at)
         now = max(ends) + 10
     names, nodes, start, end, threads = zip(*rows, strict=True)
@@ -73,12 +74,12 @@ def evaluation(
     return ops, pl.Series(scopes)[order], now
 
 
-def runs_of(stages: Sequence[Stage], cost: int) -> list[Run]:
+def runs_of(stages: Sequence[Stage], cost: int, *, inside: bool = False) -> list[Run]:
     found = []
     for turn in range(_RUNS):
         for rung in _RUNGS:
             recorded = Kind.OP in rung.kinds
-            ops, scopes, end = evaluation(stages, cost, turn, recorded=recorded)
+            ops, scopes, end = evaluation(stages, cost, turn, recorded=recorded, inside=inside)
             began = 10**6 * turn
             root = span_rows(
                 {"kind": "pipeline", "name": "predict", "start_ns": [began],
@@ -93,8 +94,8 @@ def runs_of(stages: Sequence[Stage], cost: int) -> list[Run]:
     return found
 
 
-def merged_of(stages: Sequence[Stage], cost: int = 0) -> Merged:
-    merged = merge(runs_of(stages, cost))
+def merged_of(stages: Sequence[Stage], cost: int = 0, *, inside: bool = False) -> Merged:
+    merged = merge(runs_of(stages, cost, inside=inside))
     integrity.check(merged.spans)
     return merged
 
@@ -202,3 +203,52 @@ def test_equal_operators_keep_their_paths_whichever_thread_is_first() -> None:
     assert spans["latency_ns"].to_list()[1:] == [5.5, 5.5]
     nodes = spans["attributes"].struct.field("node").to_list()
     assert nodes[1:] == ["x", "y"]
+
+
+def run_of(rung: Rung, turn: int, ops: Sequence[tuple[str, int, int]], end: int) -> Run:
+    """Return an evaluation of a layer `net`, which holds operators with names, starts and ends."""
+    names, starts, ends = zip(*ops, strict=True)
+    rows = span_rows(
+        {"kind": "op", "name": names, "start_ns": starts, "end_ns": ends, "thread": _MAIN}
+    )
+    root = span_rows(
+        {"kind": "pipeline", "name": "predict", "start_ns": [0], "end_ns": [end], "thread": _MAIN}
+    )
+    rows = layered(rows, pl.Series([["net"]] * len(ops)))
+    rows = rows if Kind.OP in rung.kinds else rows.clear()
+    frame = correlate(root, rows).frames[0] if rung.kinds else None
+    return Run(rung, end, frame, round=turn)
+
+
+def test_layer_is_no_shorter_than_its_operators_whose_times_hold_the_cost_of_recording() -> None:
+    runs = []
+    for turn in range(_RUNS):
+        for rung in _RUNGS:
+            length = 500 if Kind.OP in rung.kinds else 400
+            idle = 200 if turn == (_RUNS - 1) // 2 else 0  # in the layer of the run that is shown
+            second = 10 + length + idle
+            ops = [("mul", 10, 10 + length), ("add", second, second + length)]
+            runs.append(run_of(rung, turn, ops, 220 + 2 * length))
+    merged = merge(runs)
+    integrity.check(merged.spans)
+    latency = by_path(merged, "latency_ns")
+    assert latency["predict/net/mul"] == latency["predict/net/add"] == 500
+    assert latency["predict/net"] == pytest.approx(1000, abs=1)
+
+
+def test_layer_holds_its_last_operator_which_some_runs_did_not_record() -> None:
+    runs = []
+    for turn in range(_RUNS):
+        for rung in _RUNGS:
+            ops = [("mul", 10, 410), ("add", 410, 510)]
+            runs.append(run_of(rung, turn, ops[: 2 if turn % 3 else 1], 520))
+    latency = by_path(merge(runs), "latency_ns")
+    assert latency["predict/net"] == latency["predict/net/mul"] + latency["predict/net/add"] == 500
+
+
+@settings(unhurried, max_examples=8)
+@given(staged(), st.integers(0, 200))
+def test_no_layer_is_shorter_than_what_is_drawn_in_it(stages: list[Stage], cost: int) -> None:
+    spans = merged_of(stages, cost, inside=True).spans
+    layers = spans.unnest("attributes").filter(kind="layer")
+    assert layers["scaled_ns"].fill_null(0).max() <= len(spans)  # by rounding alone

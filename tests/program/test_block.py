@@ -267,6 +267,19 @@ def test_a_block_whose_only_evaluation_raised_says_so(toy: Toy) -> None:
         _ = prof.trace
 
 
+def test_a_call_that_raised_makes_the_block_no_longer(toy: Toy) -> None:
+    toy.clock.advance(10**13)
+    model = ToyModel(toy)
+    model.raises_at = 7
+    began_ns = toy.clock.now()
+    with xsp.profile(levels=2, replay=False) as prof:
+        for n in range(40):
+            with contextlib.suppress(ZeroDivisionError):
+                model(n)
+    assert "raised" in codes(prof.trace)
+    assert 0 < prof.trace.spans["latency_ns"][0] <= toy.clock.now() - began_ns
+
+
 def test_a_generator_function_cannot_be_decorated() -> None:
     def stream() -> Iterator[int]:
         yield 1

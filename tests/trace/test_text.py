@@ -101,6 +101,24 @@ def test_first_line_says_what_else_is_not_exact_and_that_it_is_without_overhead(
     assert "still with overhead" not in first
 
 
+def test_first_line_says_of_part_of_the_pipeline_spans_that_they_are_made_of_others() -> None:
+    tree = samples.pipeline("predict", samples.pipeline("reading"), samples.pipeline("decode"))
+    tree.children[0].attributes |= samples.inexact("derived")
+    first = samples.trace(tree).tree(width=1_000).splitlines()[0]
+    assert "made from the spans inside: 1 of 3 pipeline spans" in first
+
+
+def test_part_of_a_graph_beside_its_layers_is_told_of_with_the_layers() -> None:
+    tree = samples.pipeline("predict", samples.pipeline("reading"), samples.layer("net", "Net"))
+    for child in tree.children:
+        child.attributes |= samples.inexact("derived")
+    trace = samples.trace(tree)
+    told = Trace(trace.spans, {**trace.metadata, "made_of": {"layer": "op"}}).tree(width=200)
+    assert "made from the spans inside" in trace.tree(width=200)
+    assert "made from the spans inside" not in told
+    assert "layers are made of their operators" in told
+
+
 def everywhere(node: samples.Node, **attributes: object) -> samples.Node:
     node.attributes |= attributes
     for child in node.children:

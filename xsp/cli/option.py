@@ -49,10 +49,11 @@ model_options = options(
         "[default: its own]",
     ),
     click.option(
-        "--compile",
+        "--compile/--no-compile",
         "compiled",
-        is_flag=True,
-        help="Compile a model first: torch.compile, tf.function, jax.jit.",
+        default=None,
+        help="Whether to compile first: by torch.compile, tf.function, jax.jit.  [default: keras: "
+        "on TensorFlow and JAX, and jax:, are compiled]",
     ),
     click.option(
         "--precision",
@@ -185,7 +186,7 @@ def spec_of(target: str, arguments: tuple[str, ...], options: dict[str, Any]) ->
         spec,
         inputs=inputs,
         precision=options["precision"],
-        compiled=options["compiled"] or None,
+        compiled=options["compiled"],
         framework=options["framework"],
     )
     usage(lambda: chosen.runs_on)
@@ -211,7 +212,7 @@ def check_usage(spec: Spec, options: dict[str, Any]) -> None:
             )
         return
     for option, why in _NOT_FOR_SCRIPTS.items():
-        if options[option]:
+        if options[option] or (option == "compiled" and options[option] is not None):
             flag = _FLAGS.get(option, option)
             raise click.UsageError(f"--{flag} is not for a script ({spec.target}): {why}")
 

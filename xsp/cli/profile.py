@@ -54,7 +54,7 @@ Examples:
   xsp profile torchvision:resnet50 --levels 4 --device cuda --serialised
   xsp profile transformers:bert --levels framework --budget 60
   xsp profile transformers:AutoModelForCausalLM:gpt2 --json > gpt2.json
-  xsp profile keras:ResNet50 --framework jax --compile
+  xsp profile keras:ResNet50 --framework jax
   xsp profile torchvision:resnet50 --framework onnxruntime
   xsp profile onnx:model.onnx --set length=128
   xsp profile predict.py:run

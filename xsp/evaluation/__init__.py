@@ -22,7 +22,7 @@ from xsp.evaluation.ancestry import (
     rearranged,
     roots_of,
 )
-from xsp.evaluation.concurrency import Shares, gathering, shares
+from xsp.evaluation.concurrency import Shares, gathering, shares, sibling_shares
 from xsp.evaluation.machine_speed import FEWEST_ROUNDS, Series, SlowLevel, slow_level
 from xsp.evaluation.path import Keys, lineage_keys, mix, path_names
 from xsp.evaluation.process_speed import ProcessSpeeds, process_speeds
@@ -34,7 +34,9 @@ from xsp.evaluation.structure import (
     nearest_run,
     run_spans,
     signatures,
+    steady_signatures,
     typical_run,
+    unsteady,
 )
 from xsp.evaluation.summary import (
     Z95,
@@ -108,12 +110,15 @@ __all__ = [
     "roots_of",
     "run_spans",
     "shares",
+    "sibling_shares",
     "signatures",
     "slow_level",
     "standard_error",
+    "steady_signatures",
     "student",
     "summarise",
     "trimmed_mean",
     "typical_run",
+    "unsteady",
     "with_inside_costs",
 ]

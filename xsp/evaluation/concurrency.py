@@ -81,6 +81,28 @@ def shares(parent: Ints, work: Bools, start: Ints, end: Ints) -> Shares | None:
     return Shares(depth, around, share)
 
 
+def sibling_shares(parent: Ints, rows: Ints, start: Ints, end: Ints) -> Floats:
+    """Return for each row by how much it counts beside those of its siblings that ran at once.
+
+    That is the mean over the row's time of one over the number of `rows` of its parent that ran; 1
+    where they ran one after the other, and for rows that are not among `rows`.
+
+    Args:
+        parent: Index of each row's parent, -1 for the root.
+        rows: The rows that are counted.
+        start: Start of each row.
+        end: End of each row.
+
+    >>> start, end = np.array([0, 0, 2, 4]), np.array([8, 4, 4, 8])
+    >>> sibling_shares(np.array([-1, 0, 0, 0]), np.array([1, 2, 3]), start, end)
+    array([1.  , 0.75, 0.5 , 1.  ])
+    """
+    result = np.ones(len(parent))
+    if len(rows):
+        result[rows] = _mean_share((parent, rows, rows), start, end)
+    return result
+
+
 def gathering(parent: Ints, lane: Ints, derived: Bools, start: Ints, end: Ints) -> Bools:
     """Return which spans leave as their own time what no span in them covers, on any thread.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from xsp.correlation import (
     Trees,
@@ -41,7 +42,10 @@ from xsp.provider import (
 from xsp.quantity import counted
 from xsp.session import InsideCost, Visit, counting, worth_keeping
 
+Bools = NDArray[np.bool_]
+
 _BATCH = 256  # evaluations correlated at once: more would save no more time
+_LARGEST = (1 << 63) - 1  # that a column of ids holds
 # What a program does itself, in contrast to waiting for devices.
 _PROGRAM = [kind.value for kind in (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL)]
 
@@ -210,6 +214,8 @@ class _Interpreter:
         # Providers number their rows from 1; the remainder tells the providers apart.
         place, count = self._providers.index(provider), len(self._providers)
         ids = pl.col("id", "parent_id")
+        if (rows.select(pl.max_horizontal(ids.max())).item() or 0) > _LARGEST // count - 1:
+            rows = _renumbered(rows)
         return rows.with_columns(pl.when(ids > 0).then(ids * count + place).otherwise(ids))
 
     def _with_inside_costs(self, rows: SpanRows, provider: Provider) -> SpanRows:
@@ -295,17 +301,38 @@ def _without_later(rows: SpanRows, visit: Visit) -> SpanRows:
     return rows.filter(~(late & here.to_numpy()))
 
 
+def _renumbered(rows: SpanRows) -> SpanRows:
+    """Return rows whose ids are small numbers; equal ids stay equal, and the root's stays 0."""
+    known = pl.concat([rows["id"], rows["parent_id"].rename("id")]).unique().drop_nulls().sort()
+    known = known.filter(known != 0)
+    number = pl.int_range(1, len(known) + 1, eager=True)
+    ids = pl.col("id", "parent_id")
+    return rows.with_columns(ids.replace(known, number))
+
+
 def _of_thread(rows: SpanRows, thread: int) -> SpanRows:
-    """Return the rows of one thread, and what providers derived from them."""
+    """Return the rows of one thread, what was derived from them, and operators that state them.
+
+    Operators of a graph run on threads of a pool, in a row on the thread that ran the graph.
+    """
     of = rows["thread"].eq_missing(thread).to_numpy().copy()
     derived = (rows["provenance"] == Provenance.DERIVED.value).fill_null(value=False).to_numpy()
+    inside = derived | (rows["kind"] == Kind.OP.value).to_numpy()
     while derived.any():
-        around = rows["parent_id"].filter(pl.Series(of)).drop_nulls().implode()
-        more = derived & ~of & rows["id"].is_in(around).fill_null(value=False).to_numpy()
-        if not more.any():
+        held = rows.filter(pl.Series(of))
+        more = derived & _among(rows["id"], held["parent_id"])
+        more |= inside & _among(rows["parent_id"], held["id"].filter(held["id"] != 0))
+        if not (more & ~of).any():
             break
         of |= more
     return rows.filter(pl.Series(of))
+
+
+def _among(values: pl.Series, known: pl.Series) -> Bools:
+    """Return which values are among the known; null is not."""
+    found = values.is_in(known.drop_nulls().implode())
+    result: Bools = found.fill_null(value=False).to_numpy()
+    return result
 
 
 def _roots(visits: Sequence[Visit]) -> SpanRows:

@@ -89,8 +89,10 @@ def check_no_generator(function: Callable[..., Any]) -> None:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function, or of the class of a callable object."""
+    """Return the name of a function, of the function that an object wraps, or of its class."""
     function = _without_partial(function)
+    while not _is_named(function) and hasattr(function, "__wrapped__"):
+        function = _without_partial(function.__wrapped__)
     return str(function.__name__ if _is_named(function) else type(function).__name__)
 
 
@@ -141,7 +143,9 @@ def _without_partial(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_named(function: Callable[..., Any]) -> bool:
-    return inspect.isroutine(function) or inspect.isclass(function)
+    # Objects that become methods of their class, too, need not have names.
+    routine = inspect.isroutine(function) or inspect.isclass(function)
+    return routine and hasattr(function, "__name__")
 
 
 def _check_iterators(session: Session, call: ModelCall) -> None:

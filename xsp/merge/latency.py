@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.evaluation import Z95, RunSpans, covered_below, half_width, nearest, summarise
+from xsp.evaluation import Z95, RunSpans, half_width, sibling_shares, summarise
 from xsp.inexact import FEWEST_RUNS, Codes, Inexact, encoded
-from xsp.level import Kind
 from xsp.merge.inside_cost import inside_costs
 from xsp.merge.ladder import Ladder, RungRuns
 from xsp.merge.recording_cost import RungCost
@@ -65,12 +64,11 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
     """
     spans = ladder.spans
     count = len(spans.key)
-    value, low, high = np.full((3, count), np.nan)
+    value, half = np.full((2, count), np.nan)
     runs, order = np.zeros((2, count), dtype=np.int64)
     carried = np.zeros(count, dtype=bool)
     overhead, error = np.zeros((2, count))
     known = np.ones(count, dtype=bool)
-    most = _outside_operators(spans)
     for rung, cost in sorted(zip(ladder.rungs, costs, strict=True), key=_turn):
         matrix = ladder.durations(rung)
         overhead, error = overhead + cost.nested_ns, error + cost.error_ns
@@ -79,19 +77,16 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
         new = np.isnan(value) & (seen > 0) & (spans.order <= max(rung.order, 0))
         part = _part_inside(spans, cost)
         inside, inside_error = inside_costs(ladder, rung)
-        removed = (
-            np.minimum(overhead * part + inside, most)[new],
-            np.hypot(error * part, inside_error)[new],
-        )
+        removed = (overhead * part + inside)[new], np.hypot(error * part, inside_error)[new]
         value[new] = np.maximum(summarise(matrix[:, new], statistic) - removed[0], 0.0)
-        half = half_of_interval(ladder, rung, matrix[:, new], statistic, host=spans.host[new])
-        half = np.hypot(half, Z95 * removed[1])
-        low[new], high[new] = np.maximum(value[new] - half, 0.0), value[new] + half
+        within = half_of_interval(ladder, rung, matrix[:, new], statistic, host=spans.host[new])
+        half[new] = np.hypot(within, Z95 * removed[1])
         runs[new], order[new] = seen[new], rung.order
         carried[new] = ~known[new] | (spans.order[new] < rung.order)
     if ladder.foreign:
         carried = spans.host.copy()
-    return Latencies(value, low, high, runs, order, carried)
+    value = _with_what_is_inside(spans, value)
+    return Latencies(value, np.maximum(value - half, 0.0), value + half, runs, order, carried)
 
 
 def inexact_codes(ladder: Ladder, found: Latencies) -> Codes:
@@ -155,21 +150,22 @@ def _turn(pair: tuple[RungRuns, RungCost]) -> tuple[bool, int]:
     return order != 0, order
 
 
-def _outside_operators(spans: RunSpans) -> Floats:
-    """Return the time in which no operator runs in each layer that is made of its operators.
+def _with_what_is_inside(spans: RunSpans, value: Floats) -> Floats:
+    """Return latencies of which no layer made of its operators is shorter than what is in it.
 
-    Recording cannot have cost more than that. Infinite for all other spans.
+    The cost of recording may lie in the operators, and not between them, from where it is taken;
+    and an operator at the end of the layer may be missing in some runs, which are then shorter.
     """
-    result = np.full(len(spans.key), np.inf)
     if OPERATORS not in spans.rows.columns:
-        return result
-    made = np.flatnonzero(spans.derived & spans.rows[OPERATORS].is_not_null().to_numpy())
-    operators = (spans.rows["kind"] == Kind.OP.value).to_numpy() & spans.host
-    around = nearest(spans.parent, spans.parent[operators], operators)
-    operators[around[around >= 0]] = False  # their time holds the cost of those inside
-    busy = covered_below(spans.parent, np.flatnonzero(operators), (spans.start_ns, spans.end_ns))
-    result[made] = (spans.end_ns - spans.start_ns - busy)[made]
-    return result
+        return value
+    made = spans.derived & spans.host & spans.rows[OPERATORS].is_not_null().to_numpy()
+    inside = (spans.parent >= 0) & spans.host & made[spans.parent] & ~np.isnan(value)
+    share = sibling_shares(spans.parent, np.flatnonzero(inside), spans.start_ns, spans.end_ns)
+    for level in reversed(spans.levels):
+        rows = level[inside[level]]
+        sums = np.bincount(spans.parent[rows], share[rows] * value[rows], len(value))
+        value = np.where(made, np.maximum(value, sums), value)
+    return value
 
 
 def _part_inside(spans: RunSpans, cost: RungCost) -> Floats:

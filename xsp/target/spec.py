@@ -36,6 +36,7 @@ SOURCES = tuple(FRAMEWORKS)
 
 _FILES = ("onnx", "tf-saved-model")  # sources whose models are files
 _SAVED_MODEL = "saved_model.pb"
+_KERAS_COMPILES = ("tensorflow", "jax")  # back ends on which Keras itself predicts by a graph
 
 
 def known_frameworks() -> tuple[str, ...]:
@@ -59,7 +60,7 @@ class Spec:
         precision: Element type of a model's weights and inputs, one of `PRECISIONS`; None:
             float32, as models come.
         compiled: Whether a model is compiled: by torch.compile, as a tf.function, by jax.jit.
-            None: no, but functions of `jax:` are.
+            None: what the framework itself does (`compiles`).
         framework: What runs a model that several frameworks can run: one of `FRAMEWORKS`; None:
             the first of its source.
     """
@@ -92,8 +93,20 @@ class Spec:
         return {
             "batch": self.batch or 1,
             "precision": self.precision or "float32",
-            "compiled": bool(self.compiled),
+            "compiled": self.compiles,
         }
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the target is compiled: as asked for, else as the framework itself does.
+
+        Keras makes a graph of a model to predict and to train, on TensorFlow and JAX; functions of
+        `jax:` are for compiling.
+        """
+        if self.compiled is not None:
+            return self.compiled
+        by_keras = self.source == "keras" and self.runs_on in _KERAS_COMPILES
+        return by_keras or self.source == "jax"
 
     @property
     def source(self) -> str:
@@ -157,6 +170,10 @@ class Spec:
         if self.target.endswith(".py") or Path(self.target).is_file():
             _check_source(Path(self.target))
             return "script"
+        if (Path(self.target) / "saved_model.pb").is_file():
+            raise UnknownTargetError(
+                f"{self.target} is a model in a folder: did you mean tf-saved-model:{self.target}?"
+            )
         scheme = self.target.partition(":")[0]
         raise UnknownTargetError(
             f"{self.target!r} is no target{suggest(scheme, SOURCES)}; "
@@ -219,16 +236,18 @@ def hint(target: str) -> str:
 
 
 def _check_source(path: Path) -> None:
-    """Refuse files that hold a result of xsp instead of a script.
+    """Refuse files that hold a model, or a result of xsp, instead of a script.
 
     Raises:
-        UnknownTargetError: The file is a trace or a recording.
+        UnknownTargetError: The file is a model, a trace or a recording.
     """
     try:
         with path.open("rb") as file:
             begin = file.read(4)
     except OSError:  # `run_script` says so
         return
+    if path.suffix == ".onnx":
+        raise UnknownTargetError(f"{path} is a model and no program: did you mean onnx:{path}?")
     if begin == b"PAR1" and path.suffix == ".parquet":
         raise UnknownTargetError(f"{path} is a table and no program: polars and pandas read it")
     if begin == b"PAR1":

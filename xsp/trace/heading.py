@@ -92,8 +92,17 @@ def footer_lines(metadata: Mapping[str, Any]) -> list[str]:
 def unmarked(drawn: Outline, metadata: Mapping[str, Any]) -> Outline:
     """Return the outline without the reasons that the headline or the footer says of all."""
     drawn = drawn.without(said_of_all(metadata))
-    kinds = metadata.get("made_of", {})
+    kinds = _made_of_others(metadata)
     return drawn.without({Inexact.DERIVED}, {*kinds, *SUMS}) if kinds else drawn
+
+
+def _made_of_others(metadata: Mapping[str, Any]) -> frozenset[str]:
+    """Return the kinds of which no span need say that it is made of others.
+
+    Where all layers are, so are parts of the graph beside its layers: reading parameters, say.
+    """
+    kinds = metadata.get("made_of", {})
+    return frozenset((*kinds, "pipeline")) if kinds else frozenset()
 
 
 def problem_lines(metadata: Mapping[str, Any]) -> list[str]:
@@ -112,10 +121,10 @@ def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield from _without_overhead(spans, kinds)
     said = said_of_all(metadata)
-    for kind in metadata.get("made_of", {}):
-        kinds = {
-            name: row | {Inexact.DERIVED: 0} if name == kind else row for name, row in kinds.items()
-        }
+    made = _made_of_others(metadata)
+    kinds = {
+        name: row | {Inexact.DERIVED: 0} if name in made else row for name, row in kinds.items()
+    }
     yield from _reasons(kinds, [reason for reason in Inexact if reason not in said])
     host = spans.filter(~ON_DEVICE)  # without operators that a CUDA graph replays
     covered = coverage(host)
@@ -239,7 +248,10 @@ def _runs(spans: pl.DataFrame) -> str:
 
 def _share_of(kind: str, part: int, whole: int) -> str:
     word = _WORDS.get(kind, kind)
-    return word if part == whole else f"{part:,} of {whole:,} {word}"
+    if part == whole:
+        return word
+    # Only one of these is the model: the others are steps and parts around it.
+    return f"{part:,} of {whole:,} {'pipeline spans' if kind == 'pipeline' else word}"
 
 
 def _missing(metadata: Mapping[str, Any]) -> list[str]:

@@ -126,7 +126,8 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
     "compiled",
     callback=_parsed("ways_to_run"),
     metavar="LIST",
-    help="no,yes: eager, and by torch.compile, tf.function or jax.jit.  [default: no]",
+    help="no,yes: eager, and by torch.compile, tf.function or jax.jit.  [default: yes of keras: on "
+    "TensorFlow and JAX and of jax:, else no]",
 )
 @click.option("--device", help="Where a model runs: cpu, cuda, cuda:1.  [default: cpu]")
 @click.option("--train", is_flag=True, help="A training step: forward, loss, backward, SGD.")

@@ -1,7 +1,8 @@
 """Keras: a specification of a model of `keras.applications` in, a function to call out.
 
-One model runs on three back ends. As it is, a model is called eagerly, layer by layer; compiled
-it is a `tf.function`, a function of `torch.compile`, or one of `jax.jit`.
+One model runs on three back ends. Compiled it is a `tf.function`, a function of `torch.compile`, or
+one of `jax.jit`; as it is it is called eagerly, layer by layer. Unless something else is asked for
+it is run as `model.predict` runs it: eagerly on PyTorch, and compiled on the others.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def subject(spec: Spec) -> Subject:
         model = getattr(keras.applications, spec.inner)(weights=None)
         inputs = _inputs(model, spec.batch or 1, spec.precision)
         made = _training(spec, model, inputs) if spec.train else _prediction(spec, model, inputs)
-    if spec.compiled:
+    if spec.compiles:
         made()  # compiles: no evaluation of it
     return made
 
@@ -108,7 +109,7 @@ def _check_setting(spec: Spec, name: str) -> None:
             "depend on the weights. To measure weights of yours load them in a function, and "
             "measure path.py:function"
         )
-    if name != _XLA or spec.runs_on != "tensorflow" or not spec.compiled:
+    if name != _XLA or spec.runs_on != "tensorflow" or not spec.compiles:
         raise UnknownTargetError(
             f"{spec.target} takes no setting {name!r}{suggest(name, [_XLA])}; compiled on "
             f"TensorFlow it takes {_XLA}, whether by XLA; of others measure path.py:function, "
@@ -182,7 +183,7 @@ def _inputs(model: Any, batch: int, precision: str | None) -> list[Any]:
 
 def _prediction(spec: Spec, model: Any, inputs: list[Any]) -> Subject:
     function, args = model, tuple(inputs)
-    if spec.compiled:
+    if spec.compiles:
         function, args = _COMPILED[spec.runs_on](spec, model, args)
     return Subject(function, args, spec.name, "model", partial(_mode, spec))
 
@@ -195,9 +196,9 @@ def _training(spec: Spec, model: Any, inputs: list[Any]) -> Subject:
     model.compile(
         optimizer=keras.optimizers.SGD(_RATE),
         loss=keras.losses.SparseCategoricalCrossentropy(),
-        run_eagerly=not spec.compiled,
+        run_eagerly=not spec.compiles,
         # On the CPU TensorFlow's "auto" is no XLA, and PyTorch's is no torch.compile.
-        jit_compile=spec.runs_on == "torch" or _by_xla(spec) or "auto" if spec.compiled else False,
+        jit_compile=spec.runs_on == "torch" or _by_xla(spec) or "auto" if spec.compiles else False,
     )
     function = model.train_on_batch
     return Subject(function, (*inputs, classes), spec.name, "training", partial(_placed, spec))

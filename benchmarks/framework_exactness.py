@@ -1,0 +1,267 @@
+"""Are xsp's latencies those without a profiler, in TensorFlow, ONNX Runtime and JAX?
+
+    python benchmarks/framework_exactness.py tensorflow [--models NAME …] [--batch N …]
+
+One framework to a process. Of each model xsp measures `levels=2` once, as a user would have it do;
+between its visits of the rungs the bare model is evaluated between two clock reads, in two sets
+that take turns. The truth is the mean of the two sets, and how far they lie apart is the noise of
+this machine, below which no method can be told from another.
+
+Then xsp's rungs, the framework's own profiler and the bare model take turns, for what each adds.
+
+`eager` is a small transformer of Keras, called layer by layer on TensorFlow; the truth of a layer
+is two clock reads around its call, by a stand-in for it in the layer that holds it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from time import monotonic_ns
+from typing import Any
+
+import numpy as np
+from framework_cases import CASES, Case, eager_case
+from table import percent, print_header, print_row
+from turns import settle, statistic, take_turns, time_bare
+
+import xsp
+from xsp.evaluation.run import Rung, ladder
+from xsp.level import Kind
+from xsp.provider import ModelCall
+from xsp.session import registry
+from xsp.session.plan import PlannedVisit
+from xsp.session.recorder import Session
+
+MANY = 1_000_000
+COLUMNS = (
+    ("model", 16),
+    ("batch", 5),
+    ("runs", 4),
+    ("ops", 5),
+    ("bare ms", 9),
+    ("noise", 8),
+    ("error", 8),
+    ("in 2 %", 7),
+    ("predicted", 9),
+    ("xsp adds", 9),
+    ("own adds", 9),
+)
+HEADINGS, WIDTHS = zip(*COLUMNS, strict=True)
+LEGEND = """
+runs       evaluations that xsp's latency of the model rests on; ops: operators of the trace
+noise      two independent sets of bare evaluations against each other
+error      the model's latency in the trace against the bare one
+in 2 %     whether the error is at most 2 %, or at most the noise
+predicted  the model's latency put together again: own times of all that the trace has, operators
+           less their overhead among them, against the bare one; operators that run at once count
+           each, and what recording adds inside of an operator is in it
+xsp adds   time that the rung of operators adds to an evaluation, as a share of it
+own adds   the same of the framework's own profiler (tf.profiler.experimental, enable_profiling,
+           jax.profiler), as it is by default"""
+EAGER = (
+    ("model", 16),
+    ("batch", 5),
+    ("runs", 4),
+    ("layers", 6),
+    ("xsp med", 8),
+    ("xsp max", 8),
+    ("noise med", 9),
+    ("noise max", 9),
+    ("in 2 %", 7),
+    ("model err", 9),
+)
+EAGER_HEADINGS, EAGER_WIDTHS = zip(*EAGER, strict=True)
+EAGER_LEGEND = """
+noise      two independent ground truths against each other
+in 2 %     share of layers whose error is at most 2 %, or at most the noise of that layer"""
+
+
+class Observer:
+    """Evaluates the bare model, a little at each call, in two sets that take turns.
+
+    Args:
+        sets: What evaluates so often, and appends what it found; one for each set.
+        evaluations: How many evaluations each set is to have.
+        at_a_time: How many of them are made at once.
+    """
+
+    def __init__(
+        self, sets: Sequence[Callable[[int], None]], evaluations: int, at_a_time: int
+    ) -> None:
+        turns = max(1, evaluations // at_a_time)
+        # A B, B A, A B …: neither set is always the later one.
+        each = [(list(sets), list(reversed(sets)))[turn % 2] for turn in range(turns)]
+        self._work = [partial(work, at_a_time) for pair in each for work in pair]
+        self._whole = len(self._work)
+
+    def __call__(self, fraction: float) -> None:
+        """Do as much of the work as `fraction` says (0 to 1)."""
+        while self._work and self._whole - len(self._work) < fraction * self._whole:
+            self._work.pop()()
+
+
+def observed(case: Case, sets: Sequence[Callable[[int], None]], seconds: float) -> xsp.Trace:
+    """Measure a case with xsp for so long, and the sets for as long in between."""
+    case.evaluate()
+    once = min(time_bare(case.evaluate, 5)) / 1e9
+    at_a_time = int(np.clip(0.02 / once, 1, 20))
+    # Each turn has an untimed evaluation, too.
+    evaluations = int(seconds / (2 * once) * at_a_time / (at_a_time + 1))
+    observer = Observer(sets, evaluations, at_a_time)
+    trace = xsp.measure(
+        case.function, *case.arguments, levels=2, runs=MANY, budget=seconds, progress=observer
+    )
+    observer(1.0)
+    return trace
+
+
+def bare(case: Case, into: list[float], evaluations: int) -> None:
+    settle(case.evaluate)
+    into += time_bare(case.evaluate, evaluations)
+
+
+def ways(case: Case) -> Mapping[str, Callable[[int], list[float]]]:
+    """Return the bare model, xsp's rung of operators, and the framework's own profiler."""
+    session = Session(registry.installed_providers())
+    found = (each.model_call(case.function, case.arguments, {}) for each in session.watchers)
+    call = next((call for call in found if call is not None), None)
+    assert call is not None, f"no provider knows {case.name}"
+    rungs = {rung.name: rung for rung in ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})}
+    return {
+        "bare": partial(_visit, session, call, rungs["bare"]),
+        "op": partial(_visit, session, call, rungs["op"]),
+        "own": partial(_profiled, case),
+    }
+
+
+def _visit(session: Session, call: ModelCall, rung: Rung, evaluations: int) -> list[float]:
+    session.visits.clear()
+    planned = PlannedVisit(rung, evaluations, untimed=1)
+    return [float(latency) for latency in session.visit(planned, call)]
+
+
+def _profiled(case: Case, evaluations: int) -> list[float]:
+    with case.profiled() as evaluate:
+        evaluate()
+        return time_bare(evaluate, evaluations)
+
+
+def slowdown(case: Case, seconds: float) -> dict[str, float]:
+    """Return the bare latency in ns, and what the rung of operators and the profiler add."""
+    once = min(time_bare(case.evaluate, 3)) / 1e9
+    evaluations = int(np.clip(0.1 / once, 2, 30))
+    rounds = int(np.clip(seconds / (3 * once * (evaluations + 1)), 3, 60))
+    every = {name: partial(way, evaluations) for name, way in ways(case).items()}
+    return take_turns(every, rounds)
+
+
+def report(case: Case, seconds: float) -> None:
+    """Measure a case, and print its line."""
+    sets: tuple[list[float], list[float]] = ([], [])
+    trace = observed(case, [partial(bare, case, each) for each in sets], seconds)
+    one, two = (statistic(each) for each in sets)
+    truth, noise = (one + two) / 2, abs(one / two - 1)
+    error = (trace.root.latency_ns or np.nan) / truth - 1
+    added = slowdown(case, seconds)
+    operators = trace.spans.filter(trace.spans["kind"] == "op").height
+    cells = [case.name, str(case.batch), str(trace.root.runs), str(operators)]
+    cells += [f"{truth / 1e6:.3f}", percent(noise), percent(error)]
+    cells += ["yes" if abs(error) <= max(0.02, noise) else "no"]
+    cells += [percent(trace.spans["self_ns"].sum() / truth - 1)]
+    cells += [percent(added[way] / added["bare"]) for way in ("op", "own")]
+    print_row(cells, WIDTHS)
+
+
+class _Clocked:
+    """Stands in for a layer in the layer that holds it, and times its calls from there."""
+
+    def __init__(self, layer: Callable[..., Any], put: Callable[[int], None]) -> None:
+        self._layer = layer
+        self._put = put
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        layer, now = self._layer, monotonic_ns
+        begin = now()
+        result = layer(*args, **kwargs)
+        end = now()
+        self._put(end - begin)
+        return result
+
+
+@contextmanager
+def clocked(places: Mapping[str, tuple[Any, str]]) -> Iterator[dict[str, list[int]]]:
+    """Yield where the latencies of layers appear, by path.
+
+    Args:
+        places: The layer that holds each one, and the attribute by which it does.
+    """
+    layers = {path: getattr(*place) for path, place in places.items()}
+    readings: dict[str, list[int]] = {path: [] for path in places}
+    try:
+        for path, place in places.items():
+            # Not by setattr: Keras would look into the stand-in.
+            object.__setattr__(*place, _Clocked(layers[path], readings[path].append))
+        yield readings
+    finally:
+        for path, place in places.items():
+            object.__setattr__(*place, layers[path])
+
+
+def report_eager(batch: int, seconds: float) -> None:
+    """Measure the layers of a small transformer that is called eagerly, and print a line."""
+    case, places = eager_case(batch)
+    sets: tuple[dict[str, list[int]], ...] = (defaultdict(list), defaultdict(list))
+    alone: list[float] = []
+
+    def time_layers(into: dict[str, list[int]], evaluations: int) -> None:
+        with clocked(places) as readings:
+            settle(case.evaluate)
+            time_bare(case.evaluate, evaluations)
+        for path, values in readings.items():
+            into[path] += values[-evaluations:]
+
+    work = [partial(time_layers, each) for each in sets] + [partial(bare, case, alone)]
+    trace = observed(case, work, seconds)
+    layers = trace.spans.filter(trace.spans["kind"] == "layer").unnest("attributes")
+    ours = dict(zip(layers["module_path"], layers["latency_ns"], strict=True))
+    one, two = ({path: statistic(found[path]) for path in places} for found in sets)
+    error = np.array([abs(2 * ours[path] / (one[path] + two[path]) - 1) for path in places])
+    noise = np.array([abs(one[path] / two[path] - 1) for path in places])
+    cells = [case.name, str(batch), str(trace.root.runs), str(len(places))]
+    for found in (error, noise):
+        cells += [percent(float(np.median(found))), percent(float(found.max()))]
+    cells += [percent(float(np.mean(error <= np.maximum(noise, 0.02))), 0)]
+    cells += [percent((trace.root.latency_ns or np.nan) / statistic(alone) - 1)]
+    print_row(cells, EAGER_WIDTHS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("framework", choices=(*CASES, "eager"))
+    parser.add_argument("--models", nargs="+", metavar="NAME")
+    parser.add_argument("--batch", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--seconds", type=float, default=20, help="of measuring by xsp per line")
+    chosen = parser.parse_args()
+    versions = {"eager": ("tensorflow", "keras"), "jax": ("jax", "keras", "flax")}
+    versions |= {"tensorflow": ("tensorflow", "keras"), "onnxruntime": ("onnxruntime", "torch")}
+    print_header("Latencies against bare ones", frameworks=versions[chosen.framework])
+    if chosen.framework == "eager":
+        print_row(EAGER_HEADINGS, EAGER_WIDTHS)
+        for batch in chosen.batch:
+            report_eager(batch, chosen.seconds)
+        print(EAGER_LEGEND)
+        return
+    make, names = CASES[chosen.framework]
+    print_row(HEADINGS, WIDTHS)
+    for name in chosen.models or names:
+        for batch in chosen.batch:
+            report(make(name, batch), chosen.seconds)
+    print(LEGEND)
+
+
+if __name__ == "__main__":
+    main()
