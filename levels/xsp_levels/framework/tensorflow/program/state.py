@@ -51,7 +51,10 @@ def role(cls: type) -> Role | None:
 
 def keep(value: Any, room_bytes: int) -> Kept:
     """Return what a variable, or a generator of random numbers, is now."""
-    return KeptVariable(_variable(value), room_bytes)
+    variable = _variable(value)
+    if type(variable).__module__.startswith("jax"):
+        return KeptReference(value)
+    return KeptVariable(variable, room_bytes)
 
 
 def parts(model: Any) -> Iterable[tuple[str, Any]]:
@@ -76,6 +79,33 @@ def keep_random() -> Callable[[], None]:
             each()
 
     return put_back
+
+
+class KeptReference:
+    """What a variable of Keras on JAX was, whose arrays do not change but are replaced.
+
+    Args:
+        variable: The variable.
+    """
+
+    nbytes = 0
+
+    def __init__(self, variable: Any) -> None:
+        self._variable, self._held = variable, variable._value
+        self.trained = bool(variable.trainable)
+
+    def changed(self) -> bool:
+        """Return whether the variable was given another array."""
+        return self._variable._value is not self._held
+
+    def obstacle(self) -> str:
+        """Return why the variable cannot be put back; empty if it can."""
+        return "which is a parameter" if self.trained and self.changed() else ""
+
+    def put_back(self) -> None:
+        """Give the variable the array that it had."""
+        if not self.trained:
+            self._variable._value = self._held
 
 
 class KeptVariable:
