@@ -20,6 +20,7 @@ from xsp.errors import TraceFormatError
 from xsp.importers import Recording, trace_of
 from xsp.importers.build import name_of
 from xsp.importers.evaluation import _disjoint
+from xsp.problem import Problem
 from xsp.provider import SpanRows, span_rows
 from xsp.trace import Trace
 
@@ -189,6 +190,12 @@ def test_steps_are_one_after_the_other_whatever_a_file_says(spans: list[tuple[in
 def test_a_recording_of_nothing_is_refused() -> None:
     with pytest.raises(TraceFormatError, match="Toy 1 recorded no spans"):
         trace_of(Recording("Toy 1", rows()), "net")
+
+
+def test_of_a_recording_of_nothing_it_is_said_what_is_missing() -> None:
+    cut = Problem("cut-short", "the file ends in the middle")
+    with pytest.raises(TraceFormatError, match="recorded no spans; the file ends in the middle"):
+        trace_of(Recording("Toy 1", rows(), problems=(cut,)), "net")
 
 
 def test_what_a_recording_says_of_itself_is_kept() -> None:

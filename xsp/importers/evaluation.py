@@ -69,7 +69,8 @@ def evaluations(recording: Recording, name: str, *, steps: bool) -> Evaluations:
         inside = recording.roots.with_columns(pl.col("name").alias(STEP))
         rows, roots = concat_rows([rows, inside]), pl.DataFrame()
     if not rows.height and not roots.height:
-        raise TraceFormatError(f"{name}: {recording.tool} recorded no spans")
+        why = "".join(f"; {problem.message}" for problem in recording.problems)
+        raise TraceFormatError(f"{name}: {recording.tool} recorded no spans{why}")
     named = roots["name"].to_list() if roots.height else [""]
     trees = correlate(_as_roots(roots if roots.height else _around(rows), rows, name), rows)
     problems += [*_uncertain(trees), *_outside(trees, rows)]

@@ -100,12 +100,12 @@ def _providers(spec: Spec) -> list[Any]:
 
     number = gpu_number(spec)
     name = dict(spec.inputs).get(_PROVIDER, _CPU if number is None else _CUDA)
-    everywhere = ort.get_all_providers()
+    everywhere, here = ort.get_all_providers(), ort.get_available_providers()
     if name not in everywhere:
         raise UnknownTargetError(
-            f"ONNX Runtime has no execution provider {name!r}{suggest(str(name), everywhere)}"
+            f"ONNX Runtime has no execution provider {name!r}{suggest(str(name), everywhere)}; "
+            f"this build has {', '.join(here)}"
         )
-    here = ort.get_available_providers()
     if name not in here:
         raise MeasurementError(
             f"the execution provider {name} is not to be had: this build of ONNX Runtime "

@@ -55,12 +55,6 @@ def backend() -> Backend | None:
     return None
 
 
-def on_tensorflow() -> bool:
-    """Return whether Keras is imported and runs on TensorFlow."""
-    config = sys.modules.get("keras.src.backend.config")
-    return config is not None and config.backend() == "tensorflow"
-
-
 def describing() -> bool:
     """Return whether Keras calls layers on this thread only to learn shapes and types."""
     scope = sys.modules.get("keras.src.backend.common.symbolic_scope")

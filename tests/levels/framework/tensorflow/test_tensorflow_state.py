@@ -64,6 +64,16 @@ def test_classes_have_their_roles() -> None:
     assert role(dict) is None
 
 
+def test_variables_of_keras_on_another_framework_are_that_frameworks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dense = keras.layers.Dense(2)
+    dense.build((1, 2))
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    assert role(type(dense.kernel)) is None
+    assert role(tf.Variable) is Role.VALUE
+
+
 def test_a_variable_of_keras_is_kept_by_its_value() -> None:
     layer = keras.layers.BatchNormalization()
     layer.build((None, 4))

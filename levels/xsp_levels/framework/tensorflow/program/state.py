@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from xsp.provider import Kept, Role
-from xsp_levels.framework.keras.backend import layer_class, on_tensorflow
+from xsp_levels.framework.keras.backend import layer_class
 from xsp_levels.framework.tensorflow.program.call import is_function
 from xsp_levels.framework.tensorflow.program.effect import concrete_functions
+from xsp_levels.framework.tensorflow.program.entry import keras_is_on_tensorflow
 
 # Modules of the libraries' own objects, large and no state of a model: graphs, caches, data.
 _CLOSED = ("tensorflow.", "keras.src.")
+_KERAS_BACK_ENDS = "keras.src.backend"
 # What of theirs holds state, or holds what does.
 _OPEN = (
     "keras.src.layers.",
@@ -40,6 +42,8 @@ def role(cls: type) -> Role | None:
     if (layer is not None and issubclass(cls, layer)) or is_function_class(cls):
         return Role.MODEL
     module = str(cls.__module__)
+    if module.startswith(_KERAS_BACK_ENDS) and not keras_is_on_tensorflow():
+        return None  # variables that wrap arrays of another framework, which knows these
     if module.startswith(_CLOSED) and not module.startswith(_OPEN):
         return Role.CLOSED
     return Role.MODEL if issubclass(cls, _modules()) else None
@@ -155,12 +159,13 @@ def is_function_class(cls: type) -> bool:
 
 def _variables() -> tuple[type, ...]:
     """Return the classes whose objects hold numbers: variables, and what wraps one."""
-    places = (
+    places = [
         ("tensorflow.python.ops.variables", "Variable"),
         ("tensorflow.python.ops.stateful_random_ops", "Generator"),
-    )
-    keras = (("keras.src.backend.common.variables", "Variable"),)  # elsewhere no tf.Variable
-    return _classes((*places, *(keras if on_tensorflow() else ())))
+    ]
+    if keras_is_on_tensorflow():
+        places.append(("keras.src.backend.common.variables", "Variable"))
+    return _classes(places)
 
 
 def _modules() -> tuple[type, ...]:
