@@ -79,3 +79,9 @@ def test_reads_of_weights_are_left_out_and_costly_casts_are_a_part() -> None:
     rows = graph(ops, ahead=ahead)
     assert rows["name"].to_list() == ["Cast", "MatMul", "parameters"]
     assert rows["kind"].to_list() == ["op", "op", "pipeline"]
+
+
+def test_sums_of_parameters_that_tensorflow_made_are_left_out() -> None:
+    rewritten = "net/add/ArithmeticOptimizer/AddOpsRewrite_Leaf_"
+    ops = [("AddN", f"{rewritten}0_add", 0, 3), ("AddN", f"{rewritten}1_add", 900, 1300)]
+    assert graph(ops)["start_ns"].to_list() == [900 * US]

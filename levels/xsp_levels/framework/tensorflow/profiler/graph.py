@@ -17,6 +17,8 @@ _BACKWARD = "backward"
 _OPTIMIZER, _LOADING, _PARAMETERS = "optimizer", "data loading", "parameters"
 _NO_LAYERS = {_OPTIMIZER, _LOADING, _PARAMETERS}
 _READS = "ReadVariableOp"
+# Where branches are added TensorFlow adds their offsets, too, which are parameters, at the start.
+_REWRITTEN = r"/ArithmeticOptimizer/AddOpsRewrite_Leaf_\d+"
 _BRIEF_NS = 50_000  # of these TensorFlow itself ceases to record those of less than some 3 us
 # What the profiler leaves out takes 3 us, by TensorFlow's own measure; this is well beyond.
 _CHEAP_NS = 20_000
@@ -49,7 +51,8 @@ def in_layers(
     """
     early = _early(table, ahead)
     brief = (table["end_ns"] - table["start_ns"] < _BRIEF_NS) | (table["name"] == _READS)
-    kept = ~(pl.Series(early, dtype=pl.Boolean) & brief)
+    sums = table["node"].str.contains(_REWRITTEN).fill_null(value=False)
+    kept = ~((pl.Series(early, dtype=pl.Boolean) | sums) & brief)
     columns = {name: column.filter(kept) for name, column in columns.items()}
     table = table.filter(kept).with_columns(early=pl.Series(early, dtype=pl.Boolean).filter(kept))
     phases = [_BACKWARD if is_backward(node) else None for node in table["origin"].to_list()]
