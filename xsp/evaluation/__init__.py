@@ -34,7 +34,9 @@ from xsp.evaluation.structure import (
     nearest_run,
     run_spans,
     signatures,
+    steady_signatures,
     typical_run,
+    unsteady,
 )
 from xsp.evaluation.summary import (
     Z95,
@@ -112,9 +114,11 @@ __all__ = [
     "signatures",
     "slow_level",
     "standard_error",
+    "steady_signatures",
     "student",
     "summarise",
     "trimmed_mean",
     "typical_run",
+    "unsteady",
     "with_inside_costs",
 ]

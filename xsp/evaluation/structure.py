@@ -31,6 +31,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+_UNSTEADY = "attr.unsteady"
 _LEVELS = {kind.value: kind.level.label for kind in Kind}
 
 
@@ -135,7 +136,26 @@ def _alike(seen: Observations, members: Sequence[int]) -> list[int]:
 
 def signatures(seen: Observations, members: Sequence[int]) -> list[int]:
     """Return a number for each run; runs that hold the same paths have equal numbers."""
-    marks = np.bitwise_xor.reduceat(seen.key, seen.first[:-1])
+    return _marks(seen.key, seen, members)
+
+
+def steady_signatures(seen: Observations, members: Sequence[int]) -> list[int]:
+    """Return `signatures` without the paths that a profiler may leave out (`unsteady`)."""
+    return _marks(np.where(unsteady(seen), 0, seen.key), seen, members)
+
+
+def unsteady(seen: Observations) -> Bools:
+    """Return which rows have a path that a profiler may leave out of a run."""
+    if _UNSTEADY not in seen.rows.columns:
+        return np.zeros(len(seen.path), dtype=bool)
+    marked = seen.rows[_UNSTEADY].fill_null(value=False).to_numpy()
+    paths = np.zeros(int(seen.path.max()) + 1, dtype=bool)
+    paths[seen.path[marked]] = True
+    return paths[seen.path]
+
+
+def _marks(key: Ints, seen: Observations, members: Sequence[int]) -> list[int]:
+    marks = np.bitwise_xor.reduceat(key, seen.first[:-1])
     return [int(marks[run]) for run in members]
 
 

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.evaluation import FEWEST_ROUNDS, ROOT, RunSpans, half_width, signatures, trimmed_mean
+from xsp.evaluation import (
+    FEWEST_ROUNDS,
+    ROOT,
+    RunSpans,
+    half_width,
+    steady_signatures,
+    trimmed_mean,
+    unsteady,
+)
 from xsp.inexact import FEWEST_RUNS
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.device_time import idle_launches, launches
@@ -129,7 +137,8 @@ def _lost(evidence: Evidence) -> Bools:
 def _not_shown(evidence: Evidence) -> Problem | None:
     ladder, seen = evidence.ladder, evidence.ladder.seen
     members = np.concatenate([rung.members for rung in ladder.rungs])
-    rows = np.flatnonzero((ladder.columns[seen.path] < 0) & np.isin(seen.run, members))
+    lost = (ladder.columns[seen.path] < 0) & ~unsteady(seen)
+    rows = np.flatnonzero(lost & np.isin(seen.run, members))
     if not len(rows):
         return None
     first = rows[np.unique(seen.path[rows], return_index=True)[1]]
@@ -143,7 +152,7 @@ def _not_shown(evidence: Evidence) -> Problem | None:
 
 def _structure_varies(evidence: Evidence) -> Problem | None:
     for rung in evidence.ladder.rungs:
-        marks = signatures(evidence.ladder.seen, rung.members.tolist())
+        marks = steady_signatures(evidence.ladder.seen, rung.members.tolist())
         others = _unlike_most(marks)
         if others > OTHERS * len(marks):
             runs = "steps" if evidence.ladder.foreign else f"runs of rung {rung.name}"

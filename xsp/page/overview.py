@@ -97,7 +97,7 @@ def overview_of(trace: Trace, levels: pl.DataFrame) -> Overview:
     metadata = trace.metadata
     return Overview(
         name=printable(trace.name),
-        measured=_measured(metadata),
+        measured=_measured(trace),
         tiles=tuple(_tiles(trace)),
         bars=tuple(_bars(trace.spans, levels)),
         exact=_claims(trace),
@@ -108,8 +108,9 @@ def overview_of(trace: Trace, levels: pl.DataFrame) -> Overview:
     )
 
 
-def _measured(metadata: Mapping[str, Any]) -> str:
+def _measured(trace: Trace) -> str:
     """Return by what the trace was measured, where and when, as one line."""
+    metadata = trace.metadata
     environment = metadata.get("environment") or {}
     imported = metadata.get("imported")
     by = f"recorded by {imported.get('tool')}" if imported else "measured by xsp"
@@ -118,7 +119,11 @@ def _measured(metadata: Mapping[str, Any]) -> str:
     if processor and environment.get("logical_cores"):
         processor = f"{processor}, {counted(environment['logical_cores'], 'core')}"
     where = " and ".join(dict.fromkeys(filter(None, (*map(_device_name, devices), processor))))
-    parts = (f"{by}{' on ' + where if where else ''}", _when(metadata), _versions(environment))
+    parts = (
+        f"{by}{' on ' + where if where else ''}",
+        _when(metadata),
+        _versions(trace, environment),
+    )
     return printable(" · ".join(filter(None, parts)))
 
 
@@ -134,9 +139,12 @@ def _device_name(device: Any) -> str:
     return str(device.get("name", "")) if isinstance(device, Mapping) else str(device)
 
 
-def _versions(environment: Mapping[str, Any]) -> str:
+def _versions(trace: Trace, environment: Mapping[str, Any]) -> str:
+    """Return the versions of the frameworks that spans are of; those of PyTorch name none."""
     versions = environment.get("versions") or {}
-    told = [f"{name} {versions[name]}" for name in ("torch", "cuda runtime") if name in versions]
+    found = attribute_column(trace.spans, "framework").drop_nulls().unique().sort().to_list()
+    names = (*(found or ("torch",)), "cuda runtime")
+    told = [f"{name} {versions[name]}" for name in names if name in versions]
     if environment.get("python"):
         told.append(f"Python {environment['python']}")
     return ", ".join(told)

@@ -170,6 +170,10 @@ class Spec:
         if self.target.endswith(".py") or Path(self.target).is_file():
             _check_source(Path(self.target))
             return "script"
+        if (Path(self.target) / "saved_model.pb").is_file():
+            raise UnknownTargetError(
+                f"{self.target} is a model in a folder: did you mean tf-saved-model:{self.target}?"
+            )
         scheme = self.target.partition(":")[0]
         raise UnknownTargetError(
             f"{self.target!r} is no target{suggest(scheme, SOURCES)}; "
@@ -232,16 +236,18 @@ def hint(target: str) -> str:
 
 
 def _check_source(path: Path) -> None:
-    """Refuse files that hold a result of xsp instead of a script.
+    """Refuse files that hold a model, or a result of xsp, instead of a script.
 
     Raises:
-        UnknownTargetError: The file is a trace or a recording.
+        UnknownTargetError: The file is a model, a trace or a recording.
     """
     try:
         with path.open("rb") as file:
             begin = file.read(4)
     except OSError:  # `run_script` says so
         return
+    if path.suffix == ".onnx":
+        raise UnknownTargetError(f"{path} is a model and no program: did you mean onnx:{path}?")
     if begin == b"PAR1" and path.suffix == ".parquet":
         raise UnknownTargetError(f"{path} is a table and no program: polars and pandas read it")
     if begin == b"PAR1":

@@ -47,7 +47,7 @@ _KERNEL = (Kind.KERNEL,)
 _ACTIVITIES = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 _TRANSFER = (Kind.MEMCPY, Kind.MEMSET)
 _GENERATED = (Kind.OP, Kind.KERNEL)
-_COMPUTING = (Kind.CALL, Kind.LAUNCH, Kind.KERNEL)
+_COMPUTING = (Kind.OP, Kind.CALL, Kind.LAUNCH, Kind.KERNEL)
 _COUNTED = (Kind.LAUNCH, Kind.KERNEL)
 _COPY = (Kind.MEMCPY,)
 _PIPELINE = (Kind.PIPELINE,)
@@ -205,8 +205,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("formats", _CALL, _TEXT, "Data type and memory format of each tensor by its name."),
     Attribute("threads", _CALL, _INT, "How many threads the library may use."),
     Attribute("flops", _COMPUTING, _INT,
-        "Operations, a multiplication and an addition being two: of a call those that the sizes "
-        "imply, of a kernel, or its launch, those counted."),
+        "Operations, a multiplication and an addition being two: of a call, or an operator of XLA, "
+        "those that the sizes imply, of a kernel, or its launch, those counted."),
     Attribute("tensor_bytes", _CALL, _INT,
         "Size of all tensors read or written, each taken once.", "bytes"),
     Attribute("placement", _CALL, _TEXT,
@@ -246,6 +246,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     ),
     Attribute("framework_op", _KERNEL, _TEXT,
         "Operator of TensorFlow or JAX that it is of, with the scopes around it."),
+    Attribute("unsteady", _FRAMEWORK, _FLAG,
+        "Whether the profiler may leave it out of a run, because it is brief."),
     Attribute("hlo_op", _GENERATED, _TEXT, "Operator of XLA's compiled program that it is."),
     Attribute("hlo_module", _GENERATED, _TEXT, "Module of XLA that the operator is of."),
     Attribute("context", _DEVICE, _INT, "Number of the CUDA context."),

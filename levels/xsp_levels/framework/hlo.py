@@ -19,6 +19,10 @@ _NAME, _COMPUTATIONS, _ENTRY, _FRAMES = 1, 3, 6, 17  # of HloModuleProto
 _INSTRUCTIONS, _COMPUTATION_ID = 2, 5  # of HloComputationProto
 _OPCODE, _SHAPE, _METADATA, _PARAMETER = 2, 3, 7, 9  # of HloInstructionProto
 _ID, _OPERANDS, _CALLED = 35, 36, 38
+_WINDOW, _CONVOLUTION, _PRODUCT = 15, 16, 30
+_SUMMED = 1  # of DotDimensionNumbers
+_MADE, _PUT_IN = 4, 8  # of ConvolutionDimensionNumbers
+_AXES, _SPREAD = 1, 6  # of Window; of its WindowDimension
 _OP_NAME, _FRAME = 2, 15  # of OpMetadata
 _ELEMENT, _DIMENSIONS, _PARTS = 2, 3, 4  # of ShapeProto
 _FILES, _FUNCTIONS, _LOCATIONS, _STACK = 1, 2, 3, 4  # of StackFrameIndexProto
@@ -74,6 +78,21 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
+class Convolution:
+    """Axes of a convolution.
+
+    Attributes:
+        features: Axis of the channels of what is put in.
+        made: Axis of the weights that has the channels of what is made.
+        spread: Whether zeros lie between the points put in, as where it is transposed.
+    """
+
+    features: int
+    made: int
+    spread: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Instruction:
     """An instruction of a compiled program.
 
@@ -86,6 +105,8 @@ class Instruction:
         called: Numbers of the computations that it calls.
         frame: Number of the innermost frame of its stack; 0: none.
         parameter: Of a parameter: which of the program's it is, from 0.
+        summed: Of a product: axes of the first operand that are summed over.
+        convolution: Of a convolution: its axes.
     """
 
     name: str
@@ -96,6 +117,8 @@ class Instruction:
     called: tuple[int, ...]
     frame: int
     parameter: int
+    summed: tuple[int, ...] = ()
+    convolution: Convolution | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +173,16 @@ def _instruction(data: Value) -> tuple[int, Instruction]:
         called=_numbers(of, _CALLED),
         frame=_number(metadata, _FRAME),
         parameter=_number(of, _PARAMETER),
+        summed=_numbers(_message(_first(of, _PRODUCT)), _SUMMED),
+        convolution=_convolution(of) if _CONVOLUTION in of else None,
     )
+
+
+def _convolution(of: _Fields) -> Convolution:
+    axes = _message(_first(of, _CONVOLUTION))
+    window = _message(_first(of, _WINDOW))[_AXES]
+    spread = any(_number(_message(axis), _SPREAD) > 1 for axis in window)
+    return Convolution(_number(axes, _PUT_IN), _number(axes, _MADE), spread)
 
 
 def _shapes(data: Value) -> Iterator[Shape]:

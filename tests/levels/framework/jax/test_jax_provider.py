@@ -143,7 +143,9 @@ def test_a_call_that_gives_arrays_away_unseen_is_not_repeated() -> None:
 
 def test_a_running_profiler_of_jax_is_left_alone(net: Any, batch: Any, tmp_path: Path) -> None:
     provider = Jax()
-    jax.profiler.start_trace(str(tmp_path))
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # it hooks into each thread of the process
+    jax.profiler.start_trace(str(tmp_path), profiler_options=options)
     try:
         provider.start(SystemClock(), FRAMEWORK)
         net(batch).block_until_ready()

@@ -12,10 +12,10 @@ OWN = frozenset({"relu", "_where"}).__contains__
     [
         ("jit(f)/CNN/Conv_0/add", Scope("f", ("CNN", "Conv_0"), "add")),
         ("jit(f)/jit(main)/CNN/add", Scope("f", ("CNN",), "add")),
-        ("jit(f)/jvp(CNN)/Conv_0/add", Scope("f", ("CNN", "Conv_0"), "add")),
+        ("jit(f)/jvp(CNN)/Conv_0/add", Scope("f", ("CNN", "Conv_0"), "add", derived=True)),
         (
             "jit(step)/transpose(jvp(CNN))/Conv_0/reduce_sum",
-            Scope("step", ("CNN", "Conv_0"), "reduce_sum", backward=True),
+            Scope("step", ("CNN", "Conv_0"), "reduce_sum", backward=True, derived=True),
         ),
         ("jit(f)/vmap(eqx.nn.MLP)/vmap()/jit(relu)/max", Scope("f", ("eqx.nn.MLP",), "max")),
         ("jit(f)/jit(block)/mul", Scope("f", ("block",), "mul")),

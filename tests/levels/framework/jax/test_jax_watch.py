@@ -249,3 +249,15 @@ def test_an_evaluation_that_is_marked_lasts_until_its_outputs_are_ready() -> Non
                 result = slow(x)
             assert result.is_ready()
     assert list(prof.groups) == ["mine"]
+
+
+def test_a_function_with_gradients_is_a_training_step() -> None:
+    step = jax.jit(lambda w, x: w - jax.grad(lambda w: jnp.sum(jnp.sin(x * w)))(w))
+    filtered = equinox.filter_jit(jax.grad(lambda w: jnp.sum(jnp.cos(w))))
+    w = jnp.ones(3)
+    ahead = jax.jit(lambda w: jnp.sin(w) + 2)
+    with watching() as log:
+        step(w, w)
+        filtered(w)
+        ahead(w)
+    assert [call.phase for call in log.calls] == ["training step", "training step", ""]

@@ -152,7 +152,6 @@ def test_function_that_is_not_inlined_holds_its_operators(program: Program) -> N
 
 def test_training_has_backward_layers_and_an_optimizer(program: Program) -> None:
     rows = operator_rows(record(lambda: program.train(program.images)))
-    # Weights are updated as their gradients come, so the optimizer's operators lie apart.
     phases = rows.filter(pl.col("name") == "conv2d", pl.col("kind") == "layer")["attr.phase"]
     assert sorted(phases) == ["backward", "forward"]
     optimizer = rows.filter(pl.col("name") == "optimizer")

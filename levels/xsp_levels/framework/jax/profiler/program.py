@@ -6,12 +6,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import takewhile
+from operator import or_
 
 from xsp_levels.framework.hlo import Instruction, Module, Shape
+from xsp_levels.framework.hlo_work import flops, main_flops
 from xsp_levels.framework.jax.profiler.frame import ModuleCall, module_calls, user_line
 from xsp_levels.framework.jax.profiler.scope import BACKWARD, Scope, parse
 
 Path = tuple[str, ...]
+
+OPTIMIZER = "optimizer"  # the layer of what updates weights
 
 _NO_WORK = ("bitcast", "get-tuple-element", "tuple")  # nothing runs for these
 _KEYS = re.compile(r"\['([^']+)'\]|\.([A-Za-z_]\w*)|\[(\d+)\]")
@@ -31,6 +37,9 @@ class Operator:
         inputs: Arrays that it takes.
         outputs: Arrays that it makes.
         users: Names of the operators that take its result.
+        flops: Floating-point operations, a multiplication and an addition being two; None: unknown.
+        early: Whether it prepares weights of its layer, before anything that the layer is given is
+            there.
         caller: The user's function, file and line that it was traced in; empty where unknown.
     """
 
@@ -43,6 +52,8 @@ class Operator:
     inputs: tuple[Shape, ...] = ()
     outputs: tuple[Shape, ...] = ()
     users: tuple[str, ...] = ()
+    flops: int | None = None
+    early: bool = False
     caller: tuple[str, str, int] = ("", "", 0)
 
 
@@ -103,12 +114,16 @@ def describe(
     function = module.name.removeprefix("jit_")
     own = is_own(function)
     places = _places(module, "" if own else function, is_own, libraries)
+    update = _update(module, places)
+    places |= {name: _in_optimizer(places[name]) for name in update}
     operators = {}
-    for around in module.computations.values():
+    for key, around in module.computations.items():
         users = _users(around)
+        early = _early(module, around, places) if key == module.entry else frozenset()
         for each in around.values():
             known = _operator(module, around, each, places, libraries)
-            operators[each.name] = replace(known, users=users[each.name])
+            is_early = each.name in early
+            operators[each.name] = replace(known, users=users[each.name], early=is_early)
     layers = _layers(module, places.values())
     return Program(number, module.name, own, operators, layers)
 
@@ -169,20 +184,91 @@ def _operator(
 ) -> Operator:
     place = places[each.name]
     fused = [places[part.name] for part in _fused(module, each) if part.op_name]
-    others = (".".join(part.path[1:]) for part in fused if part.path != place.path)
+    path = _shared(module, each, places) or place.path
+    others = (".".join(part.path[1:]) for part in fused if part.path != path)
     line = user_line(module.stack(each.frame), libraries)
     primitives = (part.scope.primitive for part in fused)
     return Operator(
         opcode=each.opcode,
         primitive=place.scope.primitive,
-        layers=place.path,
+        layers=path,
         backward=place.scope.backward,
         primitives=tuple(dict.fromkeys(filter(None, primitives))),
         fused_layers=tuple(dict.fromkeys(filter(None, others))),
         inputs=tuple(shape for o in each.operands if o in around for shape in around[o].shapes),
         outputs=each.shapes,
+        flops=flops(module, around, each),
         caller=(line.function, line.file, line.line) if line is not None else ("", "", 0),
     )
+
+
+def _shared(module: Module, each: Instruction, places: Mapping[str, _Place]) -> Path:
+    """Return the layers around all products and convolutions of a fusion; () if it has but one.
+
+    A fusion that does the work of several layers is of none of them.
+    """
+    paths = [
+        places[part.name].path
+        for number in (each.called if each.opcode == "fusion" else ())
+        for part in module.computations.get(number, {}).values()
+        if part.opcode in ("convolution", "dot")
+    ]
+    return shared_path(paths) if len(set(paths)) > 1 else ()
+
+
+def _early(
+    module: Module, around: Mapping[int, Instruction], places: Mapping[str, _Place]
+) -> frozenset[str]:
+    """Return the operators that take nothing of other layers, in layers that are given such.
+
+    These compute from weights alone, such as the scale of a normalisation, and XLA runs them long
+    before their layer, when the program begins. What follows a product or a convolution is none.
+    """
+    numbers: dict[tuple[Path, bool], int] = {}
+
+    def bits(each: Instruction) -> int:
+        parts = [each, *_fused(module, each)] if each.opcode not in _NO_WORK else []
+        found = {places[part.name] for part in parts if part.op_name}
+        keys = {(place.path, place.scope.backward) for place in found}
+        return sum(1 << numbers.setdefault(key, len(numbers)) for key in keys)
+
+    seen: dict[int, int] = {}  # bits of the layers whose operators each instruction depends on
+    after: set[int] = set()  # what follows a product or a convolution
+    fed, alone = 0, []
+    for number, each in around.items():
+        given = reduce(or_, (seen.get(operand, 0) for operand in each.operands), 0)
+        own = 0 if each.opcode in ("parameter", "constant") else bits(each)
+        seen[number] = given | own
+        if main_flops(module, around, each) or not after.isdisjoint(each.operands):
+            after.add(number)
+        if given & ~own:
+            fed |= own
+        elif own and number not in after:
+            alone.append((each.name, own))
+    return frozenset(name for name, own in alone if not own & ~fed)
+
+
+def _update(module: Module, places: Mapping[str, _Place]) -> list[str]:
+    """Return the instructions that take gradients, and are no part of what has a gradient.
+
+    These update weights, in a training step that is one jitted function.
+    """
+    around = module.computations.get(module.entry, {})
+    after: set[int] = set()
+    found = []
+    for number, each in around.items():
+        scopes = [places[part.name].scope for part in (each, *_fused(module, each))]
+        if any(scope.backward for scope in scopes) or not after.isdisjoint(each.operands):
+            after.add(number)
+            own = scopes[0]
+            if each.op_name and not (own.backward or own.derived):
+                found.append(each.name)
+    return found
+
+
+def _in_optimizer(place: _Place) -> _Place:
+    inside = OPTIMIZER in place.path or place.path[1:]
+    return place if inside else replace(place, path=(*place.path, OPTIMIZER), classes=("", ""))
 
 
 def _users(around: Mapping[int, Instruction]) -> dict[str, tuple[str, ...]]:
@@ -229,7 +315,7 @@ def _layers(module: Module, places: Iterable[_Place]) -> dict[str, Layer]:
 
 def _root(classes: Mapping[Path, Counter[str]]) -> Path:
     """Return the path of the root module: the one layer right in the function, if it is one."""
-    tops = [path for path in classes if len(path) == 2]
+    tops = [path for path in classes if len(path) == 2 and path[1] != OPTIMIZER]
     only = tops[0] if len(tops) == 1 else ()
     return only if only and _likely_class(classes[only]) else tops[0][:1] if tops else ()
 
@@ -275,6 +361,16 @@ def _parameters(module: Module) -> dict[Path, int]:
     given = sorted((e for e in entry if e.opcode == "parameter"), key=lambda e: e.parameter)
     keyed = ((tuple(map("".join, _KEYS.findall(e.op_name))), e.shapes) for e in given)
     return {keys: sum(shape.nbytes or 0 for shape in shapes) for keys, shapes in keyed if keys}
+
+
+def shared_path(paths: Iterable[Path]) -> Path:
+    """Return the layers around all of some paths.
+
+    >>> shared_path([("net", "tower", "first"), ("net", "tower", "second")])
+    ('net', 'tower')
+    """
+    alike = takewhile(lambda level: len(set(level)) == 1, zip(*paths, strict=False))
+    return tuple(level[0] for level in alike)
 
 
 def phase_of(operator: Operator) -> str | None:

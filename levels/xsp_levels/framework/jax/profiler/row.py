@@ -14,8 +14,14 @@ from xsp.xplane import read_space
 from xsp_levels.framework.hlo import Shape
 from xsp_levels.framework.jax.profiler.anchor import find_anchors
 from xsp_levels.framework.jax.profiler.ending import END, ends, lanes
-from xsp_levels.framework.jax.profiler.program import Operator, Program, phase_of
+from xsp_levels.framework.jax.profiler.program import (
+    Operator,
+    Program,
+    phase_of,
+    shared_path,
+)
 from xsp_levels.framework.jax.profiler.session import HOST, OperatorRecords
+from xsp_levels.framework.keras.index import LayerIndex
 from xsp_levels.framework.scope import layered
 from xsp_levels.native.alignment import align
 
@@ -56,13 +62,13 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
         thread=lanes(ops, _threads(ops, caller), ended),
     )
     names = ops["hlo_module"].to_list()
-    scopes = [_layers(*each) for each in zip(found, names, strict=True)]
+    scopes = [_layers(*each, records.keras) for each in zip(found, names, strict=True)]
     inside = layered(
         rows,
         pl.Series(scopes, dtype=_TEXTS),
         steps=ops["run_id"].rank("dense").cast(pl.Int64),
         phases=rows["attr.phase"],
-        describe=_describer(records.programs),
+        describe=_describer(records.programs, records.keras),
     )
     return _on_caller(inside)
 
@@ -74,12 +80,27 @@ def _found(
     return program, program.operators.get(name, _UNKNOWN) if program is not None else _UNKNOWN
 
 
-def _layers(found: tuple[Program | None, Operator], module: str | None) -> list[str] | None:
+def _layers(
+    found: tuple[Program | None, Operator], module: str | None, keras: LayerIndex
+) -> list[str] | None:
     """Return the layers around an operator; at least the jitted function that it is of."""
     program, operator = found
     if program is not None and program.own:
         return None
-    return list(operator.layers) or [(module or "").removeprefix("jit_")]
+    function, *inside = operator.layers or ((module or "").removeprefix("jit_"),)
+    return [function] if operator.early else [function, *_of_keras(operator, inside, keras)]
+
+
+def _of_keras(operator: Operator, inside: Sequence[str], keras: LayerIndex) -> Sequence[str]:
+    """Return the layers of Keras that an operator lies in, or those given where there are none.
+
+    A model that is asked for its results without being called (`stateless_call`) opens no scope.
+    """
+    if not keras.layers:
+        return inside
+    named = ["/".join(inside)] if inside else [p.replace(".", "/") for p in operator.fused_layers]
+    paths = [path for name in named if (path := keras.path(f"{name}/"))]
+    return shared_path(paths) or inside
 
 
 def _rows(
@@ -127,6 +148,7 @@ def _facts(operators: Sequence[Operator]) -> dict[str, pl.Series]:
         "attr.input_dtypes": column(lambda each: _elements(each.inputs), _TEXTS),
         "attr.output_shapes": column(lambda each: _sizes(each.outputs), _SHAPES),
         "attr.output_dtypes": column(lambda each: _elements(each.outputs), _TEXTS),
+        "attr.flops": pl.Series([operator.flops for operator in operators], dtype=pl.Int64),
         "attr.caller_function": column(lambda each: each.caller[0], pl.String),
         "attr.caller_file": column(lambda each: each.caller[1], pl.String),
         "attr.caller_line": column(lambda each: each.caller[2], pl.Int64),
@@ -146,11 +168,14 @@ def _elements(shapes: Sequence[Shape]) -> list[str]:
 
 
 def _describer(
-    programs: Sequence[Program],
+    programs: Sequence[Program], keras: LayerIndex
 ) -> Callable[[tuple[str, ...]], Mapping[str, Any] | None]:
     layers = {path: layer for program in programs for path, layer in program.layers.items()}
 
     def described(path: tuple[str, ...]) -> Mapping[str, Any]:
+        known = keras.describe(path[1:]) if path[1:] else None
+        if known is not None:
+            return known
         layer = layers.get("/".join(path))
         if layer is None:
             return {"framework": FRAMEWORK, "module_path": ""}

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 BACKWARD = "backward"
+GRADIENT = "transpose(jvp("  # in the names of operators that compute gradients
 
 _TRANSFORMED = re.compile(r"([\w.]+)\((.*)\)$")
 # Parts that JAX writes by itself for control flow and derivatives: no layer of the program.
@@ -30,12 +31,14 @@ class Scope:
         layers: Scopes and jitted functions in it that the operator is in, outermost first.
         primitive: Primitive of JAX that the operator was made for; empty where not named.
         backward: Whether the operator is of a derivative's backward pass.
+        derived: Whether the operator is of what a derivative was taken of.
     """
 
     function: str = ""
     layers: tuple[str, ...] = ()
     primitive: str = ""
     backward: bool = False
+    derived: bool = False
 
 
 def parse(op_name: str, is_own: Callable[[str], bool] = lambda _: False) -> Scope:
@@ -46,23 +49,24 @@ def parse(op_name: str, is_own: Callable[[str], bool] = lambda _: False) -> Scop
         is_own: Tells whether a function is one of JAX's own, such as `relu`: these are no layers.
 
     >>> parse("jit(step)/transpose(jvp(CNN))/Conv_0/jit(relu)/max", {"relu"}.__contains__)
-    Scope(function='step', layers=('CNN', 'Conv_0'), primitive='max', backward=True)
+    Scope(function='step', layers=('CNN', 'Conv_0'), primitive='max', backward=True, derived=True)
     """
     parts = _parts(op_name.partition(";")[0])
     if not parts or (len(parts) == 1 and not parts[0].startswith("jit(")):
         return Scope(primitive=parts[0] if parts else "")
-    function, layers, backward = "", [], False
+    function, layers, backward, derived = "", [], False, False
     *around, primitive = parts if _TRANSFORMED.match(parts[-1]) is None else [*parts, ""]
     for number, part in enumerate(around):
         transformations, name = _unwrapped(part)
         backward = backward or "transpose" in transformations
+        derived = derived or "jvp" in transformations
         if "jit" in transformations and number == 0:
             function = name
         elif (
             name and not _OWN_PARTS.match(name) and not ("jit" in transformations and is_own(name))
         ):
             layers.append(name)
-    return Scope(function, tuple(layers), primitive, backward)
+    return Scope(function, tuple(layers), primitive, backward, derived)
 
 
 def _parts(path: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from xsp.xplane import read_space
 from xsp_levels.framework.hlo import read_module
 from xsp_levels.framework.jax.profiler.anchor import make_anchors
 from xsp_levels.framework.jax.profiler.program import Program, describe
+from xsp_levels.framework.keras.index import LayerIndex, layer_index
 from xsp_levels.native.alignment import AnchorReading
 
 HOST = "/host:CPU"
@@ -40,12 +41,14 @@ class OperatorRecords:
         readings: Anchors, by which its clock is known.
         programs: The programs that ran.
         problems: Why something is missing.
+        keras: Layers of Keras's models.
     """
 
     space: bytes = b""
     readings: tuple[AnchorReading, ...] = ()
     programs: tuple[Program, ...] = ()
     problems: tuple[str, ...] = ()
+    keras: LayerIndex = field(default_factory=LayerIndex)
 
 
 class OperatorRecorder:
@@ -93,7 +96,7 @@ class OperatorRecorder:
             return OperatorRecords(problems=tuple(self._problems))
         programs = tuple(self._programs(_programs_run(self._space)))
         readings, problems = tuple(self._readings), tuple(self._problems)
-        return OperatorRecords(self._space, readings, programs, problems)
+        return OperatorRecords(self._space, readings, programs, problems, layer_index())
 
     def _programs(self, numbers: Iterable[int]) -> Iterable[Program]:
         numbers = list(numbers)

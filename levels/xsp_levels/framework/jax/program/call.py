@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from xsp.provider import Inputs, ModelCall
+from xsp_levels.framework.jax.profiler.scope import GRADIENT
 from xsp_levels.framework.jax.program.door import is_jitted
 
 WITHOUT_JIT = "without jit"  # a phase
+TRAINING_STEP = "training step"  # a phase
 
 _OWN_PACKAGES = ("jax", "jaxlib")
 _SMALL = 8  # containers of more arguments hold weights
@@ -101,6 +103,18 @@ def name_of(jitted: Any) -> str:
     if not isinstance(name, str):
         return type(jitted).__name__
     return name.removeprefix("jit(").removesuffix(")")
+
+
+def phase_of(compiled: Any) -> str:
+    """Return the phase of the calls of a compiled function: a training step, if it has gradients.
+
+    Libraries have classes of their own around JAX's compiled functions.
+    """
+    for each in (compiled, getattr(compiled, "compiled", None)):
+        text = getattr(each, "as_text", None)
+        if callable(text):
+            return TRAINING_STEP if GRADIENT in (text() or "") else ""
+    return ""
 
 
 def donates(jitted: Any) -> bool:

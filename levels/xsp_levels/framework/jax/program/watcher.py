@@ -12,7 +12,7 @@ from typing import Any
 
 from xsp.provider import Evaluations
 from xsp_levels.framework.jax.program import output
-from xsp_levels.framework.jax.program.call import is_own, jitted_call
+from xsp_levels.framework.jax.program.call import is_own, jitted_call, phase_of
 from xsp_levels.framework.jax.program.compilation import COMPILE, CompilationRecorder
 from xsp_levels.framework.jax.program.door import MODULES, Door
 from xsp_levels.imported import Imports
@@ -34,7 +34,7 @@ class Watch:
     def __init__(self, evaluations: Evaluations) -> None:
         self._evaluations: Evaluations | None = evaluations
         self._local = _Local()
-        self._seen: dict[int, tuple[Any, set[Any]]] = {}
+        self._seen: dict[int, tuple[Any, dict[Any, str]]] = {}
         self._door = Door(self._called)
         self._imports = Imports(MODULES, self._door.open)
         self._door.open()
@@ -79,22 +79,21 @@ class Watch:
             output.keep(result)
             return result
         call = jitted_call(jitted, args, kwargs, function)
-        new = not call.eager and self._is_new(jitted, call.inputs, args, kwargs)
-        if new and _compiled(jitted, args, kwargs, evaluations, call.subject):
-            found_ns = monotonic_ns()
-        return evaluations.run(replace(call, found_ns=found_ns))
+        if call.eager:
+            return evaluations.run(replace(call, found_ns=found_ns))
+        phases, key = self._known(jitted, call.inputs, args, kwargs)
+        if key not in phases:
+            phases[key], compiled = _compiled(jitted, args, kwargs, evaluations, call.subject)
+            found_ns = monotonic_ns() if compiled else found_ns
+        return evaluations.run(replace(call, found_ns=found_ns, phase=phases[key]))
 
-    def _is_new(
+    def _known(
         self, jitted: Any, inputs: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> bool:
-        """Return whether a function is called with arguments of these shapes for the first time."""
+    ) -> tuple[dict[Any, str], Any]:
+        """Return the phases of a function's calls, and by which of them a call is known."""
         static = tuple(value for value in (*args, *kwargs.values()) if isinstance(value, _STATIC))
-        key = inputs, len(args), tuple(kwargs), static
-        _, keys = self._seen.setdefault(id(jitted), (jitted, set()))
-        if key in keys:
-            return False
-        keys.add(key)
-        return True
+        _, phases = self._seen.setdefault(id(jitted), (jitted, {}))
+        return phases, (inputs, len(args), tuple(kwargs), static)
 
 
 def _compiled(
@@ -103,24 +102,28 @@ def _compiled(
     kwargs: Mapping[str, Any],
     evaluations: Evaluations,
     name: str,
-) -> bool:
-    """Have a function compiled without calling it, tell of it, and return whether it was needed."""
+) -> tuple[str, bool]:
+    """Have a function compiled without calling it, and tell of it.
+
+    Returns:
+        The phase of its calls, and whether it was compiled only now.
+    """
     if not hasattr(jitted, "lower"):
-        return False
+        return phase_of(jitted), False
     recorder = CompilationRecorder()
     recorder.start()
     begin_ns = monotonic_ns()
     try:
-        jitted.lower(*args, **kwargs).compile()
+        compiled = jitted.lower(*args, **kwargs).compile()
     except Exception:  # noqa: BLE001  the call itself raises it, where the program expects that
-        return False
+        return "", False
     finally:
         end_ns, stages = monotonic_ns(), recorder.stop()
     for stage in stages:
         evaluations.mark(stage.name, max(stage.start_ns, begin_ns), stage.end_ns, {})
     if stages:
         evaluations.mark(f"{COMPILE} {name}", begin_ns, end_ns, {})
-    return bool(stages)
+    return phase_of(compiled), bool(stages)
 
 
 def _is_outermost() -> bool:

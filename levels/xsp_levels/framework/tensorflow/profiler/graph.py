@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import polars as pl
 
 from xsp.level import Kind
-from xsp.provider import SpanRows, span_rows
+from xsp.provider import Provenance, SpanRows, span_rows
 from xsp_levels.framework.keras.index import LayerIndex
 from xsp_levels.framework.scope import layered
 
@@ -19,6 +18,8 @@ _OPTIMIZER, _LOADING, _PARAMETERS = "optimizer", "data loading", "parameters"
 _NO_LAYERS = {_OPTIMIZER, _LOADING, _PARAMETERS}
 _READS = "ReadVariableOp"
 _BRIEF_NS = 50_000  # of these TensorFlow itself ceases to record those of less than some 3 us
+# What the profiler leaves out takes 3 us, by TensorFlow's own measure; this is well beyond.
+_CHEAP_NS = 20_000
 _LOADS = {"IteratorGetNext", "IteratorGetNextSync", "OptionalGetValue"}
 # Scopes that optimizers open, which are their names unless the user gave others.
 _OPTIMIZERS = re.compile(
@@ -32,6 +33,8 @@ def in_layers(
     columns: Mapping[str, pl.Series],
     layers: LayerIndex,
     ahead: Mapping[str, Collection[str]],
+    *,
+    brief_left_out: bool = False,
 ) -> SpanRows:
     """Return rows of operators, and of the layers, optimizers and loads that hold them.
 
@@ -40,11 +43,12 @@ def in_layers(
         columns: More columns of the rows of operators, by their names.
         layers: The layers that nodes can be of.
         ahead: Nodes that depend on parameters alone, by the function. They run before their
-            layers do, in calls of these layers of their own, which are in a part of the program
-            called `parameters`; where they take less than 50 us they are left out.
+            layers do, and are in a part of the program called `parameters`; reads, and what takes
+            less than 50 us, are left out.
+        brief_left_out: Whether the profiler leaves out operators that it knows to be brief.
     """
     early = _early(table, ahead)
-    brief = table["end_ns"] - table["start_ns"] < _BRIEF_NS
+    brief = (table["end_ns"] - table["start_ns"] < _BRIEF_NS) | (table["name"] == _READS)
     kept = ~(pl.Series(early, dtype=pl.Boolean) & brief)
     columns = {name: column.filter(kept) for name, column in columns.items()}
     table = table.filter(kept).with_columns(early=pl.Series(early, dtype=pl.Boolean).filter(kept))
@@ -55,9 +59,9 @@ def in_layers(
         pl.Series(_paths(table, layers), dtype=pl.List(pl.String)),
         steps=table["run"].rank("dense").cast(pl.Int64),
         phases=pl.Series(phases, dtype=pl.String),
-        describe=lambda path: _described(path, layers),
+        describe=layers.describe,
     )
-    return _parts(found)
+    return _with_unsteady(_parts(found)) if brief_left_out else _parts(found)
 
 
 def _early(table: pl.DataFrame, ahead: Mapping[str, Collection[str]]) -> list[bool]:
@@ -81,7 +85,7 @@ def _paths(table: pl.DataFrame, layers: LayerIndex) -> list[tuple[str, ...]]:
     paths = []
     for node, name, early in table.select("origin", "name", "early").iter_rows():
         path = (_LOADING,) if node and name in _LOADS else known.get(node, ())
-        paths.append((_PARAMETERS, *path) if early else path)
+        paths.append((_PARAMETERS,) if early else path)
     return paths
 
 
@@ -126,16 +130,10 @@ def _rows(
     )
 
 
-def _described(path: tuple[str, ...], layers: LayerIndex) -> Mapping[str, Any] | None:
-    own = path[1:] if path[0] == _PARAMETERS else path
-    return layers.describe(own) if own else None
-
-
 def _parts(rows: SpanRows) -> SpanRows:
     """Return rows in which optimizers and loads are parts of the program, and no layers."""
-    rows = _whole_optimizers(rows)
     is_part = (pl.col("kind") == Kind.LAYER.value) & pl.col("name").is_in(list(_NO_LAYERS))
-    return rows.with_columns(
+    return _whole_parts(rows, is_part & (pl.col("name") != _LOADING)).with_columns(
         kind=pl.when(is_part)
         .then(pl.lit(Kind.PIPELINE.value))
         .otherwise("kind")
@@ -143,35 +141,58 @@ def _parts(rows: SpanRows) -> SpanRows:
     )
 
 
-def _whole_optimizers(rows: SpanRows) -> SpanRows:
-    """Return rows in which an optimizer steps once, unless a loop in the graph ran it again.
+def _whole_parts(rows: SpanRows, is_part: pl.Expr) -> SpanRows:
+    """Return rows in which a part such as the optimizer is one row, unless a loop ran it again.
 
-    An optimizer updates one weight like the other, as soon as the weight's gradient is there, so
-    that its operators look like several calls of a layer. Only a loop runs a node twice.
+    An optimizer updates one weight like the other, each as soon as its gradient is there, so that
+    the operators look like several calls of a layer. Only a loop runs a node twice.
+
+    Args:
+        rows: Operators in derived layers.
+        is_part: Which rows are such parts.
     """
-    calls = rows.filter(pl.col("name") == _OPTIMIZER, pl.col("kind") == Kind.LAYER.value)
-    if calls.height < 2:
-        return rows
-    inside = rows.filter(pl.col("parent_id").is_in(calls["id"].implode()))
-    nodes = calls.select("id", around="parent_id").join(
-        inside.select("parent_id", "attr.node"), left_on="id", right_on="parent_id"
-    )
-    once = nodes.group_by("around").agg(
+    parts = rows.filter(is_part).select("id", "name", around="parent_id")
+    inside = rows.select("attr.node", id="parent_id").join(parts, on="id")
+    one = inside.group_by("name", "around").agg(
         first=pl.col("id").min(), again=pl.col("attr.node").is_duplicated().any()
     )
-    one = once.filter(~pl.col("again")).select(parent_id="around", first="first")
-    merged = calls.join(one, on="parent_id", nulls_equal=True)
-    ids = dict(merged.select("id", "first").rows())
-    times = merged.group_by("first").agg(
-        pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("attr.operators_ns").sum()
+    ids = parts.join(one.filter(~pl.col("again")), on=["name", "around"], nulls_equal=True)
+    ids = ids.filter(pl.len().over("first") > 1).select("id", "first")
+    if not ids.height:
+        return rows
+    whole = (
+        rows.join(ids, on="id")
+        .group_by("first")
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("attr.operators_ns").sum())
     )
-    kept = rows.filter(
-        pl.col("id").is_null() | ~pl.col("id").is_in([each for each in ids if ids[each] != each])
-    ).with_columns(pl.col("parent_id").replace(ids))
-    return kept.update(times.rename({"first": "id"}), on="id").with_columns(
-        **{
-            "attr.call_index": pl.when(pl.col("id").is_in(list(ids.values())))
-            .then(None)
-            .otherwise("attr.call_index")
-        }
+    others = ids.filter(pl.col("id") != pl.col("first"))["id"].to_list()
+    kept = rows.filter(~pl.col("id").is_in(others) | pl.col("id").is_null())
+    first = pl.col("id").is_in(ids["first"].to_list()).fill_null(value=False)
+    kept = kept.with_columns(
+        pl.col("parent_id").replace(ids["id"], ids["first"]),
+        pl.when(~first).then("attr.call_index").alias("attr.call_index"),
     )
+    return kept.update(whole.rename({"first": "id"}), on="id")
+
+
+def _with_unsteady(rows: SpanRows) -> SpanRows:
+    """Return rows with `attr.unsteady`: what may be missing in another recording.
+
+    That is a brief operator of a graph, one of which the time decides whether it is left out, and a
+    derived layer of nothing but these.
+    """
+    in_graph = (pl.col("kind") == Kind.OP.value) & pl.col("attr.node").is_not_null()
+    early = rows.filter(pl.col("name") == _PARAMETERS)["id"].to_list()
+    brief = pl.col("end_ns") - pl.col("start_ns") < _CHEAP_NS
+    brief = brief | pl.col("parent_id").is_in(early).fill_null(value=False)
+    derived = pl.col("provenance") == Provenance.DERIVED.value
+    parents = dict(rows.filter(derived).select("id", "parent_id").rows())
+    steady: set[int] = set()
+    for each in rows.filter(in_graph & ~brief)["parent_id"].drop_nulls().unique().to_list():
+        around: int | None = each
+        while around in parents and around not in steady:
+            steady.add(around)
+            around = parents[around]
+    known = pl.col("id").is_in(list(steady)).fill_null(value=False)
+    unsteady = (in_graph & brief) | (derived & ~known)
+    return rows.with_columns(pl.when(unsteady).then(unsteady).alias("attr.unsteady"))

@@ -131,7 +131,9 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
         return no_rows()
     table = with_instructions(table, records.space)
     columns = detail_columns(table, events, records.shapes) if records.detail else {}
-    return in_layers(table, columns, records.layers, records.parameters)
+    return in_layers(
+        table, columns, records.layers, records.parameters, brief_left_out=not records.detail
+    )
 
 
 def compile_rows(records: OperatorRecords) -> SpanRows:
