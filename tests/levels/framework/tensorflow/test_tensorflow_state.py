@@ -64,12 +64,12 @@ def test_classes_have_their_roles() -> None:
     assert role(dict) is None
 
 
-def test_variables_of_keras_on_another_framework_are_that_frameworks(
+def test_variables_of_keras_on_pytorch_are_not_tensorflows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dense = keras.layers.Dense(2)
     dense.build((1, 2))
-    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
     assert role(type(dense.kernel)) is None
     assert role(tf.Variable) is Role.VALUE
 

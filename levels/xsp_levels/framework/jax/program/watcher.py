@@ -91,7 +91,12 @@ class Watch:
         self, jitted: Any, inputs: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[dict[Any, str], Any]:
         """Return the phases of a function's calls, and by which of them a call is known."""
-        static = tuple(value for value in (*args, *kwargs.values()) if isinstance(value, _STATIC))
+        # A float is hardly ever static: a function is not compiled anew for each learning rate.
+        static = tuple(
+            float if isinstance(value, float) else value
+            for value in (*args, *kwargs.values())
+            if isinstance(value, _STATIC)
+        )
         _, phases = self._seen.setdefault(id(jitted), (jitted, {}))
         return phases, (inputs, len(args), tuple(kwargs), static)
 

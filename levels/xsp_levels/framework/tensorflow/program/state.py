@@ -16,7 +16,6 @@ from xsp.provider import Kept, Role
 from xsp_levels.framework.keras.backend import layer_class
 from xsp_levels.framework.tensorflow.program.call import is_function
 from xsp_levels.framework.tensorflow.program.effect import concrete_functions
-from xsp_levels.framework.tensorflow.program.entry import keras_is_on_tensorflow
 
 # Modules of the libraries' own objects, large and no state of a model: graphs, caches, data.
 _CLOSED = ("tensorflow.", "keras.src.")
@@ -42,8 +41,8 @@ def role(cls: type) -> Role | None:
     if (layer is not None and issubclass(cls, layer)) or is_function_class(cls):
         return Role.MODEL
     module = str(cls.__module__)
-    if module.startswith(_KERAS_BACK_ENDS) and not keras_is_on_tensorflow():
-        return None  # variables that wrap arrays of another framework, which knows these
+    if module.startswith(_KERAS_BACK_ENDS) and _keras_is_on_torch():
+        return None  # variables that wrap tensors of PyTorch's, whose provider knows these
     if module.startswith(_CLOSED) and not module.startswith(_OPEN):
         return Role.CLOSED
     return Role.MODEL if issubclass(cls, _modules()) else None
@@ -163,7 +162,7 @@ def _variables() -> tuple[type, ...]:
         ("tensorflow.python.ops.variables", "Variable"),
         ("tensorflow.python.ops.stateful_random_ops", "Generator"),
     ]
-    if keras_is_on_tensorflow():
+    if not _keras_is_on_torch():
         places.append(("keras.src.backend.common.variables", "Variable"))
     return _classes(places)
 
@@ -175,6 +174,11 @@ def _modules() -> tuple[type, ...]:
         ("tensorflow.python.trackable.autotrackable", "AutoTrackable"),
     )
     return _classes(places)
+
+
+def _keras_is_on_torch() -> bool:
+    back_end: Any = getattr(sys.modules.get("keras"), "backend", None)
+    return back_end is not None and back_end.backend() == "torch"
 
 
 def _classes(places: Iterable[tuple[str, str]]) -> tuple[type, ...]:
