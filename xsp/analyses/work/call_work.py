@@ -18,6 +18,7 @@ _ONEDNN_BYTES = {
     **dict.fromkeys(("s8", "u8", "f8_e5m2", "f8_e4m3", "boolean"), 1.0),
     **dict.fromkeys(("s4", "u4"), 0.5),
 }
+_PRODUCTS = ("matmul", "gemm_api")
 _BLAS_BYTES = {"S": 4, "D": 8, "C": 8, "Z": 16}
 _BLAS_PRODUCT = re.compile(
     r"(?:cublas)?([SDCZ])GEMM(?:_v2)?(?:_?strided_?batched|_batch\w*|3M)?$", re.I
@@ -98,8 +99,10 @@ def _written(
 def _shaped(primitive: str, problem: str) -> int | None:
     """Return the elements of the result of a problem that is a shape, or several.
 
-    >>> _shaped("matmul", "8x16:16x4"), _shaped("reorder", "64x3x7x7"), _shaped("binary", "8x4:1x4")
-    (32, 9408, 32)
+    >>> _shaped("gemm_api", "8x16:16x4"), _shaped("reorder", "64x3x7x7")
+    (32, 9408)
+    >>> _shaped("binary", "8x4:1x4")
+    32
     """
     parts = [part.split("x") for part in problem.split(":")]
     if not all(size.isdigit() for part in parts for size in part):
@@ -111,7 +114,7 @@ def _shaped(primitive: str, problem: str) -> int | None:
         return math.prod(shapes[0])
     left, right = shapes[:2]
     pairs = zip(left, right, strict=False)
-    if primitive == "matmul":
+    if primitive in _PRODUCTS:
         pairs = zip([*left[:-2], left[-2], 1], [*right[:-2], 1, right[-1]], strict=False)
     return math.prod(max(pair) for pair in pairs)
 
