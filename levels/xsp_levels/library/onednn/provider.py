@@ -214,7 +214,8 @@ class OneDnn:
         moved = end.offset_ns - begin.offset_ns
         if abs(moved) > _CLOCK_SET_NS:
             remarks.append(_CLOCK_SET.format(moved / 1e6))
-        if not self._libraries:
+        # Nobody misses calls of a library in a program without those that bring it.
+        if not self._libraries and not sys.modules.keys().isdisjoint(carrier.BRINGING):
             remarks.append(f"oneDNN's calls are missing: {_NONE}")
         return tuple(remarks)
 

@@ -100,7 +100,8 @@ def test_nodes_in_a_row_neither_overlap_nor_change_on_average(
     assert (rows["end_ns"] >= rows["start_ns"]).all()
     assert (rows["end_ns"][:-1] <= rows["start_ns"][1:]).all()
     lengths = np.array([length for _, length in gaps_and_lengths])
-    assert (np.abs((rows["end_ns"] - rows["start_ns"]).to_numpy() - lengths) <= 1_000).all()
+    off = np.abs((rows["end_ns"] - rows["start_ns"]).to_numpy() - lengths)
+    assert (off <= 1_001).all()  # a tick, and what is lost where the middle is no whole number
 
 
 def test_nodes_on_a_thread_of_the_pool_lie_in_the_run() -> None:
