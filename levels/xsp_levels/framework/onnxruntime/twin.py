@@ -20,6 +20,7 @@ from typing import Any
 
 from xsp.clock import Clock
 from xsp.errors import ProviderError
+from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework.onnxruntime.graph import Graph, read_graph
 from xsp_levels.framework.onnxruntime.layer import Layers, find_layers
 from xsp_levels.framework.onnxruntime.model import model_content, model_name, model_source
@@ -65,13 +66,10 @@ class Twin:
         folder = _folder()
         made: list[Any] = []
         self._discard = weakref.finalize(self, _discard, made, folder, os.getpid())
-        try:
+        with undone_on_failure(self._discard):
             made.append(_made(session, source, folder))
             _check_same(session, made[0])
             self._layers, self._nodes = _layers(source, folder)
-        except BaseException:
-            self._discard()
-            raise
         self._made, self._folder = made, folder
 
     @property

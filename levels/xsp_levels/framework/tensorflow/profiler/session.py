@@ -24,6 +24,7 @@ NAME = "tensorflow"
 # Level 2 has the operators of graphs that TensorFlow knows to take more than some 3 us, and costs 2
 # to 3 % of MobileNetV2 on two cores; level 3 has all operators, with shapes, and costs 11 to 15 %.
 _USUAL, _DETAIL = 2, 3
+_LEVELS = range(-1, 4)  # -1: off; any other value is not that of a level
 _FILES = "*.xplane.pb"
 # Holds the level while the profiler runs. TensorFlow 2.21 takes no level from Python.
 _LEVEL = "_ZN3tsl8profiler8internal13g_trace_levelE"
@@ -129,7 +130,7 @@ def _taken() -> bool:
 def _set_level(level: int) -> None:
     """Set the level of the running profiler, where its variable can be found."""
     held = _level()
-    if held is not None:
+    if held is not None and held.value in _LEVELS:
         held.value = level
 
 

@@ -70,7 +70,9 @@ class Watch:
         self._effects = Effects()
         self._models: weakref.WeakSet[Any] = weakref.WeakSet()
         self._subjects: weakref.WeakKeyDictionary[Any, Subject | None] = weakref.WeakKeyDictionary()
-        self._sessions: dict[tuple[int, str], tuple[str, Effect]] = {}
+        self._sessions: weakref.WeakKeyDictionary[Any, dict[str, tuple[str, Effect]]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._optimizers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._optimizes = False
         self._entry: CallEntryPoint | None = None
@@ -176,10 +178,11 @@ class Watch:
         found_ns: int,
     ) -> Any:
         fetches = args[1] if len(args) > 1 else kwargs.get("fetches")
-        key = id(args[0].graph), repr(fetches)
-        if key not in self._sessions:
-            self._sessions[key] = session_subject(fetches)
-        name, known = self._sessions[key]
+        of_graph = self._sessions.setdefault(args[0].graph, {})
+        asked = repr(fetches)
+        if asked not in of_graph:
+            of_graph[asked] = session_subject(fetches)
+        name, known = of_graph[asked]
         make = partial(
             graph_call,
             partial(call, args[0]),
