@@ -67,7 +67,7 @@ class Dispatcher:
         self._last_kind = StepKind()
         self._last_unnamed: Group | None = None
         self._recent: deque[int] = deque(maxlen=_SELDOM)  # groups of the last evaluations
-        self.stop_watching: Callable[[], None] = _nothing
+        self.stop_watching: Callable[[], None] = lambda: None
         self._ended = False  # whether the block has ended
         self.by_hand = False
         self._paused_until: dict[int, int] = {}
@@ -168,7 +168,7 @@ class Dispatcher:
                 "mark parts of an evaluation with xsp.span",
             )
             return False
-        call = ModelCall(_nothing, name=name, subject=name, whole_model=False)
+        call = ModelCall(lambda: None, name=name, subject=name, whole_model=False)
         self._open(threading.get_ident(), call).begin_ns = self._now()
         return True
 
@@ -395,7 +395,3 @@ class Dispatcher:
                 if opened.call is not None:
                     self.journal.raised[opened.call.subject] += 1
         tracer.leave_evaluation(thread)
-
-
-def _nothing() -> None:
-    """Do nothing."""
