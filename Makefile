@@ -5,7 +5,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
+# Seconds that `make demo` measures for.
+BUDGET ?= 60
+# Each process of tests has a core, so the thread pool of polars would only be in the others' way.
+# A process keeps half of the tests, with what their modules share, until another has none left.
+PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 \
+	--dist worksteal
 # Tests that import TensorFlow or JAX: TensorFlow and Triton, which PyTorch brings, cannot be in one
 # process, and JAX warns of every fork, so these tests have processes of their own.
 APART := tests/levels/framework/tensorflow tests/levels/framework/keras tests/levels/framework/jax \
@@ -14,6 +19,10 @@ TOGETHER := $(addprefix --ignore=,$(APART))
 # Asked when a recipe that needs it runs, for by then there is a torch.
 GPU = $(shell $(BIN)/python -c 'import torch; print("a GPU" * torch.cuda.is_available())')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# pip compiles one file after the other; thirty thousand take less time on all cores. Some packages
+# bring files for other Pythons, which cannot be compiled.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
 .PHONY: help demo test test-all check bench clean
 
@@ -23,7 +32,7 @@ help:  ## Say what the targets do
 demo: $(VENV)/.runtime  ## Profile ResNet-50 on every level that this machine has
 	-$(if $(GPU),$(MAKE) --quiet $(VENV)/.cupti)
 	$(BIN)/xsp profile torchvision:resnet50 $(if $(GPU),--levels 4 --device cuda,--levels 3) \
-		--budget 60 -o resnet50.xsp
+		--budget $(BUDGET) -o resnet50.xsp
 	@echo
 	@echo "The trace is in resnet50.xsp. What to do with it:"
 	@echo "  $(BIN)/xsp show resnet50.xsp          the tree again"
@@ -61,6 +70,7 @@ bench: $(VENV)/.development  ## Print the tables behind the README's numbers (so
 	$(BIN)/python benchmarks/framework_exactness.py jax
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/waiting.py
+	$(BIN)/python benchmarks/afterwards.py
 	$(BIN)/python benchmarks/inside.py
 	$(BIN)/python benchmarks/library.py
 	$(BIN)/python benchmarks/correlation.py
@@ -70,6 +80,12 @@ bench: $(VENV)/.development  ## Print the tables behind the README's numbers (so
 	$(BIN)/python benchmarks/export.py
 	$(BIN)/python benchmarks/analyses.py
 	$(BIN)/python benchmarks/comparison.py
+	$(BIN)/python benchmarks/zoo_results.py
+	$(BIN)/python benchmarks/zoo_report.py
+	$(BIN)/python benchmarks/ranks.py ddp
+	$(BIN)/python benchmarks/ranks.py reduce
+	$(BIN)/python benchmarks/zoo_cluster.py
+	$(BIN)/python benchmarks/zoo_simulation.py
 
 clean:  ## Remove the environment and everything that was built
 	rm -rf $(VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache \
@@ -87,11 +103,13 @@ $(VENV)/.pip: | $(BIN)/python
 	@touch $@
 
 $(VENV)/.runtime: pyproject.toml | $(VENV)/.pip
-	$(BIN)/python -m pip install --quiet --editable '.[torch,zoo,grpc]'
+	$(INSTALL) --editable '.[torch,zoo,grpc]'
+	$(COMPILE)
 	@touch $@
 
 $(VENV)/.development: pyproject.toml | $(VENV)/.runtime
-	$(BIN)/python -m pip install --quiet --editable '.[torch,tensorflow,onnxruntime,jax,zoo,grpc,pandas,report]' --group dev
+	$(INSTALL) --editable '.[torch,tensorflow,onnxruntime,jax,zoo,grpc,pandas,report,ray]' --group dev
+	$(COMPILE)
 	@touch $@
 
 # That of torch's CUDA, or where that has none the newest of the same major release; and without

@@ -12,6 +12,9 @@ from simulator import Condition, Scores
 
 Bands = Mapping[str, tuple[float, float]]
 
+# Hundreds of measurements run the same lines, which others cover: coverage has enough of them.
+pytestmark = pytest.mark.no_cover
+
 GROUPS = ("model", "layers", "ops")
 SMALL, MIDDLE, SLOW = "50 spans, 0.3 ms", "200 spans, 2 ms", "200 spans, 0.6 s"
 BIAS, COVERAGE = (-0.003, 0.003), (0.92, 0.99)

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 
 from xsp.quantity import counted
 
+# Code of what should be known of how a trace was made, with nothing amiss.
+NOTE = "note"
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

@@ -24,6 +24,21 @@ def duration(nanoseconds: float | None) -> str:
     return f"{_digits(nanoseconds / scale)} {unit}"
 
 
+def clock_time(seconds: float) -> str:
+    """Return a time in the units of a clock.
+
+    >>> clock_time(8.2), clock_time(125), clock_time(7380)
+    ('8 s', '2 min 5 s', '2 h 3 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
 def removed(overhead_ns: float | None, margin_ns: float | None) -> str:
     """Return an overhead as text; `≈ 0` where it is within the margin of the latency.
 
@@ -48,7 +63,9 @@ def margin(value_ns: float | None, low_ns: float | None, high_ns: float | None) 
     return max(high_ns - value_ns, value_ns - low_ns)
 
 
-def estimate(nanoseconds: float | None, margin_ns: float | None) -> tuple[str, str, str]:
+def estimate(
+    nanoseconds: float | None, margin_ns: float | None, most_ns: float | None = None
+) -> tuple[str, str, str]:
     """Return value, margin and unit of a duration as texts; an unknown margin is empty.
 
     The margin is given in the value's unit, with two digits and at most one decimal more than
@@ -56,6 +73,11 @@ def estimate(nanoseconds: float | None, margin_ns: float | None) -> tuple[str, s
     bound is given instead, in two digits and without a margin. A margin of 0, as of what is counted
     or of runs that took the clock's same tick, is left out. What came out as 0, where
     overhead was removed, takes some time all the same: about 0.
+
+    Args:
+        nanoseconds: The duration.
+        margin_ns: Half the width of its interval.
+        most_ns: What the bound of a duration that is not known cannot be beyond, if that is known.
 
     >>> estimate(12_400_000.0, 0.0)
     ('12.4', '', 'ms')
@@ -70,7 +92,7 @@ def estimate(nanoseconds: float | None, margin_ns: float | None) -> tuple[str, s
         scale, unit = _unit(nanoseconds)
         return _digits(nanoseconds / scale), "", unit
     if 0 <= nanoseconds <= margin_ns and margin_ns > 0:
-        bound = _rounded_up(nanoseconds + margin_ns)
+        bound = _rounded_up(min(nanoseconds + margin_ns, max(most_ns or math.inf, nanoseconds)))
         scale, unit = _unit(bound)
         return f"< {_two_digits(bound / scale)}", "", unit
     scale, unit = _unit(nanoseconds)

@@ -143,6 +143,13 @@ def test_the_roofline_takes_the_time_of_the_deepest_spans() -> None:
     assert row["work_source"] == "library"
 
 
+def test_an_operator_that_calls_another_to_make_room_keeps_its_time() -> None:
+    convolution = op("aten::mkldnn_convolution", op("aten::empty", own_ns=50), own_ns=900)
+    outer = op("aten::conv2d", convolution, own_ns=10)
+    [row] = model_roofline(trace(pipeline("predict", outer))).iter_rows(named=True)
+    assert row["kernel_ns"] == pytest.approx(950)  # and nothing for conv2d, which only calls
+
+
 def test_the_roofline_of_a_group_is_that_of_one_evaluation() -> None:
     sizes = {"flops": 640, "problem": "TN m10 n4 k8", "calls": 10}
     call = Node("call", "SGEMM", 4_000, [], sizes)

@@ -24,6 +24,7 @@ from xsp.importers.xplane.detail import kernel_attributes
 
 PINNED = "kind_src:pinned kind_dst:device"
 REGION, END = "ThreadpoolListener::StartRegion", "ThreadpoolListener::StopRegion"
+DATA = Path(__file__).parents[1] / "data" / "tensorflow"
 TENSORFLOW, JAX = "xplane/nvidia-tf-2workers.xplane.pb", "xplane/mi300-jax-conv.xplane.pb"
 
 
@@ -141,6 +142,7 @@ def test_kernels_have_the_attributes_of_their_details(tmp_path: Path) -> None:
         "attr.framework_op": "model/dense/MatMul:MatMul",
         "attr.context": 5,
         "attr.graph": None,
+        "attr.framework": None,
         "attr.hlo_op": None,
         "attr.hlo_module": None,
         "attr.scope": None,
@@ -568,3 +570,15 @@ def test_kernels_of_a_real_file_lie_under_operators(name: str) -> None:
     (recording,) = XPlane().read(Source(real_file(name)))
     assert isinstance(recording, Recording)
     assert under(checked_trace(recording), ["op"]) > 0.95
+
+
+def test_a_file_that_tensorflows_profiler_wrote_has_its_operators(tmp_path: Path) -> None:
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(gzip.decompress((DATA / "saved-model.xplane.pb.gz").read_bytes()))
+    (recording,) = XPlane().read(Source(path))
+    assert isinstance(recording, Recording)
+    nodes = recording.rows.filter(pl.col("attr.framework") == "tensorflow")
+    assert nodes["name"].to_list().count("_MklNativeFusedConv2D") == 4  # of two runs
+    assert set(nodes.filter(name="Mean")["attr.scope"]) == {
+        "StatefulPartitionedCall/net_1/pool_1/Mean"
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import unhurried
 
 from xsp.correlation import correlate
-from xsp.evaluation import Run, Rung, ladder
+from xsp.evaluation import Run, Rung, ladder, with_inside_costs
 from xsp.level import Kind
 from xsp.merge import Merged, merge
 from xsp.provider import SpanRows, span_rows
@@ -252,3 +252,16 @@ def test_no_layer_is_shorter_than_what_is_drawn_in_it(stages: list[Stage], cost:
     spans = merged_of(stages, cost, inside=True).spans
     layers = spans.unnest("attributes").filter(kind="layer")
     assert layers["scaled_ns"].fill_null(0).le(len(spans)).all()  # by rounding alone
+
+
+def test_layers_are_without_what_recording_costs_inside_their_operators() -> None:
+    stages = [(Branch("fc", (1_000, 500)),), (Branch("act", (300,)),)]
+    runs = [
+        run
+        if run.rows is None
+        else replace(run, rows=with_inside_costs(run.rows, {Kind.OP: (200.0, 1.0)}))
+        for run in runs_of(stages, 200, inside=True)
+    ]
+    latency = by_path(merge(runs), "latency_ns")
+    assert latency["predict/net/fc"] == pytest.approx(1_500, abs=2)
+    assert latency["predict/net/act"] == pytest.approx(300, abs=2)

@@ -129,7 +129,7 @@ def test_it_says_why_it_cannot(tmp_path: Path) -> None:
     [(3, "ended with exit code 3"), (-11, "was ended by SIGSEGV"), (-63, "was ended by signal 63")],
 )
 def test_how_a_process_ended_is_said_in_words(code: int, said: str) -> None:
-    assert worker._ended(code) == said
+    assert worker.ending_of(code) == said
 
 
 # Says which processes it started, and stays until it is ended: one ignores SIGTERM, another

@@ -32,6 +32,11 @@ class Need(Enum):
     OPERATORS = ("operators", "measure with levels=2 or more")
     CALLS = ("library calls", "measure with levels=3 or more, where xsp doctor lists a library")
     DEVICE = ("work of a device", "measure with levels=4 on a GPU, or read a recording of one")
+    COMMUNICATION = (
+        "work of a device, nor collectives of several ranks",
+        "measure with levels=4 on a GPU, read a recording of one, or profile all ranks: "
+        "torchrun --nproc-per-node 2 -m xsp profile script.py",
+    )
     LAUNCHES = ("launches", "measure with levels=4 on a GPU, or read a recording of one")
     RANKS = (
         "spans of several ranks",
@@ -59,6 +64,10 @@ def _ranks(spans: pl.DataFrame) -> bool:
     return attribute_column(spans, "process", pl.Int64).n_unique() > 2  # null is one of them
 
 
+def _collectives(spans: pl.DataFrame) -> bool:
+    return bool(attribute_column(spans, "collective", pl.String).count())
+
+
 def _allocations(spans: pl.DataFrame) -> bool:
     framework = spans["kind"].is_in([Kind.LAYER.value, Kind.OP.value])
     return bool(attribute_column(spans, "allocated_bytes", pl.Int64).filter(framework).count())
@@ -69,6 +78,7 @@ _MET: Mapping[Need, Callable[[pl.DataFrame], bool]] = {
     Need.OPERATORS: _has(Kind.OP),
     Need.CALLS: _has(Kind.CALL),
     Need.DEVICE: _has(*DEVICE_ACTIVITIES),
+    Need.COMMUNICATION: lambda spans: _has(*DEVICE_ACTIVITIES)(spans) or _collectives(spans),
     Need.LAUNCHES: _has(Kind.LAUNCH),
     Need.RANKS: _ranks,
     Need.MEMORY: _allocations,

@@ -21,6 +21,7 @@ from xsp.cli.profile import profile
 from xsp.cli.reading import import_files
 from xsp.cli.record import record
 from xsp.cli.sweep import sweep
+from xsp.cli.zoo import zoo
 
 _HELP = """\b
 Profile machine-learning models across the stack, without the profiler in the numbers.
@@ -28,6 +29,7 @@ Profile machine-learning models across the stack, without the profiler in the nu
 \b
   xsp profile torchvision:resnet50      measure, print the tree, save the trace
   xsp sweep torchvision:resnet50        which batch size is best; threads, precision, …
+  xsp zoo run zoo.toml                  many models, one after the other, and one table
   xsp import trace.json.gz              what other tools recorded, the same way
   xsp show resnet50.xsp                 print a saved trace again
   xsp analyze resnet50.xsp              what it can answer, and each answer as a table
@@ -109,6 +111,7 @@ def doctor(*, as_json: bool, frameworks: bool, peak: bool) -> None:
 for command in (
     profile,
     sweep,
+    zoo,
     import_files,
     show,
     analyze,

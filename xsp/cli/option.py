@@ -58,7 +58,7 @@ model_options = options(
     click.option(
         "--precision",
         metavar="TYPE",
-        help="Of a model's weights and inputs: float32, bfloat16, float16, float64.",
+        help="Of a model's weights and inputs: float32, bfloat16, float16, float64, autocast.",
     ),
     click.option(
         "--set",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,8 @@ from xsp.cli.option import (
 )
 
 if TYPE_CHECKING:
+    from xsp.program import profile as Profiling  # noqa: N812  # the command is called profile
+    from xsp.rank import Company
     from xsp.session import Settings
     from xsp.target import Ending, Spec
     from xsp.trace import Trace
@@ -197,9 +201,8 @@ def _measure(spec: Spec, settings: Settings, options: dict[str, Any]) -> Trace:
 
 
 def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> int:
-    from xsp.errors import ExportError, XspError  # noqa: PLC0415
     from xsp.program import profile  # noqa: PLC0415
-    from xsp.target import Ending, end_by_interrupt, run_script  # noqa: PLC0415
+    from xsp.rank import Company, identity  # noqa: PLC0415
 
     profiling = profile(
         settings.levels,
@@ -209,10 +212,33 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
         progress=False,
         name=Path(spec.target).name,
     )
+    mine = identity()
+    if mine is None:
+        return _ended(profiling, spec, options, *_run(profiling, spec))
+    company = Company(mine)
+    if mine.is_told_where:  # else no rank hears of another
+        profiling.agree(company.agreement)
+    with company.watching_signals():
+        ending, code = _run(profiling, spec, company.script_ended)
+        code = _ended_together(profiling, spec, options, ending, code, company)
+    if company.terminated:
+        from xsp.target import end_by_signal  # noqa: PLC0415
+
+        end_by_signal(signal.SIGTERM)
+    return code
+
+
+def _run(
+    profiling: Profiling, spec: Spec, ended: Callable[[], None] = lambda: None
+) -> tuple[Ending, int]:
+    """Run a script, and return how it ended, and xsp's exit code so far."""
+    from xsp.target import Ending, run_script  # noqa: PLC0415
+
     ending, code = Ending(exit_code.OK), exit_code.OK
     try:
         with profiling:
             ending = usage(lambda: run_script(spec.target, spec.arguments))
+            ended()
             ending.reraise()
     except KeyboardInterrupt:
         code = exit_code.INTERRUPTED
@@ -221,10 +247,66 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
             raise
     if ending.forked:  # the measurement belongs to the parent process
         sys.exit(ending.code)
-    try:
-        shown, saved = _shown(profiling.trace, options), ""
+    return ending, code
+
+
+def _ended_together(  # what `_ended` needs, and the other ranks
+    profiling: Profiling,
+    spec: Spec,
+    options: dict[str, Any],
+    ending: Ending,
+    code: int,
+    company: Company,
+) -> int:
+    """Show and save the trace of all ranks where this is rank 0; else hand this rank's over."""
+    from xsp.errors import MeasurementError, XspError  # noqa: PLC0415
+    from xsp.program import account_of  # noqa: PLC0415
+
+    rank = company.identity.rank
+    if why := company.apart:
+        terminal.say(f"xsp: rank {rank} is measured by itself, for it finds no other ({why})")
+        return _ended(profiling, spec, _for_rank(spec, options, rank), ending, code)
+    account = account_of(profiling, company, ending.failure)
+    if rank:
         try:
-            saved = _save(profiling.trace, spec, options)
+            company.hand_over(account)
+        except (XspError, OSError) as error:  # a full disk does not end the other ranks
+            terminal.say(f"xsp: what rank {rank} measured is lost: {error}")
+        return _left(ending, code)
+
+    def together() -> Trace:
+        trace = company.join(account)
+        if trace is None:
+            raise MeasurementError(account.why)
+        return trace
+
+    return _ended(profiling, spec, options, ending, code, together)
+
+
+def _for_rank(spec: Spec, options: dict[str, Any], rank: int) -> dict[str, Any]:
+    """Return options by which a rank's files are its own."""
+    path = _output(spec, options)
+    if path is None:
+        return options
+    return options | {"output": path.with_name(f"{path.stem}-rank{rank}{path.suffix}")}
+
+
+def _ended(  # what to show and save, and how the script ended
+    profiling: Profiling,
+    spec: Spec,
+    options: dict[str, Any],
+    ending: Ending,
+    code: int,
+    made: Callable[[], Trace] | None = None,
+) -> int:
+    """Show, save and export what was measured of a script, and return the exit code."""
+    from xsp.errors import ExportError, XspError  # noqa: PLC0415
+
+    try:
+        trace = profiling.trace if made is None else made()
+        shown, saved = _shown(trace, options), ""
+        try:
+            saved = _save(trace, spec, options)
         finally:
             terminal.say(f"{shown}\n{saved}".rstrip("\n"))
         deliver(shown, options["exports"], options)
@@ -235,8 +317,15 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
             f"{error}{_misplaced(spec)}{_functions(spec, error, ending)}",
             code or exit_code.NOT_MEASURED,
         )
+    return _left(ending, code)
+
+
+def _left(ending: Ending, code: int) -> int:
+    """Return the exit code of a script; one that Ctrl-C ended ends this process likewise."""
+    from xsp.target import end_by_signal  # noqa: PLC0415
+
     if isinstance(ending.error, KeyboardInterrupt):
-        end_by_interrupt()
+        end_by_signal(signal.SIGINT)
     return ending.code or code
 
 

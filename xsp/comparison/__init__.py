@@ -10,13 +10,26 @@ judged.
 
 from xsp.comparison.comparison import Comparison, compare, names_of
 from xsp.comparison.condition import GRAMMAR, Condition, Outcome, parse_condition
+from xsp.comparison.significance import (
+    FALSE_DISCOVERY_RATE,
+    Differences,
+    Estimates,
+    corrected,
+)
+from xsp.comparison.text import chance, percent
 
 __all__ = [
+    "FALSE_DISCOVERY_RATE",
     "GRAMMAR",
     "Comparison",
     "Condition",
+    "Differences",
+    "Estimates",
     "Outcome",
+    "chance",
     "compare",
+    "corrected",
     "names_of",
     "parse_condition",
+    "percent",
 ]

@@ -74,7 +74,7 @@ class Condition:
             raise AnalysisError(self._no_such_layer(comparison))
         missing = {str(row["trace"]) for row in rows}
         unknown = [name for name in comparison.names[1:] if name not in missing]
-        found = [self._outcome(row) for row in rows]
+        found = [self.outcome(row) for row in rows]
         return [*found, *(self._without(name) for name in unknown)]
 
     def _rows(self, comparison: Comparison) -> Iterator[dict[str, Any]]:
@@ -95,7 +95,12 @@ class Condition:
                     "verdict": row["verdict"],
                 }
 
-    def _outcome(self, row: dict[str, Any]) -> Outcome:
+    def outcome(self, row: dict[str, Any]) -> Outcome:
+        """Return whether the condition holds of a row.
+
+        Args:
+            row: `trace` (its name), `a`, `difference`, `difference_high`, `ratio` and `verdict`.
+        """
         change = row["ratio"] - 1 if self.relative and row["ratio"] is not None else None
         change = change if self.relative else row["difference"]
         told = f"{self.text}: {row['trace']} {self._told(row)}"

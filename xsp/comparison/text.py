@@ -67,7 +67,18 @@ def heading(row: Row, names: Sequence[str]) -> str:
     change = f"{names[0]} {before}, {row['trace']} {after}"
     if row["ratio"] is None or row["verdict"] in ("unknown", "not significant"):
         return f"{change}: {said(row['verdict'])}"
-    return f"{change}: {percent(row['ratio'])} {row['verdict']} ({chance(row['p_value'])})"
+    return f"{change}: {_more(row['ratio'])}, {row['verdict']} ({chance(row['p_value'])})"
+
+
+def _more(ratio: float) -> str:
+    """Return by how much longer something takes, in words that need no sign.
+
+    >>> _more(0.264), _more(4.353), _more(170.44)
+    ('73.6 % less time', '335.3 % more time', '× 170 the time')
+    """
+    if ratio >= 10:
+        return f"× {ratio:,.0f} the time"
+    return f"{100 * abs(ratio - 1):.1f} % {'more' if ratio >= 1 else 'less'} time"
 
 
 def said(verdict: str) -> str:

@@ -3,7 +3,8 @@
 `program_traces` (outcome.py) leads through the files. The runs of each group (group.py) are
 merged, as those of any measurement. The journal (journal.py) becomes nested parts (part.py) and
 times without xsp (timeline.py), which are put together with the groups' traces (tree.py) and said
-in sentences (summary.py). `side_by_side` (comparison.py) compares the layers of groups.
+in sentences (summary.py). `side_by_side` (comparison.py) compares the layers of groups. What was
+recorded of collectives (collective.py) is for other ranks of a distributed program.
 """
 
 from xsp.composition.comparison import side_by_side

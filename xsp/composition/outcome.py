@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 
+from xsp.composition.collective import collectives
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.journal import Journal, took_ns
 from xsp.composition.part import parts
@@ -42,10 +44,17 @@ class Outcome:
         program: The trace of the whole program.
         groups: The trace of one evaluation of each group, by the name of the group; groups that
             took most time first. Of groups of which nothing was recorded there is none.
+        collectives: The collectives that were recorded (`rank.COLLECTIVE_SCHEMA`).
+        rungs: For each group, by its number, the rung of each of its evaluations in the order of
+            time; an empty name where nothing was armed.
+        began_ns: When the program began, on the session's clock.
     """
 
     program: Trace
     groups: dict[str, Trace]
+    collectives: pl.DataFrame
+    rungs: dict[int, list[str]]
+    began_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +155,21 @@ class _Maker:
         metadata |= made_of(spans)
         metadata["groups"] = groups
         metadata["summary"] = sentences(groups, nested, lasting, timeline)
+        made = self._journal.evaluations
         return Outcome(
-            Trace(spans, metadata), {name_of[number]: trace for number, trace in traces.items()}
+            Trace(spans, metadata),
+            {name_of[number]: trace for number, trace in traces.items()},
+            collectives(found.runs, visits, made, self._final, name_of),
+            self._rungs(),
+            self._journal.begin_ns,
         )
+
+    def _rungs(self) -> dict[int, list[str]]:
+        """Return the rung of each evaluation of each group."""
+        result: defaultdict[int, list[str]] = defaultdict(list)
+        for each in sorted(self._journal.evaluations, key=lambda each: each.begin_ns):
+            result[self._final(each.group)].append(each.rung.name if each.rung else "")
+        return dict(result)
 
     def _recorded(self, runs: Sequence[Run]) -> dict[int, list[Run]]:
         """Return the runs of the groups of which some evaluation was recorded, by number."""

@@ -17,7 +17,7 @@ from xsp.composition.timeline import Timeline
 from xsp.evaluation import covered
 from xsp.provider import Inputs
 from xsp.quantity import counted, duration, percent
-from xsp.trace import Trace
+from xsp.trace import Trace, attribute_column
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ def facts(
             "calls": group.calls,
             "repeated": repeated.get(group.number, 0),
             "total_ns": sum(times[group.number]),
-            "samples": _samples(group),
+            "samples": _samples(group, traces.get(group.number)),
             **_measured(traces.get(group.number)),
             "sizes": _per_size(sizes[group.number]) if group.varies else [],
         }
@@ -75,16 +75,25 @@ def facts(
     return sorted(result, key=lambda entry: -entry["total_ns"])
 
 
-def _samples(group: Group) -> int | None:
+def _samples(group: Group, trace: Trace | None) -> int | None:
     """Return how many samples an evaluation takes: the leading size of the leading input.
 
-    None where inputs differ, or the leading input has no such size.
+    None where inputs differ, the leading input has no such size, or the evaluation is a function
+    of TensorFlow's or JAX's without layers, whose leading input may be anything.
     """
+    if trace is not None and _is_bare_function(trace):
+        return None
     shapes = {inputs[0][0] for inputs in group.sizes if inputs}
     if len(shapes) != 1:
         return None
     [shape] = shapes
     return shape[0] * group.model_calls if len(shape) > 1 else None
+
+
+def _is_bare_function(trace: Trace) -> bool:
+    graph = attribute_column(trace.spans, "framework").is_in(["tensorflow", "jax"])
+    layers = attribute_column(trace.spans, "module_path").drop_nulls()
+    return bool(graph.any()) and not (layers != "").any()
 
 
 def _shapes(group: Group) -> list[str]:

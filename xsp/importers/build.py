@@ -15,7 +15,7 @@ from xsp.evaluation import ON_DEVICE, Run, Rung
 from xsp.importers.evaluation import evaluations
 from xsp.importers.format import contents_of
 from xsp.importers.metrics import alone, joined
-from xsp.importers.rank import Part, common_name, in_order, together
+from xsp.importers.rank import Part, in_order, together
 from xsp.importers.recording import KernelMetrics, Recording
 from xsp.importers.source import Source
 from xsp.level import MEASURED, Kind
@@ -23,6 +23,7 @@ from xsp.measurement import ProcessRuns, Progress, describe, progress_bar
 from xsp.merge import merge
 from xsp.problem import Problem
 from xsp.quantity import counted
+from xsp.rank import common_name
 from xsp.trace import Trace, is_own, load
 from xsp.trace_context import Origin
 

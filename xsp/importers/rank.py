@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, takewhile
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import ATTRIBUTE, concat_rows, span_rows
 from xsp.quantity import counted, duration
+from xsp.rank import apart, common_name, listed, problems_of_all
 
 _TIMES = ("start_ns", "end_ns")
 
@@ -80,7 +81,7 @@ def together(parts: Sequence[Part], *, steps: bool) -> Together:
         for part, name in zip(parts, names, strict=True)
     ]
     common = _common([each.steps for each in made])
-    frames = _apart([each.frames for each in made])
+    frames = apart([each.frames for each in made])
     for_rank = list(map(_moved, frames, clocks, parts, count()))
     name = _name(parts)
     grafted = tuple(
@@ -91,7 +92,7 @@ def together(parts: Sequence[Part], *, steps: bool) -> Together:
         *borrowed,
         *_left_out(made, len(common)),
         *_of_clocks(clocks, names),
-        *_of_parts(made, parts, names),
+        *problems_of_all(_of_parts(made, parts), names),
     )
     told = [_described(*each) for each in zip(parts, names, clocks, strict=True)]
     shown = tuple(made[0].steps[places[0]] for places in common)
@@ -130,7 +131,7 @@ def _with_steps(
         given = part.recording.roots if has else moved
         found.append(replace(part, recording=replace(part.recording, roots=given)))
     without = [name for name, has in zip(names, own, strict=True) if not has]
-    message = f"{_listed(without)}: without steps of their own, shown in those of {names[first]}"
+    message = f"{listed(without)}: without steps of their own, shown in those of {names[first]}"
     return found, (Problem("steps-borrowed", message),)
 
 
@@ -140,16 +141,6 @@ def _name(parts: Sequence[Part]) -> str:
     if len(set(given)) == 1:
         return given[0]
     return common_name([part.name for part in parts])
-
-
-def common_name(names: Sequence[str]) -> str:
-    """Return what several names begin with; the first where that is nothing.
-
-    >>> common_name(["rank-0", "rank-1"])
-    'rank'
-    """
-    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
-    return "".join(letters[0] for letters in alike).rstrip("-_. ") or names[0]
 
 
 def _common(steps: Sequence[Sequence[str]]) -> list[list[int]]:
@@ -165,32 +156,6 @@ def _common(steps: Sequence[Sequence[str]]) -> list[list[int]]:
         if both:
             return [[list(names).index(name) for names in steps] for name in both]
     return [[number] * len(steps) for number in range(min(map(len, steps)))]
-
-
-def _apart(parts: Sequence[Sequence[pl.DataFrame]]) -> list[list[pl.DataFrame]]:
-    """Return trees in which no two processes share a thread, a device or a correlation id.
-
-    The numbers of the first process stay as they are, and so do others that are not taken.
-    """
-    taken: dict[str, Any] = {"thread": set(), "device": set(), "correlation_id": -1}
-    return [_renumbered(frames, taken) for frames in parts]
-
-
-def _renumbered(frames: Sequence[pl.DataFrame], taken: dict[str, Any]) -> list[pl.DataFrame]:
-    changes = []
-    for name in ("thread", "device"):
-        used = set(pl.concat([frame[name].unique() for frame in frames]).drop_nulls().to_list())
-        free = max(used | taken[name], default=0) + 1
-        new = {old: free + at for at, old in enumerate(sorted(used & taken[name]))}
-        taken[name] |= {new.get(old, old) for old in used}
-        changes.append(pl.col(name).replace(new) if new else pl.col(name))
-    ids = pl.concat([frame.select("correlation_id") for frame in frames]).to_series()
-    if ids.null_count() < len(ids):
-        low, high = int(ids.min()), int(ids.max())  # type: ignore[arg-type]
-        more = max(taken["correlation_id"] + 1 - low, 0)
-        taken["correlation_id"] = high + more
-        changes.append(pl.col("correlation_id") + more)
-    return [frame.with_columns(changes) for frame in frames]
 
 
 def _moved(
@@ -253,14 +218,14 @@ def _of_clocks(clocks: Sequence[Clock], names: Sequence[str]) -> Iterator[Proble
     if found := ways.get("time of day"):
         yield Problem(
             "clocks",
-            f"{_listed([names[n] for n in found])}: brought onto the clock of {names[0]} by the "
+            f"{listed([names[n] for n in found])}: brought onto the clock of {names[0]} by the "
             "time of day in the files, for too few collectives end together; between hosts that "
             "may be off by milliseconds, or by as much as their clocks are",
         )
     if found := ways.get("beginning"):
         yield Problem(
             "clocks-unknown",
-            f"{_listed([names[n] for n in found])}: neither the time of day nor collectives tell "
+            f"{listed([names[n] for n in found])}: neither the time of day nor collectives tell "
             f"when that was on the clock of {names[0]}; they are shown beginning together, and "
             "what happened at one moment is not known",
         )
@@ -273,28 +238,15 @@ def _by_collectives(clocks: Sequence[Clock], names: Sequence[str]) -> Problem:
     said = f"; by the files alone they were up to {duration(max(corrected))} off" * bool(corrected)
     return Problem(
         "clocks",
-        f"{_listed(names)}: brought onto one clock by {counted(matched, 'collective')} that end "
+        f"{listed(names)}: brought onto one clock by {counted(matched, 'collective')} that end "
         f"together; the ends of 95 % of these agree to ±{duration(max(errors))}{said}",
     )
 
 
-def _listed(names: Sequence[str]) -> str:
-    most = 8
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def _of_parts(
-    made: Sequence[Evaluations], parts: Sequence[Part], names: Sequence[str]
-) -> Iterator[Problem]:
-    """Yield the problems of each recording; what several have in common stands once."""
-    having: dict[Problem, list[str]] = {}
-    for each, part, name in zip(made, parts, names, strict=True):
-        for problem in (*part.recording.problems, *each.problems):
-            having.setdefault(problem, []).append(name)
-    for problem, named in having.items():
-        whose = "" if len(named) == len(parts) else f"{_listed(named)}: "
-        yield Problem(problem.code, whose + problem.message)
+def _of_parts(made: Sequence[Evaluations], parts: Sequence[Part]) -> list[list[Problem]]:
+    """Return the problems of each recording."""
+    both = zip(made, parts, strict=True)
+    return [[*part.recording.problems, *each.problems] for each, part in both]
 
 
 def _described(part: Part, name: str, clock: Clock) -> dict[str, Any]:

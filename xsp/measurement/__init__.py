@@ -8,6 +8,7 @@ become runs (interpretation.py), the runs of a process are `ProcessRuns` (proces
 from xsp.measurement.build import build_trace, describe
 from xsp.measurement.callable import interpret_session, measure, rung_names, visit_all
 from xsp.measurement.interpretation import interpret
+from xsp.measurement.pause import with_pauses, without_pauses
 from xsp.measurement.process_runs import ProcessRuns
 from xsp.measurement.progress import Enough, Progress, progress_bar
 from xsp.measurement.recording import Recording, load, problem_sentences, record
@@ -44,4 +45,6 @@ __all__ = [
     "record",
     "rung_names",
     "visit_all",
+    "with_pauses",
+    "without_pauses",
 ]

@@ -26,7 +26,7 @@ from xsp.evaluation import Run, Rung, with_inside_costs
 from xsp.level import Kind, Level
 from xsp.measurement.own_time import with_own_time
 from xsp.measurement.pause import rows_without_pauses, without_pauses
-from xsp.problem import Problem, ProblemCount
+from xsp.problem import NOTE, Problem, ProblemCount
 from xsp.provider import (
     SAMPLE_SCHEMA,
     Provenance,
@@ -244,6 +244,8 @@ class _Interpreter:
             if level in (None, provider.level):
                 for sentence in records.problems:
                     self._problems[Problem("provider", sentence)] = None
+                for sentence in records.notes:
+                    self._problems[Problem(NOTE, sentence)] = None
                 if visit.shared:  # other threads' calls, cut when the providers were disarmed
                     continue
                 self._count("dropped", visit.planned.rung, records.dropped, provider.name)

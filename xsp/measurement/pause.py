@@ -36,6 +36,16 @@ def rows_without_pauses(rows: SpanRows, visit: Visit) -> SpanRows:
     )
 
 
+def with_pauses(visit: Visit, time_ns: Ints) -> Ints:
+    """Return when it was, by the session's clock, at times of the clock that stood still."""
+    if not visit.pauses:
+        return time_ns
+    begin, end = np.array(visit.pauses, dtype=np.int64).T
+    before = np.append(0, np.cumsum(end - begin))
+    later: Ints = time_ns + before[np.searchsorted(begin - before[:-1], time_ns, side="right")]
+    return later
+
+
 def _paused(visit: Visit, time_ns: Ints) -> Ints:
     """Return how long the clock of a visit has stood still until each time."""
     begin, end = np.array(visit.pauses, dtype=np.int64).T

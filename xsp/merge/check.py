@@ -17,7 +17,6 @@ from xsp.evaluation import (
     FEWEST_ROUNDS,
     ROOT,
     RunSpans,
-    half_width,
     steady_signatures,
     trimmed_mean,
     unsteady,
@@ -25,8 +24,8 @@ from xsp.evaluation import (
 from xsp.inexact import FEWEST_RUNS
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.merge.device_time import idle_launches, launches
-from xsp.merge.difference import Sample, difference
-from xsp.merge.ladder import OTHERS, Ladder, RungRuns
+from xsp.merge.difference import Sample, difference, lasting_change
+from xsp.merge.ladder import OTHERS, Ladder
 from xsp.merge.latency import Latencies, side_by_side
 from xsp.merge.page_fault import uneven_page_faults
 from xsp.merge.recording_cost import RungCost
@@ -222,7 +221,9 @@ def _residual(evidence: Evidence) -> Problem | None:
     """Compare the bare runs of the last quarter with those of the first, process by process."""
     bare = evidence.ladder.rungs[0]
     for process in np.unique(bare.processes) if bare.order < 0 else ():
-        change = _lasting_change(bare, bare.processes == process)
+        chosen = bare.processes == process
+        order = np.argsort(bare.rounds[chosen], kind="stable")
+        change = lasting_change(bare.root_ns[chosen][order])
         if abs(change) > _CHANGE:
             return Problem(
                 "residual",
@@ -232,22 +233,6 @@ def _residual(evidence: Evidence) -> Problem | None:
                 "the rungs in several processes, as xsp profile has them, it is the machine",
             )
     return None
-
-
-def _lasting_change(rung: RungRuns, chosen: Bools) -> float:
-    """Return by which fraction the last quarter of some runs of a rung took longer than the first.
-
-    The result is 0 where the intervals of both quarters overlap, so that it may be noise.
-    """
-    times = rung.root_ns[chosen][np.argsort(rung.rounds[chosen], kind="stable")][:, None]
-    quarter = len(times) // 4
-    if quarter < 5:
-        return 0.0
-    first, last = times[:quarter], times[-quarter:]
-    early, late = (float(trimmed_mean(times)[0]) for times in (first, last))
-    if abs(late - early) <= float(half_width(first)[0] + half_width(last)[0]):
-        return 0.0
-    return late / max(early, 1.0) - 1
 
 
 def _prediction(evidence: Evidence) -> Problem | None:

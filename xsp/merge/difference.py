@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.evaluation import Z95, clustered_error, pulls, student, trimmed_mean
+from xsp.evaluation import Z95, clustered_error, half_width, pulls, student, trimmed_mean
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -66,6 +66,28 @@ def difference(sample: Sample, reference: Sample) -> tuple[Floats, Floats]:
     error = clustered_error(pull, rounds) * _few_values(sample, reference, rounds)
     size = np.abs(trimmed_mean(np.vstack([sample.values, reference.values])))
     return estimate, np.hypot(np.where(np.isnan(error), _UNKNOWN * size, error), _LEAST_NS)
+
+
+def lasting_change(times: Floats) -> float:
+    """Return by which fraction the last quarter of some times is longer than the first.
+
+    The result is 0 where the intervals of both quarters overlap, so that it may be noise, and
+    where a quarter has less than five times.
+
+    Args:
+        times: One for each evaluation, in the order of the evaluations.
+
+    >>> lasting_change(np.repeat([10.0, 12.0, 12.0, 15.0], 5))
+    0.5
+    """
+    quarter = len(times) // 4
+    if quarter < 5:
+        return 0.0
+    first, last = times[:quarter, None], times[-quarter:, None]
+    early, late = (float(trimmed_mean(each)[0]) for each in (first, last))
+    if abs(late - early) <= float(half_width(first)[0] + half_width(last)[0]):
+        return 0.0
+    return late / max(early, 1.0) - 1
 
 
 def _few_values(sample: Sample, reference: Sample, rounds: Ints) -> Floats:

@@ -77,7 +77,8 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
         new = np.isnan(value) & (seen > 0) & (spans.order <= max(rung.order, 0))
         part = _part_inside(spans, cost)
         inside, inside_error = inside_costs(ladder, rung)
-        removed = (overhead * part + inside)[new], np.hypot(error * part, inside_error)[new]
+        taken = _taken_off(spans, overhead * part, inside)
+        removed = taken[new], np.hypot(error * part, inside_error)[new]
         value[new] = np.maximum(summarise(matrix[:, new], statistic) - removed[0], 0.0)
         within = half_of_interval(ladder, rung, matrix[:, new], statistic, host=spans.host[new])
         half[new] = np.hypot(within, Z95 * removed[1])
@@ -166,6 +167,24 @@ def _with_what_is_inside(spans: RunSpans, value: Floats) -> Floats:
         sums = np.bincount(spans.parent[rows], share[rows] * value[rows], len(value))
         value = np.where(made, np.maximum(value, sums), value)
     return value
+
+
+def _taken_off(spans: RunSpans, between: Floats, inside: Floats) -> Floats:
+    """Return what is taken off each span for recording.
+
+    Of the operators of a derived span one counts as outside (`_part_inside`). Only what recording
+    that one cost before its start and after its end is: what it cost inside lies in the span.
+
+    Args:
+        spans: The spans.
+        between: Cost of recording the spans inside each span, as far as it lies in the span.
+        inside: Cost of recording each span between its own two ends.
+    """
+    below = spans.nested(inside)
+    count = np.maximum(spans.nested((inside > 0).astype(float)), 1)
+    derived = np.maximum(between + below / count, below)
+    result: Floats = np.where(spans.derived, derived, between + inside)
+    return result
 
 
 def _part_inside(spans: RunSpans, cost: RungCost) -> Floats:

@@ -49,6 +49,7 @@ def nodes(events: Sequence[Event]) -> SpanRows:
     columns: dict[str, Any] = {
         "id": places,
         "name": [event.text("op_name") or name for event, name in zip(own, node, strict=True)],
+        "attr.framework": "onnxruntime",
         "attr.node": node,
         "attr.execution_provider": pl.Series(
             [event.text("provider") for event in own], dtype=pl.String

@@ -10,19 +10,19 @@ from typing import Any
 
 from xsp.atomic_file import replacing
 from xsp.comparison import names_of
-from xsp.errors import AnalysisError, ExportError
+from xsp.errors import AnalysisError
 from xsp.page.comparison import differences_of
 from xsp.page.overview import Finding, Limit, Overview, findings_of, limits_of, overview_of
 from xsp.page.packing import pack
 from xsp.page.picture import pictures_of
 from xsp.page.place import Places
+from xsp.page.script import bundle, check_installed, library
 from xsp.page.spans import packed_attributes, packed_spans
 from xsp.page.table import Table, answers, table_of
 from xsp.plot import KINDS, SERIES
 from xsp.quantity import printable
 from xsp.trace import Trace
 
-_INSTALL = "a report needs bokeh and jinja2: pip install 'xsp[report]'"
 # Analyses that the first screen is made from.
 _LEVELS, _VERDICT, _ADVICE = "time-by-level", "verdict", "advice"
 _AREAS = {
@@ -104,12 +104,8 @@ def page_of(traces: Sequence[Trace], names: Sequence[str] | None = None) -> str:
     Raises:
         ExportError: bokeh or jinja2 is not installed.
     """
-    try:
-        import bokeh  # noqa: F401, PLC0415
-        import jinja2  # noqa: F401, PLC0415
-    except ModuleNotFoundError as error:
-        raise ExportError(f"{_INSTALL} ({error})") from error
-    from xsp.page import figure, html, script  # noqa: PLC0415
+    check_installed()
+    from xsp.page import figure, html  # noqa: PLC0415
     from xsp.plot import PAIRS, SCRIPT  # noqa: PLC0415
 
     chapters = [_chapter(number, trace) for number, trace in enumerate(traces)]
@@ -121,7 +117,8 @@ def page_of(traces: Sequence[Trace], names: Sequence[str] | None = None) -> str:
         shown["comparison-data"] = _payload(differences.tables, differences.plots)
     shown["pairs"] = PAIRS
     return html.page(
-        [*_library(shown), SCRIPT, script.bundle()],
+        [*library(shown), SCRIPT, bundle()],
+        "page.html",
         title=", ".join(shown_names),
         names=shown_names,
         chapters=chapters,
@@ -130,15 +127,6 @@ def page_of(traces: Sequence[Trace], names: Sequence[str] | None = None) -> str:
         series=SERIES,
         data={"views": figure.view_items(), **shown},
     )
-
-
-def _library(shown: Mapping[str, Any]) -> list[str]:
-    """Return BokehJS, with WebGL where a plot asks for that."""
-    from bokeh.resources import Resources  # noqa: PLC0415
-
-    drawn = (str(one.get("plots")) for one in shown.values())
-    webgl = ["bokeh-gl"] if any("'webgl'" in one for one in drawn) else []
-    return list(Resources(mode="inline", components=["bokeh", *webgl]).js_raw)
 
 
 def _chapter(number: int, trace: Trace) -> Chapter:

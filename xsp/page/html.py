@@ -42,18 +42,22 @@ def in_json(value: Any) -> Markup:
     return in_script(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
-def page(scripts: list[str], **shown: Any) -> str:
+def page(scripts: list[str], template: str, **shown: Any) -> str:
     """Return the page.
 
     Args:
         scripts: The scripts that the page may execute, in order.
+        template: Name of the page's template.
         **shown: What the template shows.
     """
     texts = [in_script(script) for script in scripts]
     hashes = " ".join(f"'sha256-{_digest(text)}'" for text in texts)
     style = Markup((_HERE / "style" / "page.css").read_text(encoding="utf-8"))
-    template = _environment().get_template("page.html")
-    return template.render(scripts=texts, hashes=Markup(hashes), style=style, **shown)
+    return (
+        _environment()
+        .get_template(template)
+        .render(scripts=texts, hashes=Markup(hashes), style=style, **shown)
+    )
 
 
 @lru_cache(maxsize=1)

@@ -50,6 +50,12 @@ def picture_of_differences(frame: pl.DataFrame, places: Places) -> dict[str, Any
 
 
 def _item(drawn: Any, places: Places) -> Any:
+    """Return a plot as BokehJS embeds it, its marks tied to spans."""
+    _tie(drawn.references(), places)
+    return embedded(drawn)
+
+
+def embedded(drawn: Any) -> Any:
     """Return a plot as BokehJS embeds it, as `bokeh.embed.json_item` does.
 
     That makes a second document of the plot, and needs half as long again.
@@ -59,7 +65,6 @@ def _item(drawn: Any, places: Places) -> Any:
 
     document = Document(title="")
     document.add_root(drawn)
-    _tie(document.models, places)
     doc = document.to_json(deferred=False)
     return {"target_id": None, "root_id": drawn.id, "doc": doc, "version": __version__}
 

@@ -54,6 +54,14 @@ if TYPE_CHECKING:
     )
     from xsp.plot.several import comparison, sweep_curves
     from xsp.plot.theme import PAIRS, SCRIPT, Theme, themed
+    from xsp.plot.zoo import (
+        zoo_accuracy,
+        zoo_layer_types,
+        zoo_primitives,
+        zoo_roofline,
+        zoo_thirds,
+        zoo_throughput,
+    )
 
 __all__ = [
     "ALL",
@@ -102,11 +110,18 @@ __all__ = [
     "themed",
     "time_by_level",
     "verdict",
+    "zoo_accuracy",
+    "zoo_layer_types",
+    "zoo_primitives",
+    "zoo_roofline",
+    "zoo_thirds",
+    "zoo_throughput",
 ]
 
 _HOMES = {
     **dict.fromkeys(("Picture", "Plot"), "xsp.plot.document"),
     **dict.fromkeys(("comparison", "sweep_curves"), "xsp.plot.several"),
+    **dict.fromkeys((name for name in __all__ if name.startswith("zoo_")), "xsp.plot.zoo"),
     **dict.fromkeys(("PAIRS", "SCRIPT", "Theme", "themed"), "xsp.plot.theme"),
 }
 

@@ -65,6 +65,7 @@ def canvas(x: str, y: str, *, height: int = 320, **more: Any) -> figure:
 def nothing() -> figure:
     """Return a figure that says that there is nothing to draw."""
     drawn = canvas("", "", height=60, x_range=(0, 1), y_range=(-1, 1))
+    drawn.tags = ["nothing"]
     drawn.toolbar_location = None
     drawn.axis.visible = drawn.grid.visible = False
     said = "There is nothing to draw: the table has no rows, or nothing but zeros."

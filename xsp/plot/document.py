@@ -55,6 +55,11 @@ class Plot:
         children = getattr(self.figure, "children", None) or [self.figure]
         return sum(child.height for child in children) + _HEADING_PX
 
+    @property
+    def has_marks(self) -> bool:
+        """Whether the plot shows anything but that there is nothing to draw."""
+        return "nothing" not in self.figure.tags
+
     def themed(self, theme: Theme) -> Plot:
         """Give the plot the colours of a light or a dark page, and return the plot."""
         themed(self.figure, theme)

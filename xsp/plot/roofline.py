@@ -49,8 +49,8 @@ def roofline(table: pl.DataFrame, *, size: str, shown: Sequence[str], label: str
     drawn.axis.formatter = BasicTickFormatter(use_scientific=False)
     _draw_roof(drawn, known, scale)
     source = _points(known, scale, size, shown)
-    drawn.xaxis.ticker = _ticks(source.data["x"])
-    drawn.yaxis.ticker = _ticks(source.data["y"])
+    drawn.xaxis.ticker = ticks(source.data["x"])
+    drawn.yaxis.ticker = ticks(source.data["y"])
     points = drawn.scatter(
         x="x",
         y="y",
@@ -83,7 +83,7 @@ def _points(known: pl.DataFrame, scale: Scale, size: str, shown: Sequence[str]) 
     )
 
 
-def _ticks(places: Floats) -> FixedTicker:
+def ticks(places: Floats) -> FixedTicker:
     """Return ticks at 1, 2 and 5 times each power of ten around places, of many powers at 1 alone.
 
     Bokeh's own have one tick, or none, where places lie within two powers of ten.

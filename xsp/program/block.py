@@ -29,6 +29,7 @@ from xsp.program.receiver import Receivers
 from xsp.program.replay import complete_plans
 from xsp.program.stretch import schedule
 from xsp.provider import ModelCall
+from xsp.rank import Agreement
 from xsp.session import Session, exclusively, if_alone, select, settings_of
 from xsp.trace import Trace
 
@@ -102,6 +103,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         self._outcome: Outcome | None = None
         self._decorates = False
         self._repeated: dict[int, int] = {}
+        self._agreement: Agreement | None = None
 
     def __repr__(self) -> str:
         levels = ", ".join(level.label for level in sorted(self._settings.levels))
@@ -131,6 +133,19 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             MeasurementError: Nothing has been evaluated.
         """
         return self._made().groups
+
+    @property
+    def outcome(self) -> Outcome:
+        """The traces, and what is told to the other ranks of a distributed program.
+
+        Raises:
+            MeasurementError: Nothing has been evaluated.
+        """
+        return self._made()
+
+    def agree(self, agreement: Agreement) -> None:
+        """Let each evaluation be recorded on the rung that all ranks agree on."""
+        self._agreement = agreement
 
     def side_by_side(self) -> pl.DataFrame:
         """Return a table with a row for each layer, and a column with its latency in each group.
@@ -190,6 +205,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             self._dispatching.journal.end_ns = self._dispatching.session.clock.now()
             self._watching.close()
             self._dispatching.finish()
+            if self._agreement is not None:
+                self._agreement.end()
             if error is None:
                 self._complete()  # while no other measurement may begin
             else:
@@ -286,6 +303,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         self._dispatcher = Dispatcher(
             self._selection.rungs, self._settings, session, self._schedule
         )
+        self._dispatcher.agreement = self._agreement
         self._name = self._name or name
         self._repeated, self._outcome = {}, None
 

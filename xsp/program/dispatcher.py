@@ -21,6 +21,7 @@ from xsp.program.recording import Recorder, Window
 from xsp.program.stretch import schedule
 from xsp.program.turns import WARM, Step, Turns
 from xsp.provider import ModelCall
+from xsp.rank import Agreement
 from xsp.session import Session, Settings
 
 T = TypeVar("T")
@@ -47,6 +48,7 @@ class Dispatcher:
         turns: The plan of each group, by the group's number.
         journal: What the program did.
         calls: The last call of some groups, by the group's number, kept to be repeated.
+        agreement: What the ranks of a distributed program agree on; None: there is one process.
         stop_watching: Called when watching on would slow the program, and measure nothing.
     """
 
@@ -67,6 +69,7 @@ class Dispatcher:
         self._last_kind = StepKind()
         self._last_unnamed: Group | None = None
         self._recent: deque[int] = deque(maxlen=_SELDOM)  # groups of the last evaluations
+        self.agreement: Agreement | None = None
         self.stop_watching: Callable[[], None] = lambda: None
         self._ended = False  # whether the block has ended
         self.by_hand = False
@@ -111,8 +114,7 @@ class Dispatcher:
 
     def identify(self, call: ModelCall) -> None:
         """Name the first call of a model in the open evaluation."""
-        opened = self._opens.get(threading.get_ident())
-        if opened is not None and opened.call is None:
+        if (opened := self._opens.get(threading.get_ident())) is not None and opened.call is None:
             opened.call = call
 
     def extend(self, until_ns: int | None = None) -> None:
@@ -227,9 +229,10 @@ class Dispatcher:
 
     @property
     def _complete(self) -> bool:
-        """Whether all plans are complete."""
+        """Whether all plans are complete, and no other rank of a distributed program goes on."""
         seen = [group.number for group in self.groups.current() if group.calls]
-        return bool(seen) and all(self._turns(number).done for number in seen)
+        through = bool(seen) and all(self._turns(number).done for number in seen)
+        return through and (self.agreement is None or self.agreement.may_stop())
 
     def _open(self, thread: int, call: ModelCall | None) -> OpenEvaluation:
         with self._lock:
@@ -291,7 +294,7 @@ class Dispatcher:
     def _turns(self, number: int) -> Turns:
         number = self.groups.final(number)
         if number not in self.turns:
-            self.turns[number] = Turns(self._rungs, self._settings)
+            self.turns[number] = Turns(self._rungs, self._settings, self.agreement, number)
         return self.turns[number]
 
     def _close(

@@ -23,6 +23,7 @@ from xsp.program.dispatcher import Dispatcher
 from xsp.program.turns import Turns
 from xsp.provider import ModelCall
 from xsp.quantity import counted, duration
+from xsp.rank import identity, in_process_group
 from xsp.session import Session, Settings
 
 _LEAST_SHARE = 0.05  # of the budget, for a group that took next to no time
@@ -32,6 +33,7 @@ _BY_PROGRAM = "it is more than one call, which only the program itself can make 
 _NOT_KEPT = "its call was not kept, as those of the first groups only are, so that memory suffices"
 _ONCE = "nothing is repeated where the schedule says how many evaluations are measured (active=)"
 _TRAINING_STEP = "training step"
+_IN_COMPANY = "this is a rank of a distributed program, and the others would have to repeat theirs"
 
 
 def complete_plans(
@@ -133,6 +135,8 @@ def _hazard(
         return None if replay else "replay=False"
     if number in at_once:
         return _AT_ONCE
+    if identity() is not None or in_process_group():
+        return _IN_COMPANY
     danger, unread = read_arguments(lambda: _danger(dispatcher.session, call))
     if unread:
         return f"whether it may be cannot be told, as {unread}. Say replay=True if it may"

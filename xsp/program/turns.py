@@ -10,6 +10,8 @@ evaluations, of which the first do not count.
 
 Where evaluations of several groups come in turns, all of them stay on a rung until each group has
 had its evaluations there: a group that is through is a guest on the rung meanwhile.
+
+In a distributed program rank 0 deals, one turn ahead, and the others do as it does.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 
 from xsp.composition import SHORT_ROUNDS, SLOW_NS
 from xsp.evaluation import Rung
+from xsp.rank import Agreement, Turn
 from xsp.session import Plan, PlannedVisit, Settings
 
 _UNTIMED_NS = 3_000_000  # evaluations for this long replace what another rung left in the caches
@@ -51,14 +54,27 @@ class Turns:
     Args:
         rungs: The ladder, bare rung first, and untimed rungs.
         settings: When the plan is complete.
+        agreement: What the ranks of a distributed program agree on; None: there is one process.
+        group: Number of the group, the same in all ranks.
 
     Attributes:
         plan: The plan of the group.
         evaluations: How many evaluations were recorded.
     """
 
-    def __init__(self, rungs: Sequence[Rung], settings: Settings) -> None:
-        self.plan = Plan(rungs, settings, repeatable=False)
+    def __init__(
+        self,
+        rungs: Sequence[Rung],
+        settings: Settings,
+        agreement: Agreement | None = None,
+        group: int = 0,
+    ) -> None:
+        self.plan = Plan(rungs, settings, repeatable=False, ahead=0 if agreement is None else 1)
+        self._rungs, self._agreement, self._group = tuple(rungs), agreement, group
+        self._turn: Turn | None = None  # that was agreed on
+        self._left: list[Turn | None] = []  # what rank 0 has decided
+        self._agreed = 0  # turns that were begun
+        self._through = False  # whether rank 0 has said that the plan is complete
         self.evaluations = 0
         self._visit: PlannedVisit | None = None
         self._last: PlannedVisit | None = None  # the visit before
@@ -71,12 +87,14 @@ class Turns:
     @property
     def done(self) -> bool:
         """Whether the plan is complete."""
+        if self._agreement is not None:
+            return self._through
         return self._visit is None and self.plan.done
 
     @property
     def fewest_evaluations(self) -> int:
         """How many evaluations the plan takes at least; budget aside."""
-        return self.plan.fewest_evaluations * (1 + self._uncounted())
+        return self.plan.fewest_evaluations * (1 + self._uncounted(self._visit))
 
     def holds(self, rung: Rung) -> bool:
         """Return whether the group needs more evaluations before another rung is recorded."""
@@ -123,14 +141,56 @@ class Turns:
             self._end(visit, ended_ns)
 
     def _begin(self, armed: Rung | None, *, often: bool) -> bool:
+        if self._agreement is not None:
+            return self._begin_agreed(self._agreement)
         self.plan.prefer(armed)
         self._visit = self.plan.next()
         if self._visit is None:
             return False
         self._latencies, self._began_ns, self._spent_ns = [], 0, 0
-        changes = often and self._visit.counts and armed != self._visit.rung
-        self._untimed = self._uncounted() if changes else 0
+        self._untimed = self._left_out(self._visit, armed) if often else 0
         return True
+
+    def _begin_agreed(self, agreement: Agreement) -> bool:
+        """Begin the turn that all ranks agreed on; return whether there is one."""
+        if self._through:
+            return False
+        self._turn = self._decided(agreement) if agreement.leads else self._told(agreement)
+        self._agreed += 1
+        if self._turn is None:
+            self._through = True
+            return False
+        self._visit = PlannedVisit(self._rungs[self._turn.rung], round=self._turn.round)
+        self._latencies, self._began_ns, self._spent_ns = [], 0, 0
+        self._untimed = self._turn.untimed
+        return True
+
+    def _told(self, agreement: Agreement) -> Turn | None:
+        """Return the turn that rank 0 decided on; the first is the same in every plan."""
+        if self._agreed == 0:
+            return self._as_turn(self.plan.coming[0], None)
+        return agreement.turn(self._group, self._agreed)
+
+    def _decided(self, agreement: Agreement) -> Turn | None:
+        """Return the next turn, and leave the one after for the other ranks."""
+        coming: list[PlannedVisit | None] = [*self.plan.coming, None, None]
+        while len(self._left) <= self._agreed + 1:
+            visit = coming[len(self._left) - self._agreed]
+            turn = None
+            if visit is not None:
+                turn = self._as_turn(visit, self._left[-1] if self._left else None)
+            agreement.leave(self._group, len(self._left), turn)
+            self._left.append(turn)
+        return self._left[self._agreed]
+
+    def _as_turn(self, visit: PlannedVisit, before: Turn | None) -> Turn:
+        rung = self._rungs[before.rung] if before is not None else None
+        untimed = self._left_out(visit, rung) if before is not None else 0
+        return Turn(self._rungs.index(visit.rung), visit.round, self._size(visit), untimed)
+
+    def _left_out(self, visit: PlannedVisit, armed: Rung | None) -> int:
+        """Return how many evaluations of a visit do not count, as another rung was armed."""
+        return self._uncounted(visit) if visit.counts and armed != visit.rung else 0
 
     def _end(self, visit: PlannedVisit, ended_ns: int) -> None:
         self._visit, self._last = None, visit
@@ -146,19 +206,23 @@ class Turns:
         known = self._typical_ns
         self._typical_ns = min(known, latency_ns) if known else float(latency_ns)
 
-    def _uncounted(self) -> int:
+    def _uncounted(self, visit: PlannedVisit | None = None) -> int:
         """Return how many evaluations after a change of the rung do not count."""
         if not self._typical_ns or self._typical_ns > SLOW_NS:
             return 0
         # Few at first, for the program may end soon.
-        most = min(_MOST_UNTIMED, 1 + self._visit.round // 2) if self._visit is not None else 1
+        most = min(_MOST_UNTIMED, 1 + visit.round // 2) if visit is not None else 1
         return min(most, max(_FEWEST_UNTIMED, math.ceil(_UNTIMED_NS / self._typical_ns)))
 
     def _sized(self) -> int:
         """Return how many timed evaluations the turn has."""
-        visit = self._visit
+        if self._turn is not None:
+            return self._turn.evaluations
+        return self._size(self._visit)
+
+    def _size(self, visit: PlannedVisit | None) -> int:
         if visit is None or not visit.counts or not visit.rung.timed or not self._typical_ns:
             return 1
         if visit.round < SHORT_ROUNDS:
-            return max(1, self._uncounted())
+            return max(1, self._uncounted(visit))
         return min(_MOST_TIMED, math.ceil(_TIMED_NS / self._typical_ns))

@@ -48,11 +48,13 @@ class Records:
         data: The records themselves.
         dropped: How many records were lost.
         problems: Sentences that say which things could not be recorded, and why.
+        notes: Sentences that say how things were recorded, where nothing is amiss.
     """
 
     data: Any
     dropped: int = 0
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @runtime_checkable

@@ -26,6 +26,7 @@ class _Packed(msgspec.Struct, Generic[T]):
     data: T
     dropped: int
     problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 class _Array(msgspec.Struct, array_like=True):
@@ -51,7 +52,7 @@ def pack(provider: Provider, records: Records) -> bytes:
     plain = getattr(provider, "plain", None)
     kept = records if plain is None else plain(records)
     try:
-        packed = _Packed(_in_order(kept.data), kept.dropped, kept.problems)
+        packed = _Packed(_in_order(kept.data), kept.dropped, kept.problems, kept.notes)
         content = msgspec.msgpack.encode(packed, enc_hook=_described)
         _read(
             content, provider.record_type
@@ -81,7 +82,7 @@ def unpack(provider: Provider, content: bytes) -> Records:
 def _read(content: bytes, record_type: Any) -> Records:
     kind: Any = _Packed[record_type]
     packed = msgspec.msgpack.decode(content, type=kind, dec_hook=_array)
-    return Records(packed.data, packed.dropped, packed.problems)
+    return Records(packed.data, packed.dropped, packed.problems, packed.notes)
 
 
 def _in_order(value: Any) -> Any:

@@ -14,8 +14,10 @@ from xsp.session.environment import (
     THREAD_NUMBERS,
     describe_environment,
     describe_frameworks,
+    host_id,
     limited_threads,
     peak_memory_bytes,
+    usable_cores,
 )
 from xsp.session.exclusive import exclusively, if_alone
 from xsp.session.page_fault import page_faults
@@ -41,6 +43,7 @@ __all__ = [
     "describe_frameworks",
     "disturbances",
     "exclusively",
+    "host_id",
     "if_alone",
     "installed_providers",
     "limited_threads",
@@ -50,5 +53,6 @@ __all__ = [
     "registered",
     "select",
     "settings_of",
+    "usable_cores",
     "worth_keeping",
 ]

@@ -88,9 +88,13 @@ class Plan:
         settings: When the measurement is enough.
         repeatable: Whether the caller can evaluate the model as often as the plan asks; else
             every visit is one evaluation.
+        ahead: How many visits are known, as long as some are left, beyond the next one.
     """
 
-    def __init__(self, rungs: Sequence[Rung], settings: Settings, *, repeatable: bool) -> None:
+    def __init__(
+        self, rungs: Sequence[Rung], settings: Settings, *, repeatable: bool, ahead: int = 0
+    ) -> None:
+        self._ahead = ahead
         self.settings = settings
         self.repeatable = repeatable
         self.latencies: dict[Rung, list[int]] = defaultdict(list)
@@ -110,6 +114,8 @@ class Plan:
         self._slow = False
         self._level_dominates = False  # whether the machine moves more than rounds differ
         self._queue = self._warming()
+        if ahead:
+            self._queue += self._next_round()
 
     @property
     def done(self) -> bool:
@@ -153,6 +159,11 @@ class Plan:
         """Return the next visit, or None when the measurement is enough."""
         return self._queue[0] if self._queue else None
 
+    @property
+    def coming(self) -> Sequence[PlannedVisit]:
+        """The visits that are known, the next one first."""
+        return tuple(self._queue)
+
     def prefer(self, rung: Rung | None) -> None:
         """Let a rung come first in the round under way, if the round has not visited it yet."""
         first = self._queue[0].round if self._queue else None
@@ -193,8 +204,8 @@ class Plan:
             self.latencies[planned.rung].extend(latencies)
             self._rounds[planned.rung].extend([planned.round] * len(latencies))
             self._began_ns[planned.rung].extend([began_ns] * len(latencies))
-        if not self._queue and not self._last_round:
-            self._queue = self._closing() if self._enough() else self._next_round()
+        if len(self._queue) <= self._ahead and not self._last_round:
+            self._queue += self._closing() if self._enough() else self._next_round()
 
     def _note_slowness(self, latencies: Sequence[int]) -> None:
         if latencies and min(latencies) > self._slow_ns and not self._slow:

@@ -7,8 +7,8 @@ again that rests on the same versions and machine (basis.py). `curves_of` reads 
 traces.
 """
 
-from xsp.sweep.basis import basis_of
-from xsp.sweep.curve import Curve, curves_of
+from xsp.sweep.basis import basis_of, changes, machine_facts
+from xsp.sweep.curve import THRESHOLD_PCT, Curve, curves_of
 from xsp.sweep.execution import Watch, expected_s, run
 from xsp.sweep.folder import Folder, opened, peeked
 from xsp.sweep.grid import Grid, grid_of
@@ -20,6 +20,7 @@ from xsp.sweep.table import COLUMNS, TABLE, frame
 __all__ = [
     "COLUMNS",
     "TABLE",
+    "THRESHOLD_PCT",
     "Curve",
     "Folder",
     "Grid",
@@ -28,11 +29,13 @@ __all__ = [
     "Status",
     "Watch",
     "basis_of",
+    "changes",
     "curves_of",
     "expected_s",
     "frame",
     "frameworks",
     "grid_of",
+    "machine_facts",
     "numbers",
     "opened",
     "peeked",

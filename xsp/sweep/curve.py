@@ -59,7 +59,7 @@ def curves_of(
         rows = _rows(measured, folder, None)
         if rows:
             within = None if target_ns is None else _rows(measured, folder, target_ns)
-            found.append(_curve(_name(points[0]), measured, rows, within, target_ns))
+            found.append(_curve(points[0].common, measured, rows, within, target_ns))
     return found
 
 
@@ -107,13 +107,6 @@ def _curve(
         chosen["batch"] if chosen else None,
         tuple(sentences),
     )
-
-
-def _name(point: Point) -> str:
-    """Return the settings of a curve's points without their batch, in words."""
-    words = str(point)
-    batch = f"batch {point.spec.batch}"
-    return words.removeprefix(batch).removeprefix(", ") if words.startswith(batch) else words
 
 
 def _by_rule(best: dict[str, Any] | None, full: int | None) -> str:

@@ -54,12 +54,18 @@ class Point:
         tail = "" if plain == name else f".{hashlib.sha256(self.key.encode()).hexdigest()[:8]}"
         return f"{plain}{tail}.xsp"
 
+    @property
+    def common(self) -> str:
+        """The settings without the batch, in words; empty where none was set."""
+        spec = self.spec
+        asked: dict[str, Value | None] = {"threads": self.threads, **dict(spec.inputs)}
+        asked |= {"framework": spec.framework, "precision": spec.precision, "device": spec.device}
+        words = [f"{name} {value}" for name, value in asked.items() if value is not None]
+        if spec.compiled is not None:
+            words.append("compiled" if spec.compiled else "eager")
+        return ", ".join([*words, "training"] if spec.train else words)
+
     def __str__(self) -> str:
         """Return the settings in words: `batch 8, threads 2, compiled`."""
-        asked: dict[str, Value | None] = {"batch": self.spec.batch, "threads": self.threads}
-        asked |= dict(self.spec.inputs) | {"framework": self.spec.framework}
-        asked |= {"precision": self.spec.precision}
-        words = [f"{name} {value}" for name, value in asked.items() if value is not None]
-        if self.spec.compiled is not None:
-            words.append("compiled" if self.spec.compiled else "eager")
-        return ", ".join(words) or "as it is"
+        batch = [] if self.spec.batch is None else [f"batch {self.spec.batch}"]
+        return ", ".join([*batch, self.common] if self.common else batch) or "as it is"

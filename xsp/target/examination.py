@@ -1,4 +1,4 @@
-"""What a process of its own does before a target is measured: look at it, or export it.
+"""What a process of its own does before a target is measured: find it, look at it, or export it.
 
 Files and libraries are imported for that, which the processes that measure may not need.
 """
@@ -11,17 +11,18 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 from xsp.target.part import attempt
-from xsp.target.resolution import check, prepare
+from xsp.target.resolution import check, matching, prepare
 from xsp.target.source import pytorch
-from xsp.target.spec import Spec
+from xsp.target.spec import SOURCES, Spec
 from xsp.target.worker import FAILURE, SILENCE_S, Failure
 
-_SPECS = "specs.json"
+_SPECS, _TEXTS, _FOUND = "specs.json", "texts.json", "found.json"
+_SLOW = ("torchvision", "timm", "transformers")  # what lists their models imports PyTorch
 
 
 def examine(specs: Sequence[Spec]) -> None:
@@ -37,6 +38,64 @@ def examine(specs: Sequence[Spec]) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="xsp-") as name:
         _work(EXAMINE, specs, Path(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a text stands for.
+
+    Attributes:
+        targets: The targets.
+        error: Why there are none; None where there are.
+    """
+
+    targets: tuple[str, ...] = ()
+    error: str | None = None
+
+
+def find(texts: Sequence[str]) -> list[Found]:
+    """Return which targets each text stands for; libraries and files are imported elsewhere.
+
+    Args:
+        texts: `torchvision` (its classifiers), `timm:resnet*`, `keras`, `onnx:FOLDER`,
+            `path.py:function` whose models are meant, or a target each.
+    """
+    places = [_place(text) for text in texts]
+    found: dict[int, Found] = {}
+    for place in dict.fromkeys(places):
+        numbers = [number for number, one in enumerate(places) if one == place]
+        chosen = [texts[number] for number in numbers]
+        answers = _found_apart(chosen) if place else _found(chosen)
+        found |= dict(zip(numbers, answers, strict=True))
+    return [found[number] for number in range(len(texts))]
+
+
+def _place(text: str) -> str:
+    """Return in which process a text is looked up: empty for this one, which imports nothing."""
+    source = text.partition(":")[0]
+    if source in _SLOW:
+        return "libraries"
+    return "" if source in SOURCES else Spec(text).in_file[0]
+
+
+def _found(texts: Sequence[str]) -> list[Found]:
+    answers = []
+    for text in texts:
+        outcome = attempt(partial(matching, text), early=True)
+        failed = isinstance(outcome, Failure)
+        answers.append(Found(error=outcome.message) if failed else Found(outcome))
+    return answers
+
+
+def _found_apart(texts: Sequence[str]) -> list[Found]:
+    with tempfile.TemporaryDirectory(prefix="xsp-") as name:
+        folder = Path(name)
+        (folder / _TEXTS).write_text(json.dumps(list(texts)), encoding="utf-8")
+        failure = _failure(FIND, folder)
+        if failure is not None:
+            return [Found(error=failure.message)] * len(texts)
+        answers = json.loads((folder / _FOUND).read_text(encoding="utf-8"))
+    return [Found(tuple(targets), error) for targets, error in answers]
 
 
 @contextmanager
@@ -91,6 +150,11 @@ def main(verb: str, directory: str) -> int:
         The exit code: 0, or 1 after a failure, which is written to the folder.
     """
     folder = Path(directory)
+    if verb == FIND:
+        texts = json.loads((folder / _TEXTS).read_text(encoding="utf-8"))
+        answers = [[found.targets, found.error] for found in _found(texts)]
+        (folder / _FOUND).write_text(json.dumps(answers), encoding="utf-8")
+        return 0
     for data in json.loads((folder / _SPECS).read_text(encoding="utf-8")):
         outcome = attempt(partial(_WORK[verb], Spec.from_json(data), folder), early=True)
         if isinstance(outcome, Failure):
@@ -108,5 +172,5 @@ def _export(spec: Spec, folder: Path) -> None:
     pytorch.export(spec, folder / f"{spec.name}.onnx")
 
 
-EXAMINE, EXPORT = "--examine", "--export"
+EXAMINE, EXPORT, FIND = "--examine", "--export", "--find"
 _WORK = {EXAMINE: _examine, EXPORT: _export}

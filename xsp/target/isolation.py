@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from xsp.target.examination import exported
 from xsp.target.part import attempt, measure_subject
 from xsp.target.resolution import resolve
 from xsp.target.rotation import Rotation, open_worker, take_turns
-from xsp.target.spec import Spec
+from xsp.target.spec import Spec, Subject
 from xsp.target.worker import SERIALISED, Failure, Job, Worker
 from xsp.trace import Trace
 from xsp.trace_context import origin
@@ -88,7 +88,13 @@ def measure_isolated(
     return _with_settings(trace, spec)
 
 
-def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | None = None) -> Trace:
+def measure_here(
+    spec: Spec,
+    settings: Settings,
+    progress: bool | Progress | None = None,
+    *,
+    look: Callable[[Subject], Iterable[Problem]] | None = None,
+) -> Trace:
     """Measure a target in this process, on every rung, and return its trace.
 
     Ctrl-C ends the measurement after the visit under way, with the runs complete so far.
@@ -97,6 +103,8 @@ def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | Non
         spec: The target.
         settings: How to measure.
         progress: As for `xsp.measure`.
+        look: Called with the target once it is loaded and before it is measured; what it finds
+            becomes problems of the trace.
 
     Raises:
         UnknownTargetError: There is no such target.
@@ -109,15 +117,20 @@ def measure_here(spec: Spec, settings: Settings, progress: bool | Progress | Non
         progress_bar(progress, f"measuring {spec.name}") as bar,
         _interruptible(bar) as report,
     ):
-        outcome = attempt(
-            lambda: measure_subject(resolve(runnable), settings, None, report), early=True
-        )
+        found: list[Problem] = []
+
+        def work() -> ProcessRuns:
+            subject = resolve(runnable)
+            found.extend(look(subject) if look else ())
+            return measure_subject(subject, settings, None, report)
+
+        outcome = attempt(work, early=True)
     if isinstance(outcome, Failure):
         raise outcome.error()
     if report.interrupted and not _has_spans(outcome):
         raise KeyboardInterrupt
-    outcomes = _Outcomes(interrupted=report.interrupted)
-    return _with_settings(build_trace([outcome], settings, problems=_problems(outcomes)), spec)
+    problems = found + _problems(_Outcomes(interrupted=report.interrupted))
+    return _with_settings(build_trace([outcome], settings, problems=problems), spec)
 
 
 class _InterruptibleProgress:

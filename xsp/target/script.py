@@ -35,6 +35,13 @@ class Ending:
     error: BaseException | None = None
     forked: bool = False
 
+    @property
+    def failure(self) -> str:
+        """Exception or exit code that ended the script; empty if it ended well."""
+        if self.error is not None:
+            return type(self.error).__name__
+        return f"exit code {self.code}" if self.code else ""
+
     def reraise(self) -> None:
         """Raise the exception that ended the script, if one did."""
         if self.error is not None:
@@ -78,14 +85,14 @@ def without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
     return traceback
 
 
-def end_by_interrupt() -> NoReturn:
-    """End this process as Python does on Ctrl-C: exit hooks first, then the signal."""
+def end_by_signal(number: signal.Signals) -> NoReturn:
+    """End this process as Python does on Ctrl-C, or by another signal: exit hooks first."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGINT)
-    raise SystemExit(128 + signal.SIGINT)  # reached where the signal is blocked
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    raise SystemExit(128 + number)  # reached where the signal is blocked
 
 
 def _read(path: str) -> bytes:

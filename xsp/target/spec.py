@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -20,7 +21,8 @@ _FORMS = (
 TargetKind = Literal["model", "function", "script"]
 Value = int | float | str | bool
 
-PRECISIONS = ("float32", "bfloat16", "float16", "float64")  # element types of all frameworks
+AUTOCAST = "autocast"  # weights and inputs of float32, of which a framework makes bfloat16
+PRECISIONS = ("float32", "bfloat16", "float16", "float64", AUTOCAST)
 
 # Frameworks that can run the targets of each source; the first does unless another is asked for.
 FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
@@ -34,8 +36,10 @@ FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
 }
 SOURCES = tuple(FRAMEWORKS)
 
+# A function in a file, and of several models that the function makes one of them.
+_IN_FILE = re.compile(r"(?P<file>.*?\.py):(?P<function>[^\[]+)(?:\[(?P<made>.+)\])?", re.DOTALL)
 _FILES = ("onnx", "tf-saved-model")  # sources whose models are files
-_SAVED_MODEL = "saved_model.pb"
+SAVED_MODEL = "saved_model.pb"
 _KERAS_COMPILES = ("tensorflow", "jax")  # back ends on which Keras itself predicts by a graph
 
 
@@ -49,7 +53,8 @@ class Spec:
     """The specification of a target, as written on the command line.
 
     Attributes:
-        target: `torchvision:NAME` and the like, `path.py:function`, or a script.
+        target: `torchvision:NAME` and the like, `path.py:function`, `path.py:function[NAME]` for
+            one of the models that the function makes, or a script.
         arguments: A script's own arguments.
         batch: Size of a model's batch; None: 1, or the function's own default.
         device: `cpu`, `cuda`, `cuda:1`; None: cpu, or the function's own default.
@@ -58,7 +63,8 @@ class Spec:
             in tokens; of a model in a file sizes of its inputs; of a function any of its
             parameters.
         precision: Element type of a model's weights and inputs, one of `PRECISIONS`; None:
-            float32, as models come.
+            float32, as models come; `autocast`: computed in bfloat16 where the framework deems
+            that exact enough (torch.autocast, Keras's mixed_bfloat16).
         compiled: Whether a model is compiled: by torch.compile, as a tf.function, by jax.jit.
             None: what the framework itself does (`compiles`).
         framework: What runs a model that several frameworks can run: one of `FRAMEWORKS`; None:
@@ -120,6 +126,15 @@ class Spec:
         return self.target.removeprefix(f"{self.source}:") if self.source else self.target
 
     @property
+    def in_file(self) -> tuple[str, str, str]:
+        """A file, the function in it, and which of the models that it makes.
+
+        All are empty where the target is of another form, the last where it is the function itself.
+        """
+        found = _IN_FILE.fullmatch(self.inner)
+        return (found["file"], found["function"], found["made"] or "") if found else ("", "", "")
+
+    @property
     def runs_on(self) -> str:
         """The framework that runs the target; empty where only its code knows.
 
@@ -144,10 +159,10 @@ class Spec:
     def file(self) -> Path | None:
         """The file that holds the function or the model, whose content results rest on."""
         if self.kind == "function":
-            return Path(self.inner.rpartition(":")[0])
+            return Path(self.in_file[0])
         if self.source not in _FILES:
             return None
-        return Path(self.inner) if self.source == "onnx" else Path(self.inner) / _SAVED_MODEL
+        return Path(self.inner) if self.source == "onnx" else Path(self.inner) / SAVED_MODEL
 
     @property
     def kind(self) -> TargetKind:
@@ -159,8 +174,7 @@ class Spec:
         """
         if self.source and self.source != "jax":
             return "model"
-        path, _, function = self.inner.rpartition(":")
-        if path.endswith(".py") and function:
+        if any(self.in_file):
             return "function"
         if self.source:
             raise UnknownTargetError(
@@ -170,7 +184,7 @@ class Spec:
         if self.target.endswith(".py") or Path(self.target).is_file():
             _check_source(Path(self.target))
             return "script"
-        if (Path(self.target) / "saved_model.pb").is_file():
+        if (Path(self.target) / SAVED_MODEL).is_file():
             raise UnknownTargetError(
                 f"{self.target} is a model in a folder: did you mean tf-saved-model:{self.target}?"
             )
@@ -186,7 +200,8 @@ class Spec:
         if self.source in _FILES:
             path = Path(self.inner)
             return path.stem if self.source == "onnx" else path.absolute().name
-        last = self.target.rpartition(":")[2]
+        _, function, made = self.in_file
+        last = made or function or self.target.rpartition(":")[2]
         return Path(last).stem if self.kind == "script" else last
 
     def to_json(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -222,7 +222,7 @@ class Worker:
             return Failure("died", f"its process said nothing for {SILENCE_S:.0f} s and was ended")
         code = self._process.poll()
         if code:
-            said = f"its process {_ended(code)}{_last_lines(folder / _OUTPUT)}"
+            said = f"its process {ending_of(code)}{_last_lines(folder / _OUTPUT)}"
             return Failure("died", said, out_of_memory=code == -signal.SIGKILL)
         try:
             return ProcessRuns.load(folder / RUNS)
@@ -231,24 +231,34 @@ class Worker:
 
     def end(self) -> None:
         """End the process, if it still runs, and all processes that it started."""
-        helpers: set[psutil.Process] = set()
-        # Helpers are looked up anew: a dying process may have started more.
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            helpers |= _helpers(self._process.pid)
-            self._process.send_signal(number)
-            for helper in helpers:
-                with suppress(psutil.Error):
-                    helper.send_signal(number)
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_GRACE_S)
-            _, left = psutil.wait_procs(helpers, _GRACE_S)
-            helpers = set(left)
+        end_process(self._process)
 
     def close(self) -> None:
         """End the process, and close the pipes."""
         self.end()
         os.close(self._progress_pipe)
         os.close(self._turn_pipe)
+
+
+def end_process(process: subprocess.Popen[bytes], others: Iterable[psutil.Process] = ()) -> None:
+    """End a process that leads a session, if it still runs, and all processes that it started.
+
+    Args:
+        process: The process.
+        others: Processes that are known to come from it, though they may have left its session.
+    """
+    helpers = set(others)
+    # Helpers are looked up anew: a dying process may have started more.
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        helpers |= _helpers(process.pid)
+        process.send_signal(number)
+        for helper in helpers:
+            with suppress(psutil.Error):
+                helper.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+        _, left = psutil.wait_procs(helpers, _GRACE_S)
+        helpers = set(left)
 
 
 def _helpers(leader: int) -> set[psutil.Process]:
@@ -283,7 +293,8 @@ def _start(
         )
 
 
-def _ended(code: int) -> str:
+def ending_of(code: int) -> str:
+    """Return how a process ended, in words, from its exit code as `Popen` has it."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

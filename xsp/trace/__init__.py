@@ -15,6 +15,7 @@ from xsp.trace.attribute import (
     find_attribute,
     inexact_column,
 )
+from xsp.trace.coverage import gathering_spans
 from xsp.trace.document import FORMAT, SPAN_SCHEMA, Trace, load
 from xsp.trace.file import DAMAGE, is_own
 from xsp.trace.folding import Folding, agreed, alike, fold, occurrences, parent_rows, sums, total
@@ -37,6 +38,7 @@ __all__ = [
     "attribute_column",
     "find_attribute",
     "fold",
+    "gathering_spans",
     "headline",
     "inexact_column",
     "is_own",

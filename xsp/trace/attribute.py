@@ -186,6 +186,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("collective", _GENERATED, _TEXT,
         "Collective operation of several processes that it is, such as `allreduce`."),
     Attribute("collective_group", _GENERATED, _TEXT, "Name of the group of these processes."),
+    Attribute("wait_ns", _OP, _FLOAT,
+        "What of its latency was waiting for other processes to arrive; the rest is work.", "ns"),
     Attribute("group_size", _GENERATED, _INT, "Number of processes in the group."),
     Attribute("group_ranks", _GENERATED, _TEXT,
         "Ranks of these processes, as the profiler lists them."),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from xsp.errors import TraceFormatError
-from xsp.problem import Problem
+from xsp.problem import NOTE, Problem
 from xsp.quantity import counted, printable, shorten
 from xsp.trace import heading, html, integrity
 from xsp.trace import text as tree
@@ -151,7 +151,8 @@ class Trace:
     def problems(self) -> tuple[Problem, ...]:
         """Problems that a reader should know before trusting the numbers."""
         problems = self._metadata.get("problems", ())
-        return tuple(Problem(str(entry["code"]), str(entry["message"])) for entry in problems)
+        found = (Problem(str(entry["code"]), str(entry["message"])) for entry in problems)
+        return tuple(problem for problem in found if problem.code != NOTE)
 
     @property
     def root(self) -> Span:

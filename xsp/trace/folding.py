@@ -363,3 +363,16 @@ def _from_first(values: Ints, order: Ints, families: NDArray[np.bool_]) -> Keys:
 def _changes(values: NDArray[np.integer]) -> NDArray[np.bool_]:
     """Return whether each value differs from its predecessor; true for the first value."""
     return np.append(True, values[1:] != values[:-1])
+
+
+def chain_name(names: Sequence[str]) -> str:
+    """Return one name for spans of which each does nearly all the work of the one before.
+
+    >>> chain_name(["aten::linear", "aten::addmm"])
+    'aten::linear → addmm'
+    """
+    if len(names) == 1:
+        return names[0]
+    space, colons, _ = names[0].rpartition("::")
+    arrow = "⋯" if len(names) > 2 else "→"
+    return f"{names[0]} {arrow} {names[-1].removeprefix(space + colons)}"

@@ -10,6 +10,7 @@ import polars as pl
 from xsp.evaluation import ON_DEVICE
 from xsp.inexact import Inexact
 from xsp.level import MEASURED
+from xsp.problem import NOTE
 from xsp.quantity import counted, duration, estimate, margin, percent, printable
 from xsp.trace.attribute import attribute_column, inexact_column
 from xsp.trace.coverage import Coverage, attribution, coverage, outside_calls
@@ -86,6 +87,10 @@ def footer_lines(metadata: Mapping[str, Any]) -> list[str]:
         f"{_WORDS.get(kind, kind)} are made of their {_WORDS.get(inner, inner)}: each lasts from "
         "the start of the first to the end of the last, less what recording these cost"
         for kind, inner in metadata.get("made_of", {}).items()
+    ] + [
+        printable(str(problem["message"]))
+        for problem in metadata.get("problems", ())
+        if problem["code"] == NOTE
     ]
 
 
@@ -110,6 +115,7 @@ def problem_lines(metadata: Mapping[str, Any]) -> list[str]:
     return [
         f"{printable(str(problem['code']))}: {printable(str(problem['message']))}"
         for problem in metadata.get("problems", ())
+        if problem["code"] != NOTE
     ]
 
 

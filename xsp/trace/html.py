@@ -162,7 +162,7 @@ def _row(row: Row, columns: tuple[str, ...], told: str = "") -> Markup:
 
 
 def _latency(row: Row) -> str:
-    value, margin, unit = estimate(row.latency_ns, row.margin_ns)
+    value, margin, unit = estimate(row.latency_ns, row.margin_ns, row.most_ns)
     return f"{value} ± {margin} {unit}" if margin else f"{value} {unit}".rstrip()
 
 

@@ -17,7 +17,7 @@ from xsp.quantity import beyond, counted, margin, printable
 from xsp.trace import folding
 from xsp.trace.attribute import EARLY_ENDS, attribute_column, inexact_column
 from xsp.trace.coverage import at_once_inside, on_another_thread, on_one_clock, own_functions
-from xsp.trace.row import SUMS, Outline, Row
+from xsp.trace.row import NOUNS, SUMS, Outline, Row
 
 # Showing operators is worth so much of showing layers, when a row is chosen to be opened.
 _OPERATOR_WEIGHT = 0.25
@@ -29,13 +29,6 @@ _FEWEST = 10
 _MUCH = 5
 _MODULES = ("pipeline", "layer")
 _OWN = "own time"
-_NOUNS = {
-    "pipeline": "pipeline span",
-    "memcpy": "copy",
-    "memset": "set",
-    "sync": "synchronisation",
-    "syscall": "system call",
-}
 _TIMES = ("latency_ns", "busy_ns")
 _NUMBERS = (*folding.SUMMED, "latency_low_ns", "latency_high_ns", "busy_ns")
 # Several threads were at work where the sum of latencies is so many times the time they took.
@@ -268,7 +261,7 @@ class _Builder:
     def _rest(self, groups: Ints) -> _Node:
         kinds = self._table[groups].group_by("kind", maintain_order=True).agg(pl.sum("calls"))
         name = "… " + ", ".join(
-            counted(number, _NOUNS.get(kind, kind)).replace(" ", " more ", 1)
+            counted(number, NOUNS.get(kind, kind)).replace(" ", " more ", 1)
             for kind, number in kinds.sort("calls", descending=True, maintain_order=True).rows()
         )
         return self._sum(groups, "rest", (name,), int(groups[0]))
@@ -323,6 +316,11 @@ class _Builder:
         part = node.totals["busy_ns"] / latency if latency else 1.0
         return beyond(reach, self._error * latency) * part / self._model_ns
 
+    def _most_ns(self, latency: float | None) -> float | None:
+        """Return what a latency within the whole is at most; None for those beyond the whole."""
+        most = self._model_ns * (1 + self._error)
+        return most if latency is not None and latency <= self._model_ns else None
+
     def _row(self, node: _Node, *, depth: int, last: bool) -> Row:
         totals = {name: _known(value) for name, value in node.totals.items()}
         latency, busy = totals["latency_ns"], totals["busy_ns"]
@@ -331,7 +329,7 @@ class _Builder:
             last=last,
             parent=bool(node.children),
             kind=node.kind,
-            name=_chain_name(node.names),
+            name=folding.chain_name(node.names),
             detail=self._detail(node),
             count=node.count,
             latency_ns=latency,
@@ -342,6 +340,7 @@ class _Builder:
             inexact=reasons_of(node.inexact) if latency is not None else (),
             spans=int(self._spans[node.groups].sum()),
             share_margin=self._share_margin(node),
+            most_ns=self._most_ns(latency),
             first=None if node.kind in SUMS else int(self._firsts[node.groups[0]]),
         )
 
@@ -370,14 +369,6 @@ class _Builder:
         if (inside := self._inside[node.tail]) >= _AT_ONCE and node.kind not in SUMS:
             return f"{inside:.1f} at once inside".replace(".0 ", " ")
         return "on another thread" if self._away[node.groups[0]] else ""
-
-
-def _chain_name(names: tuple[str, ...]) -> str:
-    if len(names) == 1:
-        return names[0]
-    space, colons, _ = names[0].rpartition("::")
-    arrow = "⋯" if len(names) > 2 else "→"
-    return f"{names[0]} {arrow} {names[-1].removeprefix(space + colons)}"
 
 
 def _left(latency_ns: float, margin_ns: float) -> dict[str, float]:

@@ -8,6 +8,14 @@ from dataclasses import dataclass, replace
 from xsp.inexact import Inexact
 from xsp.quantity import bounded, counted, share
 
+# What spans are called in sentences, where not by their kind.
+NOUNS = {
+    "pipeline": "pipeline span",
+    "memcpy": "copy",
+    "memset": "set",
+    "sync": "synchronisation",
+    "syscall": "system call",
+}
 # Kinds of row that are no kind of span: siblings of one class or name, the rest, own time.
 SUMS = ("some", "rest", "own")
 
@@ -37,6 +45,7 @@ class Row:
         spans: Number of spans that the row stands for; a span may stand for several occurrences.
         share_margin: Half the width of the share's interval. An error that the model's latency
             has as well, of the machine's speed for one, is none of a share.
+        most_ns: What the latency cannot be beyond: the whole's, where the row is within that.
         first: Index of the first span that the row stands for; None for a row that is a sum.
     """
 
@@ -55,6 +64,7 @@ class Row:
     inexact: tuple[Inexact, ...] = ()
     spans: int = 1
     share_margin: float | None = None
+    most_ns: float | None = None
     first: int | None = None
 
     @property

@@ -102,7 +102,7 @@ def _signed(latency: str, marks: str, signs: int) -> str:
 
 
 def _cells(row: Row, signs: int) -> Cells:
-    value, margin, unit = estimate(row.latency_ns, row.margin_ns)
+    value, margin, unit = estimate(row.latency_ns, row.margin_ns, row.most_ns)
     latency = f"{value} {f'± {margin}' if margin else '':<7} {unit:>2}" if unit else NOTHING
     overhead = removed(row.overhead_ns, row.margin_ns)
     device = "" if row.device_ns is None else duration(row.device_ns)
@@ -132,9 +132,12 @@ def _name(row: Row, branch: str, cells: int) -> str:
     half = max(cells // 2, 2)
     if len(branch) > half:
         branch = "… " + branch[len(branch) - half + 2 :]
-    label = f"{row.name} {row.detail}" if row.detail else row.name
+    detail = f" {row.detail}" if row.detail else ""
     for width in range(cells - len(branch), 1, -1):  # some characters are two cells wide
-        name = branch + shorten(label, width)
+        # The name is cut, and what is said of it stays whole while the name has as much room.
+        kept = detail if len(detail) <= width // 2 else ""
+        label = row.name if kept else row.name + detail
+        name = branch + shorten(label, width - len(kept)) + kept
         if _cells_wide(name) <= cells:
             return name
     return branch + "…"

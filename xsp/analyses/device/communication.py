@@ -7,18 +7,20 @@ import polars as pl
 
 from xsp.analyses.contract import Need, analysis
 from xsp.analyses.device.activity import COMMUNICATING, COMPUTING, Work, apart
+from xsp.analyses.device.host_collective import of_host, shares
 from xsp.analyses.total import total
 from xsp.analyses.tree import Tree
 from xsp.evaluation import Ints
+from xsp.level import DEVICE_ACTIVITIES
 from xsp.trace import Trace
 
 _COLUMNS = {
     "rank": "Rank of the process, or its number; null where the trace is of one process.",
-    "device": "Number of the device.",
+    "device": "Number of the device; null where hosts communicate without one.",
     "collective": "Collective operation; the kernel's name where the framework did not tell.",
     "group": "Name of the group of processes; null where it is not known.",
     "group_size": "How many processes the group has; null where it is not known.",
-    "count": "How many kernels.",
+    "count": "How many kernels, or how many of them the hosts carried out.",
     "time_ns": "How long at least one of them ran, with what it waited for other ranks.",
     "exposed_ns": "How much of that while the device computed nothing.",
     "hidden_pct": "The rest, behind which it computed, as a share of the time.",
@@ -38,17 +40,22 @@ _ELEMENT_BYTES = {
 _GROUP = ("place", "collective", "group", "group_size")
 
 
-@analysis("How much communication is hidden, and how fast is it?", _COLUMNS, needs=(Need.DEVICE,))
+@analysis(
+    "How much communication is hidden, and how fast is it?", _COLUMNS, needs=(Need.COMMUNICATION,)
+)
 def communication(trace: Trace) -> pl.DataFrame:
     """Return the communication of each device by collective operation and group.
 
     Args:
-        trace: A trace with work of a device; without communication the table has no rows.
+        trace: A trace with work of a device, or of ranks that communicate without one; without
+            communication the table has no rows.
 
     Raises:
-        AnalysisError: No device worked in the trace.
+        AnalysisError: No device worked in the trace, and no rank communicated.
     """
     tree = Tree.of(trace)
+    if not len(tree.rows(*DEVICE_ACTIVITIES)):
+        return _of_hosts(tree)
     work = Work.of(tree)
     kernels = collectives(tree, work).with_columns(
         pl.struct(_GROUP).rank("dense").cast(pl.Int64).alias("number") - 1
@@ -70,6 +77,40 @@ def communication(trace: Trace) -> pl.DataFrame:
     )
 
 
+def _of_hosts(tree: Tree) -> pl.DataFrame:
+    """Return the communication of ranks without devices."""
+    place = ("process", "rank", "collective", "group", "group_size")
+    found = of_host(tree).with_columns(
+        number=pl.struct(*place).rank("dense").cast(pl.Int64) - 1, payload_bytes=_payload()
+    )
+    numbers = (found[name].cast(pl.Int64).to_numpy() for name in ("row", "number", "process"))
+    once, hidden = shares(tree, *numbers)
+    found = found.with_columns(
+        payload_bytes=pl.col("payload_bytes") * pl.col("calls"),
+        bus_bytes=pl.col("payload_bytes") * _bus_factor() * pl.col("calls"),
+        known_ns=pl.when(pl.col("payload_bytes") * _bus_factor() > 0).then("time_ns"),
+    )
+    rows = found.group_by("number", *place).agg(
+        count=pl.sum("calls"),
+        time_ns=pl.sum("time_ns"),
+        payload_bytes=total("payload_bytes"),
+        bus_bytes_per_s=1e9 * total("bus_bytes") / total("known_ns"),
+    )
+    return (
+        rows.sort("number")
+        .with_columns(device=pl.lit(None, dtype=pl.Int64), hidden_pct=pl.Series(100 * hidden))
+        .with_columns(pl.col("time_ns") * pl.Series(once))
+        .with_columns(exposed_ns=pl.col("time_ns") * (1 - pl.col("hidden_pct") / 100))
+        .sort("process", "time_ns", "number", descending=[False, True, False])
+        .select(*_COLUMNS)
+    )
+
+
+def _payload() -> pl.Expr:
+    size = pl.col("element_type").str.to_lowercase().replace_strict(_ELEMENT_BYTES, default=None)
+    return pl.max_horizontal("in_elements", "out_elements") * size.cast(pl.Int64)
+
+
 def collectives(tree: Tree, work: Work) -> pl.DataFrame:
     """Return the kernels that communicate, with their collective operation and sizes.
 
@@ -83,11 +124,10 @@ def collectives(tree: Tree, work: Work) -> pl.DataFrame:
     known = [tree.attribute(*each)[kernels["row"]] for each in told]
     known += [tree.attribute(name, pl.Int64)[kernels["row"]] for name in numbers]
     known.append(tree.attribute("element_type")[kernels["row"]])
-    size = pl.col("element_type").str.to_lowercase().replace_strict(_ELEMENT_BYTES, default=None)
     kernels = kernels.hstack(known).with_columns(
         collective=pl.coalesce("collective", "name"),
         group=pl.col("collective_group"),
-        payload_bytes=pl.max_horizontal("in_elements", "out_elements") * size.cast(pl.Int64),
+        payload_bytes=_payload(),
     )
     return kernels.with_columns(
         bus_bytes=pl.col("payload_bytes") * _bus_factor(),

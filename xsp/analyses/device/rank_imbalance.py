@@ -8,13 +8,16 @@ import polars as pl
 from xsp.analyses.contract import Need, analysis
 from xsp.analyses.device.activity import COMMUNICATING, COMPUTING, COPYING, Work
 from xsp.analyses.device.communication import collectives
+from xsp.analyses.device.host_collective import imbalance
 from xsp.analyses.tree import Tree
+from xsp.level import DEVICE_ACTIVITIES
 from xsp.trace import Trace
 
 _COLUMNS = {
     "rank": "Rank of the process, or its number.",
-    "device": "Number of the device.",
-    "busy_ns": "How long the device worked, communication with its waiting included.",
+    "device": "Number of the device; null where hosts communicate without one.",
+    "busy_ns": "How long the device worked, communication with its waiting included; without one, "
+    "how long operators and collectives did.",
     "computing_ns": "How long it computed.",
     "communicating_ns": "How long it communicated.",
     "collectives": "How many collective operations were also found in another rank.",
@@ -32,17 +35,19 @@ _APART_NS, _APART = 200_000, 0.1  # the larger of a time, and of a share of the 
 _KEY = ("collective", "group", "group_size", "group_ranks")
 
 
-@analysis("Which rank makes the others wait?", _COLUMNS, needs=(Need.RANKS, Need.DEVICE))
+@analysis("Which rank makes the others wait?", _COLUMNS, needs=(Need.RANKS, Need.COMMUNICATION))
 def rank_imbalance(trace: Trace) -> pl.DataFrame:
     """Return how each rank works, waits, and makes others wait.
 
     Args:
-        trace: A trace of several ranks, with work of devices.
+        trace: A trace of several ranks, with work of devices or collectives of hosts.
 
     Raises:
-        AnalysisError: The trace is of one process, or no device worked.
+        AnalysisError: The trace is of one process, or nothing communicated and no device worked.
     """
     tree = Tree.of(trace)
+    if not len(tree.rows(*DEVICE_ACTIVITIES)):
+        return imbalance(trace, tree).select(*_COLUMNS)
     work = Work.of(tree)
     found = _arrivals(_matched(collectives(tree, work)))
     late, waited = pl.col("late"), pl.col("waited")

@@ -17,7 +17,7 @@ from xsp.analyses.model.evaluation import MEANINGS, evaluation_rows, inside
 from xsp.analyses.owned_work import MEANINGS as WORK
 from xsp.analyses.owned_work import work_by_owner
 from xsp.analyses.tree import Tree
-from xsp.analyses.work import roof_of
+from xsp.analyses.work import dispatching, roof_of
 from xsp.evaluation import Ints
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.trace import Trace
@@ -26,7 +26,7 @@ _LATENCY: Final = ("latency_ns", "latency_low_ns", "latency_high_ns")
 _KERNEL: Final = ("kernel_ns", "kernel_low_ns", "kernel_high_ns")
 _RATES: Final = ("flops_per_s", "flops_low_per_s", "flops_high_per_s")
 _COLUMNS = {name: MEANINGS[name] for name in ("model", "settings", "batch", *_LATENCY)} | {
-    "kernel_ns": "Sum over kernels, copies and sets; without a device, innermost calls and ops.",
+    "kernel_ns": "Sum over kernels, copies and sets; without a device, calls and operators.",
     "kernel_low_ns": "Lower end of its 95 % interval.",
     "kernel_high_ns": "Upper end of its 95 % interval.",
     "kernel_pct": "This sum as a share of the latency; more than 100 where some ran side by side.",
@@ -105,10 +105,10 @@ def _times(tree: Tree, owner: Ints) -> pl.DataFrame:
     latency, counted = pl.col("latency_ns"), pl.col("occupancy").is_not_null()
     weight = pl.when(counted).then("latency_ns")
     complete = [pl.col(end).count() == latency.count() for end in _LATENCY]
+    working, times = _working(tree)
     return (
-        tree.spans.select(*_LATENCY)
-        .with_columns(pl.Series("owner", owner), occupancy.alias("occupancy"))
-        .filter(pl.Series(_working(tree)), pl.col("owner") >= 0)
+        times.with_columns(pl.Series("owner", owner), occupancy.alias("occupancy"))
+        .filter(pl.Series(working), pl.col("owner") >= 0)
         .group_by("owner", maintain_order=True)
         .agg(
             *(
@@ -122,18 +122,19 @@ def _times(tree: Tree, owner: Ints) -> pl.DataFrame:
     )
 
 
-def _working(tree: Tree) -> NDArray[np.bool_]:
-    """Return which spans are the deepest at their place, and so have the work and its time.
+def _working(tree: Tree) -> tuple[NDArray[np.bool_], pl.DataFrame]:
+    """Return which spans do the work, and the times and intervals of all spans.
 
-    Without a device a library call, and an operator in which there is no call and no operator.
+    Without a device these are library calls, and operators that do more than call others, with
+    their own times: what an operator calls to make room (`aten::empty`) is not its work.
     """
     device = tree.is_of(*DEVICE_ACTIVITIES)
+    times = tree.spans.select(*_LATENCY)
     if device.any():
-        return device
-    host = tree.is_of(Kind.CALL, Kind.OP).copy()
-    _, above = tree.inside(host)
-    host[above] = False
-    return host
+        return device, times
+    host = tree.is_of(Kind.CALL) | (tree.is_of(Kind.OP) & ~dispatching(tree))
+    inside = times["latency_ns"] - pl.Series(tree.own_ns(host)).fill_nan(None)
+    return host, times.select((pl.col(name) - inside).clip(0.0) for name in _LATENCY)
 
 
 def _positive(above: str, below: str) -> pl.Expr:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +9,7 @@ import click
 
 from xsp.cli import terminal
 from xsp.cli.answer.prose import advised
-from xsp.cli.answer.table import drawn
+from xsp.cli.answer.table import drawn, flat, print_table
 from xsp.cli.option import output_option
 from xsp.cli.reading import read
 
@@ -73,25 +71,11 @@ def analyze(
     elif output is not None:
         _save(table, output)
     elif form is not None:
-        _print(table, form)
+        print_table(table, form)
     elif analysis.name == "advice":
         terminal.write(advised(table))
     else:
         terminal.show(drawn(table, by))
-
-
-def _print(table: pl.DataFrame, form: str) -> None:
-    """Write a table on standard output: as `csv`, `json` or `parquet`."""
-    if form == "csv":
-        terminal.show(_flat(table).write_csv().rstrip("\n"))
-    elif form == "json":
-        terminal.show(table.write_json())
-    elif sys.stdout.isatty():
-        raise click.UsageError("Parquet is no text: say -o FILE.parquet, or pipe it elsewhere")
-    else:
-        packed = io.BytesIO()  # standard output cannot be searched, as polars wants
-        table.write_parquet(packed)
-        sys.stdout.buffer.write(packed.getvalue())
 
 
 def _parted(arguments: tuple[str, ...]) -> tuple[list[Path], str | None]:
@@ -194,24 +178,11 @@ def _save(table: pl.DataFrame, to: Path) -> None:
 
     with replacing(to) as file:
         if to.suffix == ".csv":
-            _flat(table).write_csv(file)
+            flat(table).write_csv(file)
         elif to.suffix == ".json":
             file.write(table.write_json().encode())
         else:
             table.write_parquet(file)
-
-
-def _flat(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table whose lists are texts, for CSV has none."""
-    import polars as pl  # noqa: PLC0415
-
-    from xsp.analyses import text_of  # noqa: PLC0415
-
-    for name, dtype in table.schema.items():
-        if dtype.is_nested():
-            texts = [None if value is None else text_of(name, value) for value in table[name]]
-            table = table.with_columns(pl.Series(name, texts, dtype=pl.String))
-    return table
 
 
 def _draw(analysis: Analysis[Any], table: pl.DataFrame, to: Path) -> None:

@@ -1,14 +1,20 @@
 """Tables for people: the frame of an analysis in, text that is not wider than the terminal out.
 
+Other programs get the whole table, as CSV, JSON or Parquet.
+
 Names of rows stay readable and numbers are never cut: a table that is too wide loses whole columns,
 and a line below it names them.
 """
 
 from __future__ import annotations
 
+import io
+import sys
 import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
+
+import click
 
 from xsp.cli import terminal
 
@@ -174,3 +180,30 @@ def _turned(columns: Cells) -> Table:
     for name, cells in columns.items():
         grid.add_row(heading_of(name), *map(Text, cells))
     return grid
+
+
+def print_table(table: pl.DataFrame, form: str) -> None:
+    """Write a table on standard output: as `csv`, `json` or `parquet`."""
+    if form == "csv":
+        terminal.show(flat(table).write_csv().rstrip("\n"))
+    elif form == "json":
+        terminal.show(table.write_json())
+    elif sys.stdout.isatty():
+        raise click.UsageError("Parquet is no text: say -o FILE.parquet, or pipe it elsewhere")
+    else:
+        packed = io.BytesIO()  # standard output cannot be searched, as polars wants
+        table.write_parquet(packed)
+        sys.stdout.buffer.write(packed.getvalue())
+
+
+def flat(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a table whose lists are texts, for CSV has none."""
+    import polars as pl  # noqa: PLC0415
+
+    from xsp.analyses import text_of  # noqa: PLC0415
+
+    for name, dtype in table.schema.items():
+        if dtype.is_nested():
+            texts = [None if value is None else text_of(name, value) for value in table[name]]
+            table = table.with_columns(pl.Series(name, texts, dtype=pl.String))
+    return table

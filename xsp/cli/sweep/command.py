@@ -111,7 +111,7 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
     "precisions",
     callback=_parsed("precisions"),
     metavar="LIST",
-    help="Of a model's weights and inputs: float32, bfloat16, float16, float64.",
+    help="Of a model's weights and inputs: float32, bfloat16, float16, float64, autocast.",
 )
 @click.option(
     "--framework",
@@ -213,7 +213,7 @@ def _sweep(grid: Grid, plan: Settings, folder: Folder, options: dict[str, Any]) 
     from xsp.sweep import curves_of, expected_s, run  # noqa: PLC0415
 
     expected = expected_s(grid.points, folder, plan)
-    with _terminable(), watching(grid, folder.path, expected) as watch:
+    with terminable(), watching(grid, folder.path, expected) as watch:
         try:
             results = run(grid, plan, folder, watch, total_s=options["total_budget"])
         except KeyboardInterrupt:
@@ -241,7 +241,7 @@ def _code(results: list[Result]) -> int:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def terminable() -> Iterator[None]:
     """Let SIGTERM end the block as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may handle signals

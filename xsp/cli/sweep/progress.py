@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 def plan_line(grid: Grid, path: Path, expected_s: float) -> str:
     """Return how many points there are, where they go, and how long they take."""
-    from xsp.quantity import counted  # noqa: PLC0415
+    from xsp.quantity import clock_time, counted  # noqa: PLC0415
 
     points = counted(len(grid.points), "point")
     most = "up to " if grid.doubling else ""
-    return f"{most}{points}, {most}about {_time(expected_s)}, to {path}"
+    return f"{most}{points}, {most}about {clock_time(expected_s)}, to {path}"
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def watching(grid: Grid, path: Path, expected_s: float) -> Iterator[Watcher]:
     if sys.stderr is None or not sys.stderr.isatty():
         yield Watcher(len(grid.points), doubling=grid.doubling)
         return
-    with _bar() as bar:
+    with drawn_bar() as bar:
         yield _Drawn(len(grid.points), bar, doubling=grid.doubling)
 
 
@@ -49,9 +49,11 @@ class Watcher:
 
     def began(self, point: Point, again: str, left_s: float) -> None:
         """Say why a point is measured again, and how long the rest takes."""
+        from xsp.quantity import clock_time  # noqa: PLC0415
+
         if again:
             self._say(f"{point}: measured again, for {again}")
-        self._show(f"{point} ({self._most}{_time(left_s)} left)")
+        self._show(f"{point} ({self._most}{clock_time(left_s)} left)")
 
     def progress(self, fraction: float) -> None:
         """Say nothing: lines stay."""
@@ -88,15 +90,16 @@ class _Drawn(Watcher):
         self._bar.refresh()
 
     def _show(self, text: str) -> None:
-        self._bar.update(self._task, description=_plain(text), completed=0.0)
+        self._bar.update(self._task, description=plain(text), completed=0.0)
         self._bar.refresh()
 
     def _say(self, text: str) -> None:
-        self._bar.console.print(_plain(text), highlight=False)
+        self._bar.console.print(plain(text), highlight=False)
 
 
 @contextmanager
-def _bar() -> Iterator[Any]:
+def drawn_bar() -> Iterator[Any]:
+    """Yield a bar on standard error, which whoever has it refreshes."""
     from rich.console import Console  # noqa: PLC0415  # rich is slow to import
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
@@ -107,7 +110,7 @@ def _bar() -> Iterator[Any]:
         yield bar
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return text in which rich finds no markup, and the terminal no control characters."""
     from rich.markup import escape  # noqa: PLC0415
 
@@ -124,18 +127,3 @@ def _outcome(result: Result) -> str:
     latency, rate = (result.measured.get(name) for name in ("latency_ns", "throughput_per_s"))
     said = duration(latency)
     return said if rate is None else f"{said}, {rate:,.4g}/s"
-
-
-def _time(seconds: float) -> str:
-    """Return a time in the units of a clock.
-
-    >>> _time(8.2), _time(125), _time(7380)
-    ('8 s', '2 min 5 s', '2 h 3 min')
-    """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"

@@ -25,6 +25,7 @@ from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 
 _TENSORFLOW_OP = re.compile(r"^(?P<scope>[^:\s]+):(?P<type>[A-Z_]\w*)$")
+_JAX_PROGRAM = r"^(?:jit|pjit|pmap|xla_computation)_"  # how JAX begins the names of programs
 _END = "end: "  # with the name of an operator: that the operator ended
 _THUNKS = "GpuExecutable::ExecuteThunks"  # the range in which XLA launches kernels
 _LAUNCH = pl.col("correlation_id").is_not_null()
@@ -106,10 +107,22 @@ def _rows(events: pl.DataFrame) -> SpanRows:
             "correlation_id": frame["correlation_id"],
             "id": frame["id_"],
             "parent_id": frame["parent"],
+            "attr.framework": frame.select(_framework()).to_series(),
             "attr.scope": frame["scope_"],
             "attr.hlo_op": frame.select(pl.when(op).then("hlo_op")).to_series(),
             "attr.hlo_module": frame.select(pl.when(op).then("hlo_module")).to_series(),
         }
+    )
+
+
+def _framework() -> pl.Expr:
+    """Return the framework that an operator is of: its own name tells, or that of XLA's program."""
+    of_jax = pl.col("hlo_module").fill_null("").str.contains(_JAX_PROGRAM)
+    return (
+        pl.when(pl.col("hlo_op").is_not_null() & of_jax)
+        .then(pl.lit("jax"))
+        .when(pl.col("name").str.contains(_TENSORFLOW_OP.pattern))
+        .then(pl.lit("tensorflow"))
     )
 
 

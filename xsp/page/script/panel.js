@@ -43,7 +43,8 @@ function numbers(spans, row) {
     ["of the whole", percent(latency / spans.latency_ns[0])],
     ["own time", duration(spans.self_ns[row])],
     ["on devices", duration(spans.device_ns[row])],
-    ["overhead removed", duration(spans.overhead_ns[row])],
+    // Below 0, by noise: nothing was removed.
+    ["overhead removed", spans.overhead_ns[row] > 0 ? duration(spans.overhead_ns[row]) : ""],
     ["begins at", duration(spans.start_ns[row])],
     ["evaluations", spans.runs[row].toLocaleString("en")],
     ["not exact", spans.inexactly(row).join(", ")],

@@ -1,4 +1,4 @@
-// Plot: items of Bokeh in, plots on the page out, whose marks select spans.
+// Plot: items of Bokeh in, plots on the page out, whose marks select spans or models.
 
 import { theme } from "./theme.js";
 
@@ -13,13 +13,14 @@ export async function embed(item, element) {
  * Embed the plots of a trace, or of the comparison, each when it comes into sight.
  *
  * The browser draws the others when it has nothing else to do, so that a printed page has them.
+ * Sources that have a column named by the last argument are tied to the selection by its function.
  */
-export function startPlots(state, scope, plots) {
+export function startPlots(state, scope, plots, tied = ["span", tie]) {
   const ahead = { rootMargin: "400px" };
   const left = new Set();
   const begin = (place) => {
     seen.unobserve(place);
-    if (left.delete(place)) draw(state, scope, plots[place.dataset.plot], place);
+    if (left.delete(place)) draw(state, scope, plots[place.dataset.plot], place, tied);
   };
   const seen = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) if (isIntersecting) begin(target);
@@ -51,14 +52,14 @@ function heightOf({ attributes }) {
   return attributes.height ?? parts.reduce((sum, part) => sum + heightOf(part), 0);
 }
 
-async function draw(state, scope, item, place) {
+async function draw(state, scope, item, place, [column, tieTo]) {
   const figure = await embed(item, place);
   const pairs = JSON.parse(document.getElementById("pairs").textContent);
   const colours = () => globalThis.xspTheme(figure.document, theme(), pairs);
   state.on("theme", colours);
   colours();
   for (const source of figure.references()) {
-    if (source.type === "ColumnDataSource" && source.data.span) tie(state, scope, source);
+    if (source.type === "ColumnDataSource" && source.data[column]) tieTo(state, scope, source);
   }
 }
 

@@ -28,8 +28,8 @@ def subject(spec: Spec) -> Subject:
             f"--train makes a training step of a model, and {spec.target} is a function: "
             "write the step into it, and leave --train out"
         )
-    path, _, name = spec.inner.rpartition(":")
-    function = _attribute(_load(Path(path)), name, path)
+    path, name, _ = spec.in_file
+    function = attribute(path, name)
     wanted = {"batch": spec.batch, "device": spec.device, **dict(spec.inputs)}
     wanted |= {"precision": spec.precision}
     if not spec.source:  # what compiles functions and runs them is what its source says
@@ -40,6 +40,28 @@ def subject(spec: Spec) -> Subject:
     if given:
         function = functools.partial(function, **given)
     return Subject(function, (), name, "function")
+
+
+def attribute(path: str, name: str) -> Callable[..., Any]:
+    """Return what is called in a file; the file is imported.
+
+    Args:
+        path: The file.
+        name: Name of the function there, with dots where it is one of an object.
+
+    Raises:
+        UnknownTargetError: There is no such file, or no such function in it.
+    """
+    module = _load(Path(path))
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if callable(found):
+        return found
+    functions = [key for key, value in vars(module).items() if callable(value)]
+    if found is None:
+        raise UnknownTargetError(f"{path} has no function {name!r}{suggest(name, functions)}")
+    raise UnknownTargetError(f"{name} in {path} is a {type(found).__name__}, and cannot be called")
 
 
 def _load(path: Path) -> ModuleType:
@@ -56,18 +78,6 @@ def _load(path: Path) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
-
-
-def _attribute(module: ModuleType, name: str, path: str) -> Callable[..., Any]:
-    found: Any = module
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if callable(found):
-        return found
-    functions = [key for key, value in vars(module).items() if callable(value)]
-    if found is None:
-        raise UnknownTargetError(f"{path} has no function {name!r}{suggest(name, functions)}")
-    raise UnknownTargetError(f"{name} in {path} is a {type(found).__name__}, and cannot be called")
 
 
 def _check_parameters(target: str, function: Callable[..., Any], given: Mapping[str, Any]) -> None:

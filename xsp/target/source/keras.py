@@ -7,11 +7,15 @@ it is run as `model.predict` runs it: eagerly on PyTorch, and compiled on the ot
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +23,8 @@ import numpy as np
 from xsp.errors import MeasurementError, UnknownTargetError
 from xsp.suggestion import suggest
 from xsp.target.source.device import check_gpu, gpu_number
-from xsp.target.source.library import known, require, version
-from xsp.target.spec import Spec, Subject
+from xsp.target.source.library import known, matching, require, version
+from xsp.target.spec import AUTOCAST, Spec, Subject
 
 _BACK_END = "KERAS_BACKEND"
 _XLA = "jit_compile"  # as TensorFlow calls it
@@ -72,6 +76,31 @@ def check(spec: Spec) -> None:
         _check_setting(spec, name)
     check_gpu(spec, f"{spec.runs_on} {version(spec.runs_on)}", _gpus(spec.runs_on))
     _check_precision(spec)
+
+
+def models(pattern: str = "") -> tuple[str, ...]:
+    """Return the names of the models of `keras.applications` that a pattern matches.
+
+    They are read off the file that exports them: neither Keras nor a back end is imported.
+
+    Raises:
+        UnknownTargetError: The pattern matches none.
+        MeasurementError: Keras is not installed.
+    """
+    found = importlib.util.find_spec("keras")
+    if found is None or found.origin is None:
+        require("keras", f"keras:{pattern or '*'}")
+        raise MeasurementError("keras is no package that names its models: install it anew")
+    exports = Path(found.origin).parent / "applications" / "__init__.py"
+    names = [alias.asname or alias.name for alias in _imported(exports)]
+    models = sorted(name for name in names if name[0].isupper())
+    return matching(pattern or "*", models, f"Keras {metadata.version('keras')}")
+
+
+def _imported(path: Path) -> Iterator[ast.alias]:
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.ImportFrom):
+            yield from statement.names
 
 
 def subject(spec: Spec) -> Subject:
@@ -162,7 +191,7 @@ def _policy(precision: str | None) -> Iterator[None]:
 
     before = keras.config.dtype_policy()
     if precision is not None:
-        keras.config.set_dtype_policy(precision)
+        keras.config.set_dtype_policy("mixed_bfloat16" if precision == AUTOCAST else precision)
     try:
         yield
     finally:
@@ -174,7 +203,8 @@ def _inputs(model: Any, batch: int, precision: str | None) -> list[Any]:
 
     numbers = np.random.default_rng(0)
     shapes = [(batch, *each.shape[1:]) for each in model.inputs]
-    types = [precision or each.dtype for each in model.inputs]
+    chosen = None if precision == AUTOCAST else precision
+    types = [chosen or each.dtype for each in model.inputs]
     return [
         keras.ops.convert_to_tensor(numbers.random(shape, np.float32), dtype=dtype)
         for shape, dtype in zip(shapes, types, strict=True)

@@ -6,6 +6,7 @@ import importlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from types import ModuleType
 
 from xsp.errors import MeasurementError, UnknownTargetError
@@ -64,6 +65,27 @@ def known(name: str, names: Iterable[str], library: str) -> None:
     """
     if name not in (all_names := tuple(names)):
         raise UnknownTargetError(f"{library} has no model {name!r}{suggest(name, all_names)}")
+
+
+def matching(pattern: str, names: Iterable[str], library: str) -> tuple[str, ...]:
+    """Return the names of a library's models that a pattern such as `resnet*` matches.
+
+    Raises:
+        UnknownTargetError: None does.
+    """
+    all_names = tuple(names)
+    if not is_pattern(pattern):
+        known(pattern, all_names, library)
+    found = tuple(name for name in all_names if fnmatchcase(name, pattern))
+    if not found:
+        close = suggest(pattern.strip("*"), all_names)
+        raise UnknownTargetError(f"{library} has no model that {pattern!r} matches{close}")
+    return found
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether a name stands for all that it matches: `resnet*`."""
+    return any(mark in name for mark in "*?")
 
 
 def version(library: str) -> str:

@@ -40,6 +40,21 @@ def check(spec: Spec) -> None:
     _inputs(spec, _session(spec, optimised=False))
 
 
+def models(pattern: str) -> tuple[str, ...]:
+    """Return the files of a folder, those that a pattern matches, or the one file.
+
+    Raises:
+        UnknownTargetError: There is none.
+    """
+    path = Path(pattern)
+    if path.is_file():
+        return (pattern,)
+    found = sorted(path.glob("*.onnx") if path.is_dir() else path.parent.glob(path.name))
+    if not found:
+        raise UnknownTargetError(f"there is no ONNX file {path}{'/*.onnx' * path.is_dir()}")
+    return tuple(map(str, found))
+
+
 def subject(spec: Spec) -> Subject:
     """Return the run of a session, which was made for it, as a function to call.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from xsp.suggestion import suggest
 from xsp.target.source import zoo
 from xsp.target.source.library import require
 from xsp.target.source.zoo import ModelWithInputs
-from xsp.target.spec import Spec, Subject
+from xsp.target.spec import AUTOCAST, Spec, Subject
 
 _EXPORTED = "onnxruntime"  # the framework for which a model is exported
 
@@ -36,6 +38,11 @@ def check(spec: Spec) -> None:
     """
     prepare(spec)
     device_of(spec)
+    if spec.runs_on == _EXPORTED and spec.precision == AUTOCAST:
+        raise UnknownTargetError(
+            f"{spec.target} on ONNX Runtime takes no autocast: the element types are those of the "
+            "exported file; leave that out, or measure on PyTorch (--framework torch)"
+        )
     if spec.runs_on == _EXPORTED and (spec.train or spec.compiled):
         raise UnknownTargetError(
             f"{spec.target} on ONNX Runtime takes no {'--train' if spec.train else '--compile'}: "
@@ -51,9 +58,15 @@ def build(spec: Spec) -> ModelWithInputs:
     device = device_of(spec)
     # The same weights and inputs in every process, as values may change the path taken.
     torch.manual_seed(0)
-    dtype = getattr(torch, spec.precision) if spec.precision else None
     made = zoo.build(spec.source, spec.inner, batch=spec.batch or 1, sequence=_sequence(spec))
-    return made.to(device, dtype)
+    return made.to(device, dtype_of(spec.precision))
+
+
+def dtype_of(precision: str | None) -> Any:
+    """Return the `torch.dtype` of weights and inputs; None: as they are."""
+    import torch  # noqa: PLC0415
+
+    return getattr(torch, precision) if precision not in (None, AUTOCAST) else None
 
 
 def subject(spec: Spec) -> Subject:
@@ -63,7 +76,15 @@ def subject(spec: Spec) -> Subject:
         UnknownTargetError: There is no such model, or it does not take these settings.
         MeasurementError: A library or device that the model needs is missing.
     """
-    built = build(spec)
+    return subject_of(spec, build(spec))
+
+
+def subject_of(spec: Spec, built: ModelWithInputs) -> Subject:
+    """Return a model that was built, or a step of its training, as a function to call.
+
+    Raises:
+        UnknownTargetError: The model has nothing to train.
+    """
     subject = _subject(spec, built)
     if spec.compiled:
         built.model.compile()
@@ -115,8 +136,29 @@ def _subject(spec: Spec, built: ModelWithInputs) -> Subject:
     import torch  # noqa: PLC0415
 
     if spec.train:
-        return Subject(training_step(built), (), spec.name, "training")
-    return Subject(built.model.eval(), built.inputs, spec.name, "model", torch.inference_mode)
+        step = training_step(built, partial(_autocast, spec))
+        return Subject(step, (), spec.name, "training")
+    mode = partial(_inference, spec) if spec.precision == AUTOCAST else torch.inference_mode
+    return Subject(built.model.eval(), built.inputs, spec.name, "model", mode)
+
+
+@contextmanager
+def _inference(spec: Spec) -> Iterator[None]:
+    import torch  # noqa: PLC0415
+
+    with torch.inference_mode(), _autocast(spec):
+        yield
+
+
+def _autocast(spec: Spec) -> AbstractContextManager[Any]:
+    """Return the context in which PyTorch computes in bfloat16, if the specification says so."""
+    import torch  # noqa: PLC0415
+
+    if spec.precision != AUTOCAST:
+        return nullcontext()
+    kind = device_of(spec).type
+    context: AbstractContextManager[Any] = torch.autocast(kind, dtype=torch.bfloat16)
+    return context
 
 
 def _sequence(spec: Spec) -> int | None:
@@ -161,7 +203,9 @@ def device_of(spec: Spec) -> Any:
     return device
 
 
-def training_step(built: ModelWithInputs) -> Callable[[], None]:
+def training_step(
+    built: ModelWithInputs, mode: Callable[[], AbstractContextManager[Any]] = nullcontext
+) -> Callable[[], None]:
     """Return one step of training as a function: forward, loss, backward, SGD.
 
     The loss is the cross entropy against class 0 for outputs of shape [batch, classes],
@@ -170,6 +214,7 @@ def training_step(built: ModelWithInputs) -> Callable[[], None]:
 
     Args:
         built: The model, which is put into training mode, and its inputs.
+        mode: Returns the context of forward and loss.
 
     Raises:
         UnknownTargetError: The model has nothing to train.
@@ -184,7 +229,9 @@ def training_step(built: ModelWithInputs) -> Callable[[], None]:
 
     def step() -> None:
         optimizer.zero_grad()
-        _loss(model, model(*built.inputs)).backward()
+        with mode():
+            loss = _loss(model, model(*built.inputs))
+        loss.backward()
         optimizer.step()
 
     step.__name__ = f"{type(model).__name__} training step"

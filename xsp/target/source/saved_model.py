@@ -13,7 +13,7 @@ from xsp.suggestion import suggest
 from xsp.target.source.device import check_gpu, gpu_number
 from xsp.target.source.library import require
 from xsp.target.source.size import Declared, random_inputs
-from xsp.target.spec import Spec, Subject
+from xsp.target.spec import SAVED_MODEL, Spec, Subject
 
 _SIGNATURE = "signature"  # the setting that chooses one
 _DEFAULT = "serving_default"
@@ -39,6 +39,20 @@ def check(spec: Spec) -> None:
     """
     prepare(spec)
     subject(spec)
+
+
+def models(pattern: str) -> tuple[str, ...]:
+    """Return the folders of SavedModels in a folder, or the one folder.
+
+    Raises:
+        UnknownTargetError: There is none.
+    """
+    path = Path(pattern)
+    folders = [path] if (path / SAVED_MODEL).is_file() else sorted(path.glob("*/"))
+    found = tuple(str(folder) for folder in folders if (folder / SAVED_MODEL).is_file())
+    if not found:
+        raise UnknownTargetError(f"{path} is no SavedModel, and there is none in it")
+    return found
 
 
 def subject(spec: Spec) -> Subject:

@@ -14,7 +14,7 @@ import psutil
 
 from xsp.errors import MeasurementError, UnknownTargetError
 from xsp.suggestion import suggest
-from xsp.target.source.library import known, require, version
+from xsp.target.source.library import is_pattern, known, matching, require, version
 
 TOKENS = 128  # length of a text; shorter where the model's limit is lower
 DECODER_TOKENS = 16
@@ -84,6 +84,28 @@ def check(scheme: str, name: str, *, sequence: int | None = None) -> None:
                 _check_sequence(make(), config, sequence)
 
 
+def models(scheme: str, pattern: str = "") -> tuple[str, ...]:
+    """Return the names of a library's models; without a pattern of torchvision the classifiers.
+
+    Raises:
+        UnknownTargetError: The pattern matches none, or the library has no such model.
+        MeasurementError: The library is not installed.
+    """
+    library = require(scheme, f"{scheme}:{pattern or '*'}")
+    if pattern and not is_pattern(pattern):
+        check(scheme, pattern)  # classes of transformers are in no list
+        return (pattern,)
+    if scheme == "torchvision" and not pattern:
+        return tuple(library.models.list_models(module=library.models))
+    return matching(pattern or "*", _names(scheme, library), f"{scheme} {version(scheme)}")
+
+
+def _names(scheme: str, library: Any) -> list[str]:
+    if scheme == "transformers":
+        return sorted(library.models.auto.configuration_auto.CONFIG_MAPPING_NAMES)
+    return list(library.models.list_models() if scheme == "torchvision" else library.list_models())
+
+
 def _torchvision(name: str, batch: int) -> ModelWithInputs:
     models = _known_torchvision(name)
     builder = models.get_model_builder(name)
@@ -92,7 +114,8 @@ def _torchvision(name: str, batch: int) -> ModelWithInputs:
         options["weights_backbone"] = None
     if name in ("googlenet", "inception_v3"):  # their initialisation takes a minute, and warns
         options["init_weights"] = False
-    return ModelWithInputs(builder(**options), _torchvision_inputs(models, name, builder, batch))
+    model = builder(**options)
+    return ModelWithInputs(model, _torchvision_inputs(models, name, model, batch))
 
 
 def _known_torchvision(name: str) -> Any:
@@ -101,12 +124,10 @@ def _known_torchvision(name: str) -> Any:
     return models
 
 
-def _torchvision_inputs(
-    models: Any, name: str, builder: Callable[..., Any], batch: int
-) -> tuple[Any, ...]:
+def _torchvision_inputs(models: Any, name: str, model: Any, batch: int) -> tuple[Any, ...]:
     import torch  # noqa: PLC0415
 
-    task = builder.__module__.split(".")[2]
+    task = models.get_model_builder(name).__module__.split(".")[2]
     if task == "detection":
         return ([torch.rand(3, 480, 640) for _ in range(batch)],)
     if task == "segmentation":
@@ -115,6 +136,8 @@ def _torchvision_inputs(
         return (torch.rand(batch, 3, 368, 496), torch.rand(batch, 3, 368, 496))
     weights = list(models.get_model_weights(name))
     pixels = _crop(weights[0].transforms()) if weights else (IMAGE_PIXELS, IMAGE_PIXELS)
+    if own := getattr(model, "image_size", None):  # weights may be of a model of another size
+        pixels = (own, own)
     frames = (16,) if task == "video" else ()
     return (torch.rand(batch, 3, *frames, *pixels),)
 

@@ -101,6 +101,7 @@ class Jax:
     def watch(self, evaluations: Evaluations) -> None:
         """Hand the outermost calls of jitted functions to `evaluations` from now on."""
         self.unwatch()
+        self._donated = False  # that was the function measured before
         self._watch = Watch(evaluations)
 
     def unwatch(self) -> None:

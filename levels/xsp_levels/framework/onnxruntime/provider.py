@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.provider import (
+    EmptySpan,
     Evaluations,
     Kept,
     ModelCall,
@@ -25,6 +27,7 @@ from xsp.provider import (
 )
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework.onnxruntime.call import Again, session_call, session_of
+from xsp_levels.framework.onnxruntime.empty_span import empty_span
 from xsp_levels.framework.onnxruntime.entry_point import EntryPoint
 from xsp_levels.framework.onnxruntime.record import OrtRecords, UnreadRecords
 from xsp_levels.framework.onnxruntime.recorder import RunRecorder, Twins
@@ -86,7 +89,12 @@ class OnnxRuntime:
 
     def plain(self, records: Records) -> Records:
         """Return records with the events of the twins' profiles."""
-        return Records(_read(records.data), records.dropped, records.problems)
+        return replace(records, data=_read(records.data))
+
+    def empty_span(self, kind: Kind) -> EmptySpan | None:
+        """Return an empty node; None for other kinds, and where no session has run."""
+        session = self._twins.one_seen() if kind is Kind.OP else None
+        return empty_span(session, self._record) if session is not None else None
 
     def watch(self, evaluations: Evaluations) -> None:
         """Hand runs of sessions to `evaluations` from now on."""
@@ -128,6 +136,13 @@ class OnnxRuntime:
 
     def synchronize(self) -> None:
         """Return at once: a run returns when its outputs are there."""
+
+    def _record(self, session: Any, *args: Any) -> None:
+        """Make a run of a session, recorded if anything is."""
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.expect(session, None)
+            recorder.run(type(session).run, (session, *args), {}, "run")
 
     def _come(self, session: Any, again: Again | None) -> None:
         """Note that a session is about to run; None: that the run is over."""

@@ -54,6 +54,10 @@ class Twins:
         """Note that a session runs in the measurement."""
         self._seen.add(session)
 
+    def one_seen(self) -> Any:
+        """Return one of the sessions that were seen; None if none was."""
+        return next(iter(self._seen), None)
+
     def refusal(self, session: Any) -> str | None:
         """Return why a session has no twin; None if it has, or if none was tried to be made."""
         return self._refused.get(session)
@@ -107,6 +111,7 @@ class RunRecorder:
         self._parts: list[Part] = []
         self._again: dict[Any, Again | None] = {}
         self._problems: dict[str, None] = {}
+        self._notes: dict[str, None] = {}
         self._mine = twins.of_seen(again) if self._nodes else {}
         self._used: dict[Any, Twin] = {}
         self._begin_ns = clock.now()
@@ -156,9 +161,11 @@ class RunRecorder:
             twin.window(self._begin_ns, self._clock, detail=self._request.detail)
             for twin in self._used.values()
         )
-        ready = tuple(self._prepare(session, again) for session, again in self._again.items())
+        ready = [self._prepare(session, again) for session, again in self._again.items()]
+        kept = (*ready, *self._mine.values())  # a twin takes as long to make as its session
         records = OrtRecords(self._request, tuple(self._parts), thread.names())
-        return Records(UnreadRecords(records, pending, ready), problems=tuple(self._problems))
+        problems, notes = tuple(self._problems), tuple(self._notes)
+        return Records(UnreadRecords(records, pending, kept), problems=problems, notes=notes)
 
     def _timed(self, session: Any, made: Again, chosen: Any) -> Any:
         now, error = self._clock.now, None
@@ -180,8 +187,10 @@ class RunRecorder:
             twin.end()
         ready = self._twins.twin(session, again)
         refusal = self._twins.refusal(session)
-        told = _TWIN.format(name) if refusal is None else _NO_TWIN.format(name, refusal)
-        self._problems[told] = None
+        if refusal is None:
+            self._notes[_TWIN.format(name)] = None
+        else:
+            self._problems[_NO_TWIN.format(name, refusal)] = None
         return ready
 
 

@@ -14,6 +14,7 @@ from flax import nnx
 import xsp
 from xsp.provider.contract import ModelCall
 from xsp_levels.framework.jax.program.call import donates, name_of
+from xsp_levels.framework.jax.program.watcher import told_apart
 from xsp_levels.framework.jax.provider import Jax
 
 
@@ -261,3 +262,12 @@ def test_a_function_with_gradients_is_a_training_step() -> None:
         filtered(w)
         ahead(w)
     assert [call.phase for call in log.calls] == ["training step", "training step", ""]
+
+
+def test_only_static_numbers_make_another_kind_of_call() -> None:
+    def step(number: Any, x: Any) -> Any:
+        return x + number
+
+    plain, static = jax.jit(step), jax.jit(step, static_argnums=0)
+    assert told_apart(plain, (1, 2.0), {}) == told_apart(plain, (2, 3.0), {})
+    assert told_apart(static, (1, 2.0), {}) != told_apart(static, (2, 2.0), {})

@@ -31,6 +31,7 @@ def graph(ops: list[tuple[str, str, int, int]], **options: Any) -> SpanRows:
         run=pl.lit(7),
         id=pl.int_range(2, pl.len() + 2, dtype=pl.Int64),
         parent_id=pl.lit(1),
+        fused=pl.lit(None, pl.List(pl.String)),
         hlo_op=pl.lit(None, pl.String),
         hlo_module=pl.lit(None, pl.String),
     )

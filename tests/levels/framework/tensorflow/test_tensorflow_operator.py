@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import tempfile
 import threading
 from collections.abc import Callable
@@ -46,9 +47,10 @@ def program() -> Program:
     model = keras.Sequential(
         [
             keras.Input((8, 8, 3)),
-            layers.Conv2D(64, 3, activation="relu"),
-            layers.Flatten(),
-            layers.Dense(8),
+            # Named, for Keras counts the layers that other tests have made.
+            layers.Conv2D(64, 3, activation="relu", name="conv2d"),
+            layers.Flatten(name="flatten"),
+            layers.Dense(8, name="dense"),
         ],
         name="small",
     )
@@ -148,6 +150,30 @@ def test_function_that_is_not_inlined_holds_its_operators(program: Program) -> N
     rows = operator_rows(record(program.nested))
     inner = next(name for name in rows["name"] if "MatMul" in name)
     assert around(rows, inner) == ["tf.function nested", "PartitionedCall"]
+
+
+def test_a_saved_model_has_layers_from_its_scopes_and_says_what_was_fused(tmp_path: Path) -> None:
+    keras.utils.set_random_seed(0)
+    given = keras.Input((16, 16, 3))
+    made = keras.layers.Conv2D(8, 3, name="conv_a", padding="same")(given)
+    made = keras.layers.ReLU(name="relu_a")(made)
+    model = keras.Model(given, keras.layers.GlobalAveragePooling2D(name="pool")(made), name="net")
+    model.export(str(tmp_path / "net"), verbose=False)
+    del model, made, given
+    gc.collect()
+    loaded = tf.saved_model.load(str(tmp_path / "net"))
+    run = loaded.signatures["serving_default"]
+    images = tf.zeros((4, 16, 16, 3))
+    [name] = run.structured_input_signature[1]
+    run(**{name: images})
+    rows = operator_rows(record(lambda: run(**{name: images}), detail=True))
+    layers = rows.filter(pl.col("kind") == "layer")
+    assert {"net", "conv_a", "pool"} <= set(layers["name"])
+    paths = dict(layers.select("name", "attr.module_path").rows())
+    assert (paths["net"], paths["conv_a"]) == ("", "conv_a")
+    fused = rows.filter(pl.col("name").str.contains("Fused")).row(0, named=True)
+    assert fused["attr.fused_layers"] == ["relu_a"]
+    assert fused["parent_id"] == dict(layers.select("name", "id").rows())["conv_a"]
 
 
 def test_training_has_backward_layers_and_an_optimizer(program: Program) -> None:

@@ -6,6 +6,7 @@ once each, in an empty session of its own, as describing them takes longer than 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -83,11 +84,13 @@ class OperatorRecorder:
         session, self._session = self._session, None
         if session is None:
             return
-        self._readings += make_anchors(self._annotate, self._now)
         try:
-            self._space = bytes(session.stop())
-        except RuntimeError as error:  # another session was there first
-            self._problems.append(_FAILED.format(error))
+            self._readings += make_anchors(self._annotate, self._now)
+        finally:
+            try:
+                self._space = bytes(session.stop())
+            except RuntimeError as error:  # another session was there first
+                self._problems.append(_FAILED.format(error))
 
     def stop(self) -> OperatorRecords:
         """End recording, and return the records."""
@@ -150,7 +153,8 @@ def _described(numbers: set[int]) -> dict[int, Program]:
         proto = next((value for value in kind.stats.values() if isinstance(value, bytes)), None)
         if named is not None and proto is not None and int(named[1]) in numbers:
             number = int(named[1])
-            found[number] = describe(number, read_module(proto), is_own(), _libraries())
+            with contextlib.suppress(ValueError):  # damaged: the others are whole
+                found[number] = describe(number, read_module(proto), is_own(), _libraries())
     return found
 
 

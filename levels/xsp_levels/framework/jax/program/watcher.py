@@ -91,14 +91,25 @@ class Watch:
         self, jitted: Any, inputs: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[dict[Any, str], Any]:
         """Return the phases of a function's calls, and by which of them a call is known."""
-        # A float is hardly ever static: a function is not compiled anew for each learning rate.
-        static = tuple(
-            float if isinstance(value, float) else value
-            for value in (*args, *kwargs.values())
-            if isinstance(value, _STATIC)
-        )
         _, phases = self._seen.setdefault(id(jitted), (jitted, {}))
-        return phases, (inputs, len(args), tuple(kwargs), static)
+        return phases, (inputs, len(args), tuple(kwargs), told_apart(jitted, args, kwargs))
+
+
+def told_apart(jitted: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what of the arguments that are no arrays a function may be compiled anew for.
+
+    That is the value of those that are static, and the type of the others, a counter of steps say.
+    Functions of libraries that do not tell which are static take integers to be, and no floats: a
+    function is not compiled anew for each learning rate.
+    """
+    info = getattr(jitted, "_jit_info", None)
+    named: list[tuple[Any, Any]] = [*enumerate(args), *kwargs.items()]
+    static = {*info.static_argnums, *info.static_argnames} if info is not None else None
+    return tuple(
+        value if (not isinstance(value, float) if static is None else at in static) else type(value)
+        for at, value in named
+        if isinstance(value, _STATIC)
+    )
 
 
 def _compiled(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -11,6 +12,7 @@ from xsp.level import Kind
 from xsp.provider import Provenance, SpanRows, span_rows
 from xsp_levels.framework.keras.index import LayerIndex
 from xsp_levels.framework.scope import layered
+from xsp_levels.framework.tensorflow.profiler.scope import Scopes
 
 _GRADIENT = "gradient_tape"  # outermost scope of what a gradient is computed by
 _BACKWARD = "backward"
@@ -41,7 +43,7 @@ def in_layers(
     """Return rows of operators, and of the layers, optimizers and loads that hold them.
 
     Args:
-        table: Operators (`operator_table`, `with_instructions`).
+        table: Operators (`operator_table`, `with_instructions`, `with_main`).
         columns: More columns of the rows of operators, by their names.
         layers: The layers that nodes can be of.
         ahead: Nodes that depend on parameters alone, by the function. They run before their
@@ -56,13 +58,14 @@ def in_layers(
     columns = {name: column.filter(kept) for name, column in columns.items()}
     table = table.filter(kept).with_columns(early=pl.Series(early, dtype=pl.Boolean).filter(kept))
     phases = [_BACKWARD if is_backward(node) else None for node in table["origin"].to_list()]
-    rows = _rows(table, phases, columns)
+    named = _named(table, layers)
+    rows = _rows(table, phases, {**columns, **_fused(table, named)})
     found = layered(
         rows,
-        pl.Series(_paths(table, layers), dtype=pl.List(pl.String)),
+        pl.Series(_paths(table, named), dtype=pl.List(pl.String)),
         steps=table["run"].rank("dense").cast(pl.Int64),
         phases=pl.Series(phases, dtype=pl.String),
-        describe=layers.describe,
+        describe=lambda path: layers.describe(path) or named.describe(path),
     )
     return _with_unsteady(_parts(found)) if brief_left_out else _parts(found)
 
@@ -82,14 +85,44 @@ def _early(table: pl.DataFrame, ahead: Mapping[str, Collection[str]]) -> list[bo
     ]
 
 
-def _paths(table: pl.DataFrame, layers: LayerIndex) -> list[tuple[str, ...]]:
-    nodes = table["origin"].to_list()
-    known = {node: node_path(node, layers) for node in set(nodes) if node is not None}
+class _Named:
+    """The layers around nodes: those of Keras, else those that the scopes of a SavedModel name."""
+
+    def __init__(self, nodes: Collection[str], layers: LayerIndex) -> None:
+        self._known = {node: node_path(node, layers) for node in nodes}
+        plain = all(path in ((), (_OPTIMIZER,)) for path in self._known.values())
+        self._scopes = Scopes([node for node in nodes if plain and not is_backward(node)])
+
+    def path(self, node: str | None) -> tuple[str, ...]:
+        """Return the layers around a node, outermost first."""
+        return () if node is None else self._known.get(node) or self._scopes.path(node)
+
+    def describe(self, path: tuple[str, ...]) -> Mapping[str, Any] | None:
+        """Return the attributes of a layer that scopes name; None of others."""
+        return self._scopes.describe(path) if path[0] not in _NO_LAYERS else None
+
+
+def _named(table: pl.DataFrame, layers: LayerIndex) -> _Named:
+    nodes = table.select(pl.col("origin").append(pl.col("fused").explode()).unique().drop_nulls())
+    return _Named(nodes.to_series().to_list(), layers)
+
+
+def _paths(table: pl.DataFrame, named: _Named) -> list[tuple[str, ...]]:
     paths = []
     for node, name, early in table.select("origin", "name", "early").iter_rows():
-        path = (_LOADING,) if node and name in _LOADS else known.get(node, ())
+        path = (_LOADING,) if node and name in _LOADS else named.path(node)
         paths.append((_PARAMETERS,) if early else path)
     return paths
+
+
+def _fused(table: pl.DataFrame, named: _Named) -> dict[str, pl.Series]:
+    """Return the paths of the other layers that operators were fused of."""
+    found = []
+    for nodes in table["fused"].to_list():
+        own, *others = [named.path(node) for node in nodes or ()] or [()]
+        paths = dict.fromkeys(path for path in others if path != own[: len(path)])
+        found.append([".".join(path[1:] or path) for path in paths] or None)
+    return {"attr.fused_layers": pl.Series(found, dtype=pl.List(pl.String))}
 
 
 def node_path(node: str, layers: LayerIndex) -> tuple[str, ...]:

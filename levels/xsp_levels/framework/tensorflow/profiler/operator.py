@@ -11,6 +11,7 @@ from xsp.provider import SpanRows, no_rows
 from xsp_levels.framework.keras.index import LayerIndex, layer_index
 from xsp_levels.framework.tensorflow.profiler.detail import detail_columns
 from xsp_levels.framework.tensorflow.profiler.event import read_events
+from xsp_levels.framework.tensorflow.profiler.fusion import graphs, with_main
 from xsp_levels.framework.tensorflow.profiler.graph import in_layers
 from xsp_levels.framework.tensorflow.profiler.parameter import parameter_nodes
 from xsp_levels.framework.tensorflow.profiler.row import operator_table
@@ -36,6 +37,7 @@ class OperatorRecords:
         layers: The layers of Keras that operators can be of, by their scopes.
         shapes: Arrays that nodes make, as texts, by the function and the node; in detail runs.
         parameters: Nodes that depend on nothing but parameters and constants, by the function.
+        graphs: Nodes of the functions, as they were before any were fused (`fusion.graphs`).
         detail: Whether shapes and memory were asked for.
         problems: Sentences about what could not be recorded, and why.
     """
@@ -45,6 +47,7 @@ class OperatorRecords:
     layers: LayerIndex = field(default_factory=LayerIndex)
     shapes: dict[str, dict[str, str]] = field(default_factory=dict)
     parameters: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    graphs: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     detail: bool = False
     problems: tuple[str, ...] = ()
 
@@ -85,10 +88,12 @@ class OperatorRecorder:
             return
         try:
             self._anchor(REPEATS)
+        finally:
             self._session = None
-            self._space = session.end()
-        except RuntimeError as error:
-            self._problems.append(f"operators were not recorded: {error}")
+            try:
+                self._space = session.end()
+            except RuntimeError as error:
+                self._problems.append(f"operators were not recorded: {error}")
 
     def stop(self) -> OperatorRecords:
         """End the recording, unless `disarm` has, and return the records."""
@@ -99,6 +104,7 @@ class OperatorRecorder:
             layers=layer_index(),
             shapes=stated_shapes(self._space) if self._detail else {},
             parameters=parameter_nodes(self._space),
+            graphs=graphs(self._space),
             detail=self._detail,
             problems=(*self._problems, *retraced(self._space)),
         )
@@ -129,7 +135,7 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
     table = operator_table(events)
     if not table.height:
         return no_rows()
-    table = with_instructions(table, records.space)
+    table = with_main(with_instructions(table, records.space), records.graphs)
     columns = detail_columns(table, events, records.shapes) if records.detail else {}
     return in_layers(
         table, columns, records.layers, records.parameters, brief_left_out=not records.detail

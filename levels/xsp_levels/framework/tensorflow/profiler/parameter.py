@@ -14,7 +14,7 @@ from typing import Any
 
 _FUNCTION = re.compile(rb"__(?:inference|forward|backward)_[^\x00-\x20:\"]+?_\d+")
 _RESOURCE = 20  # DataType of a variable, or an iterator
-_CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
+CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 _MAKES_DATA = re.compile("Iterator|Random|Optional|PyFunc|Multinomial|TensorList")
 
 
@@ -62,11 +62,11 @@ def _walk(function: Any, given: Mapping[str, bool], around: str) -> Iterator[str
     """
     alone = dict(given)
     for node in _in_order(function):
-        inputs = [alone.get(_source(each), False) for each in node.input if each[0] != "^"]
+        inputs = [alone.get(source_of(each), False) for each in node.input if each[0] != "^"]
         alone[node.name] = all(inputs) and not _MAKES_DATA.search(node.op)
         if alone[node.name]:
             yield around + node.name
-        called = definition(node.attr["f"].func.name) if node.op in _CALLS else None
+        called = definition(node.attr["f"].func.name) if node.op in CALLS else None
         if called is not None:
             names = [arg.name for arg in called.signature.input_arg]
             yield from _walk(
@@ -84,7 +84,7 @@ def _in_order(function: Any) -> Iterator[Any]:
             missing = [
                 source
                 for each in nodes[rest[-1]].input
-                if (source := _source(each)) in nodes and source not in seen
+                if (source := source_of(each)) in nodes and source not in seen
             ]
             missing = [] if len(rest) > len(nodes) else missing
             if missing and missing[0] not in rest:
@@ -96,10 +96,10 @@ def _in_order(function: Any) -> Iterator[Any]:
                 yield nodes[done]
 
 
-def _source(given: str) -> str:
+def source_of(given: str) -> str:
     """Return the node or argument that an input comes from.
 
-    >>> _source("dense/MatMul:product:0"), _source("^init")
+    >>> source_of("dense/MatMul:product:0"), source_of("^init")
     ('dense/MatMul', 'init')
     """
     return given.removeprefix("^").split(":", 1)[0]

@@ -153,9 +153,10 @@ def _folder() -> Path:
 
 
 def _unwritten(folder: Path | None, error: Exception) -> str:
-    where = f" in {folder}" if folder is not None else ""
+    where = f" in {folder.parent}" if folder is not None else ""
+    # The name of the folder differs from visit to visit, and the problem is one.
+    told = str(error).partition("\n")[0].replace(str(folder), str(folder and folder.parent))
     return (
-        f"TensorFlow's profiler needs a file{where}, which could not be written "
-        f"({str(error).partition(chr(10))[0]}); set TMPDIR to a folder that can be written, with "
-        "room"
+        f"TensorFlow's profiler needs a file{where}, which could not be written ({told}); set "
+        "TMPDIR to a folder that can be written, with room"
     )

@@ -39,6 +39,7 @@ from xsp_levels.native.alignment import (
 _OPERATORS = frozenset({"cpu_op", "user_annotation"})
 _MEMORY = "[memory]"
 _BACKWARD = "backward"
+_COLLECTIVES = ("gloo:", "mpi:", "ucc:")  # names of what libraries do on threads of their own
 _ENGINE = "autograd::engine::"  # names of the engine's spans, in which all backward operators run
 
 _RIVAL = (
@@ -211,6 +212,7 @@ def operator_rows(
         return no_rows()
     threads = _threads(records, events, seen)
     columns = _columns(names, operators, alignment=alignment, threads=threads)
+    columns |= _stated_parents(names, columns["thread"])
     if records.fused:
         fused = [records.fused.get(name) for name in names]
         columns["attr.source_ops"] = pl.Series(fused, dtype=pl.String)
@@ -275,6 +277,15 @@ def _columns(
             [_BACKWARD if inside else None for inside in backward], dtype=pl.String
         ),
     }
+
+
+def _stated_parents(names: Sequence[str], thread: Integers) -> dict[str, pl.Series]:
+    """Return that collectives on threads of their library are children of the root."""
+    own = [name.startswith(_COLLECTIVES) for name in names]
+    if not any(own):
+        return {}
+    parents = [0 if each and at < 0 else None for each, at in zip(own, thread, strict=True)]
+    return {"parent_id": pl.Series(parents, dtype=pl.Int64)}
 
 
 def _python_threads(numbers: Sequence[int], threads: dict[int, int]) -> Integers:

@@ -154,8 +154,10 @@ class Watch:
         evaluations, function = self._evaluations, self._entry.bound(module)
         name = self._models.name(module)
         if evaluations is None or not name or describing():
+            self._extend(step, found_ns)
             return function(*args, **kwargs)
         if step.open and self._belongs(step, module, kwargs):
+            self._extend(step, found_ns)  # what was done since then is no part of the step
             return function(*args, **kwargs)
         if self._evaluations is None:  # watching ended with the step
             return function(*args, **kwargs)

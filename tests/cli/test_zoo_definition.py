@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from xsp.cli import app as cli
+from xsp.cli import exit_code
+from xsp.zoo import Folder, Task, Zoo, opened, read_zoo, template
+from xsp.zoo.results import basis_of, row_without
+
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, with a zoo of two ONNX files that nothing opens."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("small", "large"):
+        (tmp_path / f"{name}.onnx").touch()
+    text = '[zoo]\nname = "two"\n[defaults]\nbatch = [1, 8]\nbudget = 2\ncheck = false\n'
+    (tmp_path / "zoo.toml").write_text(f'{text}[[model]]\ntarget = "onnx:."\n', encoding="utf-8")
+    return tmp_path
+
+
+def listed(said: Said, *arguments: str) -> list[str]:
+    assert cli.run(["zoo", "list", *arguments]) == exit_code.OK
+    return [" ".join(line.split()) for line in said.readouterr().out.splitlines()]
+
+
+def keep(folder: Folder, task: Task, number: int, status: str, **changed: str) -> None:
+    """Keep a result that took 4 s, of a point of a task."""
+    basis = {**basis_of(task), **changed}
+    row = row_without(task, task.points[number], status, "a test", took_s=4.0, basis=basis)
+    folder.keep(row, None)
+
+
+def zoo() -> Zoo:
+    return read_zoo("zoo.toml")
+
+
+def test_init_writes_the_template_and_never_overwrites(tmp_path: Path, capsys: Said) -> None:
+    assert cli.run(["zoo", "init", "first.toml"]) == exit_code.OK
+    assert (tmp_path / "first.toml").read_text(encoding="utf-8") == template()
+    (tmp_path / "first.toml").write_text("mine", encoding="utf-8")
+    assert cli.run(["zoo", "init", "first.toml"]) == exit_code.USAGE
+    assert "is there already" in capsys.readouterr().err
+    assert (tmp_path / "first.toml").read_text(encoding="utf-8") == "mine"
+
+
+def test_init_is_told_a_name_that_ends_in_toml(tmp_path: Path, capsys: Said) -> None:
+    assert cli.run(["zoo", "init", "zoo.txt"]) == exit_code.USAGE
+    assert "ends in .toml" in capsys.readouterr().err
+    assert not (tmp_path / "zoo.txt").exists()
+
+
+def test_list_says_what_would_run_and_how_long_it_takes(capsys: Said) -> None:
+    assert listed(capsys, "zoo.toml") == [
+        "two: 2 models, 4 points; 4 to do; about 40 s",
+        "onnx:large batch 1, 8 to do, about 20 s",
+        "onnx:small batch 1, 8 to do, about 20 s",
+    ]
+
+
+def test_list_says_what_is_complete_and_what_is_measured_again_and_why(
+    tmp_path: Path, capsys: Said
+) -> None:
+    large, small = zoo().tasks
+    with opened(tmp_path / "results") as folder:
+        keep(folder, large, 0, "out-of-memory")
+        keep(folder, small, 0, "out-of-memory", python="3.0")
+        keep(folder, small, 1, "failed")
+    lines = listed(capsys, "zoo.toml", "-o", "results")
+    assert lines[0] == (
+        "two: 2 models, 4 points; 2 complete; 1 to be measured again; 1 to do; about 8 s"
+    )
+    assert lines[1] == "onnx:large batch 1, 8 complete"  # above what fits no batch is measured
+    assert lines[2].startswith("onnx:small batch 1 again, about 4 s, for python was 3.0 and is ")
+    assert lines[3] == "onnx:small batch 8 to do, about 4 s"
+
+
+def test_list_leaves_the_folder_alone(tmp_path: Path, capsys: Said) -> None:
+    listed(capsys, "zoo.toml", "-o", "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+    with opened(tmp_path / "results") as folder:  # a run under way
+        keep(folder, zoo().tasks[0], 0, "out-of-memory")
+        assert listed(capsys, "zoo.toml", "-o", "results")[1].endswith("complete")
+
+
+def test_several_zoos_are_one_and_options_stand_in_place_of_the_files(capsys: Said) -> None:
+    lines = listed(
+        capsys,
+        *("zoo.toml", "keras:VGG16", "--only", "*small", "--only", "VGG*", "--batch", "2..4"),
+        *("--budget", "1", "--precision", "float32,bfloat16", "--threads", "2"),
+    )
+    assert lines == [
+        "two, keras:VGG16: 2 models, 8 points; 8 to do; about 1 min 12 s",
+        "onnx:small batch 2, 4, threads 2, precision float32 to do, about 18 s",
+        "onnx:small batch 2, 4, threads 2, precision bfloat16 to do, about 18 s",
+        "keras:VGG16 batch 2, 4, threads 2, precision float32 to do, about 18 s",
+        "keras:VGG16 batch 2, 4, threads 2, precision bfloat16 to do, about 18 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["zoo.toml", "--batch", "0"], "--batch: '0' is no whole number from 1"),
+        (["zoo.toml", "--memory-limit", "much"], "--memory-limit: 'much' is no size of memory"),
+        (["zoo.toml", "--time-limit", "0"], "--time-limit: 0.0 is no number above 0"),
+        (["zoo.toml", "--levels", "9"], "--levels: there is no level 9"),
+        (["zoo.toml", "--framework", "torch"], "onnx:"),
+        (["zoo.toml", "zoo.toml"], "zoo.toml, line 8: the model onnx:large is here, and in zoo"),
+        (["bert"], "bert: 'bert' is no target"),
+        (["none.toml"], "there is no zoo file none.toml: xsp zoo init none.toml"),
+        ([], "Missing argument"),
+    ],
+)
+def test_wrong_usage_is_told_what_is_wrong(arguments: list[str], said: str, capsys: Said) -> None:
+    assert cli.run(["zoo", "list", *arguments]) == exit_code.USAGE
+    assert said in capsys.readouterr().err

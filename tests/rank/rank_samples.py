@@ -1,0 +1,42 @@
+"""A channel in memory, and what a rank measured, for ranks that are objects of one test."""
+
+from __future__ import annotations
+
+import polars as pl
+from samples import layer, op, pipeline
+from samples import trace as made
+
+from xsp.problem import NOTE
+from xsp.rank import COLLECTIVE_SCHEMA
+from xsp.trace import Trace
+
+
+class Board:
+    """Keeps what ranks leave for each other."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.gone = False
+
+    def put(self, key: str, value: bytes) -> None:
+        self.values[key] = value
+
+    def get(self, key: str) -> bytes | None:
+        return self.values.get(key)
+
+
+def rank_trace() -> Trace:
+    """Return the trace of a rank: a training step in which it reduces twice."""
+    reduces = [op("gloo:all_reduce", own_ns=40_000) for _ in range(2)]
+    step = pipeline("step", layer("fc", "Linear", op("aten::addmm", own_ns=9_000)), *reduces)
+    problems = [{"code": "observed", "message": "others watch"}, {"code": NOTE, "message": "so"}]
+    return made(pipeline("block", pipeline("load"), step), problems=problems)
+
+
+def rank_collectives() -> pl.DataFrame:
+    rows = [
+        (0, evaluation, "step", "gloo:all_reduce", number, start, start + 40_000)
+        for evaluation in range(3)
+        for number, start in enumerate((1_000_000 * evaluation, 1_000_000 * evaluation + 50_000))
+    ]
+    return pl.DataFrame(rows, schema=COLLECTIVE_SCHEMA, orient="row")

@@ -1,0 +1,189 @@
+"""The paper's tables for a zoo, of small frames whose answers are known."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import polars as pl
+import pytest
+from synthetic_results import frame as synthetic
+from zoo_frames import frame, row
+
+from xsp.zoo import (
+    TABLES,
+    entry_rows,
+    failures,
+    findings,
+    layer_types,
+    models,
+    primitives,
+    problems,
+    summary,
+    thirds_by_quantity,
+)
+
+MS = 1e6
+
+
+def curve(model: str, *latencies_ms: float, **said: Any) -> list[dict[str, Any]]:
+    """Return rows at batch 1, 2, 4 and so on."""
+    return [row(model, 1 << at, latency_ns=ms * MS, **said) for at, ms in enumerate(latencies_ms)]
+
+
+def test_a_model_has_one_row_with_its_best_batch_and_the_numbers_there() -> None:
+    rows = curve("a", 10.0, 12.0, 24.0)
+    for at, each in enumerate(rows):
+        each |= {"convolution_pct": 10.0 * at, "flops": 1_000 << at, "problems": ["noisy"]}
+    (found,) = models(frame(*rows)).to_dicts()
+    assert found["online_latency_ns"] == 10 * MS
+    assert found["optimal_batch"] == 2  # 167 a second, as with batch 4
+    assert found["max_throughput_per_s"] == pytest.approx(2 / 0.012)
+    assert (found["convolution_pct"], found["flops"]) == (10.0, 2_000)
+    assert (found["problems"], found["measured"], found["failed"]) == (3, 3, 0)
+
+
+def test_without_batch_1_there_is_no_online_latency() -> None:
+    (found,) = models(frame(row("a", 8, latency_ns=80 * MS))).to_dicts()
+    assert found["online_latency_ns"] is None
+    assert found["optimal_batch"] is None
+    assert found["max_throughput_per_s"] == pytest.approx(100)
+
+
+def test_a_target_without_a_batch_has_its_only_latency() -> None:
+    (found,) = models(frame(row("a", None, latency_ns=3 * MS, settings="{}"))).to_dicts()
+    assert found["online_latency_ns"] == 3 * MS
+
+
+def test_a_model_without_numbers_stays_in_the_table_with_its_reason() -> None:
+    table = models(frame(row("a", status="failed", reason="no weights"), *curve("b", 1.0)))
+    assert table["model"].to_list() == ["a", "b"]
+    first = table.row(0, named=True)
+    assert (first["online_latency_ns"], first["reason"], first["failed"]) == (None, "no weights", 1)
+
+
+def test_settings_and_machines_are_entries_of_their_own() -> None:
+    results = frame(
+        *curve("a", 10.0, 18.0),
+        *curve("a", 5.0, 9.0, framework="jax"),
+        *curve("a", 20.0, 40.0, machine="ffff", host="heron"),
+    )
+    assert models(results)["framework"].to_list() == ["torch", "jax", "torch"]
+    table = TABLES["variants"](results)
+    assert table["differs"].to_list() == ["", "framework jax", "host heron"]
+    assert table["online_latency_ratio"].to_list() == [1.0, 0.5, 2.0]
+    assert table["max_throughput_ratio"].to_list() == pytest.approx([1.0, 2.0, 50 / (2 / 0.018)])
+
+
+def test_a_model_with_one_entry_is_set_against_nothing() -> None:
+    assert TABLES["variants"](frame(*curve("a", 1.0, 2.0))).height == 0
+
+
+def test_every_batch_with_numbers_is_a_row_with_what_a_doubling_brings() -> None:
+    rows = [*curve("a", 10.0, 10.0), row("a", 4, status="out-of-memory", reason="8 GiB")]
+    table = TABLES["throughput"](frame(*rows))
+    assert table["batch"].to_list() == [1, 2]
+    assert table["gain_pct"].to_list() == [pytest.approx(100.0), None]
+    assert table["best"].to_list() == [False, True]
+
+
+def test_the_best_batch_says_which_third_is_heaviest() -> None:
+    shares = {"first_latency_pct": 20.0, "middle_latency_pct": 50.0, "last_latency_pct": 30.0}
+    equal = {f"{third}_flops_pct": 100 / 3 for third in ("first", "middle", "last")}
+    results = frame(*curve("a", 1.0, **shares, **equal), *curve("b", 1.0))
+    table = TABLES["batch"](results)
+    assert table["latency_third"].to_list() == ["middle", None]
+    assert table["flops_third"].to_list() == ["first", None]
+    assert table["accessed_third"].to_list() == [None, None]
+    counted = thirds_by_quantity(results).row(0, named=True)
+    assert counted == {
+        "quantity": "latency",
+        "first_models": 0,
+        "middle_models": 1,
+        "last_models": 0,
+        "unknown_models": 1,
+    }
+
+
+def test_shares_are_of_the_best_batch_the_largest_first() -> None:
+    rows = curve("a", 10.0, 12.0, 24.0)
+    for at, each in enumerate(rows):
+        each["time.convolution_pct"] = 40.0 + at
+        each["time.data_movement_pct"] = 50.0 + at
+        each["time.matmul_pct"] = 0.0
+        each["primitives"] = json.dumps({"onednn convolution": 30.0 + at})
+    table = layer_types(frame(*rows))
+    assert table.select("batch", "part", "share_pct").rows() == [
+        (2, "data movement", 51.0),
+        (2, "convolution", 41.0),
+    ]
+    assert primitives(frame(*rows)).select("part", "share_pct").rows() == [
+        ("onednn convolution", 31.0)
+    ]
+
+
+def test_reasons_that_differ_in_numbers_are_one_group() -> None:
+    table = failures(
+        frame(
+            *(
+                row(f"m{n}", status="time-out", reason=f"it took longer than {n} s\nmore")
+                for n in range(7)
+            ),
+            row("x", status="failed", reason="no such model"),
+        )
+    )
+    assert table.rows() == [
+        ("time-out", "it took longer than … s", 7, 7, "m0, m1, m2, m3, m4 and 2 more"),
+        ("failed", "no such model", 1, 1, "x"),
+    ]
+
+
+def test_problems_are_counted_over_all_batches() -> None:
+    rows = [*curve("a", 1.0, 2.0, problems=["it moved by 5 %"]), row("b", problems=["cold"])]
+    assert problems(frame(*rows)).rows() == [
+        ("it moved by 5 %", 2, 1, "a"),
+        ("cold", 1, 1, "b"),
+    ]
+
+
+def test_what_all_models_say_together() -> None:
+    results = frame(
+        *curve("a", 1.0, 1.1, convolution_pct=80.0, bound="compute", overhead_pct=2.0),
+        *curve("b", 1.0, 2.0, convolution_pct=20.0, bound="memory", overhead_pct=4.0),
+    )
+    assert findings(models(results)) == [
+        "convolutions take 20.0 to 80.0 % of the latency, in half of 2 models more than 50.0 %",
+        "the best batch is 1 for 1 of 2 models",
+        "1 of 2 models are memory-bound at their best batch",
+        "profiling would have added up to 4.0 % to a latency, in half of 2 models less than 3.0 %; "
+        "it is removed",
+    ]
+
+
+def test_a_summary_has_the_models_and_what_failed() -> None:
+    text = summary(frame(*curve("quick", 1.0), row("x", status="failed", reason="no such model")))
+    lines = text.splitlines()
+    assert lines[0] == "2 models, 1 measurement, 1 without numbers"
+    assert lines[2].split() == ["quick", "1.00", "ms", "1.00", "k/s", "—", "—", "—"]
+    assert lines[-1] == "1 failed: no such model (x)"
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_each_table_has_its_documented_columns_even_of_nothing(name: str, rows: int) -> None:
+    failed = [row("a", status="failed", reason="no such model")][:rows]
+    assert TABLES[name](frame(*failed)).columns == [*TABLES[name].columns]
+
+
+def test_tables_of_entries_are_those_of_the_results() -> None:
+    results = synthetic(400, machines=2)
+    for table in TABLES.values():
+        assert table(entry_rows(results)).equals(table(results))
+
+
+def test_no_table_changes_the_results() -> None:
+    results = synthetic(80)
+    before = results.clone()
+    for table in TABLES.values():
+        assert isinstance(table(results), pl.DataFrame)
+    assert results.equals(before)

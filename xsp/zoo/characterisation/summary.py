@@ -1,0 +1,116 @@
+"""Summary: results in, what they say of the zoo as a whole, in sentences and as text, out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from xsp.analyses import text_of
+from xsp.quantity import counted
+from xsp.zoo.characterisation.entry import is_measured
+from xsp.zoo.characterisation.failures import failures
+from xsp.zoo.characterisation.models import models
+
+_ROWS = 10
+_TABLE = (
+    *("model", "online_latency_ns", "max_throughput_per_s", "optimal_batch"),
+    *("convolution_pct", "bound"),
+)
+_HEADINGS = ("model", "latency, batch 1", "throughput", "best batch", "convolution %", "bound")
+
+
+def summary(results: pl.DataFrame) -> str:
+    """Return the end of a run as text: counts, the fastest models, and what failed.
+
+    Args:
+        results: The frame of results.
+    """
+    table = models(results)
+    lines = [counts(results)]
+    quickest = table.drop_nulls("max_throughput_per_s").sort(
+        "max_throughput_per_s", descending=True, maintain_order=True
+    )
+    if quickest.height > _ROWS:
+        lines.append(f"the {_ROWS} of most throughput:")
+    if quickest.height:
+        lines += _aligned([_HEADINGS, *_cells(quickest.head(_ROWS))])
+    lines += findings(table)
+    return "\n".join([*lines, *_failed(results)])
+
+
+def counts(results: pl.DataFrame) -> str:
+    """Return how many models and measurements there are, and how many of these have no numbers."""
+    measured = results.filter(is_measured())
+    failed = results.height - measured.height
+    said = f"{counted(results['model'].n_unique(), 'model')}, "
+    said += f"{counted(measured.height, 'measurement')}"
+    return f"{said}, {failed:,} without numbers" if failed else said
+
+
+def findings(table: pl.DataFrame) -> list[str]:
+    """Return what the table of models says of all of them together, in sentences."""
+    noun = "model" if table["model"].n_unique() == table.height else "entry"
+    return [*_spread(table, noun), *_bounds(table, noun), *_overhead(table, noun)]
+
+
+def _spread(table: pl.DataFrame, noun: str) -> Iterator[str]:
+    shares = _floats(table["convolution_pct"])
+    if len(shares) > 1 and shares.max() > 0:
+        yield (
+            f"convolutions take {shares.min():.1f} to {shares.max():.1f} % of the latency, in half "
+            f"of {counted(len(shares), noun)} more than {np.median(shares):.1f} %"
+        )
+    batches = table["optimal_batch"].drop_nulls()
+    if batches.len() > 1:
+        most = min(batches.mode().to_list())
+        number = int((batches == most).sum())
+        yield f"the best batch is {most} for {number:,} of {counted(batches.len(), noun)}"
+
+
+def _bounds(table: pl.DataFrame, noun: str) -> Iterator[str]:
+    bounds = table["bound"].drop_nulls()
+    if bounds.len():
+        number = int((bounds == "memory").sum())
+        yield (f"{number:,} of {counted(bounds.len(), noun)} are memory-bound at their best batch")
+
+
+def _overhead(table: pl.DataFrame, noun: str) -> Iterator[str]:
+    parts = _floats(table["overhead_pct"])
+    if len(parts):
+        yield (
+            f"profiling would have added up to {parts.max():.1f} % to a latency, in half of "
+            f"{counted(len(parts), noun)} less than {np.median(parts):.1f} %; it is removed"
+        )
+
+
+def _floats(values: pl.Series) -> NDArray[np.float64]:
+    floats: NDArray[np.float64] = values.drop_nulls().cast(pl.Float64).to_numpy()
+    return floats
+
+
+def _failed(results: pl.DataFrame) -> list[str]:
+    groups = failures(results).head(_ROWS)
+    return [
+        f"{group['measurements']:,} {group['status']}: {group['reason']} ({group['named']})"
+        for group in groups.iter_rows(named=True)
+    ]
+
+
+def _cells(rows: pl.DataFrame) -> Iterator[tuple[str, ...]]:
+    for row in rows.iter_rows(named=True):
+        yield tuple(text_of(name, row[name]) for name in _TABLE)
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """Return rows as lines: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if at else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

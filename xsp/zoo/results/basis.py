@@ -1,0 +1,37 @@
+"""The basis of a zoo's results: a task in, the facts of this machine that its results rest on out.
+
+They are those of a sweep's results. Which limit ended a measurement is one more, of such alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from xsp.sweep import basis_of as facts_of
+from xsp.zoo.task import Task
+
+_ID, _SHORT = "host id", 8  # digits: enough to tell thousands of machines apart
+
+
+def basis_of(task: Task) -> dict[str, str]:
+    """Return the facts that the task's results rest on where they are measured on this machine.
+
+    It is the same in every process with the same affinity: none reads what a framework has set.
+    """
+    return facts_of(task.points[0].spec, task.plan)
+
+
+def text_of(basis: Mapping[str, str]) -> str:
+    """Return a basis as one text, the same for the same facts."""
+    return json.dumps(dict(basis), sort_keys=True)
+
+
+def machine_of(basis: Mapping[str, str]) -> str | None:
+    """Return the short id of the machine that results rest on; None where it is not known.
+
+    >>> machine_of({"host id": "0123456789abcdef"})
+    '01234567'
+    """
+    known = basis.get(_ID)
+    return known[:_SHORT] if known else None
