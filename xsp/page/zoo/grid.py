@@ -149,7 +149,7 @@ def _numbers(frame: pl.DataFrame, names: tuple[str, ...]) -> Mapping[str, NDArra
 def rounded(values: pl.Series) -> NDArray[np.float32]:
     """Return numbers with 13 bits behind the first; whole ones up to 8,191 are exact.
 
-    >>> rounded(pl.Series([3, None, 41_234_567.0])).tolist()
+    >>> rounded(pl.Series([3.0, None, 41_234_567.0])).tolist()
     [3.0, nan, 41234432.0]
     """
     floats = values.cast(pl.Float64).fill_null(np.nan).to_numpy().astype(np.float32)

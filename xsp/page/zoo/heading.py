@@ -149,7 +149,9 @@ def _hours(seconds: float) -> str:
         return f"{seconds:.0f} s"
     if minutes < 60:
         return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes < 1_440 else f"{minutes // 60} h"
+    if minutes < 1_440:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{seconds / 3_600:.0f} h"
 
 
 def _machines(results: pl.DataFrame) -> Iterator[Machine]:
