@@ -57,7 +57,11 @@ TORCH_HOOKS = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Ctrl-C be tested where the caller ignores it, as a shell's background jobs do."""
+    """Let Ctrl-C be tested where the caller ignores it, and oneDNN on every processor.
+
+    A shell's background jobs ignore Ctrl-C; TensorFlow calls oneDNN unasked on some processors.
+    """
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,15 @@ _STRIPPED = (
     "starts, have that copy print its calls to the program's output)"
 )
 _OFF = "not of TensorFlow, for TF_ENABLE_ONEDNN_OPTS=0 is set: its kernels are Eigen's"
+_TOO_OLD = (
+    "not of TensorFlow, which on this processor calls oneDNN only where TF_ENABLE_ONEDNN_OPTS=1 is "
+    "set: its kernels are Eigen's"
+)
+# What TensorFlow looks for before it calls oneDNN unasked, on x86: its tensorflow/core/util/util.cc
+_FEATURES = frozenset(
+    {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"}
+)
+_CPUINFO = Path("/proc/cpuinfo")
 _XLA = (
     "of JAX where XLA was asked to call oneDNN (XLA_FLAGS='--xla_cpu_use_onednn=true "
     "--xla_cpu_experimental_onednn_fusion_type=LIBRARY_FUSION_TYPE_DOT'): its own kernels, "
@@ -58,8 +68,18 @@ def _why_not(package: str, name: str, environment: Mapping[str, str]) -> str | N
     if not any(map(has_hidden_setting, _libraries(package))):
         return _STRIPPED.format(name)
     if name == "TensorFlow":
-        return _OFF if environment.get("TF_ENABLE_ONEDNN_OPTS") in ("0", "false") else None
+        return _why_not_asked(environment.get("TF_ENABLE_ONEDNN_OPTS", "").lower())
     return None if _ASKED.search(environment.get("XLA_FLAGS", "")) else _XLA
+
+
+def _why_not_asked(setting: str) -> str | None:
+    """Return why TensorFlow calls no oneDNN, by its setting or else by the processor."""
+    if setting in ("0", "false"):
+        return _OFF
+    if setting in ("1", "true") or platform.machine() != "x86_64":
+        return None
+    flags = re.search(r"^flags\s*:(.*)$", _CPUINFO.read_text(), re.MULTILINE)
+    return None if flags is None or _FEATURES & set(flags[1].split()) else _TOO_OLD
 
 
 def _libraries(package: str) -> Iterator[str]:

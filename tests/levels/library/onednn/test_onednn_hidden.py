@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import textwrap
@@ -128,8 +129,12 @@ def test_xlas_products_are_rows_and_the_graphs_around_them_are_not() -> None:
 
 
 def test_doctor_says_of_each_framework_whether_its_calls_are_seen(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    processor = tmp_path / "cpuinfo"
+    processor.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_vnni\n")
+    monkeypatch.setattr(carrier, "_CPUINFO", processor)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(carrier, "installed", lambda package: True)
     monkeypatch.setattr(carrier, "has_hidden_setting", lambda path: True)
     monkeypatch.setattr(carrier, "_libraries", lambda package: iter([package]))
@@ -139,6 +144,9 @@ def test_doctor_says_of_each_framework_whether_its_calls_are_seen(
     asked = {"XLA_FLAGS": "--xla_cpu_experimental_onednn_fusion_type=LIBRARY_FUSION_TYPE_DOT"}
     assert "TensorFlow and JAX" in (carrier.remark(asked) or "")
     assert "Eigen's" in (carrier.remark({"TF_ENABLE_ONEDNN_OPTS": "0"}) or "")
+    processor.write_text("processor\t: 0\nflags\t\t: fpu avx avx2\n")
+    assert "only where TF_ENABLE_ONEDNN_OPTS=1" in (carrier.remark({}) or "")
+    assert carrier.remark({"TF_ENABLE_ONEDNN_OPTS": "1"}) == plain
     monkeypatch.setattr(carrier, "has_hidden_setting", lambda path: False)
     assert "ONEDNN_VERBOSE=profile_exec" in (carrier.remark({}) or "")
 
