@@ -6,8 +6,9 @@ import pytest
 
 from xsp.cli import app as cli
 from xsp.cli import exit_code
+from xsp.sweep import basis_of
 from xsp.zoo import Folder, Task, Zoo, opened, read_zoo, template
-from xsp.zoo.results import basis_of, row_without
+from xsp.zoo.results import row_without
 
 Said = pytest.CaptureFixture[str]
 
@@ -30,7 +31,7 @@ def listed(said: Said, *arguments: str) -> list[str]:
 
 def keep(folder: Folder, task: Task, number: int, status: str, **changed: str) -> None:
     """Keep a result that took 4 s, of a point of a task."""
-    basis = {**basis_of(task), **changed}
+    basis = {**basis_of(task.points[0].spec, task.plan), **changed}
     row = row_without(task, task.points[number], status, "a test", took_s=4.0, basis=basis)
     folder.keep(row, None)
 

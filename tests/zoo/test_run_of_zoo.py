@@ -66,7 +66,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(HIDING)
-    monkeypatch.setenv("PYTHONPATH", str(hidden))  # without PyTorch processes start at once
+    monkeypatch.setenv(
+        "PYTHONPATH", str(hidden), prepend=os.pathsep
+    )  # without PyTorch they start at once
     return tmp_path
 
 
@@ -312,9 +314,12 @@ def test_libraries_that_look_into_their_cache_alone_are_understood() -> None:
         ([np.array([1.0, np.nan]), np.array([1.0, np.nan])], True),
         ([[np.ones(3)], [np.array([1.0, 1.0, 1.5])]], False),
         ([np.ones(3), np.ones(4)], False),
+        ([np.array([2**53]), np.array([2**53 + 1])], False),  # the same as float64
+        ([np.array([1 + 1j]), np.array([1 + 2j])], False),
         (["a", "b"], None),
+        ([np.array(["a"]), np.array(["b"])], None),
     ],
-    ids=["nested", "not a number", "value", "shape", "no array"],
+    ids=["nested", "not a number", "value", "shape", "large", "complex", "no array", "texts"],
 )
 def test_outputs_are_compared_wherever_they_stand(outputs: list[Any], same: bool | None) -> None:
     rest = iter(outputs)
@@ -340,12 +345,14 @@ LINE = ["zoo", "run", "job.py:make_models", "-o", "out", "--levels", "1", "--bud
 @pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_where_it_was(here: Path, capsys: Said) -> None:
     with _running() as running:
+        _wait(lambda: any(b'"b"' in job.read_bytes() for job in here.glob("out/.work/*/job.json")))
         children = psutil.Process(running.pid).children(recursive=True)
         running.kill()
     _, alive = psutil.wait_procs(children, 10)
     assert alive == []
     done = read_results(here / "out")
     assert done.height == 1
+    assert len(list((here / "temporary").glob("xsp-zoo-*"))) == 1  # of the process under way
     assert cli.run([*LINE, "--json"]) == exit_code.OK
     out, err = capsys.readouterr()
     assert "2 measurements, 1 complete from before; about" in err
@@ -354,6 +361,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(here: Path, capsys: Said) ->
     assert after["model"].to_list() == ["a", "b"]
     assert after["started"][0] == done["started"][0]
     assert not (here / "out" / ".work").exists()
+    assert list((here / "temporary").glob("xsp-zoo-*")) == []
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from xsp.sweep import Point, Status, basis_of, machine_facts
 from xsp.zoo.core import held
 from xsp.zoo.results import MEASURED, Folder, Row
 from xsp.zoo.task import Task
-from xsp.zoo.work import OUT_OF_MEMORY, UNKNOWN, carry_out, limit_facts, skipped
+from xsp.zoo.work import OUT_OF_MEMORY, UNKNOWN, carry_out, limit_facts, remove_left, skipped
 
 LOADING_S = 8.0  # of a measurement beside its budget, importing and loading, until one was made
 _SCRATCH = ".work"
@@ -252,7 +252,7 @@ def scratch_in(folder: Path) -> Iterator[Path]:
         ExportError: It could not be made.
     """
     scratch = folder / _SCRATCH
-    shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
+    remove_left(scratch)  # of a run that was killed
     try:
         scratch.mkdir()
     except OSError as error:
