@@ -88,6 +88,12 @@ def test_list_leaves_the_folder_alone(tmp_path: Path, capsys: Said) -> None:
         assert listed(capsys, "zoo.toml", "-o", "results")[1].endswith("complete")
 
 
+def test_list_looks_where_run_would_keep_the_results(tmp_path: Path, capsys: Said) -> None:
+    with opened(tmp_path / "two-zoo") as folder:
+        keep(folder, zoo().tasks[0], 0, "out-of-memory")
+    assert listed(capsys, "zoo.toml")[1] == "onnx:large batch 1, 8 complete"
+
+
 def test_several_zoos_are_one_and_options_stand_in_place_of_the_files(capsys: Said) -> None:
     lines = listed(
         capsys,

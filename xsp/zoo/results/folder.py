@@ -94,6 +94,17 @@ class Kept:
         """Return all results; docs/zoo-results.md documents the columns."""
         return self._table.frame()
 
+    def parted(self, tasks: Iterable[Task]) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the results of the points of some tasks, and all others, which stay as well."""
+        points = [(task.model, point.key) for task in tasks for point in task.points]
+        asked = pl.DataFrame(points, {"model": pl.String, "settings": pl.String}, orient="row")
+        frame = self.frame()
+        mine, others = (
+            frame.join(asked, on=asked.columns, how=how, maintain_order="left")
+            for how in ("semi", "anti")
+        )
+        return mine, others
+
 
 class Folder(Kept):
     """The results of a zoo to add to, those of earlier runs among them; for one thread.

@@ -18,7 +18,7 @@ from xsp.zoo.results.table import MEASURED
 from xsp.zoo.task import Task
 
 _SETTINGS = ("batch", "threads", "framework", "precision", "compiled", "device", "train")
-_FACTS = ("accuracy_pct", "family")
+_FACTS = ("accuracy_pct", "family", "zoo")
 
 
 def row_of(
