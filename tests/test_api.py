@@ -10,7 +10,10 @@ import pytest
 
 import xsp
 
-PUBLIC = ("xsp", "xsp.analyses", "xsp.export", "xsp.importers", "xsp.provider", "xsp.testing")
+PUBLIC = (
+    *("xsp", "xsp.analyses", "xsp.export", "xsp.importers", "xsp.provider", "xsp.testing"),
+    "xsp.zoo",
+)
 
 
 @pytest.fixture(params=PUBLIC)

@@ -6,8 +6,9 @@ import pytest
 
 from xsp.cli import app as cli
 from xsp.cli import exit_code
+from xsp.sweep import basis_of
 from xsp.zoo import Folder, Task, Zoo, opened, read_zoo, template
-from xsp.zoo.results import basis_of, row_without
+from xsp.zoo.results import row_without
 
 Said = pytest.CaptureFixture[str]
 
@@ -30,7 +31,7 @@ def listed(said: Said, *arguments: str) -> list[str]:
 
 def keep(folder: Folder, task: Task, number: int, status: str, **changed: str) -> None:
     """Keep a result that took 4 s, of a point of a task."""
-    basis = {**basis_of(task), **changed}
+    basis = {**basis_of(task.points[0].spec, task.plan), **changed}
     row = row_without(task, task.points[number], status, "a test", took_s=4.0, basis=basis)
     folder.keep(row, None)
 
@@ -85,6 +86,12 @@ def test_list_leaves_the_folder_alone(tmp_path: Path, capsys: Said) -> None:
     with opened(tmp_path / "results") as folder:  # a run under way
         keep(folder, zoo().tasks[0], 0, "out-of-memory")
         assert listed(capsys, "zoo.toml", "-o", "results")[1].endswith("complete")
+
+
+def test_list_looks_where_run_would_keep_the_results(tmp_path: Path, capsys: Said) -> None:
+    with opened(tmp_path / "two-zoo") as folder:
+        keep(folder, zoo().tasks[0], 0, "out-of-memory")
+    assert listed(capsys, "zoo.toml")[1] == "onnx:large batch 1, 8 complete"
 
 
 def test_several_zoos_are_one_and_options_stand_in_place_of_the_files(capsys: Said) -> None:

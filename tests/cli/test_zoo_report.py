@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 from zoo_frames import frame, row
 
@@ -31,6 +32,13 @@ def test_a_page_is_written_and_a_summary_printed(
     assert "2 models, 2 measurements, 1 without numbers" in said.out
     assert "1 failed: no such model (b)" in said.out
     assert said.err.startswith("the report is results.html")
+
+
+def test_the_page_is_called_as_the_zoo(folder: Path) -> None:
+    file = folder / "results.parquet"
+    pl.read_parquet(file).with_columns(zoo=pl.lit("vision")).write_parquet(file)
+    assert run(["zoo", "report", str(folder)]) == 0
+    assert "<h1>vision</h1>" in (folder.parent / "results.html").read_text(encoding="utf-8")
 
 
 def test_the_table_of_a_folder_is_read_as_the_folder(folder: Path) -> None:

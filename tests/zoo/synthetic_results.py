@@ -145,7 +145,7 @@ def _some_without(full: pl.DataFrame) -> pl.DataFrame:
     """Return the results with some models in them that could not be measured to the end."""
     number = pl.col("model").str.extract(r"_(\d+)$").cast(pl.Int64)
     lost = (number % 50 == 49) & (pl.col("batch") >= 32)
-    kept = {*full.columns[:12], "started", "took_s", "host", "machine", "cpu", "cores", "basis"}
+    kept = {*full.columns[:13], "started", "took_s", "host", "machine", "cpu", "cores", "basis"}
     measured = [name for name in full.columns if name not in kept | {"xsp_version", "status"}]
     return (
         full.with_columns(lost=lost)

@@ -22,6 +22,8 @@ from xsp.zoo.work import carry_out
 
 pytestmark = pytest.mark.slow
 
+BASIS = {"host id": "0123456789abcdef"}
+
 JOB = """
 import os, resource, sys, time
 from pathlib import Path
@@ -96,7 +98,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(HIDING)
-    monkeypatch.setenv("PYTHONPATH", str(hidden))  # without PyTorch processes start at once
+    monkeypatch.setenv(
+        "PYTHONPATH", str(hidden), prepend=os.pathsep
+    )  # without PyTorch they start at once
     return tmp_path
 
 
@@ -110,7 +114,8 @@ def carried(work: Task, points: Sequence[Point] = ()) -> list[Row]:
     """Return the rows of a task, of which the traces of all that were measured can be read."""
     rows = []
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
-        for row, trace in carry_out(work, points or work.points, Path(scratch), lambda *_: None):
+        asked = points or work.points
+        for row, trace in carry_out(work, asked, Path(scratch), lambda *_: None, basis=BASIS):
             rows.append(row)
             assert (trace is not None) == (row["status"] == "measured")
             if trace is not None:
@@ -190,7 +195,7 @@ def test_outputs_that_differ_are_a_problem() -> None:
 
 def test_a_full_disk_ends_the_run_and_keeps_what_was_complete(tmp_path: Path) -> None:
     work = task("fills", 1, 2, 4)
-    rows = carry_out(work, work.points, tmp_path, lambda *_: None)
+    rows = carry_out(work, work.points, tmp_path, lambda *_: None, basis=BASIS)
     row, trace = next(rows)
     assert trace is not None
     assert (row["status"], xsp.load(trace).root.runs) == ("measured", 2)
@@ -205,7 +210,7 @@ def test_closing_ends_the_process(tmp_path: Path) -> None:
 
     work = task("sleeps", 1)
     with pytest.raises(KeyboardInterrupt):
-        next(carry_out(work, work.points, tmp_path, interrupted))
+        next(carry_out(work, work.points, tmp_path, interrupted, basis=BASIS))
     assert not [each for each in psutil.Process().children() if _runs(each.pid)]
     assert list(tmp_path.glob("tmp*")) == []
 

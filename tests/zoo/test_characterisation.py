@@ -75,6 +75,50 @@ def test_settings_and_machines_are_entries_of_their_own() -> None:
     assert table["max_throughput_ratio"].to_list() == pytest.approx([1.0, 2.0, 50 / (2 / 0.018)])
 
 
+def test_settings_without_a_column_are_told_by_name() -> None:
+    settings = [json.dumps({"batch": 1, "framework": "torch", "sequence": n}) for n in (8, 16)]
+    results = frame(*(row("a", latency_ns=1e6, settings=each) for each in settings))
+    assert TABLES["variants"](results)["differs"].to_list() == ["", "sequence 16"]
+
+
+@pytest.mark.parametrize(
+    ("reach", "sure"), [(0.01, True), (0.2, False), (None, False)], ids=["narrow", "wide", "none"]
+)
+def test_the_best_batch_is_sure_where_the_intervals_allow_no_other(
+    reach: float | None, sure: bool
+) -> None:
+    rows = [
+        row("a", batch, latency_ns=latency, **ends_of(latency, reach))
+        for batch, latency in ((1, 1e6), (2, 1.2e6), (4, 2.4e6), (8, 4.8e6))
+    ]
+    (best,) = models(frame(*rows)).select("optimal_batch", "optimal_batch_sure").rows()
+    assert best == (2, sure)
+    assert models(frame(rows[0]))["optimal_batch_sure"].to_list() == [None]
+    said = problems(frame(*rows))["problem"].to_list()
+    assert any(each.startswith("the best batch is not sure") for each in said) is not sure
+
+
+def ends_of(latency_ns: float, reach: float | None) -> dict[str, float]:
+    if reach is None:
+        return {}
+    return {
+        "latency_low_ns": latency_ns * (1 - reach),
+        "latency_high_ns": latency_ns * (1 + reach),
+    }
+
+
+def test_batches_that_were_measured_with_different_versions_are_told() -> None:
+    newer = {"basis": json.dumps({"torch": "2.16"}), "started": "2026-12-01T08:00:00+00:00"}
+    results = frame(row("a", 8, latency_ns=8e6, **newer), row("a", 1, latency_ns=1e6))
+    (problem,) = problems(results)["problem"].to_list()
+    assert problem.endswith("no best one spans them: torch was 2.15 and is 2.16")
+
+
+def test_a_peak_that_was_measured_after_the_zoo_is_not_taken_for_known() -> None:
+    results = frame(row("a", latency_ns=1e6, flops_per_byte=3.0))
+    assert findings(models(results))[0].startswith("what limits 1 model is not known")
+
+
 def test_a_model_with_one_entry_is_set_against_nothing() -> None:
     assert TABLES["variants"](frame(*curve("a", 1.0, 2.0))).height == 0
 
@@ -139,7 +183,8 @@ def test_reasons_that_differ_in_numbers_are_one_group() -> None:
 
 
 def test_problems_are_counted_over_all_batches() -> None:
-    rows = [*curve("a", 1.0, 2.0, problems=["it moved by 5 %"]), row("b", problems=["cold"])]
+    rows = [row("a", size, problems=["it moved by 5 %"]) for size in (1, 2)]
+    rows.append(row("b", problems=["cold"]))
     assert problems(frame(*rows)).rows() == [
         ("it moved by 5 %", 2, 1, "a"),
         ("cold", 1, 1, "b"),
@@ -153,7 +198,7 @@ def test_what_all_models_say_together() -> None:
     )
     assert findings(models(results)) == [
         "convolutions take 20.0 to 80.0 % of the latency, in half of 2 models more than 50.0 %",
-        "the best batch is 1 for 1 of 2 models",
+        "the best batch is 1 for 1 of 2 models; of 2 it is not sure",
         "1 of 2 models are memory-bound at their best batch",
         "profiling would have added up to 4.0 % to a latency, in half of 2 models less than 3.0 %; "
         "it is removed",

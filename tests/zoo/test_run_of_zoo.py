@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -66,7 +67,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(HIDING)
-    monkeypatch.setenv("PYTHONPATH", str(hidden))  # without PyTorch processes start at once
+    monkeypatch.setenv(
+        "PYTHONPATH", str(hidden), prepend=os.pathsep
+    )  # without PyTorch they start at once
     return tmp_path
 
 
@@ -223,6 +226,16 @@ def test_outputs_are_compared_where_they_were_not_before(processes: Processes) -
     assert processes.measured == [("a", 1)] * 2
 
 
+def test_what_is_complete_is_measured_again_where_that_is_asked_for(processes: Processes) -> None:
+    ran(task("a", 1, 2), task("b", 1))
+    before = read_results(Path("out"))
+    tally, _ = ran(task("a", 2), again=True)
+    assert processes.measured[3:] == [("a", 2)]
+    assert tally.counts == {"measured": 1}
+    assert read_results(Path("out"))["model"].to_list() == ["a", "b", "a"]
+    assert len(list(Path("out", "traces").iterdir())) == before.height
+
+
 def test_a_change_of_the_plan_measures_again_and_says_so(processes: Processes) -> None:
     ran(task("a", 1))
     _, watched = ran(replace(task("a", 1), plan=settings_of(1, runs=3, budget=2.0)))
@@ -312,9 +325,12 @@ def test_libraries_that_look_into_their_cache_alone_are_understood() -> None:
         ([np.array([1.0, np.nan]), np.array([1.0, np.nan])], True),
         ([[np.ones(3)], [np.array([1.0, 1.0, 1.5])]], False),
         ([np.ones(3), np.ones(4)], False),
+        ([np.array([2**53]), np.array([2**53 + 1])], False),  # the same as float64
+        ([np.array([1 + 1j]), np.array([1 + 2j])], False),
         (["a", "b"], None),
+        ([np.array(["a"]), np.array(["b"])], None),
     ],
-    ids=["nested", "not a number", "value", "shape", "no array"],
+    ids=["nested", "not a number", "value", "shape", "large", "complex", "no array", "texts"],
 )
 def test_outputs_are_compared_wherever_they_stand(outputs: list[Any], same: bool | None) -> None:
     rest = iter(outputs)
@@ -337,15 +353,38 @@ def test_outputs_that_are_no_numbers_are_told_from_those_that_are(
 LINE = ["zoo", "run", "job.py:make_models", "-o", "out", "--levels", "1", "--budget", "0.2"]
 
 
+def test_the_end_of_a_run_is_a_summary_that_says_what_failed_and_what_comes_next(
+    processes: Processes, capsys: Said
+) -> None:
+    processes.ends = {("b", 0): "crashed"}
+    line = ["zoo", "run", "job.py:make_models", "-o", "a folder"]
+    assert cli.run([*line, "--only", "a", "--threads", "1"]) == exit_code.OK
+    capsys.readouterr()
+    assert cli.run([*line, "--threads", "2"]) == exit_code.TARGET_FAILED
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "1 model, 1 measurement"
+    assert out[1].startswith("model ")
+    assert out[2].startswith("a ")
+    assert out[-4:-2] == [
+        "b, threads 2: crashed: so",
+        "the folder has 1 further result, of models or settings that were not asked for; the "
+        "report shows them as well",
+    ]
+    assert re.match(r"1 measured, 1 crashed, in \d+ s; the table is a folder/", out[-2])
+    assert out[-1] == "next: xsp zoo report 'a folder'"
+
+
 @pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_where_it_was(here: Path, capsys: Said) -> None:
     with _running() as running:
+        _wait(lambda: any(b'"b"' in job.read_bytes() for job in here.glob("out/.work/*/job.json")))
         children = psutil.Process(running.pid).children(recursive=True)
         running.kill()
     _, alive = psutil.wait_procs(children, 10)
     assert alive == []
     done = read_results(here / "out")
     assert done.height == 1
+    assert len(list((here / "temporary").glob("xsp-zoo-*"))) == 1  # of the process under way
     assert cli.run([*LINE, "--json"]) == exit_code.OK
     out, err = capsys.readouterr()
     assert "2 measurements, 1 complete from before; about" in err
@@ -354,6 +393,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(here: Path, capsys: Said) ->
     assert after["model"].to_list() == ["a", "b"]
     assert after["started"][0] == done["started"][0]
     assert not (here / "out" / ".work").exists()
+    assert list((here / "temporary").glob("xsp-zoo-*")) == []
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from xsp.target import Spec, find, measure_here
 from xsp.target.resolution import check, resolve
 from xsp.zoo import read_zoo, template
 from xsp.zoo.definition.entry import read_entries
+from xsp.zoo.work.repetition import compared
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
@@ -171,6 +172,14 @@ def test_a_made_model_is_measured(file: str) -> None:
     trace = measure_here(point.spec, plan)
     assert trace.metadata["settings"]["batch"] == 4
     assert {"0", "1"} <= set(trace.spans["name"]), trace.spans["name"].to_list()
+
+
+def test_outputs_of_pytorch_are_compared_in_their_own_type() -> None:
+    outputs = [torch.tensor([1.0], dtype=torch.bfloat16), torch.tensor([2**53])]
+    others = [outputs[0], torch.tensor([2**53 + 1])]
+    assert compared(lambda: outputs) == (True, [])
+    both = iter([outputs, others])
+    assert compared(lambda: next(both))[0] is False
 
 
 def test_the_template_and_every_shorthand_of_a_library_are_found(tmp_path: Path) -> None:

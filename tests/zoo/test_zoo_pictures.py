@@ -94,6 +94,14 @@ def test_many_models_are_rows_by_family(few: pl.DataFrame) -> None:
     assert "each family" in families.xaxis[0].axis_label
 
 
+def test_families_that_no_zoo_gives_are_read_off_the_names() -> None:
+    names = ("torchvision:resnet", "timm:ResNet_", "onnx:vit-b")
+    shares: dict[str, Any] = {"time.matmul_pct": 90.0}
+    rows = [row(f"{names[n % 3]}{n}", latency_ns=1e6, **shares) for n in range(63)]
+    drawn = plot.zoo_layer_types(frame(*rows)).figure
+    assert sorted(drawn.y_range.factors) == ["resnet (42)", "vit (21)"]
+
+
 def test_entries_that_differ_in_a_further_setting_are_rows_of_their_own() -> None:
     shares: dict[str, Any] = {"time.matmul_pct": 90.0}
     settings = [json.dumps({"batch": 1, "sequence": sequence}) for sequence in (128, 512)]

@@ -37,7 +37,7 @@ from xsp.zoo.results import (
     row_without,
 )
 from xsp.zoo.results.folder import trace_name
-from xsp.zoo.results.journal import encoded
+from xsp.zoo.results.journal import Journal, encoded
 from xsp.zoo.task import Task
 
 BASIS = {"host id": "0123456789abcdef", "cpu": "Fast", "usable cores": "4.0", "torch": "1.0"}
@@ -180,6 +180,28 @@ def test_the_trace_of_a_row_that_gave_way_is_deleted_and_a_missing_one_measured_
         files[1].unlink()
         assert folder.kept(task, task.points[0], [now]) is None
         assert "is missing" in folder.why_again(task, task.points[0], [now])
+
+
+def test_a_run_killed_while_it_kept_a_result_again_leaves_the_old_row_with_its_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, scratch = task_of(1), tmp_path / "scratch.xsp"
+    with opened(tmp_path) as folder:
+        measured(1, MS).save(scratch)
+        kept = tmp_path / folder.keep(row(task), scratch)["trace"]
+        before = kept.read_bytes()
+        measured(1, 2 * MS).save(scratch)
+        monkeypatch.setattr(Journal, "append", raise_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            folder.keep({**row(task), "took_s": 3.0}, scratch)
+        assert len(list((tmp_path / "traces").iterdir())) == 2
+    with opened(tmp_path):
+        assert [each.read_bytes() for each in (tmp_path / "traces").iterdir()] == [before]
+    assert (tmp_path / read_results(tmp_path)["trace"][0]) == kept
+
+
+def raise_interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_files_of_traces_differ_by_model_settings_and_machine() -> None:

@@ -20,7 +20,7 @@ from xsp.sweep import Point, Status, basis_of, machine_facts
 from xsp.zoo.core import held
 from xsp.zoo.results import MEASURED, Folder, Row
 from xsp.zoo.task import Task
-from xsp.zoo.work import OUT_OF_MEMORY, UNKNOWN, carry_out, limit_facts, skipped
+from xsp.zoo.work import OUT_OF_MEMORY, UNKNOWN, carry_out, limit_facts, remove_left, skipped
 
 LOADING_S = 8.0  # of a measurement beside its budget, importing and loading, until one was made
 _SCRATCH = ".work"
@@ -123,7 +123,12 @@ class Pace:
 
 
 def run(
-    tasks: Sequence[Task], folder: Folder, watch: Watch, *, total_s: float | None = None
+    tasks: Sequence[Task],
+    folder: Folder,
+    watch: Watch,
+    *,
+    total_s: float | None = None,
+    again: bool = False,
 ) -> Tally:
     """Measure the points of tasks that have no complete result yet, and say what became of all.
 
@@ -136,6 +141,7 @@ def run(
         folder: Where results are kept.
         watch: What is told of it.
         total_s: Seconds after which no further measurement begins; None: no limit.
+        again: Whether points are measured that have a complete result as well.
 
     Raises:
         ExportError: A result could not be kept.
@@ -143,7 +149,7 @@ def run(
     """
     deadline = math.inf if total_s is None else time.monotonic() + total_s
     tally = Tally()
-    todos = list(_todos(tasks, folder, tally))
+    todos = list(_todos(tasks, folder, tally, again=again))
     pace = Pace(todos)
     watch.planned(sum(len(task.points) for task in tasks), tally.counts.total(), pace.left_s)
     with scratch_in(folder.path) as scratch:
@@ -157,12 +163,13 @@ def run(
     return tally
 
 
-def _todos(tasks: Sequence[Task], folder: Folder, tally: Tally) -> Iterator[Todo]:
+def _todos(tasks: Sequence[Task], folder: Folder, tally: Tally, *, again: bool) -> Iterator[Todo]:
     """Yield what is left of each task of which anything is."""
     machine = machine_facts()
     for task in tasks:
         basis = basis_of(task.points[0].spec, task.plan, machine)
-        if points := left_of(task, [basis], folder, tally):
+        points = task.points if again else left_of(task, [basis], folder, tally)
+        if points:
             yield Todo(task, basis, points)
 
 
@@ -252,7 +259,7 @@ def scratch_in(folder: Path) -> Iterator[Path]:
         ExportError: It could not be made.
     """
     scratch = folder / _SCRATCH
-    shutil.rmtree(scratch, ignore_errors=True)  # of a run that was killed
+    remove_left(scratch)  # of a run that was killed
     try:
         scratch.mkdir()
     except OSError as error:

@@ -43,7 +43,7 @@ class Task:
         limits: What each may use.
         check: Whether to verify that two calls of the model give the same output.
         facts: What the zoo says of the model, which becomes columns of the results: `accuracy_pct`,
-            `family`, and whatever else was given.
+            `family`, its own name `zoo`, and whatever else was given.
     """
 
     model: str

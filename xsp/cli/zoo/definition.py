@@ -25,8 +25,8 @@ Examples:
 _LIST_HELP = f"""Say what a run of ZOO would do, and about how long it takes.
 
 {FORMS}
-With -o also what is complete in that folder, and what would be measured again, and why. The
-time is what earlier results took, where the folder has some.
+Of the folder of results (-o) it says what is complete there, and what would be measured again, and
+why. The time is what earlier results took, where the folder has some.
 """
 
 _LIST_EPILOG = """\b

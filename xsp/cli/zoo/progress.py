@@ -106,9 +106,11 @@ def title(task: Task, point: Point) -> str:
 
 def outcome(row: Row) -> str:
     """Return what became of a point, in a line."""
+    from xsp.analyses import text_of  # noqa: PLC0415
     from xsp.quantity import duration  # noqa: PLC0415
 
     if row["status"] != "measured":
         return f"{row['status']}: {(row['reason'] or '').partition(chr(10))[0]}"
     rate = row.get("throughput_per_s")
-    return duration(row["latency_ns"]) + ("" if rate is None else f", {rate:,.4g}/s")
+    said = "" if rate is None else f", {text_of('throughput_per_s', rate)}"
+    return duration(row["latency_ns"]) + said

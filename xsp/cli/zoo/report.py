@@ -28,6 +28,7 @@ Examples:
   xsp zoo report results/ --table throughput --csv > throughput.csv
 """
 
+_MOST_NAMES = 3  # of zoos in a heading
 _TABLES = (
     *("models", "throughput", "batch", "variants", "thirds", "layer-types", "primitives"),
     *("failures", "problems"),
@@ -78,6 +79,12 @@ def _print(frame: pl.DataFrame, name: str, form: str | None) -> None:
         terminal.show(drawn(table))
 
 
+def _name(frame: pl.DataFrame) -> str:
+    """Return what the zoos of the results are called; empty where nobody knows, or of many."""
+    names = frame["zoo"].drop_nulls().unique(maintain_order=True).to_list()
+    return ", ".join(names) if len(names) <= _MOST_NAMES else ""
+
+
 def _write(frame: pl.DataFrame, results: Path, output: Path | None, *, opens: bool) -> None:
     from xsp.atomic_file import check_writable  # noqa: PLC0415
     from xsp.page import zoo_report  # noqa: PLC0415
@@ -90,7 +97,7 @@ def _write(frame: pl.DataFrame, results: Path, output: Path | None, *, opens: bo
     if to.resolve() == results.resolve():
         raise click.UsageError(f"{to} is what is read: choose another -o")
     check_writable(to)
-    zoo_report(frame, to, name=named.name or "zoo")
+    zoo_report(frame, to, name=_name(frame) or named.name or "zoo")
     terminal.show(summary(frame))
     terminal.say(f"the report is {to} ({to.stat().st_size / 1e6:.1f} MB)")
     if opens:

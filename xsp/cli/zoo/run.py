@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,7 @@ from xsp.cli.zoo.argument import FORMS, folder_of, zoo_arguments, zoo_of
 from xsp.cli.zoo.progress import watching
 
 if TYPE_CHECKING:
-    from xsp.zoo import Tally
+    from xsp.zoo import Folder, Tally, Zoo
 
 _HELP = f"""Measure every model of ZOO, each in a process of its own.
 
@@ -31,6 +33,7 @@ Examples:
   xsp zoo run zoo.toml -o results/
   xsp zoo run torchvision timm:resnet*,vit_tiny* --batch 1,8 --levels 2 -o results/
   xsp zoo run zoo.toml -o results/ --total-budget 3600
+  xsp zoo run zoo.toml -o results/ --only 'resnet*' --batch 8 --again
   xsp zoo run zoo.toml -o results/ --json 2> results.log
   xsp zoo run zoo.toml -o results/ --ray
 
@@ -81,12 +84,16 @@ def _address(ctx: click.Context, param: click.Parameter, text: str | None) -> st
     help="Measure on the nodes of a Ray cluster, HOST:PORT, or without ADDRESS that of this "
     "machine; write it after ZOO. Needs xsp[ray].",
 )
+@click.option(
+    "--again", is_flag=True, help="Measure also what is complete; with --only, what you suspect."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what became of all points as JSON.")
 def run_zoo(
     *,
     output: Path | None,
     total_budget: float | None,
     cluster: str | None,
+    again: bool,
     as_json: bool,
     **given: Any,
 ) -> int:
@@ -95,38 +102,58 @@ def run_zoo(
 
     zoo = zoo_of(given)
     path = folder_of(zoo, output)
+    began = time.monotonic()
     with terminable(), opened(path) as folder:
         for note in folder.notes:
             terminal.say(note)
         try:
             with watching() as watch:
                 if cluster is None:
-                    tally = run(zoo.tasks, folder, watch, total_s=total_budget)
+                    tally = run(zoo.tasks, folder, watch, total_s=total_budget, again=again)
                 else:
                     address = None if cluster == _HERE else cluster
                     tally = run_on_ray(
-                        zoo.tasks, folder, watch, address=address, total_s=total_budget
+                        zoo.tasks,
+                        folder,
+                        watch,
+                        address=address,
+                        total_s=total_budget,
+                        again=again,
                     )
         except KeyboardInterrupt:
             return terminal.fail(
                 f"interrupted; the same command goes on, with what is complete in {path}",
                 exit_code.INTERRUPTED,
             )
-    terminal.show(_as_json(tally, path) if as_json else _as_text(tally, path))
+    took_s = time.monotonic() - began
+    terminal.show(_as_json(tally, path) if as_json else _as_text(tally, zoo, folder, took_s))
     return _code(tally)
 
 
-def _as_text(tally: Tally, path: Path) -> str:
-    """Return what failed, and how many points have each status."""
-    from xsp.zoo import TABLE  # noqa: PLC0415
+def _as_text(tally: Tally, zoo: Zoo, folder: Folder, took_s: float) -> str:
+    """Return a summary of the points' results, what failed, and how many have each status."""
+    from xsp.quantity import clock_time, counted  # noqa: PLC0415
+    from xsp.zoo import TABLE, is_measured, summary  # noqa: PLC0415
 
-    lines = [
-        f"{row['model']} {row['settings']}: {row['status']}: {row['reason']}"
-        for row in tally.failures
-    ]
+    mine, others = folder.parted(zoo.tasks)
+    measured = mine.filter(is_measured())
+    lines = [summary(measured)] if measured.height else []
+    words = {(task.model, point.key): str(point) for task in zoo.tasks for point in task.points}
+    for row in tally.failures:
+        said = words[row["model"], row["settings"]]
+        lines.append(f"{row['model']}, {said}: {row['status']}: {row['reason']}")
+    if others.height:
+        lines.append(
+            f"the folder has {counted(others.height, 'further result')}, of models or settings "
+            "that were not asked for; the report shows them as well"
+        )
     counts = [f"{number} {status}" for status, number in tally.counts.most_common()]
     counts += [f"{tally.left_out} left for later"] * bool(tally.left_out)
-    lines.append(f"{', '.join(counts)}; the table is {path / TABLE}, the traces lie beside it")
+    table = folder.path / TABLE
+    lines += [
+        f"{', '.join(counts)}, in {clock_time(took_s)}; the table is {table}, traces lie beside it",
+        f"next: xsp zoo report {shlex.quote(str(folder.path))}",
+    ]
     return "\n".join(lines)
 
 

@@ -23,7 +23,7 @@ from xsp.zoo import IDENTITY, ZooTable, labels_of, varying
 _KEPT_BITS = np.uint32(0xFFFFFC00)  # sign, exponent, and 13 bits of the mantissa
 _HALF = np.uint32(0x200)
 _LONGEST = 200  # characters of a cell
-_KNOWN = (*IDENTITY, "batch", "optimal_batch", "best", "differs")
+_KNOWN = (*IDENTITY, "batch", "optimal_batch", "optimal_batch_sure", "best", "differs")
 _HIDDEN = ("variant", "machine")
 
 

@@ -20,6 +20,7 @@ from xsp.zoo import ZooTable, layer_types, primitives
 _ROWS, _COLUMNS = 60, 14
 _ROW_PX = 20
 _OTHER = "all others"
+_FAMILY = r"(?:^|[:/])([A-Za-z]+)[^:/]*$"  # resnet of torchvision:resnet50, where no zoo says it
 _SAID_PCT, _DARK_PCT = 9.5, 85.0  # shares that are written into their boxes, and on dark ground
 
 
@@ -57,7 +58,8 @@ def _heat(results: pl.DataFrame, table: ZooTable) -> Plot:
 def _drawn(shares: pl.DataFrame) -> figure:
     entries = shares.unique("entry", keep="first", maintain_order=True)
     called = entries.select("entry", label=distinct_labels(entries))
-    slim = shares.select("entry", "family", "part", "share_pct")
+    family = pl.coalesce("family", pl.col("model").str.extract(_FAMILY).str.to_lowercase())
+    slim = shares.select("entry", "part", "share_pct", family=family)
     named = slim.join(called, on="entry", how="left", maintain_order="left")
     few = entries.height <= _ROWS
     parts = _parts(named)
@@ -83,10 +85,9 @@ def _each(folded: pl.DataFrame) -> _Map:
 
 def _groups(folded: pl.DataFrame) -> _Map:
     """Return the mean of the models of each family, or else of those with the same main part."""
-    families = folded["family"].drop_nulls().n_unique()
-    by_family = families > 1 and folded["family"].null_count() == 0
+    by_family = folded["family"].n_unique() > 1
     first = folded.unique("entry", keep="first", maintain_order=True)  # its largest share
-    of = pl.col("family") if by_family else pl.format("mostly {}", "part")
+    of = pl.col("family").fill_null("no family") if by_family else pl.format("mostly {}", "part")
     grouped = folded.join(first.select("entry", of=of), on="entry", maintain_order="left")
     numbers = grouped.group_by("of").agg(models=pl.col("entry").n_unique())
     numbers = numbers.sort("models", descending=True).head(_ROWS)

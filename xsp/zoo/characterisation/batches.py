@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from xsp.zoo.characterisation.doubt import sure_of
 from xsp.zoo.characterisation.entry import IDENTITY, best_rows, entry_rows, is_measured
-from xsp.zoo.characterisation.models import WORK
+from xsp.zoo.characterisation.models import SURE, WORK
 from xsp.zoo.characterisation.table import ZooTable
 from xsp.zoo.characterisation.thirds import QUANTITIES, most_of
 
@@ -33,6 +34,7 @@ _THROUGHPUT = {
 _BATCH = {
     **IDENTITY,
     "optimal_batch": "Best batch; null where one batch alone was tried, which the row is about.",
+    **SURE,
     **_LATENCY,
     "kernel_ns": "Time in kernels; without a device in innermost operators and library calls.",
     "kernel_pct": "This time as a share of the latency.",
@@ -49,9 +51,10 @@ def _throughput(results: pl.DataFrame) -> pl.DataFrame:
 
 
 def _batch(results: pl.DataFrame) -> pl.DataFrame:
-    return best_rows(results).with_columns(
-        most_of(name).alias(f"{name}_third") for name in QUANTITIES
+    rows = best_rows(results).join(
+        sure_of(entry_rows(results)), on="entry", how="left", maintain_order="left"
     )
+    return rows.with_columns(most_of(name).alias(f"{name}_third") for name in QUANTITIES)
 
 
 throughput = ZooTable(

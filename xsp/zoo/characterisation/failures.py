@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from xsp.zoo.characterisation.entry import is_measured
+from xsp.zoo.characterisation.doubt import doubts
+from xsp.zoo.characterisation.entry import entry_rows, is_measured
 from xsp.zoo.characterisation.table import ZooTable
 
 _NAMED = 5  # models that a row names
@@ -17,7 +18,7 @@ _COLUMNS = {
 }
 _PROBLEM_COLUMNS = {
     "problem": "What to know before trusting the numbers; numbers that differ are `…`.",
-    "measurements": "How many say so.",
+    "measurements": "How many say so; what is said of all batches of a model counts once.",
     "models": "How many models these are of.",
     "named": f"The first {_NAMED} of these.",
 }
@@ -31,6 +32,7 @@ def _failures(results: pl.DataFrame) -> pl.DataFrame:
 
 def _problems(results: pl.DataFrame) -> pl.DataFrame:
     sentences = results.select("model", reason="problems").explode("reason").drop_nulls()
+    sentences = pl.concat([sentences, doubts(entry_rows(results))])
     return _grouped(sentences, pl.col("reason")).rename({"reason": "problem"})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from xsp.zoo.characterisation.doubt import sure_of
 from xsp.zoo.characterisation.entry import IDENTITY, entry_rows, first_of, is_measured
 from xsp.zoo.characterisation.table import ZooTable
 
@@ -16,6 +17,10 @@ WORK = {
     "flops_per_byte": "Operations for each byte read or written: its arithmetic intensity.",
     "flops_per_s": "Operations for each second of work.",
     "bound": "`memory` or `compute`: what the roof of its machine says of its intensity.",
+}
+SURE = {
+    "optimal_batch_sure": "Whether the intervals of the throughputs allow no other best batch; of "
+    "single runs, which have none, it is not sure.",
 }
 _AT_BEST = {
     "convolution_pct": "Share of convolution layers in the latency, at the best batch.",
@@ -48,6 +53,7 @@ COLUMNS = {
     "max_throughput_high_per_s": "Upper end of its 95 % interval.",
     "optimal_batch": "Best batch: the smallest measured of which a doubling raises the throughput "
     "by no more than 5 %; null where one batch alone was tried.",
+    **SURE,
     **_AT_BEST,
     "problems": "What to know before trusting the numbers: how many sentences, of all batches.",
     "measured": "Batches with numbers.",
@@ -68,7 +74,7 @@ def _models(results: pl.DataFrame) -> pl.DataFrame:
         rows.filter("best").select("entry", *_AT_BEST),
     ]
     table = first_of(rows.select("entry", *IDENTITY))
-    for part in [*map(first_of, parts), _counted(rows)]:
+    for part in [*map(first_of, parts), sure_of(rows), _counted(rows)]:
         table = table.join(part, on="entry", how="left", maintain_order="left")
     return table
 

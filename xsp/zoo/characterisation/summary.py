@@ -30,9 +30,9 @@ def summary(results: pl.DataFrame) -> str:
     """
     table = models(results)
     lines = [counts(results)]
-    quickest = table.drop_nulls("max_throughput_per_s").sort(
-        "max_throughput_per_s", descending=True, maintain_order=True
-    )
+    ways = ["max_throughput_per_s", "online_latency_ns"]  # models without a batch have no rate
+    known = table.filter(pl.any_horizontal(pl.col(ways).is_not_null()))
+    quickest = known.sort(ways, descending=[True, False], nulls_last=True, maintain_order=True)
     if quickest.height > _ROWS:
         lines.append(f"the {_ROWS} of most throughput:")
     if quickest.height:
@@ -67,7 +67,9 @@ def _spread(table: pl.DataFrame, noun: str) -> Iterator[str]:
     if batches.len() > 1:
         most = min(batches.mode().to_list())
         number = int((batches == most).sum())
-        yield f"the best batch is {most} for {number:,} of {counted(batches.len(), noun)}"
+        said = f"the best batch is {most} for {number:,} of {counted(batches.len(), noun)}"
+        unsure = int((~table["optimal_batch_sure"].drop_nulls()).sum())
+        yield f"{said}; of {unsure:,} it is not sure" if unsure else said
 
 
 def _bounds(table: pl.DataFrame, noun: str) -> Iterator[str]:
@@ -75,6 +77,13 @@ def _bounds(table: pl.DataFrame, noun: str) -> Iterator[str]:
     if bounds.len():
         number = int((bounds == "memory").sum())
         yield (f"{number:,} of {counted(bounds.len(), noun)} are memory-bound at their best batch")
+    host = pl.col("device").fill_null("cpu").str.starts_with("cpu")
+    unknown = table.filter(host, pl.col("bound").is_null(), pl.col("flops_per_byte").is_not_null())
+    if unknown.height:
+        yield (
+            f"what limits {counted(unknown.height, noun)} is not known, as no peak of the machine "
+            "was when measuring: xsp doctor --peak there, then xsp zoo run --again"
+        )
 
 
 def _overhead(table: pl.DataFrame, noun: str) -> Iterator[str]:

@@ -6,6 +6,10 @@ precision or machine) is set against the model's first.
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from typing import Any
+
 import polars as pl
 
 from xsp.zoo.characterisation.entry import IDENTITY, TOLD, best_rows
@@ -35,7 +39,10 @@ def _variants(results: pl.DataFrame) -> pl.DataFrame:
     ]
     missing = [name for name in WORK if name not in rows.columns]
     work = best_rows(results).select("entry", *missing)
-    return rows.with_columns(*ratios, differs=_difference()).join(
+    first = rows.select(pl.col("variant").first().over("model")).to_series()
+    further = [_further(*pair) for pair in zip(rows["variant"], first, strict=True)]
+    rows = rows.with_columns(*ratios, further=pl.Series(further, dtype=pl.String))
+    return rows.with_columns(differs=_difference()).join(
         work, on="entry", how="left", maintain_order="left"
     )
 
@@ -47,9 +54,21 @@ def _difference() -> pl.Expr:
         value = pl.col(name).cast(pl.String)
         other = value.ne_missing(value.first().over("model"))
         told.append(pl.when(other).then(pl.format(name + " {}", value.fill_null("as is"))))
-    said = pl.concat_str(told, separator=", ", ignore_nulls=True)
-    unsaid = (said == "") & pl.col("variant").ne_missing(pl.col("variant").first().over("model"))
-    return pl.when(unsaid).then("variant").otherwise(said)
+    return pl.concat_str([*told, pl.col("further")], separator=", ", ignore_nulls=True)
+
+
+def _further(variant: str, other: str) -> str | None:
+    """Return the settings without a column of their own that differ from those of another."""
+    now, first = _settings(variant), _settings(other)
+    names = [name for name in {**now, **first} if now.get(name) != first.get(name)]
+    told = [f"{name} {now.get(name, 'as is')}" for name in names if name not in TOLD]
+    return ", ".join(told) or None
+
+
+@cache
+def _settings(variant: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(variant)
+    return found
 
 
 variants = ZooTable(

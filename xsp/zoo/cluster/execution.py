@@ -28,13 +28,14 @@ _FAILURES = 3  # in a row, after which a node gets no more tasks
 _AHEAD = 1  # results that wait on a node for the driver, besides the one that is made
 
 
-def run_on_ray(
+def run_on_ray(  # noqa: PLR0913  # those of `run`, and two of its own
     tasks: Sequence[Task],
     folder: Folder,
     watch: Watch,
     *,
     address: str | None = None,
     total_s: float | None = None,
+    again: bool = False,
     carry_out: CarryOut = carry_out_here,
 ) -> Tally:
     """Measure on the nodes of a Ray cluster what has no complete result yet, as `run` does here.
@@ -45,6 +46,7 @@ def run_on_ray(
         watch: What is told of it.
         address: Address of the cluster; None: that of this machine.
         total_s: Seconds after which no further measurement begins; None: no limit.
+        again: Whether points are measured that have a complete result as well.
         carry_out: What measures on the nodes.
 
     Raises:
@@ -57,7 +59,7 @@ def run_on_ray(
     with scratch_in(folder.path) as scratch, connected(address) as ray:
         run = _Run(ray, folder, watch, deadline, carry_out, scratch / "received.xsp")
         try:
-            return run.all(tasks)
+            return run.all(tasks, again=again)
         finally:
             run.cancel()
 
@@ -86,14 +88,14 @@ class _Run:
         self._queue = Queue(())
         self._look_s = 0.0
 
-    def all(self, tasks: Sequence[Task]) -> Tally:
-        """Measure all that has no complete result yet."""
+    def all(self, tasks: Sequence[Task], *, again: bool) -> Tally:
+        """Measure all that has no complete result yet, or all again."""
         self._files = checksums(sorted({str(file) for task in tasks if (file := _file(task))}))
         self._look()
         if self._useless:  # one that joins later just gets nothing
             raise MeasurementError(next(iter(self._useless.values())))
         self._check_nodes()
-        todos = [todo for task in tasks if (todo := self._todo(task)).points]
+        todos = [todo for task in tasks if (todo := self._todo(task, again=again)).points]
         self._pace = Pace(todos)
         self._queue = Queue([Work(todo.task, list(todo.points)) for todo in todos])
         points = sum(len(task.points) for task in tasks)
@@ -120,10 +122,11 @@ class _Run:
                 ray.cancel(ends[end], force=True)
         self._running.clear()
 
-    def _todo(self, task: Task) -> Todo:
+    def _todo(self, task: Task, *, again: bool) -> Todo:
         """Return what is left of a task, whichever node has measured the rest."""
         bases = [node.basis(task, need_of(task, node).cores) for node in self._nodes.values()]
-        return Todo(task, bases[0], left_of(task, bases, self._folder, self._tally))
+        left = task.points if again else left_of(task, bases, self._folder, self._tally)
+        return Todo(task, bases[0], left)
 
     @property
     def _left_s(self) -> float:

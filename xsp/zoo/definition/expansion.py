@@ -61,12 +61,13 @@ def models_of(entries: Sequence[Entry]) -> list[Model]:
     return models
 
 
-def tasks_of(model: Model, overrides: Mapping[str, Any]) -> Iterator[Task]:
+def tasks_of(model: Model, overrides: Mapping[str, Any], zoo: str) -> Iterator[Task]:
     """Yield a task for each combination of a model's settings.
 
     Args:
         model: The model.
         overrides: Settings that stand in place of those of its entry.
+        zoo: Name of the zoo.
 
     Raises:
         DefinitionError: No framework that was asked for runs the model, or a fact has no model.
@@ -79,7 +80,14 @@ def tasks_of(model: Model, overrides: Mapping[str, Any]) -> Iterator[Task]:
     for spec, threads in _variants(model, said):
         batches = said.get("batch", (1,) if spec.source in _BUILT else ()) or (None,)
         points = tuple(Point(_with_batch(spec, batch), threads) for batch in batches)
-        yield Task(model.name, points, plan, limits, said.get("check", False), _facts(model))
+        yield Task(
+            model.name,
+            points,
+            plan,
+            limits,
+            said.get("check", False),
+            {**_facts(model), "zoo": zoo},
+        )
 
 
 def _limits(said: Mapping[str, Any]) -> Limits:

@@ -49,8 +49,8 @@ def read_zoo(
         names.append(name)
         entries += found
     models = _chosen(models_of(entries), only)
-    tasks = (task for model in models for task in tasks_of(model, said))
-    return Zoo(", ".join(names), tuple(tasks))
+    zoo = ", ".join(names)
+    return Zoo(zoo, tuple(task for model in models for task in tasks_of(model, said, zoo)))
 
 
 def _chosen(models: list[Model], only: Sequence[str]) -> list[Model]:

@@ -6,7 +6,7 @@ a table (table.py, best.py), and knows which rest on what they would rest on now
 `read_results` (reading.py) returns the table as a polars frame.
 """
 
-from xsp.zoo.results.basis import basis_of, machine_of
+from xsp.zoo.results.basis import machine_of
 from xsp.zoo.results.best import without_batch
 from xsp.zoo.results.column import COLUMNS, FACT, SCHEMA, SET, THIRDS, TYPES, UNTYPED, Column, Row
 from xsp.zoo.results.folder import Folder, Kept, opened
@@ -29,7 +29,6 @@ __all__ = [
     "Folder",
     "Kept",
     "Row",
-    "basis_of",
     "machine_of",
     "noted_results",
     "opened",

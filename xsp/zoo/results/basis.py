@@ -1,4 +1,4 @@
-"""The basis of a zoo's results: a task in, the facts of this machine that its results rest on out.
+"""The basis of a zoo's results: facts that they rest on in, one text and the machine out.
 
 They are those of a sweep's results. Which limit ended a measurement is one more, of such alone.
 """
@@ -8,18 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from xsp.sweep import basis_of as facts_of
-from xsp.zoo.task import Task
-
 _ID, _SHORT = "host id", 8  # digits: enough to tell thousands of machines apart
-
-
-def basis_of(task: Task) -> dict[str, str]:
-    """Return the facts that the task's results rest on where they are measured on this machine.
-
-    It is the same in every process with the same affinity: none reads what a framework has set.
-    """
-    return facts_of(task.points[0].spec, task.plan)
 
 
 def text_of(basis: Mapping[str, str]) -> str:

@@ -56,6 +56,7 @@ _POINT = {
     "model": Column("Name of the model in the zoo.", _TEXT),
     "target": Column("What was measured, as `xsp profile` takes it.", _TEXT),
     "family": Column("Family of models, as the zoo says.", _TEXT),
+    "zoo": Column("Name of the zoo that named the model last.", _TEXT),
     "accuracy_pct": Column("Accuracy, as the zoo says.", _NUMBER),
     "batch": Column("Batch size; null where the target takes none.", _COUNT),
     "threads": Column("Threads of the framework and its libraries; null: as they chose.", _COUNT),

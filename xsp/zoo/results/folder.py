@@ -72,7 +72,7 @@ class Kept:
         Args:
             task: The task that the point is of.
             point: The point.
-            bases: What a result may rest on, such as a basis for each machine (`basis_of`).
+            bases: What a result may rest on, such as a basis for each machine.
         """
         known = list(bases)
         rows = self._table.rows(task.model, point.key)
@@ -94,6 +94,17 @@ class Kept:
         """Return all results; docs/zoo-results.md documents the columns."""
         return self._table.frame()
 
+    def parted(self, tasks: Iterable[Task]) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the results of the points of some tasks, and all others, which stay as well."""
+        points = [(task.model, point.key) for task in tasks for point in task.points]
+        asked = pl.DataFrame(points, {"model": pl.String, "settings": pl.String}, orient="row")
+        frame = self.frame()
+        mine, others = (
+            frame.join(asked, on=asked.columns, how=how, maintain_order="left")
+            for how in ("semi", "anti")
+        )
+        return mine, others
+
 
 class Folder(Kept):
     """The results of a zoo to add to, those of earlier runs among them; for one thread.
@@ -109,6 +120,7 @@ class Folder(Kept):
     def __init__(self, path: Path) -> None:
         self._journal = Journal(path / JOURNAL)  # cut behind its last whole line, then read
         super().__init__(path)
+        self._sweep()
 
     def keep(self, row: Row, trace: Path | None) -> Row:
         """Keep a row and its trace, and return the row as it is kept.
@@ -177,6 +189,13 @@ class Folder(Kept):
             self.write()
         return gone
 
+    def _sweep(self) -> None:
+        """Delete the traces that no row names: a run was killed while it kept one."""
+        named = set(self._table.frame()["trace"])
+        for trace in (self.path / TRACES).glob("*.xsp"):
+            if f"{TRACES}/{trace.name}" not in named:
+                trace.unlink(missing_ok=True)
+
     def _drop_trace(self, old: Row, name: str | None) -> None:
         """Delete the trace of a row whose place another has taken."""
         trace = old.get("trace")  # rows that were read from the journal lack what is null
@@ -217,11 +236,12 @@ def opened(path: Path) -> Iterator[Folder]:
 def trace_name(row: Row) -> str:
     """Return the name of the file of a row's trace, unique over models, settings and machines.
 
-    A result that rests on something else has another name, so that a row and the trace that it
-    names belong together, whenever the run ends.
+    What is measured again has another name, so that a row and the trace that it names belong
+    together, whenever the run ends.
     """
     marks = f".b{row['batch']}" if row.get("batch") else ""
-    identity = json.dumps([row["model"], row["settings"], row.get("machine"), row.get("basis")])
+    told = ("model", "settings", "machine", "basis", "started", "took_s")
+    identity = json.dumps([row.get(name) for name in told])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
     return f"{_PLAIN.sub('_', row['model'])[:_LONGEST]}{marks}.{digest}.xsp"
 

@@ -18,7 +18,7 @@ from xsp.zoo.results.table import MEASURED
 from xsp.zoo.task import Task
 
 _SETTINGS = ("batch", "threads", "framework", "precision", "compiled", "device", "train")
-_FACTS = ("accuracy_pct", "family")
+_FACTS = ("accuracy_pct", "family", "zoo")
 
 
 def row_of(
@@ -31,7 +31,7 @@ def row_of(
         point: The point.
         trace: Its trace.
         took_s: Seconds that the measurement took until now, loading included.
-        basis: What the result rests on beside its settings, as `basis_of` returns it.
+        basis: What the result rests on beside its settings, as `xsp.sweep.basis_of` returns it.
     """
     environment = trace.metadata.get("environment") or {}
     return {
@@ -61,7 +61,7 @@ def row_without(  # what is known of a point without a trace
         status: `out-of-memory`, `time-out`, `crashed`, `failed`, or `skipped`.
         reason: What happened, for people.
         took_s: Seconds until it happened; None where nothing was started.
-        basis: What the result rests on beside its settings, as `basis_of` returns it.
+        basis: What the result rests on beside its settings, as `xsp.sweep.basis_of` returns it.
     """
     return {**_common(task, point, took_s, basis), "status": str(status), "reason": reason}
 

@@ -7,7 +7,7 @@ drained (output.py). The process (part.py) loads and measures the model, compare
 """
 
 from xsp.zoo.work.carrying import Tell, carry_out, skipped
-from xsp.zoo.work.process import OUT_OF_MEMORY, limit_facts
+from xsp.zoo.work.process import OUT_OF_MEMORY, limit_facts, remove_left
 from xsp.zoo.work.repetition import UNKNOWN
 
-__all__ = ["OUT_OF_MEMORY", "UNKNOWN", "Tell", "carry_out", "limit_facts", "skipped"]
+__all__ = ["OUT_OF_MEMORY", "UNKNOWN", "Tell", "carry_out", "limit_facts", "remove_left", "skipped"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from xsp.sweep import Point, Status
-from xsp.zoo.results import Row, basis_of, row_without
+from xsp.zoo.results import Row, row_without
 from xsp.zoo.task import Task
 from xsp.zoo.work.job import shortened
 from xsp.zoo.work.process import OUT_OF_MEMORY, End, Process, limit_facts
@@ -28,7 +28,7 @@ def carry_out(
     scratch: Path,
     tell: Tell,
     *,
-    basis: Mapping[str, str] | None = None,
+    basis: Mapping[str, str],
 ) -> Generator[tuple[Row, Path | None], None, None]:
     """Measure points of a task in a process of its own, and yield the row of each, in order.
 
@@ -41,7 +41,7 @@ def carry_out(
         points: Those of its points that are to be measured, batches ascending.
         scratch: A folder for what the process hands over.
         tell: Called with the point under way and what is done with it.
-        basis: What the results rest on (`basis_of`); None: as this machine has it now.
+        basis: What the results rest on, as `xsp.sweep.basis_of` returns it.
 
     Yields:
         A row, and the file of its trace, which is to be moved before the next is asked for; None
@@ -50,10 +50,9 @@ def carry_out(
     Raises:
         ExportError: What the process has to hand over could not be saved.
     """
-    facts = basis_of(task) if basis is None else basis
     left = list(points)
     while left:
-        with _process(task, left, scratch, facts) as process:
+        with _process(task, left, scratch, basis) as process:
             for row, trace in _rows(process, tell):
                 yield row, trace
                 left.pop(0)
@@ -61,7 +60,7 @@ def carry_out(
                 if row["status"] == OUT_OF_MEMORY or process.left_children():
                     break
         if row["status"] == OUT_OF_MEMORY:
-            yield from ((skipped(task, point, row, facts), None) for point in left)
+            yield from ((skipped(task, point, row, basis), None) for point in left)
             return
 
 

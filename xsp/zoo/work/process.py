@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +32,8 @@ from xsp.zoo.work.output import Output
 CRASHED, TIME_OUT, OUT_OF_MEMORY = "crashed", "time-out", "out-of-memory"
 TIME_LIMIT, MEMORY_LIMIT = "time limit", "memory limit"  # what ended the process
 
+_TEMPORARY = "temporary"  # link to the process's temporary folder, to find it after a kill
+_PREFIX = "xsp-zoo-"
 _LOOK_S = 0.5  # between looks at the memory and the clock
 
 
@@ -74,8 +77,9 @@ class Process:
             with _closing(speak, life):
                 for end in (self._ear, ends[1]):
                     stack.callback(os.close, end)
-                temporary = tempfile.TemporaryDirectory(prefix="xsp-", ignore_cleanup_errors=True)
+                temporary = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
                 stack.enter_context(temporary)
+                (folder / _TEMPORARY).symlink_to(temporary.name)
                 self.job = Job(
                     task, tuple(points), basis, folder, Path.cwd(), self._begin_s, speak, life
                 )
@@ -169,6 +173,14 @@ class Process:
         if code == -signal.SIGKILL:
             return End(OUT_OF_MEMORY, said, MEMORY_LIMIT)
         return End(CRASHED, said)
+
+
+def remove_left(scratch: Path) -> None:
+    """Remove a folder of processes' folders, and the temporary folders of processes killed."""
+    for link in scratch.glob(f"*/{_TEMPORARY}"):
+        if link.is_symlink() and (temporary := link.readlink()).name.startswith(_PREFIX):
+            shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager
