@@ -124,6 +124,10 @@ class _Watch:
         self._factor = random.Random(0).random
         self._due: list[int] = []
         self._seen: list[_Seen] = []
+        # Keeps alive what was set. While Python makes the frame of an event it may collect garbage,
+        # which runs functions of the program's: these are sampled, and another one is set, before
+        # the first one is called.
+        self._set_so_far: list[Any] = []
         self._on = True
 
     def begin(self) -> None:
@@ -139,6 +143,7 @@ class _Watch:
         interval = int(INTERVAL_NS * (0.5 + self._factor()))
         self._due.append(now + interval)
         self._set(self._sample, interval / 1e9, timer_type="walltime")
+        self._set_so_far.append(sys.getprofile())
 
     def end(self) -> StackRecords:
         """End sampling; where another thread calls, the next sample of the sampled one does."""

@@ -47,7 +47,8 @@ def attribute(trace: Trace, name: str) -> dict[str, object]:
 
 
 def decode() -> Trace:
-    return trace(pipeline("decode", layer("fc", "Linear", op("aten::addmm", own_ns=9_000))))
+    fc = layer("fc", "Linear", op("aten::addmm", own_ns=9_000), operators_ns=8_000.0)
+    return trace(pipeline("decode", fc))
 
 
 def test_parts_of_one_name_are_one_span_with_their_sum() -> None:
@@ -102,6 +103,7 @@ def test_below_a_group_lies_its_tree_as_often_as_it_was_called() -> None:
             assert above[column] == pytest.approx(5 * row[column]), (path, column)
     assert rows(found, "overhead_ns")["block/decode"] == (5 * 15_000 - 5 * latency,)
     assert set(attribute(found, "calls").values()) == {1, 5}
+    assert attribute(found, "operators_ns")["block/decode/fc"] == 5 * 8_000
     assert found.spans["self_ns"].sum() == pytest.approx(100_000)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -236,7 +237,34 @@ def test_the_own_time_of_a_pipelines_preprocessing_is_its_tokenisers() -> None:
     assert stage["own_functions"][0] == "Tokenizer.encode_batch"
     assert stage["own_shares"][0] > 0.5
     assert "transformers/tokenization" in stage["own_lines"][0]
-    assert "own time encode_batch (tokenization" in trace.tree(width=140)
+    assert " in encode_batch (tokenization" in trace.tree(width=140)
+
+
+COLLECTS = """
+import gc, time
+from xsp.clock import SystemClock
+from xsp_levels.stack import INTERVAL_NS, _Watch
+
+def collected(phase, info):
+    end = time.monotonic_ns() + 2 * INTERVAL_NS
+    while time.monotonic_ns() < end:
+        pass
+
+def work():
+    return []
+
+gc.callbacks.append(collected)
+watch = _Watch(SystemClock.now)
+watch.begin()
+gc.set_threshold(1)
+found = [work() for _ in range(50)]
+print(len(watch.end().time_ns) > 0)
+"""
+
+
+def test_functions_that_run_while_garbage_is_collected_are_sampled() -> None:
+    done = subprocess.run([sys.executable, "-c", COLLECTS], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"True\n")
 
 
 CODE: CodeType = spin.__code__

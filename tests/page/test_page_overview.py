@@ -95,13 +95,17 @@ def test_device_time_has_a_bar_with_what_is_idle() -> None:
 
 
 def test_problems_machine_and_plan_are_told_as_they_are() -> None:
-    problems = [{"code": "noisy", "message": "another process ran"}]
+    problems = [
+        {"code": "noisy", "message": "another process ran"},
+        {"code": "note", "message": "nodes are those of a second session"},
+    ]
     environment = {"cpu": "AMD EPYC", "logical_cores": 2, "python": "3.11.7"}
     began = {"began_unix_ns": 1_752_830_083_332_972_313}
     made = trace(resnet(), problems=problems, environment=environment, plan={"runs": 30}, **began)
     said = shown(made)
     assert said.doubts == "1 problem: noisy"
     assert said.problems == (("noisy", "another process ran"),)
+    assert said.notes == ("nodes are those of a second session",)
     assert said.measured == (
         "measured by xsp on AMD EPYC, 2 cores · 2025-07-18 09:14 UTC · Python 3.11.7"
     )

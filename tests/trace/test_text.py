@@ -383,6 +383,20 @@ def test_a_name_ends_and_fits_into_any_room(label: str, branch: str, room: int) 
     assert _cells_wide(_name(row, branch, room)) <= max(room, 3)
 
 
+@pytest.mark.parametrize(
+    ("room", "drawn"),
+    [
+        (40, "Sequential backward 1.1 at once inside"),
+        (24, "Sequential backward 1.1…"),
+        (12, "Seq…al back…"),
+    ],
+)
+def test_what_is_said_of_a_name_is_cut_at_its_end(room: int, drawn: str) -> None:
+    detail = "backward 1.1 at once inside"
+    row = Row(1, True, False, "layer", "Sequential", detail, 1, 1.0, None, None, None)
+    assert _name(row, "", room) == drawn
+
+
 @pytest.mark.parametrize("width", [1, 72, 140])
 def test_absurd_numbers_neither_hang_nor_fill_the_line(width: int) -> None:
     spans = samples.frame(samples.transformer()).with_columns(

@@ -36,6 +36,7 @@ _FURTHER = "further parts"
 _MULTIPLIED = (
     "latency_ns", "latency_low_ns", "latency_high_ns", "self_ns", "overhead_ns", "device_ns",
 )  # fmt: skip
+_MULTIPLIED_ATTRIBUTES = ("operators_ns", "scaled_ns")
 _FIRST_CALL = "first call of {}: more than the others"
 _COLD = 2.0  # times the latency that a first call takes, to be shown apart
 
@@ -362,6 +363,8 @@ def _below(node: _Node, path: str, trace: Trace) -> pl.DataFrame:
     if node.busy_ns is not None:
         at_once = node.busy_ns / max(node.lasts_ns, 1.0)
         more.append((pl.col("latency_ns") * at_once).alias(_ATTRIBUTE + "busy_ns"))
+    told = [_ATTRIBUTE + name for name in _MULTIPLIED_ATTRIBUTES]
+    more += [pl.col(name) * factor for name in told if name in fields.columns]
     return frame.drop("attributes").hstack(fields).with_columns(more)
 
 

@@ -17,7 +17,7 @@ from xsp.analyses import text_of
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.page.table import texts_of
 from xsp.quantity import counted, duration, estimate, margin, percent, printable
-from xsp.trace import Trace, attribute_column, headline
+from xsp.trace import Trace, attribute_column, footer_lines, headline
 
 # What a kind's own time is, for readers who have not read of kinds.
 _OWN = {
@@ -83,6 +83,7 @@ class Overview:
     exact: tuple[str, ...]
     doubts: str
     summary: tuple[str, ...]
+    notes: tuple[str, ...]
     problems: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
 
@@ -103,6 +104,7 @@ def overview_of(trace: Trace, levels: pl.DataFrame) -> Overview:
         exact=_claims(trace),
         doubts=_doubts(trace),
         summary=tuple(printable(str(line)) for line in metadata.get("summary", ())),
+        notes=tuple(footer_lines(metadata)),
         problems=tuple((printable(one.code), printable(one.message)) for one in trace.problems),
         facts=tuple(_facts(metadata)),
     )

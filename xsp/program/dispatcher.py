@@ -83,8 +83,7 @@ class Dispatcher:
         if self.by_hand or self.journal.unwatched_ns is not None:
             return call()
         now, synchronize = self._now, self.session.synchronize
-        opened = self._attempt(self._open, thread, call)
-        if opened is None:
+        if (opened := self._attempt(self._open, thread, call)) is None:
             return call()
         function, args, kwargs = call.function, call.args, call.kwargs
         with ExitStack() as raised:
@@ -141,6 +140,10 @@ class Dispatcher:
         if not self.journal.mark(Mark(name, start_ns, end_ns, thread, attributes)):
             self.session.problem("marks-lost", MARKS_LOST)
 
+    def problem(self, message: str) -> None:
+        """Note what a reader of the trace should know of an evaluation."""
+        self.session.problem("provider", message)
+
     def mark_by_hand(self) -> None:
         """Forget the calls of models so far: evaluations are those that the program marks."""
         if self.by_hand:
@@ -176,8 +179,7 @@ class Dispatcher:
 
     def end_named(self) -> None:
         """Close the evaluation that the program marked, at the present time."""
-        opened = self._opens.get(threading.get_ident())
-        if opened is not None:
+        if (opened := self._opens.get(threading.get_ident())) is not None:
             opened.end_ns = self._now()
             self._finish(StepKind())
 
@@ -191,8 +193,7 @@ class Dispatcher:
             self._ended = True
             for thread in tuple(self._opens):
                 self._end_stale(thread)
-            final = self.groups.final
-            self.calls = {final(number): call for number, call in self.calls.items()}
+            self.calls = {self.groups.final(at): call for at, call in self.calls.items()}
             self._recorder.disarm()
 
     def _end_stale(self, thread: int) -> None:
@@ -379,8 +380,7 @@ class Dispatcher:
 
     def _finish(self, kind: StepKind) -> None:
         thread = threading.get_ident()
-        opened = self._opens.get(thread)
-        if opened is None:
+        if (opened := self._opens.get(thread)) is None:
             return
         if opened.call is None or opened.end_ns is None:
             self._drop(thread)

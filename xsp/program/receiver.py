@@ -100,6 +100,10 @@ class Receiver:
         """Note a part of the program that is no evaluation."""
         self._evaluations.mark(name, start_ns, end_ns, attributes)
 
+    def problem(self, message: str) -> None:
+        """Note what a reader of the trace should know of an evaluation."""
+        self._evaluations.problem(message)
+
     def _holds(self, thread: int) -> bool:
         held = self._held.get(thread)
         return held is not None and held.receiver is self

@@ -276,6 +276,10 @@ class Evaluations(Protocol):
         """
         ...
 
+    def problem(self, message: str) -> None:
+        """Note, once, a sentence that a reader of the trace should know of an evaluation."""
+        ...
+
 
 @runtime_checkable
 class Watcher(Protocol):

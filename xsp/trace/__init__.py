@@ -19,7 +19,7 @@ from xsp.trace.coverage import gathering_spans
 from xsp.trace.document import FORMAT, SPAN_SCHEMA, Trace, load
 from xsp.trace.file import DAMAGE, is_own
 from xsp.trace.folding import Folding, agreed, alike, fold, occurrences, parent_rows, sums, total
-from xsp.trace.heading import headline, made_of, problem_lines
+from xsp.trace.heading import footer_lines, headline, made_of, problem_lines
 from xsp.trace.integrity import RUN_SCHEMA
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "attribute_column",
     "find_attribute",
     "fold",
+    "footer_lines",
     "gathering_spans",
     "headline",
     "inexact_column",

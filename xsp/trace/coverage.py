@@ -200,7 +200,7 @@ def own_functions(spans: pl.DataFrame, of: Ints) -> dict[int, str]:
         .filter(pl.col("whole") >= _FEWEST_SAMPLES, pl.col("count") >= _LEAST * pl.col("whole"))
     )
     return {
-        group: f"{_short(function)} ({PurePath(line).name}) {percent(count / whole)}"
+        group: f"{percent(count / whole)} in {_short(function)} ({PurePath(line).name})"
         for group, function, line, count, whole in longest.iter_rows()
     }
 

@@ -134,10 +134,10 @@ def _name(row: Row, branch: str, cells: int) -> str:
         branch = "… " + branch[len(branch) - half + 2 :]
     detail = f" {row.detail}" if row.detail else ""
     for width in range(cells - len(branch), 1, -1):  # some characters are two cells wide
-        # The name is cut, and what is said of it stays whole while the name has as much room.
-        kept = detail if len(detail) <= width // 2 else ""
-        label = row.name if kept else row.name + detail
-        name = branch + shorten(label, width - len(kept)) + kept
+        # What is said of a name is cut at its end, and has half of the room at least.
+        room = max(width - len(row.name), width // 2)
+        said = detail if len(detail) <= room else detail[: room - 1] + "…"
+        name = branch + shorten(row.name, width - len(said)) + said
         if _cells_wide(name) <= cells:
             return name
     return branch + "…"

@@ -30,9 +30,9 @@ from xsp_levels.native import thread
 PREDICT = "predict"
 
 _TWIN = (
-    "ONNX Runtime profiles only sessions that were made for it: the operators of {} are those of a "
-    "second session, which xsp made from the same model and options; all other latencies are of "
-    "the session itself"
+    "ONNX Runtime profiles only sessions that were made for it: operators are those of a second "
+    "session, which xsp made from the same model and options; all other latencies are of the "
+    "session itself"
 )
 _NO_TWIN = "the operators of {} are missing: {}"
 _ASYNC = "what {} does in runs begun by run_async is missing: they go on after the call"
@@ -188,7 +188,7 @@ class RunRecorder:
         ready = self._twins.twin(session, again)
         refusal = self._twins.refusal(session)
         if refusal is None:
-            self._notes[_TWIN.format(name)] = None
+            self._notes[_TWIN] = None
         else:
             self._problems[_NO_TWIN.format(name, refusal)] = None
         return ready

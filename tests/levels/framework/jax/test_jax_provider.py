@@ -106,6 +106,29 @@ def test_a_recording_that_is_cut_short_has_fewer_rows_or_none(
         assert Jax().spans(cut).height <= Jax().spans(recorded[0]).height
 
 
+def test_a_damaged_program_is_named_and_not_asked_for_again(
+    net: Any, batch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def damaged(proto: bytes) -> None:
+        asked.append(proto)
+        raise ValueError("cut short")
+
+    monkeypatch.setattr("xsp_levels.framework.jax.profiler.session.read_module", damaged)
+    provider = Jax()
+    for _ in range(2):
+        provider.start(SystemClock(), FRAMEWORK)
+        net(batch).block_until_ready()
+        records = provider.stop()
+        [problem] = records.problems
+        assert problem.startswith("the layers of jit_net are missing")
+        assert provider.spans(records).filter(pl.col("kind") == "layer")["name"].to_list() == [
+            "net"
+        ]
+    assert len(asked) == 1
+
+
 def test_a_measured_function_has_layers_and_operators(net: Any, batch: Any) -> None:
     trace = xsp.measure(net, batch, levels=2, runs=2, budget=0.5, progress=False)
     trace.check()

@@ -46,6 +46,9 @@ class Log:
         assert start_ns <= end_ns
         self.marks.append(name)
 
+    def problem(self, message: str) -> None:
+        raise AssertionError(message)
+
     @property
     def subjects(self) -> list[str]:
         return [call.subject for call in self.calls]

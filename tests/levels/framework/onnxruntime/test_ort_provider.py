@@ -104,7 +104,7 @@ def test_that_nodes_are_those_of_a_second_session_is_said() -> None:
     made = session(dense("said"))
     _, records = visits(lambda: made.run(None, {"x": X}))
     assert records.problems == ()
-    assert "the operators of said are those of a second session" in " ".join(records.notes)
+    assert "operators are those of a second session" in " ".join(records.notes)
 
 
 @pytest.fixture(autouse=True)

@@ -76,10 +76,31 @@ def test_reads_of_weights_are_left_out_and_costly_casts_are_a_part() -> None:
         ("Cast", "net/norm/Cast", 200, 210),
         ("MatMul", "net/dense/MatMul", 210, 400),
     ]
-    ahead = {"step": tuple(node for _, node, _, _ in ops[:3])}
+    ahead = {"step": {node: "" for _, node, _, _ in ops[:3]}}
     rows = graph(ops, ahead=ahead)
     assert rows["name"].to_list() == ["Cast", "MatMul", "parameters"]
     assert rows["kind"].to_list() == ["op", "op", "pipeline"]
+
+
+def test_random_numbers_that_a_layer_draws_say_nothing_of_when_it_runs() -> None:
+    scope = "StatefulPartitionedCall/net_1"
+    noise, drawn = f"{scope}/noise", f"{scope}/drop_1/uniform"
+    ops = [
+        ("StatelessRandomUniformV2", noise, 0, 80),
+        ("MatMul", f"{scope}/dense_1/MatMul", 80, 200),  # makes something of noise
+        ("StatelessRandomUniformV2", drawn, 0, 90),
+        ("GreaterEqual", f"{scope}/drop_1/GreaterEqual", 90, 150),
+        ("Mul", f"{scope}/drop_1/Mul", 400, 500),
+    ]
+    sources = (noise, noise, drawn, drawn)
+    ahead = {"step": {node: of for (_, node, _, _), of in zip(ops, sources, strict=False)}}
+    rows = graph(ops, ahead=ahead).filter(pl.col("kind") != "op")
+    spans = {
+        name: (start, end) for name, start, end in rows.select("name", "start_ns", "end_ns").rows()
+    }
+    assert spans["dense"] == (80 * US, 200 * US)
+    assert spans["drop"] == (400 * US, 500 * US)
+    assert spans["random numbers"] == (0, 150 * US)
 
 
 def test_sums_of_parameters_that_tensorflow_made_are_left_out() -> None:

@@ -31,6 +31,7 @@ class Log:
         self.said: list[str] = []
         self.calls: list[ModelCall] = []
         self.marks: list[str] = []
+        self.problems: list[str] = []
 
     def run(self, call: ModelCall) -> Any:
         result = call()
@@ -56,6 +57,9 @@ class Log:
         assert start_ns <= end_ns
         assert not attributes
         self.marks.append(name)
+
+    def problem(self, message: str) -> None:
+        self.problems.append(message)
 
 
 @contextmanager
@@ -121,6 +125,18 @@ def test_a_call_in_training_mode_is_not_repeated_unasked(mlp: Any) -> None:
     with watched() as log:
         mlp(X, training=True)
     assert "training=True" in (log.calls[0].hazard() or "")
+
+
+def test_a_function_that_is_traced_anew_is_named_once_it_has_been_called() -> None:
+    def grown(given: Any) -> Any:
+        return given + 1.0
+
+    call, named = tf.function(grown), []
+    with watched() as log:
+        for size in (2, 2, 3, 3):
+            call(tf.ones(size))
+            named.append(["the function grown was traced anew" in each for each in log.problems])
+    assert named == [[], [], [True], [True]]
 
 
 def test_each_step_of_predict_is_an_evaluation(mlp: Any) -> None:

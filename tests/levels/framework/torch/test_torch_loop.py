@@ -435,6 +435,9 @@ class Silent:
     def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
         """Note nothing."""
 
+    def problem(self, message: str) -> None:
+        """Say nothing."""
+
 
 def test_a_function_that_another_tool_has_changed_meanwhile_stays_changed(
     optimizer: torch.optim.Optimizer,

@@ -6,7 +6,6 @@ once each, in an empty session of its own, as describing them takes longer than 
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -30,7 +29,11 @@ _BUSY = (
     "session of it can be: operators are missing; stop it before"
 )
 _FAILED = "JAX's profiler failed, so that operators are missing: {}"
-_NAMED = re.compile(r".*\((\d+)\)$")  # jit_f(4)
+_DAMAGED = (
+    "the layers of {} are missing, and what its operators compute: XLA's description of the "
+    "program is damaged"
+)
+_NAMED = re.compile(r"(.*)\((\d+)\)$")  # jit_f(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,8 @@ class OperatorRecorder:
         if not self._space:
             return OperatorRecords(problems=tuple(self._problems))
         programs = tuple(self._programs(_programs_run(self._space)))
-        readings, problems = tuple(self._readings), tuple(self._problems)
+        damaged = [_DAMAGED.format(each.name) for each in programs if not each.operators]
+        readings, problems = tuple(self._readings), (*self._problems, *damaged)
         return OperatorRecords(self._space, readings, programs, problems, layer_index())
 
     def _programs(self, numbers: Iterable[int]) -> Iterable[Program]:
@@ -141,7 +145,10 @@ def _programs_run(space: bytes) -> list[int]:
 
 
 def _described(numbers: set[int]) -> dict[int, Program]:
-    """Return descriptions of programs, by their numbers; those that exist no more are left out."""
+    """Return descriptions of programs, by their numbers; those that exist no more are left out.
+
+    A damaged one is without operators.
+    """
     try:
         space = read_space(bytes(_session(programs=True).stop()))
     except RuntimeError:  # the program has begun a session meanwhile
@@ -151,10 +158,12 @@ def _described(numbers: set[int]) -> dict[int, Program]:
     for kind in plane.metadata if plane is not None else ():
         named = _NAMED.match(kind.name)
         proto = next((value for value in kind.stats.values() if isinstance(value, bytes)), None)
-        if named is not None and proto is not None and int(named[1]) in numbers:
-            number = int(named[1])
-            with contextlib.suppress(ValueError):  # damaged: the others are whole
+        if named is not None and proto is not None and int(named[2]) in numbers:
+            number = int(named[2])
+            try:
                 found[number] = describe(number, read_module(proto), is_own(), _libraries())
+            except ValueError:
+                found[number] = Program(number, named[1])
     return found
 
 

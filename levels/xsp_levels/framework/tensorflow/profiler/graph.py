@@ -16,8 +16,9 @@ from xsp_levels.framework.tensorflow.profiler.scope import Scopes
 
 _GRADIENT = "gradient_tape"  # outermost scope of what a gradient is computed by
 _BACKWARD = "backward"
-_OPTIMIZER, _LOADING, _PARAMETERS = "optimizer", "data loading", "parameters"
-_NO_LAYERS = {_OPTIMIZER, _LOADING, _PARAMETERS}
+_OPTIMIZER, _LOADING = "optimizer", "data loading"
+_PARAMETERS, _RANDOM = "parameters", "random numbers"
+_NO_LAYERS = {_OPTIMIZER, _LOADING, _PARAMETERS, _RANDOM}
 _READS = "ReadVariableOp"
 # Where branches are added TensorFlow adds their offsets, too, which are parameters, at the start.
 _REWRITTEN = r"/ArithmeticOptimizer/AddOpsRewrite_Leaf_\d+"
@@ -36,7 +37,7 @@ def in_layers(
     table: pl.DataFrame,
     columns: Mapping[str, pl.Series],
     layers: LayerIndex,
-    ahead: Mapping[str, Collection[str]],
+    ahead: Mapping[str, Mapping[str, str]],
     *,
     brief_left_out: bool = False,
 ) -> SpanRows:
@@ -46,19 +47,20 @@ def in_layers(
         table: Operators (`operator_table`, `with_instructions`, `with_main`).
         columns: More columns of the rows of operators, by their names.
         layers: The layers that nodes can be of.
-        ahead: Nodes that depend on parameters alone, by the function. They run before their
-            layers do, and are in a part of the program called `parameters`; reads, and what takes
-            less than 50 us, are left out.
+        ahead: Nodes that depend on no data, by the function (`parameter_nodes`). They run before
+            their layers do, and are in a part of the program called `parameters` or, where a layer
+            draws them itself, `random numbers`; reads, and what takes less than 50 us, are left
+            out.
         brief_left_out: Whether the profiler leaves out operators that it knows to be brief.
     """
-    early = _early(table, ahead)
+    named = _named(table, layers)
+    early = pl.Series("early", _early(table, ahead, named), dtype=pl.String)
     brief = (table["end_ns"] - table["start_ns"] < _BRIEF_NS) | (table["name"] == _READS)
     sums = table["node"].str.contains(_REWRITTEN).fill_null(value=False)
-    kept = ~((pl.Series(early, dtype=pl.Boolean) | sums) & brief)
+    kept = ~((early.is_not_null() | sums) & brief)
     columns = {name: column.filter(kept) for name, column in columns.items()}
-    table = table.filter(kept).with_columns(early=pl.Series(early, dtype=pl.Boolean).filter(kept))
+    table = table.with_columns(early).filter(kept)
     phases = [_BACKWARD if is_backward(node) else None for node in table["origin"].to_list()]
-    named = _named(table, layers)
     rows = _rows(table, phases, {**columns, **_fused(table, named)})
     found = layered(
         rows,
@@ -70,19 +72,30 @@ def in_layers(
     return _with_unsteady(_parts(found)) if brief_left_out else _parts(found)
 
 
-def _early(table: pl.DataFrame, ahead: Mapping[str, Collection[str]]) -> list[bool]:
-    """Tell of each operator whether it depends on parameters alone.
+def _early(
+    table: pl.DataFrame, ahead: Mapping[str, Mapping[str, str]], named: _Named
+) -> list[str | None]:
+    """Return of each operator that depends on no data of which part of the program it is.
 
-    Of a function that is gone only that it reads a variable tells.
+    What a layer computes of random numbers that were drawn outside of it is its work: an image of
+    noise, say. Of a function that is gone only that it reads a variable tells.
     """
-    nodes = {(function, node) for function, found in ahead.items() for node in found}
     told = table.select("function", "node", "name", "sort").iter_rows()
     return [
-        sort == "node"
-        and not is_backward(node)
-        and ((function, node) in nodes if function in ahead else name == _READS)
+        _part(ahead.get(function), node, name, named)
+        if sort == "node" and not is_backward(node)
+        else None
         for function, node, name, sort in told
     ]
+
+
+def _part(known: Mapping[str, str] | None, node: str, name: str, named: _Named) -> str | None:
+    if known is None:
+        return _PARAMETERS if name == _READS else None
+    drawn = known.get(node)
+    if not drawn:
+        return None if drawn is None else _PARAMETERS
+    return _RANDOM if named.path(drawn) == named.path(node) != () else None
 
 
 class _Named:
@@ -111,7 +124,7 @@ def _paths(table: pl.DataFrame, named: _Named) -> list[tuple[str, ...]]:
     paths = []
     for node, name, early in table.select("origin", "name", "early").iter_rows():
         path = (_LOADING,) if node and name in _LOADS else named.path(node)
-        paths.append((_PARAMETERS,) if early else path)
+        paths.append((early,) if early else path)
     return paths
 
 
@@ -218,7 +231,7 @@ def _with_unsteady(rows: SpanRows) -> SpanRows:
     derived layer of nothing but these.
     """
     in_graph = (pl.col("kind") == Kind.OP.value) & pl.col("attr.node").is_not_null()
-    early = rows.filter(pl.col("name") == _PARAMETERS)["id"].to_list()
+    early = rows.filter(pl.col("name").is_in([_PARAMETERS, _RANDOM]))["id"].to_list()
     brief = pl.col("end_ns") - pl.col("start_ns") < _CHEAP_NS
     brief = brief | pl.col("parent_id").is_in(early).fill_null(value=False)
     derived = pl.col("provenance") == Provenance.DERIVED.value

@@ -36,7 +36,7 @@ class OperatorRecords:
         readings: The measurement's clock around the anchors among the events.
         layers: The layers of Keras that operators can be of, by their scopes.
         shapes: Arrays that nodes make, as texts, by the function and the node; in detail runs.
-        parameters: Nodes that depend on nothing but parameters and constants, by the function.
+        parameters: Nodes that depend on no data, by the function (`parameter_nodes`).
         graphs: Nodes of the functions, as they were before any were fused (`fusion.graphs`).
         detail: Whether shapes and memory were asked for.
         problems: Sentences about what could not be recorded, and why.
@@ -46,7 +46,7 @@ class OperatorRecords:
     readings: tuple[AnchorReading, ...] = ()
     layers: LayerIndex = field(default_factory=LayerIndex)
     shapes: dict[str, dict[str, str]] = field(default_factory=dict)
-    parameters: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    parameters: dict[str, dict[str, str]] = field(default_factory=dict)
     graphs: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     detail: bool = False
     problems: tuple[str, ...] = ()

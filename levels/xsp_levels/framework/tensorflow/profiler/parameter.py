@@ -1,8 +1,8 @@
-"""What the profiler recorded in; the nodes that depend on nothing but a model's parameters, out.
+"""What the profiler recorded in; the nodes that depend on no data of the model's, out.
 
-The executor runs a node as soon as the inputs of the node are there. Reading a weight waits for
-nothing, so that a graph begins with the reads of all its layers, and with what is computed from
-weights alone. These operators are no sign of when a layer ran.
+The executor runs a node as soon as the inputs of the node are there. Reading a weight and drawing
+random numbers wait for nothing, so that a graph begins with those of all its layers, and with what
+is computed from these alone. These operators are no sign of when a layer ran.
 """
 
 from __future__ import annotations
@@ -15,14 +15,19 @@ from typing import Any
 _FUNCTION = re.compile(rb"__(?:inference|forward|backward)_[^\x00-\x20:\"]+?_\d+")
 _RESOURCE = 20  # DataType of a variable, or an iterator
 CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
-_MAKES_DATA = re.compile("Iterator|Random|Optional|PyFunc|Multinomial|TensorList")
+_MAKES_DATA = re.compile("Iterator|Optional|PyFunc|Multinomial|TensorList")
+_DRAWS = "Random"
 
 
-def parameter_nodes(space: bytes) -> dict[str, tuple[str, ...]]:
-    """Return the nodes, of each function that ran, that depend on parameters and constants alone.
+def parameter_nodes(space: bytes) -> dict[str, dict[str, str]]:
+    """Return the nodes, of each function that ran, that depend on no data.
 
     Args:
         space: What the profiler recorded, which names the functions.
+
+    Returns:
+        By the function and the node: the node that drew the random numbers which the node depends
+        on; empty where it depends on parameters and constants alone.
     """
     return {name: nodes for name in functions(space) if (nodes := _parameter_nodes(name))}
 
@@ -44,28 +49,29 @@ def definition(function: str) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _parameter_nodes(function: str) -> tuple[str, ...]:
+def _parameter_nodes(function: str) -> dict[str, str]:
     found = definition(function)
     if found is None:
-        return ()
-    given = {arg.name: arg.type == _RESOURCE for arg in found.signature.input_arg}
-    return tuple(_walk(found, given, ""))
+        return {}
+    given = {arg.name: "" for arg in found.signature.input_arg if arg.type == _RESOURCE}
+    return dict(_walk(found, given, ""))
 
 
-def _walk(function: Any, given: Mapping[str, bool], around: str) -> Iterator[str]:
+def _walk(function: Any, given: Mapping[str, str | None], around: str) -> Iterator[tuple[str, str]]:
     """Yield such nodes of a function and of those that it calls, by their names once inlined.
 
     Args:
         function: Definition of the function.
-        given: For each argument of the function, whether it depends on parameters alone.
+        given: For each argument of the function that depends on no data, what it depends on.
         around: Scopes that the names begin with.
     """
     alone = dict(given)
     for node in _in_order(function):
-        inputs = [alone.get(source_of(each), False) for each in node.input if each[0] != "^"]
-        alone[node.name] = all(inputs) and not _MAKES_DATA.search(node.op)
-        if alone[node.name]:
-            yield around + node.name
+        inputs = [alone.get(source_of(each)) for each in node.input if each[0] != "^"]
+        if None not in inputs and not _MAKES_DATA.search(node.op):
+            drawn = around + node.name if _DRAWS in node.op else next(filter(None, inputs), "")
+            alone[node.name] = drawn
+            yield around + node.name, drawn
         called = definition(node.attr["f"].func.name) if node.op in CALLS else None
         if called is not None:
             names = [arg.name for arg in called.signature.input_arg]

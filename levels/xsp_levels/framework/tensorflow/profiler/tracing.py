@@ -8,6 +8,7 @@ from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp.xplane import read_space
 from xsp_levels.framework.tensorflow.profiler.run import innermost
+from xsp_levels.framework.tensorflow.program.effect import traced_anew
 
 _BUILDING = "tf.function-graph_building"
 _TRACED = "traced"  # how `tf_function_call` begins of a call for which a graph was made
@@ -15,17 +16,21 @@ _FIRST = 2  # a function that makes variables is traced twice at first
 
 
 def tracing_rows(events: pl.DataFrame) -> SpanRows:
-    """Return a row for each time that a function was traced to a graph, outside of others."""
+    """Return a row for each time that a function was traced anew, outside of others.
+
+    What the first call of a function traces is left out: it is in no evaluation that counts.
+    """
     if not events.width:
         return no_rows()
-    built = events.filter(pl.col("name") == _BUILDING)
-    built = built.filter(pl.Series(innermost(built, _inside(built)) < 0, dtype=pl.Boolean))
-    calls = events.filter(pl.col("tf_function_call").is_not_null())
-    names = pl.Series([*calls["name"].to_list(), "function"])
+    built, calls = events.filter(pl.col("name") == _BUILDING), _again(events)
+    around = innermost(calls, built)
+    outermost = innermost(built, built.with_columns(pl.col("start_ns") - 1)) < 0
+    kept = pl.Series((around >= 0) & outermost, dtype=pl.Boolean)
+    built = built.filter(kept)
     return span_rows(
         {
             "kind": Kind.PIPELINE.value,
-            "name": "trace " + names.gather(innermost(calls, built) % len(names)),
+            "name": "trace " + calls["name"].gather(pl.Series(around).filter(kept)),
             "start_ns": built["start_ns"],
             "end_ns": built["end_ns"],
             "thread": built["thread"],
@@ -39,19 +44,11 @@ def retraced(space: bytes) -> tuple[str, ...]:
     if plane is None:
         return ()
     stats = {"tf_function_call": pl.String, "tracing_count": pl.Int64}
-    calls = plane.events(stats).frame.filter(pl.col("tf_function_call").is_not_null())
-    calls = calls.sort("start_ns")
-    traced = calls["tf_function_call"].str.starts_with(_TRACED)
-    again = traced & (calls["tracing_count"].fill_null(0) > _FIRST)
-    again = again | (traced & ~calls["name"].is_first_distinct())
-    return tuple(
-        f"the function {name} was traced anew while it was measured, for inputs of another shape "
-        "or type, or for another value in Python: that evaluation took longer; give the function "
-        "tensors of fixed shapes, or an input_signature"
-        for name in calls.filter(again)["name"].unique(maintain_order=True)
-    )
+    names = _again(plane.events(stats).frame)["name"].unique(maintain_order=True)
+    return tuple(map(traced_anew, names))
 
 
-def _inside(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return ranges that lie in others, and not in themselves."""
-    return ranges.with_columns(pl.col("start_ns") - 1)
+def _again(events: pl.DataFrame) -> pl.DataFrame:
+    """Return the calls in which a function was traced that had been called before."""
+    traced = pl.col("tf_function_call").str.starts_with(_TRACED)
+    return events.filter(traced, pl.col("tracing_count") > _FIRST)

@@ -65,6 +65,15 @@ def traces(function: Any) -> int:
     return max(made, 1) if hasattr(function, "concrete_functions") else made
 
 
+def traced_anew(name: str) -> str:
+    """Return the sentence about a function that was traced after it had been called."""
+    return (
+        f"the function {name} was traced anew while it was measured, for inputs of another shape "
+        "or type, or for another value in Python: that evaluation took longer; give the function "
+        "tensors of fixed shapes, or an input_signature"
+    )
+
+
 def concrete_functions(function: Any) -> list[Any]:
     """Return the traces of a `tf.function`; of a single trace that trace.
 

@@ -26,7 +26,7 @@ from xsp_levels.framework.tensorflow.program.call import (
     training_call,
     untraced_call,
 )
-from xsp_levels.framework.tensorflow.program.effect import Effect, Effects, traces
+from xsp_levels.framework.tensorflow.program.effect import Effect, Effects, traced_anew, traces
 from xsp_levels.framework.tensorflow.program.entry import (
     BACKWARD,
     OPTIMIZER_STEP,
@@ -154,8 +154,8 @@ class Watch:
         subject = self._subjects[owner]
         if subject is None:
             return call(*args, **kwargs)
-        known, phase = partial(self._effects.of, owner), subject.phase
-        untraced = phase is None and not traces(owner)
+        known, phase, before = partial(self._effects.of, owner), subject.phase, traces(owner)
+        untraced = phase is None and not before
         if phase is None:
             phase = TRAINING_STEP if known().trains else ""
         make = partial(
@@ -168,7 +168,10 @@ class Watch:
             effect=known,
             found_ns=found_ns,
         )
-        return self._evaluate(subject.owner, make, whole=bool(phase), untraced=untraced)
+        result = self._evaluate(subject.owner, make, whole=bool(phase), untraced=untraced)
+        if 0 < before < traces(owner) and self._evaluations is not None:
+            self._evaluations.problem(traced_anew(f"{subject.name} {subject.phase or ''}".strip()))
+        return result
 
     def _session(
         self,
