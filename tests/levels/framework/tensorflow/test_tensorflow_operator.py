@@ -26,7 +26,6 @@ from xsp_levels.framework.tensorflow.provider import TensorFlow, TensorFlowRecor
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
-onednn = pytest.importorskip("tensorflow.python.util._pywrap_util_port")
 
 OPS = frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP})
 
@@ -209,9 +208,8 @@ def test_detail_run_has_shapes_and_memory(program: Program) -> None:
     large = tf.ones((512, 512))
     row = operator_rows(record(lambda: tf.matmul(large, large))).row(0, named=True)
     assert row["name"] == "MatMul"
-    if onednn.IsMklEnabled():  # no other allocator tells
-        assert row["attr.allocated_bytes"] == 512 * 512 * 4
-        assert row["attr.output_shapes"] == [[512, 512]]
+    assert row["attr.allocated_bytes"] == 512 * 512 * 4
+    assert row["attr.output_shapes"] == [[512, 512]]
 
 
 def test_operators_of_a_real_model_lie_in_the_layers_that_their_nodes_name() -> None:
