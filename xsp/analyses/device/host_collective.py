@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from xsp.analyses.device.activity import processes_of
+from xsp.analyses.device.activity import Bools, processes_of
 from xsp.analyses.tree import Floats, Tree
 from xsp.evaluation import Ints, covered
 from xsp.level import Kind
@@ -41,6 +41,29 @@ def of_host(tree: Tree) -> pl.DataFrame:
     return table.filter(is_one).with_columns(
         pl.col("calls").fill_null(1), group=pl.col("collective_group")
     )
+
+
+def communicating(tree: Tree) -> Bools:
+    """Return which spans are collectives that hosts carry out, or hand them over."""
+    known = tree.attribute("collective").is_not_null()
+    found = known | tree.spans["name"].str.contains(_CALLS_OF_COLLECTIVES)
+    return tree.is_of(Kind.OP) & found.to_numpy()
+
+
+def while_communicating(tree: Tree, rows: Ints, start: Ints, end: Ints) -> Floats:
+    """Return for how long of some times of some rows a collective of their process ran."""
+    of = processes_of(tree)["process"].fill_null(-1).to_numpy()
+    ones = of_host(tree)["row"].cast(pl.Int64).to_numpy()
+    found = np.zeros(len(rows))
+    for process in np.unique(of[ones]):
+        drawn = tree.spans[ones[of[ones] == process]].sort("start_ns")
+        until = np.maximum.accumulate(drawn["end_ns"].to_numpy())
+        since = np.maximum(drawn["start_ns"].to_numpy(), np.append(0, until[:-1]))
+        edges = np.column_stack((since, until)).ravel()
+        sums = np.cumsum(np.diff(edges, prepend=edges[0]) * (np.arange(len(edges)) % 2))
+        own = of[rows] == process
+        found[own] = np.interp(end[own], edges, sums) - np.interp(start[own], edges, sums)
+    return found
 
 
 def shares(tree: Tree, rows: Ints, number: Ints, process: Ints) -> tuple[Floats, Floats]:
@@ -119,9 +142,10 @@ def _lasting(tree: Tree, processes: Ints, rows: Ints, times: tuple[Ints, Ints]) 
 
 
 def _computing(tree: Tree) -> Ints:
-    """Return the rows of the operators and calls inside which nothing else was recorded."""
-    leaf = np.ones(tree.spans.height, dtype=bool)
-    leaf[tree.parent[tree.parent >= 0]] = False
-    names = tree.spans["name"]
-    others = names.str.contains(_CALLS_OF_COLLECTIVES) | tree.attribute("collective").is_not_null()
-    return np.flatnonzero(leaf & tree.is_of(Kind.OP, Kind.CALL) & ~others.to_numpy())
+    """Return the rows of the operators and calls that hold no layer and no collective."""
+    others = communicating(tree) | tree.is_of(Kind.LAYER, Kind.PIPELINE)
+    above = tree.parent[others]
+    while len(above := np.unique(above[above >= 0])):
+        others[above] = True
+        above = tree.parent[above]
+    return np.flatnonzero(tree.is_of(Kind.OP, Kind.CALL) & ~others)
