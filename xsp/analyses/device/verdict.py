@@ -160,7 +160,7 @@ def _of_host(tree: Tree, trace: Trace) -> tuple[float, _Found, _Found]:
     wrappers = ops & ~computing
     row, start, end = own_on_path(tree)
     waits = np.where((library | computing)[row], 0, while_communicating(tree, row, start, end))
-    own = np.bincount(row, end - start - waits, spans.height)
+    own = np.bincount(row, end - start - waits, spans.height).astype(np.float64)
 
     def of(which: Bools, noun: str) -> str:
         return counted(int(often[which].sum()), noun)
