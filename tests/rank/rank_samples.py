@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
-from samples import layer, op, pipeline
+from samples import Node, layer, op, pipeline
 from samples import trace as made
 
 from xsp.problem import NOTE
@@ -27,7 +27,9 @@ class Board:
 
 def rank_trace() -> Trace:
     """Return the trace of a rank: a training step in which it reduces twice."""
-    reduces = [op("gloo:all_reduce", own_ns=40_000) for _ in range(2)]
+    reduces = [
+        Node("op", "gloo:all_reduce", 40_000, [], {"collective": "allreduce"}) for _ in range(2)
+    ]
     step = pipeline("step", layer("fc", "Linear", op("aten::addmm", own_ns=9_000)), *reduces)
     problems = [{"code": "observed", "message": "others watch"}, {"code": NOTE, "message": "so"}]
     return made(pipeline("block", pipeline("load"), step), problems=problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 
@@ -114,6 +115,21 @@ def test_rank_0_does_not_wait_where_nothing_arrives() -> None:
     [_, missing] = collect(board, Account(0), 2, patience_s=lambda: 600.0)
     assert time.monotonic() - began < 5
     assert "the store was gone" in missing.why
+
+
+def test_rank_0_does_not_wait_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xsp.rank.exchange._SILENT_S", 0.01)
+    said: list[str] = []
+    collect(Board(), Account(0), 3, patience_s=lambda: 0.1, say=said.append)
+    assert said == ["xsp: rank 0 has ended, and waits up to 0.1 s for rank 1, rank 2"]
+
+
+def test_a_launchers_store_that_is_gone_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    channel = StoreChannel(Identity(1, 2, "127.0.0.1", port, served=True))
+    assert not channel.open(importing=True)
+    assert "refused" in channel.broken
 
 
 def test_a_channel_without_a_store_is_gone() -> None:

@@ -146,19 +146,24 @@ def test_clocks_are_those_of_rank_0_even_where_it_has_no_trace(accounts: list[Ac
     assert found.spans.filter(parent_id=found.root.span_id)["start_ns"].to_list() == [0, 6_000]
 
 
-def test_collectives_that_run_at_once_count_once(accounts: list[Account]) -> None:
-    found = of_all(accounts)
+def test_collectives_that_run_at_once_count_once(accounts: list[Account], trace: Trace) -> None:
     is_one = pl.col("name") == "gloo:all_reduce"
     at = pl.col("start_ns").min().over("parent_id")
-    until = at + 40_000
-    columns = {"start_ns": pl.when(is_one).then(at), "end_ns": pl.when(is_one).then(until)}
-    drawn = found.spans.with_columns(
-        pl.coalesce(pl.when(is_one).then(each), name).alias(name) for name, each in columns.items()
+    columns = {"start_ns": at, "end_ns": at + 40_000}
+    drawn = trace.spans.with_columns(
+        pl.when(is_one).then(each).otherwise(name).alias(name) for name, each in columns.items()
     )
-    at_once = Trace(drawn, found.metadata)
+    trace = Trace(drawn, trace.metadata)
+    at_once = joined([replace(each, trace=trace) for each in accounts], 2)
+    assert at_once is not None
+    [told] = [line for line in at_once.metadata["summary"] if line.startswith("rank 0: 4")]
+    assert (
+        told == "rank 0: 40.0 µs in collectives, of which 10.0 µs (25.0 %) waiting for other ranks"
+    )
     assert communication(at_once)["time_ns"].to_list() == pytest.approx([40_000] * 2)
     ranks = rank_imbalance(at_once)
     assert ranks["communicating_ns"].to_list() == [40_000] * 2
+    assert ranks["waiting_ns"].to_list() == pytest.approx([10_000, 0])
     assert (ranks["busy_ns"] < ranks["communicating_ns"] + ranks["computing_ns"]).all()
 
 

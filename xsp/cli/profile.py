@@ -275,7 +275,7 @@ def _ended_together(  # what `_ended` needs, and the other ranks
         return _left(ending, code)
 
     def together() -> Trace:
-        trace = company.join(account)
+        trace = company.join(account, terminal.say)
         if trace is None:
             raise MeasurementError(account.why)
         return trace

@@ -15,8 +15,11 @@ from xsp.composition.journal import Evaluation
 from xsp.evaluation import Run
 from xsp.level import Kind
 from xsp.measurement import with_pauses, without_pauses
-from xsp.rank import COLLECTIVE_SCHEMA, HOST_COLLECTIVE
+from xsp.provider import ATTRIBUTE
+from xsp.rank import COLLECTIVE_SCHEMA
 from xsp.session import Visit
+
+_ATTRIBUTE = f"{ATTRIBUTE}collective"
 
 
 def collectives(
@@ -47,7 +50,10 @@ def collectives(
         )
         .select(*COLLECTIVE_SCHEMA)
         for run in runs
-        if run.rows is not None and run.rung.timed and run.began_ns in windows
+        if run.rows is not None
+        and _ATTRIBUTE in run.rows.columns
+        and run.rung.timed
+        and run.began_ns in windows
     ]
     found = pl.concat([pl.DataFrame(schema=COLLECTIVE_SCHEMA), *frames])
     return found.sort("start_ns")
@@ -74,7 +80,7 @@ def _windows(visits: Sequence[Visit]) -> dict[int, tuple[Visit, int]]:
 
 
 def _of(rows: pl.DataFrame, visit: Visit) -> pl.DataFrame:
-    is_one = (pl.col("kind") == Kind.OP.value) & pl.col("name").str.contains(HOST_COLLECTIVE)
+    is_one = (pl.col("kind") == Kind.OP.value) & pl.col(_ATTRIBUTE).is_not_null()
     found = rows.filter(is_one).select("name", "start_ns", "end_ns").sort("start_ns")
     times = [
         pl.Series(name, with_pauses(visit, found[name].to_numpy()), dtype=pl.Int64)

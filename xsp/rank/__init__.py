@@ -15,11 +15,10 @@ from xsp.rank.exchange import Account, collect, hand_over
 from xsp.rank.identity import Identity, identity, in_process_group
 from xsp.rank.joining import joined
 from xsp.rank.trouble import problems_of_all
-from xsp.rank.wait import COLLECTIVE_SCHEMA, HOST_COLLECTIVE
+from xsp.rank.wait import COLLECTIVE_SCHEMA
 
 __all__ = [
     "COLLECTIVE_SCHEMA",
-    "HOST_COLLECTIVE",
     "Account",
     "Agreement",
     "Channel",

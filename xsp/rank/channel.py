@@ -7,6 +7,7 @@ which outlives every rank, or else one that rank 0 serves at the next port.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 from xsp.rank.identity import Identity, boot
 
 MACHINE = "machine"  # key of what tells rank 0's machine from others, since it was started
-_CONNECT_S = 20.0
+_CONNECT_S = 10.0  # PyTorch tries twice as long
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.05
 _PIECE = 4 << 20  # bytes; the store takes values of up to 8 MiB
 
@@ -84,7 +85,7 @@ class StoreChannel:
                 self._store = self._opened()
                 if self._identity.leads:
                     self.put(MACHINE, boot().encode())
-            except (ImportError, AttributeError, RuntimeError, ValueError) as error:
+            except (ImportError, AttributeError, OSError, RuntimeError, ValueError) as error:
                 self.broken = f"{type(error).__name__}: {error}".splitlines()[0]
         return self._store is not None
 
@@ -94,6 +95,8 @@ class StoreChannel:
         mine = self._identity
         if not mine.is_told_where:
             raise ValueError("MASTER_ADDR and MASTER_PORT are not set")
+        if mine.served:  # since before this process began, or no more: PyTorch would wait for it
+            socket.create_connection((mine.address, mine.port), timeout=_CONNECT_S).close()
         return TCPStore(
             mine.address,
             mine.port if mine.served else mine.port + 1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -13,11 +13,13 @@ from typing import Any
 from xsp.rank.agreement import Agreement
 from xsp.rank.channel import StoreChannel
 from xsp.rank.exchange import Account, collect, hand_over
-from xsp.rank.identity import Identity
+from xsp.rank.identity import Identity, in_process_group
 from xsp.rank.joining import joined
 from xsp.trace import Trace
 
 _PATIENCE_S = 600.0  # that rank 0 waits for others, whose scripts may take longer
+# The same where ranks communicate, for one may wait in a collective until rank 0's process ends.
+_TOGETHER_S = 60.0
 _BRIEF_S = 10.0  # the same once something has failed; launchers kill after 30 s
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -72,16 +74,24 @@ class Company:
         """Leave what this rank measured for rank 0."""
         hand_over(self._channel, account, hurries=lambda: bool(account.failed) or self._told)
 
-    def join(self, account: Account) -> Trace | None:
-        """Return the trace of all ranks, of which this is rank 0; None if none has a trace."""
+    def join(self, account: Account, say: Callable[[str], None]) -> Trace | None:
+        """Return the trace of all ranks, of which this is rank 0; None if none has a trace.
+
+        Args:
+            account: What this rank measured.
+            say: Tells a person which ranks are waited for.
+        """
+        together = account.collectives.height > 0 or in_process_group()
         if account.failed:
             _release()
 
         def patience_s() -> float:
-            return _BRIEF_S if account.failed or self._told else _PATIENCE_S
+            if account.failed or self._told:
+                return _BRIEF_S
+            return _TOGETHER_S if together else _PATIENCE_S
 
         size = self.identity.size
-        return joined(collect(self._channel, account, size, patience_s=patience_s), size)
+        return joined(collect(self._channel, account, size, patience_s=patience_s, say=say), size)
 
     def _listen(self) -> None:
         for number in self._before:

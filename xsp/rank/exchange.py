@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import socket
 import tempfile
 import time
@@ -21,6 +22,7 @@ import polars as pl
 
 from xsp.clock import SystemClock
 from xsp.errors import TraceFormatError
+from xsp.rank.apart import listed
 from xsp.rank.channel import MACHINE, Channel, awaited, get_large, put_large
 from xsp.rank.identity import boot
 from xsp.rank.wait import COLLECTIVE_SCHEMA
@@ -29,6 +31,7 @@ from xsp.trace import Trace, load
 _QUESTIONS = 8  # readings of another machine's clock, of which the quickest is the best
 _FIRST_ANSWER_S, _ANSWER_S = 30.0, 1.0
 _PAUSE_S = 0.002
+_SILENT_S = 5.0  # that rank 0 waits for others without a word
 _SILENT = "it ended without handing over what it had measured"
 _UNREAD = "what it handed over cannot be read"
 _LOST = "the store was gone before it had handed over what it had measured"
@@ -101,7 +104,12 @@ def hand_over(
 
 
 def collect(
-    channel: Channel, own: Account, size: int, *, patience_s: Callable[[], float]
+    channel: Channel,
+    own: Account,
+    size: int,
+    *,
+    patience_s: Callable[[], float],
+    say: Callable[[str], None] = lambda _: None,
 ) -> list[Account]:
     """Return what all ranks measured, that of this one, rank 0, first.
 
@@ -110,11 +118,13 @@ def collect(
         own: What this rank measured.
         size: How many ranks there are.
         patience_s: Tells how long to wait for the others, from now or from when that changes.
+        say: Tells a person which ranks are waited for.
     """
     found: dict[int, Account] = {0: own}
     answered = dict.fromkeys(range(1, size), 0)
     seconds = patience_s()
     until = time.monotonic() + seconds
+    silent_until = time.monotonic() + _SILENT_S
     while len(found) < size:
         if (now_s := patience_s()) != seconds:
             seconds, until = now_s, time.monotonic() + now_s
@@ -126,6 +136,10 @@ def collect(
                 found[rank] = account
         if last:
             break
+        if time.monotonic() > silent_until:
+            silent_until = math.inf
+            missing = listed([f"rank {rank}" for rank in range(size) if rank not in found])
+            say(f"xsp: rank 0 has ended, and waits up to {seconds:g} s for {missing}")
         time.sleep(_PAUSE_S)
     why = _LOST if channel.gone else _SILENT
     return [found.get(rank) or Account(rank, why=why, host="", machine="") for rank in range(size)]

@@ -19,7 +19,7 @@ from xsp.level import Kind
 from xsp.rank.apart import apart
 from xsp.rank.exchange import Account
 from xsp.rank.telling import described, problems, sentences
-from xsp.rank.wait import HOST_COLLECTIVE, imbalance, matched, per_span
+from xsp.rank.wait import imbalance, matched, per_span
 from xsp.trace import SPAN_SCHEMA, Trace, gathering_spans, parent_rows
 
 _PREFIX = "\0attribute."
@@ -94,8 +94,10 @@ def _unnested(account: Account) -> pl.DataFrame:
 
 
 def _with_waits(spans: pl.DataFrame, rank: int, found: pl.DataFrame, size: int) -> pl.DataFrame:
-    """Return spans of which the collectives say what they are, and how long they waited."""
-    is_one = (pl.col("kind") == Kind.OP.value) & pl.col("name").str.contains(HOST_COLLECTIVE)
+    """Return spans of which the collectives say how large they are, and how long they waited."""
+    if _PREFIX + "collective" not in spans.columns:
+        return spans
+    is_one = (pl.col("kind") == Kind.OP.value) & pl.col(_PREFIX + "collective").is_not_null()
     number = pl.col("path").str.extract(r"#(\d+)$").cast(pl.Int64).fill_null(1) - 1
     parents = spans.select(parent_id="span_id", label="name")
     shares = per_span(found).filter(rank=rank).drop("rank")
@@ -105,9 +107,7 @@ def _with_waits(spans: pl.DataFrame, rank: int, found: pl.DataFrame, size: int) 
         .join(shares, on=("label", "name", "number"), how="left", maintain_order="left")
     )
     waits = pl.when(is_one).then(pl.col("wait") * pl.col("latency_ns"))
-    operation = pl.col("name").str.split(":").list.last().str.replace_all("_", "")
     columns = {
-        "collective": pl.when(is_one).then(operation),
         "wait_ns": waits,
         "group_size": pl.when(waits.is_not_null()).then(pl.lit(size, dtype=pl.Int64)),
         **_sizes(known, is_one),

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import polars as pl
 
+from xsp.evaluation import covered
 from xsp.problem import Problem
 from xsp.quantity import counted, duration, percent
 from xsp.rank.apart import listed
@@ -62,20 +64,19 @@ def _waiting(told: Sequence[Account], spans: pl.DataFrame) -> Iterator[str]:
 
 
 def _times(spans: pl.DataFrame, count: int) -> list[tuple[float, float]]:
-    """Return how long the collectives of each rank took, and waited, in the order of ranks."""
-    process = attribute_column(spans, "process", pl.Int64).forward_fill()
-    table = spans.select("latency_ns").with_columns(
-        process.alias("process"),
+    """Return how long each rank was in collectives, and waited there, in the order of ranks.
+
+    What the timeline draws at one time counts once.
+    """
+    table = spans.select(
+        attribute_column(spans, "process", pl.Int64).forward_fill().alias("process"),
         attribute_column(spans, "wait_ns", pl.Float64).alias("wait_ns"),
-        attribute_column(spans, "collective", pl.String).alias("collective"),
-    )
-    sums = (
-        table.filter(pl.col("collective").is_not_null(), pl.col("wait_ns").is_not_null())
-        .group_by("process")
-        .agg(pl.sum("latency_ns", "wait_ns"))
-    )
-    known = {process: (ran, wait) for process, ran, wait in sums.iter_rows()}
-    return [known.get(number, (0.0, 0.0)) for number in range(count)]
+        "start_ns",
+        "end_ns",
+    ).filter(pl.col("wait_ns").is_not_null())
+    process, wait, start, end = (column.to_numpy() for column in table)
+    sums = (covered(process, start, until, count) for until in (end, np.minimum(start + wait, end)))
+    return list(zip(*(each.tolist() for each in sums), strict=True))
 
 
 def _last(ranks: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -13,9 +13,6 @@ from typing import Any
 
 import polars as pl
 
-# What a library does that communicates from the host; PyTorch names it `library:operation`.
-HOST_COLLECTIVE = r"^(gloo|mpi|ucc):[a-z_]+$"
-
 # A row for each collective that a rank recorded: the group of like evaluations, the number of the
 # evaluation there, the group's name, the collective's name, its number among those of the name.
 COLLECTIVE_SCHEMA: dict[str, Any] = {

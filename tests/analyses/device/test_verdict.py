@@ -99,6 +99,23 @@ def test_a_host_divides_into_library_operators_framework_and_program() -> None:
     assert found["thread-bound"] is None
 
 
+def test_collectives_of_a_host_limit_what_they_run_beside_unless_that_computes() -> None:
+    reduce = {"inside": 0, "collective": "allreduce"}
+    rows: list[Row] = [
+        host("layer", "fc", 10, 90, inside=0),
+        host("op", "aten::linear", 12, 30, inside=1),
+        host("op", "c10d::allreduce_", 30, 32, inside=1),
+        host("op", "gloo:all_reduce", 20, 70, thread=2, **reduce),
+        host("op", "gloo:all_reduce", 40, 80, thread=3, **reduce),
+    ]
+    found = shares(timeline(100, *rows))
+    assert chosen(timeline(100, *rows)) == "communication-bound"
+    assert found["communication-bound"] == 80 - 30
+    assert found["operator-bound"] == 18
+    assert found["framework-bound"] == 2 + 10
+    assert found["program-bound"] == 20
+
+
 def test_levels_that_are_missing_cannot_be_told() -> None:
     table = verdict(timeline(100, host("layer", "fc", 10, 90)))
     (why,) = table.filter(candidate="library-bound")["evidence"]

@@ -155,10 +155,10 @@ def _cases(kind: Ints, labels: _Labels, chosen: pl.DataFrame) -> tuple[Ints, Int
     return by_kind[kind], by_name[labels.name, kind]
 
 
-def own_on_path(tree: Tree) -> Floats:
-    """Return for how long each span of a tree decides the latency by its own time, in ns."""
+def own_on_path(tree: Tree) -> tuple[Ints, Ints, Ints]:
+    """Return when spans of a tree decide the latency by their own time: rows, begins and ends."""
     graph = graph_of(tree)
     points, _ = in_order(graph.points)
     own = critical(points, len(points.time) - 1)[0] & (graph.what == OWN) & (graph.row >= 0)
-    times = np.bincount(graph.row[own], points.weight[own], tree.spans.height)
-    return times.astype(np.float64)
+    end = points.time[own]
+    return graph.row[own], end - points.weight[own], end

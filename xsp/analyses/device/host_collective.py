@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from xsp.analyses.device.activity import processes_of
-from xsp.analyses.total import total
+from xsp.analyses.device.activity import Bools, processes_of
 from xsp.analyses.tree import Floats, Tree
 from xsp.evaluation import Ints, covered
 from xsp.level import Kind
@@ -42,6 +41,29 @@ def of_host(tree: Tree) -> pl.DataFrame:
     return table.filter(is_one).with_columns(
         pl.col("calls").fill_null(1), group=pl.col("collective_group")
     )
+
+
+def communicating(tree: Tree) -> Bools:
+    """Return which spans are collectives that hosts carry out, or hand them over."""
+    known = tree.attribute("collective").is_not_null()
+    found = known | tree.spans["name"].str.contains(_CALLS_OF_COLLECTIVES)
+    return tree.is_of(Kind.OP) & found.to_numpy()
+
+
+def while_communicating(tree: Tree, rows: Ints, start: Ints, end: Ints) -> Floats:
+    """Return for how long of some times of some rows a collective of their process ran."""
+    of = processes_of(tree)["process"].fill_null(-1).to_numpy()
+    ones = of_host(tree)["row"].cast(pl.Int64).to_numpy()
+    found = np.zeros(len(rows))
+    for process in np.unique(of[ones]):
+        drawn = tree.spans[ones[of[ones] == process]].sort("start_ns")
+        until = np.maximum.accumulate(drawn["end_ns"].to_numpy())
+        since = np.maximum(drawn["start_ns"].to_numpy(), np.append(0, until[:-1]))
+        edges = np.column_stack((since, until)).ravel()
+        sums = np.cumsum(np.diff(edges, prepend=edges[0]) * (np.arange(len(edges)) % 2))
+        own = of[rows] == process
+        found[own] = np.interp(end[own], edges, sums) - np.interp(start[own], edges, sums)
+    return found
 
 
 def shares(tree: Tree, rows: Ints, number: Ints, process: Ints) -> tuple[Floats, Floats]:
@@ -81,37 +103,49 @@ def shares(tree: Tree, rows: Ints, number: Ints, process: Ints) -> tuple[Floats,
 def imbalance(trace: Trace, tree: Tree) -> pl.DataFrame:
     """Return the table of the analysis `rank-imbalance` for ranks without devices."""
     of_ranks = of_host(tree)
-    sums = of_ranks.group_by("process", "rank").agg(waiting_ns=total("wait_ns")).sort("process")
+    told_of_waits = pl.col("wait_ns").is_not_null().any()
+    ranks = of_ranks.group_by("process", "rank").agg(waiting_ns=told_of_waits).sort("process")
     communicating, computing = of_ranks["row"].cast(pl.Int64).to_numpy(), _computing(tree)
+    start, end = (tree.spans[name].to_numpy() for name in ("start_ns", "end_ns"))
+    waits_ns = tree.attribute("wait_ns", pl.Float64).fill_null(0.0).to_numpy()
     working = {
-        "busy_ns": np.concatenate([communicating, computing]),
-        "computing_ns": computing,
-        "communicating_ns": communicating,
+        "busy_ns": (np.concatenate([communicating, computing]), end),
+        "computing_ns": (computing, end),
+        "communicating_ns": (communicating, end),
+        "waiting_ns": (communicating, np.minimum(start + waits_ns, end)),
     }
-    processes = sums["process"].to_numpy()
-    times = [pl.Series(name, _lasting(tree, processes, rows)) for name, rows in working.items()]
+    processes = ranks["process"].to_numpy()
+    times = {
+        name: pl.Series(_lasting(tree, processes, rows, (start, until)))
+        for name, (rows, until) in working.items()
+    }
+    times["waiting_ns"] = times["waiting_ns"].set(~ranks["waiting_ns"], None)
     # Only traces of ranks that were profiled together tell who arrived when.
     told = [dict(each) for each in trace.metadata.get("ranks", ())]
     arrivals = pl.from_dicts(told, schema={"rank": pl.Int64, **_ARRIVALS}, strict=False)
     return (
-        sums.with_columns(*times, device=pl.lit(None, dtype=pl.Int64))
+        ranks.with_columns(**times, device=pl.lit(None, dtype=pl.Int64))
         .join(arrivals, on="rank", how="left", maintain_order="left")
         .with_columns(pl.col("collectives").fill_null(0))
     )
 
 
-def _lasting(tree: Tree, processes: Ints, rows: Ints) -> Floats:
-    """Return how long at least one of some rows ran in each of some processes, as drawn."""
+def _lasting(tree: Tree, processes: Ints, rows: Ints, times: tuple[Ints, Ints]) -> Floats:
+    """Return how long at least one of some rows ran in each of some processes, as drawn.
+
+    `times` are start and end of every row of the tree.
+    """
     of = processes_of(tree)["process"].to_numpy()[rows]
     chosen = np.isin(of, processes)
-    start, end = (tree.spans[name].to_numpy()[rows[chosen]] for name in ("start_ns", "end_ns"))
+    start, end = (time[rows[chosen]] for time in times)
     return covered(np.searchsorted(processes, of[chosen]), start, end, len(processes))
 
 
 def _computing(tree: Tree) -> Ints:
-    """Return the rows of the operators and calls inside which nothing else was recorded."""
-    leaf = np.ones(tree.spans.height, dtype=bool)
-    leaf[tree.parent[tree.parent >= 0]] = False
-    names = tree.spans["name"]
-    others = names.str.contains(_CALLS_OF_COLLECTIVES) | tree.attribute("collective").is_not_null()
-    return np.flatnonzero(leaf & tree.is_of(Kind.OP, Kind.CALL) & ~others.to_numpy())
+    """Return the rows of the operators and calls that hold no layer and no collective."""
+    others = communicating(tree) | tree.is_of(Kind.LAYER, Kind.PIPELINE)
+    above = tree.parent[others]
+    while len(above := np.unique(above[above >= 0])):
+        others[above] = True
+        above = tree.parent[above]
+    return np.flatnonzero(tree.is_of(Kind.OP, Kind.CALL) & ~others)

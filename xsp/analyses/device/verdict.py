@@ -11,6 +11,7 @@ from xsp.analyses.contract import analysis
 from xsp.analyses.device.activity import COMPUTING, Bools
 from xsp.analyses.device.critical_path import own_on_path
 from xsp.analyses.device.device_latency import DeviceLatency
+from xsp.analyses.device.host_collective import communicating, while_communicating
 from xsp.analyses.structure.sums import calls
 from xsp.analyses.tree import Floats, Tree
 from xsp.analyses.work import Roof, dispatching, roof_of, work_of
@@ -152,11 +153,14 @@ def _of_devices(tree: Tree, trace: Trace) -> tuple[float, _Found, _Found]:
 def _of_host(tree: Tree, trace: Trace) -> tuple[float, _Found, _Found]:
     spans = tree.spans
     whole = float(spans["end_ns"][0] - spans["start_ns"][0])
-    own = own_on_path(tree)
     often = calls(tree)
     library, ops, layers = (tree.is_of(kind) for kind in (Kind.CALL, Kind.OP, Kind.LAYER))
-    wrappers = dispatching(tree)
-    computing = ops & ~wrappers
+    collectives = communicating(tree)
+    computing = ops & ~dispatching(tree) & ~collectives
+    wrappers = ops & ~computing
+    row, start, end = own_on_path(tree)
+    waits = np.where((library | computing)[row], 0, while_communicating(tree, row, start, end))
+    own = np.bincount(row, end - start - waits, spans.height).astype(np.float64)
 
     def of(which: Bools, noun: str) -> str:
         return counted(int(often[which].sum()), noun)
@@ -185,6 +189,10 @@ def _of_host(tree: Tree, trace: Trace) -> tuple[float, _Found, _Found]:
             float(own[tree.is_of(Kind.PIPELINE)].sum()), "time outside of layers and operators"
         ),
     }
+    if collectives.any():
+        found["communication-bound"] = _Candidate(
+            float(waits.sum()), "time in which collectives run, and nothing computes beside them"
+        )
     launches = tree.is_of(Kind.LAUNCH)
     if launches.any():
         found["launch-bound"] = _Candidate(

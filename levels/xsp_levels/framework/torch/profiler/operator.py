@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,7 +40,8 @@ from xsp_levels.native.alignment import (
 _OPERATORS = frozenset({"cpu_op", "user_annotation"})
 _MEMORY = "[memory]"
 _BACKWARD = "backward"
-_COLLECTIVES = ("gloo:", "mpi:", "ucc:")  # names of what libraries do on threads of their own
+# What libraries do on threads of their own, such as gloo:all_reduce.
+_COLLECTIVE = re.compile(r"(?:gloo|mpi|ucc):([a-z_]+)")
 _ENGINE = "autograd::engine::"  # names of the engine's spans, in which all backward operators run
 
 _RIVAL = (
@@ -212,7 +214,7 @@ def operator_rows(
         return no_rows()
     threads = _threads(records, events, seen)
     columns = _columns(names, operators, alignment=alignment, threads=threads)
-    columns |= _stated_parents(names, columns["thread"])
+    columns |= _collectives(names, columns["thread"])
     if records.fused:
         fused = [records.fused.get(name) for name in names]
         columns["attr.source_ops"] = pl.Series(fused, dtype=pl.String)
@@ -279,13 +281,17 @@ def _columns(
     }
 
 
-def _stated_parents(names: Sequence[str], thread: Integers) -> dict[str, pl.Series]:
-    """Return that collectives on threads of their library are children of the root."""
-    own = [name.startswith(_COLLECTIVES) for name in names]
-    if not any(own):
+def _collectives(names: Sequence[str], thread: Integers) -> dict[str, pl.Series]:
+    """Return which collectives there are; on threads of their library they are the root's."""
+    found = [_COLLECTIVE.fullmatch(name) for name in names]
+    if not any(found):
         return {}
-    parents = [0 if each and at < 0 else None for each, at in zip(own, thread, strict=True)]
-    return {"parent_id": pl.Series(parents, dtype=pl.Int64)}
+    parents = [0 if each and at < 0 else None for each, at in zip(found, thread, strict=True)]
+    operations = [each and each[1].replace("_", "") for each in found]
+    return {
+        "parent_id": pl.Series(parents, dtype=pl.Int64),
+        "attr.collective": pl.Series(operations, dtype=pl.String),
+    }
 
 
 def _python_threads(numbers: Sequence[int], threads: dict[int, int]) -> Integers:
