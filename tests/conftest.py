@@ -7,13 +7,16 @@ profile `quick`, everything else hypothesis's own, of a hundred examples.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import inspect
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -376,3 +379,30 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(
             f"{left_out} slow tests were left out: `make test-all` runs them as well."
         )
+
+
+@pytest.fixture(scope="module")
+def compiled_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder for what is compiled once, such as C++ headers."""
+    return tmp_path_factory.mktemp("inductor")
+
+
+@pytest.fixture
+def compiler(
+    monkeypatch: pytest.MonkeyPatch, compiled_code: Path
+) -> Iterator[Callable[[Any], Any]]:
+    """Return torch.compile with a cache of its own, and no processes that stay behind."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs a C++ compiler: apt-get install g++")
+    inductor = pytest.importorskip(
+        "torch._inductor.config", reason="needs Inductor: pip install 'torch>=2.4'"
+    )
+    if importlib.util.find_spec("tqdm") is not None:  # it would start a thread for good
+        monkeypatch.setattr("tqdm.std.tqdm.monitor_interval", 0)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(compiled_code))
+    import torch  # noqa: PLC0415
+
+    torch._dynamo.reset()
+    with inductor.patch(compile_threads=1):
+        yield torch.compile
+    torch._dynamo.reset()

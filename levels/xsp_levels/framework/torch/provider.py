@@ -10,7 +10,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from xsp.provider import (
 )
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework.memory import memory_columns
+from xsp_levels.framework.torch.module.compiled import CompiledGraphs, Graph, in_layers
 from xsp_levels.framework.torch.module.empty_span import empty_span
 from xsp_levels.framework.torch.module.layer import LayerRecorder
 from xsp_levels.framework.torch.module.module_path import LayerRecords
@@ -67,6 +68,7 @@ class TorchRecords:
         steps: Parts besides the model, such as backward passes and data loading.
         operators: Records of the operator recorder; None if the recorder was off.
         lines: The user's lines that ran; None in timed runs.
+        graphs: Graphs that torch.compile made, by Inductor's key.
     """
 
     request: Request
@@ -74,6 +76,7 @@ class TorchRecords:
     steps: tuple[Interval, ...] = ()
     operators: OperatorRecords | None = None
     lines: LineRecords | None = None
+    graphs: Mapping[str, Graph] = field(default_factory=dict)
 
 
 class Torch:
@@ -91,6 +94,7 @@ class Torch:
         self._operators: OperatorRecorder | None = None
         self._lines: LineRecorder | None = None
         self._watch: Watch | None = None
+        self._graphs = CompiledGraphs()
 
     def unavailable(self) -> str | None:
         """Return why PyTorch cannot be observed here, or None if it can."""
@@ -125,8 +129,10 @@ class Torch:
         stepped = steps.stop() if steps is not None else ()
         kept = operators.stop() if operators is not None else None
         logged = lines.stop() if lines is not None else None
+        graphs = self._graphs.now() if layers is not None and kept is not None else {}
+        request = self._request or Request(frozenset())
         return Records(
-            data=TorchRecords(self._request or Request(frozenset()), calls, stepped, kept, logged),
+            data=TorchRecords(request, calls, stepped, kept, logged, graphs),
             dropped=calls.dropped + (kept.dropped if kept is not None else 0),
             problems=(*calls.problems, *(kept.problems if kept is not None else ())),
         )
@@ -144,7 +150,9 @@ class Torch:
             frames += [layer_rows(data.layers, _memory(data))]
         if Kind.OP in kinds and data.operators is not None:
             rows = _operator_rows(data.operators, data.layers, stepped=bool(data.steps))
-            frames += [rows if data.lines is None else with_callers(rows, data.lines)]
+            rows = rows if data.lines is None else with_callers(rows, data.lines)
+            in_graphs = Kind.LAYER in kinds and data.graphs
+            frames += [in_layers(rows, data.graphs, data.layers.home) if in_graphs else rows]
         return concat_rows(frames)
 
     def plain(self, records: Records) -> Records:

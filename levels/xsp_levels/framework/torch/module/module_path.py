@@ -131,6 +131,16 @@ class LayerRecords:
             and (home := (self.homes or {}).get((int(thread.outermost[i]), module))) is not None
         ]
 
+    def home(self, thread: int, start_ns: int, end_ns: int) -> str | None:
+        """Return the path of the module whose call lies closest around a time on a thread."""
+        found = None
+        for calls in self.threads:
+            around = (calls.start_ns <= start_ns) & (calls.end_ns >= end_ns)
+            if calls.thread == thread and around.any():
+                last = int(np.flatnonzero(around)[-1])
+                found = (self.homes or {})[int(calls.outermost[last]), int(calls.module[last])]
+        return found
+
 
 def layer_records(
     threads: Sequence[RawCalls], *, dropped: int = 0, problems: tuple[str, ...] = ()

@@ -60,15 +60,18 @@ def scope_paths(
     start, end = interval
     outer: list[int] = []
     inside: list[tuple[int, int]] = []  # operator, and the place in `outer` of what encloses it
+    known = {name for name, _ in graph}
     reach = np.iinfo(np.int64).min
     for i in np.lexsort((-end, start)).tolist():
-        if "::" not in names[i]:  # a mark, such as `forward` around a scripted module's operators
+        if (
+            "::" not in names[i] and names[i] not in known
+        ):  # a mark, such as `forward` around a scripted module's operators
             continue
         if start[i] >= reach:
             outer.append(i)
             reach = end[i]
         inside.append((i, len(outer) - 1))
-    shared = {names[i] for i in outer} & {name for name, _ in graph}
+    shared = {names[i] for i in outer} & known
     ran = [place for place, i in enumerate(outer) if names[i] in shared]
     told = _told([names[outer[place]] for place in ran], [n for n in graph if n[0] in shared])
     paths = {ran[number]: path for number, path in told.items()}

@@ -1,0 +1,280 @@
+"""Code that torch.compile generated in; its operators in the layers that they were written in, out.
+
+Dynamo's graph knows each node's modules, and stays alive with the function that was compiled of it.
+Inductor's code knows which nodes its calls compute (`compiled_code`). Both are only read, whenever
+they were made. PyTorch's profiler records each call of such code, with its key, inside of a region
+with the number of the graph.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from xsp.level import Kind
+from xsp.provider import SpanRows
+from xsp_levels.framework.scope import layered
+from xsp_levels.framework.torch.module.compiled_code import Call, Code, parse
+from xsp_levels.framework.torch.module.scope import scope_paths
+
+_REGION = re.compile(r"^Torch-Compiled Region: (\S+)$")
+_CALL = re.compile(r"^## Call CompiledFxGraph (\w+) ##$")
+_WITH_GRAPH = "aot_module_simplified.<locals>.forward"  # has methods of Dynamo's graph
+_COMPILED = re.compile(r"__compiled_fn_(\d+)")  # counts all functions of a process
+_ROOT = re.compile(r"^[LG]\['\w+'\]")
+_SELF = "L['self']"
+_REPEATED = re.compile(r"@\d+$")  # mark of a module's second call
+
+Path = tuple[str, ...]
+Home = Callable[[int, int, int], "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A call that generated code makes.
+
+    Attributes:
+        name: What the profiler calls it.
+        layers: Paths of the modules around it, outermost first.
+        fused_layers: Paths of other modules whose operators are known to be in it.
+    """
+
+    name: str
+    layers: Path
+    fused_layers: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Code that was generated for a graph.
+
+    Attributes:
+        operators: Its operators in order.
+        classes: The class of each layer, by path.
+        of_method: Whether it is of a method, so that paths begin at the module that is called.
+    """
+
+    operators: tuple[Operator, ...]
+    classes: Mapping[str, str]
+    of_method: bool
+
+
+class CompiledGraphs:
+    """The graphs that are compiled in this process; looked for when there are other ones."""
+
+    def __init__(self) -> None:
+        self._known = (0, 0)  # modules that Inductor generated, graphs that Dynamo traced
+        self._graphs: dict[str, Graph] = {}
+
+    def now(self) -> dict[str, Graph]:
+        """Return the graphs by Dynamo's number and Inductor's key; imports nothing."""
+        cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
+        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+        traced = counters.get("stats", {}).get("unique_graphs", 0)
+        known = (len(getattr(cache, "modules", ())), traced)
+        if known != self._known:
+            self._known, self._graphs = known, _found()
+        return self._graphs
+
+
+def in_layers(rows: SpanRows, graphs: Mapping[str, Graph], home: Home) -> SpanRows:
+    """Return operators, those of compiled graphs in derived layers, followed by these layers.
+
+    Args:
+        rows: The operators.
+        graphs: What `CompiledGraphs.now` returned.
+        home: Returns the path of the module whose call lies closest around thread, start and end,
+            or None.
+    """
+    names = rows["name"].to_list()
+    thread, start, end = (rows[name].to_numpy() for name in ("thread", "start_ns", "end_ns"))
+    scopes: list[list[str] | None] = [None] * rows.height
+    fused: list[list[str] | None] = [None] * rows.height
+    classes: dict[str, str] = {}
+    for call, graph in _calls(names, thread, start, end, graphs):
+        around = home(int(thread[call]), int(start[call]), int(end[call]))
+        if around is not None and not graph.of_method:
+            continue  # nothing tells where in that module the graph's modules are
+        within = (thread == thread[call]) & (start >= start[call]) & (end <= end[call])
+        at = np.flatnonzero(within).tolist()
+        order = tuple((each.name, str(i)) for i, each in enumerate(graph.operators))
+        found = scope_paths([names[i] for i in at], np.stack([start[at], end[at]]), order)
+        for i, number in found.items():
+            operator = graph.operators[int(number)]
+            scopes[at[i]] = [_joined(around, path) for path in operator.layers]
+            fused[at[i]] = [_joined(around, path) for path in operator.fused_layers] or None
+        classes |= {_joined(around, path): name for path, name in graph.classes.items()}
+    texts = pl.List(pl.String)
+    inside = layered(
+        rows.with_columns(pl.Series("attr.fused_layers", fused, dtype=texts)),
+        pl.Series(scopes, dtype=texts),
+        describe=lambda path: {"module_path": path[-1], "module_class": classes[path[-1]]},
+    )
+    last = pl.col("name").str.extract(r"([^.]*)$")
+    is_layer = pl.col("kind") == Kind.LAYER.value
+    return inside.with_columns(name=pl.when(is_layer).then(last).otherwise("name"))
+
+
+def _calls(
+    names: Sequence[str], thread: Any, start: Any, end: Any, graphs: Mapping[str, Graph]
+) -> Iterator[tuple[int, Graph]]:
+    """Yield the rows that are calls of generated code, each with its graph."""
+    regions = [i for i, name in enumerate(names) if _REGION.match(name)]
+    for call, name in enumerate(names):
+        for i in regions if _CALL.match(name) else ():
+            around = thread[i] == thread[call] and start[i] <= start[call] and end[call] <= end[i]
+            if around and (graph := graphs.get(_key(names[i], name))) is not None:
+                yield call, graph
+
+
+def _key(region: str, call: str) -> str:
+    return " ".join((*_REGION.findall(region), *_CALL.findall(call)))
+
+
+def _joined(around: str | None, path: str) -> str:
+    return f"{around}.{path}" if around else path
+
+
+def _found() -> dict[str, Graph]:
+    """Return the graphs that are alive: each of Dynamo's with the code that can be of it."""
+    alive = gc.get_objects()
+    functions = [each for each in alive if type(each) is FunctionType]
+    compiled = [each for each in alive if type(each).__name__ == "CompiledFxGraph"]
+    texts = {
+        getattr(c, "_fx_graph_cache_key", None): getattr(c, "source_code", "") for c in compiled
+    }
+    codes = {key: parse(text) for key, text in texts.items() if key and text}
+    traced = [
+        function.named_parameters.__self__
+        for function in functions
+        if function.__qualname__ == _WITH_GRAPH and hasattr(function, "named_parameters")
+    ]
+    # `torch._dynamo.reset()` begins to number anew, and old graphs live on: the newest one counts.
+    return {
+        f"{each.meta.get('dynamo_compile_id')} {key}": graph
+        for each in sorted(traced, key=_age)
+        for key, code in codes.items()
+        if (graph := _graph(code, each.graph)) is not None
+    }
+
+
+def _age(traced: Any) -> int:
+    name = _COMPILED.match(str(traced.meta.get("backend_id")))
+    return int(name[1]) if name else -1
+
+
+def _graph(code: Code, traced: Any) -> Graph | None:
+    """Return the graph that was compiled; None where the code is not of the traced graph."""
+    nodes = {node.name: node for node in traced.nodes}
+    inputs = [node for node in traced.nodes if node.op == "placeholder"]
+    said = {name for call in code.calls for name in (call.node, *call.nodes) if name}
+    if not code.calls or len(inputs) != code.inputs or not said <= nodes.keys():
+        return None
+    (result,) = (node for node in traced.nodes if node.op == "output")
+    outputs = result.args[0] if len(result.args[0]) == code.outputs else ()
+    root = _root(nodes.values())
+    place = {name: number for number, name in enumerate(nodes)}
+    libraries = {call.node for call in code.calls}
+    operators: list[Operator] = []
+    classes: dict[str, str] = {}
+    for call in code.calls:
+        computed = _computed(call, nodes, inputs, outputs)
+        main = [node for node in computed if node.name not in libraries]
+        ends = _ends(main, place) if main else computed
+        own = _shared([tuple(_layers(node, root)) for node in ends])
+        found = {name: kind for node in computed for name, kind in _layers(node, root).items()}
+        paths = dict.fromkeys(tuple(_layers(node, root)) for node in main or computed)
+        others = tuple(path[-1] for path in paths if path != own[: len(path)])
+        operators.append(Operator(call.name, own, others))
+        classes |= found
+    return Graph(tuple(operators), classes, of_method=root == _SELF)
+
+
+def _computed(
+    call: Call, nodes: Mapping[str, Any], inputs: Sequence[Any], outputs: Sequence[Any]
+) -> list[Any]:
+    """Return the traced nodes that a call is known to compute, wholly or in part.
+
+    A kernel that reads an input of the graph computes what uses this input, which is known where
+    all that uses it is in one module.
+    """
+    if call.node is not None:
+        return [nodes[call.node]]
+    known = {name: nodes[name] for name in call.nodes if not _is_view(nodes[name])}
+    for place in call.inputs:
+        users = list(_users(inputs[place]))
+        if len({tuple(_stack(node)) for node in users}) == 1:
+            known[users[0].name] = users[0]
+    for place in call.outputs if outputs else ():
+        node = outputs[place]
+        while _is_view(node):
+            node = node.all_input_nodes[0]
+        known[node.name] = node
+    return list(known.values())
+
+
+def _users(node: Any) -> Iterator[Any]:
+    """Yield the nodes that compute with the result of a node."""
+    for user in node.users:
+        if _is_view(user):
+            yield from _users(user)
+        elif user.op != "output":
+            yield user
+
+
+def _is_view(node: Any) -> bool:
+    result = node.meta.get("example_value")
+    return bool(getattr(result, "_is_view", bool)())
+
+
+def _ends(nodes: Sequence[Any], place: Mapping[str, int]) -> list[Any]:
+    """Return those of some nodes that none of the others depends on."""
+    first = min(place[node.name] for node in nodes)
+    ends, before = [], set()
+    for node in sorted(nodes, key=lambda node: -place[node.name]):
+        if node.name not in before:
+            ends.append(node)
+        rest = [node]
+        while rest:
+            given = [each for each in rest.pop().all_input_nodes if each.name not in before]
+            rest += [each for each in given if place[each.name] >= first]
+            before |= {each.name for each in given}
+    return ends
+
+
+def _shared(paths: Iterable[Path]) -> Path:
+    levels = takewhile(lambda level: len(set(level)) == 1, zip(*paths, strict=False))
+    return tuple(level[0] for level in levels)
+
+
+def _stack(node: Any) -> list[tuple[str, str]]:
+    """Return Dynamo's name and the class of each module around a node, outermost first."""
+    stack = (node.meta.get("nn_module_stack") or {}).values()
+    return [(name, getattr(kind, "__name__", str(kind))) for name, kind in stack]
+
+
+def _root(nodes: Iterable[Any]) -> str:
+    """Return the variable below which the modules are: `self`, else the only one, else nothing."""
+    stacks = [_stack(node) for node in nodes]
+    found = {root[0] for stack in stacks for name, _ in stack if (root := _ROOT.match(name))}
+    return _SELF if _SELF in found else found.pop() if len(found) == 1 else ""
+
+
+def _layers(node: Any, root: str) -> dict[str, str]:
+    """Return path and class of each module around a node, outermost first."""
+    found = {}
+    for name, kind in _stack(node):
+        if not root or not name.startswith(root) or "[" in name[len(root) :]:
+            return {}
+        if path := _REPEATED.sub("", name[len(root) :]).removeprefix("."):
+            found[path] = kind
+    return found
