@@ -12,7 +12,8 @@ BUDGET ?= 60
 PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 \
 	--dist worksteal
 # Tests that import TensorFlow or JAX: TensorFlow and Triton, which PyTorch brings, cannot be in one
-# process, and JAX warns of every fork, so these tests have processes of their own.
+# process, and JAX warns of every fork, so these tests have processes of their own. So have those
+# that fork: a fork of a process in which many libraries have begun threads may hang.
 APART := tests/levels/framework/tensorflow tests/levels/framework/keras tests/levels/framework/jax \
 	tests/program/test_two_frameworks.py tests/target/test_other_frameworks.py
 TOGETHER := $(addprefix --ignore=,$(APART))
@@ -44,11 +45,13 @@ demo: $(VENV)/.runtime  ## Profile ResNet-50 on every level that this machine ha
 
 test: $(VENV)/.development $(VENV)/.cupti  ## Run the tests, but for those that start processes or fuzz at length (3 minutes)
 	$(PYTEST) -m 'not slow' --hypothesis-profile quick $(APART) $(ARGS)
-	$(PYTEST) -m 'not slow' --hypothesis-profile quick $(TOGETHER) $(ARGS)
+	$(PYTEST) -m 'not slow and forks' --hypothesis-profile quick $(TOGETHER) $(ARGS)
+	$(PYTEST) -m 'not slow and not forks' --hypothesis-profile quick $(TOGETHER) $(ARGS)
 
 test-all: $(VENV)/.development $(VENV)/.cupti  ## Run all tests, with the coverage gate; Jaeger's need scripts/build-jaeger
 	$(PYTEST) --cov --cov-report= --cov-fail-under=0 $(APART) $(ARGS)
-	$(PYTEST) --cov --cov-append --cov-report=term $(TOGETHER) $(ARGS)
+	$(PYTEST) --cov --cov-append --cov-report= --cov-fail-under=0 -m forks $(TOGETHER) $(ARGS)
+	$(PYTEST) --cov --cov-append --cov-report=term -m 'not forks' $(TOGETHER) $(ARGS)
 
 check: $(VENV)/.development $(VENV)/.cupti  ## Check format, lint, types, import rules and the report's script
 	$(BIN)/ruff format --check .

@@ -353,7 +353,7 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     """Count the slow tests that `-m 'not slow'` leaves out."""
     slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow:
+    if slow and "not slow" in slow[0].config.getoption("markexpr"):
         stash = slow[0].config.stash
         stash[LEFT_OUT] = stash.get(LEFT_OUT, 0) + len(slow)
 

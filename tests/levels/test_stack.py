@@ -176,6 +176,7 @@ def test_stopped_from_another_thread_the_next_sample_ends_it() -> None:
     assert sys.getprofile() is None
 
 
+@pytest.mark.forks
 def test_a_forked_child_is_not_sampled() -> None:
     stack = Stack()
     stack.start(SystemClock(), SAMPLED)

@@ -410,6 +410,7 @@ def test_calls_from_a_pool_of_threads_are_each_made_once(toy: Toy) -> None:
     assert prof.groups["ToyModel"].root.name == "predict"
 
 
+@pytest.mark.forks
 def test_the_child_of_a_fork_measures_nothing_and_the_parent_goes_on(toy: Toy) -> None:
     model = ToyModel(toy)
     with xsp.profile(levels=1, runs=2) as prof:

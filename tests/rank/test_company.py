@@ -40,6 +40,7 @@ def test_what_was_ignored_stays_so(company: Company) -> None:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.forks
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_of_the_program_ends_by_a_signal_as_without_xsp(company: Company) -> None:
     ready, tell = os.pipe()

@@ -90,10 +90,11 @@ def test_two_ranks_are_one_trace_and_train_as_without_xsp(tmp_path: Path) -> Non
     digest = trained_by_one_process(110)
     told = sorted(re.findall(r"<.*?>", ran.stdout))
     assert told == [f"<{rank} {digest}>" for rank in range(2)]
-    assert ran.stderr.count("distributed program of 2 ranks") == 1
+    assert ran.stderr.count("saved to train.xsp") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py", "train.xsp"]
     trace = xsp.load(tmp_path / "train.xsp")
     trace.check()
+    assert trace.root.name == "distributed program of 2 ranks"
     assert [each["clock"] for each in trace.metadata["ranks"]] == ["same machine"] * 2
     codes = {problem.code for problem in trace.problems}
     assert not codes & {"rungs-differ", "rank-alone", "rank-missing", "orphans"}, trace.problems

@@ -198,6 +198,7 @@ def run(code: str) -> str:
     return finished.stdout
 
 
+@pytest.mark.forks
 def test_forked_child_can_measure_and_its_parent_goes_on() -> None:
     code = """
         provider.start(SystemClock(), CALLS)

@@ -113,6 +113,7 @@ def test_event_takes_one_descriptor() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.forks
 @pytest.mark.usefixtures("allowed")
 def test_event_is_let_go_of_in_a_forked_process_and_goes_on_in_its_own() -> None:
     (event,) = perf_event.open_all(perf_event.breakpoint_at(here()), native_threads()[:1], 8)

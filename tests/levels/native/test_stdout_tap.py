@@ -292,6 +292,7 @@ def _read_until(descriptor: int, end: bytes) -> bytes:
     return seen
 
 
+@pytest.mark.forks
 def test_forked_child_prints_to_the_users_own_descriptor_in_order() -> None:
     code = """
         tap = open_tap(LINE)

@@ -99,6 +99,7 @@ os._exit(0)
     assert result.stdout == b"done"
 
 
+@pytest.mark.forks
 def test_child_forked_inside_the_block_writes_to_the_real_descriptor() -> None:
     result = run("""
 import os

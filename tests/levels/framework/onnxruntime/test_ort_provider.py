@@ -151,6 +151,7 @@ def test_a_profile_that_is_gone_is_named_and_its_twin_goes(monkeypatch: pytest.M
     assert folders() == before
 
 
+@pytest.mark.forks
 def test_a_forked_child_leaves_the_twin_alone_and_is_not_observed() -> None:
     provider, made, code = OnnxRuntime(), session(dense()), ort.InferenceSession.run.__code__
     kept = [records_of(provider, lambda: made.run(None, {"x": X})) for _ in range(2)]

@@ -127,6 +127,7 @@ def test_a_recorder_stopped_by_another_thread_while_a_call_returns_stays_out(
     assert len(recorder.stop().threads[0].module) == 1
 
 
+@pytest.mark.forks
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # this test is about forking so
 def test_a_child_forked_while_another_thread_changes_the_code_is_free() -> None:
     original, entry, recorder = nn.Module.__call__.__code__, call_entry_point(), LayerRecorder()

@@ -361,6 +361,7 @@ def test_pytorchs_code_and_globals_are_as_before(x: torch.Tensor) -> None:
     assert before == (nn.Module.__call__, function.__code__, set(function.__globals__))
 
 
+@pytest.mark.forks
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # threads of PyTorch's own
 def test_a_forked_child_runs_pytorchs_own_code(x: torch.Tensor) -> None:
     original = nn.Module.__call__.__code__

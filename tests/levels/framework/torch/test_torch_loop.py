@@ -30,10 +30,13 @@ from xsp_levels.framework.torch.provider import Torch
 
 Said = tuple[str, int, int, Mapping[str, Any], int]
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*fork.*:DeprecationWarning",  # of loaders with workers, which are forked
-    "ignore:.*lr_scheduler.step.*:UserWarning",
-)
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore:.*fork.*:DeprecationWarning",  # of loaders with workers, which are forked
+        "ignore:.*lr_scheduler.step.*:UserWarning",
+    ),
+    pytest.mark.forks,
+]
 
 
 class Numbers(Dataset[torch.Tensor]):  # type: ignore[misc]

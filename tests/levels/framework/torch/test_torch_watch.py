@@ -446,6 +446,7 @@ def test_unwatch_leaves_pytorch_as_it_was(model: nn.Module, x: torch.Tensor) -> 
     assert nn.Module.__call__.__code__ is code
 
 
+@pytest.mark.forks
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # threads of PyTorch's own
 def test_a_forked_child_is_not_watched(model: nn.Module, x: torch.Tensor) -> None:
     backward, code = torch.autograd.backward, nn.Module.__call__.__code__

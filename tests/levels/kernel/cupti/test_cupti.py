@@ -184,6 +184,7 @@ def test_a_recording_can_be_made_after_one_that_failed(fake: FakeCupti) -> None:
     assert provider.spans(provider.stop()).height == 2
 
 
+@pytest.mark.forks
 def test_a_forked_child_does_not_touch_cupti(fake: FakeCupti) -> None:
     provider = Cupti()
     provider.start(SystemClock(), DEEPEST)

@@ -175,6 +175,7 @@ def test_nothing_is_pointed_where_calls_are_not_asked_for(cublas: Any) -> None:
     assert provider.spans(provider.stop()).height == 0
 
 
+@pytest.mark.forks
 def test_a_forked_child_is_not_observed(cublas: Any) -> None:
     provider = Cublas()
     provider.start(SystemClock(), CALLS)

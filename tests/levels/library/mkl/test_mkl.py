@@ -279,6 +279,7 @@ def test_lines_that_the_user_asked_for_still_come() -> None:
     ]
 
 
+@pytest.mark.forks
 @pytest.mark.slow
 def test_child_of_a_fork_is_not_recorded_and_its_parent_still_is() -> None:
     script = """
