@@ -57,7 +57,7 @@ def _sweep(
         while at < len(outer) and outer[at][:2] <= (start, less_end):
             open_.append((-outer[at][1], outer[at][2]))
             at += 1
-        while open_ and open_[-1][0] <= start < -less_end:
+        while open_ and open_[-1][0] < start:
             open_.pop()
         for end, place in reversed(open_):
             if end >= -less_end:
