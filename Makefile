@@ -50,7 +50,7 @@ test: $(VENV)/.development $(VENV)/.cupti  ## Run the tests, but for those that 
 
 test-all: $(VENV)/.development $(VENV)/.cupti  ## Run all tests, with the coverage gate; Jaeger's need scripts/build-jaeger
 	$(PYTEST) --cov --cov-report= --cov-fail-under=0 $(APART) $(ARGS)
-	$(PYTEST) --cov --cov-append --cov-report= --cov-fail-under=0 -m forks $(TOGETHER) $(ARGS)
+	$(PYTEST) --cov --cov-append --cov-report= --cov-fail-under=0 -m forks --timeout 100 $(TOGETHER) $(ARGS)
 	$(PYTEST) --cov --cov-append --cov-report=term -m 'not forks' $(TOGETHER) $(ARGS)
 
 check: $(VENV)/.development $(VENV)/.cupti  ## Check format, lint, types, import rules and the report's script
