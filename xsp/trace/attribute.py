@@ -176,7 +176,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("parameters_of", _OP, _STRINGS,
         "Paths of the modules whose parameters or buffers it was given."),
     Attribute("scope", _OP, _TEXT,
-        "Path of the module or scope it was written in: exported, traced, TensorFlow or JAX code."),
+        "Path of the scope it was written in: TensorFlow or JAX code."),
     Attribute("node", _OP, _TEXT, "Name of the node in the graph of ONNX Runtime or TensorFlow."),
     Attribute("execution_provider", _OP, _TEXT, "Execution provider of ONNX Runtime that ran it."),
     Attribute("input_bytes", _OP, _INT,

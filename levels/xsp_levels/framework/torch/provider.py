@@ -31,13 +31,14 @@ from xsp.provider import (
 )
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework.memory import memory_columns
-from xsp_levels.framework.torch.module.compiled import CompiledGraphs, Graph, in_layers
+from xsp_levels.framework.torch.module.compiled import CompiledGraphs, compiled_calls
 from xsp_levels.framework.torch.module.empty_span import empty_span
+from xsp_levels.framework.torch.module.graph import Graph, in_layers
 from xsp_levels.framework.torch.module.layer import LayerRecorder
-from xsp_levels.framework.torch.module.module_path import LayerRecords
+from xsp_levels.framework.torch.module.module_path import LayerRecords, no_graph
 from xsp_levels.framework.torch.module.row import layer_rows, predict_rows
-from xsp_levels.framework.torch.module.scope import scope_column
 from xsp_levels.framework.torch.module.source_line import LineRecorder, LineRecords, with_callers
+from xsp_levels.framework.torch.module.written import WrittenGraphs
 from xsp_levels.framework.torch.profiler.operator import (
     OperatorRecorder,
     OperatorRecords,
@@ -94,7 +95,8 @@ class Torch:
         self._operators: OperatorRecorder | None = None
         self._lines: LineRecorder | None = None
         self._watch: Watch | None = None
-        self._graphs = CompiledGraphs()
+        self._compiled = CompiledGraphs()
+        self._written = WrittenGraphs()
 
     def unavailable(self) -> str | None:
         """Return why PyTorch cannot be observed here, or None if it can."""
@@ -125,11 +127,12 @@ class Torch:
     def stop(self) -> Records:
         """Disarm, and return the records."""
         layers, steps, operators, lines = self._disarm()
-        calls = layers.stop() if layers is not None else LayerRecords()
+        graph_of = self._written.of if operators is not None else no_graph
+        calls = layers.stop(graph_of) if layers is not None else LayerRecords()
         stepped = steps.stop() if steps is not None else ()
         kept = operators.stop() if operators is not None else None
         logged = lines.stop() if lines is not None else None
-        graphs = self._graphs.now() if layers is not None and kept is not None else {}
+        graphs = self._compiled.now() if layers is not None and kept is not None else {}
         request = self._request or Request(frozenset())
         return Records(
             data=TorchRecords(request, calls, stepped, kept, logged, graphs),
@@ -151,8 +154,9 @@ class Torch:
         if Kind.OP in kinds and data.operators is not None:
             rows = _operator_rows(data.operators, data.layers, stepped=bool(data.steps))
             rows = rows if data.lines is None else with_callers(rows, data.lines)
-            in_graphs = Kind.LAYER in kinds and data.graphs
-            frames += [in_layers(rows, data.graphs, data.layers.home) if in_graphs else rows]
+            calls = data.layers.graph_calls()
+            calls += compiled_calls(rows, data.graphs, data.layers.home)
+            frames += [in_layers(rows, calls) if Kind.LAYER in kinds and calls else rows]
         return concat_rows(frames)
 
     def plain(self, records: Records) -> Records:
@@ -243,8 +247,6 @@ class Torch:
 
 def _operator_rows(operators: OperatorRecords, layers: LayerRecords, *, stepped: bool) -> SpanRows:
     rows = operator_rows(operators, layers.owners)
-    if calls := layers.graph_calls():
-        rows = rows.with_columns(scope_column(rows, calls).alias("attr.scope"))
     if stepped:
         own = pl.any_horizontal(pl.col("name").str.starts_with(own) for own in _ANNOTATIONS)
         rows = rows.filter(~own)

@@ -12,8 +12,9 @@ import xsp
 from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Request, pack, unpack
-from xsp_levels.framework.torch.module.compiled import Operator, _graph
+from xsp_levels.framework.torch.module.compiled import _graph
 from xsp_levels.framework.torch.module.compiled_code import parse
+from xsp_levels.framework.torch.module.graph import Operator
 from xsp_levels.framework.torch.provider import Torch
 
 X = torch.ones(4, 16)
@@ -212,7 +213,7 @@ def operators(graph: Any, prepared: str) -> list[Operator]:
     text = CODE.format(prepared=prepared, left="linear", right="linear_1")
     made = _graph(parse(text), graph)
     assert made is not None
-    assert made.of_method
+    assert made.of_module
     return list(made.operators)
 
 

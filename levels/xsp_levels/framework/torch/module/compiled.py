@@ -1,4 +1,4 @@
-"""Code that torch.compile generated in; its operators in the layers that they were written in, out.
+"""Operators of code that torch.compile generated in; its calls, each with its graph, out.
 
 Dynamo's graph knows each node's modules, and stays alive with the function that was compiled of it.
 Inductor's code knows which nodes its calls compute (`compiled_code`). Both are only read, whenever
@@ -12,19 +12,13 @@ import gc
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from types import FunctionType
 from typing import Any
 
-import numpy as np
-import polars as pl
-
-from xsp.level import Kind
 from xsp.provider import SpanRows
-from xsp_levels.framework.scope import layered
 from xsp_levels.framework.torch.module.compiled_code import Call, Code, parse
-from xsp_levels.framework.torch.module.scope import scope_paths
+from xsp_levels.framework.torch.module.graph import Graph, GraphCall, Operator, Path
 
 _REGION = re.compile(r"^Torch-Compiled Region: (\S+)$")
 _CALL = re.compile(r"^## Call CompiledFxGraph (\w+) ##$")
@@ -34,38 +28,7 @@ _ROOT = re.compile(r"^[LG]\['\w+'\]")
 _SELF = "L['self']"
 _REPEATED = re.compile(r"@\d+$")  # mark of a module's second call
 
-Path = tuple[str, ...]
 Home = Callable[[int, int, int], "str | None"]
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """A call that generated code makes.
-
-    Attributes:
-        name: What the profiler calls it.
-        layers: Paths of the modules around it, outermost first.
-        fused_layers: Paths of other modules whose operators are known to be in it.
-    """
-
-    name: str
-    layers: Path
-    fused_layers: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """Code that was generated for a graph.
-
-    Attributes:
-        operators: Its operators in order.
-        classes: The class of each layer, by path.
-        of_method: Whether it is of a method, so that paths begin at the module that is called.
-    """
-
-    operators: tuple[Operator, ...]
-    classes: Mapping[str, str]
-    of_method: bool
 
 
 class CompiledGraphs:
@@ -86,8 +49,10 @@ class CompiledGraphs:
         return self._graphs
 
 
-def in_layers(rows: SpanRows, graphs: Mapping[str, Graph], home: Home) -> SpanRows:
-    """Return operators, those of compiled graphs in derived layers, followed by these layers.
+def compiled_calls(rows: SpanRows, graphs: Mapping[str, Graph], home: Home) -> list[GraphCall]:
+    """Return the calls of generated code among operators.
+
+    A graph that is not of a module has no call in which nothing tells where its modules are.
 
     Args:
         rows: The operators.
@@ -95,53 +60,21 @@ def in_layers(rows: SpanRows, graphs: Mapping[str, Graph], home: Home) -> SpanRo
         home: Returns the path of the module whose call lies closest around thread, start and end,
             or None.
     """
-    names = rows["name"].to_list()
-    thread, start, end = (rows[name].to_numpy() for name in ("thread", "start_ns", "end_ns"))
-    scopes: list[list[str] | None] = [None] * rows.height
-    fused: list[list[str] | None] = [None] * rows.height
-    classes: dict[str, str] = {}
-    for call, graph in _calls(names, thread, start, end, graphs):
-        around = home(int(thread[call]), int(start[call]), int(end[call]))
-        if around is not None and not graph.of_method:
-            continue  # nothing tells where in that module the graph's modules are
-        within = (thread == thread[call]) & (start >= start[call]) & (end <= end[call])
-        at = np.flatnonzero(within).tolist()
-        order = tuple((each.name, str(i)) for i, each in enumerate(graph.operators))
-        found = scope_paths([names[i] for i in at], np.stack([start[at], end[at]]), order)
-        for i, number in found.items():
-            operator = graph.operators[int(number)]
-            scopes[at[i]] = [_joined(around, path) for path in operator.layers]
-            fused[at[i]] = [_joined(around, path) for path in operator.fused_layers] or None
-        classes |= {_joined(around, path): name for path, name in graph.classes.items()}
-    texts = pl.List(pl.String)
-    inside = layered(
-        rows.with_columns(pl.Series("attr.fused_layers", fused, dtype=texts)),
-        pl.Series(scopes, dtype=texts),
-        describe=lambda path: {"module_path": path[-1], "module_class": classes[path[-1]]},
-    )
-    last = pl.col("name").str.extract(r"([^.]*)$")
-    is_layer = pl.col("kind") == Kind.LAYER.value
-    return inside.with_columns(name=pl.when(is_layer).then(last).otherwise("name"))
-
-
-def _calls(
-    names: Sequence[str], thread: Any, start: Any, end: Any, graphs: Mapping[str, Graph]
-) -> Iterator[tuple[int, Graph]]:
-    """Yield the rows that are calls of generated code, each with its graph."""
-    regions = [i for i, name in enumerate(names) if _REGION.match(name)]
-    for call, name in enumerate(names):
-        for i in regions if _CALL.match(name) else ():
-            around = thread[i] == thread[call] and start[i] <= start[call] and end[call] <= end[i]
-            if around and (graph := graphs.get(_key(names[i], name))) is not None:
-                yield call, graph
+    columns = rows.select("name", "thread", "start_ns", "end_ns").rows() if graphs else []
+    regions = [row for row in columns if _REGION.match(row[0])]
+    found = []
+    for name, thread, start, end in columns:
+        for region in regions if _CALL.match(name) else ():
+            around = region[1] == thread and region[2] <= start and end <= region[3]
+            graph = graphs.get(_key(region[0], name)) if around else None
+            path = home(thread, start, end) if graph else None
+            if graph is not None and (graph.of_module or path is None):
+                found.append(GraphCall(thread, start, end, path or "", graph))
+    return found
 
 
 def _key(region: str, call: str) -> str:
     return " ".join((*_REGION.findall(region), *_CALL.findall(call)))
-
-
-def _joined(around: str | None, path: str) -> str:
-    return f"{around}.{path}" if around else path
 
 
 def _found() -> dict[str, Graph]:
@@ -196,7 +129,7 @@ def _graph(code: Code, traced: Any) -> Graph | None:
         others = tuple(path[-1] for path in paths if path != own[: len(path)])
         operators.append(Operator(call.name, own, others))
         classes |= found
-    return Graph(tuple(operators), classes, of_method=root == _SELF)
+    return Graph(tuple(operators), classes, of_module=root == _SELF)
 
 
 def _computed(

@@ -16,7 +16,13 @@ from xsp_levels.framework.torch.module.entry_point import (
     hide_from_compiler,
     keep_in_child,
 )
-from xsp_levels.framework.torch.module.module_path import LayerRecords, RawCalls, layer_records
+from xsp_levels.framework.torch.module.graph import Graph
+from xsp_levels.framework.torch.module.module_path import (
+    LayerRecords,
+    RawCalls,
+    layer_records,
+    no_graph,
+)
 from xsp_levels.framework.torch.module.shape import Shapes, shapes
 from xsp_levels.framework.torch.module.source_line import Place, caller
 
@@ -159,8 +165,12 @@ class LayerRecorder:
             keep_in_child(self.abandon)
             self._dropped += _under_way(code)
 
-    def stop(self) -> LayerRecords:
-        """End recording, and return the records, which describe the called modules too."""
+    def stop(self, graph_of: Callable[[Any], Graph | None] = no_graph) -> LayerRecords:
+        """End recording, and return the records, which describe the called modules too.
+
+        Args:
+            graph_of: Returns the graph that a module is the code of, or None.
+        """
         self.disarm()
         threads = [
             RawCalls(
@@ -173,7 +183,12 @@ class LayerRecorder:
             for buffer in self._threads
         ]
         self._threads, self._buffers = [], None  # a reference cycle would keep the model alive
-        return layer_records(threads, dropped=self._dropped, problems=_unread(self._unread))
+        return layer_records(
+            threads,
+            graph_of=graph_of,
+            dropped=self._dropped,
+            problems=_unread(self._unread),
+        )
 
     def abandon(self) -> None:
         """Take the code out in a forked child; there are no records."""

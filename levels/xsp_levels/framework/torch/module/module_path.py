@@ -6,7 +6,7 @@ too, and records do not keep the model alive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from xsp_levels.framework.keras import layer_tree
-from xsp_levels.framework.torch.module.scope import Scopes, scopes
+from xsp_levels.framework.torch.module.graph import Graph, GraphCall
 from xsp_levels.framework.torch.module.shape import Shapes
 from xsp_levels.framework.torch.module.source_line import Place
 
@@ -108,8 +108,7 @@ class LayerRecords:
         problems: Sentences about modules whose calls could not be seen.
         owners: Paths of the modules whose parameter or buffer lies in a storage, by the storage's
             address; several where they share it. Of detail runs only.
-        scopes: The operators of the graph of an exported, scripted or traced module, by the
-            number of the module. Of detail runs only.
+        graphs: The graphs of exported, scripted and traced modules, by the number of the module.
     """
 
     threads: tuple[ThreadCalls, ...] = ()
@@ -119,15 +118,15 @@ class LayerRecords:
     dropped: int = 0
     problems: tuple[str, ...] = ()
     owners: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    scopes: dict[int, Scopes] = field(default_factory=dict)
+    graphs: dict[int, Graph] = field(default_factory=dict)
 
-    def graph_calls(self) -> list[tuple[int, int, int, str, Scopes]]:
-        """Return thread, start, end, path and operators of each call of a module with a graph."""
+    def graph_calls(self) -> list[GraphCall]:
+        """Return the calls of modules that have a graph."""
         return [
-            (thread.thread, int(thread.start_ns[i]), int(thread.end_ns[i]), home, graph)
+            GraphCall(thread.thread, int(thread.start_ns[i]), int(thread.end_ns[i]), home, graph)
             for thread in self.threads
             for i, module in enumerate(thread.module.tolist())
-            if (graph := self.scopes.get(module))
+            if (graph := self.graphs.get(module)) is not None
             and (home := (self.homes or {}).get((int(thread.outermost[i]), module))) is not None
         ]
 
@@ -142,8 +141,16 @@ class LayerRecords:
         return found
 
 
+def no_graph(module: Any) -> None:
+    """Return None: that a module is not the code of a graph."""
+
+
 def layer_records(
-    threads: Sequence[RawCalls], *, dropped: int = 0, problems: tuple[str, ...] = ()
+    threads: Sequence[RawCalls],
+    *,
+    graph_of: Callable[[Any], Graph | None] = no_graph,
+    dropped: int = 0,
+    problems: tuple[str, ...] = (),
 ) -> LayerRecords:
     """Return records of the calls of all threads, with class and sizes of the modules."""
     modules: dict[int, Any] = {}
@@ -171,7 +178,7 @@ def layer_records(
         dropped=dropped,
         problems=(*problems, *_unseen(modules, pairs, nested)),
         owners=_owners(roots) if detail else {},
-        scopes={i: scopes(module) for i, module in modules.items()} if detail else {},
+        graphs={i: graph for i, each in modules.items() if (graph := graph_of(each)) is not None},
     )
 
 
@@ -347,7 +354,7 @@ def _unseen(
             for compiled in modules[root].modules()
             if id(compiled) in called and _is_compiled(compiled)
             for module in compiled.modules()
-            if id(module) not in called and type(module).__name__ not in _CONTAINERS
+            if id(module) not in called and class_name(module) not in _CONTAINERS
         }
         if hidden:
             name = class_name(getattr(modules[root], "_orig_mod", modules[root]))

@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from torch import nn
+
+import xsp
+from xsp.clock import SystemClock
+from xsp.level import Kind
+from xsp.provider import Request, pack, unpack
+from xsp_levels.framework.torch.module.graph import Operator, told
+from xsp_levels.framework.torch.module.written import WrittenGraphs
+from xsp_levels.framework.torch.provider import Torch
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),
+]
+
+X = torch.ones(2, 8)
+
+
+class Block(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.act, self.project = nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(self.project(self.act(self.norm(x)))) + x
+
+
+class Model(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks, self.last = nn.ModuleList([Block(), Block()]), nn.Sequential(nn.Tanh())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x).softmax(-1)
+
+
+WRITTEN = [
+    *[
+        (name, f"blocks.{i}{path}")
+        for i in range(2)
+        for name, path in (
+            ("aten::layer_norm", ".norm"),
+            ("aten::relu", ".act"),
+            ("aten::linear", ".project"),
+            ("aten::relu", ".act"),
+            ("aten::add", ""),
+        )
+    ],
+    ("aten::tanh", "last.0"),
+    ("aten::softmax", None),
+]
+LAYERS = [
+    *[
+        (path, kind)
+        for i in range(2)
+        for path, kind in (
+            (f"blocks.{i}", "Block"),
+            (f"blocks.{i}.norm", "LayerNorm"),
+            (f"blocks.{i}.act", "ReLU"),
+            (f"blocks.{i}.project", "Linear"),
+            (f"blocks.{i}.act", "ReLU"),
+        )
+    ],
+    ("last", "Sequential"),
+    ("last.0", "Tanh"),
+]
+
+
+class Branch(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.act = nn.BatchNorm1d(8), nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(x)
+        if bool(x.sum() > 1e6):
+            x = self.act(x)
+        return x.tanh()
+
+
+class Loop(nn.Module):  # type: ignore[misc]
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(int(x.sum())):
+            x = x.abs()
+        return x
+
+
+def made(how: str, model: Any) -> Any:
+    if how == "script":
+        return torch.jit.script(model)
+    if how == "trace":
+        return torch.jit.trace(model, X)
+    return torch.export.export(model, (X,)).module()
+
+
+def recorded(model: Any, detail: bool = False) -> pl.DataFrame:
+    provider = Torch()
+    provider.start(SystemClock(), Request(frozenset({Kind.LAYER, Kind.OP}), detail=detail))
+    try:
+        with torch.no_grad():
+            model(X)
+    finally:
+        records = provider.stop()
+    rows = provider.spans(records)
+    assert provider.spans(unpack(provider, pack(provider, records))).equals(rows)
+    return rows.sort("start_ns", maintain_order=True)
+
+
+def derived(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.filter(kind="layer", provenance="derived")
+
+
+def written(rows: pl.DataFrame) -> list[tuple[str, str | None]]:
+    """Return the operators of the model in order, each with the path of its layer."""
+    names = {name for name, _ in WRITTEN}
+    layers = derived(rows).select("attr.module_path", parent_id="id")
+    ops = rows.filter(pl.col("name").is_in(names))
+    found = ops.join(layers, on="parent_id", how="left", maintain_order="left", suffix="_of")
+    return found.select("name", "attr.module_path_of").rows()
+
+
+@pytest.mark.parametrize("how", ["script", "trace", "export"])
+@pytest.mark.parametrize("detail", [False, True])
+def test_each_operator_lies_in_the_module_in_which_it_was_written(how: str, detail: bool) -> None:
+    rows = recorded(made(how, Model().eval()), detail)
+    assert written(rows) == WRITTEN
+    layers = derived(rows)
+    assert layers.select("attr.module_path", "attr.module_class").rows() == LAYERS
+    assert layers["name"].to_list() == [path.rpartition(".")[2] for path, _ in LAYERS]
+
+
+@pytest.mark.parametrize("how", ["script", "trace", "export"])
+def test_operators_lie_in_the_module_whose_parameters_they_are_given(how: str) -> None:
+    rows = recorded(made(how, Model().eval()), detail=True)
+    layers = derived(rows).select("attr.module_path", parent_id="id")
+    given = rows.filter(pl.col("attr.parameters_of").is_not_null(), kind="op")
+    outer = given.join(layers, on="parent_id", maintain_order="left", suffix="_of")
+    assert outer.height >= 4
+    assert outer["attr.parameters_of"].to_list() == [[p] for p in outer["attr.module_path_of"]]
+
+
+def test_an_operator_inside_another_stays_there() -> None:
+    rows = recorded(made("export", Model().eval()))
+    (inner, *_) = rows.filter(name="aten::addmm").rows(named=True)
+    (outer, *_) = rows.filter(name="aten::linear").rows(named=True)
+    assert outer["start_ns"] <= inner["start_ns"] <= inner["end_ns"] <= outer["end_ns"]
+    assert inner["parent_id"] is None  # as of any operator inside another
+
+
+@pytest.mark.parametrize("how", ["script", "trace", "export"])
+def test_paths_begin_at_the_root_of_the_model_around(how: str) -> None:
+    class Around(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.last = made(how, Model().eval()), nn.ReLU()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.inner(self.inner(x)))
+
+    inside = [(name, path and f"inner.{path}") for name, path in WRITTEN]
+    assert written(recorded(Around())) == [*inside, *inside, ("aten::relu", None)]
+
+
+@pytest.mark.parametrize("how", ["script", "trace", "export"])
+def test_a_measured_model_has_the_layers(how: str) -> None:
+    trace = xsp.measure(made(how, Model().eval()), X, levels=2, runs=3, budget=1, progress=False)
+    trace.check()
+    paths = trace.spans.filter(kind="layer").unnest("attributes")["module_path"].to_list()
+    assert set(paths) - {"_guards_fn"} == {"", *(path for path, _ in LAYERS)}
+
+
+def test_modules_without_a_graph_have_no_derived_layers() -> None:
+    assert not derived(recorded(Model().eval())).height
+
+
+def test_around_branches_operators_are_told_and_inside_they_are_not() -> None:
+    rows = recorded(torch.jit.script(Branch().train()))
+    layers = dict(derived(rows).select("id", "attr.module_path").rows())
+    said = {name: layers.get(number) for name, number in rows.select("name", "parent_id").rows()}
+    assert said["aten::batch_norm"] == "norm"
+    assert said["aten::tanh"] is None  # the model's own
+    assert said["aten::add_"] is None  # the count of batches, which BatchNorm keeps when training
+
+
+class Lists(nn.Module):  # type: ignore[misc]
+    """Two lists, whose modules TorchScript calls by the same names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.ModuleList([nn.ReLU()]), nn.ModuleList([nn.ReLU(), nn.Tanh()])
+        self.taken = nn.Sequential(nn.Sigmoid(), nn.Softplus())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for each in self.a:
+            x = each(x)
+        for each in self.b:
+            x = each(x)
+        return self.taken[1](x)
+
+
+def test_a_module_in_one_of_several_lists_is_told_where_only_one_can_be_meant() -> None:
+    graph = WrittenGraphs().of(torch.jit.script(Lists()))
+    assert graph is not None
+    found = {each.name: each.layers for each in graph.operators}
+    assert found == {"aten::relu": (), "aten::tanh": ("b.1",), "aten::softplus": ("taken.1",)}
+
+
+def test_code_with_loops_or_of_an_unknown_form_has_no_graph() -> None:
+    graphs = WrittenGraphs()
+    assert graphs.of(torch.jit.script(Loop())) is None
+    assert graphs.of(torch.fx.symbolic_trace(nn.Sequential(nn.ReLU(), nn.Tanh()))) is None
+    assert graphs.of(nn.ReLU()) is None
+
+
+def test_a_graph_is_read_once_and_keeps_no_module_alive() -> None:
+    graphs, model = WrittenGraphs(), made("export", Model().eval())
+    assert graphs.of(model) is graphs.of(model)
+    alive = weakref.ref(model)
+    del model
+    gc.collect()
+    assert alive() is None
+
+
+Written = tuple[tuple[str, str | None], ...]  # operators and paths; None in a branch
+GRAPH: Written = (("a::x", "one"), ("a::y", "two"), ("a::x", "three"))
+
+
+def paths(names: list[str], graph: Written = GRAPH, interval: Any = None) -> dict[int, str]:
+    start = np.arange(len(names)) * 10
+    interval = np.stack([start, start + 10]) if interval is None else interval
+    operators = [Operator(name, None if path is None else (path,)) for name, path in graph]
+    found = told(names, interval, operators)
+    return {i: operator.layers[0] for i, operator in found.items() if operator.layers}
+
+
+def test_operators_are_told_by_their_order() -> None:
+    assert paths(["a::x", "a::y", "a::x"]) == {0: "one", 1: "two", 2: "three"}
+
+
+def test_what_only_the_graph_or_only_the_run_knows_does_not_matter() -> None:
+    assert paths(["a::new", "a::x", "mark", "a::x"]) == {1: "one", 3: "three"}
+
+
+@pytest.mark.parametrize("names", [["a::x", "a::x", "a::y"], ["a::x", "a::y"], ["a::x"] * 3, []])
+def test_another_order_or_count_tells_nothing(names: list[str]) -> None:
+    assert paths(names) == {}
+
+
+def test_any_graph_with_operators_inside_operators_is_told() -> None:
+    draw = random.Random(1)
+    for _ in range(100):
+        graph = tuple((f"a::{draw.choice('xyz')}", f"path{i}") for i in range(draw.randint(1, 12)))
+        names, start, end, expected = [], [], [], []
+        for i, (name, path) in enumerate(graph):
+            depth = draw.randint(0, 3)
+            names += [name, *(f"a::{draw.choice('xyzw')}" for _ in range(depth))]
+            start += [i * 100 + level for level in range(depth + 1)]
+            end += [i * 100 + 99 - level for level in range(depth + 1)]
+            expected += [path] * (depth + 1)
+        order = draw.sample(range(len(names)), len(names))
+        interval = np.array([[start[i] for i in order], [end[i] for i in order]])
+        found = paths([names[i] for i in order], graph, interval)
+        assert found == {place: expected[i] for place, i in enumerate(order)}
+
+
+def test_what_branches_leave_open_is_not_told() -> None:
+    branch: Written = (("a::x", None), ("a::x", "one"), ("a::x", None), ("a::y", "two"))
+    assert paths(["a::x", "a::y"], branch) == {0: "one", 1: "two"}
+    assert paths(["a::x", "a::x", "a::y"], branch) == {2: "two"}
+    assert paths(["a::x"] * 3 + ["a::y"], branch) == {1: "one", 3: "two"}
+    assert paths(["a::x"] * 4 + ["a::y"], branch) == {}
+
+
+def test_what_is_told_despite_branches_is_right() -> None:
+    draw, told = random.Random(2), 0
+    for _ in range(200):
+        graph = tuple(
+            (f"a::{draw.choice('xyz')}", f"path{i}" if draw.random() < 0.7 else None)
+            for i in range(10)
+        )
+        ran = [node for node in graph if node[1] is not None or draw.random() < 0.5]
+        found = paths([name for name, _ in ran], graph)
+        assert all(ran[i][1] == path for i, path in found.items())
+        told += len(found)
+    assert told > 600
