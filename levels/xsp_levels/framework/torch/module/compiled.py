@@ -52,7 +52,8 @@ class CompiledGraphs:
 def compiled_calls(rows: SpanRows, graphs: Mapping[str, Graph], home: Home) -> list[GraphCall]:
     """Return the calls of generated code among operators.
 
-    A graph that is not of a module has no call in which nothing tells where its modules are.
+    Left out are calls of a function's graph in the call of a module, for nothing tells where in
+    that module the graph's modules are.
 
     Args:
         rows: The operators.
