@@ -1,7 +1,7 @@
 """What holds for every test: nothing stays behind, and CI skips nothing that it has.
 
 It also says how long hypothesis may look for a counterexample: `make test` takes the
-profile `quick`, everything else hypothesis's own, of a hundred examples.
+profile `quick`, CI `ci`, everything else hypothesis's own, of a hundred examples.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ CLOSING_S = 2.0
 LEFT_OUT = pytest.StashKey[int]()
 
 # A deadline per example fails honest tests where other programs run. In CI hypothesis takes
-# its profile `ci`, which has none, and the same examples every time.
+# its profile `ci`, which has none, and the same examples every time: more of them are for people.
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("quick", max_examples=15, deadline=None)
+hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("ci"), max_examples=40)
 
 TORCH_HOOKS = (
     "_global_forward_hooks",

@@ -12,6 +12,9 @@ from simulator import Condition
 import xsp
 from xsp.trace import Trace
 
+# Dozens of measurements run the same lines, which others cover: coverage has enough of them.
+pytestmark = pytest.mark.no_cover
+
 MIDDLE = "200 spans, 2 ms"
 MODEL = """
 import sys, torch, xsp
@@ -53,7 +56,7 @@ def test_simulated_measurements_of_one_model_are_equal(mood: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mood", ["calm 1 %", "calm 10 %", "spikes", "level 1 s", "processes 2 %"])
+@pytest.mark.parametrize("mood", ["calm 10 %", "level 1 s", "processes 2 %"])
 def test_simulated_measurements_of_one_model_are_equal_in_95_of_100_pairs(mood: str) -> None:
     assert max(different(Condition("equal", mood, MIDDLE), 40)) <= 6
 
