@@ -35,7 +35,7 @@ from xsp_levels.framework.torch.module.compiled import CompiledGraphs, compiled_
 from xsp_levels.framework.torch.module.empty_span import empty_span
 from xsp_levels.framework.torch.module.graph import Graph, in_layers
 from xsp_levels.framework.torch.module.layer import LayerRecorder
-from xsp_levels.framework.torch.module.module_path import LayerRecords, no_graph
+from xsp_levels.framework.torch.module.module_path import LayerRecords
 from xsp_levels.framework.torch.module.row import layer_rows, predict_rows
 from xsp_levels.framework.torch.module.source_line import LineRecorder, LineRecords, with_callers
 from xsp_levels.framework.torch.module.written import WrittenGraphs
@@ -127,8 +127,7 @@ class Torch:
     def stop(self) -> Records:
         """Disarm, and return the records."""
         layers, steps, operators, lines = self._disarm()
-        graph_of = self._written.of if operators is not None else no_graph
-        calls = layers.stop(graph_of) if layers is not None else LayerRecords()
+        calls = layers.stop(self._written.of) if layers is not None else LayerRecords()
         stepped = steps.stop() if steps is not None else ()
         kept = operators.stop() if operators is not None else None
         logged = lines.stop() if lines is not None else None

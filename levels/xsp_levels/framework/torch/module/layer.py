@@ -183,12 +183,8 @@ class LayerRecorder:
             for buffer in self._threads
         ]
         self._threads, self._buffers = [], None  # a reference cycle would keep the model alive
-        return layer_records(
-            threads,
-            graph_of=graph_of,
-            dropped=self._dropped,
-            problems=_unread(self._unread),
-        )
+        problems = _unread(self._unread)
+        return layer_records(threads, graph_of, dropped=self._dropped, problems=problems)
 
     def abandon(self) -> None:
         """Take the code out in a forked child; there are no records."""

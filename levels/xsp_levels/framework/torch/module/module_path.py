@@ -6,7 +6,7 @@ too, and records do not keep the model alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,8 +147,8 @@ def no_graph(module: Any) -> None:
 
 def layer_records(
     threads: Sequence[RawCalls],
-    *,
     graph_of: Callable[[Any], Graph | None] = no_graph,
+    *,
     dropped: int = 0,
     problems: tuple[str, ...] = (),
 ) -> LayerRecords:
@@ -168,6 +168,7 @@ def layer_records(
     }
     homes, nested = _homes(pairs, modules)
     sizes: dict[int, _Sizes] = {}
+    graphs = {i: graph for i, each in modules.items() if (graph := graph_of(each)) is not None}
     detail = any(raw.notes for raw in threads)
     roots = [modules[root] for root in sorted({root for root, _ in pairs} - nested)]
     return LayerRecords(
@@ -176,9 +177,9 @@ def layer_records(
         homes=homes,
         nested_roots=frozenset(nested),
         dropped=dropped,
-        problems=(*problems, *_unseen(modules, pairs, nested)),
+        problems=(*problems, *_unseen(modules, pairs, nested, graphs)),
         owners=_owners(roots) if detail else {},
-        graphs={i: graph for i, each in modules.items() if (graph := graph_of(each)) is not None},
+        graphs=graphs,
     )
 
 
@@ -344,15 +345,22 @@ def _bytes(tensor: Any) -> int:
 
 
 def _unseen(
-    modules: dict[int, Any], pairs: Iterable[tuple[int, int]], nested: set[int]
+    modules: dict[int, Any],
+    pairs: Iterable[tuple[int, int]],
+    nested: set[int],
+    graphs: Mapping[int, Graph],
 ) -> Iterator[str]:
-    """Yield a sentence per root about modules that are inside compiled code and not called."""
-    called = {id(module) for module in modules.values()}
+    """Yield a sentence per root about modules that are inside compiled code and not called.
+
+    Those of a known graph are seen all the same: as layers that are made of operators.
+    """
+    called = {id(module): i for i, module in modules.items()}
+    unknown = modules.keys() - graphs.keys()
     for root in sorted({root for root, _ in pairs} - nested):
         hidden = {
             id(module)
             for compiled in modules[root].modules()
-            if id(compiled) in called and _is_compiled(compiled)
+            if called.get(id(compiled)) in unknown and _is_compiled(compiled)
             for module in compiled.modules()
             if id(module) not in called and class_name(module) not in _CONTAINERS
         }
