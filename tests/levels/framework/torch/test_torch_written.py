@@ -127,7 +127,9 @@ def written(rows: pl.DataFrame) -> list[tuple[str, str | None]]:
     """Return the operators of the model in order, each with the path of its layer."""
     names = {name for name, _ in WRITTEN}
     layers = derived(rows).select("attr.module_path", parent_id="id")
-    ops = rows.filter(pl.col("name").is_in(names))
+    name = pl.col("name").str.replace("::native_layer", "::layer")  # TorchScript may run either
+    ops = rows.with_columns(name).filter(pl.col("name").is_in(names))
+    ops = ops.filter(pl.col("name") != pl.col("name").shift(1).fill_null(""))  # one in the other
     found = ops.join(layers, on="parent_id", how="left", maintain_order="left", suffix="_of")
     return found.select("name", "attr.module_path_of").rows()
 
@@ -248,6 +250,10 @@ def paths(names: list[str], graph: Written = GRAPH, interval: Any = None) -> dic
 
 def test_operators_are_told_by_their_order() -> None:
     assert paths(["a::x", "a::y", "a::x"]) == {0: "one", 1: "two", 2: "three"}
+
+
+def test_an_operator_is_told_by_its_native_name() -> None:
+    assert paths(["a::native_x", "a::y", "a::native_x"]) == {0: "one", 1: "two", 2: "three"}
 
 
 def test_what_only_the_graph_or_only_the_run_knows_does_not_matter() -> None:

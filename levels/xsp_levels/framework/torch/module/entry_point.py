@@ -370,8 +370,9 @@ def _restore_child() -> None:
 
 def _codes(members: Mapping[str, Any], module: str) -> Iterator[CodeType]:
     for member in members.values():
-        if isinstance(member, FunctionType) and member.__module__ == module:
-            yield from _nested_codes(member.__code__)
+        function = getattr(member, "__wrapped__", member)  # of a cached function
+        if isinstance(function, FunctionType) and function.__module__ == module:
+            yield from _nested_codes(function.__code__)
         elif isinstance(member, type) and member.__module__ == module:
             yield from _codes(vars(member), module)
 

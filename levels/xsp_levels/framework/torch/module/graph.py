@@ -7,7 +7,7 @@ what torch.compile made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,6 +122,7 @@ def told(
     outer: list[int] = []
     inside: list[tuple[int, int]] = []  # operator, and the place in `outer` of what encloses it
     known = {each.name for each in graph}
+    names = [_as_written(name, known) for name in names]
     reach = np.iinfo(np.int64).min
     for i in np.lexsort((-end, start)).tolist():
         if "::" not in names[i] and names[i] not in known:
@@ -136,6 +137,12 @@ def told(
     found = _in_order([names[outer[place]] for place in ran], order)
     operators = {ran[number]: operator for number, operator in found.items()}
     return {i: operators[place] for i, place in inside if place in operators}
+
+
+def _as_written(name: str, known: Set[str]) -> str:
+    """Return the name in the graph: with gradients TorchScript runs `native_layer_norm`."""
+    written = name.replace("::native_", "::")
+    return written if name not in known and written in known else name
 
 
 def _in_order(ran: Sequence[str], graph: Sequence[Operator]) -> dict[int, Operator]:
