@@ -127,7 +127,8 @@ class Torch:
     def stop(self) -> Records:
         """Disarm, and return the records."""
         layers, steps, operators, lines = self._disarm()
-        calls = layers.stop(self._written.of) if layers is not None else LayerRecords()
+        graph_of = self._written.of if operators is not None else None
+        calls = layers.stop(graph_of) if layers is not None else LayerRecords()
         stepped = steps.stop() if steps is not None else ()
         kept = operators.stop() if operators is not None else None
         logged = lines.stop() if lines is not None else None
@@ -153,9 +154,11 @@ class Torch:
         if Kind.OP in kinds and data.operators is not None:
             rows = _operator_rows(data.operators, data.layers, stepped=bool(data.steps))
             rows = rows if data.lines is None else with_callers(rows, data.lines)
-            calls = data.layers.graph_calls()
-            calls += compiled_calls(rows, data.graphs, data.layers.home)
-            frames += [in_layers(rows, calls) if Kind.LAYER in kinds and calls else rows]
+            if Kind.LAYER in kinds:
+                calls = data.layers.graph_calls()
+                calls += compiled_calls(rows, data.graphs, data.layers.home)
+                rows = in_layers(rows, calls)
+            frames += [rows]
         return concat_rows(frames)
 
     def plain(self, records: Records) -> Records:

@@ -157,20 +157,22 @@ def test_a_saved_model_has_layers_from_its_scopes_and_says_what_was_fused(tmp_pa
     given = keras.Input((16, 16, 3))
     made = keras.layers.Conv2D(8, 3, name="conv_a", padding="same")(given)
     made = keras.layers.ReLU(name="relu_a")(made)
-    model = keras.Model(given, keras.layers.GlobalAveragePooling2D(name="pool")(made), name="net")
-    model.export(str(tmp_path / "net"), verbose=False)
+    model = keras.Model(
+        given, keras.layers.GlobalAveragePooling2D(name="pool")(made), name="saved_net"
+    )
+    model.export(str(tmp_path / "saved_net"), verbose=False)
     del model, made, given
     gc.collect()
-    loaded = tf.saved_model.load(str(tmp_path / "net"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved_net"))
     run = loaded.signatures["serving_default"]
     images = tf.zeros((4, 16, 16, 3))
     [name] = run.structured_input_signature[1]
     run(**{name: images})
     rows = operator_rows(record(lambda: run(**{name: images}), detail=True))
     layers = rows.filter(pl.col("kind") == "layer")
-    assert {"net", "conv_a", "pool"} <= set(layers["name"])
+    assert {"saved_net", "conv_a", "pool"} <= set(layers["name"])
     paths = dict(layers.select("name", "attr.module_path").rows())
-    assert (paths["net"], paths["conv_a"]) == ("", "conv_a")
+    assert (paths["saved_net"], paths["conv_a"]) == ("", "conv_a")
     fused = rows.filter(pl.col("name").str.contains("Fused")).row(0, named=True)
     assert fused["attr.fused_layers"] == ["relu_a"]
     assert fused["parent_id"] == dict(layers.select("name", "id").rows())["conv_a"]
@@ -188,7 +190,7 @@ def test_training_has_backward_layers_and_an_optimizer(program: Program) -> None
 def test_operators_of_a_session_lie_in_its_run() -> None:
     square = tf.ones((64, 64)).numpy()
     graph = tf.Graph()
-    with graph.as_default(), tf.name_scope("block"):
+    with graph.as_default(), tf.name_scope("of_session"):
         given = tf.compat.v1.placeholder(tf.float32, (64, 64))
         made = tf.linalg.matmul(given, given)
     with tf.compat.v1.Session(graph=graph) as session:
@@ -196,7 +198,7 @@ def test_operators_of_a_session_lie_in_its_run() -> None:
         rows = operator_rows(record(lambda: session.run(made, {given: square})))
     product = next(name for name in rows["name"] if "MatMul" in name)
     assert around(rows, product) == ["Session.run"]
-    assert "block" in rows["attr.scope"].to_list()
+    assert "of_session" in rows["attr.scope"].to_list()
 
 
 def test_detail_run_has_shapes_and_memory(program: Program) -> None:

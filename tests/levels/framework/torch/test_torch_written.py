@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import gc
 import random
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -106,11 +108,11 @@ def made(how: str, model: Any) -> Any:
     return torch.export.export(model, (X,)).module()
 
 
-def recorded(model: Any, detail: bool = False) -> pl.DataFrame:
+def recorded(model: Any, detail: bool = False, *, gradients: bool = False) -> pl.DataFrame:
     provider = Torch()
     provider.start(SystemClock(), Request(frozenset({Kind.LAYER, Kind.OP}), detail=detail))
     try:
-        with torch.no_grad():
+        with torch.set_grad_enabled(gradients):
             model(X)
     finally:
         records = provider.stop()
@@ -218,6 +220,59 @@ def test_a_module_in_one_of_several_lists_is_told_where_only_one_can_be_meant() 
     assert graph is not None
     found = {each.name: each.layers for each in graph.operators}
     assert found == {"aten::relu": (), "aten::tanh": ("b.1",), "aten::softplus": ("taken.1",)}
+
+
+class Reaching(nn.Module):  # type: ignore[misc]
+    """Calls a module's modules itself, and its own ones of the same names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act, self.layers = nn.ReLU(), nn.ModuleList([nn.Linear(8, 8)])
+        self.body = nn.Module()
+        self.body.act, self.body.layers = nn.ReLU(), nn.ModuleList([nn.Linear(8, 8)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers[0](self.body.layers[0](self.body.act(x)))
+
+
+@pytest.mark.parametrize("how", ["script", "trace"])
+def test_a_module_is_not_taken_for_its_namesake(how: str) -> None:
+    graph = WrittenGraphs().of(made(how, Reaching()))
+    assert graph is not None
+    found = [(each.name, each.layers) for each in graph.operators]
+    assert found == [("aten::relu", ("body.act",)), ("aten::linear", ()), ("aten::linear", ())]
+
+
+def test_a_model_in_training_has_its_normalisation() -> None:
+    model = made("script", nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()))
+    for _ in range(3):  # TorchScript optimises meanwhile
+        model(X)
+    rows = recorded(model, gradients=True)
+    layers = dict(derived(rows).select("id", "attr.module_path").rows())
+    name = pl.col("name").is_in(["aten::batch_norm", "aten::_batch_norm_impl_index"])
+    (parent, *_) = rows.filter(name)["parent_id"]
+    assert layers[parent] == "1"
+
+
+def test_layers_are_on_the_thread_that_called_the_graph() -> None:
+    model = made("export", Model().eval())
+
+    def elsewhere(x: torch.Tensor) -> None:
+        with ThreadPoolExecutor(1) as pool, torch.no_grad():
+            pool.submit(model, x).result()
+
+    rows = recorded(elsewhere)
+    threads = rows.filter(name="aten::linear")["thread"].unique().to_list()
+    assert derived(rows)["thread"].unique().to_list() == threads
+    assert threads != [threading.get_ident()]
+
+
+def test_layers_of_two_models_by_the_same_path_have_their_own_classes() -> None:
+    models = [
+        torch.export.export(nn.Sequential(each), (X,)).module() for each in (nn.ReLU(), nn.Tanh())
+    ]
+    rows = recorded(lambda x: [model(x) for model in models])
+    assert derived(rows)["attr.module_class"].to_list() == ["ReLU", "Tanh"]
 
 
 def test_code_with_loops_or_of_an_unknown_form_has_no_graph() -> None:

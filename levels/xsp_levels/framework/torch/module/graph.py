@@ -15,10 +15,14 @@ import numpy.typing as npt
 import polars as pl
 
 from xsp.level import Kind
-from xsp.provider import SpanRows
+from xsp.provider import SpanRows, concat_rows
 from xsp_levels.framework.scope import layered
 
 Path = tuple[str, ...]
+
+_OF = "\t"  # between the path of a layer and its class
+# What TorchScript runs in training for an operator of the graph, beside `native_` ones.
+_WRITTEN = {"aten::_batch_norm_impl_index": "aten::batch_norm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,8 @@ class GraphCall:
 
     Attributes:
         thread: The thread that called it.
-        start_ns: When.
-        end_ns: Until when.
+        start_ns: Begin of the call.
+        end_ns: End of the call.
         home: Path of the module at which the graph's paths begin.
         graph: The graph.
     """
@@ -71,37 +75,57 @@ class GraphCall:
     graph: Graph
 
 
-def in_layers(rows: SpanRows, calls: Iterable[GraphCall]) -> SpanRows:
+def in_layers(rows: SpanRows, calls: Sequence[GraphCall]) -> SpanRows:
     """Return operators, those of graphs in derived layers, followed by these layers.
 
-    An operator inside another one lies where the other does.
+    An operator inside another one lies where the other does. A layer is on the thread that called
+    its graph.
     """
+    threads = {call.thread for call in calls}
+    if not threads:
+        return rows
+    others = rows.filter(~pl.col("thread").is_in(threads))
+    parts = [_on_thread(rows, thread, calls) for thread in sorted(threads)]
+    return concat_rows([others, *parts])
+
+
+def _on_thread(rows: SpanRows, thread: int, calls: Iterable[GraphCall]) -> SpanRows:
+    """Return the operators of a thread in the layers of the graphs that it called."""
+    rows = rows.filter(pl.col("thread") == thread)
     names = rows["name"].to_list()
-    thread = rows["thread"].to_numpy()
     interval = rows.select("start_ns", "end_ns").to_numpy().T
     scopes: list[list[str] | None] = [None] * rows.height
     fused: list[list[str] | None] = [None] * rows.height
     steps = np.zeros(rows.height, np.int64)
-    classes: dict[str, str] = {}
-    for number, call in enumerate(calls, 1):
-        within = (interval[0] >= call.start_ns) & (interval[1] <= call.end_ns)
-        at = np.flatnonzero(within & (thread == call.thread))
+    for number, call in enumerate((call for call in calls if call.thread == thread), 1):
+        home, graph = call.home, call.graph
+        at = np.flatnonzero((interval[0] >= call.start_ns) & (interval[1] <= call.end_ns))
         steps[at] = number
-        found = told([names[i] for i in at.tolist()], interval[:, at], call.graph.operators)
+        found = told([names[i] for i in at.tolist()], interval[:, at], graph.operators)
         for i, operator in found.items():
-            scopes[at[i]] = [_joined(call.home, path) for path in operator.layers or ()]
-            fused[at[i]] = [_joined(call.home, path) for path in operator.fused_layers] or None
-        classes |= {_joined(call.home, path): name for path, name in call.graph.classes.items()}
+            paths = operator.layers or ()
+            scopes[at[i]] = [f"{_joined(home, path)}{_OF}{graph.classes[path]}" for path in paths]
+            fused[at[i]] = [_joined(home, path) for path in operator.fused_layers] or None
     texts = pl.List(pl.String)
     inside = layered(
         rows.with_columns(pl.Series("attr.fused_layers", fused, dtype=texts)),
         pl.Series(scopes, dtype=texts),
         steps=pl.Series(steps),
-        describe=lambda path: {"module_path": path[-1], "module_class": classes[path[-1]]},
+        describe=_described,
     )
-    last = pl.col("name").str.extract(r"([^.]*)$")
     is_layer = pl.col("kind") == Kind.LAYER.value
-    return inside.with_columns(name=pl.when(is_layer).then(last).otherwise("name"))
+    last = pl.col("name").str.extract(rf"([^.{_OF}]*){_OF}")
+    own = pl.lit(thread, rows.schema["thread"])
+    return inside.with_columns(
+        name=pl.when(is_layer).then(last).otherwise("name"),
+        thread=pl.when(is_layer).then(own).otherwise("thread"),
+    )
+
+
+def _described(path: Path) -> dict[str, str]:
+    """Return the attributes of the layer that the last part of a path is of."""
+    module_path, module_class = path[-1].split(_OF)
+    return {"module_path": module_path, "module_class": module_class}
 
 
 def told(
@@ -140,8 +164,8 @@ def told(
 
 
 def _as_written(name: str, known: Set[str]) -> str:
-    """Return the name in the graph: with gradients TorchScript runs `native_layer_norm`."""
-    written = name.replace("::native_", "::")
+    """Return the name in the graph, for which TorchScript may run another operator."""
+    written = _WRITTEN.get(name) or name.replace("::native_", "::")
     return written if name not in known and written in known else name
 
 

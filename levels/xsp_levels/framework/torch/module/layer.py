@@ -17,12 +17,7 @@ from xsp_levels.framework.torch.module.entry_point import (
     keep_in_child,
 )
 from xsp_levels.framework.torch.module.graph import Graph
-from xsp_levels.framework.torch.module.module_path import (
-    LayerRecords,
-    RawCalls,
-    layer_records,
-    no_graph,
-)
+from xsp_levels.framework.torch.module.module_path import LayerRecords, RawCalls, layer_records
 from xsp_levels.framework.torch.module.shape import Shapes, shapes
 from xsp_levels.framework.torch.module.source_line import Place, caller
 
@@ -165,11 +160,11 @@ class LayerRecorder:
             keep_in_child(self.abandon)
             self._dropped += _under_way(code)
 
-    def stop(self, graph_of: Callable[[Any], Graph | None] = no_graph) -> LayerRecords:
+    def stop(self, graph_of: Callable[[Any], Graph | None] | None = None) -> LayerRecords:
         """End recording, and return the records, which describe the called modules too.
 
         Args:
-            graph_of: Returns the graph that a module is the code of, or None.
+            graph_of: Returns the graph that a module is the code of, or None; None: not asked.
         """
         self.disarm()
         threads = [

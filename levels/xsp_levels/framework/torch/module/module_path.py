@@ -6,7 +6,7 @@ too, and records do not keep the model alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,13 +141,9 @@ class LayerRecords:
         return found
 
 
-def no_graph(module: Any) -> None:
-    """Return None: that a module is not the code of a graph."""
-
-
 def layer_records(
     threads: Sequence[RawCalls],
-    graph_of: Callable[[Any], Graph | None] = no_graph,
+    graph_of: Callable[[Any], Graph | None] | None = None,
     *,
     dropped: int = 0,
     problems: tuple[str, ...] = (),
@@ -168,7 +164,7 @@ def layer_records(
     }
     homes, nested = _homes(pairs, modules)
     sizes: dict[int, _Sizes] = {}
-    graphs = {i: graph for i, each in modules.items() if (graph := graph_of(each)) is not None}
+    graphs = {i: graph_of(each) for i, each in modules.items()} if graph_of else {}
     detail = any(raw.notes for raw in threads)
     roots = [modules[root] for root in sorted({root for root, _ in pairs} - nested)]
     return LayerRecords(
@@ -177,9 +173,9 @@ def layer_records(
         homes=homes,
         nested_roots=frozenset(nested),
         dropped=dropped,
-        problems=(*problems, *_unseen(modules, pairs, nested, graphs)),
+        problems=(*problems, *_unseen(modules, pairs, nested)),
         owners=_owners(roots) if detail else {},
-        graphs=graphs,
+        graphs={i: graph for i, graph in graphs.items() if graph is not None},
     )
 
 
@@ -348,19 +344,14 @@ def _unseen(
     modules: dict[int, Any],
     pairs: Iterable[tuple[int, int]],
     nested: set[int],
-    graphs: Mapping[int, Graph],
 ) -> Iterator[str]:
-    """Yield a sentence per root about modules that are inside compiled code and not called.
-
-    Those of a known graph are seen all the same: as layers that are made of operators.
-    """
-    called = {id(module): i for i, module in modules.items()}
-    unknown = modules.keys() - graphs.keys()
+    """Yield a sentence per root about modules that are inside compiled code and not called."""
+    called = {id(module) for module in modules.values()}
     for root in sorted({root for root, _ in pairs} - nested):
         hidden = {
             id(module)
             for compiled in modules[root].modules()
-            if called.get(id(compiled)) in unknown and _is_compiled(compiled)
+            if id(compiled) in called and _is_compiled(compiled)
             for module in compiled.modules()
             if id(module) not in called and class_name(module) not in _CONTAINERS
         }

@@ -16,8 +16,7 @@ from weakref import WeakKeyDictionary
 from xsp_levels.framework.torch.module.graph import Graph, Operator
 
 _INSTANCE = re.compile(r"(\w+)\(([\w.]*)\)")
-_NO_INSTANCE = frozenset({"SELF", "UNKNOWN_INSTANCE"})  # a method, a function
-_LISTS = frozenset({"ModuleList", "ModuleDict"})  # are never called
+_FUNCTION = ("UNKNOWN_INSTANCE", "UNKNOWN_TYPE")
 _REPEATED = re.compile(r"@\d+$")  # torch.export's mark of a module's second call
 
 Layers = dict[str, str]  # class by path, outermost first
@@ -55,17 +54,17 @@ def _graph(module: Any, *, exported: bool) -> Graph | None:
 
 def _exported(module: Any) -> Iterator[tuple[str, Layers | None]]:
     for node in module.graph.nodes:
-        if node.op not in ("call_function", "call_method"):
-            continue
-        if getattr(node.target, "__module__", None) != "_operator":  # getitem and arithmetic
-            yield _operator(node.target), _stack(node.meta)
+        schema = getattr(node.target, "_schema", None)
+        if node.op == "call_function" and schema is not None:
+            yield str(schema.name), _stack(node.meta)
+        elif node.op == "call_function" and _makes_tensor(node):
+            raise _UnknownError
 
 
-def _operator(target: Any) -> str:
-    schema = getattr(target, "_schema", None)
-    if schema is None:
-        raise _UnknownError
-    return str(schema.name)
+def _makes_tensor(node: Any) -> bool:
+    """Return whether a function that is no operator makes a tensor, and does not only pick one."""
+    picks = getattr(node.target, "__module__", None) == "_operator"
+    return not picks and hasattr(node.meta.get("val"), "dtype")
 
 
 def _stack(meta: Mapping[str, Any]) -> Layers:
@@ -98,22 +97,16 @@ def _nodes(graph: Any, modules: _Modules) -> Iterator[tuple[str, Layers | None]]
 class _Modules:
     """The modules below a scripted or traced one, by what TorchScript says of their calls.
 
-    It says a module's own name and class. What holds a module in a list is not named.
+    Of each call it says the last name of the module and its class: `act` where the caller wrote
+    `self.body.act(x)`, `0` of a module in a list. The graph of the caller says the rest.
+
+    Args:
+        root: The module.
     """
 
     def __init__(self, root: Any) -> None:
-        named = root.named_modules(remove_duplicate=False)
-        kinds = {path: _class(getattr(each, "original_name", type(each))) for path, each in named}
-        # Modules by caller, name and class: those in lists, and those that are taken out of others.
-        self._called: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-        self._taken: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-        for path, kind in kinds.items():
-            around, _, name = path.rpartition(".")
-            for found, holders in ((self._called, _LISTS), (self._taken, {*_LISTS, "Sequential"})):
-                caller = around
-                while caller and kinds[caller] in holders:
-                    caller = caller.rpartition(".")[0]
-                found[caller, name, kind].append(path)
+        self._modules = dict(root.named_modules(remove_duplicate=False))
+        self._called: dict[str, dict[tuple[str, str], set[str]]] = {}  # by the caller's path
 
     def around(self, hierarchy: str) -> Layers:
         """Return the modules around a node, outermost first, as far as they can be told.
@@ -123,17 +116,48 @@ class _Modules:
         """
         found: Layers = {}
         caller = ""
-        for name, mangled in _INSTANCE.findall(hierarchy):
-            if name not in _NO_INSTANCE:
-                key = (caller, name, _class(mangled))
-                possible = self._called.get(key) or self._taken.get(key, [])
-                if len(possible) != 1:
-                    break
-                (caller,) = possible
-                found[caller] = key[2]
+        for name, kind in _INSTANCE.findall(hierarchy):
+            if (name, kind) == _FUNCTION or name == "SELF":
+                continue
+            possible = self._called_by(caller).get((name, _class(kind)), ())
+            if len(possible) != 1:
+                break
+            (caller,) = possible
+            found[caller] = _class(kind)
         return found
+
+    def _called_by(self, caller: str) -> dict[tuple[str, str], set[str]]:
+        """Return the paths of the modules that a module calls, by their last name and class."""
+        if caller not in self._called:
+            found = self._called[caller] = defaultdict(set)
+            code = self._modules[caller]._c
+            for method in map(code._get_method, code._method_names()):
+                for path in _receivers(method.graph):
+                    whole = f"{caller}.{path}".lstrip(".")
+                    kind = str(getattr(self._modules[whole], "original_name", ""))
+                    found[path.rpartition(".")[2], kind].add(whole)
+        return self._called[caller]
+
+
+def _receivers(graph: Any) -> Iterator[str]:
+    """Yield the paths of the modules that a method calls, below the method's own module."""
+    own = next(graph.inputs()).debugName()
+    known = {own: ""}
+    rest = list(graph.nodes())[::-1]
+    while rest:
+        node = rest.pop()
+        given = [value.debugName() for value in node.inputs()]
+        if node.kind() == "prim::GetAttr" and given[0] in known:
+            path = f"{known[given[0]]}.{node.s('name')}".lstrip(".")
+            known[next(node.outputs()).debugName()] = path
+        elif node.kind() == "prim::CallMethod" and known.get(given[0]):
+            yield known[given[0]]
+        for branch in node.blocks():
+            rest += list(branch.nodes())[::-1]
 
 
 def _makes_tensors(node: Any) -> bool:
-    """Return whether a node runs an operator; the interpreter itself reckons with numbers."""
-    return any("Tensor" in str(output.type()) for output in node.outputs())
+    """Return whether a node runs an operator; the interpreter reckons with numbers and lists."""
+    given, made = ([str(value.type()) for value in side()] for side in (node.inputs, node.outputs))
+    of_list = given[:1] == ["Tensor[]"] and made == ["Tensor[]"]
+    return any("Tensor" in each for each in made) and not of_list
