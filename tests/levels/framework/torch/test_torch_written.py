@@ -243,6 +243,29 @@ def test_a_module_is_not_taken_for_its_namesake(how: str) -> None:
     assert found == [("aten::relu", ("body.act",)), ("aten::linear", ()), ("aten::linear", ())]
 
 
+class Scale:
+    def __init__(self, by: float) -> None:
+        self.by = by
+
+    def times(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.by
+
+
+class Scaled(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.act = torch.jit.script(Scale)(2.0), nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(self.scale.times(x))
+
+
+def test_methods_of_what_is_no_module_are_the_callers() -> None:
+    graph = WrittenGraphs().of(torch.jit.script(Scaled()))
+    assert graph is not None
+    assert [each.layers for each in graph.operators] == [(), ("act",)]
+
+
 def test_a_model_in_training_has_its_normalisation() -> None:
     model = made("script", nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()))
     for _ in range(3):  # TorchScript optimises meanwhile

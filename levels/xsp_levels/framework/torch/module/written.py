@@ -134,8 +134,9 @@ class _Modules:
             for method in map(code._get_method, code._method_names()):
                 for path in _receivers(method.graph):
                     whole = f"{caller}.{path}".lstrip(".")
-                    kind = str(getattr(self._modules[whole], "original_name", ""))
-                    found[path.rpartition(".")[2], kind].add(whole)
+                    called = self._modules.get(whole)  # None: an object that is no module
+                    if called is not None:
+                        found[path.rpartition(".")[2], called.original_name].add(whole)
         return self._called[caller]
 
 
