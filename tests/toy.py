@@ -54,8 +54,8 @@ class Toy(FakeProvider):
     def keep_random(self) -> Callable[[], None]:
         return lambda: None
 
-    def synchronize(self) -> None:
-        pass
+    def synchronize(self) -> bool:
+        return False
 
 
 class Cell:
@@ -89,7 +89,7 @@ class KeptCell:
         self.cell.number = self.number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ToyCall(ModelCall):
     """A call of a `ToyModel`, as safe as its toy says."""
 

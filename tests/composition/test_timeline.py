@@ -115,6 +115,13 @@ def test_noise_of_recorded_evaluations_makes_the_sum_neither_longer_nor_shorter(
     assert found.sum() == pytest.approx(100 * len(made))
 
 
+def test_many_recorded_evaluations_are_slow_at_times_by_what_was_recorded() -> None:
+    made = [evaluation(1000 * n, 1000 * n + 100) for n in range(10)]
+    made += [evaluation(1000 * n, 1000 * n + (280 if n % 5 else 380), OPS) for n in range(10, 30)]
+    found = timeline(journal(made, [], 30_000)).evaluations_ns
+    assert found.sum() == pytest.approx(100 * len(made), rel=0.02)
+
+
 def test_evaluations_with_nothing_recorded_last_as_long_as_they_did() -> None:
     made = [evaluation(0, 10), evaluation(20, 50, BARE), evaluation(60, 70, OPS, group=1)]
     line = timeline(journal(made, [], 100), _0=GroupLatency(5.0, {"bare": 5.0}))

@@ -45,7 +45,8 @@ class Framework:
     ) -> ModelCall | None:
         return None
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> bool:
+        return False
 
     def predict(self, model: Callable[[], Any], name: str = "Net") -> Any:
         if self._evaluations is None:

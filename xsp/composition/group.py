@@ -52,6 +52,10 @@ class Group:
         """How many evaluations of the group were seen."""
         return self.sizes.total()
 
+    def is_of(self, variant: str, model_calls: int) -> bool:
+        """Return whether evaluations of this variant, with so many calls, are of the group."""
+        return (self.variant, self.model_calls) == (variant, model_calls)
+
     @property
     def varies(self) -> bool:
         """Whether the group holds inputs of unlike shapes."""

@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FEWEST = 3  # evaluations recorded in one way, to say how much longer that made them
+_MANY = 10  # evaluations whose mean says something
 _OUTLIER = 3.0  # times the median: slower evaluations are so for reasons of their own
 _SET_UP_NS = 50_000_000  # no provider takes longer to set itself up within an evaluation
 
@@ -213,7 +214,9 @@ def _without_recording(
         if len(inputs[group]) > 1 and usual is not None:
             result[members] = _less_in_proportion(measured[members], usual, known.typical_ns)
         elif counts and usual is not None:
-            result[members] = _less(measured[members], usual, known.typical_ns)
+            lasts = _less(measured[members], usual, known.typical_ns)
+            many = len(members) >= _MANY and len(untouched[group]) >= _MANY
+            result[members] = lasts * (known.share_of_own(lasts) if many else 1.0)
         elif not counts:
             result[members] = _settled(measured[members], usual, known)
     return result
@@ -237,6 +240,15 @@ class _Usual:
 
     typical_ns: float
     mean_ns: float
+
+    def share_of_own(self, lasts: Floats) -> float:
+        """Return which part of the time of alike evaluations is their own, on average.
+
+        Some of them are slower than most, and more of them where something is recorded: its
+        buffers are allocated, its results handed over. What is far slower is so by itself.
+        """
+        average = np.minimum(lasts, _OUTLIER * self.typical_ns).mean()
+        return min(self.mean_ns / max(float(average), 1.0), 1.0)
 
     @classmethod
     def of(cls, measured: Floats, known: GroupLatency | None) -> _Usual | None:

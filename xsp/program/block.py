@@ -303,7 +303,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         self._dispatcher = Dispatcher(
             self._selection.rungs, self._settings, session, self._schedule
         )
-        self._dispatcher.agreement = self._agreement
+        self._dispatcher.plans.agreement = self._agreement
         self._name = self._name or name
         self._repeated, self._outcome = {}, None
 
@@ -356,7 +356,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         with dispatcher.paused() if self._watches or self._decorates else nullcontext():
             made = program_traces(
                 dispatcher.journal,
-                dispatcher.groups,
+                dispatcher.plans.groups,
                 dispatcher.session,
                 Purpose(str(self._name), self._selection, self._settings, self._repeated),
             )

@@ -7,28 +7,26 @@ group which rung is recorded, arms the providers of that rung, makes the call, a
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from xsp import tracer
-from xsp.composition import MARKS_LOST, Evaluation, Group, Groups, Journal, Mark, Pause
+from xsp.composition import MARKS_LOST, Evaluation, Group, Journal, Mark, Pause
 from xsp.evaluation import Rung
-from xsp.program.evaluation import IdleWatching, OpenEvaluation, StepKind
-from xsp.program.recording import Recorder, Window
+from xsp.program.evaluation import IdleWatching, OpenEvaluation
+from xsp.program.recording import Recorder, Recording, Window
+from xsp.program.streak import Closed, Streak, Streaks
 from xsp.program.stretch import schedule
-from xsp.program.turns import WARM, Step, Turns
+from xsp.program.turns import Plans, Step, StepKind
 from xsp.provider import ModelCall
-from xsp.rank import Agreement
 from xsp.session import Session, Settings
 
 T = TypeVar("T")
 
 _KEPT_CALLS = 4  # groups whose last call is kept, to be repeated after the block
 _MOST_EVALUATIONS = 500_000
-_SELDOM = 6  # evaluations between two of a group that comes seldom
 
 
 class Dispatcher:
@@ -44,11 +42,9 @@ class Dispatcher:
         when: Which evaluations are measured.
 
     Attributes:
-        groups: The groups of like evaluations.
-        turns: The plan of each group, by the group's number.
+        plans: The groups of like evaluations, and the plan of each.
         journal: What the program did.
         calls: The last call of some groups, by the group's number, kept to be repeated.
-        agreement: What the ranks of a distributed program agree on; None: there is one process.
         stop_watching: Called when watching on would slow the program, and measure nothing.
     """
 
@@ -56,24 +52,19 @@ class Dispatcher:
         self, rungs: Sequence[Rung], settings: Settings, session: Session, when: schedule
     ) -> None:
         self.session = session
-        self.groups = Groups()
-        self.turns: dict[int, Turns] = {}
+        self.plans = Plans(rungs, settings, when)
         self.journal = Journal(threading.get_ident(), session.clock.now())
         self.calls: dict[int, ModelCall] = {}
-        self._rungs, self._settings, self._when = tuple(rungs), settings, when
+        self._when = when
         self._now = session.clock.now
         self._lock = threading.RLock()  # a signal's handler may call a model, too
         self._opens: dict[int, OpenEvaluation] = {}
         self._recorder = Recorder(session)
-        self._kinds: dict[tuple[str, StepKind], StepKind] = {}  # by the model, and the step before
-        self._last_kind = StepKind()
-        self._last_unnamed: Group | None = None
-        self._recent: deque[int] = deque(maxlen=_SELDOM)  # groups of the last evaluations
-        self.agreement: Agreement | None = None
         self.stop_watching: Callable[[], None] = lambda: None
         self._ended = False  # whether the block has ended
         self.by_hand = False
         self._paused_until: dict[int, int] = {}
+        self._streaks = Streaks()
         self._seen = 0
         self._idle = IdleWatching()
 
@@ -86,44 +77,48 @@ class Dispatcher:
         if (opened := self._attempt(self._open, thread, call)) is None:
             return call()
         function, args, kwargs = call.function, call.args, call.kwargs
-        with ExitStack() as raised:
-            raised.callback(self._drop, thread)
+        try:
             opened.begin_ns = now()  # if the call raises
             begin = now()
             result = function(*args, **kwargs)
             for await_outputs in self.session.awaits:
                 await_outputs(result)
             returned = now()
-            synchronize()
-            end = now()
-            raised.pop_all()
+            end = now() if synchronize() else returned
+        except BaseException:
+            self._drop(thread)
+            raise
         opened.begin_ns, opened.end_ns = begin, end
         group = self._attempt(self._close, thread, end, end - returned)
         if group is not None and (group in self.calls or len(self.calls) < _KEPT_CALLS):
             self.calls[group] = call
-        self._stop_if_done()
+        if not opened.streak:
+            self._stop_if_done()
         return result
 
-    def begin(self, call: ModelCall | None) -> None:
+    def begin(self, call: ModelCall | None) -> str:
         """Open an evaluation that goes on after its first call: a training step."""
-        if not self.by_hand and self.journal.unwatched_ns is None:
-            opened = self._attempt(self._open, threading.get_ident(), call)
-            if opened is not None:
-                opened.begin_ns = self._now()
+        if self.by_hand or self.journal.unwatched_ns is not None:
+            return ""
+        if (opened := self._attempt(self._open, threading.get_ident(), call)) is None:
+            return ""
+        opened.begin_ns = self._now()
+        return opened.group.variant if opened.streak and opened.group is not None else ""
 
     def identify(self, call: ModelCall) -> None:
         """Name the first call of a model in the open evaluation."""
         if (opened := self._opens.get(threading.get_ident())) is not None and opened.call is None:
             opened.call = call
 
-    def extend(self, until_ns: int | None = None) -> None:
+    def extend(self, until_ns: int | None = None, pauses: Sequence[tuple[int, int]] = ()) -> None:
         """Note that the open evaluation has lasted at least until a time, or until now."""
         thread = threading.get_ident()
         opened = self._opens.get(thread)
         if opened is not None and not self.by_hand:
-            opened.extend(self._now() if until_ns is None else until_ns)
+            opened.extend(self._now() if until_ns is None else until_ns, pauses)
             tracer.may_leave_evaluation(thread)
-            opened.left_ns = self._now()
+            if not pauses or pauses[-1][0] != until_ns:
+                opened.left_ns = self._now()
 
     def end(self, variant: str = "", calls: int = 1) -> None:
         """Close the open evaluation at the time last noted."""
@@ -152,9 +147,10 @@ class Dispatcher:
             for thread in self._opens:
                 tracer.leave_evaluation(thread)
             self._opens.clear()
+            self._streaks = Streaks()
             self._recorder.disarm()
             self.session.visits.clear()
-            self.groups, self.turns = Groups(), {}
+            self.plans.forget()
             self.journal.evaluations.clear()
             self.calls.clear()
             self.by_hand = True
@@ -193,7 +189,9 @@ class Dispatcher:
             self._ended = True
             for thread in tuple(self._opens):
                 self._end_stale(thread)
-            self.calls = {self.groups.final(at): call for at, call in self.calls.items()}
+            self._settle()
+            final = self.plans.groups.final
+            self.calls = {final(number): call for number, call in self.calls.items()}
             self._recorder.disarm()
 
     def _end_stale(self, thread: int) -> None:
@@ -216,6 +214,7 @@ class Dispatcher:
         """Disarm all providers, so that a trace can be made of what there is until now."""
         began_ns = self._now()
         with self._lock:
+            self._settle()
             self._recorder.disarm()
             self.journal.end_ns = began_ns
             self.journal.spans = tracer.watched()
@@ -228,13 +227,6 @@ class Dispatcher:
             return False
         return self._when.ended(self._seen) or len(self.journal.evaluations) >= _MOST_EVALUATIONS
 
-    @property
-    def _complete(self) -> bool:
-        """Whether all plans are complete, and no other rank of a distributed program goes on."""
-        seen = [group.number for group in self.groups.current() if group.calls]
-        through = bool(seen) and all(self._turns(number).done for number in seen)
-        return through and (self.agreement is None or self.agreement.may_stop())
-
     def _open(self, thread: int, call: ModelCall | None) -> OpenEvaluation:
         with self._lock:
             if thread in self._opens:  # of a thread that ended, and whose number is used again
@@ -242,15 +234,8 @@ class Dispatcher:
             found_ns = call.found_ns if call is not None else 0
             # The call may have ended a training step first, whose pause has been noted.
             seen_ns = max(found_ns or self._now(), self._paused_until.get(thread, 0))
-            group = self._expected(call)
             tracer.enter_evaluation(thread)  # before anything of xsp's own marks spans
-            step = self._step(group)
-            whole = call is not None and call.whole_model
-            before = self._recorder.current
-            step = self._recorder.prepare(step, self._opens, whole_model=whole)
-            recording = self._recorder.join(thread)
-            same = before is recording
-            opened = OpenEvaluation(call, group, step, recording, call is None, same, seen_ns)
+            opened = self._going_on(thread, call, seen_ns) or self._planned(thread, call, seen_ns)
             self._seen += 1
             if self._ended:  # by a signal, while providers were being armed
                 self._recorder.disarm()
@@ -258,6 +243,41 @@ class Dispatcher:
             else:
                 self._opens[thread] = opened
         return opened
+
+    def _going_on(self, thread: int, call: ModelCall | None, seen_ns: int) -> OpenEvaluation | None:
+        """Return an evaluation that goes on with a streak, if this one does."""
+        recording = self._recorder.current
+        if call is None or recording is None or self._opens:
+            return None
+        streak = self._streaks.next(thread, call, self.plans.before, recording)
+        if streak is None:
+            return None
+        like, group, step = streak.like, streak.group, streak.step
+        return OpenEvaluation(like, group, step, recording, False, True, seen_ns, streak=True)
+
+    def _planned(self, thread: int, call: ModelCall | None, seen_ns: int) -> OpenEvaluation:
+        """Return an evaluation for which the plan of its group says what is recorded."""
+        self._settle()
+        group = self.plans.expected(call)
+        before = self._recorder.current
+        step = self.plans.step(group, self._seen, before.rung if before is not None else None)
+        whole = call is not None and call.whole_model
+        step = self._recorder.prepare(step, self._opens, whole_model=whole)
+        recording = self._recorder.join(thread)
+        if call is not None and group is not None and step is not None and recording is not None:
+            self._begin_streak(thread, call, group, step, recording)
+        unprepared = before is recording
+        return OpenEvaluation(call, group, step, recording, call is None, unprepared, seen_ns)
+
+    def _begin_streak(
+        self, thread: int, call: ModelCall, group: Group, step: Step, recording: Recording
+    ) -> None:
+        """Have evaluations like this one follow without a decision, as long as its visit lasts."""
+        left = self.plans.alike(group, self._seen) - 1
+        if left > 0 and step.round >= 0 and not recording.bound and len(recording.threads) == 1:
+            like = replace(call, function=object, args=(), kwargs={})  # lets go of them
+            streak = Streak(thread, like, group, step, recording, left)
+            self._streaks.begin(self.plans.before, streak)
 
     def _attempt(self, work: Callable[..., T], *args: Any) -> T | None:
         """Return the result of xsp's own work; if it fails, note a problem, and return None."""
@@ -269,34 +289,6 @@ class Dispatcher:
                 f"an evaluation is missing, for xsp failed on it: {type(error).__name__}: {error}",
             )
             return None
-
-    def _expected(self, call: ModelCall | None) -> Group | None:
-        """Return the group that an evaluation is likely to be of."""
-        if call is None:  # as the last one that began without a call
-            return self._last_unnamed
-        kind = StepKind()
-        if not call.whole_model:
-            kind = self._kinds.get((call.subject, self._last_kind), kind)
-        return self.groups.find(call, *kind)
-
-    def _step(self, group: Group | None) -> Step | None:
-        if group is None or not self._when.records(self._seen):
-            return None
-        armed = self._recorder.current
-        rung = armed.rung if armed is not None else None
-        number = self.groups.final(group.number)
-        others = set(self._recent) - {number}
-        held = rung is not None and any(self._turns(other).holds(rung) for other in others)
-        step = self._turns(number).step(rung, often=number in self._recent, held=held)
-        if step is not None and not self._when.counts(self._seen):
-            step = replace(step, round=WARM, counts=False)
-        return step
-
-    def _turns(self, number: int) -> Turns:
-        number = self.groups.final(number)
-        if number not in self.turns:
-            self.turns[number] = Turns(self._rungs, self._settings, self.agreement, number)
-        return self.turns[number]
 
     def _close(
         self, thread: int, since_ns: int, waited_ns: int, kind: StepKind | None = None
@@ -316,67 +308,76 @@ class Dispatcher:
             opened = self._opens.pop(thread, None)
             if opened is None:
                 return None
-            call, end_ns = opened.call, opened.end_ns
-            assert call is not None
-            assert end_ns is not None
-            ended_ns = end_ns if kind is None else end_ns + waited_ns
             opened.close()
-            group = self.groups.count(self.groups.find(call, *(kind or StepKind())), call)
-            if kind is not None:
-                self._kinds[call.subject, self._last_kind] = kind
-                self._last_kind = kind
-            self._recent.append(self.groups.final(group.number))
-            if opened.unnamed:
-                self._last_unnamed = group
-            self._note(thread, opened, group, call, ended_ns, waited_ns)
+            closed = Closed(thread, opened, kind, since_ns, waited_ns)
+            group = opened.group
+            if opened.streak and group is not None and group.is_of(*(kind or StepKind())):
+                self._streaks.closed.append(closed)
+                self.plans.before = kind or self.plans.before
+                closed.until_ns = self._paused_until[thread] = self._now()
+                return group.number
+            self._settle()
+            opened.streak = False
+            group = self._note(closed)
+            if group is not opened.group:  # it was not what was expected
+                self._streaks = Streaks()
             self._recorder.leave(opened.recording, thread)
-            now = self._now()
-            waits = (opened.seen_ns, opened.begin_ns), (end_ns, opened.left_ns), (since_ns, now)
-            self.journal.pauses += [Pause(thread, *wait) for wait in waits if wait[1] > wait[0]]
-            self._paused_until[thread] = now
+            closed.until_ns = self._paused_until[thread] = self._now()
+            self._note_pauses(closed)
             if opened.recording is None and opened.unprepared:
-                spent_ns = now - since_ns + opened.begin_ns - opened.seen_ns
+                spent_ns = closed.until_ns - since_ns + opened.begin_ns - opened.seen_ns
                 self._idle.add(opened.seen_ns, spent_ns)
             return group.number
+
+    def _settle(self) -> None:
+        """Note the evaluations of streaks of which nothing is noted yet."""
+        for closed in self._streaks.settle():
+            self._note(closed)
+            self._note_pauses(closed)
+
+    def _note_pauses(self, closed: Closed) -> None:
+        opened, last = closed.opened, (closed.since_ns, closed.until_ns)
+        waits = (opened.seen_ns, opened.begin_ns), (opened.end_ns or 0, opened.left_ns), last
+        self.journal.pauses += [Pause(closed.thread, *w) for w in waits if w[1] > w[0]]
 
     def _stop_if_done(self) -> None:
         """Stop watching, once nothing is left to be measured, where watching costs time."""
         if self.journal.unwatched_ns is None and (
-            self._over or (self._idle.costly and self._complete)
+            self._over or (self._idle.costly and self.plans.complete)
         ):
             self.journal.unwatched_ns = self._now()
             self.stop_watching()
 
-    def _note(
-        self,
-        thread: int,
-        opened: OpenEvaluation,
-        group: Group,
-        call: ModelCall,
-        ended_ns: int,
-        waited_ns: int,
-    ) -> None:
-        """Note an evaluation for the visit and the plan that it is of, and in the journal.
+    def _note(self, closed: Closed) -> Group:
+        """Note an evaluation for its group, the visit and plan that it is of, and the journal.
 
-        `ended_ns` is when devices had ended their work; what the host did meanwhile lies in
-        the journal's time after the evaluation.
+        Devices end their work later than the host; what the host did meanwhile lies in the
+        journal's time after the evaluation.
         """
-        step, recording, pauses = opened.step, opened.recording, tuple(opened.pauses)
-        begin_ns, end_ns = opened.begin_ns, opened.end_ns or ended_ns
-        same = opened.group is not None and self.groups.final(opened.group.number) == group.number
+        thread, opened, kind = closed.thread, closed.opened, closed.kind
+        call, begin_ns, end_ns = opened.call, opened.begin_ns, opened.end_ns
+        assert call is not None
+        assert end_ns is not None
+        ended_ns = end_ns if kind is None else end_ns + closed.waited_ns
+        group = self.plans.count(call, kind)
+        if not opened.streak:
+            self.plans.learn(call, kind, group, unnamed=opened.unnamed)
+        final, turns = self.plans.groups.final, self.plans.of(group.number)
+        recording = opened.recording
+        step = turns.again(opened.step.rung) if opened.step and opened.streak else opened.step
+        same = opened.group is not None and final(opened.group.number) == final(group.number)
         valid = step is not None and recording is self._recorder.current and recording is not None
         counts = step is not None and valid and same and step.counts
         if step is not None and recording is not None and valid:
             round_number = step.round if counts else -1
-            window = Window(
-                thread, group.number, call.name, round_number, begin_ns, ended_ns, waited_ns, pauses
-            )
-            recording.windows.append(window)
+            times = begin_ns, ended_ns, closed.waited_ns, tuple(opened.pauses)
+            recording.windows.append(Window(thread, group.number, call.name, round_number, *times))
             if same:
-                self._turns(group.number).record(step, begin_ns, ended_ns - opened.paused_ns)
+                turns.record(step, begin_ns, ended_ns - opened.paused_ns)
         rung = recording.rung if recording is not None else None
         known = rung, counts, call.inputs, opened.paused_ns, opened.page_faults
         self.journal.evaluations.append(Evaluation(thread, group.number, begin_ns, end_ns, *known))
+        return group
 
     def _finish(self, kind: StepKind) -> None:
         thread = threading.get_ident()
@@ -386,8 +387,7 @@ class Dispatcher:
             self._drop(thread)
             return
         since_ns = self._now()
-        self.session.synchronize()
-        waited_ns = self._now() - since_ns if self.session.watchers else 0
+        waited_ns = self._now() - since_ns if self.session.synchronize() else 0
         self._close(thread, since_ns, waited_ns, kind)
 
     def _drop(self, thread: int) -> None:

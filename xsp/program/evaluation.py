@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from xsp.composition import Group
 from xsp.program.recording import Recording
@@ -16,13 +16,6 @@ _MOST_WATCHING = 0.01
 _JUDGED = 20  # evaluations by which that part is judged
 
 
-class StepKind(NamedTuple):
-    """What is known of a training step when it has ended, as `Evaluations.end` is told."""
-
-    variant: str = ""
-    calls: int = 1
-
-
 @dataclass(slots=True)
 class OpenEvaluation:
     """An evaluation under way.
@@ -33,6 +26,7 @@ class OpenEvaluation:
         step: What is recorded; None: nothing that counts.
         recording: The recording under way when it began.
         unnamed: Whether it began before its first call of a model.
+        streak: Whether it goes on with a streak, so that nothing is noted at its end.
         unprepared: Whether no provider was armed or disarmed for it.
         seen_ns: When xsp's own work for it began.
         begin_ns: When it began.
@@ -54,13 +48,22 @@ class OpenEvaluation:
     end_ns: int | None = None
     left_ns: int = 0
     pauses: list[tuple[int, int]] = field(default_factory=list)
+    streak: bool = False
     page_faults: int | None = field(default_factory=page_faults)
 
-    def extend(self, until_ns: int) -> None:
-        """Note that it has lasted at least until a time."""
+    def extend(self, until_ns: int, pauses: Sequence[tuple[int, int]] = ()) -> None:
+        """Note that it has lasted at least until a time, with pauses, of which the last may go on.
+
+        Pauses are begin and end of each time in which the thread waited for xsp.
+        """
         if self.end_ns is not None and self.left_ns > self.end_ns:
             self.pauses.append((self.end_ns, self.left_ns))  # it went on after that
         self.end_ns = self.left_ns = until_ns
+        for pause in pauses:
+            if pause[0] < until_ns:
+                self.pauses.append(pause)
+            else:
+                self.left_ns = pause[1]
 
     def close(self) -> None:
         """Note how many page faults the process took since it was opened."""

@@ -7,7 +7,7 @@ or the other way round. Both watchers find a call, and the outermost alone is th
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,26 +68,26 @@ class Receiver:
         finally:
             self._held.pop(thread, None)
 
-    def begin(self, call: ModelCall | None) -> None:
+    def begin(self, call: ModelCall | None) -> str:
         """Open a training step, unless it lies in an evaluation of another framework."""
         thread = threading.get_ident()
         if self._lies_in_another(thread):
-            return
+            return ""
         named = call and self._receivers.named(self.watcher, call)
         self._held[thread] = _Held(self)
-        self._evaluations.begin(named)
+        return self._evaluations.begin(named)
 
     def identify(self, call: ModelCall) -> None:
         """Name the first call of a model in the open training step."""
         if self._holds(threading.get_ident()):
             self._evaluations.identify(self._receivers.named(self.watcher, call))
 
-    def extend(self, until_ns: int | None = None) -> None:
+    def extend(self, until_ns: int | None = None, pauses: Sequence[tuple[int, int]] = ()) -> None:
         """Note that the open training step has lasted at least until a time."""
         thread = threading.get_ident()
         if self._holds(thread):
             self._held[thread].extended = True
-            self._evaluations.extend(until_ns)
+            self._evaluations.extend(until_ns, pauses)
 
     def end(self, variant: str = "", calls: int = 1) -> None:
         """Close the open training step at the time last noted."""

@@ -57,12 +57,12 @@ def complete_plans(
         How often each group was repeated, by its number.
     """
     names = _names(dispatcher)
-    took = took_ns(dispatcher.journal.evaluations, dispatcher.groups.final)
+    took = took_ns(dispatcher.journal.evaluations, dispatcher.plans.groups.final)
     repeated: dict[int, int] = {}
     left: list[tuple[int, str]] = []
     at_once = _called_at_once(dispatcher)
     for number in sorted(names, key=lambda number: -took[number]):
-        turns = dispatcher.turns.get(number)
+        turns = dispatcher.plans.turns.get(number)
         if turns is None or turns.done:
             continue
         reason = _ONCE if once else _hazard(dispatcher, number, replay, at_once)
@@ -78,7 +78,7 @@ def complete_plans(
 
 
 def _names(dispatcher: Dispatcher) -> dict[int, str]:
-    groups = [group for group in dispatcher.groups.current() if group.calls]
+    groups = [group for group in dispatcher.plans.groups.current() if group.calls]
     return dict(zip((group.number for group in groups), labels(groups), strict=True))
 
 
@@ -146,13 +146,13 @@ def _hazard(
 def _why_no_call(dispatcher: Dispatcher, number: int) -> str:
     """Return why there is no call of a group to be repeated."""
     # Of programs that mark their evaluations no call is kept.
-    phase = dispatcher.groups.members[number].phase
+    phase = dispatcher.plans.groups.members[number].phase
     return _NOT_KEPT if dispatcher.calls and phase != _TRAINING_STEP else _BY_PROGRAM
 
 
 def _called_at_once(dispatcher: Dispatcher) -> set[int]:
     """Return the numbers of the groups that several threads called."""
-    final = dispatcher.groups.final
+    final = dispatcher.plans.groups.final
     calls = {(final(each.group), each.thread) for each in dispatcher.journal.evaluations}
     return {number for number, count in Counter(number for number, _ in calls).items() if count > 1}
 
@@ -196,8 +196,8 @@ def _note(dispatcher: Dispatcher, names: dict[int, str], left: Sequence[tuple[in
 
 def _shortage(dispatcher: Dispatcher, number: int) -> str:
     """Return why the evaluations of the program did not complete the plan of a group."""
-    turns = dispatcher.turns[number]
-    seen, fewest = dispatcher.groups.members[number].calls, turns.fewest_evaluations
+    turns = dispatcher.plans.turns[number]
+    seen, fewest = dispatcher.plans.groups.members[number].calls, turns.fewest_evaluations
     if seen < fewest:
         return f"it takes about {fewest} evaluations or more, and there were {seen}"
     if turns.plan.brief:

@@ -17,11 +17,15 @@ In a distributed program rank 0 deals, one turn ahead, and the others do as it d
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from xsp.composition import SHORT_ROUNDS, SLOW_NS
+from xsp.composition import SHORT_ROUNDS, SLOW_NS, Group, Groups
 from xsp.evaluation import Rung
+from xsp.program.stretch import schedule
+from xsp.provider import ModelCall
 from xsp.rank import Agreement, Turn
 from xsp.session import Plan, PlannedVisit, Settings
 
@@ -30,7 +34,15 @@ _UNTIMED_NS = 3_000_000  # evaluations for this long replace what another rung l
 _FEWEST_UNTIMED, _MOST_UNTIMED = 3, 6
 WARM = -2  # round of evaluations that the user wants not to count
 _MOST_TIMED = 10
+_SELDOM = 6  # evaluations between two of a group that comes seldom
 _TIMED_NS = 5_000_000  # timed evaluations of a turn together, once the first rounds are made
+
+
+class StepKind(NamedTuple):
+    """What is known of a training step when it has ended, as `Evaluations.end` is told."""
+
+    variant: str = ""
+    calls: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +108,19 @@ class Turns:
         """How many evaluations the plan takes at least; budget aside."""
         return self.plan.fewest_evaluations * (1 + self._uncounted(self._visit))
 
+    @property
+    def left(self) -> int:
+        """How many more evaluations the visit under way wants at least; 0 between two visits."""
+        return self._untimed + self._sized() - len(self._latencies) if self._visit else 0
+
     def holds(self, rung: Rung) -> bool:
         """Return whether the group needs more evaluations before another rung is recorded."""
         return self._visit is not None and self._visit.rung == rung
+
+    def again(self, rung: Rung) -> Step:
+        """Return the step of one more evaluation on a rung, of which no plan was asked before."""
+        step = self.step(rung) if self.holds(rung) else None
+        return step or Step(rung, WARM, counts=False)
 
     def step(self, armed: Rung | None, *, often: bool = True, held: bool = False) -> Step | None:
         """Return what to record of the next evaluation, None if the plan is complete.
@@ -226,3 +248,108 @@ class Turns:
         if visit.round < SHORT_ROUNDS:
             return max(1, self._uncounted(visit))
         return min(_MOST_TIMED, math.ceil(_TIMED_NS / self._typical_ns))
+
+
+class Plans:
+    """The plans of all groups: which rung is recorded of the next evaluation.
+
+    Args:
+        rungs: The ladder, bare rung first, and untimed rungs.
+        settings: When a plan is complete.
+        when: Which evaluations are measured.
+
+    Attributes:
+        groups: The groups of like evaluations.
+        turns: The plan of each group, by the group's number.
+        agreement: What the ranks of a distributed program agree on; None: there is one process.
+        before: What kind of training step was the last one.
+    """
+
+    def __init__(self, rungs: Sequence[Rung], settings: Settings, when: schedule) -> None:
+        self.groups = Groups()
+        self.turns: dict[int, Turns] = {}
+        self.agreement: Agreement | None = None
+        self.before = StepKind()
+        self._kinds: dict[tuple[str, StepKind], StepKind] = {}  # by the model, and the step before
+        self._last_unnamed: Group | None = None
+        self._rungs, self._settings, self._when = tuple(rungs), settings, when
+        self._recent: deque[int] = deque(maxlen=_SELDOM)  # groups of the last evaluations
+
+    def forget(self) -> None:
+        """Forget all evaluations so far."""
+        self.groups, self.turns = Groups(), {}
+
+    def expected(self, call: ModelCall | None) -> Group | None:
+        """Return the group that an evaluation is likely to be of, if that is known.
+
+        Args:
+            call: Its first call of a model; None: it begins without one.
+        """
+        if call is None:  # as the last one that began without a call
+            return self._last_unnamed
+        kind = StepKind()
+        if not call.whole_model:
+            kind = self._kinds.get((call.subject, self.before), kind)
+        return self.groups.find(call, *kind)
+
+    def of(self, number: int) -> Turns:
+        """Return the plan of a group."""
+        number = self.groups.final(number)
+        if number not in self.turns:
+            self.turns[number] = Turns(self._rungs, self._settings, self.agreement, number)
+        return self.turns[number]
+
+    def step(self, group: Group | None, seen: int, armed: Rung | None) -> Step | None:
+        """Return what to record of the next evaluation, if anything.
+
+        Args:
+            group: The group that it is likely to be of; None: unknown.
+            seen: How many evaluations came before.
+            armed: The rung that is recorded now.
+        """
+        if group is None or not self._when.records(seen):
+            return None
+        number = self.groups.final(group.number)
+        others = set(self._recent) - {number}
+        held = armed is not None and any(self.of(other).holds(armed) for other in others)
+        step = self.of(number).step(armed, often=number in self._recent, held=held)
+        if step is not None and not self._when.counts(seen):
+            step = replace(step, round=WARM, counts=False)
+        return step
+
+    def alike(self, group: Group, seen: int) -> int:
+        """Return how many evaluations, the next one counted in, are recorded alike at least."""
+        return int(min(self.of(group.number).left, self._when.alike(seen)))
+
+    def count(self, call: ModelCall, kind: StepKind | None) -> Group:
+        """Count an evaluation that has ended, and return its group.
+
+        Args:
+            call: Its first call of a model.
+            kind: What kind of training step it was; None: a single call.
+        """
+        group = self.groups.count(self.groups.find(call, *(kind or StepKind())), call)
+        self._recent.append(self.groups.final(group.number))
+        return group
+
+    def learn(self, call: ModelCall, kind: StepKind | None, group: Group, *, unnamed: bool) -> None:
+        """Note what to expect of evaluations that begin as the last one did.
+
+        Args:
+            call: Its first call of a model.
+            kind: What kind of training step it was; None: a single call.
+            group: Its group.
+            unnamed: Whether it began without a call.
+        """
+        if kind is not None:
+            self._kinds[call.subject, self.before] = kind
+            self.before = kind
+        if unnamed:
+            self._last_unnamed = group
+
+    @property
+    def complete(self) -> bool:
+        """Whether all plans are complete, and no other rank of a distributed program goes on."""
+        seen = [group.number for group in self.groups.current() if group.calls]
+        through = bool(seen) and all(self.of(number).done for number in seen)
+        return through and (self.agreement is None or self.agreement.may_stop())

@@ -6,7 +6,7 @@ and hands the records over; `spans` turns records into rows, later and without s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -171,7 +171,7 @@ class Calibrating(Protocol):
 Inputs = tuple[tuple[tuple[int, ...], str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # making a frozen one would take microseconds of each call of a model
 class ModelCall:
     """One call that is an evaluation, found by a watcher or given by the user.
 
@@ -230,12 +230,17 @@ class Evaluations(Protocol):
         """Make a call that is an evaluation by itself, and return the result of the call."""
         ...
 
-    def begin(self, call: ModelCall | None) -> None:
+    def begin(self, call: ModelCall | None) -> str:
         """Open an evaluation that is longer than a call: a training step.
 
         Args:
             call: The first call of a model in the evaluation, about to be made; None where the
                 evaluation begins before that call (`identify` names the call then).
+
+        Returns:
+            The variant with which the evaluation is going to end, if it goes as those before:
+            then `extend` may be called at its end alone, so that a quick step is not made slower
+            by being watched. Empty where that is not known.
         """
         ...
 
@@ -243,12 +248,14 @@ class Evaluations(Protocol):
         """Name the first call of a model in the open evaluation, which began without."""
         ...
 
-    def extend(self, until_ns: int | None = None) -> None:
+    def extend(self, until_ns: int | None = None, pauses: Sequence[tuple[int, int]] = ()) -> None:
         """Note that the open evaluation has lasted at least until a time.
 
         Args:
             until_ns: CLOCK_MONOTONIC when the watcher's own work began, which is then no part of
                 the evaluation; None: now.
+            pauses: Begin and end of each time since the last call in which the watcher worked. If
+                the last one begins at `until_ns`, what came after it was the program's work.
         """
         ...
 
@@ -303,8 +310,13 @@ class Watcher(Protocol):
         """Return the call if `function` is a model of this framework, else None."""
         ...
 
-    def synchronize(self) -> None:
-        """Wait until the devices have finished all work that they were given."""
+    def synchronize(self) -> bool:
+        """Wait until the devices have finished all work that they were given.
+
+        Returns:
+            False if there is nothing to wait for, as on a CPU whose operators have ended when
+            their calls return: then asking is no part of the evaluation.
+        """
         ...
 
 

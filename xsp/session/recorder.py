@@ -128,7 +128,7 @@ class Session:
         if planned.pause_until_ns:
             self._pause(planned.pause_until_ns, call, prepare)
             return []
-        now, synchronize, awaits = self.clock.now, self._synchronize, self.awaits
+        now, synchronize, awaits = self.clock.now, self.synchronize, self.awaits
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
         readings = Readings()
         if not planned.counts:
@@ -144,9 +144,7 @@ class Session:
                 for await_outputs in awaits:
                     await_outputs(result)
                 returned = now()
-                for wait in synchronize:
-                    wait()
-                readings.append(begin, returned, now())
+                readings.append(begin, returned, now() if synchronize() else returned)
                 del result
             readings.stop()
         thread = threading.get_ident()
@@ -155,8 +153,7 @@ class Session:
 
     def _prepare(self, prepare: Callable[[], object]) -> None:
         prepare()
-        for wait in self._synchronize:  # what preparing asked of a device must not be timed
-            wait()
+        self.synchronize()  # what preparing asked of a device must not be timed
 
     def _pause(self, until_ns: int, call: ModelCall, prepare: Callable[[], object] | None) -> None:
         """Let the model run, unobserved, until a moment that may be over already."""
@@ -168,8 +165,7 @@ class Session:
             result = call()
             for await_outputs in self.awaits:
                 await_outputs(result)
-            for wait in self._synchronize:
-                wait()
+            self.synchronize()
 
     @contextmanager
     def recording(
@@ -206,10 +202,12 @@ class Session:
             if self._observers:
                 self.problem("observed", _OBSERVED.format(", ".join(self._observers)))
 
-    def synchronize(self) -> None:
-        """Wait until devices have finished their work."""
+    def synchronize(self) -> bool:
+        """Wait until devices have finished their work; return whether there are any."""
+        waited = False
         for wait in self._synchronize:
-            wait()
+            waited |= wait() is not False  # or does not say
+        return waited
 
     def calibrate(self, rung: Rung) -> None:
         """Make empty spans of the rung's kinds, once for each provider and kind.

@@ -137,9 +137,9 @@ class Jax:
         """Wait until the arrays that a call returned are ready."""
         output.await_outputs(result)
 
-    def synchronize(self) -> None:
-        """Wait until what the last jitted function returned on this thread is ready."""
-        output.await_last()
+    def synchronize(self) -> bool:
+        """Wait until what the last jitted function returned here is ready; False if none did."""
+        return output.await_last()
 
     def _disarm(self) -> tuple[Stage, ...]:
         """Disarm all recorders, whatever any of them raises, and return what was compiled."""

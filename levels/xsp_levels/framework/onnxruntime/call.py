@@ -21,7 +21,7 @@ _DTYPES = {"float": "float32", "double": "float64"}
 _names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OrtCall(ModelCall):
     """A run of a session.
 

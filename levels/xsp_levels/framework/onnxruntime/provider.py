@@ -134,8 +134,9 @@ class OnnxRuntime:
         """Return a function that does nothing: random numbers are drawn within sessions."""
         return lambda: None
 
-    def synchronize(self) -> None:
-        """Return at once: a run returns when its outputs are there."""
+    def synchronize(self) -> bool:
+        """Return False: a run returns when its outputs are there."""
+        return False
 
     def _record(self, session: Any, *args: Any) -> None:
         """Make a run of a session, recorded if anything is."""

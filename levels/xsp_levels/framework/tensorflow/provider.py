@@ -176,9 +176,9 @@ class TensorFlow:
         """Return a function that puts TensorFlow's random numbers back to where they are now."""
         return keep_random()
 
-    def synchronize(self) -> None:
-        """Wait until the devices have done their work; return at once where all work is done."""
-        synchronize()
+    def synchronize(self) -> bool:
+        """Wait until the devices have done their work; return False where there is none."""
+        return synchronize()
 
     def _disarm(self) -> _Recorders:
         """Disarm all recorders, whatever any of them raises, and return them."""

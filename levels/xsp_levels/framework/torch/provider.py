@@ -214,14 +214,15 @@ class Torch:
         """Return a function that puts PyTorch's random numbers back to where they are now."""
         return keep_random()
 
-    def synchronize(self) -> None:
-        """Wait for every CUDA device that this process uses; return at once if there is none."""
+    def synchronize(self) -> bool:
+        """Wait for every CUDA device that this process uses; return False if there is none."""
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_initialized():
-            return
+            return False
         for device in range(torch.cuda.device_count()):
             if torch._C._cuda_hasPrimaryContext(device):
                 torch.cuda.synchronize(device)
+        return True
 
     def _start_operators(self, clock: Clock, request: Request) -> None:
         """Start the operator recorder; detail runs of layers need the recorder for memory."""

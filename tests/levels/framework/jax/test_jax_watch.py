@@ -30,13 +30,13 @@ class Log:
         self.calls.append(call)
         return call()
 
-    def begin(self, call: ModelCall | None) -> None:
+    def begin(self, call: ModelCall | None) -> str:
         raise AssertionError("JAX has no training steps of several calls")
 
     def identify(self, call: ModelCall) -> None:
         raise AssertionError
 
-    def extend(self, until_ns: int | None = None) -> None:
+    def extend(self, until_ns: int | None = None, pauses: Any = ()) -> None:
         raise AssertionError
 
     def end(self, variant: str = "", calls: int = 1) -> None:

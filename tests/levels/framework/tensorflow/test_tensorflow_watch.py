@@ -39,15 +39,16 @@ class Log:
         self.calls.append(call)
         return result
 
-    def begin(self, call: ModelCall | None) -> None:
+    def begin(self, call: ModelCall | None) -> str:
         assert call is not None
         self.said.append(f"begin {call.subject} {call.phase}")
         self.calls.append(call)
+        return ""
 
     def identify(self, call: ModelCall) -> None:
         raise AssertionError(call)
 
-    def extend(self, until_ns: int | None = None) -> None:
+    def extend(self, until_ns: int | None = None, pauses: Any = ()) -> None:
         assert until_ns is not None
 
     def end(self, variant: str = "", calls: int = 1) -> None:

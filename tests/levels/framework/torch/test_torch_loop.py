@@ -423,13 +423,14 @@ class Silent:
     def run(self, call: Any) -> Any:
         return call()
 
-    def begin(self, call: Any) -> None:
+    def begin(self, call: Any) -> str:
         """Begin nothing."""
+        return ""
 
     def identify(self, call: Any) -> None:
         """Name nothing."""
 
-    def extend(self, until_ns: int | None = None) -> None:
+    def extend(self, until_ns: int | None = None, pauses: Any = ()) -> None:
         """Extend nothing."""
 
     def end(self, variant: str = "", calls: int = 1) -> None:

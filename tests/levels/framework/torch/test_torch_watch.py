@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import time
+import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from xsp.provider.contract import ModelCall
@@ -25,6 +30,8 @@ class Log:
         self.calls: list[ModelCall] = []
         self.inside: list[Any] = []
         self.model_calls = 0
+        self.expected = ""
+        self.extended: list[Any] = []
 
     def run(self, call: ModelCall) -> Any:
         self.said.append(f"run {call.subject}")
@@ -32,17 +39,19 @@ class Log:
         self.inside.append(nn.Module.__call__.__code__)
         return call()
 
-    def begin(self, call: ModelCall | None) -> None:
+    def begin(self, call: ModelCall | None) -> str:
         self.said.append("begin")
         if call is not None:
             self.calls.append(call)
+        return self.expected
 
     def identify(self, call: ModelCall) -> None:
         self.said.append(f"identify {call.subject}")
         self.calls.append(call)
 
-    def extend(self, until_ns: int | None = None) -> None:
+    def extend(self, until_ns: int | None = None, pauses: Any = ()) -> None:
         self.said.append("extend")
+        self.extended.append((until_ns, pauses))
 
     def end(self, variant: str = "", calls: int = 1) -> None:
         self.said.append(f"end {variant}".rstrip())
@@ -468,3 +477,131 @@ def test_modes_are_told_apart() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert Modes.current() != plain
     assert Modes.current() == plain
+
+
+def ends_of(log: Log) -> list[str]:
+    """What a watcher said, but how long a step has lasted in between."""
+    return [said for said in log.said if said != "extend"]
+
+
+def test_of_a_step_that_is_expected_the_end_alone_is_told(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    original = nn.Module.__call__.__code__
+    with watching() as log:
+        log.expected = "SGD 1"
+        for _ in range(2):
+            loss = nn.MSELoss()(model(x) + model(2 * x), torch.zeros(2, 1))
+            loss.backward()
+            optimizer.step()
+    assert log.said == ["begin", "extend", "end SGD 1"] * 2
+    assert log.model_calls == 2
+    assert nn.Module.__call__.__code__ is original
+
+
+def test_pauses_of_an_expected_step_lie_in_it_one_after_the_other(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    with watching() as log:
+        log.expected = "SGD 1"
+        train_step(model, x)
+        train_step(model, x, optimizer)
+    [(until_ns, pauses)] = log.extended
+    times = [at for pause in pauses for at in pause]
+    assert times == sorted(times)
+    assert len(pauses) >= 4
+    assert pauses[-1][0] == until_ns
+
+
+def test_an_expected_step_that_no_optimizer_ends_is_over_when_it_was(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    model.train()
+    with watching() as log:
+        log.expected = "SGD 1"
+        train_step(model, x)
+        time.sleep(0.05)
+        late_ns = time.monotonic_ns()
+    assert log.said == ["begin", "extend", "end"]
+    [(until_ns, pauses)] = log.extended
+    assert pauses[-1][0] == until_ns < late_ns - 50_000_000
+
+
+def test_an_expected_step_whose_call_raises_leaves_nothing_behind(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    original = nn.Module.__call__.__code__
+    with watching() as log:
+        log.expected = "SGD 1"
+        with pytest.raises(RuntimeError, match="shapes"):
+            model.train()(torch.ones(3))
+        log.expected = ""
+        with torch.no_grad():
+            model.eval()(x)
+    assert ends_of(log) == ["begin", "end without backward", "run Sequential"]
+    assert nn.Module.__call__.__code__ is original
+
+
+def test_a_model_whose_step_was_expected_can_be_freed(x: torch.Tensor) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watching() as log:
+        log.expected = "SGD 1"
+        train_step(model, x, optimizer)
+        seen = weakref.ref(model)
+        log.calls.clear()
+        del model, optimizer
+        gc.collect()
+        assert seen() is None
+
+
+EVENTS = ("train", "infer", "other", "loss", "backward", "first", "second", "raise", "eval")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(EVENTS), max_size=25))
+def test_an_expectation_changes_nothing_of_which_steps_and_calls_there_are(
+    events: list[str],
+) -> None:
+    def said(*, expects: bool) -> list[str]:
+        model, other = nn.Linear(4, 1), nn.Sequential(nn.Linear(4, 1))
+        first, second = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, other))
+        losses: list[torch.Tensor] = []
+        with watching() as log:
+            told = 0
+            for event in ["train", "backward", "first", *events]:
+                play(event, model, other, losses, {"first": first, "second": second})
+                ends = [each for each in log.said[told:] if each.startswith("end")]
+                told = len(log.said)
+                if ends and expects:  # as the dispatcher does: the next one is like the last one
+                    log.expected = ends[-1].removeprefix("end").strip()
+        return [*ends_of(log), str(log.model_calls)]
+
+    assert said(expects=True) == said(expects=False)
+
+
+def play(
+    event: str, model: nn.Module, other: nn.Module, losses: list[torch.Tensor], steps: Any
+) -> None:
+    """Do one thing that training loops do, in any order."""
+    x = torch.ones(2, 4)
+    if event in ("train", "raise"):
+        with suppress(RuntimeError):
+            losses.append(model(x if event == "train" else torch.ones(3)).sum())
+    elif event == "other":
+        losses.append(other(x).sum())
+    elif event == "loss":
+        nn.MSELoss()(x, x)
+    elif event == "infer":
+        with torch.no_grad():
+            model(x)
+    elif event == "eval":
+        model.eval()(x)
+        model.train()
+    elif event == "backward":
+        if losses:
+            losses.pop().backward()
+    else:
+        steps[event].step()

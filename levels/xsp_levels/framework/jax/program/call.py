@@ -19,7 +19,7 @@ _OWN_PACKAGES = ("jax", "jaxlib")
 _SMALL = 8  # containers of more arguments hold weights
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JaxCall(ModelCall):
     """A call of a jitted function.
 

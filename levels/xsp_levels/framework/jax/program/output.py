@@ -24,11 +24,13 @@ def keep(result: Any) -> None:
     _local.last = result
 
 
-def await_last() -> None:
-    """Wait until what was kept on this thread is ready, and forget it."""
+def await_last() -> bool:
+    """Wait until what was kept on this thread is ready, and forget it; False if nothing was."""
     result, _local.last = _local.last, None
-    if result is not None:
-        await_outputs(result)
+    if result is None:
+        return False
+    await_outputs(result)
+    return True
 
 
 def await_outputs(result: Any) -> None:

@@ -29,7 +29,7 @@ _STEPS = {"train_step": TRAINING_STEP, "test_step": TEST_STEP, "predict_step": "
 _DEPTH = 6  # of functions that Keras wraps around its step
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TensorFlowCall(ModelCall):
     """A call of a Keras model, a function or a session.
 
@@ -187,15 +187,21 @@ def is_function(value: Any) -> bool:
     return isinstance(value, tuple(kind for kind in kinds if kind is not None))
 
 
-def synchronize() -> None:
-    """Wait for TensorFlow's devices; on a CPU operators have ended when their calls return."""
+def synchronize() -> bool:
+    """Wait for TensorFlow's devices, and return whether there are any to wait for.
+
+    On a CPU operators have ended when their calls return.
+    """
     context: Any = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
     if context is None or not context._initialized:
-        return
+        return False
     if any(device.device_type == "GPU" for device in context._logical_devices or ()):
         context.sync_executors()
-    elif context.executor.is_async():
+        return True
+    if context.executor.is_async():
         context.executor.wait()
+        return True
+    return False
 
 
 def fed(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:

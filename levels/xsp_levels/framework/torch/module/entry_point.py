@@ -48,6 +48,7 @@ class CallEntryPoint:
         self._function = function
         self._original = function.__code__
         self._watching: CodeType | None = None
+        self._sparing: CodeType | None = None
         self._recording: CodeType | None = None
         self._inside = False
         self._paused = False
@@ -78,8 +79,7 @@ class CallEntryPoint:
     def bound(self, module: Any) -> Callable[..., Any]:
         """Return what makes a call of a module that has come to the entry point.
 
-        That is the module, unless its class has a `__call__` of its own, which led to the entry
-        point and must not run twice.
+        That is the module, unless its class has a `__call__` of its own, which must not run twice.
         """
         plain = type(module).__call__ is self._function
         return module if plain else MethodType(self._function, module)
@@ -99,14 +99,21 @@ class CallEntryPoint:
         """
         with self._lock:
             self._watching, self._inside, self._threads = code, False, threads
+            self._sparing = None
+            self._apply()
+
+    def spare(self, code: CodeType | None) -> None:
+        """Have other code in the place of a watcher's between watched calls; None ends that."""
+        with self._lock:
+            self._sparing = code
             self._apply()
 
     def inside(self, code: CodeType, inside: bool) -> None:
         """Say whether a call watched by `code` is under way; ignored once `code` is taken out."""
         with self._lock:
             if code is self._watching and not self._threads:
-                self._inside = inside
-                self._apply()
+                self._inside = inside  # what follows is `_apply`, at less cost
+                self._function.__code__ = self.inner.__code__ if inside else self._sparing or code
 
     def pause(self, code: CodeType, paused: bool) -> None:
         """Say whether calls run unrecorded by `code`; ignored once `code` is taken out."""
@@ -143,11 +150,9 @@ class CallEntryPoint:
 
     def _apply(self) -> None:
         recording = None if self._paused else self._recording
-        code = recording or self._original
-        if self.inner.__code__ is not code:
-            self.inner.__code__ = code
+        code = self.inner.__code__ = recording or self._original
         if self._watching is not None and (self._threads or not self._inside):
-            code = self._watching
+            code = self._sparing or self._watching
         if self._function.__code__ is not code:
             self._function.__code__ = code
 

@@ -17,6 +17,7 @@ from xsp_levels.framework.torch.module.shape import tensors
 TRAINING_STEP = "training step"
 PREFILL = "prefill"
 _DEVICES = ("cpu", "cuda")
+_NO_AUTOCAST = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,13 @@ class Modes:
         """Return the modes of this thread."""
         import torch  # noqa: PLC0415
 
-        autocast = tuple(
-            torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-            for device in _DEVICES
-        )
-        return cls(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast)
+        enabled = torch.is_autocast_enabled
+        autocast: tuple[Any, ...] = _NO_AUTOCAST
+        if enabled(_DEVICES[0]) or enabled(_DEVICES[1]):
+            autocast = tuple(
+                torch.get_autocast_dtype(device) if enabled(device) else None for device in _DEVICES
+            )
+        return _modes(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast)
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
@@ -62,7 +65,12 @@ class Modes:
             yield
 
 
-@dataclass(frozen=True, slots=True)
+@functools.cache  # made anew at each call of a model, it would take a microsecond there
+def _modes(grad: bool, inference: bool, autocast: tuple[Any, ...]) -> Modes:
+    return Modes(grad, inference, autocast)
+
+
+@dataclass(slots=True)
 class TorchCall(ModelCall):
     """A call of a module, with the modes of the original call; None: the modes of the thread."""
 

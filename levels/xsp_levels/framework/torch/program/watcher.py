@@ -21,7 +21,7 @@ from xsp_levels.framework.torch.module.entry_point import (
     keep_in_child,
     optimizer_entry_point,
 )
-from xsp_levels.framework.torch.module.layer import divert, divert_outermost
+from xsp_levels.framework.torch.module.layer import divert, divert_model, divert_outermost
 from xsp_levels.framework.torch.program.call import (
     Modes,
     TorchCall,
@@ -32,9 +32,11 @@ from xsp_levels.framework.torch.program.call import (
     trains,
 )
 from xsp_levels.framework.torch.program.marker import Marker
+from xsp_levels.framework.torch.program.training_step import Local, TrainingStep
 
 # Parts of the names of threads that libraries start, and that call no models.
 _HELPERS = ("QueueFeeder", "pin_memory", "tqdm", "Tqdm", "TMonitor")
+_NO_BACKWARD = "without backward"
 _PATIENCE = 4  # times the usual number of calls before a backward pass, to wait for one
 
 
@@ -61,7 +63,7 @@ class Watch:
         self._evaluations: Evaluations | None = evaluations
         self._entry = call_entry_point()
         hide_from_compiler(__name__, CallEntryPoint.__module__, Modes.__module__)
-        self._local = _Local()
+        self._local = Local()
         self._threads: set[int] = set()  # those that have called models
         self._alone = True  # whether one thread alone calls models, as far as is known
         self._running = threading.active_count()
@@ -72,10 +74,10 @@ class Watch:
         self._trains = bool(self._optimizes)  # whether backward passes are to be expected
         self._optimizers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._code = self._entry.code(divert, {"xsp:handler": self._outermost})
-        inner = {"xsp:local": self._local, "xsp:inner": self._entry.inner}
-        self._thread_code = self._entry.code(
-            divert_outermost, {"xsp:handler": self._outermost, **inner}
-        )
+        self._constants = {"xsp:handler": self._outermost, "xsp:inner": self._entry.inner}
+        local = {"xsp:local": self._local, **self._constants}
+        self._thread_code = self._entry.code(divert_outermost, local)
+        self._sparing: tuple[int, Any] = 0, None  # id of the model last looked at alone, the code
         self._marker = Marker(evaluations.mark)
         backward_entry_point().watch(self._after_backward)
         optimizer_entry_point().watch(self._before_step, self._after_step)
@@ -108,6 +110,8 @@ class Watch:
         """Handle a module call: hand a call that lies in no other module call to `_evaluate`."""
         found_ns, entry, local = monotonic_ns(), self._entry, self._local
         step = local.step
+        if step.expected and not local.inside and module.training:
+            return self._go_on(step, module, args, kwargs, found_ns)
         if local.inside or step.holds(module) or entry.is_nested(sys._getframe(2), watched=True):
             return entry.inner(module, *args, **kwargs)
         alone = self._is_alone()
@@ -122,6 +126,28 @@ class Watch:
             if alone and self._evaluations is not None:
                 entry.inside(self._code, False)
             self._extend(step, end_ns)  # last, as what follows may be a part of the step
+
+    def _go_on(
+        self,
+        step: TrainingStep,
+        module: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        found_ns: int,
+    ) -> Any:
+        """Make a further call of the model in a training step that goes as expected."""
+        entry, local = self._entry, self._local
+        step.forwards += step.model is not None and step.model() is module
+        try:
+            local.inside = True
+            entry.inside(self._code, True)
+            step.pauses.append((found_ns, monotonic_ns()))
+            return entry.inner(module, *args, **kwargs)
+        finally:
+            end_ns = monotonic_ns()
+            local.inside = False
+            entry.inside(self._code, False)
+            self._extend(step, end_ns)
 
     def _is_alone(self) -> bool:
         """Return whether this thread alone calls models; if not, watch calls inside of calls."""
@@ -145,7 +171,7 @@ class Watch:
 
     def _evaluate(
         self,
-        step: _Step,
+        step: TrainingStep,
         module: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -168,7 +194,7 @@ class Watch:
         call = training_call(function, args, kwargs, inputs=inputs, name=name, found_ns=found_ns)
         return self._begin(step, call, module)
 
-    def _belongs(self, step: _Step, module: Any, kwargs: dict[str, Any]) -> bool:
+    def _belongs(self, step: TrainingStep, module: Any, kwargs: dict[str, Any]) -> bool:
         """Return whether a call is part of the open training step; if not, end the step."""
         if step.pending:  # within an optimizer's step, before the first call
             return False
@@ -178,7 +204,7 @@ class Watch:
         step.forwards += again and step.open
         return step.open
 
-    def _is_over(self, step: _Step) -> bool:
+    def _is_over(self, step: TrainingStep) -> bool:
         """Return whether a training step ends without an optimizer's step."""
         if not step.had_backward:
             # Long after the usual number of calls: training mode was left on for inference.
@@ -188,7 +214,7 @@ class Watch:
             self._optimizes = _optimizer_exists()
         return not self._optimizes
 
-    def _begin(self, step: _Step, call: TorchCall, module: Any) -> Any:
+    def _begin(self, step: TrainingStep, call: TorchCall, module: Any) -> Any:
         """Make the call that begins a training step."""
         evaluations, function = self._evaluations, call.function
         args, kwargs = call.args, call.kwargs
@@ -200,7 +226,12 @@ class Watch:
         returned = False
         try:
             # Last, as what follows is a part of the step.
-            evaluations.identify(call) if pending else evaluations.begin(call)
+            if pending:
+                evaluations.identify(call)
+            else:
+                expected = evaluations.begin(call)
+                if expected not in ("", _NO_BACKWARD) and self._alone:
+                    self._spare(step, module)
             result = function(*args, **kwargs)
             returned = True
             return result
@@ -210,6 +241,10 @@ class Watch:
 
     def _after_backward(self, start_ns: int) -> None:
         end_ns, step = monotonic_ns(), self._local.step
+        if step.expected:
+            step.had_backward = True
+            step.pauses.append((end_ns, end_ns))
+            return
         self._trains = True
         if not step.open:
             self._marker.backward(start_ns, end_ns)
@@ -222,6 +257,8 @@ class Watch:
     def _before_step(self, optimizer: Any, closure: bool) -> None:
         """Begin a training step with an optimizer that makes the forward pass itself."""
         found_ns, step = monotonic_ns(), self._local.step
+        if step.expected:
+            return
         self._optimizes = True
         evaluations = self._evaluations
         if closure and not self._local.inside and evaluations and not evaluations.by_hand:
@@ -244,6 +281,7 @@ class Watch:
             return
         step.optimizers.append(self._name(optimizer))
         self._extend(step, end_ns)
+        self._tell(step)  # what comes now may be a part of the step or not
 
     def _name(self, optimizer: Any) -> str:
         name = self._optimizers.get(optimizer)
@@ -252,60 +290,36 @@ class Watch:
             name = self._optimizers[optimizer] = f"{type(optimizer).__name__} {number}"
         return name
 
-    def _extend(self, step: _Step, until_ns: int) -> None:
-        if step.open and self._evaluations is not None:
+    def _extend(self, step: TrainingStep, until_ns: int) -> None:
+        if step.expected:
+            step.pauses.append((until_ns, monotonic_ns()))
+        elif step.open and self._evaluations is not None:
             self._evaluations.extend(until_ns)
 
-    def _finish(self, step: _Step) -> None:
+    def _spare(self, step: TrainingStep, module: Any) -> None:
+        """Look at calls of one model alone until an optimizer has ended the step."""
+        step.expected = True
+        if self._sparing[0] != id(module):
+            code = self._entry.code(divert_model, {"xsp:model": id(module), **self._constants})
+            self._sparing = id(module), code
+        self._entry.spare(self._sparing[1])
+
+    def _tell(self, step: TrainingStep) -> None:
+        """Tell how long an expected step has lasted, and of all that belongs to it from now on."""
+        if not step.expected:
+            return
+        step.expected = False
+        self._entry.spare(None)
+        if step.pauses and self._evaluations is not None:
+            self._evaluations.extend(step.pauses[-1][0], step.pauses)
+
+    def _finish(self, step: TrainingStep) -> None:
+        self._tell(step)
         if step.open and self._evaluations is not None:
             step.open = step.pending = False
             stepped = " + ".join(sorted(set(step.optimizers)))
-            without = "" if step.had_backward else "without backward"
+            without = "" if step.had_backward else _NO_BACKWARD
             self._evaluations.end(stepped or without, step.forwards + 1)
-
-
-class _Local(threading.local):
-    """What is known of each thread.
-
-    Attributes:
-        inside: Whether the thread is in a call of a model that is handled.
-        step: The training step of the thread.
-    """
-
-    def __init__(self) -> None:
-        self.inside = False
-        self.step = _Step()
-
-
-class _Step:
-    """The training step of a thread.
-
-    Attributes:
-        open: Whether a training step is under way.
-        pending: Whether the step began with its optimizer, and no model has been called yet.
-        model: The model whose call began the step.
-        forwards: How often that model was called again.
-        had_backward: Whether a backward pass has returned in the step.
-        optimizers: Names of the optimizers that stepped.
-    """
-
-    __slots__ = ("forwards", "had_backward", "model", "open", "optimizers", "pending")
-
-    def __init__(self) -> None:
-        self.reset()
-        self.open = False
-
-    def reset(self) -> None:
-        """Begin a new step."""
-        self.open, self.pending, self.had_backward, self.forwards = True, False, False, 0
-        self.model: weakref.ref[Any] | None = None
-        self.optimizers: list[str] = []
-
-    def holds(self, module: Any) -> bool:
-        """Return whether a call surely belongs to the open step: the quickest question."""
-        if not self.open or self.optimizers or not module.training:
-            return False
-        return self.model is not None and self.model() is not module
 
 
 class _Models:

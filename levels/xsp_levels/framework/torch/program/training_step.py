@@ -1,0 +1,64 @@
+"""The open training step of each thread: what a watcher has seen of it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+
+class Local(threading.local):
+    """What is known of each thread.
+
+    Attributes:
+        inside: Whether the thread is in a call of a model that is handled.
+        step: The training step of the thread.
+    """
+
+    def __init__(self) -> None:
+        self.inside = False
+        self.step = TrainingStep()
+
+
+class TrainingStep:
+    """The training step of a thread.
+
+    Attributes:
+        open: Whether a training step is under way.
+        pending: Whether the step began with its optimizer, and no model has been called yet.
+        model: The model whose call began the step.
+        forwards: How often that model was called again.
+        had_backward: Whether a backward pass has returned in the step.
+        optimizers: Names of the optimizers that stepped.
+        expected: Whether an optimizer is going to end the step, which alone need be told.
+        pauses: Begin and end of each time in which an expected step waited for the watcher.
+    """
+
+    __slots__ = (
+        "expected",
+        "forwards",
+        "had_backward",
+        "model",
+        "open",
+        "optimizers",
+        "pauses",
+        "pending",
+    )
+
+    def __init__(self) -> None:
+        self.reset()
+        self.open = False
+
+    def reset(self) -> None:
+        """Begin a new step."""
+        self.open, self.pending, self.had_backward, self.forwards = True, False, False, 0
+        self.model: weakref.ref[Any] | None = None
+        self.optimizers: list[str] = []
+        self.expected = False
+        self.pauses: list[tuple[int, int]] = []
+
+    def holds(self, module: Any) -> bool:
+        """Return whether a call surely belongs to the open step: the quickest question."""
+        if not self.open or self.optimizers or not module.training:
+            return False
+        return self.model is not None and self.model() is not module

@@ -1,0 +1,137 @@
+"""Streaks, which must change nothing but what happens between two evaluations."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from toy import Toy, ToyCall, ToyModel
+
+import xsp
+from xsp.program.streak import Streaks
+from xsp.testing import FakeClock, only_providers
+
+# What a program does again and again: calls of a model with inputs of some size, and steps that
+# end with one of two optimizers.
+PATTERNS = st.lists(
+    st.tuples(st.sampled_from(["call", "step", "raise"]), st.integers(1, 2)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
+    """A toy framework that is the only provider, with its clock the only one."""
+    toy = Toy(FakeClock())
+    monkeypatch.setattr("xsp.session.recorder.SystemClock", lambda: toy.clock)
+    with only_providers(toy):
+        yield toy
+
+
+def play(toy: Toy, pattern: list[tuple[str, int]], times: int, **options: Any) -> xsp.profile:
+    """Profile a program that repeats a pattern, with an odd step now and then."""
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, replay=False, **options) as prof:
+        evaluations = toy.evaluations
+        assert evaluations is not None
+        for number in range(times):
+            for what, size in pattern:
+                inputs = (((size, 3), "float32"),)
+                if what == "step":
+                    step = ToyCall(
+                        model.forward,
+                        name="training step",
+                        subject="Net",
+                        phase="training step",
+                        inputs=inputs,
+                        whole_model=False,
+                    )
+                    evaluations.begin(step)
+                    step()
+                    evaluations.extend()
+                    evaluations.end("SGD" if number % 17 else "Adam", size)
+                    continue
+                broken = what == "raise" and number % 5 == 0
+                work = model.forward if not broken else _raise
+                with suppress(ZeroDivisionError):
+                    evaluations.run(ToyCall(work, subject="Net", inputs=inputs, toy=toy))
+    return prof
+
+
+def _raise() -> None:
+    raise ZeroDivisionError("the model's own error")
+
+
+def told(prof: xsp.profile) -> Any:
+    """All that is known of the evaluations of a program."""
+    journal = prof._dispatching.journal
+    of_groups = [
+        (group["model"], group["phase"], group["calls"], group["latency_ns"])
+        for group in prof.trace.metadata["groups"]
+    ]
+    visits = [(v.planned.rung, v.groups, v.rounds) for v in prof._dispatching.session.visits]
+    evaluations = [each._replace(page_faults=None) for each in journal.evaluations]
+    return evaluations, journal.raised, of_groups, visits, prof.trace.root.latency_ns
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(pattern=PATTERNS, times=st.integers(1, 90), active=st.none() | st.integers(1, 60))
+def test_streaks_change_nothing_of_what_is_told(
+    monkeypatch: pytest.MonkeyPatch, pattern: list[tuple[str, int]], times: int, active: int | None
+) -> None:
+    schedule = xsp.schedule(warmup=3, active=active)
+    outcomes = []
+    for streaks in (True, False):
+        toy = Toy(FakeClock())
+        with monkeypatch.context() as patch, only_providers(toy):
+            patch.setattr("xsp.session.recorder.SystemClock", lambda toy=toy: toy.clock)
+            patch.setattr("time.time_ns", lambda: 0)
+            if not streaks:
+                patch.setattr(Streaks, "next", lambda *_: None)
+            try:
+                outcomes.append(told(play(toy, pattern, times, runs=30, schedule=schedule)))
+            except xsp.MeasurementError as error:
+                outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_most_evaluations_of_a_loop_go_on_with_a_streak(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    usual = Streaks.next
+
+    def following(self: Streaks, *given: Any) -> Any:
+        found.append(usual(self, *given))
+        return found[-1]
+
+    monkeypatch.setattr(Streaks, "next", following)
+    prof = play(toy, [("call", 1), ("call", 2)], 300, runs=200)
+    assert sum(streak is not None for streak in found) > 200
+    assert prof.trace.metadata["groups"][0]["calls"] == 300
+
+
+def test_what_calls_of_a_streak_were_given_is_let_go_of(toy: Toy) -> None:
+    class Batch:
+        """Something that a model is given."""
+
+    seen: list[weakref.ref[Batch]] = []
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, runs=200, replay=False):
+        assert toy.evaluations is not None
+        for _ in range(60):
+            batch = Batch()
+            seen.append(weakref.ref(batch))
+            work = lambda _: model.forward()  # noqa: E731
+            toy.evaluations.run(ToyCall(work, (batch,), subject="Net", toy=toy))
+            del batch
+        alive = [each() is not None for each in seen]
+    assert sum(alive) <= 1  # the last one, which could be repeated
