@@ -247,7 +247,7 @@ class Dispatcher:
     def _going_on(self, thread: int, call: ModelCall | None, seen_ns: int) -> OpenEvaluation | None:
         """Return an evaluation that goes on with a streak, if this one does."""
         recording = self._recorder.current
-        if call is None or recording is None or self._opens:
+        if call is None or recording is None or self._opens or self._when.turns(self._seen):
             return None
         streak = self._streaks.next(thread, call, self.plans.before, recording)
         if streak is None:
@@ -273,7 +273,7 @@ class Dispatcher:
         self, thread: int, call: ModelCall, group: Group, step: Step, recording: Recording
     ) -> None:
         """Have evaluations like this one follow without a decision, as long as its visit lasts."""
-        left = self.plans.alike(group, self._seen) - 1
+        left = self.plans.of(group.number).left - 1
         if left > 0 and step.round >= 0 and not recording.bound and len(recording.threads) == 1:
             like = replace(call, function=object, args=(), kwargs={})  # lets go of them
             streak = Streak(thread, like, group, step, recording, left)

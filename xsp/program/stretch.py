@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 
@@ -48,16 +47,9 @@ class schedule:  # noqa: N801  # reads as torch.profiler's does
         """Return whether the latency of an evaluation counts."""
         return self.records(number) and number >= self.skip + self.warmup
 
-    def alike(self, number: int) -> float:
-        """Return how many evaluations, from one on, count, and are followed by one that does.
-
-        0 if that one does not count.
-        """
-        if not self.counts(number):
-            return 0
-        if self.active is None:
-            return math.inf
-        return self.skip + self.warmup + self.active - 1 - number
+    def turns(self, number: int) -> bool:
+        """Return whether an evaluation does not count, or is the last one that does."""
+        return not self.counts(number) or self.ended(number + 1)
 
     def ended(self, number: int) -> bool:
         """Return whether all that was to be measured came before an evaluation."""

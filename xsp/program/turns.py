@@ -317,10 +317,6 @@ class Plans:
             step = replace(step, round=WARM, counts=False)
         return step
 
-    def alike(self, group: Group, seen: int) -> int:
-        """Return how many evaluations, the next one counted in, are recorded alike at least."""
-        return int(min(self.of(group.number).left, self._when.alike(seen)))
-
     def count(self, call: ModelCall, kind: StepKind | None) -> Group:
         """Count an evaluation that has ended, and return its group.
 
