@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -85,10 +86,11 @@ def command(title: str, spec: Spec, settings: Settings) -> None:
             marks.note()
         told.append(fraction)
 
-    trace = measure_isolated(spec, settings, progress)
-    marks.note()
-    str(trace)
-    marks.note()
+    with ExitStack() as ending:
+        trace = measure_isolated(spec, settings, progress, ending=ending)
+        marks.note()
+        str(trace)
+        marks.note()
     whole = f"{marks.at[-1] - marks.at[0]:.1f} s"
     print_row((title, *marks.cells(), whole, marks.processor()), WIDTHS)
 

@@ -189,7 +189,7 @@ def test_isolation_is_the_default_for_a_function(
 ) -> None:
     asked = []
 
-    def measured(spec: Any, settings: Any, *, serialised: bool) -> Trace:
+    def measured(spec: Any, settings: Any, *, serialised: bool, ending: Any) -> Trace:
         asked.append((spec.target, spec.batch, settings.runs, serialised))
         return xsp.load(saved)
 
@@ -206,7 +206,7 @@ def test_an_interrupted_measurement_is_saved_and_has_its_code(
     trace = xsp.load(saved)
     problem = {"code": isolate.INTERRUPTED, "message": "the measurement was interrupted"}
     cut = Trace(trace.spans, {**trace.metadata, "problems": [problem]})
-    monkeypatch.setattr("xsp.target.measure_isolated", lambda spec, settings, serialised: cut)
+    monkeypatch.setattr("xsp.target.measure_isolated", lambda spec, settings, **options: cut)
     assert cli.run(["profile", write(WORK) + ":work"]) == exit_code.INTERRUPTED
     assert (tmp_path / "work.xsp").exists()
 

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,8 @@ def without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(HIDING)
-    monkeypatch.setenv("PYTHONPATH", str(hidden))
+    path = os.pathsep.join((str(hidden), os.environ.get("PYTHONPATH", "")))
+    monkeypatch.setenv("PYTHONPATH", path)
 
 
 @pytest.fixture
@@ -217,6 +219,21 @@ def test_a_file_in_the_working_directory_shadows_nothing(
     (tmp_path / "polars.py").write_text("raise RuntimeError('shadowed')\n")
     spec = write("sys.path.remove(sys.path[0])\n")
     isolate.measure_isolated(spec, settings).check()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_torch")
+def test_the_trace_is_there_before_the_processes_have_ended(
+    tmp_path: Path, write: Write, settings: Settings
+) -> None:
+    slow = "import atexit\natexit.register(lambda: (time.sleep(2), print('ended')))\n"
+    numbers = tmp_path / "processes"
+    with ExitStack() as ending:
+        isolate.measure_isolated(write(slow), settings, ending=ending).check()
+        assert not any(has_ended(int(number)) for number in numbers.read_text().split())
+    isolate.measure_isolated(write(slow), settings).check()
+    assert processes(tmp_path) == 6
+    assert not any(Path(f"/proc/{number}").exists() for number in numbers.read_text().split())
 
 
 @pytest.mark.slow

@@ -65,6 +65,10 @@ class Process:
         self.running = False
         self._note("end")
 
+    def await_end(self) -> None:
+        if not self.running:
+            self._note("await")
+
     def close(self) -> None:
         self._note("close")
 
@@ -144,14 +148,14 @@ def test_where_memory_has_no_room_the_processes_measure_one_after_the_other(
     carry_out(tmp_path)
     visits = [name for what, name in log if what == "visit"]
     assert visits == ["pipeline,layer"] * 2 + ["op"] * 2 + ["call"] * 2
-    assert log.index(("load", "op")) > log.index(("begin", "pipeline,layer"))
+    assert log.index(("load", "op")) > log.index(("await", "pipeline,layer"))
 
 
 def test_on_a_device_a_process_starts_when_the_one_before_has_ended(
     tmp_path: Path, log: list[tuple[str, str]]
 ) -> None:
     carry_out(tmp_path, alone=False, device="cuda")
-    assert log.index(("start", "op")) > log.index(("begin", "pipeline,layer"))
+    assert log.index(("start", "op")) > log.index(("await", "pipeline,layer"))
     assert [name for what, name in log if what == "start"] == ["pipeline,layer", "op", "call"]
 
 

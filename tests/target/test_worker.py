@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -36,6 +37,7 @@ def process(
     alone: Settings | None = None,
 ) -> tuple[int, list[float]]:
     """Run the process's part in this one, with turns given beforehand and a fake provider."""
+    shutil.rmtree(tmp_path / "runs", ignore_errors=True)
     listen, speak = os.pipe()
     wait, ask = os.pipe()
     os.write(ask, turns)
@@ -45,7 +47,6 @@ def process(
     job.save(tmp_path / "job.json", speak, wait)
     with only_providers(FakeProvider(FakeClock())), os.fdopen(listen) as said:
         code = part.main(str(tmp_path / "job.json"), str(tmp_path))
-        os.close(speak)
         os.close(wait)
         return code, [float(line) for line in said]
 
@@ -166,6 +167,52 @@ def test_ending_a_worker_ends_every_process_that_it_started(tmp_path: Path, ende
     started = told.read_text().split()
     assert len(started) == (2 if ended else 3)
     assert not [number for number in started if alive(int(number))]
+
+
+# What a process does when it ends: it notes so, a while after it was told to.
+LINGERING = """
+import atexit, os, pathlib, signal, time
+def end():
+    time.sleep(1)
+    pathlib.Path(__file__).with_name("ended").touch()
+    LAST
+atexit.register(end)
+def work():
+    return sum(range(20_000))
+"""
+
+
+def done(tmp_path: Path, last: str) -> worker.Worker:
+    """Return a worker that has left its runs, and whose process ends for a while."""
+    (tmp_path / "job.py").write_text(LINGERING.replace("LAST", last))
+    job = worker.Job(Spec(f"{tmp_path}/job.py:work"), settings_of(1, runs=3), ("pipeline",))
+    working = worker.Worker(job, tmp_path / "work")
+    working.listen()
+    while working.turn():
+        pass
+    return working
+
+
+@pytest.mark.parametrize("last", ["", "os.kill(os.getpid(), signal.SIGKILL)", "os._exit(3)"])
+def test_a_worker_is_done_before_its_process_has_ended_however_that_ends(
+    tmp_path: Path, last: str
+) -> None:
+    working = done(tmp_path, last)
+    assert isinstance(working.outcome(), ProcessRuns)
+    assert not (tmp_path / "ended").exists()
+    working.close()
+    assert (tmp_path / "ended").exists()
+    assert isinstance(working.outcome(), ProcessRuns)
+
+
+def test_a_process_that_does_not_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_ENDING_S", 0.1)
+    working = done(tmp_path, "time.sleep(600)")
+    (child,) = psutil.Process().children()
+    working.close()
+    assert not alive(child.pid)
 
 
 def alive(number: int) -> bool:

@@ -6,6 +6,7 @@ import ast
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,15 +153,16 @@ def _profile(target: str, arguments: tuple[str, ...], options: dict[str, Any]) -
     _check_files(spec, options)
     if spec.kind == "script":
         return _profile_script(spec, settings, options)
-    trace = _measure(spec, settings, options)
-    shown = _shown(trace, options)
-    try:
-        saved = _save(trace, spec, options)
-    finally:  # a trace that cannot be saved is shown all the same
-        terminal.show(terminal.as_json(shown) if options["as_json"] else str(shown))
-    if saved:
-        terminal.say(saved)
-    deliver(shown, options["exports"], options)
+    with ExitStack() as ending:  # the tree is there before the processes have ended
+        trace = _measure(spec, settings, options, ending)
+        shown = _shown(trace, options)
+        try:
+            saved = _save(trace, spec, options)
+        finally:  # a trace that cannot be saved is shown all the same
+            terminal.show(terminal.as_json(shown) if options["as_json"] else str(shown))
+        if saved:
+            terminal.say(saved)
+        deliver(shown, options["exports"], options)
     return (
         exit_code.INTERRUPTED
         if any(p.code == "interrupted" for p in trace.problems)
@@ -191,13 +193,13 @@ def _check_files(spec: Spec, options: dict[str, Any]) -> None:
             check_writable(path)
 
 
-def _measure(spec: Spec, settings: Settings, options: dict[str, Any]) -> Trace:
+def _measure(spec: Spec, settings: Settings, options: dict[str, Any], ending: ExitStack) -> Trace:
     from xsp.target import measure_here, measure_isolated  # noqa: PLC0415
 
     with target_failures(spec.target):
         if options["isolate"] is False:
             return measure_here(spec, settings)
-        return measure_isolated(spec, settings, serialised=options["serialised"])
+        return measure_isolated(spec, settings, serialised=options["serialised"], ending=ending)
 
 
 def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> int:

@@ -10,7 +10,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -39,6 +39,7 @@ def measure_isolated(
     progress: bool | Progress | None = None,
     *,
     serialised: bool = False,
+    ending: ExitStack | None = None,
 ) -> Trace:
     """Measure a target in fresh processes, and return its trace.
 
@@ -65,6 +66,8 @@ def measure_isolated(
             rung's part; if it was not asked for, in addition to the budget.
         progress: As for `xsp.measure`.
         serialised: Whether to make serialised runs even where nothing is ambiguous.
+        ending: What waits, when it is closed, for the processes to end, which takes those with
+            PyTorch a second or two; None: that is waited for here.
 
     Raises:
         UnknownTargetError: There is no such target.
@@ -74,18 +77,18 @@ def measure_isolated(
     """
     # Before any process starts, so that the trace begins where the caller began.
     began = origin(SystemClock())
-    with (
-        exported(spec) as runnable,
-        progress_bar(progress, f"measuring {spec.name}") as report,
-        _folder() as folder,
-    ):
-        outcomes = _measure(runnable, settings, folder, report, serialised=serialised)
-    if not outcomes.measured:
-        raise KeyboardInterrupt if outcomes.interrupted else _total_failure(outcomes.failures)
-    processes = [replace(runs, origin=began) for runs in outcomes.measured]
-    serial = outcomes.serialised if isinstance(outcomes.serialised, ProcessRuns) else None
-    trace = build_trace(processes, settings, serial, problems=_problems(outcomes))
-    return _with_settings(trace, spec)
+    with nullcontext(ending) if ending else ExitStack() as stack:
+        with (
+            exported(spec) as runnable,
+            progress_bar(progress, f"measuring {spec.name}") as report,
+        ):
+            outcomes = _measure(runnable, settings, stack, report, serialised=serialised)
+        if not outcomes.measured:
+            raise KeyboardInterrupt if outcomes.interrupted else _total_failure(outcomes.failures)
+        processes = [replace(runs, origin=began) for runs in outcomes.measured]
+        serial = outcomes.serialised if isinstance(outcomes.serialised, ProcessRuns) else None
+        trace = build_trace(processes, settings, serial, problems=_problems(outcomes))
+        return _with_settings(trace, spec)
 
 
 def measure_here(
@@ -200,55 +203,63 @@ class _Outcomes:
 
 
 def _measure(
-    spec: Spec, settings: Settings, folder: Path, report: Progress, *, serialised: bool
+    spec: Spec, settings: Settings, stack: ExitStack, report: Progress, *, serialised: bool
 ) -> _Outcomes:
     """Measure every rung, and serialised if asked for or if parents are ambiguous."""
+    folder = stack.enter_context(_folder())
+    workers = stack.enter_context(ExitStack())
     jobs = divide(spec, settings, serialised=serialised)
     # Fraction of the work before the serialised process; an unplanned one sets progress back.
     part = len(jobs) / (len(jobs) + 1)
-    outcomes = _climb(jobs, folder, lambda done: report(part * done if serialised else done))
+    outcomes = _climb(
+        jobs, folder, workers, lambda done: report(part * done if serialised else done)
+    )
     if outcomes.interrupted or not outcomes.measured or not (serialised or outcomes.ambiguous):
         return outcomes
     most = serialised_budget_s(jobs)
     try:
+        workers.close()  # whatever is ending would disturb what comes
         serial = _serialised(
             Job(spec, replace(settings, budget_s=most), None, SERIALISED),
             folder,
+            workers,
             lambda done: report(part + (1 - part) * done),
         )
     except KeyboardInterrupt:
+        workers.close()
         return replace(outcomes, interrupted=True, complete=True)
     return replace(outcomes, serialised=serial)
 
 
-def _climb(jobs: Sequence[Job], folder: Path, report: Progress) -> _Outcomes:
+def _climb(jobs: Sequence[Job], folder: Path, stack: ExitStack, report: Progress) -> _Outcomes:
     """Carry out the jobs of all rungs, and return the outcomes of their processes."""
     workers: list[Worker] = []
     interrupted = False
-    with ExitStack() as stack:
-        try:
-            take_turns(jobs, folder, Rotation(workers, len(jobs), report), stack)
-        except KeyboardInterrupt:
-            interrupted = True
-            for worker in workers:
-                if worker.loaded:
-                    worker.stop()
-                else:
-                    worker.end()
-            for worker in workers:
-                worker.wait()
-            workers = [worker for worker in workers if worker.loaded]
-        outcomes = {worker.name: worker.outcome() for worker in workers}
+    try:
+        take_turns(jobs, folder, Rotation(workers, len(jobs), report), stack)
+    except KeyboardInterrupt:
+        interrupted = True
+        for worker in workers:
+            if worker.loaded:
+                worker.stop()
+            else:
+                worker.end()
+        for worker in workers:
+            worker.wait()
+        workers = [worker for worker in workers if worker.loaded]
+    outcomes = {worker.name: worker.outcome() for worker in workers}
     return _Outcomes(outcomes, interrupted=interrupted)
 
 
-def _serialised(job: Job, folder: Path, report: Progress) -> ProcessRuns | Failure:
+def _serialised(
+    job: Job, folder: Path, stack: ExitStack, report: Progress
+) -> ProcessRuns | Failure:
     """Carry out the serialised job, and return the outcome of its process."""
-    with open_worker(job, folder / "serialised") as worker:
-        worker.listen()
-        while worker.turn():
-            report(worker.fraction)
-        outcome = worker.outcome()
+    worker = stack.enter_context(open_worker(job, folder / "serialised"))
+    worker.listen()
+    while worker.turn():
+        report(worker.fraction)
+    outcome = worker.outcome()
     report(1.0)
     if isinstance(outcome, ProcessRuns) and not _has_spans(outcome):
         return Failure("measurement", "not a single evaluation of it was complete")

@@ -39,11 +39,17 @@ def main(job_path: str, directory: str) -> int:
         os.set_inheritable(descriptor, False)
     folder = Path(directory)
     outcome = _Part(job).play()
+    unfinished, name = folder / "unfinished", RUNS
     if isinstance(outcome, Failure):
-        (folder / FAILURE).write_text(json.dumps(asdict(outcome)), encoding="utf-8")
-        return 1
-    outcome.save(folder / RUNS)
-    return 0
+        name = FAILURE
+        unfinished.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
+    else:
+        outcome.save(unfinished)
+    # What has its name is whole: the parent process reads it, and does not wait for this one's
+    # end. Python needs a second or two to take PyTorch's modules apart.
+    unfinished.rename(folder / name)
+    os.close(job["speak"])
+    return int(name == FAILURE)
 
 
 class _Part:

@@ -1,7 +1,7 @@
 """Rotation: the jobs of several processes in, each carried out by a worker; the workers take turns.
 
 Libraries are imported side by side, and runs are interpreted side by side; between the two,
-while anything is measured, one process works at a time.
+while anything is measured, one process works at a time, and none is ending.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ def take_turns(jobs: Sequence[Job], folder: Path, rotation: Rotation, stack: Exi
     if not on_host(jobs[0].spec):
         # Processes on one device would disturb each other, and share its memory.
         for number in numbers:
-            rotation.load(start(number))
+            worker = start(number)
+            rotation.load(worker)
             rotation.run()
+            worker.await_end()
         return
     first, *others = [start(number) for number in numbers]  # libraries: side by side
     rotation.load(first)
@@ -87,11 +89,13 @@ class Rotation:
     report: Progress
 
     def load(self, *workers: Worker) -> None:
-        """Have workers load the target, side by side.
+        """Have workers load the target, side by side, once those that are done have ended.
 
         Raises:
             XspError: The target cannot be loaded: the other workers would fail alike.
         """
+        for worker in self.workers:
+            worker.await_end()
         for worker in workers:
             worker.load()
         for worker in workers:
@@ -100,7 +104,7 @@ class Rotation:
                 raise worker.failed_early.error()
 
     def run(self) -> None:
-        """Give the workers that have loaded turns until all of them have ended."""
+        """Give the workers that have loaded turns until all of them are done."""
         # What is complete waits until all are, so that no interpretation disturbs a visit.
         loaded = [worker for worker in self.workers if worker.loaded]
         while measuring := [w for w in loaded if w.running and w.fraction < 1.0]:

@@ -2,7 +2,8 @@
 
 `Worker` starts the process and gives the process turns; the process runs `part.main`
 (`python -m xsp.target JOB FOLDER`). Job, runs and failure are files in the folder; a pipe
-carries the progress, another one the turns.
+carries the progress, another one the turns. Once its runs or its failure are there the worker is
+done, and nobody needs to wait for the end of its process.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ GO, ALONE, STOP = b"g", b"a", b"s"  # what a process may be told at its turn
 _JOB, _OUTPUT = "job.json", "output.txt"
 _LAST_LINES = 8
 _PATIENCE_S = 5.0  # for a process to save its runs
+_ENDING_S = 60.0  # for a process to end by itself when it is done
 _GRACE_S = 2.0  # for a process to end after a signal
 
 
@@ -110,7 +112,8 @@ class Worker:
     The process imports libraries at once. Its turns are: load the target; where the job wants
     that, make a trial call; one visit each; save the runs and end. After every step the process
     writes the fraction done, and then reads one byte: `GO` for the next step, `STOP` to save
-    its runs and end, or `ALONE`, after the trial call, to measure the whole ladder.
+    its runs and end, or `ALONE`, after the trial call, to measure the whole ladder. At last it
+    closes the pipe, and ends as Python does.
 
     Args:
         job: The task of the process.
@@ -144,14 +147,19 @@ class Worker:
 
     @property
     def failed_early(self) -> Failure | None:
-        """The failure of a process that ended as any other process would; None otherwise."""
-        outcome = self.outcome() if self._process.poll() is not None else None
+        """The failure of a process that failed as any other process would; None otherwise."""
+        outcome = None if self.running else self.outcome()
         return outcome if isinstance(outcome, Failure) and outcome.early else None
 
     @property
     def running(self) -> bool:
-        """Whether the process still runs."""
-        return self._process.poll() is None
+        """Whether the process still works: it has not ended, and is not done."""
+        return self._process.poll() is None and not self._done
+
+    @property
+    def _done(self) -> bool:
+        """Whether the process has left its runs or its failure, whole."""
+        return any((self._folder / name).exists() for name in (FAILURE, RUNS))
 
     def begin(self, step: bytes = GO) -> None:
         """Let the process do its next step, and do not wait for it."""
@@ -160,7 +168,7 @@ class Worker:
                 os.write(self._turn_pipe, step)
 
     def turn(self, step: bytes = GO) -> bool:
-        """Let the process do its next step; return whether the process still runs."""
+        """Let the process do its next step; return whether the process still works."""
         self.begin(step)
         self.listen()
         return self.running
@@ -177,17 +185,17 @@ class Worker:
         return self.turn(ALONE)
 
     def listen(self) -> None:
-        """Wait until the process reports its progress, ends, or has been silent too long."""
+        """Wait until the process reports its progress, is done, or has been silent too long."""
         begin = time.monotonic()
-        while self._process.poll() is None:
+        while self.running:
             if select.select([self._progress_pipe], [], [], 0.25)[0]:
                 lines = os.read(self._progress_pipe, 4096)
                 if lines:
                     with suppress(ValueError):
                         self.fraction = float(lines.split()[-1])
                     return
-                with suppress(subprocess.TimeoutExpired):  # a closed pipe: the process is ending
-                    self._process.wait(0.25)
+                if self.running:  # a closed pipe: the process is ending
+                    self._await_end(0.25)
             elif time.monotonic() - begin > SILENCE_S:
                 self._silent = True
                 self.end()
@@ -198,13 +206,23 @@ class Worker:
         self.begin(STOP)
 
     def wait(self) -> None:
-        """Wait until the process has ended, at most `_PATIENCE_S`."""
+        """Wait until the process is done or has ended, at most `_PATIENCE_S`."""
+        until = time.monotonic() + _PATIENCE_S
+        while self.running and time.monotonic() < until:
+            self._await_end(0.05)
+
+    def await_end(self) -> None:
+        """If the process is done, wait until it has ended by itself, at most `_ENDING_S`."""
+        if self._done:
+            self._await_end(_ENDING_S)
+
+    def _await_end(self, patience_s: float) -> None:
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_PATIENCE_S)
+            self._process.wait(patience_s)
 
     @property
     def memory_bytes(self) -> int:
-        """Most memory that the process had in use; 0 if the process has ended."""
+        """Most memory that the process had in use; 0 if the process is done or has ended."""
         if not self.running:
             return 0
         with suppress(psutil.Error):
@@ -221,7 +239,7 @@ class Worker:
         if self._silent:
             return Failure("died", f"its process said nothing for {SILENCE_S:.0f} s and was ended")
         code = self._process.poll()
-        if code:
+        if code and not self._done:
             said = f"its process {ending_of(code)}{_last_lines(folder / _OUTPUT)}"
             return Failure("died", said, out_of_memory=code == -signal.SIGKILL)
         try:
@@ -234,10 +252,13 @@ class Worker:
         end_process(self._process)
 
     def close(self) -> None:
-        """End the process, and close the pipes."""
-        self.end()
-        os.close(self._progress_pipe)
-        os.close(self._turn_pipe)
+        """End the process, one that is done when it has had the time to; close the pipes."""
+        try:
+            self.await_end()
+        finally:
+            self.end()
+            os.close(self._progress_pipe)
+            os.close(self._turn_pipe)
 
 
 def end_process(process: subprocess.Popen[bytes], others: Iterable[psutil.Process] = ()) -> None:
