@@ -75,8 +75,7 @@ def without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(HIDING)
-    path = os.pathsep.join((str(hidden), os.environ.get("PYTHONPATH", "")))
-    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.setenv("PYTHONPATH", str(hidden))
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ from xsp.provider.row import (
     SpanRows,
     checked,
     concat_rows,
+    list_column,
     no_rows,
     span_rows,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "Watcher",
     "checked",
     "concat_rows",
+    "list_column",
     "no_rows",
     "pack",
     "span_rows",

@@ -6,7 +6,7 @@ evaluation (`xsp.evaluation.TREE_SCHEMA`), and `xsp.merge` one trace of all tree
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -112,6 +112,25 @@ def span_rows(columns: Mapping[str, Any]) -> SpanRows:
         return checked(_frame(columns))
     except pl.exceptions.PolarsError as error:
         raise ProviderError(f"span rows: {error}") from error
+
+
+def list_column(
+    values: Sequence[Hashable], dtype: Any, form: Callable[[Any], Any] | None = None
+) -> pl.Series:
+    """Return a column of lists; each distinct one is made once, as polars is slow at that.
+
+    Args:
+        values: For each row a tuple, whose items may be tuples in turn, or None.
+        dtype: Data type of the column.
+        form: Returns the list for a value; None: tuples become lists.
+    """
+    index: dict[Hashable, int] = {}
+    rows = [index.setdefault(value, len(index)) for value in values]
+    return pl.Series([(form or _as_lists)(value) for value in index], dtype=dtype).gather(rows)
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(item) for item in value] if isinstance(value, tuple) else value
 
 
 def no_rows() -> SpanRows:

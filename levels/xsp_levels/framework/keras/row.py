@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from xsp.level import Kind
-from xsp.provider import SpanRows, no_rows, span_rows
+from xsp.provider import SpanRows, list_column, no_rows, span_rows
 from xsp_levels.framework.keras.record import Integers, LayerRecords, ThreadCalls
 
 _SHAPES = pl.List(pl.List(pl.Int64))
@@ -98,19 +98,11 @@ def _shape_columns(thread: ThreadCalls) -> dict[str, Any]:
     given = [note[0] or (None, None) for note in thread.notes]
     got = [note[1] or (None, None) for note in thread.notes]
     return {
-        "attr.input_shapes": _series([sizes for sizes, _ in given], _SHAPES),
-        "attr.input_dtypes": _series([dtypes for _, dtypes in given], _DTYPES),
-        "attr.output_shapes": _series([sizes for sizes, _ in got], _SHAPES),
-        "attr.output_dtypes": _series([dtypes for _, dtypes in got], _DTYPES),
+        "attr.input_shapes": list_column([sizes for sizes, _ in given], _SHAPES),
+        "attr.input_dtypes": list_column([dtypes for _, dtypes in given], _DTYPES),
+        "attr.output_shapes": list_column([sizes for sizes, _ in got], _SHAPES),
+        "attr.output_dtypes": list_column([dtypes for _, dtypes in got], _DTYPES),
     }
-
-
-def _series(values: list[Any], dtype: Any) -> pl.Series:
-    return pl.Series([_lists(value) for value in values], dtype=dtype)
-
-
-def _lists(value: Any) -> Any:
-    return [_lists(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _layers(records: LayerRecords) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from xsp.level import Kind
-from xsp.provider import SpanRows, no_rows, span_rows
+from xsp.provider import SpanRows, list_column, no_rows, span_rows
 from xsp_levels.framework.torch.module.module_path import Integers, LayerRecords, ThreadCalls
 from xsp_levels.framework.torch.module.source_line import caller_columns
 
@@ -110,19 +110,11 @@ def _shape_columns(thread: ThreadCalls) -> dict[str, Any]:
     given = [note[0] or (None, None) for note in thread.notes]
     got = [note[1] or (None, None) for note in thread.notes]
     return {
-        "attr.input_shapes": _series([g[0] for g in given], _SHAPES),
-        "attr.input_dtypes": _series([g[1] for g in given], _DTYPES),
-        "attr.output_shapes": _series([g[0] for g in got], _SHAPES),
-        "attr.output_dtypes": _series([g[1] for g in got], _DTYPES),
+        "attr.input_shapes": list_column([g[0] for g in given], _SHAPES),
+        "attr.input_dtypes": list_column([g[1] for g in given], _DTYPES),
+        "attr.output_shapes": list_column([g[0] for g in got], _SHAPES),
+        "attr.output_dtypes": list_column([g[1] for g in got], _DTYPES),
     }
-
-
-def _series(values: list[Any], dtype: Any) -> pl.Series:
-    return pl.Series([_lists(value) for value in values], dtype=dtype)
-
-
-def _lists(value: Any) -> Any:
-    return [_lists(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _modules(records: LayerRecords) -> pl.DataFrame:

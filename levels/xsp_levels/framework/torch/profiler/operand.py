@@ -6,13 +6,14 @@ Kineto keeps beside them, has the tensors of the list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import polars as pl
 
 from xsp.element_type import element_type
+from xsp.provider import list_column
 
 Operands = tuple[tuple[tuple[int, ...] | None, ...], tuple[str | None, ...], tuple[int, ...]]
 
@@ -59,9 +60,6 @@ def operand_columns(
         modules: Paths of the modules that a storage of parameters belongs to, by its address.
     """
 
-    def shapes(sizes: Sequence[Any]) -> list[list[int] | None]:
-        return [None if size is None else list(size) for size in sizes]
-
     def types(names: Sequence[str | None]) -> list[str | None]:
         return [None if name is None else element_type(name) for name in names]
 
@@ -71,9 +69,9 @@ def operand_columns(
     sizes, names, storages = zip(*given, strict=True) if given else ((), (), ())
     texts = pl.List(pl.String)
     return {
-        "attr.input_shapes": _repeated(sizes, shapes, pl.List(pl.List(pl.Int64))),
-        "attr.input_dtypes": _repeated(names, types, texts),
-        "attr.parameters_of": _repeated(storages, homes, texts),
+        "attr.input_shapes": list_column(sizes, pl.List(pl.List(pl.Int64))),
+        "attr.input_dtypes": list_column(names, texts, types),
+        "attr.parameters_of": list_column(storages, texts, homes),
     }
 
 
@@ -131,12 +129,3 @@ def _is_unseen_list(operator: str, place: int) -> bool:
         place < len(schema.arguments) and str(schema.arguments[place].type) == _UNSEEN_LIST
         for schema in schemas
     )
-
-
-def _repeated(
-    values: Sequence[Any], form: Callable[[Any], list[Any] | None], dtype: Any
-) -> pl.Series:
-    """Return a column of lists; each distinct list is made once, as polars is slow at that."""
-    index: dict[Any, int] = {}
-    rows = [index.setdefault(value, len(index)) for value in values]
-    return pl.Series([form(value) for value in index], dtype=dtype).gather(rows)
