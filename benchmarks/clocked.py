@@ -49,15 +49,18 @@ class Clock:
 
     Attributes:
         times: Label, begin and end in ns of each evaluation, in the order of their ends.
+        before: Called before each evaluation.
     """
 
     def __init__(self) -> None:
         self.times: list[tuple[Label, int, int]] = []
+        self.before: Callable[[], None] = lambda: None
         self._steps = threading.local()
 
     @contextmanager
     def around(self, label: Label) -> Iterator[None]:
         """Read the clock around one evaluation."""
+        self.before()
         begin = perf_counter_ns()
         yield
         self.times.append((label, begin, perf_counter_ns()))
@@ -73,6 +76,7 @@ class Clock:
         def timed(inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if model.training:
                 return inner(*args, **kwargs)
+            self.before()
             begin = perf_counter_ns()
             result = inner(*args, **kwargs)
             self.times.append((label(*args, **kwargs), begin, perf_counter_ns()))
@@ -97,6 +101,7 @@ class Clock:
 
     def _open(self, name: str) -> None:
         if getattr(self._steps, "open", None) is None:
+            self.before()
             self._steps.open = name, perf_counter_ns()
 
     def _close(self, *_: object) -> None:

@@ -1,0 +1,174 @@
+"""Are evaluations in a block as fast as unwatched ones? In turns, within one block.
+
+Runs of a program differ by more than xsp may change (`programs.py` says by how much), and what
+one moment of the machine does to a run, another does not. So here a program runs in one block all
+the time. While nothing but clocks is read, some evaluations in a row, drawn by lot, are left
+alone: xsp's hooks are out. The program reads the clock around all of them. What xsp says of a
+group is compared with the evaluations that it did not see.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain
+from time import perf_counter
+
+import torch
+from clocked import Clock, Label, seed
+from frameworks import be_quiet
+from programs import PROGRAMS
+from table import percent, print_header, print_row
+from turns import statistic
+
+import xsp
+from xsp_levels.framework.torch.module.entry_point import (
+    backward_entry_point,
+    optimizer_entry_point,
+)
+from xsp_levels.framework.torch.program.marker import Marker
+from xsp_levels.framework.torch.program.watcher import Watch
+
+COLUMNS = (
+    ("program", 13),
+    ("evaluations", 42),
+    ("seen", 7),
+    ("alone", 7),
+    ("alone us", 9),
+    ("xsp", 9),
+    ("noise", 8),
+)
+HEADINGS, WIDTHS = zip(*COLUMNS, strict=True)
+LEGEND = """
+alone      evaluations that xsp did not see, and their latency by the program's clock
+xsp        by how much the latency is larger that the trace gives
+noise      how far every second stretch alone lies from the others"""
+IN_A_ROW = 14
+SETTLING = 4  # evaluations after hooks were put in or taken out, which do not count
+
+
+class Turns:
+    """Takes the hooks of a block out and puts them in again, and notes what they were.
+
+    Args:
+        profile: The block, which has begun.
+        clock: The program's clock.
+
+    Attributes:
+        alone: For each stretch that was unwatched the numbers of its evaluations, in the clock's
+            order, that count.
+    """
+
+    def __init__(self, profile: xsp.profile, clock: Clock) -> None:
+        self.alone: list[list[int]] = []
+        self._profile, self._clock = profile, clock
+        watches = [each for each in gc.get_objects() if type(each) is Watch]
+        (self._watch,) = (each for each in watches if each._evaluations is not None)
+        self._hooked = True
+        self._left = 0
+
+    def before(self) -> None:
+        """Note what the next evaluation is, and draw lots where a stretch of them is over."""
+        if self._watch._evaluations is None:  # the plan is complete
+            return
+        self._left -= 1
+        if self._left < 0 and (not self._hooked or self._bare):
+            hooked = random.random() < 0.5
+            if hooked != self._hooked:
+                (self._put_in if hooked else self._take_out)()
+            self._hooked, self._left = hooked, IN_A_ROW
+            if not hooked:
+                self.alone.append([])
+        elif not self._hooked and 0 <= self._left < IN_A_ROW - SETTLING:
+            self.alone[-1].append(len(self._clock.times))
+
+    def end(self) -> None:
+        """Put the hooks in again, for the block takes them out."""
+        if not self._hooked:
+            self._put_in()
+
+    @property
+    def _bare(self) -> bool:
+        """Whether nothing but clocks is read."""
+        current = self._profile._dispatching._recorder.current
+        return current is None or not current.rung.kinds
+
+    def _take_out(self) -> None:
+        watch = self._watch
+        watch._finish(watch._local.step)
+        watch._entry.watch(None)
+        watch._marker.close()
+        backward_entry_point().watch(None)
+        optimizer_entry_point().watch(None, None)
+
+    def _put_in(self) -> None:
+        watch = self._watch
+        assert watch._evaluations is not None
+        watch._marker = Marker(watch._evaluations.mark)
+        backward_entry_point().watch(watch._after_backward)
+        optimizer_entry_point().watch(watch._before_step, watch._after_step)
+        watch._entry.watch(watch._code)
+
+
+def measure(name: str, seconds: float, levels: int) -> None:
+    """Run a program in a block for some seconds, and print a line for each of its groups."""
+    seed()
+    clock = Clock()
+    program = PROGRAMS[name](clock)
+    program.run()
+    clock.times.clear()
+    with xsp.profile(levels, budget=10 * seconds, progress=False, replay=False) as profile:
+        turns = Turns(profile, clock)
+        clock.before = turns.before
+        until = perf_counter() + seconds
+        while perf_counter() < until:
+            program.run()
+        clock.before = lambda: None
+        turns.end()
+    groups = profile.trace.metadata["groups"]
+    alone = latencies(clock, turns.alone)
+    halves = [latencies(clock, turns.alone[first::2]) for first in (0, 1)]
+    for label in alone:
+        said = [each for each in groups if label.names(each) and each["latency_ns"]]
+        if len(alone[label]) < 40 or not said:
+            continue
+        plain = statistic(alone[label])
+        calls = sum(each["calls"] for each in said)
+        latency = sum(each["calls"] * each["latency_ns"] for each in said) / calls
+        one, other = (statistic(half[label]) for half in halves)
+        cells = [name, str(label), f"{calls:,}", f"{len(alone[label]):,}", f"{plain / 1e3:.0f}"]
+        cells.append(f"{100 * (latency / plain - 1):+.1f} %")
+        print_row([*cells, percent(abs(one / other - 1))], WIDTHS)
+
+
+def latencies(clock: Clock, stretches: Sequence[Sequence[int]]) -> dict[Label, list[int]]:
+    """Return the latencies of evaluations in ns, given their numbers in each stretch."""
+    found = defaultdict(list)
+    for number in chain.from_iterable(stretches):
+        if number < len(clock.times):
+            label, begin, end = clock.times[number]
+            found[label].append(end - begin)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    one_thread = [name for name in PROGRAMS if name != "server"]
+    parser.add_argument("--programs", nargs="+", choices=one_thread, metavar="NAME")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each program")
+    parser.add_argument("--levels", type=int, default=2)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    be_quiet()
+    print_header("Evaluations in a block against unwatched ones in the same block, one thread")
+    print_row(HEADINGS, WIDTHS)
+    for name in given.programs or one_thread:
+        measure(name, given.seconds, given.levels)
+    print(LEGEND)
+
+
+if __name__ == "__main__":
+    main()
