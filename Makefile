@@ -67,6 +67,8 @@ bench: $(VENV)/.development  ## Print the tables behind the README's numbers (so
 	$(BIN)/python benchmarks/exactness.py --waste op $(ARGS)
 	$(BIN)/python benchmarks/estimator.py
 	$(BIN)/python benchmarks/slowdown.py $(ARGS)
+	$(BIN)/python benchmarks/programs.py
+	$(BIN)/python benchmarks/watched.py
 	$(BIN)/python benchmarks/framework_exactness.py tensorflow
 	$(BIN)/python benchmarks/framework_exactness.py eager
 	$(BIN)/python benchmarks/framework_exactness.py onnxruntime
