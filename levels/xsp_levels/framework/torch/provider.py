@@ -53,6 +53,8 @@ from xsp_levels.framework.torch.program.watcher import Watch
 
 # PyTorch's own annotations of what `step` records as pipeline spans.
 _ANNOTATIONS = ("Optimizer.step#", "Optimizer.zero_grad#", "enumerate(DataLoader)#")
+# PyTorch's name of a call of compiled code that no cache has, and ours.
+_WITHOUT_KEY = {"## Call CompiledFxGraph None ##": "## Call CompiledFxGraph ##"}
 
 _Recorders = tuple[
     LayerRecorder | None, StepRecorder | None, OperatorRecorder | None, LineRecorder | None
@@ -250,6 +252,7 @@ class Torch:
 
 def _operator_rows(operators: OperatorRecords, layers: LayerRecords, *, stepped: bool) -> SpanRows:
     rows = operator_rows(operators, layers.owners)
+    rows = rows.with_columns(pl.col("name").replace(_WITHOUT_KEY))
     if stepped:
         own = pl.any_horizontal(pl.col("name").str.starts_with(own) for own in _ANNOTATIONS)
         rows = rows.filter(~own)

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -167,6 +171,117 @@ def test_the_forward_pass_of_a_compiled_training_step_has_layers(
     assert all(layers["end_ns"] <= backward.select(pl.col("start_ns").max()).item())
 
 
+class Named(nn.Module):  # type: ignore[misc]
+    """Its method has no `self`, and goes on after a graph break with another variable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = Block(), Block()
+
+    def forward(this, x: torch.Tensor) -> torch.Tensor:  # noqa: N805
+        x, b = this.a(x), this.b
+        torch._dynamo.graph_break()
+        return this.b(x) if x.ndim > 1 else b(x)
+
+
+@pytest.mark.slow
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def test_a_module_that_does_not_call_itself_self_has_layers(
+    compiler: Callable[[Any], Any],
+) -> None:
+    model = compiler(Named().eval())
+    found = placed(recorded(lambda: model(X)))
+    own = ["_orig_mod.a", "_orig_mod.b"]
+    assert found == [each for path in own for each in (*in_block(path), ("kernel", path))]
+
+
+@pytest.mark.slow
+@torch.no_grad()  # type: ignore[untyped-decorator]
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_compiled_sequential_has_layers(compiler: Callable[[Any], Any], in_place: bool) -> None:
+    class Around(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            blocks = nn.Sequential(Block(), Block()).eval()
+            self.blocks = blocks if in_place else compiler(blocks)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.blocks(x)
+
+    net = Around()
+    if in_place:
+        net.blocks.compile()
+    at = "blocks" if in_place else "blocks._orig_mod"
+    found = placed(recorded(lambda: net(X)))
+    assert found == [*in_block(f"{at}.0"), *in_block(f"{at}.1"), ("kernel", f"{at}.1")]
+
+
+@pytest.mark.slow
+@torch.no_grad()  # type: ignore[untyped-decorator]
+@pytest.mark.filterwarnings("ignore:dynamo_pgo force disabled:UserWarning")
+def test_code_that_no_cache_has_is_of_its_layers(compiler: Callable[[Any], Any]) -> None:
+    model = compiler(Net().eval())
+    with torch._inductor.config.patch(force_disable_caches=True):
+        rows = recorded(lambda: model(X))
+    assert placed(rows)[:2] == in_block("_orig_mod.blocks.0")
+    calls = rows.filter(pl.col("name").str.starts_with("## Call CompiledFxGraph"))
+    assert calls["name"].to_list() == ["## Call CompiledFxGraph ##"]
+
+
+# What a user's script is: nothing of xsp's is imported before the model is compiled and called.
+SCRIPT = """
+import torch
+from torch import nn
+
+torch.set_num_threads(1)
+
+class Net(nn.Module):
+    def __init__(s):
+        super().__init__()
+        s.a, s.act, s.norm, s.b = nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)
+
+    def forward(s, x):
+        return s.b(s.norm(s.act(s.a(x))))
+
+x = torch.ones(4, 8)
+net = Net().eval()
+models = [torch.compile(net), torch.compile(nn.Sequential(net.a, net.act, net.norm, net.b))]
+with torch.no_grad():
+    for model in models:
+        model(x)
+
+import xsp
+
+for model in models:
+    with torch.no_grad(), xsp.profile(levels=2, budget=1) as prof:
+        for _ in range(20):
+            model(x)
+    with torch.no_grad():
+        trace = xsp.measure(model, x, levels=2, budget=1)
+    for each in (prof.trace, trace):
+        layers = each.spans.unnest("attributes").filter(kind="layer")
+        print("layers:", *layers["module_path"].unique().sort())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiler")
+def test_a_script_with_a_compiled_model_has_layers_whatever_the_cache_holds(tmp_path: Path) -> None:
+    for _ in ("empty cache", "full cache"):
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        found = [line for line in done.stdout.splitlines() if line.startswith("layers:")]
+        module = "layers:  _orig_mod _orig_mod.a _orig_mod.b _orig_mod.norm"
+        sequential = "layers:  _orig_mod _orig_mod.0 _orig_mod.2 _orig_mod.3"
+        assert found == [module, module, sequential, sequential], done.stderr
+
+
 def traced(module: nn.Module, *given: torch.Tensor) -> Any:
     """Return the graph that Dynamo traces of a module."""
     graphs: list[Any] = []
@@ -234,4 +349,13 @@ def test_code_of_another_graph_is_not_taken(two: Any) -> None:
     text = CODE.format(prepared="a, d", left="linear", right="linear_1")
     assert _graph(parse(text), two) is not None
     assert _graph(parse(text.replace("linear_1", "bilinear")), two) is None
+    assert _graph(parse(text.replace("f, g", "f")), two, cached=True) is None
     assert _graph(parse(text.replace("f, g", "f")), two) is None
+
+
+def test_cached_code_of_a_graph_with_other_names_is_told_by_what_it_reads(two: Any) -> None:
+    text = CODE.format(prepared="a, f", left="left", right="linear")
+    made = _graph(parse(text), two, cached=True)
+    assert made is not None
+    paths = [each.layers for each in made.operators]
+    assert paths == [("norm",), ("tower.left",), ("tower.right",)]

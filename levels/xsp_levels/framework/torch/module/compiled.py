@@ -12,8 +12,9 @@ import gc
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from xsp.provider import SpanRows
@@ -21,11 +22,13 @@ from xsp_levels.framework.torch.module.compiled_code import Call, Code, parse
 from xsp_levels.framework.torch.module.graph import Graph, GraphCall, Operator, Path
 
 _REGION = re.compile(r"^Torch-Compiled Region: (\S+)$")
-_CALL = re.compile(r"^## Call CompiledFxGraph (\w+) ##$")
+_CALL = re.compile(r"^## Call CompiledFxGraph ((?:\w+ )?)##$")  # without a key if caches are off
 _WITH_GRAPH = "aot_module_simplified.<locals>.forward"  # has methods of Dynamo's graph
 _COMPILED = re.compile(r"__compiled_fn_(\d+)")  # counts all functions of a process
 _ROOT = re.compile(r"^[LG]\['\w+'\]")
 _SELF = "L['self']"
+# Dynamo's frame around a function of PyTorch's own, such as the `forward` of an `nn.Sequential`.
+_WRAPPER, _WRAPPED = "wrap_inline.<locals>.inner", "L['fn']"
 _REPEATED = re.compile(r"@\d+$")  # mark of a module's second call
 
 Home = Callable[[int, int, int], "str | None"]
@@ -75,30 +78,57 @@ def compiled_calls(rows: SpanRows, graphs: Mapping[str, Graph], home: Home) -> l
 
 
 def _key(region: str, call: str) -> str:
-    return " ".join((*_REGION.findall(region), *_CALL.findall(call)))
+    return " ".join((*_REGION.findall(region), *map(str.strip, _CALL.findall(call))))
 
 
 def _found() -> dict[str, Graph]:
-    """Return the graphs that are alive: each of Dynamo's with the code that can be of it."""
+    """Return the graphs that are alive: each of Dynamo's with the code that can be of it.
+
+    Code without a key counts where only one graph can be made of it.
+    """
     alive = gc.get_objects()
     functions = [each for each in alive if type(each) is FunctionType]
     compiled = [each for each in alive if type(each).__name__ == "CompiledFxGraph"]
     texts = {
-        getattr(c, "_fx_graph_cache_key", None): getattr(c, "source_code", "") for c in compiled
+        (getattr(c, "_fx_graph_cache_key", None) or "", getattr(c, "source_code", ""))
+        for c in compiled
     }
-    codes = {key: parse(text) for key, text in texts.items() if key and text}
+    codes = [(key, parse(text)) for key, text in texts if text]
     traced = [
         function.named_parameters.__self__
         for function in functions
         if function.__qualname__ == _WITH_GRAPH and hasattr(function, "named_parameters")
     ]
+    frames = _frames()
+    found: dict[str, list[Graph]] = {}
     # `torch._dynamo.reset()` begins to number anew, and old graphs live on: the newest one counts.
+    for each in sorted(traced, key=_age):
+        frame = frames.get(each.meta.get("backend_id"))
+        fitting: dict[str, list[Graph]] = {}
+        for key, code in codes:
+            if (graph := _graph(code, each.graph, frame, cached=bool(key))) is not None:
+                name = f"{each.meta.get('dynamo_compile_id')} {key}"
+                fitting.setdefault(name, []).append(graph)
+        found |= fitting
     return {
-        f"{each.meta.get('dynamo_compile_id')} {key}": graph
-        for each in sorted(traced, key=_age)
-        for key, code in codes.items()
-        if (graph := _graph(code, each.graph)) is not None
+        name: first
+        for name, (first, *others) in found.items()
+        if all(other == first for other in others)
     }
+
+
+def _frames() -> dict[str, CodeType]:
+    """Return the user's code that each of Dynamo's compiled functions was made of, by its name."""
+    codes: Any = getattr(sys.modules.get("torch._dynamo.utils"), "orig_code_map", {})
+    resume = sys.modules.get("torch._dynamo.resume_execution")
+    resumed = getattr(resume, "ContinueExecutionCache", None)
+    whole = getattr(resumed, "generated_code_metadata", {})  # of what follows a graph break
+    frames: dict[str, CodeType] = {}
+    for compiled in [ref() for ref in list(getattr(codes, "refs", {}).values())]:
+        frame = codes.get(compiled)
+        frame = getattr(whole.get(frame), "code", frame)
+        frames |= dict.fromkeys(getattr(compiled, "co_names", ()), frame)
+    return frames
 
 
 def _age(traced: Any) -> int:
@@ -106,16 +136,30 @@ def _age(traced: Any) -> int:
     return int(name[1]) if name else -1
 
 
-def _graph(code: Code, traced: Any) -> Graph | None:
-    """Return the graph that was compiled; None where the code is not of the traced graph."""
+def _graph(
+    code: Code, traced: Any, frame: CodeType | None = None, *, cached: bool = False
+) -> Graph | None:
+    """Return the graph that was compiled; None where the code is not of the traced graph.
+
+    Args:
+        code: Inductor's code.
+        traced: Dynamo's graph.
+        frame: The code that Dynamo traced, or None where that is not known.
+        cached: Whether the code may have been made for another graph of the same operators, whose
+            nodes have other names: a cache's key does not rest on names.
+    """
     nodes = {node.name: node for node in traced.nodes}
     inputs = [node for node in traced.nodes if node.op == "placeholder"]
     said = {name for call in code.calls for name in (call.node, *call.nodes) if name}
-    if not code.calls or len(inputs) != code.inputs or not said <= nodes.keys():
+    if not code.calls or len(inputs) != code.inputs:
         return None
+    if not said <= nodes.keys():
+        if not cached:
+            return None
+        code = replace(code, calls=tuple(_unnamed(call, inputs) for call in code.calls))
     (result,) = (node for node in traced.nodes if node.op == "output")
     outputs = result.args[0] if len(result.args[0]) == code.outputs else ()
-    root = _root(nodes.values())
+    root = _root(nodes.values(), frame)
     place = {name: number for number, name in enumerate(nodes)}
     libraries = {call.node for call in code.calls}
     operators: list[Operator] = []
@@ -130,7 +174,13 @@ def _graph(code: Code, traced: Any) -> Graph | None:
         others = tuple(path[-1] for path in paths if path != own[: len(path)])
         operators.append(Operator(call.name, own, others))
         classes |= found
-    return Graph(tuple(operators), classes, of_module=root == _SELF)
+    return Graph(tuple(operators), classes, of_module=root[1] is not None)
+
+
+def _unnamed(call: Call, inputs: Sequence[Any]) -> Call:
+    """Return a call without the names of nodes; a library's with the node that uses its inputs."""
+    read = _reading(call, inputs) if call.node is not None else {}
+    return replace(call, node=next(iter(read)) if len(read) == 1 else None, nodes=())
 
 
 def _computed(
@@ -144,16 +194,23 @@ def _computed(
     if call.node is not None:
         return [nodes[call.node]]
     known = {name: nodes[name] for name in call.nodes if not _is_view(nodes[name])}
-    for place in call.inputs:
-        users = list(_users(inputs[place]))
-        if len({tuple(_stack(node)) for node in users}) == 1:
-            known[users[0].name] = users[0]
+    known |= _reading(call, inputs)
     for place in call.outputs if outputs else ():
         node = outputs[place]
         while _is_view(node):
             node = node.all_input_nodes[0]
         known[node.name] = node
     return list(known.values())
+
+
+def _reading(call: Call, inputs: Sequence[Any]) -> dict[str, Any]:
+    """Return the nodes that read what a call reads, by name, one for each input of one module."""
+    found = {}
+    for place in call.inputs:
+        users = list(_users(inputs[place]))
+        if len({tuple(_stack(node)) for node in users}) == 1:
+            found[users[0].name] = users[0]
+    return found
 
 
 def _users(node: Any) -> Iterator[Any]:
@@ -196,19 +253,39 @@ def _stack(node: Any) -> list[tuple[str, str]]:
     return [(name, getattr(kind, "__name__", str(kind))) for name, kind in stack]
 
 
-def _root(nodes: Iterable[Any]) -> str:
-    """Return the variable below which the modules are: `self`, else the only one, else nothing."""
-    stacks = [_stack(node) for node in nodes]
-    found = {root[0] for stack in stacks for name, _ in stack if (root := _ROOT.match(name))}
-    return _SELF if _SELF in found else found.pop() if len(found) == 1 else ""
+def _root(nodes: Iterable[Any], frame: CodeType | None) -> tuple[str, str | None]:
+    """Return the variable below which the modules are, and its path in the module that is called.
+
+    The variable is a method's own object, else the only one, else nothing. The path is None of a
+    function.
+    """
+    names = {name for node in nodes for name, _ in _stack(node)}
+    if frame is not None and frame.co_qualname == _WRAPPER:
+        called = _WRAPPED in names  # by the module that torch.compile returned
+        return (_WRAPPED, "_orig_mod") if called else (f"{_WRAPPED}.__self__", "")
+    found = {root[0] for name in names if (root := _ROOT.match(name))}
+    for own in (_own(frame), _SELF):
+        if own in found:
+            return own, ""
+    return (found.pop() if len(found) == 1 else ""), None
 
 
-def _layers(node: Any, root: str) -> dict[str, str]:
+def _own(frame: CodeType | None) -> str:
+    """Return the variable of a method's own object, whatever it is called; of a function `self`."""
+    around = frame.co_qualname.rpartition(".")[0] if frame is not None else ""
+    if frame is None or not frame.co_argcount or around.endswith("<locals>") or not around:
+        return _SELF
+    return f"L['{frame.co_varnames[0]}']"
+
+
+def _layers(node: Any, root: tuple[str, str | None]) -> dict[str, str]:
     """Return path and class of each module around a node, outermost first."""
+    variable, home = root
     found = {}
     for name, kind in _stack(node):
-        if not root or not name.startswith(root) or "[" in name[len(root) :]:
+        inside = name[len(variable) :]
+        if not variable or not name.startswith(variable) or "[" in inside:
             return {}
-        if path := _REPEATED.sub("", name[len(root) :]).removeprefix("."):
+        if path := f"{home or ''}{_REPEATED.sub('', inside)}".removeprefix("."):
             found[path] = kind
     return found

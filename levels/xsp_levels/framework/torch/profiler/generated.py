@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 _PREFIX = "cpp_"  # the names of all C++ kernels begin with it
+_LOADED = "torch._inductor.runtime.compile_tasks."
 _FUSED = re.compile(r"cpp_fused_(?P<operators>\w+)_\d+")
 
 _Globals = dict[str, Any]
@@ -65,7 +66,12 @@ def source_operators(kernel: str) -> str | None:
 def _generated_modules() -> Iterator[_Globals]:
     """Yield the global names of every module that Inductor generated, without importing it."""
     cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
-    for module in list(getattr(cache, "modules", ())):
+    if cache is None:
+        return
+    kept = list(getattr(cache, "modules", ()))
+    # With its caches off Inductor forgets a module that it made, but Python does not.
+    loaded = [each for name, each in list(sys.modules.items()) if name.startswith(_LOADED)]
+    for module in {id(each): each for each in kept + loaded}.values():
         yield vars(module)
 
 
