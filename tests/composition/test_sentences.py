@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from xsp.composition.iteration import ITERATION
 from xsp.composition.journal import Evaluation, Journal, Pause
-from xsp.composition.part import ITERATION, UNWATCHED, Part
+from xsp.composition.part import UNWATCHED, Part
 from xsp.composition.summary import sentences
 from xsp.composition.timeline import Timeline
 from xsp.level import Kind

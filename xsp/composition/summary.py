@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.composition.group import Group, shape_range
+from xsp.composition.group import TRAINING_STEP, Group, shape_range
+from xsp.composition.iteration import ITERATION
 from xsp.composition.journal import Journal
-from xsp.composition.part import ITERATION, UNWATCHED, Part
+from xsp.composition.part import UNWATCHED, Part
 from xsp.composition.timeline import Timeline
 from xsp.evaluation import covered
 from xsp.provider import Inputs
@@ -22,7 +23,6 @@ from xsp.trace import Trace, attribute_column
 Floats = NDArray[np.float64]
 
 INFERENCE = "inference"
-TRAINING_STEP = "training step"
 PREFILL = "prefill"
 DECODE = "decode"
 
