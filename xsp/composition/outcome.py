@@ -18,7 +18,7 @@ from xsp.composition.part import parts
 from xsp.composition.settled import Key, unsettled
 from xsp.composition.summary import facts, sentences
 from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
-from xsp.composition.tree import compose
+from xsp.composition.tree import compose, first_calls
 from xsp.errors import MeasurementError
 from xsp.evaluation import Run, Rung
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
@@ -151,7 +151,8 @@ class _Maker:
         )
         metadata |= made_of(spans)
         metadata["groups"] = groups
-        metadata["summary"] = sentences(groups, nested, lasting, timeline)
+        first = first_calls(nested, lasting, numbers, traces)
+        metadata["summary"] = sentences(groups, nested, lasting, timeline, first)
         made = self._journal.evaluations
         return Outcome(
             Trace(spans, metadata),
