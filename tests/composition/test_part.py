@@ -7,20 +7,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xsp.composition.group import Group
+from xsp.composition.iteration import ITERATION, with_iterations
 from xsp.composition.journal import Evaluation, Journal, Mark
-from xsp.composition.part import ITERATION, UNWATCHED, Part, parts
+from xsp.composition.part import UNWATCHED, Part, parts
 from xsp.level import Kind
 from xsp.tracer import UserSpans
 
 THREAD, OTHER = 1, 2
+STEP, VALID, TEACHER, CRITIC = range(4)
+GROUPS = [
+    Group(STEP, "Net", "training step", "SGD 1"),
+    Group(VALID, "Net", "", ""),
+    Group(TEACHER, "Teacher", "", ""),
+    Group(CRITIC, "Critic", "training step", "SGD 2"),
+]
 
 
 def step(begin: int, end: int, thread: int = THREAD) -> Evaluation:
-    return Evaluation(thread, 0, begin, end, None, False, ())
+    return Evaluation(thread, STEP, begin, end, None, False, ())
 
 
 def valid(begin: int, end: int) -> Evaluation:
-    return Evaluation(THREAD, 1, begin, end, None, False, ())
+    return Evaluation(THREAD, VALID, begin, end, None, False, ())
 
 
 def mark(name: str, start: int, end: int, thread: int = THREAD) -> Mark:
@@ -39,8 +48,23 @@ def found(
 ) -> list[Part]:
     flat = UserSpans([value for each in spans for value in each])
     journal = Journal(THREAD, 0, end, list(evaluations), list(marks), spans=flat)
-    names = ["step" if each.group == 0 else "valid" for each in evaluations]
-    return parts(journal, "block", names, [each.group == 0 for each in evaluations])
+    names = [("step", "valid", "teacher", "critic step")[each.group] for each in evaluations]
+    groups = [GROUPS[each.group] for each in evaluations]
+    return with_iterations(parts(journal, "block", names), groups)
+
+
+def in_a_row(*groups: int) -> list[Evaluation]:
+    """Return evaluations of groups, each of 8 ns, every 10 ns."""
+    return [
+        Evaluation(THREAD, group, 10 * at, 10 * at + 8, None, False, ())
+        for at, group in enumerate(groups)
+    ]
+
+
+def iterations(evaluations: Sequence[Evaluation], spans: Sequence[list[Any]] = ()) -> list[Any]:
+    """Return start and end of each iteration, in units of 10 ns."""
+    nested = found(evaluations, spans=spans, end=10 * len(evaluations))
+    return [(p.start_ns / 10, p.end_ns / 10) for p in nested if p.name == ITERATION]
 
 
 def drawn(nested: Sequence[Part], number: int = 0) -> Any:
@@ -99,6 +123,38 @@ def test_validation_between_steps_is_no_part_of_an_iteration() -> None:
     assert times == [(0, 10), (10, 20), (30, 40), (40, 50)]
 
 
+def test_what_other_models_compute_between_steps_is_part_of_an_iteration() -> None:
+    nested = found(in_a_row(TEACHER, STEP, TEACHER, STEP))
+    assert drawn(nested) == ["block", *[[ITERATION, "teacher", "step"]] * 2]
+    assert iterations(in_a_row(*[TEACHER, STEP] * 3)) == [(0, 1.8), (1.8, 3.8), (3.8, 5.8)]
+
+
+def test_a_model_that_acts_now_shorter_now_longer_between_its_steps_is_part_of_iterations() -> None:
+    rounds = [group for acts in (2, 5, 20, 3) for group in (*[VALID] * acts, STEP)]
+    found_at = iterations(in_a_row(*rounds))
+    assert found_at == [(0, 2.8), (2.8, 8.8), (8.8, 29.8), (29.8, 33.8)]
+
+
+@pytest.mark.parametrize("in_span", [False, True])
+def test_validation_between_steps_with_a_teacher_is_no_part_of_an_iteration(in_span: bool) -> None:
+    rounds = [TEACHER, STEP] * 3 + [VALID, TEACHER] * 2 + [TEACHER, STEP] * 3
+    spans = [span("validation", 59, 99)] if in_span else []
+    found_at = iterations(in_a_row(*rounds), spans)
+    # After validation an iteration begins with the first part that is none of it.
+    begins = 10 if in_span else 9
+    assert found_at[3:] == [(begins, 11.8), (11.8, 13.8), (13.8, 15.8)]
+
+
+def test_many_times_the_usual_calls_between_two_steps_are_no_part_of_an_iteration() -> None:
+    rounds = [VALID, STEP] * 3 + [VALID] * 50 + [VALID, STEP] * 2
+    assert iterations(in_a_row(*rounds))[2:] == [(3.8, 5.8), (56, 57.8), (57.8, 59.8)]
+
+
+def test_what_lies_between_steps_may_differ_from_one_kind_of_step_to_the_next() -> None:
+    found_at = iterations(in_a_row(*[VALID, CRITIC, STEP] * 3))
+    assert found_at[2:] == [(2.8, 4.8), (4.8, 5.8), (5.8, 7.8), (7.8, 8.8)]
+
+
 def test_one_step_alone_is_no_iteration() -> None:
     assert drawn(found([step(20, 30)])) == ["block", "step"]
 
@@ -125,7 +181,7 @@ def test_a_part_that_outlasts_the_block_ends_with_it() -> None:
 
 def test_the_time_without_watching_is_a_part() -> None:
     journal = Journal(THREAD, 0, 100, [valid(10, 20)], unwatched_ns=60)
-    nested = parts(journal, "block", ["valid"], [False])
+    nested = parts(journal, "block", ["valid"])
     assert drawn(nested) == ["block", "valid", UNWATCHED]
     assert (nested[2].start_ns, nested[2].end_ns) == (60, 100)
 

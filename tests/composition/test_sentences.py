@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from xsp.composition.iteration import ITERATION
 from xsp.composition.journal import Evaluation, Journal, Pause
-from xsp.composition.part import ITERATION, UNWATCHED, Part
+from xsp.composition.part import UNWATCHED, Part
 from xsp.composition.summary import sentences
 from xsp.composition.timeline import Timeline
 from xsp.level import Kind
@@ -28,17 +32,22 @@ def part(name: str, start: int, end: int, evaluation: int = -1, thread: int = 1)
     return Part(name, Kind.PIPELINE, start * MS, end * MS, thread, 0, evaluation)
 
 
-def said(parts: list[Part], groups: list[dict[str, Any]], pauses: list[Pause] = []) -> list[str]:  # noqa: B006
+def said(
+    parts: list[Part],
+    groups: list[dict[str, Any]],
+    pauses: Sequence[Pause] = (),
+    first: Mapping[int, float] = MappingProxyType({}),
+) -> list[str]:
     evaluations = [
         Evaluation(each.thread, 0, each.start_ns, each.end_ns, None, False, ())
         for each in parts
         if each.evaluation >= 0
     ]
-    journal = Journal(1, 0, parts[0].end_ns, evaluations, [], pauses)
+    journal = Journal(1, 0, parts[0].end_ns, evaluations, [], list(pauses))
     timeline = Timeline(journal, {}, lambda number: number)
     columns = [(each.thread, each.start_ns, each.end_ns) for each in parts]
     lasting = timeline.lasting(*np.array(columns, dtype=np.int64).T)
-    return sentences(groups, parts, lasting, timeline)
+    return sentences(groups, parts, lasting, timeline, first)
 
 
 def test_what_was_evaluated_and_how_much_lies_outside() -> None:
@@ -146,3 +155,24 @@ def test_batches_of_several_sizes_of_one_model_add_up() -> None:
     sizes = {"S 8×3": 8, "S 4×3": 4}
     steps = [group(name, 2, "training step", samples=n, model="S") for name, n in sizes.items()]
     assert "150 samples/s" in said(iterations(*sizes), steps)[-1]
+
+
+def test_what_first_calls_take_more_is_in_no_rate() -> None:
+    block = [part("block", 0, 200), part("A", 0, 100, 0), part("A", 120, 130, 1)]
+    groups = [group("A", 2, samples=8)]
+    assert "800 samples/s" in said(block, groups, first={1: 90.0 * MS})[-1]
+    alone = said(block[:2], groups, first={1: 90.0 * MS})  # the repetitions tell
+    assert "800 samples/s" in alone[-1]
+
+    block = [part("block", 0, 200), part("P", 0, 100, 0)]
+    block += [part("D", 100, 150, 1), part("D", 150, 160, 2)]
+    groups = [group("D", 2, "decode", model="M"), group("P", 1, "prefill", model="M")]
+    generation = said(block, groups, first={1: 80.0 * MS, 2: 40.0 * MS})[-1]
+    assert "first token after 20.0 ms" in generation
+    assert "10.0 ms per token" in generation
+
+    block = iterations("S")
+    block[2] = replace(block[2], parent=1)
+    training = said(block, [group("S", 2, "training step", samples=8)], first={2: 8.0 * MS})[-1]
+    assert "2 iterations of 36.0 ms" in training
+    assert "222 samples/s" in training

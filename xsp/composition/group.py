@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from xsp.provider import Inputs, ModelCall
 
+TRAINING_STEP = "training step"
 MOST = 256  # groups that are kept apart; further ones are one group per model and phase
 MOST_RESTS = 32  # groups of such further ones; what is beyond is one group together
 _FREE_AFTER = 12  # unlike shapes of an input after which the input is asked whether they recur

@@ -12,12 +12,13 @@ import polars as pl
 
 from xsp.composition.collective import collectives
 from xsp.composition.group import Group, Groups, labels
+from xsp.composition.iteration import with_iterations
 from xsp.composition.journal import Journal, took_ns
 from xsp.composition.part import parts
 from xsp.composition.settled import Key, unsettled
 from xsp.composition.summary import facts, sentences
 from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
-from xsp.composition.tree import compose
+from xsp.composition.tree import compose, first_calls
 from xsp.errors import MeasurementError
 from xsp.evaluation import Run, Rung
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
@@ -132,13 +133,9 @@ class _Maker:
         )
         numbers = [self._final(each.group) for each in self._journal.evaluations]
         name_of = {group.number: label for label, group in self._groups.items()}
-        training = {group.number: group.phase == "training step" for group in self._groups.values()}
-        nested = parts(
-            self._journal,
-            "block",
-            [name_of[number] for number in numbers],
-            [training[number] for number in numbers],
-        )
+        of = {group.number: group for group in self._groups.values()}
+        plain = parts(self._journal, "block", [name_of[number] for number in numbers])
+        nested = with_iterations(plain, [of[number] for number in numbers])
         threads, starts, ends = np.array(
             [(part.thread, part.start_ns, part.end_ns) for part in nested], dtype=np.int64
         ).T
@@ -154,7 +151,8 @@ class _Maker:
         )
         metadata |= made_of(spans)
         metadata["groups"] = groups
-        metadata["summary"] = sentences(groups, nested, lasting, timeline)
+        first = first_calls(nested, lasting, numbers, traces)
+        metadata["summary"] = sentences(groups, nested, lasting, timeline, first)
         made = self._journal.evaluations
         return Outcome(
             Trace(spans, metadata),

@@ -1,15 +1,12 @@
 """Parts: a journal in, the nested parts of the program out.
 
 A part is an evaluation, a span of the user's, or what a watcher told of (data loading). Parts nest
-by time on their thread. A training iteration is put around each training step and the parts since
-the step before:
+by time on their thread:
 
-    block                         block
-    ├─ data loading               ├─ training iteration
-    ├─ training step              │  ├─ data loading
-    ├─ data loading               │  └─ training step
-    └─ training step              └─ training iteration
-                                     ├─ …
+    load       2…8                block    0…30
+    request    9…20               ├─ load
+    call      10…18               └─ request
+                                     └─ call
 
 A span of the user's that begins in an evaluation, or before it and ends in it, is recorded as a
 part of that evaluation, and is no part of the program.
@@ -31,10 +28,8 @@ from xsp.correlation import correlate
 from xsp.level import Kind
 from xsp.provider import ATTRIBUTE, span_rows
 
-ITERATION = "training iteration"
 UNWATCHED = "unwatched, for nothing was left to be measured"
 
-_FEWEST_STEPS = 2
 _NUMBER = f"{ATTRIBUTE}part"
 
 _Numbers = tuple[int | None, int | None]  # number and parent that a span of the user's states
@@ -65,21 +60,17 @@ class Part:
     attributes: Mapping[str, Any] | None = None
 
 
-def parts(
-    journal: Journal, name: str, labels: Sequence[str], training: Sequence[bool]
-) -> list[Part]:
+def parts(journal: Journal, name: str, labels: Sequence[str]) -> list[Part]:
     """Return the parts of a program, the block itself first, parents before children.
 
     Args:
         journal: What the program did.
         name: Name of the block.
         labels: For each evaluation of the journal, the name of its group.
-        training: For each evaluation of the journal, whether it is a training step.
     """
     block = Part(name, Kind.PIPELINE, journal.begin_ns, journal.end_ns, journal.thread)
     found, numbers = _around_evaluations(*_found(journal, labels), journal.evaluations)
-    nested = _nested(block, found, numbers)
-    return _with_iterations(nested, training)
+    return _nested(block, found, numbers)
 
 
 def _found(journal: Journal, labels: Sequence[str]) -> tuple[list[Part], list[_Numbers]]:
@@ -187,65 +178,4 @@ def _nested(block: Part, found: Sequence[Part], numbers: Sequence[_Numbers]) -> 
             continue
         place.append(len(result))
         result.append(replace(found[number], parent=above, end_ns=end))
-    return result
-
-
-def _with_iterations(nested: Sequence[Part], training: Sequence[bool]) -> list[Part]:
-    """Return the parts with a training iteration around each training step and what led to it."""
-    children: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-    for number, part in enumerate(nested[1:], 1):
-        children[part.parent, part.thread].append(number)
-    iterations: list[Part] = []
-    inside: dict[int, int] = {}  # iteration of each part
-    for (parent, thread), members in children.items():
-        steps = [n for n in members if _trains(nested[n], training)]
-        if len(steps) < _FEWEST_STEPS:
-            continue
-        for start_ns, content in _iterations(nested, members, training):
-            inside |= dict.fromkeys(content, len(iterations))
-            end_ns = nested[content[-1]].end_ns
-            iterations.append(Part(ITERATION, Kind.PIPELINE, start_ns, end_ns, thread, parent))
-    return _put_together(nested, iterations, inside)
-
-
-def _trains(part: Part, training: Sequence[bool]) -> bool:
-    return part.evaluation >= 0 and training[part.evaluation]
-
-
-def _iterations(
-    nested: Sequence[Part], members: Sequence[int], training: Sequence[bool]
-) -> list[tuple[int, list[int]]]:
-    """Return start and parts of each iteration among the parts of one parent, in their order."""
-    result: list[tuple[int, list[int]]] = []
-    content: list[int] = []
-    before_ns: int | None = None  # end of the training step before
-    for number in sorted(members, key=lambda n: nested[n].start_ns):
-        part = nested[number]
-        content.append(number)
-        if _trains(part, training):
-            start_ns = nested[content[0]].start_ns if before_ns is None else before_ns
-            result.append((start_ns, content))
-            before_ns, content = part.end_ns, []
-        elif part.evaluation >= 0:  # inference, such as validation, is no part of an iteration
-            before_ns, content = None, []
-    return result
-
-
-def _put_together(
-    nested: Sequence[Part], iterations: Sequence[Part], inside: Mapping[int, int]
-) -> list[Part]:
-    """Return all parts, parents before children, each iteration before its first part."""
-    result: list[Part] = []
-    place: dict[int, int] = {}
-    placed: dict[int, int] = {}
-    for number, part in enumerate(nested):
-        parent = place[part.parent] if part.parent >= 0 else -1
-        iteration = inside.get(number)
-        if iteration is not None:
-            if iteration not in placed:
-                placed[iteration] = len(result)
-                result.append(replace(iterations[iteration], parent=parent))
-            parent = placed[iteration]
-        place[number] = len(result)
-        result.append(replace(part, parent=parent))
     return result

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.composition.group import Group, shape_range
+from xsp.composition.group import TRAINING_STEP, Group, shape_range
+from xsp.composition.iteration import ITERATION
 from xsp.composition.journal import Journal
-from xsp.composition.part import ITERATION, UNWATCHED, Part
+from xsp.composition.part import UNWATCHED, Part
 from xsp.composition.timeline import Timeline
 from xsp.evaluation import covered
 from xsp.provider import Inputs
@@ -22,12 +23,13 @@ from xsp.trace import Trace, attribute_column
 Floats = NDArray[np.float64]
 
 INFERENCE = "inference"
-TRAINING_STEP = "training step"
 PREFILL = "prefill"
 DECODE = "decode"
 
 _SIZES = 50  # sets of input shapes of a group that have a latency of their own
 _NAMED = 4  # groups named in a sentence
+
+_Token = tuple[int, int, int, int]  # thread, start, end, and what a first call took more
 
 
 def facts(
@@ -134,6 +136,7 @@ def sentences(
     parts: Sequence[Part],
     lasting_ns: Floats,
     timeline: Timeline,
+    first: Mapping[int, float],
 ) -> list[str]:
     """Return what stands first in the views: what was evaluated, how often, and what lies outside.
 
@@ -142,10 +145,18 @@ def sentences(
         parts: Parts of the program, the block first.
         lasting_ns: How long each part takes without xsp.
         timeline: How long anything takes without xsp.
+        first: What first calls take more than the others (ns), which is in no rate, by their
+            parts (`first_calls`).
     """
+    warm_ns = lasting_ns.copy()
+    for number, more_ns in first.items():
+        around = number
+        while around > 0:
+            warm_ns[around] -= more_ns
+            around = parts[around].parent
     found = [_evaluated(groups), _outside(parts, lasting_ns), _unwatched(parts, lasting_ns)]
-    found += [_generation(parts, groups, timeline), _training(parts, lasting_ns, groups)]
-    found.append(_inference(parts, lasting_ns, groups))
+    found += [_generation(parts, groups, timeline, first), _training(parts, warm_ns, groups)]
+    found.append(_inference(parts, warm_ns, groups, first))
     return [sentence for sentence in found if sentence]
 
 
@@ -202,7 +213,10 @@ def _busy_ns(parts: Sequence[Part], lasting_ns: Floats, members: Sequence[int]) 
 
 
 def _generation(
-    parts: Sequence[Part], groups: Sequence[Mapping[str, Any]], timeline: Timeline
+    parts: Sequence[Part],
+    groups: Sequence[Mapping[str, Any]],
+    timeline: Timeline,
+    first_calls: Mapping[int, float],
 ) -> str:
     """Return the time to the first token, and per token after it.
 
@@ -212,7 +226,7 @@ def _generation(
     models = list(dict.fromkeys(group["model"] for group in generating))
     for model in models:
         phases = {group["name"]: group["phase"] for group in generating if group["model"] == model}
-        first, later = _tokens(parts, phases)
+        first, later = _tokens(parts, phases, first_calls)
         if first and later:
             prefill_ns, token_ns = _mean(timeline, first), _mean(timeline, later)
             of = f" of {model}" if len(models) > 1 else ""
@@ -224,33 +238,37 @@ def _generation(
 
 
 def _tokens(
-    parts: Sequence[Part], phases: Mapping[str, str]
-) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
-    """Return thread, start and end of the first tokens of one model, and of those after them."""
-    steps = [part for part in parts if part.evaluation >= 0 and part.name in phases]
-    steps.sort(key=lambda step: (step.thread, step.start_ns))
-    first = [(s.thread, s.start_ns, s.end_ns) for s in steps if phases[s.name] == PREFILL]
+    parts: Sequence[Part], phases: Mapping[str, str], first_calls: Mapping[int, float]
+) -> tuple[list[_Token], list[_Token]]:
+    """Return the first tokens of one model, and those after them."""
+    steps = [
+        (part, int(first_calls.get(number, 0)))
+        for number, part in enumerate(parts)
+        if part.evaluation >= 0 and part.name in phases
+    ]
+    steps.sort(key=lambda step: (step[0].thread, step[0].start_ns))
+    first = [
+        (s.thread, s.start_ns, s.end_ns, more) for s, more in steps if phases[s.name] == PREFILL
+    ]
     # A token takes from the end of the step before it to the end of its own.
     later = [
-        (step.thread, before.end_ns, step.end_ns)
-        for before, step in pairwise(steps)
+        (step.thread, before.end_ns, step.end_ns, more)
+        for (before, _), (step, more) in pairwise(steps)
         if phases[step.name] == DECODE and before.thread == step.thread
     ]
     return first, later
 
 
-def _mean(timeline: Timeline, times: Sequence[tuple[int, int, int]]) -> float:
-    thread, start, end = np.array(times, dtype=np.int64).T
-    return float(np.mean(timeline.lasting(thread, start, end)))
+def _mean(timeline: Timeline, tokens: Sequence[_Token]) -> float:
+    thread, start, end, more = np.array(tokens, dtype=np.int64).T
+    return float(np.mean(timeline.lasting(thread, start, end) - more))
 
 
-def _training(
-    parts: Sequence[Part], lasting_ns: Floats, groups: Sequence[Mapping[str, Any]]
-) -> str:
+def _training(parts: Sequence[Part], warm_ns: Floats, groups: Sequence[Mapping[str, Any]]) -> str:
     """Return how long training iterations take, and how many samples are trained with a second."""
     times = [
         lasting
-        for part, lasting in zip(parts, lasting_ns.tolist(), strict=True)
+        for part, lasting in zip(parts, warm_ns.tolist(), strict=True)
         if part.name == ITERATION
     ]
     if not times:
@@ -278,7 +296,10 @@ def _samples_per_step(groups: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _inference(
-    parts: Sequence[Part], lasting_ns: Floats, groups: Sequence[Mapping[str, Any]]
+    parts: Sequence[Part],
+    warm_ns: Floats,
+    groups: Sequence[Mapping[str, Any]],
+    first: Mapping[int, float],
 ) -> str:
     """Return how many samples a second the model takes that inference spent most time in."""
     for group in groups:
@@ -289,7 +310,9 @@ def _inference(
             for number, part in enumerate(parts)
             if part.evaluation >= 0 and part.name == group["name"]
         ]
-        if busy_ns := _busy_ns(parts, lasting_ns, calls):
+        # How many threads were in calls at once, a long first call would not tell.
+        calls = [number for number in calls if number not in first] or calls
+        if busy_ns := _busy_ns(parts, warm_ns, calls):
             rate = 1e9 * group["samples"] * len(calls) / busy_ns
             return f"inference: {rate:,.0f} samples/s in {group['name']} while it runs"
     return ""

@@ -90,7 +90,7 @@ def compose(
         traces: The traces of groups, by their numbers.
     """
     nodes, of = _nodes(parts, lasting_ns, groups)
-    _set_apart(nodes, parts, lasting_ns, of, traces)
+    _set_apart(nodes, parts, of, first_calls(parts, lasting_ns, groups, traces))
     _note_concurrency(nodes, parts, of)
     children: defaultdict[int, list[int]] = defaultdict(list)
     for number, node in enumerate(nodes[1:], 1):
@@ -136,25 +136,36 @@ def _nodes(
     return nodes, of
 
 
-def _set_apart(
-    nodes: list[_Node],
+def first_calls(
     parts: Sequence[Part],
     lasting_ns: Floats,
-    of: Sequence[int],
+    groups: Sequence[int],
     traces: Mapping[int, Trace],
+) -> dict[int, float]:
+    """Return what first calls take beyond the latency of their group (ns), by their parts.
+
+    Those that take less than twice that latency are left out; arguments as of `compose`.
+    """
+    first: dict[int, int] = {}
+    for number, part in enumerate(parts):
+        if part.evaluation >= 0:
+            before = first.setdefault(groups[part.evaluation], number)
+            if part.start_ns < parts[before].start_ns:
+                first[groups[part.evaluation]] = number
+    result = {}
+    for group, number in first.items():
+        latency = traces[group].root.latency_ns if group in traces else None
+        if latency is not None and lasting_ns[number] >= _COLD * latency:
+            result[number] = float(lasting_ns[number] - latency)
+    return result
+
+
+def _set_apart(
+    nodes: list[_Node], parts: Sequence[Part], of: Sequence[int], first: Mapping[int, float]
 ) -> None:
     """Make spans of their own of what first calls take beyond the latency of their group."""
-    seen: set[int] = set()
-    for number in sorted(range(len(parts)), key=lambda n: parts[n].start_ns):
-        part, node = parts[number], nodes[of[number]]
-        if part.evaluation < 0 or node.group in seen:
-            continue
-        seen.add(node.group)
-        trace = traces.get(node.group)
-        latency = trace.root.latency_ns if trace is not None else None
-        if latency is None or lasting_ns[number] < _COLD * latency:
-            continue
-        more = float(lasting_ns[number] - latency)
+    for number in sorted(first, key=lambda n: parts[n].start_ns):
+        part, node, more = parts[number], nodes[of[number]], first[number]
         node.lasts_ns -= more
         name = _FIRST_CALL.format(part.name)
         apart = Part(name, Kind.PIPELINE, part.start_ns, part.end_ns, part.thread)

@@ -200,7 +200,7 @@ def _shortage(dispatcher: Dispatcher, number: int) -> str:
     seen, fewest = dispatcher.plans.groups.members[number].calls, turns.fewest_evaluations
     if seen < fewest:
         return f"it takes about {fewest} evaluations or more, and there were {seen}"
-    if turns.plan.brief:
+    if turns.plan.brief and turns.plan.lasted_s:  # else the first round never came
         lasted = duration(1e9 * turns.plan.lasted_s)
         return f"the evaluations lasted {lasted}, which says little of the time after"
     return f"after {counted(seen, 'evaluation')} the model is not known as well as asked for yet"

@@ -392,6 +392,18 @@ def test_only_modules_are_model_calls(model: nn.Module) -> None:
     assert provider.model_call(len, (), {}) is None
 
 
+def test_a_model_that_trains_again_is_repeated_in_the_mode_of_its_call(x: torch.Tensor) -> None:
+    model = nn.Sequential(nn.Linear(4, 1), nn.Dropout()).eval()
+    with torch.no_grad(), watching() as log:
+        model(x)
+    model.train()
+    [call] = log.calls
+    assert call.hazard() is None
+    with call.conditions():
+        assert not any(part.training for part in model.modules())
+    assert all(part.training for part in model.modules())
+
+
 def test_repeating_is_safe_in_eval_mode_without_gradients(
     model: nn.Module, x: torch.Tensor
 ) -> None:

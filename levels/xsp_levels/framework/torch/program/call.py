@@ -72,16 +72,23 @@ def _modes(grad: bool, inference: bool, autocast: tuple[Any, ...]) -> Modes:
 
 @dataclass(slots=True)
 class TorchCall(ModelCall):
-    """A call of a module, with the modes of the original call; None: the modes of the thread."""
+    """A call of a module.
+
+    Attributes:
+        modes: The modes of the original call; None: those of the thread.
+        evaluated: Whether the module was in evaluation mode then.
+    """
 
     modes: Modes | None = None
+    evaluated: bool = False
 
     def hazard(self) -> str | None:
         """Return why the call must not be repeated unasked, or None if repeating is safe."""
         module: Any = getattr(self.function, "__self__", self.function)
         if is_layer(module):  # Keras leaves its modules in training mode, and says so in the call
             return _keras_hazard(self)
-        if any(part.training for part in module.modules()):
+        since = self.evaluated and module.training  # `conditions` puts it back for the while
+        if not since and any(part.training for part in module.modules()):
             return (
                 f"{subject(module)} is in training mode, where a call may change its state "
                 "(`model.eval()` ends that)"
@@ -96,9 +103,20 @@ class TorchCall(ModelCall):
             )
         return None
 
-    def conditions(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which the call's modes are set, for any number of calls."""
-        return contextlib.nullcontext() if self.modes is None else self.modes.entered()
+    @contextlib.contextmanager
+    def conditions(self) -> Iterator[None]:
+        """Set the modes of the call, and of its module, for the block, and restore them."""
+        module: Any = getattr(self.function, "__self__", self.function)
+        since = self.evaluated and module.training
+        training = [part for part in module.modules() if part.training] if since else []
+        with contextlib.nullcontext() if self.modes is None else self.modes.entered():
+            try:
+                for part in training:
+                    part.training = False
+                yield
+            finally:
+                for part in training:
+                    part.training = True
 
 
 def module_call(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TorchCall:
@@ -137,6 +155,7 @@ def found_call(
         inputs=inputs[:1] if phase else inputs,
         found_ns=found_ns,
         modes=Modes.current(),
+        evaluated=not getattr(getattr(function, "__self__", function), "training", True),
     )
 
 
