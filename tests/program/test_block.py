@@ -114,6 +114,20 @@ def test_a_call_is_repeated_all_the_same_where_the_program_says_so(toy: Toy) -> 
     assert "later evaluations saw other values" in message
 
 
+def test_of_evaluations_that_came_to_no_round_no_time_is_said(toy: Toy) -> None:
+    model = ToyModel(toy)
+    seldom = ModelCall(model.forward, (), subject="Seldom")
+    with xsp.profile(levels=1, replay=False) as prof:
+        for _ in range(150):
+            for _ in range(32):
+                model()
+            assert toy.evaluations is not None
+            toy.evaluations.run(seldom)
+    messages = [p.message for p in prof.trace.problems if p.code == "not-replayed"]
+    [message] = [message for message in messages if "Seldom" in message]
+    assert "after 150 evaluations the model is not known as well as asked for" in message
+
+
 def test_a_call_that_was_given_an_iterator_is_not_repeated(toy: Toy) -> None:
     model = ToyModel(toy)
     call = ModelCall(lambda _: model.forward(), (iter([1]),), subject="Given")
