@@ -102,8 +102,11 @@ class Dispatcher:
             return ""
         if (opened := self._attempt(self._open, threading.get_ident(), call)) is None:
             return ""
+        expected = opened.group.variant if opened.streak and opened.group is not None else ""
+        if expected:  # and nothing more is told until it has ended
+            tracer.may_leave_evaluation(threading.get_ident())
         opened.begin_ns = self._now()
-        return opened.group.variant if opened.streak and opened.group is not None else ""
+        return expected
 
     def identify(self, call: ModelCall) -> None:
         """Name the first call of a model in the open evaluation."""
@@ -115,7 +118,8 @@ class Dispatcher:
         thread = threading.get_ident()
         opened = self._opens.get(thread)
         if opened is not None and not self.by_hand:
-            opened.extend(self._now() if until_ns is None else until_ns, pauses)
+            for mark in opened.extend(self._now() if until_ns is None else until_ns, pauses):
+                self._note_mark(mark)
             tracer.may_leave_evaluation(thread)
             if not pauses or pauses[-1][0] != until_ns:
                 opened.left_ns = self._now()
@@ -129,10 +133,12 @@ class Dispatcher:
     def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
         """Note a part of the program that is no evaluation."""
         thread = threading.get_ident()
-        opened = self._opens.get(thread)
-        if opened is not None and (opened.end_ns is None or start_ns < opened.end_ns):
-            return  # a part of the evaluation, which the providers record
-        if not self.journal.mark(Mark(name, start_ns, end_ns, thread, attributes)):
+        opened, mark = self._opens.get(thread), Mark(name, start_ns, end_ns, thread, attributes)
+        if opened is None or not opened.holds(mark):  # else the providers record it
+            self._note_mark(mark)
+
+    def _note_mark(self, mark: Mark) -> None:
+        if not self.journal.mark(mark):
             self.session.problem("marks-lost", MARKS_LOST)
 
     def problem(self, message: str) -> None:
@@ -323,22 +329,16 @@ class Dispatcher:
                 self._streaks = Streaks()
             self._recorder.leave(opened.recording, thread)
             closed.until_ns = self._paused_until[thread] = self._now()
-            self._note_pauses(closed)
+            self.journal.pauses += closed.pauses
             if opened.recording is None and opened.unprepared:
-                spent_ns = closed.until_ns - since_ns + opened.begin_ns - opened.seen_ns
-                self._idle.add(opened.seen_ns, spent_ns)
+                self._idle.add(opened.seen_ns, closed.spent_ns)
             return group.number
 
     def _settle(self) -> None:
         """Note the evaluations of streaks of which nothing is noted yet."""
         for closed in self._streaks.settle():
             self._note(closed)
-            self._note_pauses(closed)
-
-    def _note_pauses(self, closed: Closed) -> None:
-        opened, last = closed.opened, (closed.since_ns, closed.until_ns)
-        waits = (opened.seen_ns, opened.begin_ns), (opened.end_ns or 0, opened.left_ns), last
-        self.journal.pauses += [Pause(closed.thread, *w) for w in waits if w[1] > w[0]]
+            self.journal.pauses += closed.pauses
 
     def _stop_if_done(self) -> None:
         """Stop watching, once nothing is left to be measured, where watching costs time."""

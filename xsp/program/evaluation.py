@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from xsp.composition import Group
+from xsp.composition import Group, Mark
 from xsp.program.recording import Recording
 from xsp.program.turns import Step
 from xsp.provider import ModelCall
@@ -33,6 +33,7 @@ class OpenEvaluation:
         end_ns: Until when it has lasted at least; None if that was never noted.
         left_ns: Until when the thread waited for xsp after that.
         pauses: Start and end of each time in it in which the thread waited for xsp.
+        marks: Parts of the program of which it is not known yet whether they lie in it.
         page_faults: How many minor page faults the process had taken before, and once it is
             closed, took in it; None if unknown.
     """
@@ -48,13 +49,21 @@ class OpenEvaluation:
     end_ns: int | None = None
     left_ns: int = 0
     pauses: list[tuple[int, int]] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
     streak: bool = False
     page_faults: int | None = field(default_factory=page_faults)
 
-    def extend(self, until_ns: int, pauses: Sequence[tuple[int, int]] = ()) -> None:
+    def holds(self, mark: Mark) -> bool:
+        """Return whether a part of the program lies in the evaluation, as far as is known."""
+        if self.end_ns is None and self.streak:
+            self.marks.append(mark)
+        return self.end_ns is None or mark.start_ns < self.end_ns
+
+    def extend(self, until_ns: int, pauses: Sequence[tuple[int, int]] = ()) -> list[Mark]:
         """Note that it has lasted at least until a time, with pauses, of which the last may go on.
 
-        Pauses are begin and end of each time in which the thread waited for xsp.
+        Pauses are begin and end of each time in which the thread waited for xsp. Marks that came
+        after that time are returned.
         """
         if self.end_ns is not None and self.left_ns > self.end_ns:
             self.pauses.append((self.end_ns, self.left_ns))  # it went on after that
@@ -64,6 +73,9 @@ class OpenEvaluation:
                 self.pauses.append(pause)
             else:
                 self.left_ns = pause[1]
+        later = [mark for mark in self.marks if mark.start_ns >= until_ns]
+        self.marks.clear()
+        return later
 
     def close(self) -> None:
         """Note how many page faults the process took since it was opened."""

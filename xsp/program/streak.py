@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xsp.composition import Group
+from xsp.composition import Group, Pause
 from xsp.program.evaluation import OpenEvaluation
 from xsp.program.recording import Recording
 from xsp.program.turns import Step, StepKind
@@ -58,6 +58,22 @@ class Closed:
     since_ns: int
     waited_ns: int
     until_ns: int = 0
+
+    @property
+    def pauses(self) -> list[Pause]:
+        """The times in which the program waited for xsp, around the evaluation and at its end."""
+        opened = self.opened
+        waits = (
+            (opened.seen_ns, opened.begin_ns),
+            (opened.end_ns or 0, opened.left_ns),
+            (self.since_ns, self.until_ns),
+        )
+        return [Pause(self.thread, *wait) for wait in waits if wait[1] > wait[0]]
+
+    @property
+    def spent_ns(self) -> int:
+        """How long the program waited for xsp before and after the evaluation."""
+        return self.until_ns - self.since_ns + self.opened.begin_ns - self.opened.seen_ns
 
 
 class Streaks:

@@ -110,6 +110,7 @@ class Rotation:
         while measuring := [w for w in loaded if w.running and w.fraction < 1.0]:
             for worker in measuring:
                 worker.turn()
+                worker.await_end()  # one that failed, which would disturb the others
             done = sum(worker.fraction for worker in self.workers) / self.whole
             self.report(min(done, 1.0))
         for worker in loaded:

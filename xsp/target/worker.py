@@ -212,9 +212,11 @@ class Worker:
             self._await_end(0.05)
 
     def await_end(self) -> None:
-        """If the process is done, wait until it has ended by itself, at most `_ENDING_S`."""
-        if self._done:
-            self._await_end(_ENDING_S)
+        """If the process is done, let it end by itself, until `_ENDING_S` after it was done."""
+        for name in (FAILURE, RUNS):
+            with suppress(FileNotFoundError):
+                ago_s = time.time() - (self._folder / name).stat().st_mtime
+                self._await_end(max(_ENDING_S - ago_s, 0.0))
 
     def _await_end(self, patience_s: float) -> None:
         with suppress(subprocess.TimeoutExpired):

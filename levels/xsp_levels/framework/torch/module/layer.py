@@ -117,11 +117,13 @@ def divert_outermost(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def divert_model(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stand in for `Module.__call__`, and hand calls of one model on; of others nothing is told."""
+    """Stand in for `Module.__call__`; of one thread's calls, hand those of one model on alone."""
     model: Any = "xsp:model"  # its id: the code must not keep the model alive
+    thread: Any = "xsp:thread"
+    own_thread: Any = "xsp:own thread"
     inner: Any = "xsp:inner"
     handler: Any = "xsp:handler"
-    if id(self) == model:
+    if id(self) == model or own_thread() != thread:
         return handler(self, args, kwargs)
     return inner(self, *args, **kwargs)
 

@@ -77,7 +77,7 @@ class Watch:
         self._constants = {"xsp:handler": self._outermost, "xsp:inner": self._entry.inner}
         local = {"xsp:local": self._local, **self._constants}
         self._thread_code = self._entry.code(divert_outermost, local)
-        self._sparing: tuple[int, Any] = 0, None  # id of the model last looked at alone, the code
+        self._model_codes: dict[tuple[int, int], Any] = {}  # by thread, and id of the model
         self._marker = Marker(evaluations.mark)
         backward_entry_point().watch(self._after_backward)
         optimizer_entry_point().watch(self._before_step, self._after_step)
@@ -110,10 +110,12 @@ class Watch:
         """Handle a module call: hand a call that lies in no other module call to `_evaluate`."""
         found_ns, entry, local = monotonic_ns(), self._entry, self._local
         step = local.step
-        if step.expected and not local.inside and module.training:
-            return self._go_on(step, module, args, kwargs, found_ns)
         if local.inside or step.holds(module) or entry.is_nested(sys._getframe(2), watched=True):
             return entry.inner(module, *args, **kwargs)
+        if step.expected and module.training:
+            if step.had_backward or step.forwards <= _PATIENCE * self._usual_forwards:
+                return self._go_on(step, module, args, kwargs, found_ns)
+            self._tell(step)  # training mode was left on for inference
         alone = self._is_alone()
         try:
             local.inside = True
@@ -230,8 +232,8 @@ class Watch:
                 evaluations.identify(call)
             else:
                 expected = evaluations.begin(call)
-                if expected not in ("", _NO_BACKWARD) and self._alone:
-                    self._spare(step, module)
+                if expected not in ("", _NO_BACKWARD) and self._alone and self._trains:
+                    self._watch_alone(step, module)
             result = function(*args, **kwargs)
             returned = True
             return result
@@ -241,10 +243,6 @@ class Watch:
 
     def _after_backward(self, start_ns: int) -> None:
         end_ns, step = monotonic_ns(), self._local.step
-        if step.expected:
-            step.had_backward = True
-            step.pauses.append((end_ns, end_ns))
-            return
         self._trains = True
         if not step.open:
             self._marker.backward(start_ns, end_ns)
@@ -257,7 +255,7 @@ class Watch:
     def _before_step(self, optimizer: Any, closure: bool) -> None:
         """Begin a training step with an optimizer that makes the forward pass itself."""
         found_ns, step = monotonic_ns(), self._local.step
-        if step.expected:
+        if step.expected:  # as the last one was, which an optimizer ended
             return
         self._optimizes = True
         evaluations = self._evaluations
@@ -280,8 +278,10 @@ class Watch:
             self._marker.end_step(optimizer)
             return
         step.optimizers.append(self._name(optimizer))
-        self._extend(step, end_ns)
-        self._tell(step)  # what comes now may be a part of the step or not
+        if step.expected:
+            self._tell(step, end_ns)  # what comes now may be a part of the step or not
+        else:
+            self._extend(step, end_ns)
 
     def _name(self, optimizer: Any) -> str:
         name = self._optimizers.get(optimizer)
@@ -296,22 +296,32 @@ class Watch:
         elif step.open and self._evaluations is not None:
             self._evaluations.extend(until_ns)
 
-    def _spare(self, step: TrainingStep, module: Any) -> None:
+    def _watch_alone(self, step: TrainingStep, module: Any) -> None:
         """Look at calls of one model alone until an optimizer has ended the step."""
+        begin_ns, thread = monotonic_ns(), threading.get_ident()
         step.expected = True
-        if self._sparing[0] != id(module):
-            code = self._entry.code(divert_model, {"xsp:model": id(module), **self._constants})
-            self._sparing = id(module), code
-        self._entry.spare(self._sparing[1])
+        code = self._model_codes.get((thread, id(module)))
+        if code is None:
+            own = {"xsp:thread": thread, "xsp:own thread": threading.get_ident}
+            own |= {"xsp:model": id(module), **self._constants}
+            code = self._model_codes[thread, id(module)] = self._entry.code(divert_model, own)
+        self._entry.spare(code)
+        step.pauses.append((begin_ns, monotonic_ns()))
 
-    def _tell(self, step: TrainingStep) -> None:
-        """Tell how long an expected step has lasted, and of all that belongs to it from now on."""
+    def _tell(self, step: TrainingStep, until_ns: int | None = None) -> None:
+        """Tell of an expected step, and of all that belongs to it from now on.
+
+        Args:
+            step: The step.
+            until_ns: How long the step has lasted; None: as its last pause says, if the first call
+                has returned.
+        """
         if not step.expected:
             return
         step.expected = False
         self._entry.spare(None)
-        if step.pauses and self._evaluations is not None:
-            self._evaluations.extend(step.pauses[-1][0], step.pauses)
+        if self._evaluations is not None and (until_ns or len(step.pauses) > 1):
+            self._evaluations.extend(until_ns or step.pauses[-1][0], step.pauses)
 
     def _finish(self, step: TrainingStep) -> None:
         self._tell(step)
