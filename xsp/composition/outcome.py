@@ -143,7 +143,8 @@ class _Maker:
             [(part.thread, part.start_ns, part.end_ns) for part in nested], dtype=np.int64
         ).T
         lasting = timeline.lasting(threads, starts, ends)
-        spans = compose(nested, lasting, numbers, traces)
+        ran_ns = [each.ran_ns for each in self._journal.evaluations]
+        spans = compose(nested, lasting, numbers, traces, ran_ns)
         groups = facts(self._groups, self._journal, timeline, self._final, traces, self._repeated)
         metadata = describe(
             [self._process],

@@ -26,6 +26,7 @@ from xsp.composition.part import Part
 from xsp.evaluation import covered, generations, mix, path_names
 from xsp.inexact import Inexact
 from xsp.level import Kind
+from xsp.quantity import margin
 from xsp.trace import SPAN_SCHEMA, Trace
 
 Floats = NDArray[np.float64]
@@ -49,6 +50,7 @@ class _Node:
         part: The first of the parts.
         parent: Index of the node around.
         lasts_ns: Sum of what the parts take without xsp.
+        ran_ns: Sum of what evaluations took as they ran, recorded or not: they take no longer.
         group: Number of the group of evaluations; -1 for other parts.
     """
 
@@ -56,6 +58,7 @@ class _Node:
     parent: int
     group: int = -1
     lasts_ns: float = 0.0
+    ran_ns: float = 0.0
     measured_ns: int = 0
     calls: int = 0
     least_ns: float = float("inf")
@@ -80,6 +83,7 @@ def compose(
     lasting_ns: Floats,
     groups: Sequence[int],
     traces: Mapping[int, Trace],
+    ran_ns: Sequence[float],
 ) -> pl.DataFrame:
     """Return the spans of a program, as `Trace.spans`.
 
@@ -88,8 +92,9 @@ def compose(
         lasting_ns: How long each part takes without xsp.
         groups: For each evaluation of the journal, the number of its group.
         traces: The traces of groups, by their numbers.
+        ran_ns: How long each evaluation of the journal ran, pauses left out.
     """
-    nodes, of = _nodes(parts, lasting_ns, groups)
+    nodes, of = _nodes(parts, lasting_ns, groups, ran_ns)
     _set_apart(nodes, parts, lasting_ns, of, traces)
     _note_concurrency(nodes, parts, of)
     children: defaultdict[int, list[int]] = defaultdict(list)
@@ -98,13 +103,13 @@ def compose(
     _draw(nodes, children)
     order = _depth_first(children)
     paths = _paths(nodes)
-    halves = _halves(nodes, order, traces)
+    intervals = _intervals(nodes, order, traces)
     reasons = _reasons(nodes, order, traces)
     frames = []
     for number in order:
         node = nodes[number]
         trace = traces.get(node.group)
-        columns = _columns(node, paths, number, halves[number])
+        columns = _columns(node, paths, number) | intervals[number]
         columns["self_ns"] = _self_ns(nodes, number, children)
         frames.append(_row(node, columns, reasons[number], trace))
         if trace is not None:
@@ -113,7 +118,7 @@ def compose(
 
 
 def _nodes(
-    parts: Sequence[Part], lasting_ns: Floats, groups: Sequence[int]
+    parts: Sequence[Part], lasting_ns: Floats, groups: Sequence[int], ran_ns: Sequence[float]
 ) -> tuple[list[_Node], list[int]]:
     """Return the nodes, and for each part the index of its node."""
     nodes: list[_Node] = []
@@ -132,6 +137,7 @@ def _nodes(
             names[parent] += 1
             nodes.append(_Node(first, parent, group))
         nodes[known[key]].add(part, lasts_ns)
+        nodes[known[key]].ran_ns += ran_ns[part.evaluation] if part.evaluation >= 0 else 0.0
         of.append(known[key])
     return nodes, of
 
@@ -156,6 +162,7 @@ def _set_apart(
             continue
         more = float(lasting_ns[number] - latency)
         node.lasts_ns -= more
+        node.ran_ns -= more
         name = _FIRST_CALL.format(part.name)
         apart = Part(name, Kind.PIPELINE, part.start_ns, part.end_ns, part.thread)
         nodes.append(_Node(apart, node.parent))
@@ -227,7 +234,7 @@ def _self_ns(nodes: Sequence[_Node], number: int, children: Mapping[int, Sequenc
     return max(node.lasts_ns - sum(nodes[n].lasts_ns for n in same), 0.0)
 
 
-def _columns(node: _Node, paths: Sequence[str], number: int, half: float | None) -> dict[str, Any]:
+def _columns(node: _Node, paths: Sequence[str], number: int) -> dict[str, Any]:
     """Return the columns of a node's row that do not depend on a group's trace."""
     part = node.part
     return {
@@ -240,8 +247,6 @@ def _columns(node: _Node, paths: Sequence[str], number: int, half: float | None)
         "start_ns": node.start,
         "end_ns": node.start + node.length,
         "latency_ns": node.lasts_ns,
-        "latency_low_ns": None if half is None else max(node.lasts_ns - half, 0.0),
-        "latency_high_ns": None if half is None else node.lasts_ns + half,
         "overhead_ns": max(node.measured_ns - node.lasts_ns, 0.0),
         "measured_start_ns": node.measured[0],
         "measured_end_ns": node.measured[1],
@@ -284,24 +289,30 @@ def _named(attributes: Mapping[str, Any]) -> list[pl.Series]:
 _ATTRIBUTE = "\0attribute."
 
 
-def _halves(
+def _intervals(
     nodes: Sequence[_Node], order: Sequence[int], traces: Mapping[int, Trace]
-) -> list[float | None]:
-    """Return half of the interval of each node's latency; None where it was simply measured.
+) -> list[dict[str, float]]:
+    """Return the ends of the interval of each node's latency; none where it was simply measured.
 
-    The intervals of groups are added up, as if their errors were fully correlated.
+    How far the intervals of groups reach is added up, as if their errors were fully correlated.
+    What an interval leaves unknown took no longer, at any rate, than it did with xsp.
     """
-    halves: list[float | None] = [None] * len(nodes)
+    result: list[dict[str, float]] = [{} for _ in nodes]
+    reaches: dict[int, Floats] = {}
     for number in reversed(order):
         node = nodes[number]
         root = traces[node.group].root if node.group in traces else None
-        if root is not None and root.latency_low_ns is not None and root.latency_high_ns:
-            relative = (root.latency_high_ns - root.latency_low_ns) / 2 / (root.latency_ns or 1.0)
-            halves[number] = relative * node.lasts_ns
-        half = halves[number]
-        if half is not None and node.parent >= 0:
-            halves[node.parent] = (halves[node.parent] or 0.0) + half
-    return halves
+        wide = margin(root.latency_ns, root.latency_low_ns, root.latency_high_ns) if root else None
+        if root is not None and wide is not None:
+            reach = wide * _factor(node, root)
+            most = reach if reach < node.lasts_ns else max(node.ran_ns - node.lasts_ns, 0.0)
+            reaches[number] = np.array([reach, min(reach, most)])
+        if number in reaches:
+            below, above = reaches[number].tolist()
+            result[number]["latency_low_ns"] = max(node.lasts_ns - below, 0.0)
+            result[number]["latency_high_ns"] = node.lasts_ns + above
+            reaches[node.parent] = reaches.get(node.parent, 0.0) + reaches[number]
+    return result
 
 
 def _reasons(
