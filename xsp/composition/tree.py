@@ -306,7 +306,7 @@ def _intervals(
         if root is not None and wide is not None:
             reach = wide * _factor(node, root)
             most = reach if reach < node.lasts_ns else max(node.ran_ns - node.lasts_ns, 0.0)
-            reaches[number] = np.array([reach, min(reach, most)])
+            reaches[number] = np.array([min(reach, node.lasts_ns), min(reach, most)])
         if number in reaches:
             below, above = reaches[number].tolist()
             result[number]["latency_low_ns"] = max(node.lasts_ns - below, 0.0)

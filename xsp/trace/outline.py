@@ -326,7 +326,9 @@ class _Builder:
         latency, busy = totals["latency_ns"], totals["busy_ns"]
         at_once = (latency or 0.0) >= _AT_ONCE * (busy or math.inf)
         beside = at_once or self._beside[node.groups].any()
-        most_ns = None if beside or around is None else around.highest_ns
+        limits = [None if beside or around is None else around.most_ns]
+        limits += [totals["latency_high_ns"] if _margin(node.totals) is not None else None]
+        most_ns = min((each for each in limits if each is not None), default=None)
         return Row(
             depth=depth,
             last=last,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -46,7 +45,8 @@ class Row:
         spans: Number of spans that the row stands for; a span may stand for several occurrences.
         share_margin: Half the width of the share's interval. An error that the model's latency
             has as well, of the machine's speed for one, is none of a share.
-        most_ns: What the latency cannot be beyond: the most that the row around may take.
+        most_ns: What the latency cannot be beyond: its interval's end, or what the row around may
+            take; None where nothing tells.
         most_share: What the share cannot be beyond.
         first: Index of the first span that the row stands for; None for a row that is a sum.
     """
@@ -69,13 +69,6 @@ class Row:
     most_ns: float | None = None
     most_share: float = 1.0
     first: int | None = None
-
-    @property
-    def highest_ns(self) -> float | None:
-        """What the row takes at most: its interval's end, or less; None where nothing tells."""
-        if self.latency_ns is None or self.margin_ns is None:
-            return self.most_ns
-        return min(self.latency_ns + self.margin_ns, self.most_ns or math.inf)
 
     @property
     def mean_ns(self) -> float | None:
