@@ -111,22 +111,34 @@ def test_short_text_is_never_longer_than_asked(text: str, width: int) -> None:
 @pytest.mark.parametrize(
     ("value", "reach", "said"),
     [
-        (732_000.0, 1_273_000.0, "< 2.1 ms"),
+        (732_000.0, 1_273_000.0, "≈ 730 µs"),
         (102.0, 4_866.0, "< 5 µs"),
         (0.0, 1_203.0, "< 1.3 µs"),
-        (5.0, 5.0, "< 10 ns"),
-        (0.01, 0.02, "< 0.03 ns"),
+        (5.0, 5.0, "≈ 5 ns"),
+        (0.01, 0.03, "< 0.04 ns"),
         (600.0, 399.0, "600 ns"),
-        (600.0, 650.0, "< 1.3 µs"),
+        (600.0, 650.0, "≈ 600 ns"),
+        (999.7, 1_500.0, "≈ 1 µs"),
+        (600.0, 1_250.0, "< 1.9 µs"),
         (1e9, 4e12, "< 4,100 s"),
         (0.0, 0.0, "0 ns"),
     ],
 )
-def test_what_is_not_known_has_a_bound_of_two_digits(value: float, reach: float, said: str) -> None:
+def test_what_is_hardly_known_has_two_digits(value: float, reach: float, said: str) -> None:
     assert bounded(value, reach) == said
 
 
-@given(st.floats(1e-3, 1e12), st.floats(1, 1e3))
+def test_what_cannot_be_beyond_something_is_not_said_to_be() -> None:
+    assert bounded(102.0, 4_866.0, 900.0) == "< 900 ns"
+    assert bounded(102.0, 4_866.0, 250.0) == "≈ 100 ns"
+    assert bounded(300.0, 4_866.0, 250.0) == "< 250 ns"
+    assert bounded(300.0, 20.0, 250.0) == "300 ns"  # that is known, whatever is said around it
+    assert share(0.2, 3.0, 0.7) == "< 70 %"
+    assert share(0.2, 3.0, 0.4) == "≈ 20 %"
+    assert share(1.2, 3.0, 0.4) == "< 40 %"
+
+
+@given(st.floats(1e-3, 1e12), st.floats(2.01, 1e3))
 def test_a_bound_is_never_below_the_interval_and_hardly_above(value: float, times: float) -> None:
     text, _, unit = estimate(value, value * times)
     scale = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
@@ -145,9 +157,11 @@ def test_an_interval_cut_at_zero_reaches_as_far_as_its_longer_side() -> None:
     [
         (0.5, None, "50.0 %"),
         (0.5, 0.4, "50.0 %"),
-        (0.01, 0.02, "< 3 %"),
+        (0.01, 0.03, "< 4 %"),
+        (0.0123, 0.02, "≈ 1.2 %"),
         (0.0, 0.0005, "< 0.05 %"),
-        (0.6, 0.7, "?"),
+        (0.6, 0.7, "≈ 60 %"),
+        (0.3, 0.9, "?"),
         (3.48, None, "?"),
         (3.48, 9.0, "?"),
         (1.02, 0.05, "≈ 100 %"),

@@ -6,8 +6,10 @@ import math
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 NOTHING = "—"
-_ABOUT_0 = "≈ 0"
+_NEAR = "≈"
+_ABOUT_0 = f"{_NEAR} 0"
 _ABOUT = 1.25  # of the whole: a part that seems larger is not known
+_TELLING = 3.0  # times the value: an interval up to there tells about how much it is
 _MOST = 1e300
 _ABSURD = 1e7  # only damaged files hold larger numbers, which must not fill the line
 
@@ -69,20 +71,20 @@ def estimate(
     """Return value, margin and unit of a duration as texts; an unknown margin is empty.
 
     The margin is given in the value's unit, with two digits and at most one decimal more than
-    the value. Where the margin is as large as the value, the value is not known: its upper
-    bound is given instead, in two digits and without a margin. A margin of 0, as of what is counted
-    or of runs that took the clock's same tick, is left out. What came out as 0, where
-    overhead was removed, takes some time all the same: about 0.
+    the value. Where the margin is as large as the value, the value is about known if it cannot be
+    more than three times as large; else its upper bound is given instead. Both have two digits and
+    no margin. A margin of 0, as of what is counted or of runs that took the clock's same tick, is
+    left out. What came out as 0, where overhead was removed, takes some time all the same: about 0.
 
     Args:
         nanoseconds: The duration.
         margin_ns: Half the width of its interval.
-        most_ns: What the bound of a duration that is not known cannot be beyond, if that is known.
+        most_ns: What the duration cannot be beyond, if that is known.
 
-    >>> estimate(12_400_000.0, 0.0)
-    ('12.4', '', 'ms')
-    >>> estimate(41_234_567.0, 312_000.0), estimate(102.0, 4_866.0), estimate(0.0, None)
-    (('41.2', '0.31', 'ms'), ('< 5', '', 'µs'), ('≈ 0', '', ''))
+    >>> estimate(12_400_000.0, 0.0), estimate(0.0, None)
+    (('12.4', '', 'ms'), ('≈ 0', '', ''))
+    >>> estimate(41_234_567.0, 312_000.0), estimate(732.0, 1_273.0), estimate(102.0, 4_866.0)
+    (('41.2', '0.31', 'ms'), ('≈ 730', '', 'ns'), ('< 5', '', 'µs'))
     """
     if nanoseconds is None or not math.isfinite(nanoseconds):
         return NOTHING, "", ""
@@ -92,42 +94,50 @@ def estimate(
         scale, unit = _unit(nanoseconds)
         return _digits(nanoseconds / scale), "", unit
     if 0 <= nanoseconds <= margin_ns and margin_ns > 0:
-        bound = _rounded_up(min(nanoseconds + margin_ns, max(most_ns or math.inf, nanoseconds)))
-        scale, unit = _unit(bound)
-        return f"< {_two_digits(bound / scale)}", "", unit
+        sign, shown = _vague(nanoseconds, nanoseconds + margin_ns, most_ns or math.inf)
+        scale, unit = _unit(shown)
+        return f"{sign} {_two_digits(shown / scale)}", "", unit
     scale, unit = _unit(nanoseconds)
     value = _digits(nanoseconds / scale)
     around = _margin(margin_ns / scale, _decimals(value) + 1) if margin_ns else ""
     return value, around, unit
 
 
-def bounded(nanoseconds: float, margin_ns: float | None) -> str:
-    """Return a duration, or its upper bound where its margin is as large.
+def bounded(nanoseconds: float, margin_ns: float | None, most_ns: float | None = None) -> str:
+    """Return a duration; about, or its upper bound, where its margin is as large (`estimate`).
 
     >>> bounded(412.0, 31.0), bounded(102.0, 4_866.0)
     ('412 ns', '< 5 µs')
     """
-    value, _, unit = estimate(nanoseconds, margin_ns)
+    value, _, unit = estimate(nanoseconds, margin_ns, most_ns)
     return f"{value} {unit}".rstrip()
 
 
-def share(part: float | None, margin: float | None = None) -> str:
+def share(part: float | None, margin: float | None = None, most: float = 1.0) -> str:
     """Return a part of the whole as a percentage with one decimal.
 
-    A part whose margin is as large as itself is not known: its upper bound is given. A part
-    a little larger than the whole is the whole, if its margin allows that, and else not known.
+    A part whose margin is as large as itself is not known: about, or its upper bound, is given
+    (`estimate`). A part a little larger than the whole is the whole, if its margin allows that, and
+    else not known.
 
-    >>> share(0.07812, 0.002), share(0.001, 0.0123), share(0.2, 3.0), share(1.03, 0.05), share(3.5)
-    ('7.8 %', '< 1.4 %', '?', '≈ 100 %', '?')
+    Args:
+        part: The part, as a fraction.
+        margin: Half the width of its interval.
+        most: What the part cannot be beyond.
+
+    >>> share(0.07812, 0.002), share(0.07812, 0.1), share(0.001, 0.0123), share(0.2, 3.0)
+    ('7.8 %', '≈ 7.8 %', '< 1.4 %', '?')
+    >>> share(1.03, 0.05), share(3.5)
+    ('≈ 100 %', '?')
     """
     if part is None or not math.isfinite(part):
         return ""
     beyond = 0.0 if margin is None or not math.isfinite(margin) else margin
+    if 0 <= part <= beyond and beyond > 0 and (part < 1.0005 or most < 1):
+        sign, shown = _vague(part, part + beyond, most)
+        return f"{sign} {_two_digits(100 * shown)} %" if sign == _NEAR or shown < 1 else "?"
     if part >= 1.0005:
         return "≈ 100 %" if part <= min(1 + beyond, _ABOUT) else "?"
-    if 0 <= part <= beyond and beyond > 0:
-        bound = 100 * _rounded_up(part + beyond)
-        return f"< {_two_digits(bound)} %" if bound < 100 else "?"
     return percent(part)
 
 
@@ -235,11 +245,14 @@ def _digits(value: float) -> str:
     return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
 
 
-def _rounded_up(value: float) -> float:
-    """Return the next larger number of two significant digits."""
-    value = min(value, _MOST)
-    step = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return math.ceil(value / step - 1e-6) * step
+def _vague(value: float, high: float, most: float) -> tuple[str, float]:
+    """Return what is known of a value of which little is: sign, and number of two digits."""
+    bound = min(high, most, _MOST)
+    near = value <= bound <= _TELLING * value
+    shown = value if near else bound
+    step = 10.0 ** (math.floor(math.log10(shown)) - 1)
+    digits = round(shown / step) if near else math.ceil(shown / step - 1e-6)
+    return _NEAR if near else "<", digits * step
 
 
 def _two_digits(value: float) -> str:

@@ -31,7 +31,8 @@ def composed(
     traces: Mapping[int, Trace] | None = None,
 ) -> Trace:
     took = [each.end_ns - each.start_ns for each in parts] if lasting is None else lasting
-    spans = compose(parts, np.array(took, dtype=np.float64), groups, traces or {})
+    ran = [each.end_ns - each.start_ns for each in parts if each.evaluation >= 0]
+    spans = compose(parts, np.array(took, dtype=np.float64), groups, traces or {}, ran)
     result = Trace(spans, trace(pipeline("block")).metadata)
     result.check()
     return result
@@ -168,6 +169,22 @@ def test_an_interval_of_a_group_makes_the_blocks_as_wide() -> None:
     assert found.root.latency_high_ns == pytest.approx(50_000 + (high - low) / 2)
     sums = rows(found, "latency_low_ns", "latency_high_ns")
     assert sums["block/load"] == (None, None)
+
+
+def test_what_an_interval_leaves_unknown_took_no_longer_than_it_did_with_xsp() -> None:
+    one = decode()
+    latency = one.root.latency_ns
+    assert latency is not None
+    known = one.spans.with_columns(latency_low_ns=pl.lit(0.0), latency_high_ns=10 * latency)
+    found = composed(
+        [part("block", 0, 50_000), part("decode", 0, 30_000, 0, 0)],
+        [40_000, latency],
+        [0],
+        {0: Trace(known, one.metadata)},
+    )
+    intervals = rows(found, "latency_low_ns", "latency_high_ns")
+    assert intervals["block/decode"] == (0.0, pytest.approx(30_000))
+    assert intervals["block"][1] == pytest.approx(40_000 + 30_000 - latency)
 
 
 @st.composite

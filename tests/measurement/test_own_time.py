@@ -177,7 +177,7 @@ def test_own_time_is_named_in_the_trace_its_tree_and_its_file(
     named = trace.spans.unnest("attributes").filter(pl.col("own_samples") > 0)
     assert set(named["name"]) >= {"a", "b", "block0"}
     assert named["own_functions"].to_list() == [["encode"]] * named.height
-    assert "own time 100.0 % in encode (a.py:7)" in trace.tree(rows=None, width=120)
+    assert "own time 100 % in encode (a.py:7)" in trace.tree(rows=None, width=120)
     kept = xsp.load(trace.save(tmp_path / "toy.xsp"))
     assert kept.tree() == trace.tree()
     assert kept.spans.equals(trace.spans)
@@ -221,11 +221,11 @@ def test_names_are_of_the_group_that_a_row_stands_for() -> None:
             "attributes": [
                 {"own_functions": [first], "own_lines": ["/x/a.py:3"], "own_shares": [share],
                  "own_samples": count}
-                for first, share, count in (("A.f", 0.5, 4), ("A.f", 1.0, 6), ("g", 1.0, 9))
+                for first, share, count in (("A.f", 0.5, 8), ("A.f", 1.0, 12), ("g", 1.0, 19))
             ]
         }
     )  # fmt: skip
-    assert own_functions(spans, np.array([0, 0, 1])) == {0: "80.0 % in f (a.py:3)"}
+    assert own_functions(spans, np.array([0, 0, 1])) == {0: "80 % in f (a.py:3)"}
 
 
 def test_nothing_is_named_where_nothing_stands_out() -> None:

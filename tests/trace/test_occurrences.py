@@ -158,6 +158,17 @@ def test_a_latency_that_is_not_known_shows_its_bound_everywhere() -> None:
     assert line.split()[2:] == ["<", "5", "µs", "<", "5", "%", "≈", "0"]
 
 
+def test_what_runs_inside_takes_no_longer_than_what_is_around_it_may() -> None:
+    inner = layer("conv", "Conv2d", op("add", own_ns=20_000), own_ns=0)
+    spans = samples.frame(pipeline("predict", inner, own_ns=100_000))
+    noisy = known_to(known_to(spans, "conv", 0.0, 85_000.0), "add", 0.0, 900_000.0)
+    drawn = outline(noisy)
+    assert row(drawn, "add").most_ns == row(drawn, "conv").most_ns == 85_000
+    assert row(drawn, "add").part() == row(drawn, "conv").part() == "< 71 %"
+    beside = noisy.with_columns(thread=pl.Series([1, 1, 2]))
+    assert row(outline(beside), "add").most_ns == 900_000
+
+
 def test_a_share_that_cannot_be_is_not_shown() -> None:
     spans = samples.frame(pipeline("predict", op("add", own_ns=1_000), own_ns=0))
     for factor, said in ((3.48, "?"), (1.02, "≈ 100 %")):
@@ -172,4 +183,4 @@ def test_errors_of_the_whole_machine_leave_shares_known() -> None:
     spans = samples.frame(pipeline("predict", op("mm", own_ns=900), own_ns=100), margin=1.5)
     drawn = outline(spans.with_columns(latency_low_ns=pl.lit(0.0)))
     assert [each.part() for each in drawn.rows] == ["100.0 %", "90.0 %", "10.0 %"]
-    assert text(spans, {"name": "predict"}).startswith("predict  < 2.5 µs")
+    assert text(spans, {"name": "predict"}).startswith("predict  ≈ 1 µs")

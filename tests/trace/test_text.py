@@ -172,6 +172,19 @@ def test_nothing_is_claimed_to_be_without_overhead_that_does_not_say_so() -> Non
     assert "without overhead" not in text(spans, {})
 
 
+def test_problems_of_one_kind_that_several_groups_have_are_one_line() -> None:
+    said = ("wide", "A: 14 %"), ("wide", "B: 18 %"), ("varies", "B: 1 run"), ("wide", "lost")
+    problems = [{"code": code, "message": message} for code, message in said]
+    groups = [{"name": "A"}, {"name": "B"}]
+    trace = samples.trace(samples.resnet(), problems=problems, groups=groups)
+    assert [line for line in trace.tree().splitlines() if line.startswith("!")] == [
+        "! wide: A: 14 % (1 more of this kind in trace.problems)",
+        "! varies: B: 1 run",
+        "! wide: lost",
+    ]
+    assert len(trace.problems) == 4
+
+
 def test_problems_come_before_the_tree_and_keep_to_the_width() -> None:
     problems = [{"code": "unmatched", "message": "one\nspan " + "came and went " * 30}]
     lines = samples.trace(samples.resnet(), problems=problems).tree(width=80).splitlines()

@@ -14,11 +14,11 @@ from xsp.composition.collective import collectives
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.iteration import with_iterations
 from xsp.composition.journal import Journal, took_ns
-from xsp.composition.part import parts
+from xsp.composition.part import first_calls, parts
 from xsp.composition.settled import Key, unsettled
 from xsp.composition.summary import facts, sentences
 from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
-from xsp.composition.tree import compose, first_calls
+from xsp.composition.tree import compose
 from xsp.errors import MeasurementError
 from xsp.evaluation import Run, Rung
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
@@ -140,7 +140,8 @@ class _Maker:
             [(part.thread, part.start_ns, part.end_ns) for part in nested], dtype=np.int64
         ).T
         lasting = timeline.lasting(threads, starts, ends)
-        spans = compose(nested, lasting, numbers, traces)
+        ran_ns = [each.ran_ns for each in self._journal.evaluations]
+        spans = compose(nested, lasting, numbers, traces, ran_ns)
         groups = facts(self._groups, self._journal, timeline, self._final, traces, self._repeated)
         metadata = describe(
             [self._process],
@@ -151,7 +152,7 @@ class _Maker:
         )
         metadata |= made_of(spans)
         metadata["groups"] = groups
-        first = first_calls(nested, lasting, numbers, traces)
+        first = first_calls(nested, lasting.tolist(), numbers, traces)
         metadata["summary"] = sentences(groups, nested, lasting, timeline, first)
         made = self._journal.evaluations
         return Outcome(

@@ -27,9 +27,11 @@ from xsp.composition.journal import Evaluation, Journal
 from xsp.correlation import correlate
 from xsp.level import Kind
 from xsp.provider import ATTRIBUTE, span_rows
+from xsp.trace import Trace
 
 UNWATCHED = "unwatched, for nothing was left to be measured"
 
+_COLD = 2.0  # times the latency that a first call takes, to be shown apart
 _NUMBER = f"{ATTRIBUTE}part"
 
 _Numbers = tuple[int | None, int | None]  # number and parent that a span of the user's states
@@ -178,4 +180,32 @@ def _nested(block: Part, found: Sequence[Part], numbers: Sequence[_Numbers]) -> 
             continue
         place.append(len(result))
         result.append(replace(found[number], parent=above, end_ns=end))
+    return result
+
+
+def first_calls(
+    parts: Sequence[Part],
+    lasting_ns: Sequence[float],
+    groups: Sequence[int],
+    traces: Mapping[int, Trace],
+) -> dict[int, float]:
+    """Return what first calls take beyond the latency of their group (ns), by their parts.
+
+    Those that take less than twice that latency are left out.
+
+    Args:
+        parts: All parts of the program.
+        lasting_ns: How long each part takes without xsp.
+        groups: For each evaluation of the journal, the number of its group.
+        traces: The traces of groups, by their numbers.
+    """
+    first: dict[int, int] = {}
+    for number in sorted(range(len(parts)), key=lambda number: parts[number].start_ns):
+        if (evaluation := parts[number].evaluation) >= 0:
+            first.setdefault(groups[evaluation], number)
+    result = {}
+    for group, number in first.items():
+        latency = traces[group].root.latency_ns if group in traces else None
+        if latency is not None and lasting_ns[number] >= _COLD * latency:
+            result[number] = lasting_ns[number] - latency
     return result

@@ -22,10 +22,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.composition.part import Part
+from xsp.composition.part import Part, first_calls
 from xsp.evaluation import covered, generations, mix, path_names
 from xsp.inexact import Inexact
 from xsp.level import Kind
+from xsp.quantity import margin
 from xsp.trace import SPAN_SCHEMA, Trace
 
 Floats = NDArray[np.float64]
@@ -38,7 +39,6 @@ _MULTIPLIED = (
 )  # fmt: skip
 _MULTIPLIED_ATTRIBUTES = ("operators_ns", "scaled_ns")
 _FIRST_CALL = "first call of {}: more than the others"
-_COLD = 2.0  # times the latency that a first call takes, to be shown apart
 
 
 @dataclass(slots=True)
@@ -49,6 +49,7 @@ class _Node:
         part: The first of the parts.
         parent: Index of the node around.
         lasts_ns: Sum of what the parts take without xsp.
+        ran_ns: Sum of what evaluations took as they ran, recorded or not: they take no longer.
         group: Number of the group of evaluations; -1 for other parts.
     """
 
@@ -56,6 +57,7 @@ class _Node:
     parent: int
     group: int = -1
     lasts_ns: float = 0.0
+    ran_ns: float = 0.0
     measured_ns: int = 0
     calls: int = 0
     least_ns: float = float("inf")
@@ -80,6 +82,7 @@ def compose(
     lasting_ns: Floats,
     groups: Sequence[int],
     traces: Mapping[int, Trace],
+    ran_ns: Sequence[float],
 ) -> pl.DataFrame:
     """Return the spans of a program, as `Trace.spans`.
 
@@ -88,9 +91,10 @@ def compose(
         lasting_ns: How long each part takes without xsp.
         groups: For each evaluation of the journal, the number of its group.
         traces: The traces of groups, by their numbers.
+        ran_ns: How long each evaluation of the journal ran, pauses left out.
     """
-    nodes, of = _nodes(parts, lasting_ns, groups)
-    _set_apart(nodes, parts, of, first_calls(parts, lasting_ns, groups, traces))
+    nodes, of = _nodes(parts, lasting_ns, groups, ran_ns)
+    _set_apart(nodes, parts, of, first_calls(parts, lasting_ns.tolist(), groups, traces))
     _note_concurrency(nodes, parts, of)
     children: defaultdict[int, list[int]] = defaultdict(list)
     for number, node in enumerate(nodes[1:], 1):
@@ -98,13 +102,13 @@ def compose(
     _draw(nodes, children)
     order = _depth_first(children)
     paths = _paths(nodes)
-    halves = _halves(nodes, order, traces)
+    intervals = _intervals(nodes, order, traces)
     reasons = _reasons(nodes, order, traces)
     frames = []
     for number in order:
         node = nodes[number]
         trace = traces.get(node.group)
-        columns = _columns(node, paths, number, halves[number])
+        columns = _columns(node, paths, number) | intervals[number]
         columns["self_ns"] = _self_ns(nodes, number, children)
         frames.append(_row(node, columns, reasons[number], trace))
         if trace is not None:
@@ -113,7 +117,7 @@ def compose(
 
 
 def _nodes(
-    parts: Sequence[Part], lasting_ns: Floats, groups: Sequence[int]
+    parts: Sequence[Part], lasting_ns: Floats, groups: Sequence[int], ran_ns: Sequence[float]
 ) -> tuple[list[_Node], list[int]]:
     """Return the nodes, and for each part the index of its node."""
     nodes: list[_Node] = []
@@ -132,32 +136,9 @@ def _nodes(
             names[parent] += 1
             nodes.append(_Node(first, parent, group))
         nodes[known[key]].add(part, lasts_ns)
+        nodes[known[key]].ran_ns += ran_ns[part.evaluation] if part.evaluation >= 0 else 0.0
         of.append(known[key])
     return nodes, of
-
-
-def first_calls(
-    parts: Sequence[Part],
-    lasting_ns: Floats,
-    groups: Sequence[int],
-    traces: Mapping[int, Trace],
-) -> dict[int, float]:
-    """Return what first calls take beyond the latency of their group (ns), by their parts.
-
-    Those that take less than twice that latency are left out; arguments as of `compose`.
-    """
-    first: dict[int, int] = {}
-    for number, part in enumerate(parts):
-        if part.evaluation >= 0:
-            before = first.setdefault(groups[part.evaluation], number)
-            if part.start_ns < parts[before].start_ns:
-                first[groups[part.evaluation]] = number
-    result = {}
-    for group, number in first.items():
-        latency = traces[group].root.latency_ns if group in traces else None
-        if latency is not None and lasting_ns[number] >= _COLD * latency:
-            result[number] = float(lasting_ns[number] - latency)
-    return result
 
 
 def _set_apart(
@@ -167,6 +148,7 @@ def _set_apart(
     for number in sorted(first, key=lambda n: parts[n].start_ns):
         part, node, more = parts[number], nodes[of[number]], first[number]
         node.lasts_ns -= more
+        node.ran_ns -= more
         name = _FIRST_CALL.format(part.name)
         apart = Part(name, Kind.PIPELINE, part.start_ns, part.end_ns, part.thread)
         nodes.append(_Node(apart, node.parent))
@@ -238,7 +220,7 @@ def _self_ns(nodes: Sequence[_Node], number: int, children: Mapping[int, Sequenc
     return max(node.lasts_ns - sum(nodes[n].lasts_ns for n in same), 0.0)
 
 
-def _columns(node: _Node, paths: Sequence[str], number: int, half: float | None) -> dict[str, Any]:
+def _columns(node: _Node, paths: Sequence[str], number: int) -> dict[str, Any]:
     """Return the columns of a node's row that do not depend on a group's trace."""
     part = node.part
     return {
@@ -251,8 +233,6 @@ def _columns(node: _Node, paths: Sequence[str], number: int, half: float | None)
         "start_ns": node.start,
         "end_ns": node.start + node.length,
         "latency_ns": node.lasts_ns,
-        "latency_low_ns": None if half is None else max(node.lasts_ns - half, 0.0),
-        "latency_high_ns": None if half is None else node.lasts_ns + half,
         "overhead_ns": max(node.measured_ns - node.lasts_ns, 0.0),
         "measured_start_ns": node.measured[0],
         "measured_end_ns": node.measured[1],
@@ -295,24 +275,30 @@ def _named(attributes: Mapping[str, Any]) -> list[pl.Series]:
 _ATTRIBUTE = "\0attribute."
 
 
-def _halves(
+def _intervals(
     nodes: Sequence[_Node], order: Sequence[int], traces: Mapping[int, Trace]
-) -> list[float | None]:
-    """Return half of the interval of each node's latency; None where it was simply measured.
+) -> list[dict[str, float]]:
+    """Return the ends of the interval of each node's latency; none where it was simply measured.
 
-    The intervals of groups are added up, as if their errors were fully correlated.
+    How far the intervals of groups reach is added up, as if their errors were fully correlated.
+    What an interval leaves unknown took no longer, at any rate, than it did with xsp.
     """
-    halves: list[float | None] = [None] * len(nodes)
+    result: list[dict[str, float]] = [{} for _ in nodes]
+    reaches: dict[int, Floats] = {}
     for number in reversed(order):
         node = nodes[number]
         root = traces[node.group].root if node.group in traces else None
-        if root is not None and root.latency_low_ns is not None and root.latency_high_ns:
-            relative = (root.latency_high_ns - root.latency_low_ns) / 2 / (root.latency_ns or 1.0)
-            halves[number] = relative * node.lasts_ns
-        half = halves[number]
-        if half is not None and node.parent >= 0:
-            halves[node.parent] = (halves[node.parent] or 0.0) + half
-    return halves
+        wide = margin(root.latency_ns, root.latency_low_ns, root.latency_high_ns) if root else None
+        if root is not None and wide is not None:
+            reach = wide * _factor(node, root)
+            most = reach if reach < node.lasts_ns else max(node.ran_ns - node.lasts_ns, 0.0)
+            reaches[number] = np.array([min(reach, node.lasts_ns), min(reach, most)])
+        if number in reaches:
+            below, above = reaches[number].tolist()
+            result[number]["latency_low_ns"] = max(node.lasts_ns - below, 0.0)
+            result[number]["latency_high_ns"] = node.lasts_ns + above
+            reaches[node.parent] = reaches.get(node.parent, 0.0) + reaches[number]
+    return result
 
 
 def _reasons(

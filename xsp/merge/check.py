@@ -275,7 +275,7 @@ def _cost_outlier(evidence: Evidence) -> Problem | None:
         return Problem(
             "share-outlier",
             f"recording one {rung.name} span costs {duration(float(value[worst]))} inside "
-            f"{evidence.names(rows)[worst]}, but {duration(cost.per_span.pooled_ns)} elsewhere: "
+            f"`{evidence.names(rows)[worst]}`, but {duration(cost.per_span.pooled_ns)} elsewhere: "
             f"the latencies inside {counted(int(matters.sum()), 'such span')} are less certain",
         )
     return None

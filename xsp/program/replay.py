@@ -27,7 +27,6 @@ from xsp.rank import identity, in_process_group
 from xsp.session import Session, Settings
 
 _LEAST_SHARE = 0.05  # of the budget, for a group that took next to no time
-_NAMED = 3  # groups whose incomplete plans have a sentence each
 _AT_ONCE = "several threads called it, which a repetition on one thread would not show"
 _BY_PROGRAM = "it is more than one call, which only the program itself can make again"
 _NOT_KEPT = "its call was not kept, as those of the first groups only are, so that memory suffices"
@@ -179,18 +178,12 @@ def _note_changed(session: Session, call: ModelCall, changed: str) -> None:
 
 
 def _note(dispatcher: Dispatcher, names: dict[int, str], left: Sequence[tuple[int, str]]) -> None:
-    for number, reason in left[:_NAMED]:
+    for number, reason in left:
         name = f"{names[number]}: " if len(names) > 1 else ""
         dispatcher.session.problem(
             "not-replayed",
             f"{name}the plan was not completed: {_shortage(dispatcher, number)}; and the last "
             f"evaluation was not repeated: {reason}",
-        )
-    more = len(left) - _NAMED
-    if more > 0:
-        dispatcher.session.problem(
-            "not-replayed",
-            f"the plans of {counted(more, 'further group')} were not completed either",
         )
 
 

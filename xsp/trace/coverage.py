@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from xsp.evaluation import Ints, covered, gathering
 from xsp.inexact import Inexact
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.quantity import percent
 from xsp.trace.attribute import attribute_column, inexact_column
 from xsp.trace.folding import parent_rows
 
 Bools = NDArray[np.bool_]
 
 # Fewer samples say too little of what ran longest; a smaller share, too little of own time.
-_FEWEST_SAMPLES, _LEAST = 10, 0.1
+_FEWEST_SAMPLES, _LEAST = 20, 0.1
 
 _ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
 _LAYER, _OP, _CALL = Kind.LAYER.value, Kind.OP.value, Kind.CALL.value
@@ -200,7 +199,7 @@ def own_functions(spans: pl.DataFrame, of: Ints) -> dict[int, str]:
         .filter(pl.col("whole") >= _FEWEST_SAMPLES, pl.col("count") >= _LEAST * pl.col("whole"))
     )
     return {
-        group: f"{percent(count / whole)} in {_short(function)} ({PurePath(line).name})"
+        group: f"{100 * count / whole:.0f} % in {_short(function)} ({PurePath(line).name})"
         for group, function, line, count, whole in longest.iter_rows()
     }
 

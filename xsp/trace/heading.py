@@ -119,6 +119,22 @@ def problem_lines(metadata: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def folded_problem_lines(metadata: Mapping[str, Any]) -> list[str]:
+    """Return `problem_lines`, of which those of one code that several groups have are one line.
+
+    That is the first of them, which is of the group that took most time, and their number.
+    """
+    groups = tuple(f"{printable(str(group['name']))}: " for group in metadata.get("groups", ()))
+    alike: dict[str, list[str]] = {}
+    for line in problem_lines(metadata):
+        code, _, message = line.partition(": ")
+        alike.setdefault(code if message.startswith(groups) else line, []).append(line)
+    return [
+        first + (f" ({len(others)} more of this kind in trace.problems)" if others else "")
+        for first, *others in alike.values()
+    ]
+
+
 def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of the headline after the latency."""
     kinds = _exactness(spans)

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from xsp.inexact import legend, marks
 from xsp.quantity import duration, estimate, printable, removed, shorten
-from xsp.trace.heading import footer_lines, headline, problem_lines, summary_lines, unmarked
+from xsp.trace.heading import folded_problem_lines, footer_lines, headline, summary_lines, unmarked
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row
 
@@ -79,7 +79,7 @@ def page_part(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
     """
     drawn = unmarked(outline(spans, rows=_ROWS, smallest=_SMALLEST), metadata)
     summary = _NOTHING.join(_SUMMARY.format(line) for line in summary_lines(metadata))
-    problems = _NOTHING.join(_PROBLEM.format(problem) for problem in problem_lines(metadata))
+    problems = _NOTHING.join(_PROBLEM.format(problem) for problem in folded_problem_lines(metadata))
     tree = _NOTHING.join(_tree(drawn.rows, spans))
     meaning = legend(reason for row in drawn.rows for reason in row.inexact)
     below = _NOTHING.join(

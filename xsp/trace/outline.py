@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -100,6 +101,7 @@ class _Builder:
         alone = attribute_column(spans, "process", pl.Int64).is_not_null().to_numpy()
         self._inside = at_once_inside(spans, folded.of, parent)
         self._away = (on_another_thread(spans, parent) & ~alone)[folded.first]
+        self._beside = self._away | ~heads["on_host"].to_numpy()
         # A span that is short on the host may keep a device busy for long.
         weight = pl.max_horizontal("latency_ns", "device_ns").fill_nan(None)
         sums = folding.sums(
@@ -160,13 +162,16 @@ class _Builder:
     def flatten(self, root: _Node) -> Iterator[Row]:
         """Yield rows from the root down, without recursion: call stacks can be deep."""
         # Children go onto the stack in reverse, so that the first child comes off first.
-        stack = [(root, 0, True)]
+        stack: list[tuple[_Node, int, bool, Row | None]] = [(root, 0, True, None)]
         while stack:
-            node, depth, last = stack.pop()
-            yield self._row(node, depth=depth, last=last)
+            node, depth, last, around = stack.pop()
+            row = self._row(node, around, depth=depth, last=last)
+            yield row
             end = len(node.children) - 1
+            # Of what runs at once inside, the sum may be more than what is around it.
+            limit = row if self._inside[node.tail] < _AT_ONCE else None
             stack.extend(
-                (child, depth + 1, place == end)
+                (child, depth + 1, place == end, limit)
                 for place, child in reversed(list(enumerate(node.children)))
             )
 
@@ -316,14 +321,14 @@ class _Builder:
         part = node.totals["busy_ns"] / latency if latency else 1.0
         return beyond(reach, self._error * latency) * part / self._model_ns
 
-    def _most_ns(self, latency: float | None) -> float | None:
-        """Return what a latency within the whole is at most; None for those beyond the whole."""
-        most = self._model_ns * (1 + self._error)
-        return most if latency is not None and latency <= self._model_ns else None
-
-    def _row(self, node: _Node, *, depth: int, last: bool) -> Row:
+    def _row(self, node: _Node, around: Row | None, *, depth: int, last: bool) -> Row:
         totals = {name: _known(value) for name, value in node.totals.items()}
         latency, busy = totals["latency_ns"], totals["busy_ns"]
+        at_once = (latency or 0.0) >= _AT_ONCE * (busy or math.inf)
+        beside = at_once or self._beside[node.groups].any()
+        limits = [None if beside or around is None else around.most_ns]
+        limits += [totals["latency_high_ns"] if _margin(node.totals) is not None else None]
+        most_ns = min((each for each in limits if each is not None), default=None)
         return Row(
             depth=depth,
             last=last,
@@ -340,7 +345,8 @@ class _Builder:
             inexact=reasons_of(node.inexact) if latency is not None else (),
             spans=int(self._spans[node.groups].sum()),
             share_margin=self._share_margin(node),
-            most_ns=self._most_ns(latency),
+            most_ns=most_ns,
+            most_share=min((most_ns or math.inf) / (self._model_ns or 1.0), 1.0),
             first=None if node.kind in SUMS else int(self._firsts[node.groups[0]]),
         )
 

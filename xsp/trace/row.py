@@ -45,7 +45,9 @@ class Row:
         spans: Number of spans that the row stands for; a span may stand for several occurrences.
         share_margin: Half the width of the share's interval. An error that the model's latency
             has as well, of the machine's speed for one, is none of a share.
-        most_ns: What the latency cannot be beyond: the whole's, where the row is within that.
+        most_ns: What the latency cannot be beyond: its interval's end, or what the row around may
+            take; None where nothing tells.
+        most_share: What the share cannot be beyond.
         first: Index of the first span that the row stands for; None for a row that is a sum.
     """
 
@@ -65,6 +67,7 @@ class Row:
     spans: int = 1
     share_margin: float | None = None
     most_ns: float | None = None
+    most_share: float = 1.0
     first: int | None = None
 
     @property
@@ -79,11 +82,12 @@ class Row:
         if self.mean_ns is None:
             return ""
         margin_ns = None if self.margin_ns is None else self.margin_ns / self.count
-        return f"{self.count:,} \u00d7 {bounded(self.mean_ns, margin_ns).rjust(width)}"
+        most_ns = None if self.most_ns is None else self.most_ns / self.count
+        return f"{self.count:,} \u00d7 {bounded(self.mean_ns, margin_ns, most_ns).rjust(width)}"
 
     def part(self) -> str:
         """Return the row's share of the model's latency; empty where that is not known."""
-        return share(self.share, self.share_margin)
+        return share(self.share, self.share_margin, self.most_share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import polars as pl
 
 from xsp.inexact import legend, marks
 from xsp.quantity import NOTHING, duration, estimate, removed, shorten
-from xsp.trace.heading import footer_lines, headline, problem_lines, summary_lines, unmarked
+from xsp.trace.heading import folded_problem_lines, footer_lines, headline, summary_lines, unmarked
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row
 
@@ -44,7 +44,7 @@ def text(
     lines = [*_wrapped(headline(spans, metadata), width)]
     for line in summary_lines(metadata):
         lines += _wrapped(line, width)
-    for problem in problem_lines(metadata):
+    for problem in folded_problem_lines(metadata):
         lines += _wrapped(problem, width, bullet="! ")
     if drawn.rows:
         lines += ["", *_table(drawn, width)]

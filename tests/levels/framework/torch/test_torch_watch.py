@@ -597,7 +597,7 @@ EVENTS = (
 )
 
 
-class Wrapper(nn.Module):
+class Wrapper(nn.Module):  # type: ignore[misc]
     """Calls a model in a call of its own."""
 
     def __init__(self, model: nn.Module) -> None:
