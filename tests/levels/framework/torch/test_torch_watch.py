@@ -84,6 +84,12 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)).eval()
 
 
+@pytest.fixture
+def no_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No optimizer is found, whatever other tests of the process have left behind."""
+    monkeypatch.setattr("torch.optim.Optimizer.__subclasses__", list)
+
+
 def train_step(model: nn.Module, x: torch.Tensor, optimizer: Any = None) -> None:
     loss = nn.MSELoss()(model(x), torch.zeros(2, 1))
     loss.backward()
@@ -217,6 +223,7 @@ def test_a_step_lasts_until_the_last_of_two_optimizers_has_stepped(
     assert log.said == one * 2
 
 
+@pytest.mark.usefixtures("no_optimizer")
 def test_without_an_optimizer_the_next_call_ends_the_step(
     model: nn.Module, x: torch.Tensor
 ) -> None:
@@ -227,6 +234,7 @@ def test_without_an_optimizer_the_next_call_ends_the_step(
     assert log.said == ["begin", "extend", "extend", "end"] * 2
 
 
+@pytest.mark.usefixtures("no_optimizer")
 def test_training_mode_without_any_backward_is_call_by_call(
     model: nn.Module, x: torch.Tensor
 ) -> None:
