@@ -2,9 +2,10 @@
 
 Runs of a program differ by more than xsp may change (`programs.py` says by how much), and what
 one moment of the machine does to a run, another does not. So here a program runs in one block all
-the time. While nothing but clocks is read, some evaluations in a row, drawn by lot, are left
-alone: xsp's hooks are out. The program reads the clock around all of them. What xsp says of a
-group is compared with the evaluations that it did not see.
+the time. Where a visit begins in which nothing but clocks is read, it is drawn by lot whether
+some evaluations in a row are left alone first: xsp's hooks are out. (In the middle of a visit the
+evaluations after the hooks' return would be slow, and count.) The program reads the clock around
+all of them. What xsp says of a group is compared with the evaluations that it did not see.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from table import percent, print_header, print_row
 from turns import statistic
 
 import xsp
+from xsp.program.recording import Recording
 from xsp_levels.framework.torch.module.entry_point import (
     backward_entry_point,
     optimizer_entry_point,
@@ -46,7 +48,7 @@ LEGEND = """
 alone      evaluations that xsp did not see, and their latency by the program's clock
 xsp        by how much the latency is larger that the trace gives
 noise      how far every second stretch alone lies from the others"""
-IN_A_ROW = 14
+IN_A_ROW = 24
 SETTLING = 4  # evaluations after hooks were put in or taken out, which do not count
 
 
@@ -69,32 +71,31 @@ class Turns:
         (self._watch,) = (each for each in watches if each._evaluations is not None)
         self._hooked = True
         self._left = 0
+        self._recording: Recording | None = None
 
     def before(self) -> None:
-        """Note what the next evaluation is, and draw lots where a stretch of them is over."""
+        """Note what the next evaluation is, and draw lots where a visit has begun."""
         if self._watch._evaluations is None:  # the plan is complete
             return
-        self._left -= 1
-        if self._left < 0 and (not self._hooked or self._bare):
-            hooked = random.random() < 0.5
-            if hooked != self._hooked:
-                (self._put_in if hooked else self._take_out)()
-            self._hooked, self._left = hooked, IN_A_ROW
-            if not hooked:
-                self.alone.append([])
-        elif not self._hooked and 0 <= self._left < IN_A_ROW - SETTLING:
-            self.alone[-1].append(len(self._clock.times))
+        if not self._hooked:
+            self._left -= 1
+            if self._left == 0:
+                self.end()
+            elif self._left <= IN_A_ROW - SETTLING:
+                self.alone[-1].append(len(self._clock.times))
+            return
+        before, self._recording = self._recording, self._profile._dispatching._recorder.current
+        began = self._recording is not None and self._recording is not before
+        if began and not self._recording.rung.kinds and random.random() < 0.5:
+            self._take_out()
+            self._hooked, self._left = False, IN_A_ROW
+            self.alone.append([])
 
     def end(self) -> None:
-        """Put the hooks in again, for the block takes them out."""
+        """Put the hooks in again, if they are out."""
         if not self._hooked:
             self._put_in()
-
-    @property
-    def _bare(self) -> bool:
-        """Whether nothing but clocks is read."""
-        current = self._profile._dispatching._recorder.current
-        return current is None or not current.rung.kinds
+        self._hooked = True
 
     def _take_out(self) -> None:
         watch = self._watch

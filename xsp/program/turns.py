@@ -29,13 +29,14 @@ from xsp.provider import ModelCall
 from xsp.rank import Agreement, Turn
 from xsp.session import Plan, PlannedVisit, Settings
 
-_UNTIMED_NS = 3_000_000  # evaluations for this long replace what another rung left in the caches
-# The first evaluations after a change of the rung take pages of memory anew, too.
+# Evaluations for this long, of the shortest six, replace what another rung left in the caches, and
+# take again the pages of memory that were given back.
+_UNTIMED_NS = 12_000_000
 _FEWEST_UNTIMED, _MOST_UNTIMED = 3, 6
 WARM = -2  # round of evaluations that the user wants not to count
 _MOST_TIMED = 10
 _SELDOM = 6  # evaluations between two of a group that comes seldom
-_TIMED_NS = 5_000_000  # timed evaluations of a turn together, once the first rounds are made
+_TIMED_NS = 12_000_000  # timed evaluations of a turn together, once the first rounds are made
 
 
 class StepKind(NamedTuple):
@@ -232,8 +233,9 @@ class Turns:
         """Return how many evaluations after a change of the rung do not count."""
         if not self._typical_ns or self._typical_ns > SLOW_NS:
             return 0
-        # Few at first, for the program may end soon.
-        most = min(_MOST_UNTIMED, 1 + visit.round // 2) if visit is not None else 1
+        most = 1 + (visit.round // 2 if visit is not None else 0)  # the program may end soon
+        if visit is not None and visit.round >= SHORT_ROUNDS:
+            most = _MOST_UNTIMED
         return min(most, max(_FEWEST_UNTIMED, math.ceil(_UNTIMED_NS / self._typical_ns)))
 
     def _sized(self) -> int:
