@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from xsp.composition import SHORT_ROUNDS
 from xsp.evaluation import Rung
 from xsp.level import Kind
 from xsp.program.turns import Step, Turns
@@ -107,15 +108,44 @@ def test_a_budget_ends_the_plan() -> None:
 
 def test_a_group_that_is_through_with_a_rung_is_a_guest_there_while_another_needs_it() -> None:
     turns = Turns(LADDER, Settings(runs=3))
-    step = made(turns, 50 * MS, most=2)[-1]  # slow: each turn is of one evaluation
-    assert step.counts
-    assert turns.step(step.rung, held=True) == step  # goes on as before
-    other = next(rung for rung in LADDER if rung.timed and rung != step.rung)
-    guest = turns.step(other, held=True)
+    first, last = made(turns, 50 * MS, most=3)[1:]  # slow: each turn is of one evaluation
+    assert turns.step(last.rung, held=True) == last  # goes on as before
+    guest = turns.step(first.rung, held=True)
     assert guest is not None
-    assert (guest.rung, guest.counts) == (other, False)
+    assert (guest.rung, guest.counts) == (first.rung, False)
     turns.record(guest, 1, 2)  # no evaluation of the plan
-    assert turns.evaluations == 2
-    following = turns.step(step.rung, held=False)
+    assert turns.evaluations == 3
+    following = turns.step(last.rung, held=False)
     assert following is not None
     assert turns.holds(following.rung)
+
+
+def test_a_group_joins_in_where_another_needs_a_rung_that_is_still_to_come() -> None:
+    turns = Turns(LADDER, Settings(runs=3))
+    first, last = made(turns, 50 * MS, most=3)[1:]
+    (other,) = {rung for rung in LADDER if rung.timed} - {first.rung, last.rung}
+    step = turns.step(other, held=True)
+    assert step is not None
+    assert step.counts
+    assert turns.holds(other)
+
+
+def test_no_evaluation_right_after_a_change_of_the_rung_counts_whoever_changed_it() -> None:
+    turns, now = Turns(LADDER, Settings(runs=300)), 1
+    before: list[Rung] = []
+    armed, counted = LADDER[0], 0
+    for number in range(3_000):
+        alone = number % 30 == 0  # for the rest another group wants its rung
+        if alone and not turns.holds(armed):
+            armed = LADDER[number // 30 % 3]
+        step = turns.step(armed, held=not alone)
+        if step is None:
+            break
+        if step.round >= SHORT_ROUNDS and step.counts:
+            assert set(before[-6:]) == {step.rung}
+            counted += 1
+        armed = step.rung
+        before.append(armed)
+        turns.record(step, now, now + MS // 2)
+        now += MS
+    assert counted > 200

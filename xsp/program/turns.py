@@ -9,7 +9,8 @@ evaluations, of which the first do not count.
     counts       no   no     yes  no     yes  no     yes  no
 
 Where evaluations of several groups come in turns, all of them stay on a rung until each group has
-had its evaluations there: a group that is through is a guest on the rung meanwhile.
+had its evaluations there. A group joins in where the rung is the next of its plan, too; a group
+that is through with the rung is a guest there meanwhile.
 
 In a distributed program rank 0 deals, one turn ahead, and the others do as it does.
 """
@@ -92,6 +93,8 @@ class Turns:
         self._visit: PlannedVisit | None = None
         self._last: PlannedVisit | None = None  # the visit before
         self._untimed = 0
+        self._rung: Rung | None = None  # of the last evaluation
+        self._in_a_row = 0  # evaluations on that rung
         self._latencies: list[int] = []
         self._began_ns = 0
         self._spent_ns = 0
@@ -132,9 +135,16 @@ class Turns:
                 seldom none is left out, for each one comes after something else.
             held: Whether another group, whose evaluations come between, needs that rung still.
         """
-        if self._visit is None and held and armed is not None:
-            stays = self._last is not None and self._last.counts and self._last.rung == armed
-            return Step(armed, self._last.round if stays and self._last else WARM, counts=stays)
+        if self._visit is None and held and armed is not None and not self._joins(armed):
+            last = self._last
+            if (
+                last is None
+                or not last.counts
+                or last.rung != armed
+                or self._still(armed, last, often=often)
+            ):
+                return Step(armed, WARM, counts=False)
+            return Step(armed, last.round, counts=True)
         if self._visit is None and not self._begin(armed, often=often):
             return None
         assert self._visit is not None
@@ -150,6 +160,8 @@ class Turns:
             ended_ns: When it ended.
         """
         visit = self._visit
+        self._in_a_row = self._in_a_row + 1 if step.rung == self._rung else 1
+        self._rung = step.rung
         if visit is None or (visit.rung, visit.round) != (step.rung, step.round):
             return  # a warm-up of the user's, or another thread has ended the turn
         self.evaluations += 1
@@ -163,6 +175,14 @@ class Turns:
         if len(self._latencies) >= self._sized():
             self._end(visit, ended_ns)
 
+    def _joins(self, armed: Rung) -> bool:
+        """Return whether the rung that another group needs still is the next of this one, too."""
+        if self._agreement is not None:
+            return False
+        self.plan.prefer(armed)
+        visit = self.plan.next()
+        return visit is not None and visit.rung == armed
+
     def _begin(self, armed: Rung | None, *, often: bool) -> bool:
         if self._agreement is not None:
             return self._begin_agreed(self._agreement)
@@ -171,8 +191,15 @@ class Turns:
         if self._visit is None:
             return False
         self._latencies, self._began_ns, self._spent_ns = [], 0, 0
-        self._untimed = self._left_out(self._visit, armed) if often else 0
+        self._untimed = self._still(armed, self._visit, often=often)
         return True
+
+    def _still(self, armed: Rung | None, visit: PlannedVisit, *, often: bool) -> int:
+        """Return how many more evaluations do not count, as the rung was changed for a visit."""
+        if not often or not visit.counts:
+            return 0
+        since = self._in_a_row if armed == visit.rung == self._rung else 0
+        return max(0, self._uncounted(visit) - since)
 
     def _begin_agreed(self, agreement: Agreement) -> bool:
         """Begin the turn that all ranks agreed on; return whether there is one."""
@@ -208,12 +235,9 @@ class Turns:
 
     def _as_turn(self, visit: PlannedVisit, before: Turn | None) -> Turn:
         rung = self._rungs[before.rung] if before is not None else None
-        untimed = self._left_out(visit, rung) if before is not None else 0
+        changed = before is not None and visit.counts and rung != visit.rung
+        untimed = self._uncounted(visit) if changed else 0
         return Turn(self._rungs.index(visit.rung), visit.round, self._size(visit), untimed)
-
-    def _left_out(self, visit: PlannedVisit, armed: Rung | None) -> int:
-        """Return how many evaluations of a visit do not count, as another rung was armed."""
-        return self._uncounted(visit) if visit.counts and armed != visit.rung else 0
 
     def _end(self, visit: PlannedVisit, ended_ns: int) -> None:
         self._visit, self._last = None, visit
