@@ -110,7 +110,7 @@ class Turns:
     @property
     def fewest_evaluations(self) -> int:
         """How many evaluations the plan takes at least; budget aside."""
-        return self.plan.fewest_evaluations * (1 + self._uncounted(self._visit))
+        return self.plan.fewest_evaluations * (1 + self._uncounted())
 
     @property
     def left(self) -> int:
