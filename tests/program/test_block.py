@@ -130,6 +130,35 @@ def test_a_group_that_comes_seldom_gets_its_rounds_beside_another(toy: Toy) -> N
     assert group["latency_ns"] > 0
 
 
+class Slowed(ToyModel):
+    """A model that takes twice as long while something in the program slows it."""
+
+    slow = True
+
+    def forward(self, x: int = 0) -> int:
+        if self.slow:
+            self.toy.clock.advance(self.latency_ns)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("slow_after", [False, True])
+def test_a_group_that_is_slower_in_the_program_than_repeated_alone_is_named(
+    toy: Toy, slow_after: bool
+) -> None:
+    with xsp.profile(levels=2, runs=400) as prof:
+        model = Slowed(toy)
+        for _ in range(300):
+            model()
+        model.slow = slow_after
+    messages = [p.message for p in prof.trace.problems if p.code == "repeated-apart"]
+    if slow_after:
+        assert messages == []
+    else:
+        (message,) = messages
+        assert "ToyModel: an evaluation is given as 81.0 µs" in message
+        assert "took 162 µs in the program" in message
+
+
 def test_a_call_that_was_given_an_iterator_is_not_repeated(toy: Toy) -> None:
     model = ToyModel(toy)
     call = ModelCall(lambda _: model.forward(), (iter([1]),), subject="Given")

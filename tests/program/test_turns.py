@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from xsp.composition import SHORT_ROUNDS
-from xsp.evaluation import Rung
+from xsp.evaluation import FEWEST_ROUNDS, Rung
 from xsp.level import Kind
 from xsp.program.turns import Step, Turns
 from xsp.session import Settings
@@ -141,7 +140,7 @@ def test_no_evaluation_right_after_a_change_of_the_rung_counts_whoever_changed_i
         step = turns.step(armed, held=not alone)
         if step is None:
             break
-        if step.round >= SHORT_ROUNDS and step.counts:
+        if step.round >= FEWEST_ROUNDS and step.counts:
             assert set(before[-6:]) == {step.rung}
             counted += 1
         armed = step.rung

@@ -23,13 +23,14 @@ from xsp.errors import MeasurementError
 from xsp.evaluation import Run, Rung
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
 from xsp.problem import Problem, problems_of
-from xsp.quantity import counted
+from xsp.quantity import counted, duration
 from xsp.session import Selection, Session, Settings, Visit, describe_environment
 from xsp.trace import Trace, made_of
 
 _MERGED = 24  # groups whose trees are made: those that took most time
 _NAMED = 3  # groups of which nothing was recorded that have a sentence each
 
+_ALIKE = 1.25  # times as long as repetitions: those are not told apart from the program's
 SHORT_ROUNDS = 5  # rounds at first in which few evaluations follow each change of the rung
 SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the caches
 _ENOUGH = 20  # evaluations on a rung after those rounds, so that these need not count
@@ -146,7 +147,7 @@ class _Maker:
         metadata = describe(
             [self._process],
             self._settings,
-            [*general, *self._of_groups(traces, recorded)],
+            [*general, *self._of_groups(traces, recorded), *self._apart(traces, timeline)],
             rungs=next(iter(traces.values())).metadata["rungs"] if traces else [],
             intervals=_WITHIN,
         )
@@ -211,6 +212,19 @@ class _Maker:
         missing = [label for label, group in self._groups.items() if group.number not in recorded]
         return [*result, *_unrecorded(missing), *_unmade(len(recorded) - len(traces))]
 
+    def _apart(self, traces: Mapping[int, Trace], timeline: Timeline) -> list[Problem]:
+        """Return of which groups repetitions lasted otherwise than the program's evaluations."""
+        result = []
+        for label, group in self._groups.items():
+            typical_ns, trace = timeline.settled_ns.get(group.number), traces.get(group.number)
+            if not (typical_ns and trace and self._repeated.get(group.number)) or group.varies:
+                continue
+            latency_ns = trace.root.latency_ns
+            if latency_ns and not 1 / _ALIKE < typical_ns / latency_ns < _ALIKE:
+                message = _APART.format(label, duration(latency_ns), duration(typical_ns))
+                result.append(Problem("repeated-apart", message))
+        return result
+
 
 def _by_time(groups: Groups, took: Mapping[int, int]) -> dict[str, Group]:
     """Return the groups by their names, that with most time first."""
@@ -220,6 +234,11 @@ def _by_time(groups: Groups, took: Mapping[int, int]) -> dict[str, Group]:
 
 
 _RAISED = "{} of {} raised, and their time is in none of its evaluations"
+_APART = (
+    "{}: an evaluation is given as {}, mostly by repetitions after the block, and took {} in the "
+    "program: what comes between two of them there leaves its data in the caches, or the machine's "
+    "speed changed; replay=False keeps to the program's own"
+)
 _UNRECORDED = (
     "what lies inside is not known, for none of its evaluations was recorded; more of them, or a "
     "larger budget=, would change that"

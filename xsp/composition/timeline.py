@@ -28,6 +28,9 @@ Ints = NDArray[np.int64]
 
 FEWEST = 3  # evaluations recorded in one way, to say how much longer that made them
 _MANY = 10  # evaluations whose mean says something
+# After so many evaluations on one rung the caches are as without xsp: what came later is preferred,
+# as far as there is enough.
+_SETTLED = (6, 3)
 _OUTLIER = 3.0  # times the median: slower evaluations are so for reasons of their own
 _SET_UP_NS = 50_000_000  # no provider takes longer to set itself up within an evaluation
 
@@ -57,6 +60,8 @@ class Timeline:
 
     Attributes:
         evaluations_ns: How long each evaluation of the journal takes without xsp.
+        settled_ns: How long most evaluations of a group took that recorded nothing, long enough
+            after others did, by the number of the group; of groups with enough of them.
     """
 
     def __init__(
@@ -65,7 +70,13 @@ class Timeline:
         latencies: Mapping[int, GroupLatency],
         final: Callable[[int], int],
     ) -> None:
-        self.evaluations_ns = _without_recording(journal.evaluations, latencies, final)
+        measured = np.array([each.ran_ns for each in journal.evaluations], dtype=np.float64)
+        untouched = _untouched(journal.evaluations, final)
+        late = _late(journal.evaluations, untouched)
+        self.settled_ns = {group: _typical(measured[members]) for group, members in late.items()}
+        self.evaluations_ns = _without_recording(
+            journal.evaluations, measured, untouched | late, latencies, final
+        )
         self._added: dict[int, tuple[Ints, Floats]] = {}
         pieces: defaultdict[int, list[tuple[int, int, float]]] = defaultdict(list)
         pauses = _united(journal.pauses)
@@ -186,28 +197,67 @@ def _averaged(threads: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, Floats]:
     return times, np.mean(added, axis=0)
 
 
+def _untouched(
+    evaluations: Sequence[Evaluation], final: Callable[[int], int]
+) -> dict[int, list[int]]:
+    """Return the numbers of the evaluations of each group that recorded nothing, and count."""
+    result: defaultdict[int, list[int]] = defaultdict(list)
+    for number, each in enumerate(evaluations):
+        if not _records(each) and (each.rung is None or each.counts):
+            result[final(each.group)].append(number)
+    return dict(result)
+
+
+def _late(
+    evaluations: Sequence[Evaluation], untouched: Mapping[int, Sequence[int]]
+) -> dict[int, list[int]]:
+    """Return those that came late enough after a change of the rung, where they are many."""
+    places, last = [], dict[int, tuple[Rung | None, int]]()
+    for each in evaluations:
+        rung, place = last.get(each.thread, (None, -1))
+        last[each.thread] = each.rung, place + 1 if rung == each.rung else 0
+        places.append(last[each.thread][1])
+    result = {}
+    for group, members in untouched.items():
+        for least in _SETTLED:
+            late = [number for number in members if places[number] >= least]
+            if len(late) >= _MANY:
+                result[group] = late
+                break
+    return result
+
+
 def _without_recording(
     evaluations: Sequence[Evaluation],
+    measured: Floats,
+    untouched: Mapping[int, Sequence[int]],
     latencies: Mapping[int, GroupLatency],
     final: Callable[[int], int],
 ) -> Floats:
-    """Return how long each evaluation takes with nothing recorded."""
-    measured = np.array([each.ran_ns for each in evaluations], dtype=np.float64)
+    """Return how long each evaluation takes with nothing recorded.
+
+    Args:
+        evaluations: The evaluations.
+        measured: How long each one ran, in ns.
+        untouched: Numbers of those by which the others are judged, by the number of the group.
+        latencies: What merging found, by the number of the group.
+        final: Returns the number of the group that a group is part of in the end.
+    """
     ways: defaultdict[_Way, list[int]] = defaultdict(list)
     inputs: defaultdict[int, set[Inputs]] = defaultdict(set)
-    untouched: defaultdict[int, list[int]] = defaultdict(list)
     first_ns = min((each.begin_ns for each in evaluations if _records(each)), default=0)
     for number, each in enumerate(evaluations):
         group = final(each.group)
         inputs[group].add(each.inputs)
-        if not _records(each) and (each.rung is None or each.counts):
-            untouched[group].append(number)
-        elif _records(each) or each.begin_ns > first_ns:  # else it is cold, but not by xsp
+        counts = each.rung is None or each.counts
+        # Else it is cold, but not by xsp.
+        if _records(each) or (not counts and each.begin_ns > first_ns):
             ways[group, each.rung, each.counts].append(number)
     result = measured.copy()
     for (group, rung, counts), members in ways.items():
         assert rung is not None
-        known = _Usual.of(measured[untouched[group]], latencies.get(group))
+        quiet = untouched.get(group, [])
+        known = _Usual.of(measured[quiet], latencies.get(group))
         if known is None:
             continue
         usual = _usual(measured[members], rung, latencies.get(group))
@@ -215,7 +265,7 @@ def _without_recording(
             result[members] = _less_in_proportion(measured[members], usual, known.typical_ns)
         elif counts and usual is not None:
             lasts = _less(measured[members], usual, known.typical_ns)
-            many = len(members) >= _MANY and len(untouched[group]) >= _MANY
+            many = len(members) >= _MANY and len(quiet) >= _MANY
             result[members] = lasts * (known.share_of_own(lasts) if many else 1.0)
         elif not counts:
             result[members] = _settled(measured[members], usual, known)

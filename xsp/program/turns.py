@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from xsp.composition import SHORT_ROUNDS, SLOW_NS, Group, Groups
-from xsp.evaluation import Rung
+from xsp.composition import SLOW_NS, Group, Groups
+from xsp.evaluation import FEWEST_ROUNDS, Rung
 from xsp.program.stretch import schedule
 from xsp.provider import ModelCall
 from xsp.rank import Agreement, Turn
@@ -257,9 +257,8 @@ class Turns:
         """Return how many evaluations after a change of the rung do not count."""
         if not self._typical_ns or self._typical_ns > SLOW_NS:
             return 0
-        most = 1 + (visit.round // 2 if visit is not None else 0)  # the program may end soon
-        if visit is not None and visit.round >= SHORT_ROUNDS:
-            most = _MOST_UNTIMED
+        # Few at first, for the program may end soon.
+        most = min(_MOST_UNTIMED, 1 + visit.round // 2) if visit is not None else 1
         return min(most, max(_FEWEST_UNTIMED, math.ceil(_UNTIMED_NS / self._typical_ns)))
 
     def _sized(self) -> int:
@@ -271,9 +270,8 @@ class Turns:
     def _size(self, visit: PlannedVisit | None) -> int:
         if visit is None or not visit.counts or not visit.rung.timed or not self._typical_ns:
             return 1
-        if visit.round < SHORT_ROUNDS:
-            return max(1, self._uncounted(visit))
-        return min(_MOST_TIMED, math.ceil(_TIMED_NS / self._typical_ns))
+        most = _MOST_TIMED if visit.round >= FEWEST_ROUNDS else max(1, self._uncounted(visit))
+        return min(most, math.ceil(_TIMED_NS / self._typical_ns))
 
 
 class Plans:
