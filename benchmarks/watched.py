@@ -49,7 +49,7 @@ alone      evaluations that xsp did not see, and their latency by the program's 
 xsp        by how much the latency is larger that the trace gives
 noise      how far every second stretch alone lies from the others"""
 IN_A_ROW = 24
-SETTLING = 4  # evaluations after hooks were put in or taken out, which do not count
+SETTLING = 4  # evaluations after hooks were taken out, which do not count
 
 
 class Turns:

@@ -13,6 +13,7 @@ import pytest
 from toy import Cell, Toy, ToyCall, ToyModel
 
 import xsp
+from xsp.evaluation import FEWEST_ROUNDS
 from xsp.provider.contract import ModelCall
 from xsp.testing import FakeClock, only_providers
 
@@ -128,6 +129,26 @@ def test_a_group_that_comes_seldom_gets_its_rounds_beside_another(toy: Toy) -> N
     assert "the evaluations lasted" in message  # and so there were rounds
     (group,) = [each for each in prof.trace.metadata["groups"] if each["model"] == "Seldom"]
     assert group["latency_ns"] > 0
+
+
+@pytest.mark.parametrize("often", [1, 2, 8, 10])
+def test_nothing_right_after_a_change_of_the_rung_counts_whichever_group_changed_it(
+    toy: Toy, often: int
+) -> None:
+    quick, other = ToyModel(toy), ModelCall(ToyModel(toy, 5).forward, (), subject="Other")
+    with xsp.profile(levels=2, runs=150, replay=False) as prof:
+        for _ in range(3_000 // often):
+            for _ in range(often):
+                quick()
+            assert toy.evaluations is not None
+            toy.evaluations.run(other)
+    positions = []
+    for visit in prof._dispatching.session.visits:
+        of_groups = zip(visit.groups, visit.rounds, strict=True)
+        mine = [number for group, number in of_groups if group == 0]
+        positions += [at for at, number in enumerate(mine) if number >= FEWEST_ROUNDS]
+    assert len(positions) > 100
+    assert min(positions) >= 3
 
 
 class Slowed(ToyModel):

@@ -10,11 +10,10 @@ recorded of collectives (collective.py) is for other ranks of a distributed prog
 from xsp.composition.comparison import side_by_side
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.journal import MARKS_LOST, Evaluation, Journal, Mark, Pause, took_ns
-from xsp.composition.outcome import SHORT_ROUNDS, SLOW_NS, Outcome, Purpose, program_traces
+from xsp.composition.outcome import SLOW_NS, Outcome, Purpose, program_traces
 
 __all__ = [
     "MARKS_LOST",
-    "SHORT_ROUNDS",
     "SLOW_NS",
     "Evaluation",
     "Group",

@@ -20,7 +20,7 @@ from xsp.composition.summary import facts, sentences
 from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
 from xsp.composition.tree import compose
 from xsp.errors import MeasurementError
-from xsp.evaluation import Run, Rung
+from xsp.evaluation import FEWEST_ROUNDS, Run, Rung
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
 from xsp.problem import Problem, problems_of
 from xsp.quantity import counted, duration
@@ -31,9 +31,9 @@ _MERGED = 24  # groups whose trees are made: those that took most time
 _NAMED = 3  # groups of which nothing was recorded that have a sentence each
 
 _ALIKE = 1.25  # times as long as repetitions: those are not told apart from the program's
-SHORT_ROUNDS = 5  # rounds at first in which few evaluations follow each change of the rung
+_SHORT_ROUNDS = 5  # rounds at first in which few evaluations follow each change of the rung
 SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the caches
-_ENOUGH = 20  # evaluations on a rung after those rounds, so that these need not count
+_ENOUGH = 20  # evaluations on a rung after its first rounds, so that these need not count
 
 _WITHIN = "within this run"
 
@@ -333,9 +333,10 @@ def _settled(visit: Visit, unsettled: Set[Key]) -> Visit:
 
 def _first_round(evaluations: Sequence[tuple[int, int]]) -> int:
     """Return the round from which on evaluations count, given round and length (ns) of each."""
-    later = [lasts_ns for number, lasts_ns in evaluations if number >= SHORT_ROUNDS]
-    if len(later) >= _ENOUGH and min(later) < SLOW_NS:
-        return SHORT_ROUNDS
+    for first in (FEWEST_ROUNDS, _SHORT_ROUNDS):
+        later = [lasts_ns for number, lasts_ns in evaluations if number >= first]
+        if len(later) >= _ENOUGH and min(later) < SLOW_NS:
+            return first
     return 0 if max(number for number, _ in evaluations) >= 0 else -1
 
 

@@ -65,8 +65,7 @@ class Dispatcher:
         self.by_hand = False
         self._paused_until: dict[int, int] = {}
         self._streaks = Streaks()
-        self._seen = 0
-        self._idle = IdleWatching()
+        self._seen, self._idle = 0, IdleWatching()
 
     def run(self, call: ModelCall) -> Any:
         """Make a call that is an evaluation by itself, and return its result."""
@@ -272,7 +271,8 @@ class Dispatcher:
         recording = self._recorder.join(thread)
         if call is not None and group is not None and step is not None and recording is not None:
             self._begin_streak(thread, call, group, step, recording)
-        unprepared = before is recording
+        if not (unprepared := before is recording):
+            self.plans.note_change()
         return OpenEvaluation(call, group, step, recording, call is None, unprepared, seen_ns)
 
     def _begin_streak(

@@ -9,8 +9,8 @@ evaluations, of which the first do not count.
     counts       no   no     yes  no     yes  no     yes  no
 
 Where evaluations of several groups come in turns, all of them stay on a rung until each group has
-had its evaluations there. A group joins in where the rung is the next of its plan, too; a group
-that is through with the rung is a guest there meanwhile.
+had its evaluations there. A group joins in whose round has still to visit the rung; a group that is
+through with it, or that comes seldom and is in the midst of another visit, is a guest meanwhile.
 
 In a distributed program rank 0 deals, one turn ahead, and the others do as it does.
 """
@@ -30,8 +30,8 @@ from xsp.provider import ModelCall
 from xsp.rank import Agreement, Turn
 from xsp.session import Plan, PlannedVisit, Settings
 
-# Evaluations for this long, of the shortest six, replace what another rung left in the caches, and
-# take again the pages of memory that were given back.
+# Evaluations for this long, six at most, replace what another rung left in the caches, and take
+# again the pages of memory that were given back.
 _UNTIMED_NS = 12_000_000
 _FEWEST_UNTIMED, _MOST_UNTIMED = 3, 6
 WARM = -2  # round of evaluations that the user wants not to count
@@ -93,8 +93,7 @@ class Turns:
         self._visit: PlannedVisit | None = None
         self._last: PlannedVisit | None = None  # the visit before
         self._untimed = 0
-        self._rung: Rung | None = None  # of the last evaluation
-        self._in_a_row = 0  # evaluations on that rung
+        self._since = 0  # evaluations since another rung was armed
         self._latencies: list[int] = []
         self._began_ns = 0
         self._spent_ns = 0
@@ -110,7 +109,7 @@ class Turns:
     @property
     def fewest_evaluations(self) -> int:
         """How many evaluations the plan takes at least; budget aside."""
-        return self.plan.fewest_evaluations * (1 + self._uncounted())
+        return self.plan.fewest_evaluations
 
     @property
     def left(self) -> int:
@@ -129,22 +128,21 @@ class Turns:
     def step(self, armed: Rung | None, *, often: bool = True, held: bool = False) -> Step | None:
         """Return what to record of the next evaluation, None if the plan is complete.
 
+        Where another group holds the rung that is armed, this one joins in on it, or is a guest.
+
         Args:
             armed: The rung that is recorded now, which goes first where the order is free.
             often: Whether evaluations of the group come close together; of a group that comes
                 seldom none is left out, for each one comes after something else.
             held: Whether another group, whose evaluations come between, needs that rung still.
         """
-        if self._visit is None and held and armed is not None and not self._joins(armed):
+        away = not often and not (armed is not None and self.holds(armed))
+        if held and armed is not None and (away if self._visit else not self._joins(armed)):
             last = self._last
-            if (
-                last is None
-                or not last.counts
-                or last.rung != armed
-                or self._still(armed, last, often=often)
-            ):
+            if last is None or not last.counts or last.rung != armed:
                 return Step(armed, WARM, counts=False)
-            return Step(armed, last.round, counts=True)
+            counts = not self._left_out(armed, last, often=often) or self._agreement is not None
+            return Step(armed, last.round if counts else WARM, counts=counts)
         if self._visit is None and not self._begin(armed, often=often):
             return None
         assert self._visit is not None
@@ -160,8 +158,7 @@ class Turns:
             ended_ns: When it ended.
         """
         visit = self._visit
-        self._in_a_row = self._in_a_row + 1 if step.rung == self._rung else 1
-        self._rung = step.rung
+        self._since += 1
         if visit is None or (visit.rung, visit.round) != (step.rung, step.round):
             return  # a warm-up of the user's, or another thread has ended the turn
         self.evaluations += 1
@@ -175,8 +172,12 @@ class Turns:
         if len(self._latencies) >= self._sized():
             self._end(visit, ended_ns)
 
+    def note_change(self) -> None:
+        """Note that providers were armed anew: what they left in the caches is to be replaced."""
+        self._since = 0
+
     def _joins(self, armed: Rung) -> bool:
-        """Return whether the rung that another group needs still is the next of this one, too."""
+        """Return whether the round has still to visit the armed rung, and let it come next then."""
         if self._agreement is not None:
             return False
         self.plan.prefer(armed)
@@ -191,15 +192,14 @@ class Turns:
         if self._visit is None:
             return False
         self._latencies, self._began_ns, self._spent_ns = [], 0, 0
-        self._untimed = self._still(armed, self._visit, often=often)
+        self._untimed = self._left_out(armed, self._visit, often=often)
         return True
 
-    def _still(self, armed: Rung | None, visit: PlannedVisit, *, often: bool) -> int:
-        """Return how many more evaluations do not count, as the rung was changed for a visit."""
+    def _left_out(self, armed: Rung | None, visit: PlannedVisit, *, often: bool) -> int:
+        """Return how many more evaluations of a visit do not count, as its rung was armed anew."""
         if not often or not visit.counts:
             return 0
-        since = self._in_a_row if armed == visit.rung == self._rung else 0
-        return max(0, self._uncounted(visit) - since)
+        return max(0, self._uncounted(visit) - (self._since if armed == visit.rung else 0))
 
     def _begin_agreed(self, agreement: Agreement) -> bool:
         """Begin the turn that all ranks agreed on; return whether there is one."""
@@ -298,6 +298,11 @@ class Plans:
         self._last_unnamed: Group | None = None
         self._rungs, self._settings, self._when = tuple(rungs), settings, when
         self._recent: deque[int] = deque(maxlen=_SELDOM)  # groups of the last evaluations
+
+    def note_change(self) -> None:
+        """Note that providers were armed anew."""
+        for turns in self.turns.values():
+            turns.note_change()
 
     def forget(self) -> None:
         """Forget all evaluations so far."""
