@@ -270,7 +270,9 @@ class Turns:
     def _size(self, visit: PlannedVisit | None) -> int:
         if visit is None or not visit.counts or not visit.rung.timed or not self._typical_ns:
             return 1
-        most = _MOST_TIMED if visit.round >= FEWEST_ROUNDS else max(1, self._uncounted(visit))
+        most = _MOST_TIMED
+        if visit.round < FEWEST_ROUNDS:  # more of those that say what the program takes without xsp
+            most = max(1, self._uncounted(visit)) * (1 if visit.rung.kinds else 2)
         return min(most, math.ceil(_TIMED_NS / self._typical_ns))
 
 
