@@ -97,7 +97,7 @@ def test_an_evaluation_of_a_turn_that_ended_meanwhile_is_of_no_account() -> None
 @pytest.mark.parametrize("runs", [1, 3, 10, 100])
 def test_the_plan_says_at_least_how_many_evaluations_it_takes(runs: int, latency_ns: int) -> None:
     turns = Turns(LADDER, Settings(runs=runs))
-    asked = turns.fewest_evaluations
+    asked = turns.plan.fewest_evaluations
     assert len(made(turns, latency_ns)) >= asked
 
 
@@ -140,3 +140,10 @@ def test_a_group_that_comes_seldom_is_a_guest_in_the_midst_of_its_visit() -> Non
     assert turns.step(other, often=False, held=True) == Step(other, WARM, counts=False)
     assert turns.step(other, often=False, held=False) == step
     assert turns.step(other, often=True, held=True) == step
+
+
+def test_in_the_first_rounds_twice_as_many_evaluations_record_nothing() -> None:
+    steps = made(Turns(LADDER, Settings(runs=200)), MS // 2)
+    for number in range(4):
+        of = [step.rung for step in steps if step.counts and step.round == number]
+        assert of.count(BARE) == 2 * of.count(LAYERS) == 2 * of.count(OPS)

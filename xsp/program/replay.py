@@ -190,7 +190,7 @@ def _note(dispatcher: Dispatcher, names: dict[int, str], left: Sequence[tuple[in
 def _shortage(dispatcher: Dispatcher, number: int) -> str:
     """Return why the evaluations of the program did not complete the plan of a group."""
     turns = dispatcher.plans.turns[number]
-    seen, fewest = dispatcher.plans.groups.members[number].calls, turns.fewest_evaluations
+    seen, fewest = dispatcher.plans.groups.members[number].calls, turns.plan.fewest_evaluations
     if seen < fewest:
         return f"it takes about {fewest} evaluations or more, and there were {seen}"
     if turns.plan.brief and turns.plan.lasted_s:  # else the first round never came

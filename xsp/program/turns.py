@@ -107,11 +107,6 @@ class Turns:
         return self._visit is None and self.plan.done
 
     @property
-    def fewest_evaluations(self) -> int:
-        """How many evaluations the plan takes at least; budget aside."""
-        return self.plan.fewest_evaluations
-
-    @property
     def left(self) -> int:
         """How many more evaluations the visit under way wants at least; 0 between two visits."""
         return self._untimed + self._sized() - len(self._latencies) if self._visit else 0
