@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from toy import Toy, ToyCall, ToyModel
+from torch import nn
+from toy import Toy, ToyCall, ToyModel, evaluate
 
 import xsp
 from xsp.program.streak import Streaks
@@ -60,7 +64,7 @@ def play(toy: Toy, pattern: list[tuple[str, int]], times: int, **options: Any) -
                 broken = what == "raise" and number % 5 == 0
                 work = model.forward if not broken else _raise
                 with suppress(ZeroDivisionError):
-                    evaluations.run(ToyCall(work, subject="Net", inputs=inputs, toy=toy))
+                    evaluate(evaluations, ToyCall(work, subject="Net", inputs=inputs, toy=toy))
     return prof
 
 
@@ -119,6 +123,73 @@ def test_most_evaluations_of_a_loop_go_on_with_a_streak(
     assert prof.trace.metadata["groups"][0]["calls"] == 300
 
 
+def test_threads_go_on_with_one_streak(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed: Counter[int] = Counter()
+    usual = Streaks.next
+
+    def following(self: Streaks, *given: Any) -> Any:
+        streak = usual(self, *given)
+        followed[threading.get_ident()] += streak is not None
+        return streak
+
+    monkeypatch.setattr(Streaks, "next", following)
+    model, each = nn.Linear(4, 4).eval(), 200
+    ready = threading.Barrier(3)
+
+    def serve() -> None:
+        ready.wait()
+        with torch.inference_mode():
+            for _ in range(each):
+                model(torch.zeros(2, 4))
+
+    with xsp.profile(levels=1, runs=5000, replay=False) as prof:
+        threads = [threading.Thread(target=serve) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    [group] = prof.trace.metadata["groups"]
+    assert group["calls"] == 3 * each
+    assert set(Counter(e.thread for e in prof._dispatching.journal.evaluations).values()) == {each}
+    assert len(followed) == 3
+    assert followed.total() > 3 * each / 2
+    for visit in prof._dispatching.session.visits:
+        assert list(visit.windows) == sorted(visit.windows)
+
+
+def test_a_call_of_a_streak_that_raises_is_counted_as_such(toy: Toy) -> None:
+    work = [0]
+
+    def forward() -> None:
+        work[0] += 1
+        toy.clock.advance(1000)
+        if work[0] % 7 == 0:
+            raise ZeroDivisionError("the model's own error")
+
+    with xsp.profile(levels=2, runs=200, replay=False) as prof:
+        for _ in range(140):
+            assert toy.evaluations is not None
+            with suppress(ZeroDivisionError):
+                evaluate(toy.evaluations, ToyCall(forward, subject="Net", toy=toy))
+    assert prof._dispatching.journal.raised == {"Net": 20}
+    assert prof.trace.metadata["groups"][0]["calls"] == 120
+
+
+def test_the_last_call_of_a_streak_is_the_one_that_is_repeated(toy: Toy) -> None:
+    given: list[int] = []
+
+    def forward(number: int) -> None:
+        given.append(number)
+        toy.clock.advance(1000)
+
+    with xsp.profile(levels=2, runs=200, progress=False):
+        for number in range(60):
+            assert toy.evaluations is not None
+            evaluate(toy.evaluations, ToyCall(forward, (number,), subject="Net", toy=toy))
+    assert given[:60] == list(range(60))
+    assert set(given[60:]) == {59}
+
+
 def test_what_calls_of_a_streak_were_given_is_let_go_of(toy: Toy) -> None:
     class Batch:
         """Something that a model is given."""
@@ -131,7 +202,7 @@ def test_what_calls_of_a_streak_were_given_is_let_go_of(toy: Toy) -> None:
             batch = Batch()
             seen.append(weakref.ref(batch))
             work = lambda _: model.forward()  # noqa: E731
-            toy.evaluations.run(ToyCall(work, (batch,), subject="Net", toy=toy))
+            evaluate(toy.evaluations, ToyCall(work, (batch,), subject="Net", toy=toy))
             del batch
         alive = [each() is not None for each in seen]
     assert sum(alive) <= 1  # the last one, which could be repeated

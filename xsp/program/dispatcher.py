@@ -13,20 +13,22 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from xsp import tracer
-from xsp.composition import MARKS_LOST, Evaluation, Group, Journal, Mark, Pause
+from xsp.composition import MARKS_LOST, Group, Journal, Mark, Pause
 from xsp.evaluation import Rung
-from xsp.program.evaluation import IdleWatching, OpenEvaluation
-from xsp.program.recording import Recorder, Recording, Window
-from xsp.program.streak import Closed, Streak, Streaks
+from xsp.program.evaluation import IdleWatching, OpenEvaluation, timed
+from xsp.program.recording import Recorder, Recording
+from xsp.program.streak import Closed, Streak, Streaks, Times, key_of, note
 from xsp.program.stretch import schedule
 from xsp.program.turns import Plans, Step, StepKind
-from xsp.provider import ModelCall
-from xsp.session import Session, Settings
+from xsp.provider import Likeness, ModelCall, Work
+from xsp.session import Session, Settings, page_faults
 
 T = TypeVar("T")
 
 _KEPT_CALLS = 4  # groups whose last call is kept, to be repeated after the block
 _MOST_EVALUATIONS = 500_000
+
+_GOING_ON = OpenEvaluation(None, None, None, None, False, False, 0)
 
 
 class Dispatcher:
@@ -63,8 +65,7 @@ class Dispatcher:
         self.stop_watching: Callable[[], None] = lambda: None
         self._ended = False  # whether the block has ended
         self.by_hand = False
-        self._paused_until: dict[int, int] = {}
-        self._streaks = Streaks()
+        self._streaks, self._paused_until = Streaks(), dict[int, int]()
         self._seen, self._idle = 0, IdleWatching()
 
     def run(self, call: ModelCall) -> Any:
@@ -72,18 +73,11 @@ class Dispatcher:
         thread = threading.get_ident()
         if self.by_hand or self.journal.unwatched_ns is not None:
             return call()
-        now, synchronize = self._now, self.session.synchronize
         if (opened := self._attempt(self._open, thread, call)) is None:
             return call()
-        function, args, kwargs = call.function, call.args, call.kwargs
         try:
-            opened.begin_ns = now()  # if the call raises
-            begin = now()
-            result = function(*args, **kwargs)
-            for await_outputs in self.session.awaits:
-                await_outputs(result)
-            returned = now()
-            end = now() if synchronize() else returned
+            opened.begin_ns = self._now()  # if the call raises
+            result, begin, returned, end = timed(self.session, call.work)
         except BaseException:
             self._drop(thread)
             raise
@@ -94,6 +88,46 @@ class Dispatcher:
         if not opened.streak:
             self._stop_if_done()
         return result
+
+    def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any] | None:
+        """Make a call that goes on with a streak; None: there is none, and it was not made."""
+        thread = threading.get_ident()
+        if (streak := self._going_on(thread, like)) is None:
+            return None
+        since_ns, began_ns = max(found_ns, self._paused_until.get(thread, 0)), self._now()
+        alone = len(streak.recording.threads) == 1
+        before = page_faults() if alone else None  # those of all threads say nothing of this one
+        try:
+            result, begin, returned, end = timed(self.session, work)
+        except BaseException:
+            self.journal.raised[streak.like.subject] += 1
+            self.journal.pauses.append(Pause(thread, since_ns, began_ns))
+            raise
+        finally:
+            tracer.leave_evaluation(thread)
+            noted = self._opens.pop(thread, None) is _GOING_ON
+        faults = (page_faults() or 0) - before if before is not None else None
+        if (kept := self.calls.get(streak.group.number)) is not None and alone:
+            kept.function, kept.args, kept.kwargs = work
+        until_ns = self._paused_until[thread] = self._now()
+        if noted:  # else the block has ended, or a signal's handler called a model meanwhile
+            times = Times(streak, thread, since_ns, begin, returned, end, faults, until_ns)
+            self._streaks.closed.append(times)
+        return (result,)
+
+    def _going_on(self, thread: int, like: Likeness) -> Streak | None:
+        """Return the streak that a single call goes on with, if any."""
+        with self._lock:
+            recording = self._recorder.current
+            if recording is None or thread in self._opens or self._when.turns(self._seen):
+                return None
+            streak = self._streaks.next(like, recording)
+            if streak is not None:
+                self._seen += 1
+                self._recorder.join(thread)
+                self._opens[thread] = _GOING_ON
+                tracer.enter_evaluation(thread)
+            return streak
 
     def begin(self, call: ModelCall | None) -> str:
         """Open an evaluation that goes on after its first call: a training step."""
@@ -226,12 +260,6 @@ class Dispatcher:
         yield
         self.journal.pauses.append(Pause(threading.get_ident(), began_ns, self._now()))
 
-    @property
-    def _over(self) -> bool:
-        if self.by_hand or self._opens:
-            return False
-        return self._when.ended(self._seen) or len(self.journal.evaluations) >= _MOST_EVALUATIONS
-
     def _open(self, thread: int, call: ModelCall | None) -> OpenEvaluation:
         with self._lock:
             if thread in self._opens:  # of a thread that ended, and whose number is used again
@@ -240,7 +268,7 @@ class Dispatcher:
             # The call may have ended a training step first, whose pause has been noted.
             seen_ns = max(found_ns or self._now(), self._paused_until.get(thread, 0))
             tracer.enter_evaluation(thread)  # before anything of xsp's own marks spans
-            opened = self._going_on(thread, call, seen_ns) or self._planned(thread, call, seen_ns)
+            opened = self._resumed(thread, call, seen_ns) or self._planned(thread, call, seen_ns)
             self._seen += 1
             if self._ended:  # by a signal, while providers were being armed
                 self._recorder.disarm()
@@ -249,14 +277,14 @@ class Dispatcher:
                 self._opens[thread] = opened
         return opened
 
-    def _going_on(self, thread: int, call: ModelCall | None, seen_ns: int) -> OpenEvaluation | None:
+    def _resumed(self, thread: int, call: ModelCall | None, seen_ns: int) -> OpenEvaluation | None:
         """Return an evaluation that goes on with a streak, if this one does."""
         recording = self._recorder.current
-        if call is None or recording is None or self._opens or self._when.turns(self._seen):
+        if call is None or recording is None or self._when.turns(self._seen):
             return None
-        streak = self._streaks.next(thread, call, self.plans.before, recording)
-        if streak is None:
+        if (streak := self._streaks.next(key_of(call, self.plans.before), recording)) is None:
             return None
+        self._recorder.join(thread)
         like, group, step = streak.like, streak.group, streak.step
         return OpenEvaluation(like, group, step, recording, False, True, seen_ns, streak=True)
 
@@ -265,25 +293,26 @@ class Dispatcher:
         self._settle()
         group = self.plans.expected(call)
         before = self._recorder.current
-        step = self.plans.step(group, self._seen, before.rung if before is not None else None)
+        armed, threads = (before.rung, len(before.threads)) if before is not None else (None, 1)
+        step = self.plans.step(group, self._seen, armed, threads)
         whole = call is not None and call.whole_model
         step = self._recorder.prepare(step, self._opens, whole_model=whole)
         recording = self._recorder.join(thread)
         if call is not None and group is not None and step is not None and recording is not None:
-            self._begin_streak(thread, call, group, step, recording)
+            self._begin_streak(call, group, step, recording)
         if not (unprepared := before is recording):
             self.plans.note_change()
         return OpenEvaluation(call, group, step, recording, call is None, unprepared, seen_ns)
 
     def _begin_streak(
-        self, thread: int, call: ModelCall, group: Group, step: Step, recording: Recording
+        self, call: ModelCall, group: Group, step: Step, recording: Recording
     ) -> None:
         """Have evaluations like this one follow without a decision, as long as its visit lasts."""
         left = self.plans.of(group.number).left - 1
-        if left > 0 and step.round >= 0 and not recording.bound and len(recording.threads) == 1:
+        if left > 0 and step.round >= 0 and not recording.bound:
             like = replace(call, function=object, args=(), kwargs={})  # lets go of them
-            streak = Streak(thread, like, group, step, recording, left)
-            self._streaks.begin(self.plans.before, streak)
+            streak = Streak(like, group, step, recording, left)
+            self._streaks.begin(key_of(call, self.plans.before), streak)
 
     def _attempt(self, work: Callable[..., T], *args: Any) -> T | None:
         """Return the result of xsp's own work; if it fails, note a problem, and return None."""
@@ -324,7 +353,7 @@ class Dispatcher:
                 return group.number
             self._settle()
             opened.streak = False
-            group = self._note(closed)
+            group = note(closed, self.plans, self._recorder, self.journal)
             if group is not opened.group:  # it was not what was expected
                 self._streaks = Streaks()
             self._recorder.leave(opened.recording, thread)
@@ -337,47 +366,18 @@ class Dispatcher:
     def _settle(self) -> None:
         """Note the evaluations of streaks of which nothing is noted yet."""
         for closed in self._streaks.settle():
-            self._note(closed)
+            note(closed, self.plans, self._recorder, self.journal)
             self.journal.pauses += closed.pauses
 
     def _stop_if_done(self) -> None:
         """Stop watching, once nothing is left to be measured, where watching costs time."""
+        many = len(self.journal.evaluations) >= _MOST_EVALUATIONS
+        over = (many or self._when.ended(self._seen)) and not (self.by_hand or self._opens)
         if self.journal.unwatched_ns is None and (
-            self._over or (self._idle.costly and self.plans.complete)
+            over or (self._idle.costly and self.plans.complete)
         ):
             self.journal.unwatched_ns = self._now()
             self.stop_watching()
-
-    def _note(self, closed: Closed) -> Group:
-        """Note an evaluation for its group, the visit and plan that it is of, and the journal.
-
-        Devices end their work later than the host; what the host did meanwhile lies in the
-        journal's time after the evaluation.
-        """
-        thread, opened, kind = closed.thread, closed.opened, closed.kind
-        call, begin_ns, end_ns = opened.call, opened.begin_ns, opened.end_ns
-        assert call is not None
-        assert end_ns is not None
-        ended_ns = end_ns if kind is None else end_ns + closed.waited_ns
-        group = self.plans.count(call, kind)
-        if not opened.streak:
-            self.plans.learn(call, kind, group, unnamed=opened.unnamed)
-        final, turns = self.plans.groups.final, self.plans.of(group.number)
-        recording = opened.recording
-        step = turns.again(opened.step.rung) if opened.step and opened.streak else opened.step
-        same = opened.group is not None and final(opened.group.number) == final(group.number)
-        valid = step is not None and recording is self._recorder.current and recording is not None
-        counts = step is not None and valid and same and step.counts
-        if step is not None and recording is not None and valid:
-            round_number = step.round if counts else -1
-            times = begin_ns, ended_ns, closed.waited_ns, tuple(opened.pauses)
-            recording.windows.append(Window(thread, group.number, call.name, round_number, *times))
-            if same:
-                turns.record(step, begin_ns, ended_ns - opened.paused_ns)
-        rung = recording.rung if recording is not None else None
-        known = rung, counts, call.inputs, opened.paused_ns, opened.page_faults
-        self.journal.evaluations.append(Evaluation(thread, group.number, begin_ns, end_ns, *known))
-        return group
 
     def _finish(self, kind: StepKind) -> None:
         thread = threading.get_ident()

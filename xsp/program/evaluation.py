@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from xsp.composition import Group, Mark
 from xsp.program.recording import Recording
 from xsp.program.turns import Step
-from xsp.provider import ModelCall
-from xsp.session import page_faults
+from xsp.provider import ModelCall, Work
+from xsp.session import Session, page_faults
 
 # Watching may take so much of a program's time, once there is nothing more to measure.
 _MOST_WATCHING = 0.01
@@ -86,6 +87,18 @@ class OpenEvaluation:
     def paused_ns(self) -> int:
         """How long the thread waited for xsp in it."""
         return sum(end - begin for begin, end in self.pauses)
+
+
+def timed(session: Session, work: Work) -> tuple[Any, int, int, int]:
+    """Make a call; return its result, and when it began, returned, and devices had finished."""
+    function, args, kwargs = work
+    now = session.clock.now
+    begin = now()
+    result = function(*args, **kwargs)
+    for await_outputs in session.awaits:
+        await_outputs(result)
+    returned = now()
+    return result, begin, returned, now() if session.synchronize() else returned
 
 
 class IdleWatching:

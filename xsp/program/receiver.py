@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xsp.provider import Evaluations, ModelCall, StepWatcher, Watcher
+from xsp.provider import Evaluations, Likeness, ModelCall, StepWatcher, Watcher, Work
 
 
 class Receivers:
@@ -29,6 +29,10 @@ class Receivers:
     def of(self, watcher: Watcher) -> Receiver:
         """Return the receiver of a watcher."""
         return Receiver(watcher, self)
+
+    def owns(self, watcher: Watcher, subject: str) -> bool:
+        """Return whether calls of a subject are those of a watcher's framework alone."""
+        return self._subjects.get(subject) is watcher
 
     def named(self, watcher: Watcher, call: ModelCall) -> ModelCall:
         """Return the call, its subject told apart from an equal one of another framework."""
@@ -55,6 +59,7 @@ class Receiver:
         self._receivers = receivers
         self._held, self._evaluations = receivers.held, receivers.evaluations
         self.by_hand = receivers.evaluations.by_hand
+        self._call = _Held(self, calls=True)
 
     def run(self, call: ModelCall) -> Any:
         """Make a call, which is an evaluation unless it lies in one of another framework."""
@@ -65,6 +70,17 @@ class Receiver:
         self._held[thread] = _Held(self, calls=True)
         try:
             return self._evaluations.run(call)
+        finally:
+            self._held.pop(thread, None)
+
+    def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any] | None:
+        """Make a call as others before, whose times alone are wanted; None: it was not made."""
+        thread = threading.get_ident()
+        if thread in self._held or not self._receivers.owns(self.watcher, like[0]):
+            return None
+        self._held[thread] = self._call
+        try:
+            return self._evaluations.again(like, work, found_ns)
         finally:
             self._held.pop(thread, None)
 

@@ -2,20 +2,23 @@
 
 What xsp does between two quick evaluations leaves the caches cold, and the second one slower than
 it is. Within a visit nothing has to be decided: of an evaluation that is as expected only the
-times are kept, and what they mean to plans and groups is worked out when the visit is over.
+times are kept, and what they mean to plans and groups is worked out (`note`) when the visit is
+over. Where several threads evaluate, all of them go on with the streak: while one of them holds
+Python's lock for xsp, none of the others gets far.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from xsp.composition import Group, Pause
+from xsp.composition import Evaluation, Group, Journal, Pause
 from xsp.program.evaluation import OpenEvaluation
-from xsp.program.recording import Recording
-from xsp.program.turns import Step, StepKind
+from xsp.program.recording import Recorder, Recording, Window
+from xsp.program.turns import Plans, Step, StepKind
 from xsp.provider import ModelCall
 
-_Likeness = tuple[object, ...]
+Key = tuple[object, ...]
 
 
 @dataclass(slots=True)
@@ -23,7 +26,6 @@ class Streak:
     """Evaluations of a group that are recorded alike.
 
     Attributes:
-        thread: Thread of the evaluations.
         like: A call of the streak, without what it was given.
         group: The group.
         step: What is recorded.
@@ -31,7 +33,6 @@ class Streak:
         left: How many more there are before anything has to be decided.
     """
 
-    thread: int
     like: ModelCall
     group: Group
     step: Step
@@ -76,6 +77,49 @@ class Closed:
         return self.until_ns - self.since_ns + self.opened.begin_ns - self.opened.seen_ns
 
 
+class Times(NamedTuple):
+    """A call that went on with a streak.
+
+    Attributes:
+        streak: The streak.
+        thread: The calling thread.
+        since_ns: Since when the program waited for xsp before the call.
+        begin_ns: When the call began.
+        returned_ns: When it returned.
+        end_ns: When devices had finished.
+        page_faults: How many page faults were taken in it; None if unknown.
+        until_ns: Until when the program waited for xsp.
+    """
+
+    streak: Streak
+    thread: int
+    since_ns: int
+    begin_ns: int
+    returned_ns: int
+    end_ns: int
+    page_faults: int | None
+    until_ns: int
+
+    def closed(self) -> Closed:
+        """Return the evaluation."""
+        streak, end_ns = self.streak, self.end_ns
+        opened = OpenEvaluation(
+            streak.like,
+            streak.group,
+            streak.step,
+            streak.recording,
+            unnamed=False,
+            unprepared=True,
+            seen_ns=self.since_ns,
+            begin_ns=self.begin_ns,
+            end_ns=end_ns,
+            left_ns=end_ns,
+            streak=True,
+            page_faults=self.page_faults,
+        )
+        return Closed(self.thread, opened, None, end_ns, end_ns - self.returned_ns, self.until_ns)
+
+
 class Streaks:
     """The streaks under way, one for each group whose evaluations come in turns.
 
@@ -84,42 +128,75 @@ class Streaks:
     """
 
     def __init__(self) -> None:
-        self.closed: list[Closed] = []
-        self._by_likeness: dict[_Likeness, Streak] = {}
+        self.closed: list[Closed | Times] = []
+        self._by_likeness: dict[Key, Streak] = {}
 
-    def next(
-        self, thread: int, call: ModelCall | None, before: StepKind, recording: Recording | None
-    ) -> Streak | None:
-        """Return the streak that a call goes on with, if any.
+    def next(self, like: Key, recording: Recording) -> Streak | None:
+        """Return the streak that an evaluation goes on with, if any.
 
         Args:
-            thread: The calling thread.
-            call: The call; None: an evaluation that begins without one.
-            before: What kind of training step was the last one.
+            like: What tells its call from others.
             recording: What is recorded now.
         """
-        if call is None or not self._by_likeness:
-            return None
-        streak = self._by_likeness.get(_likeness(call, before))
-        if streak is None or streak.recording is not recording or streak.thread != thread:
+        streak = self._by_likeness.get(like)
+        if streak is None or streak.recording is not recording:
             return None
         streak.left -= 1
         return streak if streak.left >= 0 else None
 
-    def begin(self, before: StepKind, streak: Streak) -> None:
-        """Have calls like that of a streak go on with it; ends streaks of other recordings."""
+    def begin(self, like: Key, streak: Streak) -> None:
+        """Have calls that are alike go on with a streak; ends streaks of other recordings."""
         known = self._by_likeness
         if any(other.recording is not streak.recording for other in known.values()):
             known.clear()
-        known[_likeness(streak.like, before)] = streak
+        known[like] = streak
 
     def settle(self) -> list[Closed]:
         """Return the evaluations of which nothing is noted yet."""
-        closed, self.closed = self.closed, []
-        return closed
+        count = len(self.closed)
+        settled, self.closed[:count] = self.closed[:count], []  # other threads append meanwhile
+        return [each.closed() if isinstance(each, Times) else each for each in settled]
 
 
-def _likeness(call: ModelCall, before: StepKind) -> _Likeness:
+def note(closed: Closed, plans: Plans, recorder: Recorder, journal: Journal) -> Group:
+    """Note an evaluation for its group, the visit and plan that it is of, and the journal.
+
+    Devices end their work later than the host; what the host did meanwhile lies in the
+    journal's time after the evaluation.
+
+    Args:
+        closed: The evaluation.
+        plans: The plans of all groups.
+        recorder: The recorder of evaluations.
+        journal: What the program did.
+    """
+    thread, opened, kind = closed.thread, closed.opened, closed.kind
+    call, begin_ns, end_ns = opened.call, opened.begin_ns, opened.end_ns
+    assert call is not None
+    assert end_ns is not None
+    ended_ns = end_ns if kind is None else end_ns + closed.waited_ns
+    group = plans.count(call, kind)
+    if not opened.streak:
+        plans.learn(call, kind, group, unnamed=opened.unnamed)
+    final, turns = plans.groups.final, plans.of(group.number)
+    recording = opened.recording
+    step = turns.again(opened.step.rung) if opened.step and opened.streak else opened.step
+    same = opened.group is not None and final(opened.group.number) == final(group.number)
+    valid = step is not None and recording is recorder.current and recording is not None
+    counts = step is not None and valid and same and step.counts
+    if step is not None and recording is not None and valid:
+        round_number = step.round if counts else -1
+        times = begin_ns, ended_ns, closed.waited_ns, tuple(opened.pauses)
+        recording.windows.append(Window(thread, group.number, call.name, round_number, *times))
+        if same:
+            turns.record(step, begin_ns, ended_ns - opened.paused_ns)
+    rung = recording.rung if recording is not None else None
+    known = rung, counts, call.inputs, opened.paused_ns, opened.page_faults
+    journal.evaluations.append(Evaluation(thread, group.number, begin_ns, end_ns, *known))
+    return group
+
+
+def key_of(call: ModelCall, before: StepKind) -> Key:
     """Return what tells a call from calls of other groups."""
     if call.whole_model:
         return call.subject, call.phase, call.inputs

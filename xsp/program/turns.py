@@ -94,6 +94,7 @@ class Turns:
         self._last: PlannedVisit | None = None  # the visit before
         self._untimed = 0
         self._since = 0  # evaluations since another rung was armed
+        self._threads = 1  # that evaluate at once
         self._latencies: list[int] = []
         self._began_ns = 0
         self._spent_ns = 0
@@ -120,7 +121,9 @@ class Turns:
         step = self.step(rung) if self.holds(rung) else None
         return step or Step(rung, WARM, counts=False)
 
-    def step(self, armed: Rung | None, *, often: bool = True, held: bool = False) -> Step | None:
+    def step(
+        self, armed: Rung | None, *, often: bool = True, held: bool = False, threads: int = 1
+    ) -> Step | None:
         """Return what to record of the next evaluation, None if the plan is complete.
 
         Where another group holds the rung that is armed, this one joins in on it, or is a guest.
@@ -130,6 +133,7 @@ class Turns:
             often: Whether evaluations of the group come close together; of a group that comes
                 seldom none is left out, for each one comes after something else.
             held: Whether another group, whose evaluations come between, needs that rung still.
+            threads: How many threads evaluate at once: each of them has to settle on a rung.
         """
         away = not often and not (armed is not None and self.holds(armed))
         if held and armed is not None and (away if self._visit else not self._joins(armed)):
@@ -138,8 +142,10 @@ class Turns:
                 return Step(armed, WARM, counts=False)
             counts = not self._left_out(armed, last, often=often) or self._agreement is not None
             return Step(armed, last.round if counts else WARM, counts=counts)
-        if self._visit is None and not self._begin(armed, often=often):
-            return None
+        if self._visit is None:
+            self._threads = threads
+            if not self._begin(armed, often=often):
+                return None
         assert self._visit is not None
         visit = self._visit
         return Step(visit.rung, visit.round, visit.counts and not self._untimed)
@@ -254,7 +260,8 @@ class Turns:
             return 0
         # Few at first, for the program may end soon.
         most = min(_MOST_UNTIMED, 1 + visit.round // 2) if visit is not None else 1
-        return min(most, max(_FEWEST_UNTIMED, math.ceil(_UNTIMED_NS / self._typical_ns)))
+        enough = max(_FEWEST_UNTIMED, math.ceil(_UNTIMED_NS / self._typical_ns))
+        return min(most, enough) * self._threads
 
     def _sized(self) -> int:
         """Return how many timed evaluations the turn has."""
@@ -265,10 +272,11 @@ class Turns:
     def _size(self, visit: PlannedVisit | None) -> int:
         if visit is None or not visit.counts or not visit.rung.timed or not self._typical_ns:
             return 1
-        most = _MOST_TIMED
-        if visit.round < FEWEST_ROUNDS:  # more of those that say what the program takes without xsp
-            most = max(1, self._uncounted(visit)) * (1 if visit.rung.kinds else 2)
-        return min(most, math.ceil(_TIMED_NS / self._typical_ns))
+        enough = math.ceil(_TIMED_NS / self._typical_ns) * self._threads
+        if visit.round >= FEWEST_ROUNDS:
+            return min(_MOST_TIMED * self._threads, enough)
+        # More of those that say what the program takes without xsp.
+        return min(max(1, self._uncounted(visit)) * (1 if visit.rung.kinds else 2), enough)
 
 
 class Plans:
@@ -325,20 +333,24 @@ class Plans:
             self.turns[number] = Turns(self._rungs, self._settings, self.agreement, number)
         return self.turns[number]
 
-    def step(self, group: Group | None, seen: int, armed: Rung | None) -> Step | None:
+    def step(
+        self, group: Group | None, seen: int, armed: Rung | None, threads: int = 1
+    ) -> Step | None:
         """Return what to record of the next evaluation, if anything.
 
         Args:
             group: The group that it is likely to be of; None: unknown.
             seen: How many evaluations came before.
             armed: The rung that is recorded now.
+            threads: How many threads evaluate at once.
         """
         if group is None or not self._when.records(seen):
             return None
         number = self.groups.final(group.number)
         others = set(self._recent) - {number}
         held = armed is not None and any(self.of(other).holds(armed) for other in others)
-        step = self.of(number).step(armed, often=number in self._recent, held=held)
+        often = number in self._recent
+        step = self.of(number).step(armed, often=often, held=held, threads=threads)
         if step is not None and not self._when.counts(seen):
             step = replace(step, round=WARM, counts=False)
         return step

@@ -15,6 +15,7 @@ from xsp.provider.contract import (
     EmptySpan,
     Evaluations,
     Inputs,
+    Likeness,
     ModelCall,
     Packable,
     Provider,
@@ -24,6 +25,7 @@ from xsp.provider.contract import (
     SelfDiagnosing,
     StepWatcher,
     Watcher,
+    Work,
 )
 from xsp.provider.packing import pack, unpack
 from xsp.provider.row import (
@@ -59,6 +61,7 @@ __all__ = [
     "Kept",
     "Kind",
     "Level",
+    "Likeness",
     "ModelCall",
     "Packable",
     "Provenance",
@@ -74,6 +77,7 @@ __all__ = [
     "StepWatcher",
     "TraceFormatError",
     "Watcher",
+    "Work",
     "checked",
     "concat_rows",
     "list_column",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from xsp.provider import Inputs, ModelCall
+from xsp.provider import Inputs, Likeness, ModelCall
 from xsp_levels.framework.keras.layer_tree import is_layer
 from xsp_levels.framework.torch.module.module_path import class_name
 from xsp_levels.framework.torch.module.shape import tensors
@@ -121,8 +121,21 @@ class TorchCall(ModelCall):
 
 def module_call(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TorchCall:
     """Return a call of `module` with the modes that this thread has now."""
+    return found_call(module, args, kwargs, like=likeness(args, kwargs, subject(module)))
+
+
+def likeness(args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str) -> Likeness:
+    """Return what a call of a model that is an evaluation has in common with others.
+
+    Args:
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        name: Name of the model for people.
+    """
     inputs = tensor_inputs(args, kwargs)
-    return found_call(module, args, kwargs, inputs=inputs, name=subject(module))
+    phase = generation_phase(kwargs, inputs)
+    # What a model has seen grows with each token: masks and positions tell no steps apart.
+    return name, phase, inputs[:1] if phase else inputs
 
 
 def found_call(
@@ -130,8 +143,7 @@ def found_call(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     *,
-    inputs: Inputs,
-    name: str,
+    like: Likeness,
     found_ns: int = 0,
 ) -> TorchCall:
     """Return a call that is an evaluation, with the modes that this thread has now.
@@ -140,19 +152,17 @@ def found_call(
         function: The model, or its bound `__call__`.
         args: Its arguments.
         kwargs: Its keyword arguments.
-        inputs: What `tensor_inputs` returns of the arguments.
-        name: Name of the model for people.
+        like: What `likeness` returns of it.
         found_ns: When the call was found.
     """
-    phase = generation_phase(kwargs, inputs)
+    name, phase, inputs = like
     return TorchCall(
         function,
         args,
         kwargs,
         subject=name,
         phase=phase,
-        # What a model has seen grows with each token: masks and positions tell no steps apart.
-        inputs=inputs[:1] if phase else inputs,
+        inputs=inputs,
         found_ns=found_ns,
         modes=Modes.current(),
         evaluated=not getattr(getattr(function, "__self__", function), "training", True),

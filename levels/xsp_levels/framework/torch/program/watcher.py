@@ -26,6 +26,7 @@ from xsp_levels.framework.torch.program.call import (
     Modes,
     TorchCall,
     found_call,
+    likeness,
     subject,
     tensor_inputs,
     training_call,
@@ -189,10 +190,14 @@ class Watch:
             return function(*args, **kwargs)
         if self._evaluations is None:  # watching ended with the step
             return function(*args, **kwargs)
-        inputs = tensor_inputs(args, kwargs)
         if not trains(module, kwargs):
-            call = found_call(function, args, kwargs, inputs=inputs, name=name, found_ns=found_ns)
+            like = likeness(args, kwargs, name)
+            result = evaluations.again(like, (function, args, kwargs), found_ns)
+            if result is not None:
+                return result[0]
+            call = found_call(function, args, kwargs, like=like, found_ns=found_ns)
             return evaluations.run(call)
+        inputs = tensor_inputs(args, kwargs)
         call = training_call(function, args, kwargs, inputs=inputs, name=name, found_ns=found_ns)
         return self._begin(step, call, module)
 
