@@ -147,3 +147,21 @@ def test_in_the_first_rounds_twice_as_many_evaluations_record_nothing() -> None:
     for number in range(4):
         of = [step.rung for step in steps if step.counts and step.round == number]
         assert of.count(BARE) == 2 * of.count(LAYERS) == 2 * of.count(OPS)
+
+
+def test_where_threads_evaluate_at_once_each_of_them_settles_on_a_rung() -> None:
+    def visits(threads: int) -> list[list[int]]:
+        """Return of each visit how many evaluations do not count, and how many do."""
+        turns, armed, result = Turns(LADDER, Settings(runs=20)), None, list[list[int]]()
+        while (step := turns.step(armed, threads=threads)) is not None:
+            if step.rung != armed:
+                turns.note_change()
+                result.append([0, 0])
+            armed = step.rung
+            result[-1][step.counts] += 1
+            turns.record(step, 1, 1 + MS // 2)
+        return result
+
+    alone, together = visits(1), visits(4)
+    assert together[:5] == [[4 * count for count in visit] for visit in alone[:5]]
+    assert len(together) < len(alone)
