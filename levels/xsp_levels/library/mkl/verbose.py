@@ -164,10 +164,10 @@ class MklRecorder:
             OSError: MKL cannot write to memory.
         """
         self._users_mode = self._mode()
+        self._sink = os.memfd_create("xsp-mkl")
         waiting = _late.take(self._file())
         named = ctypes.string_at(self._file(), _LONGEST).split(b"\0", 1)[0]
         self._users_file = named if waiting is None else waiting
-        self._sink = os.memfd_create("xsp-mkl")
         # If MKL could not open its file, it would print a message on standard output.
         path = f"/proc/self/fd/{self._sink}".encode()
         if getattr(self._library, _TO_FILE)(path) != 0:
