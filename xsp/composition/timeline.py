@@ -254,6 +254,7 @@ def _without_recording(
         if _records(each) or (not counts and each.begin_ns > first_ns):
             ways[group, each.rung, each.counts].append(number)
     result = measured.copy()
+    recorded: defaultdict[int, list[int]] = defaultdict(list)
     for (group, rung, counts), members in ways.items():
         assert rung is not None
         quiet = untouched.get(group, [])
@@ -264,11 +265,14 @@ def _without_recording(
         if len(inputs[group]) > 1 and usual is not None:
             result[members] = _less_in_proportion(measured[members], usual, known.typical_ns)
         elif counts and usual is not None:
-            lasts = _less(measured[members], usual, known.typical_ns)
-            many = len(members) >= _MANY and len(quiet) >= _MANY
-            result[members] = lasts * (known.share_of_own(lasts) if many else 1.0)
+            result[members] = _less(measured[members], usual, known.typical_ns)
+            recorded[group] += members
         elif not counts:
             result[members] = _settled(measured[members], usual, known)
+    for group, members in recorded.items():
+        known = _Usual.of(measured[untouched.get(group, [])], None)
+        if known is not None and len(members) >= _MANY:
+            result[members] *= known.share_of_own(result[members])
     return result
 
 
