@@ -89,7 +89,7 @@ class Dispatcher:
             self._stop_if_done()
         return result
 
-    def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any] | None:
+    def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any, Times] | None:
         """Make a call that goes on with a streak; None: there is none, and it was not made."""
         thread = threading.get_ident()
         if (streak := self._going_on(thread, like)) is None:
@@ -110,10 +110,10 @@ class Dispatcher:
         if (kept := self.calls.get(streak.group.number)) is not None and alone:
             kept.function, kept.args, kept.kwargs = work
         until_ns = self._paused_until[thread] = self._now()
+        times = Times(streak, thread, since_ns, begin, returned, end, faults, until_ns)
         if noted:  # else the block has ended, or a signal's handler called a model meanwhile
-            times = Times(streak, thread, since_ns, begin, returned, end, faults, until_ns)
             self._streaks.closed.append(times)
-        return (result,)
+        return result, times
 
     def _going_on(self, thread: int, like: Likeness) -> Streak | None:
         """Return the streak that a single call goes on with, if any."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xsp.provider import Evaluations, Likeness, ModelCall, StepWatcher, Watcher, Work
+from xsp.provider import Evaluations, Likeness, ModelCall, StepWatcher, Waiting, Watcher, Work
 
 
 class Receivers:
@@ -73,7 +73,7 @@ class Receiver:
         finally:
             self._held.pop(thread, None)
 
-    def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any] | None:
+    def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any, Waiting] | None:
         """Make a call as others before, whose times alone are wanted; None: it was not made."""
         thread = threading.get_ident()
         if thread in self._held or not self._receivers.owns(self.watcher, like[0]):

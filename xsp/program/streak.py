@@ -10,7 +10,6 @@ Python's lock for xsp, none of the others gets far.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from xsp.composition import Evaluation, Group, Journal, Pause
 from xsp.program.evaluation import OpenEvaluation
@@ -77,7 +76,8 @@ class Closed:
         return self.until_ns - self.since_ns + self.opened.begin_ns - self.opened.seen_ns
 
 
-class Times(NamedTuple):
+@dataclass(slots=True)
+class Times:
     """A call that went on with a streak.
 
     Attributes:

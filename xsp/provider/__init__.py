@@ -24,6 +24,7 @@ from xsp.provider.contract import (
     Sampler,
     SelfDiagnosing,
     StepWatcher,
+    Waiting,
     Watcher,
     Work,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "SpanRows",
     "StepWatcher",
     "TraceFormatError",
+    "Waiting",
     "Watcher",
     "Work",
     "checked",

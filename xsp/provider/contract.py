@@ -223,6 +223,16 @@ class ModelCall:
         return nullcontext()
 
 
+class Waiting(Protocol):
+    """A time in which the program waits for xsp.
+
+    Attributes:
+        until_ns: When it ends, on the system's monotonic clock.
+    """
+
+    until_ns: int
+
+
 class Evaluations(Protocol):
     """The receiver of the evaluations that a watcher finds.
 
@@ -239,7 +249,7 @@ class Evaluations(Protocol):
         """Make a call that is an evaluation by itself, and return the result of the call."""
         ...
 
-    def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any] | None:
+    def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any, Waiting] | None:
         """Make a call as others before that were handed to `run`, if its times alone are wanted.
 
         It takes a fraction of what `run` takes, and makes quick models no slower.
@@ -250,8 +260,9 @@ class Evaluations(Protocol):
             found_ns: When the watcher found the call, on the system's monotonic clock.
 
         Returns:
-            The result of the call, as the one element; None: the call was not made, and `run` is
-            to make it.
+            The result of the call, and the time after it in which the program waits for xsp, whose
+            end the watcher may set as the last thing that it does; None: the call was not made, and
+            `run` is to make it.
         """
         ...
 

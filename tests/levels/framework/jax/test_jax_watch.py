@@ -26,7 +26,7 @@ class Log:
         self.calls: list[ModelCall] = []
         self.marks: list[str] = []
 
-    def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any] | None:
+    def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any, Any] | None:
         """Leave the call to `run`."""
         return None
 

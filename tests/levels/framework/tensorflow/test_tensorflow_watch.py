@@ -33,7 +33,7 @@ class Log:
         self.marks: list[str] = []
         self.problems: list[str] = []
 
-    def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any] | None:
+    def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any, Any] | None:
         """Leave the call to `run`."""
         return None
 

@@ -420,7 +420,7 @@ class Silent:
 
     by_hand = False
 
-    def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any] | None:
+    def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any, Any] | None:
         """Leave the call to `run`."""
         return None
 

@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from time import monotonic_ns
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ class Log:
         self.expected = ""
         self.extended: list[Any] = []
 
-    def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any] | None:
+    def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any, Any] | None:
         """Leave the call to `run`."""
         return None
 
@@ -66,6 +67,26 @@ class Log:
 
     def problem(self, message: str) -> None:
         raise AssertionError(message)
+
+
+class Waiting:
+    """A time in which the program waits for xsp."""
+
+    until_ns = 0
+
+
+class Quick(Log):
+    """Evaluations that want the times of calls alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[Any, int, int, Waiting]] = []
+
+    def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any, Any] | None:
+        function, args, kwargs = work
+        result = function(*args, **kwargs)
+        self.made.append((like, found_ns, monotonic_ns(), Waiting()))
+        return result, self.made[-1][-1]
 
 
 @contextmanager
@@ -670,3 +691,29 @@ def play(
             losses.pop().backward()
     else:
         steps[event].step()
+
+
+def test_a_call_whose_times_alone_are_wanted_is_made_at_once_and_its_end_told_last() -> None:
+    log, provider = Quick(), Torch()
+    model, loss = nn.Linear(3, 2).eval(), nn.MSELoss()
+    inputs, wanted = torch.ones(4, 3), torch.zeros(4, 2)
+    plain = model(inputs)
+    provider.watch(log)
+    try:
+        with torch.no_grad():
+            before_ns = monotonic_ns()
+            for _ in range(3):
+                assert torch.equal(model(inputs), plain)
+                loss(plain, wanted)  # is no model, and ends nothing
+            after_ns = monotonic_ns()
+        with pytest.raises(RuntimeError, match="shapes"), torch.no_grad():
+            model(wanted)
+    finally:
+        provider.unwatch()
+    assert not log.said
+    times = [before_ns]
+    for like, found_ns, returned_ns, waiting in log.made:
+        assert like == ("Linear", "", (((4, 3), "float32"),))
+        times += [found_ns, returned_ns, waiting.until_ns]
+    assert len(log.made) == 3
+    assert [*times, after_ns] == sorted([*times, after_ns])

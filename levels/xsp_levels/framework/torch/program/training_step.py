@@ -6,17 +6,21 @@ import threading
 import weakref
 from typing import Any
 
+from xsp.provider import Waiting
+
 
 class Local(threading.local):
     """What is known of each thread.
 
     Attributes:
         inside: Whether the thread is in a call of a model that is handled.
+        waiting: The time after that call in which the program waits for xsp, if it is to be told.
         step: The training step of the thread.
     """
 
     def __init__(self) -> None:
         self.inside = False
+        self.waiting: Waiting | None = None
         self.step = TrainingStep()
 
 

@@ -51,7 +51,7 @@ class Watch:
     call, as a second optimizer may step.
 
     While one thread alone calls models, nothing inside of a model's call is watched or slowed.
-    Once two threads have called models, calls inside take some 0.1 µs longer each.
+    Once two threads have called models, calls inside take a microsecond or two longer each.
 
     Where the program marks its evaluations by hand, only parts are told: calls of models are not
     watched, so that all backward passes and optimizers' steps are parts.
@@ -129,6 +129,8 @@ class Watch:
             if alone and self._evaluations is not None:
                 entry.inside(self._code, False)
             self._extend(step, end_ns)  # last, as what follows may be a part of the step
+            if (waiting := local.waiting) is not None:
+                waiting.until_ns, local.waiting = monotonic_ns(), None
 
     def _go_on(
         self,
@@ -192,9 +194,10 @@ class Watch:
             return function(*args, **kwargs)
         if not trains(module, kwargs):
             like = likeness(args, kwargs, name)
-            result = evaluations.again(like, (function, args, kwargs), found_ns)
-            if result is not None:
-                return result[0]
+            made = evaluations.again(like, (function, args, kwargs), found_ns)
+            if made is not None:
+                result, self._local.waiting = made
+                return result
             call = found_call(function, args, kwargs, like=like, found_ns=found_ns)
             return evaluations.run(call)
         inputs = tensor_inputs(args, kwargs)
