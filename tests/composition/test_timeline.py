@@ -125,13 +125,13 @@ def test_many_recorded_evaluations_are_slow_at_times_by_what_was_recorded() -> N
 
 def test_those_of_several_rungs_together_are_as_slow_as_others_where_each_rung_has_few() -> None:
     layers = Rung(frozenset({Kind.PIPELINE, Kind.LAYER}))
-    made = [evaluation(1000 * n, 1000 * n + 100) for n in range(4)]
-    for first, rung in ((4, OPS), (10, layers)):
+    made = [evaluation(1000 * n, 1000 * n + 100) for n in range(6)]
+    for first, rung in ((6, OPS), (12, layers)):
         lengths = (200, 200, 200, 200, 200, 400)  # of each rung too few to tell what is usual
         made += [
             evaluation(1000 * n, 1000 * n + lasts, rung) for n, lasts in enumerate(lengths, first)
         ]
-    found = timeline(journal(made, [], 16_000)).evaluations_ns
+    found = timeline(journal(made, [], 18_000)).evaluations_ns
     assert found.sum() == pytest.approx(100 * len(made), rel=0.02)
 
 

@@ -150,18 +150,24 @@ def test_in_the_first_rounds_twice_as_many_evaluations_record_nothing() -> None:
 
 
 def test_where_threads_evaluate_at_once_each_of_them_settles_on_a_rung() -> None:
-    def visits(threads: int) -> list[list[int]]:
-        """Return of each visit how many evaluations do not count, and how many do."""
-        turns, armed, result = Turns(LADDER, Settings(runs=20)), None, list[list[int]]()
-        while (step := turns.step(armed, threads=threads)) is not None:
+    def visits(threads: int) -> list[tuple[Rung, int, int]]:
+        """Return the rung of each visit, and how many evaluations do not count, and do."""
+        turns, armed, result = (
+            Turns(LADDER, Settings(runs=200)),
+            None,
+            list[tuple[Rung, int, int]](),
+        )
+        while (step := turns.step(armed)) is not None:
             if step.rung != armed:
                 turns.note_change()
-                result.append([0, 0])
-            armed = step.rung
-            result[-1][step.counts] += 1
-            turns.record(step, 1, 1 + MS // 2)
+                result.append((step.rung, 0, 0))
+            armed, left_out, counted = result[-1]
+            result[-1] = armed, left_out + (not step.counts), counted + step.counts
+            turns.record(step, 1, 1 + MS // 2, thread=turns.evaluations % threads)
         return result
 
-    alone, together = visits(1), visits(4)
-    assert together[:5] == [[4 * count for count in visit] for visit in alone[:5]]
-    assert len(together) < len(alone)
+    alone, together, crowd = visits(1), visits(4), visits(100)
+    assert max(left_out for _, left_out, _ in alone) == 6
+    assert max(left_out for _, left_out, _ in together) == 24
+    assert max(counted for *_, counted in together) > 2 * max(counted for *_, counted in alone)
+    assert max(left_out for _, left_out, _ in crowd) == 48  # not for each thread of a crowd

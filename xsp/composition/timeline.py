@@ -28,6 +28,7 @@ Ints = NDArray[np.int64]
 
 FEWEST = 3  # evaluations recorded in one way, to say how much longer that made them
 _MANY = 10  # evaluations whose mean says something
+_SOME = 5  # evaluations whose mean says more than that of recorded ones
 # After so many evaluations on one rung the caches are as without xsp: what came later is preferred,
 # as far as there is enough.
 _SETTLED = (6, 3)
@@ -270,8 +271,9 @@ def _without_recording(
         elif not counts:
             result[members] = _settled(measured[members], usual, known)
     for group, members in recorded.items():
-        known = _Usual.of(measured[untouched.get(group, [])], None)
-        if known is not None and len(members) >= _MANY:
+        quiet = untouched.get(group, [])
+        known = _Usual.of(measured[quiet], None)
+        if known is not None and len(members) >= _MANY and len(quiet) >= _SOME:
             result[members] *= known.share_of_own(result[members])
     return result
 

@@ -71,9 +71,8 @@ class Dispatcher:
     def run(self, call: ModelCall) -> Any:
         """Make a call that is an evaluation by itself, and return its result."""
         thread = threading.get_ident()
-        if self.by_hand or self.journal.unwatched_ns is not None:
-            return call()
-        if (opened := self._attempt(self._open, thread, call)) is None:
+        idle = self.by_hand or self.journal.unwatched_ns is not None
+        if idle or (opened := self._attempt(self._open, thread, call)) is None:
             return call()
         try:
             opened.begin_ns = self._now()  # if the call raises
@@ -92,7 +91,7 @@ class Dispatcher:
     def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any, Times] | None:
         """Make a call that goes on with a streak; None: there is none, and it was not made."""
         thread = threading.get_ident()
-        if (streak := self._going_on(thread, like)) is None:
+        if (streak := self._attempt(self._going_on, thread, like)) is None:
             return None
         since_ns, began_ns = max(found_ns, self._paused_until.get(thread, 0)), self._now()
         alone = len(streak.recording.threads) == 1
@@ -100,19 +99,21 @@ class Dispatcher:
         try:
             result, begin, returned, end = timed(self.session, work)
         except BaseException:
-            self.journal.raised[streak.like.subject] += 1
-            self.journal.pauses.append(Pause(thread, since_ns, began_ns))
+            with self._lock:
+                self._opens.pop(thread, None)
+                self.journal.raised[streak.like.subject] += 1
+                self.journal.pauses.append(Pause(thread, since_ns, began_ns))
             raise
         finally:
             tracer.leave_evaluation(thread)
-            noted = self._opens.pop(thread, None) is _GOING_ON
         faults = (page_faults() or 0) - before if before is not None else None
         if (kept := self.calls.get(streak.group.number)) is not None and alone:
-            kept.function, kept.args, kept.kwargs = work
+            kept.take(work)
         until_ns = self._paused_until[thread] = self._now()
         times = Times(streak, thread, since_ns, begin, returned, end, faults, until_ns)
-        if noted:  # else the block has ended, or a signal's handler called a model meanwhile
-            self._streaks.closed.append(times)
+        with self._lock:
+            if self._opens.pop(thread, None) is _GOING_ON:  # else the block has ended
+                self._streaks.closed.append(times)
         return result, times
 
     def _going_on(self, thread: int, like: Likeness) -> Streak | None:
@@ -293,8 +294,7 @@ class Dispatcher:
         self._settle()
         group = self.plans.expected(call)
         before = self._recorder.current
-        armed, threads = (before.rung, len(before.threads)) if before is not None else (None, 1)
-        step = self.plans.step(group, self._seen, armed, threads)
+        step = self.plans.step(group, self._seen, before.rung if before is not None else None)
         whole = call is not None and call.whole_model
         step = self._recorder.prepare(step, self._opens, whole_model=whole)
         recording = self._recorder.join(thread)

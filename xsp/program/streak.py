@@ -189,7 +189,7 @@ def note(closed: Closed, plans: Plans, recorder: Recorder, journal: Journal) -> 
         times = begin_ns, ended_ns, closed.waited_ns, tuple(opened.pauses)
         recording.windows.append(Window(thread, group.number, call.name, round_number, *times))
         if same:
-            turns.record(step, begin_ns, ended_ns - opened.paused_ns)
+            turns.record(step, begin_ns, ended_ns - opened.paused_ns, thread)
     rung = recording.rung if recording is not None else None
     known = rung, counts, call.inputs, opened.paused_ns, opened.page_faults
     journal.evaluations.append(Evaluation(thread, group.number, begin_ns, end_ns, *known))

@@ -37,6 +37,7 @@ _FEWEST_UNTIMED, _MOST_UNTIMED = 3, 6
 WARM = -2  # round of evaluations that the user wants not to count
 _MOST_TIMED = 10
 _SELDOM = 6  # evaluations between two of a group that comes seldom
+_MOST_AT_ONCE = 8  # threads for which visits grow
 _TIMED_NS = 12_000_000  # timed evaluations of a turn together, once the first rounds are made
 
 
@@ -94,7 +95,8 @@ class Turns:
         self._last: PlannedVisit | None = None  # the visit before
         self._untimed = 0
         self._since = 0  # evaluations since another rung was armed
-        self._threads = 1  # that evaluate at once
+        self._threads: set[int] = set()  # those that evaluated in the visit under way
+        self._at_once = 1  # threads that evaluated in the last visit
         self._latencies: list[int] = []
         self._began_ns = 0
         self._spent_ns = 0
@@ -121,9 +123,7 @@ class Turns:
         step = self.step(rung) if self.holds(rung) else None
         return step or Step(rung, WARM, counts=False)
 
-    def step(
-        self, armed: Rung | None, *, often: bool = True, held: bool = False, threads: int = 1
-    ) -> Step | None:
+    def step(self, armed: Rung | None, *, often: bool = True, held: bool = False) -> Step | None:
         """Return what to record of the next evaluation, None if the plan is complete.
 
         Where another group holds the rung that is armed, this one joins in on it, or is a guest.
@@ -133,7 +133,6 @@ class Turns:
             often: Whether evaluations of the group come close together; of a group that comes
                 seldom none is left out, for each one comes after something else.
             held: Whether another group, whose evaluations come between, needs that rung still.
-            threads: How many threads evaluate at once: each of them has to settle on a rung.
         """
         away = not often and not (armed is not None and self.holds(armed))
         if held and armed is not None and (away if self._visit else not self._joins(armed)):
@@ -142,27 +141,27 @@ class Turns:
                 return Step(armed, WARM, counts=False)
             counts = not self._left_out(armed, last, often=often) or self._agreement is not None
             return Step(armed, last.round if counts else WARM, counts=counts)
-        if self._visit is None:
-            self._threads = threads
-            if not self._begin(armed, often=often):
-                return None
+        if self._visit is None and not self._begin(armed, often=often):
+            return None
         assert self._visit is not None
         visit = self._visit
         return Step(visit.rung, visit.round, visit.counts and not self._untimed)
 
-    def record(self, step: Step, began_ns: int, ended_ns: int) -> None:
+    def record(self, step: Step, began_ns: int, ended_ns: int, thread: int = 0) -> None:
         """Note the evaluation made at this step.
 
         Args:
             step: As `step` returned it.
             began_ns: When the evaluation began, on the session's clock.
             ended_ns: When it ended.
+            thread: Its thread: each of those that evaluate at once has to settle on a rung.
         """
         visit = self._visit
         self._since += 1
         if visit is None or (visit.rung, visit.round) != (step.rung, step.round):
             return  # a warm-up of the user's, or another thread has ended the turn
         self.evaluations += 1
+        self._threads.add(thread)
         self._spent_ns += ended_ns - began_ns
         self._note_typical(ended_ns - began_ns)
         if self._untimed:
@@ -200,7 +199,8 @@ class Turns:
         """Return how many more evaluations of a visit do not count, as its rung was armed anew."""
         if not often or not visit.counts:
             return 0
-        return max(0, self._uncounted(visit) - (self._since if armed == visit.rung else 0))
+        untimed = self._uncounted(visit) * self._at_once
+        return max(0, untimed - (self._since if armed == visit.rung else 0))
 
     def _begin_agreed(self, agreement: Agreement) -> bool:
         """Begin the turn that all ranks agreed on; return whether there is one."""
@@ -237,11 +237,13 @@ class Turns:
     def _as_turn(self, visit: PlannedVisit, before: Turn | None) -> Turn:
         rung = self._rungs[before.rung] if before is not None else None
         changed = before is not None and visit.counts and rung != visit.rung
-        untimed = self._uncounted(visit) if changed else 0
+        untimed = self._uncounted(visit) * self._at_once if changed else 0
         return Turn(self._rungs.index(visit.rung), visit.round, self._size(visit), untimed)
 
     def _end(self, visit: PlannedVisit, ended_ns: int) -> None:
         self._visit, self._last = None, visit
+        self._at_once = min(len(self._threads), _MOST_AT_ONCE)
+        self._threads.clear()
         self.plan.record(
             visit,
             self._latencies,
@@ -260,8 +262,7 @@ class Turns:
             return 0
         # Few at first, for the program may end soon.
         most = min(_MOST_UNTIMED, 1 + visit.round // 2) if visit is not None else 1
-        enough = max(_FEWEST_UNTIMED, math.ceil(_UNTIMED_NS / self._typical_ns))
-        return min(most, enough) * self._threads
+        return min(most, max(_FEWEST_UNTIMED, math.ceil(_UNTIMED_NS / self._typical_ns)))
 
     def _sized(self) -> int:
         """Return how many timed evaluations the turn has."""
@@ -272,9 +273,9 @@ class Turns:
     def _size(self, visit: PlannedVisit | None) -> int:
         if visit is None or not visit.counts or not visit.rung.timed or not self._typical_ns:
             return 1
-        enough = math.ceil(_TIMED_NS / self._typical_ns) * self._threads
+        enough = math.ceil(_TIMED_NS / self._typical_ns)
         if visit.round >= FEWEST_ROUNDS:
-            return min(_MOST_TIMED * self._threads, enough)
+            return min(_MOST_TIMED, enough) * self._at_once
         # More of those that say what the program takes without xsp.
         return min(max(1, self._uncounted(visit)) * (1 if visit.rung.kinds else 2), enough)
 
@@ -333,24 +334,20 @@ class Plans:
             self.turns[number] = Turns(self._rungs, self._settings, self.agreement, number)
         return self.turns[number]
 
-    def step(
-        self, group: Group | None, seen: int, armed: Rung | None, threads: int = 1
-    ) -> Step | None:
+    def step(self, group: Group | None, seen: int, armed: Rung | None) -> Step | None:
         """Return what to record of the next evaluation, if anything.
 
         Args:
             group: The group that it is likely to be of; None: unknown.
             seen: How many evaluations came before.
             armed: The rung that is recorded now.
-            threads: How many threads evaluate at once.
         """
         if group is None or not self._when.records(seen):
             return None
         number = self.groups.final(group.number)
         others = set(self._recent) - {number}
         held = armed is not None and any(self.of(other).holds(armed) for other in others)
-        often = number in self._recent
-        step = self.of(number).step(armed, often=often, held=held, threads=threads)
+        step = self.of(number).step(armed, often=number in self._recent, held=held)
         if step is not None and not self._when.counts(seen):
             step = replace(step, round=WARM, counts=False)
         return step

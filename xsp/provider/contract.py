@@ -210,6 +210,10 @@ class ModelCall:
         """What is called, and with which arguments."""
         return self.function, self.args, self.kwargs
 
+    def take(self, work: Work) -> None:
+        """Become a call of other work, made under the conditions that there are now."""
+        self.function, self.args, self.kwargs = work
+
     def __call__(self) -> Any:
         """Make the call."""
         return self.function(*self.args, **self.kwargs)

@@ -1,8 +1,7 @@
 """A library that contains MKL in, the lines of MKL's verbose mode out.
 
 MKL opens its output file anew for every line, to append; so the file can be one in memory, and
-the lines never reach standard output. The user's settings of the mode are restored. Calls that
-other threads are in by then write their lines all the same when they end: those go nowhere.
+the lines never reach standard output. The user's settings of the mode are restored.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -30,7 +28,6 @@ _FUNCTIONS = (PRINTER, _SWITCH, _MODE, _TO_FILE, _FILE)
 _PRODUCT = "sgemm_"  # BLAS, by Fortran's convention: all arguments are pointers
 _STDOUT = 1
 _LONGEST = 4096
-_LATE_S = 0.5  # after the mode was switched off, calls of other threads may write their lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,53 +80,6 @@ def set_up(library: MklLibrary) -> str:
     return recorder.stop()
 
 
-class _Late:
-    """User's output files that are named again once no call of another thread writes any more."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: dict[int, tuple[threading.Timer, bytes]] = {}  # by the address of the name
-
-    def wait(self, place: int, name: bytes) -> None:
-        """Have lines go nowhere for a while, and then to the user's file."""
-        with self._lock:
-            _write(place, os.devnull.encode())
-            timer = threading.Timer(_LATE_S, self._end, (place,))
-            timer.daemon = True
-            self._waiting[place] = timer, name
-        timer.start()
-
-    def take(self, place: int) -> bytes | None:
-        """Return the user's file, if it is not named again yet, and do not name it."""
-        with self._lock:
-            timer, name = self._waiting.pop(place, (None, None))
-        if timer is not None:
-            timer.cancel()
-        return name
-
-    def _end(self, place: int) -> None:
-        with self._lock:
-            timer, name = self._waiting.get(place, (None, b""))
-            if timer is threading.current_thread():
-                del self._waiting[place]
-                _write(place, name)
-
-
-_late = _Late()
-
-
-def _write(place: int, name: bytes) -> None:
-    ctypes.memmove(place, name + b"\0", len(name) + 1)
-
-
-def _has_other_threads() -> bool:
-    """Return whether another thread may be in a call of MKL's."""
-    own = threading.current_thread()
-    return any(
-        each is not own and not isinstance(each, threading.Timer) for each in threading.enumerate()
-    )
-
-
 class MklRecorder:
     """Has one MKL write its lines to memory from `start` until `stop`.
 
@@ -164,10 +114,8 @@ class MklRecorder:
             OSError: MKL cannot write to memory.
         """
         self._users_mode = self._mode()
+        self._users_file = ctypes.string_at(self._file(), _LONGEST).split(b"\0", 1)[0]
         self._sink = os.memfd_create("xsp-mkl")
-        waiting = _late.take(self._file())
-        named = ctypes.string_at(self._file(), _LONGEST).split(b"\0", 1)[0]
-        self._users_file = named if waiting is None else waiting
         # If MKL could not open its file, it would print a message on standard output.
         path = f"/proc/self/fd/{self._sink}".encode()
         if getattr(self._library, _TO_FILE)(path) != 0:
@@ -198,10 +146,7 @@ class MklRecorder:
             return
         self._switch(self._users_mode)
         # MKL's own function prints a complaint about an empty name.
-        if self._users_mode == 0 and _has_other_threads():
-            _late.wait(self._file(), self._users_file)
-        else:
-            _write(self._file(), self._users_file)
+        ctypes.memmove(self._file(), self._users_file + b"\0", len(self._users_file) + 1)
         os.close(self._sink)
         self._sink = None
 

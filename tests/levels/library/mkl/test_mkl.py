@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +22,9 @@ from xsp.provider.row import SpanRows  # noqa: E402
 from xsp.testing import only_providers  # noqa: E402
 from xsp_levels.framework.torch.provider import Torch  # noqa: E402
 from xsp_levels.library.mkl import provider as mkl  # noqa: E402
-from xsp_levels.library.mkl import verbose  # noqa: E402
 from xsp_levels.library.mkl.breakpoint import Output  # noqa: E402
 from xsp_levels.library.mkl.provider import Mkl, MklRecords  # noqa: E402
-from xsp_levels.library.mkl.verbose import MklLibrary, MklRecorder  # noqa: E402
+from xsp_levels.library.mkl.verbose import MklLibrary  # noqa: E402
 from xsp_levels.native import perf_event  # noqa: E402
 from xsp_levels.native.perf_event import Hit  # noqa: E402
 from xsp_levels.native.symbol import Place  # noqa: E402
@@ -262,33 +259,6 @@ def test_file_that_the_user_named_is_named_again(tmp_path: Path) -> None:
     assert ["N,N,8,8" in lines[0], "N,N,4,4" in lines[1], "N,N,2,2" in lines[2]] == [True] * 3
     assert len(lines) == 3
     assert "SGEMM" not in result.stdout
-
-
-def test_calls_that_other_threads_are_in_at_the_end_print_nothing(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(verbose, "_LATE_S", 0.2)
-    provider, over = Mkl(), threading.Event()
-
-    def multiply() -> None:
-        while not over.is_set():
-            matrix(512, 512) @ matrix(512, 512)
-
-    threads = [threading.Thread(target=multiply) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for _ in range(40):
-        record(provider)
-    over.set()
-    for thread in threads:
-        thread.join()
-    [library] = verbose.loaded()
-    place = MklRecorder(library)._file()
-    deadline = time.monotonic() + 10
-    while ctypes.string_at(place) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert ctypes.string_at(place) == b""  # standard output again
-    assert "MKL_VERBOSE" not in capfd.readouterr().out
 
 
 @pytest.mark.slow

@@ -7,9 +7,10 @@ import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
-from xsp.provider import Inputs, Likeness, ModelCall
+from xsp.provider import Inputs, Likeness, ModelCall, Work
 from xsp_levels.framework.keras.layer_tree import is_layer
 from xsp_levels.framework.torch.module.module_path import class_name
 from xsp_levels.framework.torch.module.shape import tensors
@@ -82,6 +83,11 @@ class TorchCall(ModelCall):
     modes: Modes | None = None
     evaluated: bool = False
 
+    def take(self, work: Work) -> None:
+        """Become a call of other work, made under the modes that this thread has now."""
+        self.function, self.args, self.kwargs = work
+        self.modes, self.evaluated = Modes.current(), not _module(self.function).training
+
     def hazard(self) -> str | None:
         """Return why the call must not be repeated unasked, or None if repeating is safe."""
         module: Any = getattr(self.function, "__self__", self.function)
@@ -117,6 +123,11 @@ class TorchCall(ModelCall):
             finally:
                 for part in training:
                     part.training = True
+
+
+def _module(function: Any) -> Any:
+    """Return the model, given itself or its bound `__call__`."""
+    return function.__self__ if isinstance(function, MethodType) else function
 
 
 def module_call(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TorchCall:
@@ -165,7 +176,7 @@ def found_call(
         inputs=inputs,
         found_ns=found_ns,
         modes=Modes.current(),
-        evaluated=not getattr(getattr(function, "__self__", function), "training", True),
+        evaluated=not _module(function).training,
     )
 
 
