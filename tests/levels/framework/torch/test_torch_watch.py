@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from xsp.provider.contract import ModelCall
-from xsp_levels.framework.torch.program.call import TRAINING_STEP, Modes, TorchCall
+from xsp_levels.framework.torch.program.call import TRAINING_STEP, Modes, TorchCall, module_call
 from xsp_levels.framework.torch.provider import Torch
 
 
@@ -717,3 +717,17 @@ def test_a_call_whose_times_alone_are_wanted_is_made_at_once_and_its_end_told_la
         times += [found_ns, returned_ns, waiting.until_ns]
     assert len(log.made) == 3
     assert [*times, after_ns] == sorted([*times, after_ns])
+
+
+def test_a_call_that_becomes_one_of_other_work_has_the_modes_of_that_time() -> None:
+    model = nn.Linear(3, 2)
+    call = module_call(model, (torch.ones(1, 3),), {})
+    assert call.hazard() is not None  # in training mode
+    model.eval()
+    inputs = torch.ones(4, 3)
+    with torch.inference_mode():
+        call.take((model, (inputs,), {}))
+    assert call.hazard() is None
+    with call.conditions():
+        assert torch.is_inference_mode_enabled()
+        assert call().shape == (4, 2)
