@@ -170,4 +170,4 @@ def test_where_threads_evaluate_at_once_each_of_them_settles_on_a_rung() -> None
     assert max(left_out for _, left_out, _ in alone) == 6
     assert max(left_out for _, left_out, _ in together) == 24
     assert max(counted for *_, counted in together) > 2 * max(counted for *_, counted in alone)
-    assert max(left_out for _, left_out, _ in crowd) == 48  # not for each thread of a crowd
+    assert 24 < max(left_out for _, left_out, _ in crowd) <= 48  # not for each of a crowd

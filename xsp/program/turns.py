@@ -273,11 +273,10 @@ class Turns:
     def _size(self, visit: PlannedVisit | None) -> int:
         if visit is None or not visit.counts or not visit.rung.timed or not self._typical_ns:
             return 1
-        enough = math.ceil(_TIMED_NS / self._typical_ns)
-        if visit.round >= FEWEST_ROUNDS:
-            return min(_MOST_TIMED, enough) * self._at_once
-        # More of those that say what the program takes without xsp.
-        return min(max(1, self._uncounted(visit)) * (1 if visit.rung.kinds else 2), enough)
+        most = _MOST_TIMED
+        if visit.round < FEWEST_ROUNDS:  # more of those that say what the program takes without xsp
+            most = max(1, self._uncounted(visit)) * (1 if visit.rung.kinds else 2)
+        return min(most, math.ceil(_TIMED_NS / self._typical_ns)) * self._at_once
 
 
 class Plans:
