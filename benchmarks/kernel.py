@@ -19,7 +19,7 @@ from turns import take_turns, time_bare
 
 from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind
-from xsp.provider.contract import ModelCall
+from xsp.provider.watching import ModelCall
 from xsp.session import registry
 from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session

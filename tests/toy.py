@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from time import monotonic_ns
 from typing import Any
 
 from xsp.level import Kind
@@ -101,7 +102,9 @@ class ToyCall(ModelCall):
 
 def evaluate(evaluations: Evaluations, call: ModelCall) -> Any:
     """Hand a call over as a watcher does, and return its result."""
-    made = evaluations.again((call.subject, call.phase, call.inputs), call.work, call.found_ns)
+    toy = call.toy if isinstance(call, ToyCall) else None
+    found_ns = call.found_ns or (toy.clock.now() if toy is not None else monotonic_ns())
+    made = evaluations.again((call.subject, call.phase, call.inputs), call.work, found_ns)
     return evaluations.run(call) if made is None else made[0]
 
 

@@ -20,7 +20,8 @@ from xsp.measurement.callable import interpret_session
 from xsp.measurement.recording import Recording, record
 from xsp.measurement.repeat import carry_out
 from xsp.problem import Problem
-from xsp.provider.contract import ModelCall, Packable
+from xsp.provider.contract import Packable
+from xsp.provider.watching import ModelCall
 from xsp.session.plan import Plan
 from xsp.session.recorder import Session
 from xsp.session.selection import select

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from xsp.measurement.repeat import check_function, check_no_generator, iterator_type, name_of
-from xsp.provider.contract import ModelCall
+from xsp.provider.watching import ModelCall
 
 
 async def coroutine() -> None: ...

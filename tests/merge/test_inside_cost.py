@@ -13,7 +13,7 @@ from xsp.measurement.build import build_trace
 from xsp.measurement.callable import interpret_session
 from xsp.measurement.process_runs import ProcessRuns
 from xsp.measurement.repeat import carry_out
-from xsp.provider.contract import ModelCall
+from xsp.provider.watching import ModelCall
 from xsp.session.plan import Plan
 from xsp.session.recorder import Session
 from xsp.session.selection import Selection, select

@@ -14,7 +14,7 @@ from toy import Cell, Toy, ToyCall, ToyModel
 
 import xsp
 from xsp.evaluation import FEWEST_ROUNDS
-from xsp.provider.contract import ModelCall
+from xsp.provider.watching import ModelCall
 from xsp.testing import FakeClock, only_providers
 
 

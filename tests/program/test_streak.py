@@ -17,6 +17,7 @@ from torch import nn
 from toy import Toy, ToyCall, ToyModel, evaluate
 
 import xsp
+from xsp.program.dispatcher import Dispatcher
 from xsp.program.streak import Streaks
 from xsp.testing import FakeClock, only_providers
 
@@ -44,9 +45,17 @@ def play(toy: Toy, pattern: list[tuple[str, int]], times: int, **options: Any) -
     with xsp.profile(levels=2, replay=False, **options) as prof:
         evaluations = toy.evaluations
         assert evaluations is not None
+        ended: tuple[str, int] | None = None  # what the open training step is
         for number in range(times):
             for what, size in pattern:
                 inputs = (((size, 3), "float32"),)
+                begun = None
+                if what == "step" and ended is not None:
+                    like = "Net", "training step", inputs
+                    begun = evaluations.follow(like, toy.clock.now(), ended)
+                if begun is None and ended is not None:
+                    evaluations.end(*ended)
+                    ended = None
                 if what == "step":
                     step = ToyCall(
                         model.forward,
@@ -56,15 +65,18 @@ def play(toy: Toy, pattern: list[tuple[str, int]], times: int, **options: Any) -
                         inputs=inputs,
                         whole_model=False,
                     )
-                    evaluations.begin(step)
+                    if begun is None:
+                        evaluations.begin(step)
                     step()
                     evaluations.extend()
-                    evaluations.end("SGD" if number % 17 else "Adam", size)
+                    ended = ("SGD" if number % 17 else "Adam"), size
                     continue
                 broken = what == "raise" and number % 5 == 0
                 work = model.forward if not broken else _raise
                 with suppress(ZeroDivisionError):
                     evaluate(evaluations, ToyCall(work, subject="Net", inputs=inputs, toy=toy))
+        if ended is not None:
+            evaluations.end(*ended)
     return prof
 
 
@@ -121,6 +133,22 @@ def test_most_evaluations_of_a_loop_go_on_with_a_streak(
     prof = play(toy, [("call", 1), ("call", 2)], 300, runs=200)
     assert sum(streak is not None for streak in found) > 200
     assert prof.trace.metadata["groups"][0]["calls"] == 300
+
+
+def test_most_training_steps_of_a_loop_follow_the_one_before_at_once(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+    usual = Dispatcher.follow
+
+    def following(self: Dispatcher, *given: Any) -> Any:
+        begun.append(usual(self, *given))
+        return begun[-1]
+
+    monkeypatch.setattr(Dispatcher, "follow", following)
+    prof = play(toy, [("step", 1)], 400, runs=200)
+    assert sum(each is not None for each in begun) > 200
+    assert sorted(group["calls"] for group in prof.trace.metadata["groups"]) == [24, 376]
 
 
 def test_threads_go_on_with_one_streak(monkeypatch: pytest.MonkeyPatch) -> None:

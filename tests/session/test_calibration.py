@@ -6,8 +6,9 @@ from toy import Toy, ToyModel
 from xsp.clock import Clock, SystemClock
 from xsp.evaluation.run import ladder
 from xsp.level import Kind
-from xsp.provider.contract import Calibrating, EmptySpan, ModelCall, Records, Request
+from xsp.provider.contract import Calibrating, EmptySpan, Records, Request
 from xsp.provider.row import SpanRows
+from xsp.provider.watching import ModelCall
 from xsp.session.calibration import InsideCost, calibrate, inside_cost
 from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session

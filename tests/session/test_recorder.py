@@ -15,8 +15,9 @@ from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind
 from xsp.measurement.interpretation import Interpretation, interpret
 from xsp.problem import Problem, ProblemCount
-from xsp.provider.contract import ModelCall, Records, Request
+from xsp.provider.contract import Records, Request
 from xsp.provider.row import ROW_SCHEMA, SpanRows, span_rows
+from xsp.provider.watching import ModelCall
 from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session
 from xsp.testing import FakeClock, FakeProvider, ReplayProvider, rows

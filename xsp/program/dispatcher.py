@@ -9,25 +9,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from xsp import tracer
-from xsp.composition import MARKS_LOST, Group, Journal, Mark, Pause
+from xsp.composition import MARKS_LOST, Journal, Mark, Pause
 from xsp.evaluation import Rung
 from xsp.program.evaluation import IdleWatching, OpenEvaluation, timed
-from xsp.program.recording import Recorder, Recording
-from xsp.program.streak import Closed, Streak, Streaks, Times, key_of, note
+from xsp.program.recording import Recorder
+from xsp.program.streak import Closed, Key, Streak, Streaks, Times, key_of, note
 from xsp.program.stretch import schedule
-from xsp.program.turns import Plans, Step, StepKind
-from xsp.provider import Likeness, ModelCall, Work
+from xsp.program.turns import Plans, StepKind
+from xsp.provider import Begun, Likeness, ModelCall, Work
 from xsp.session import Session, Settings, page_faults
 
 T = TypeVar("T")
 
 _KEPT_CALLS = 4  # groups whose last call is kept, to be repeated after the block
 _MOST_EVALUATIONS = 500_000
-
 _GOING_ON = OpenEvaluation(None, None, None, None, False, False, 0)
 
 
@@ -65,7 +63,7 @@ class Dispatcher:
         self.stop_watching: Callable[[], None] = lambda: None
         self._ended = False  # whether the block has ended
         self.by_hand = False
-        self._streaks, self._paused_until = Streaks(), dict[int, int]()
+        self._streaks = Streaks()
         self._seen, self._idle = 0, IdleWatching()
 
     def run(self, call: ModelCall) -> Any:
@@ -75,10 +73,9 @@ class Dispatcher:
         if idle or (opened := self._attempt(self._open, thread, call)) is None:
             return call()
         try:
-            opened.begin_ns = self._now()  # if the call raises
             result, begin, returned, end = timed(self.session, call.work)
         except BaseException:
-            self._drop(thread)
+            self.drop()
             raise
         opened.begin_ns, opened.end_ns = begin, end
         group = self._attempt(self._close, thread, end, end - returned)
@@ -93,7 +90,7 @@ class Dispatcher:
         thread = threading.get_ident()
         if (streak := self._attempt(self._going_on, thread, like)) is None:
             return None
-        since_ns, began_ns = max(found_ns, self._paused_until.get(thread, 0)), self._now()
+        began_ns = self._now()
         alone = len(streak.recording.threads) == 1
         before = page_faults() if alone else None  # those of all threads say nothing of this one
         try:
@@ -102,15 +99,14 @@ class Dispatcher:
             with self._lock:
                 self._opens.pop(thread, None)
                 self.journal.raised[streak.like.subject] += 1
-                self.journal.pauses.append(Pause(thread, since_ns, began_ns))
+                self.journal.pauses.append(Pause(thread, found_ns, began_ns))
             raise
         finally:
             tracer.leave_evaluation(thread)
         faults = (page_faults() or 0) - before if before is not None else None
         if (kept := self.calls.get(streak.group.number)) is not None and alone:
             kept.take(work)
-        until_ns = self._paused_until[thread] = self._now()
-        times = Times(streak, thread, since_ns, begin, returned, end, faults, until_ns)
+        times = Times(streak, thread, found_ns, begin, returned, end, faults, self._now())
         with self._lock:
             if self._opens.pop(thread, None) is _GOING_ON:  # else the block has ended
                 self._streaks.closed.append(times)
@@ -119,28 +115,51 @@ class Dispatcher:
     def _going_on(self, thread: int, like: Likeness) -> Streak | None:
         """Return the streak that a single call goes on with, if any."""
         with self._lock:
-            recording = self._recorder.current
-            if recording is None or thread in self._opens or self._when.turns(self._seen):
-                return None
-            streak = self._streaks.next(like, recording)
+            streak = self._next(thread, like) if thread not in self._opens else None
             if streak is not None:
-                self._seen += 1
-                self._recorder.join(thread)
                 self._opens[thread] = _GOING_ON
                 tracer.enter_evaluation(thread)
             return streak
 
-    def begin(self, call: ModelCall | None) -> str:
+    def _next(self, thread: int, like: Key) -> Streak | None:
+        """Return the streak that an evaluation goes on with, if any."""
+        recording = self._recorder.current
+        if recording is None or self._when.turns(self._seen):
+            return None
+        if (streak := self._streaks.next(like, recording)) is not None:
+            self._seen += 1
+            self._recorder.join(thread)
+        return streak
+
+    def begin(self, call: ModelCall | None) -> OpenEvaluation | None:
         """Open an evaluation that goes on after its first call: a training step."""
         if self.by_hand or self.journal.unwatched_ns is not None:
-            return ""
+            return None
         if (opened := self._attempt(self._open, threading.get_ident(), call)) is None:
-            return ""
-        expected = opened.group.variant if opened.streak and opened.group is not None else ""
-        if expected:  # and nothing more is told until it has ended
-            tracer.may_leave_evaluation(threading.get_ident())
-        opened.begin_ns = self._now()
-        return expected
+            return None
+        if opened.expected:
+            tracer.may_leave_evaluation(threading.get_ident())  # nothing more is told until its end
+        return opened
+
+    def follow(self, like: Likeness, found_ns: int, ended: tuple[str, int]) -> Begun | None:
+        """Close the open step and open the next one, if both are of streaks; else do nothing."""
+        return self._attempt(self._follow, like, found_ns, StepKind(*ended))
+
+    def _follow(self, like: Likeness, found_ns: int, kind: StepKind) -> OpenEvaluation | None:
+        thread = threading.get_ident()
+        with self._lock:
+            opened = self._opens.get(thread)
+            if opened is None or opened.end_ns is None or not opened.is_as_expected(*kind):
+                return None
+            if (streak := self._next(thread, (*like, kind))) is None:
+                return None
+            opened.close()
+            closed = Closed(thread, opened, kind, *self._synchronized(), self._now())
+            self._streaks.closed.append(closed)
+            self.plans.before = kind
+            opened = self._opens[thread] = streak.opened(found_ns)
+            opened.begin_ns = self._now()
+            return opened
 
     def identify(self, call: ModelCall) -> None:
         """Name the first call of a model in the open evaluation."""
@@ -170,6 +189,7 @@ class Dispatcher:
         opened, mark = self._opens.get(thread), Mark(name, start_ns, end_ns, thread, attributes)
         if opened is None or not opened.holds(mark):  # else the providers record it
             self._note_mark(mark)
+            self.journal.pauses.append(Pause(thread, end_ns, self._now()))
 
     def _note_mark(self, mark: Mark) -> None:
         if not self.journal.mark(mark):
@@ -210,7 +230,7 @@ class Dispatcher:
             )
             return False
         call = ModelCall(lambda: None, name=name, subject=name, whole_model=False)
-        self._open(threading.get_ident(), call).begin_ns = self._now()
+        self._open(threading.get_ident(), call)
         return True
 
     def end_named(self) -> None:
@@ -221,7 +241,14 @@ class Dispatcher:
 
     def drop(self) -> None:
         """Drop the open evaluation of this thread, which was cut short."""
-        self._drop(threading.get_ident())
+        thread = threading.get_ident()
+        with self._lock:
+            opened = self._opens.pop(thread, None)
+            if opened is not None:
+                self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
+                if opened.call is not None:
+                    self.journal.raised[opened.call.subject] += 1
+        tracer.leave_evaluation(thread)
 
     def finish(self) -> None:
         """Close what is open, and disarm all providers."""
@@ -265,29 +292,17 @@ class Dispatcher:
         with self._lock:
             if thread in self._opens:  # of a thread that ended, and whose number is used again
                 self._end_stale(thread)
-            found_ns = call.found_ns if call is not None else 0
-            # The call may have ended a training step first, whose pause has been noted.
-            seen_ns = max(found_ns or self._now(), self._paused_until.get(thread, 0))
+            seen_ns = (call.found_ns if call is not None else 0) or self._now()
             tracer.enter_evaluation(thread)  # before anything of xsp's own marks spans
-            opened = self._resumed(thread, call, seen_ns) or self._planned(thread, call, seen_ns)
-            self._seen += 1
+            streak = self._next(thread, key_of(call, self.plans.before)) if call else None
+            opened = streak.opened(seen_ns) if streak else self._planned(thread, call, seen_ns)
             if self._ended:  # by a signal, while providers were being armed
                 self._recorder.disarm()
                 tracer.leave_evaluation(thread)
             else:
                 self._opens[thread] = opened
+        opened.begin_ns = self._now()
         return opened
-
-    def _resumed(self, thread: int, call: ModelCall | None, seen_ns: int) -> OpenEvaluation | None:
-        """Return an evaluation that goes on with a streak, if this one does."""
-        recording = self._recorder.current
-        if call is None or recording is None or self._when.turns(self._seen):
-            return None
-        if (streak := self._streaks.next(key_of(call, self.plans.before), recording)) is None:
-            return None
-        self._recorder.join(thread)
-        like, group, step = streak.like, streak.group, streak.step
-        return OpenEvaluation(like, group, step, recording, False, True, seen_ns, streak=True)
 
     def _planned(self, thread: int, call: ModelCall | None, seen_ns: int) -> OpenEvaluation:
         """Return an evaluation for which the plan of its group says what is recorded."""
@@ -299,20 +314,12 @@ class Dispatcher:
         step = self._recorder.prepare(step, self._opens, whole_model=whole)
         recording = self._recorder.join(thread)
         if call is not None and group is not None and step is not None and recording is not None:
-            self._begin_streak(call, group, step, recording)
+            left = self.plans.of(group.number).left - 1
+            self._streaks.begin(call, self.plans.before, group, step, recording, left)
         if not (unprepared := before is recording):
             self.plans.note_change()
+        self._seen += 1
         return OpenEvaluation(call, group, step, recording, call is None, unprepared, seen_ns)
-
-    def _begin_streak(
-        self, call: ModelCall, group: Group, step: Step, recording: Recording
-    ) -> None:
-        """Have evaluations like this one follow without a decision, as long as its visit lasts."""
-        left = self.plans.of(group.number).left - 1
-        if left > 0 and step.round >= 0 and not recording.bound:
-            like = replace(call, function=object, args=(), kwargs={})  # lets go of them
-            streak = Streak(like, group, step, recording, left)
-            self._streaks.begin(key_of(call, self.plans.before), streak)
 
     def _attempt(self, work: Callable[..., T], *args: Any) -> T | None:
         """Return the result of xsp's own work; if it fails, note a problem, and return None."""
@@ -346,10 +353,10 @@ class Dispatcher:
             opened.close()
             closed = Closed(thread, opened, kind, since_ns, waited_ns)
             group = opened.group
-            if opened.streak and group is not None and group.is_of(*(kind or StepKind())):
+            if group is not None and opened.is_as_expected(*(kind or StepKind())):
                 self._streaks.closed.append(closed)
                 self.plans.before = kind or self.plans.before
-                closed.until_ns = self._paused_until[thread] = self._now()
+                closed.until_ns = self._now()
                 return group.number
             self._settle()
             opened.streak = False
@@ -357,7 +364,7 @@ class Dispatcher:
             if group is not opened.group:  # it was not what was expected
                 self._streaks = Streaks()
             self._recorder.leave(opened.recording, thread)
-            closed.until_ns = self._paused_until[thread] = self._now()
+            closed.until_ns = self._now()
             self.journal.pauses += closed.pauses
             if opened.recording is None and opened.unprepared:
                 self._idle.add(opened.seen_ns, closed.spent_ns)
@@ -381,20 +388,13 @@ class Dispatcher:
 
     def _finish(self, kind: StepKind) -> None:
         thread = threading.get_ident()
-        if (opened := self._opens.get(thread)) is None:
-            return
-        if opened.call is None or opened.end_ns is None:
-            self._drop(thread)
-            return
-        since_ns = self._now()
-        waited_ns = self._now() - since_ns if self.session.synchronize() else 0
-        self._close(thread, since_ns, waited_ns, kind)
+        opened = self._opens.get(thread)
+        if opened is not None and (opened.call is None or opened.end_ns is None):
+            self.drop()
+        elif opened is not None:
+            self._close(thread, *self._synchronized(), kind)
 
-    def _drop(self, thread: int) -> None:
-        with self._lock:
-            opened = self._opens.pop(thread, None)
-            if opened is not None:
-                self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
-                if opened.call is not None:
-                    self.journal.raised[opened.call.subject] += 1
-        tracer.leave_evaluation(thread)
+    def _synchronized(self) -> tuple[int, int]:
+        """Wait until devices have finished; return since when, and how long that took."""
+        since_ns = self._now()
+        return since_ns, self._now() - since_ns if self.session.synchronize() else 0

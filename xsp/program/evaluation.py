@@ -28,6 +28,7 @@ class OpenEvaluation:
         recording: The recording under way when it began.
         unnamed: Whether it began before its first call of a model.
         streak: Whether it goes on with a streak, so that nothing is noted at its end.
+        expected: The variant with which it is going to end; empty where that is not known.
         unprepared: Whether no provider was armed or disarmed for it.
         seen_ns: When xsp's own work for it began.
         begin_ns: When it began.
@@ -52,7 +53,17 @@ class OpenEvaluation:
     pauses: list[tuple[int, int]] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     streak: bool = False
+    expected: str = ""
     page_faults: int | None = field(default_factory=page_faults)
+
+    def is_as_expected(self, variant: str, calls: int) -> bool:
+        """Return whether it goes on with a streak, and ends as that has it.
+
+        Args:
+            variant: The variant with which it has ended.
+            calls: How often the model was called in it.
+        """
+        return self.streak and self.group is not None and self.group.is_of(variant, calls)
 
     def holds(self, mark: Mark) -> bool:
         """Return whether a part of the program lies in the evaluation, as far as is known."""

@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xsp.provider import Evaluations, Likeness, ModelCall, StepWatcher, Waiting, Watcher, Work
+from xsp.provider import (
+    Begun,
+    Evaluations,
+    Likeness,
+    ModelCall,
+    StepWatcher,
+    Waiting,
+    Watcher,
+    Work,
+)
 
 
 class Receivers:
@@ -84,11 +93,11 @@ class Receiver:
         finally:
             self._held.pop(thread, None)
 
-    def begin(self, call: ModelCall | None) -> str:
+    def begin(self, call: ModelCall | None) -> Begun | None:
         """Open a training step, unless it lies in an evaluation of another framework."""
         thread = threading.get_ident()
         if self._lies_in_another(thread):
-            return ""
+            return None
         named = call and self._receivers.named(self.watcher, call)
         self._held[thread] = _Held(self)
         return self._evaluations.begin(named)
@@ -111,6 +120,16 @@ class Receiver:
         if self._holds(thread):
             self._held.pop(thread)
             self._evaluations.end(variant, calls)
+
+    def follow(self, like: Likeness, found_ns: int, ended: tuple[str, int]) -> Begun | None:
+        """Close the open training step and open the next one, if both are as those before."""
+        thread = threading.get_ident()
+        if not (self._holds(thread) and self._receivers.owns(self.watcher, like[0])):
+            return None
+        begun = self._evaluations.follow(like, found_ns, ended)
+        if begun is not None:
+            self._held[thread].extended = False
+        return begun
 
     def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
         """Note a part of the program that is no evaluation."""

@@ -9,7 +9,7 @@ Python's lock for xsp, none of the others gets far.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xsp.composition import Evaluation, Group, Journal, Pause
 from xsp.program.evaluation import OpenEvaluation
@@ -37,6 +37,20 @@ class Streak:
     step: Step
     recording: Recording
     left: int
+
+    def opened(self, seen_ns: int) -> OpenEvaluation:
+        """Return one more of its evaluations, for which xsp's work began at a time."""
+        return OpenEvaluation(
+            self.like,
+            self.group,
+            self.step,
+            self.recording,
+            unnamed=False,
+            unprepared=True,
+            seen_ns=seen_ns,
+            streak=True,
+            expected=self.group.variant,
+        )
 
 
 @dataclass(slots=True)
@@ -72,8 +86,13 @@ class Closed:
 
     @property
     def spent_ns(self) -> int:
-        """How long the program waited for xsp before and after the evaluation."""
-        return self.until_ns - self.since_ns + self.opened.begin_ns - self.opened.seen_ns
+        """How long the program waited for xsp before and after the evaluation.
+
+        A training step comes to its end when the next call has been found, in the time before the
+        evaluation of that one.
+        """
+        after_ns = self.until_ns - self.since_ns if self.kind is None else 0
+        return self.opened.begin_ns - self.opened.seen_ns + after_ns
 
 
 @dataclass(slots=True)
@@ -102,21 +121,9 @@ class Times:
 
     def closed(self) -> Closed:
         """Return the evaluation."""
-        streak, end_ns = self.streak, self.end_ns
-        opened = OpenEvaluation(
-            streak.like,
-            streak.group,
-            streak.step,
-            streak.recording,
-            unnamed=False,
-            unprepared=True,
-            seen_ns=self.since_ns,
-            begin_ns=self.begin_ns,
-            end_ns=end_ns,
-            left_ns=end_ns,
-            streak=True,
-            page_faults=self.page_faults,
-        )
+        end_ns, opened = self.end_ns, self.streak.opened(self.since_ns)
+        opened.begin_ns, opened.end_ns, opened.left_ns = self.begin_ns, end_ns, end_ns
+        opened.page_faults = self.page_faults
         return Closed(self.thread, opened, None, end_ns, end_ns - self.returned_ns, self.until_ns)
 
 
@@ -144,12 +151,32 @@ class Streaks:
         streak.left -= 1
         return streak if streak.left >= 0 else None
 
-    def begin(self, like: Key, streak: Streak) -> None:
-        """Have calls that are alike go on with a streak; ends streaks of other recordings."""
+    def begin(
+        self,
+        call: ModelCall,
+        before: StepKind,
+        group: Group,
+        step: Step,
+        recording: Recording,
+        left: int,
+    ) -> None:
+        """Have calls that are alike go on with a streak, if its visit lasts; ends those of others.
+
+        Args:
+            call: A call of the streak.
+            before: What kind of training step was the last one.
+            group: The group.
+            step: What is recorded.
+            recording: The recording under way.
+            left: How many more there are before anything has to be decided.
+        """
+        if left <= 0 or step.round < 0 or recording.bound:
+            return
+        like = replace(call, function=object, args=(), kwargs={})  # lets go of them
         known = self._by_likeness
-        if any(other.recording is not streak.recording for other in known.values()):
+        if any(other.recording is not recording for other in known.values()):
             known.clear()
-        known[like] = streak
+        known[key_of(call, before)] = Streak(like, group, step, recording, left)
 
     def settle(self) -> list[Closed]:
         """Return the evaluations of which nothing is noted yet."""

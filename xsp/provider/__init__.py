@@ -1,32 +1,23 @@
 """Providers: the contract that a level of the stack is written against; records in, rows out.
 
-`contract` says what a provider does (`Provider`, and `Watcher` for one that finds evaluations),
-`state` how a call's changes are noticed and undone (`Keeper`), `row` what a provider hands back
-(`span_rows` makes a frame of columns), and `packing` how its records are kept in a file. Beside
-this package a level may import `xsp.tracer`, `xsp.level`, `xsp.clock` and `xsp.errors`.
+`contract` says what a provider does (`Provider`), `watching` what one does that finds evaluations
+(`Watcher`), `state` how a call's changes are noticed and undone (`Keeper`), `row` what a provider
+hands back (`span_rows` makes a frame of columns), and `packing` how its records are kept in a file.
+Beside this package a level may import `xsp.tracer`, `xsp.level`, `xsp.clock` and `xsp.errors`.
 """
 
 from xsp.clock import Clock
 from xsp.errors import ProviderError, TraceFormatError
 from xsp.level import Kind, Level
 from xsp.provider.contract import (
-    Awaiting,
     Calibrating,
     EmptySpan,
-    Evaluations,
-    Inputs,
-    Likeness,
-    ModelCall,
     Packable,
     Provider,
     Records,
     Request,
     Sampler,
     SelfDiagnosing,
-    StepWatcher,
-    Waiting,
-    Watcher,
-    Work,
 )
 from xsp.provider.packing import pack, unpack
 from xsp.provider.row import (
@@ -45,6 +36,18 @@ from xsp.provider.row import (
     span_rows,
 )
 from xsp.provider.state import Keeper, Kept, Role
+from xsp.provider.watching import (
+    Awaiting,
+    Begun,
+    Evaluations,
+    Inputs,
+    Likeness,
+    ModelCall,
+    StepWatcher,
+    Waiting,
+    Watcher,
+    Work,
+)
 
 __all__ = [
     "ATTRIBUTE",
@@ -53,6 +56,7 @@ __all__ = [
     "ROW_SCHEMA",
     "SAMPLE_SCHEMA",
     "Awaiting",
+    "Begun",
     "Calibrating",
     "Clock",
     "EmptySpan",

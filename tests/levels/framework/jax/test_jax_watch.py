@@ -12,7 +12,7 @@ import pytest
 from flax import nnx
 
 import xsp
-from xsp.provider.contract import ModelCall
+from xsp.provider.watching import ModelCall
 from xsp_levels.framework.jax.program.call import donates, name_of
 from xsp_levels.framework.jax.program.watcher import told_apart
 from xsp_levels.framework.jax.provider import Jax
@@ -34,8 +34,11 @@ class Log:
         self.calls.append(call)
         return call()
 
-    def begin(self, call: ModelCall | None) -> str:
+    def begin(self, call: ModelCall | None) -> None:
         raise AssertionError("JAX has no training steps of several calls")
+
+    def follow(self, like: Any, found_ns: int, ended: tuple[str, int]) -> None:
+        """Leave the step to `end` and `begin`."""
 
     def identify(self, call: ModelCall) -> None:
         raise AssertionError

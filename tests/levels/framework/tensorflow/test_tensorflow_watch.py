@@ -43,11 +43,13 @@ class Log:
         self.calls.append(call)
         return result
 
-    def begin(self, call: ModelCall | None) -> str:
+    def begin(self, call: ModelCall | None) -> None:
         assert call is not None
         self.said.append(f"begin {call.subject} {call.phase}")
         self.calls.append(call)
-        return ""
+
+    def follow(self, like: Any, found_ns: int, ended: tuple[str, int]) -> None:
+        """Leave the step to `end` and `begin`."""
 
     def identify(self, call: ModelCall) -> None:
         raise AssertionError(call)

@@ -14,9 +14,10 @@ from torch import nn
 
 from xsp.clock import SystemClock
 from xsp.level import Kind, Level
-from xsp.provider.contract import Provider, Records, Request, Watcher
+from xsp.provider.contract import Provider, Records, Request
 from xsp.provider.packing import pack, unpack
 from xsp.provider.row import ROW_SCHEMA
+from xsp.provider.watching import Watcher
 from xsp_levels.framework.torch.profiler import kineto as torch_kineto
 from xsp_levels.framework.torch.profiler.event import PlainEvents
 from xsp_levels.framework.torch.provider import Torch

@@ -427,9 +427,11 @@ class Silent:
     def run(self, call: Any) -> Any:
         return call()
 
-    def begin(self, call: Any) -> str:
+    def begin(self, call: Any) -> None:
         """Begin nothing."""
-        return ""
+
+    def follow(self, like: Any, found_ns: int, ended: tuple[str, int]) -> None:
+        """Leave the step to `end` and `begin`."""
 
     def identify(self, call: Any) -> None:
         """Name nothing."""

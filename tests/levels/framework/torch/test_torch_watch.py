@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from xsp.provider.contract import ModelCall
+from xsp.provider.watching import ModelCall
 from xsp_levels.framework.torch.program.call import TRAINING_STEP, Modes, TorchCall, module_call
 from xsp_levels.framework.torch.provider import Torch
 
@@ -33,6 +33,9 @@ class Log:
         self.model_calls = 0
         self.expected = ""
         self.extended: list[Any] = []
+        self.begun = Begun("")
+        self.follows = False
+        self.followed: list[Any] = []
 
     def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any, Any] | None:
         """Leave the call to `run`."""
@@ -44,11 +47,20 @@ class Log:
         self.inside.append(nn.Module.__call__.__code__)
         return call()
 
-    def begin(self, call: ModelCall | None) -> str:
+    def begin(self, call: ModelCall | None) -> Begun:
         self.said.append("begin")
         if call is not None:
             self.calls.append(call)
-        return self.expected
+        self.begun = Begun(self.expected)
+        return self.begun
+
+    def follow(self, like: Any, found_ns: int, ended: tuple[str, int]) -> Begun | None:
+        """End the open step and begin the next one, if that is wanted."""
+        if not self.follows or ended[0] != self.expected:
+            return None
+        self.followed.append((like, found_ns))
+        self.end(*ended)
+        return self.begin(None)
 
     def identify(self, call: ModelCall) -> None:
         self.said.append(f"identify {call.subject}")
@@ -67,6 +79,13 @@ class Log:
 
     def problem(self, message: str) -> None:
         raise AssertionError(message)
+
+
+class Begun:
+    """An evaluation that has begun."""
+
+    def __init__(self, expected: str) -> None:
+        self.expected, self.begin_ns = expected, 0
 
 
 class Waiting:
@@ -545,6 +564,45 @@ def test_of_a_step_that_is_expected_the_end_alone_is_told(
     assert nn.Module.__call__.__code__ is original
 
 
+def test_a_step_after_one_that_went_as_expected_is_told_of_with_its_end(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    with watching() as log:
+        log.expected, log.follows = "SGD 1", True
+        for _ in range(3):
+            train_step(model, x, optimizer)
+            before_ns = time.monotonic_ns()
+    assert log.said == ["begin", "extend", "end SGD 1"] * 3
+    assert [like for like, _ in log.followed] == [
+        ("Sequential", "training step", (((2, 4), "float32"),))
+    ] * 2
+    assert log.followed[-1][1] < log.begun.begin_ns < before_ns
+
+
+def test_a_step_that_two_optimizers_end_is_not_followed_as_if_it_were_one_of_one(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    first, second = (torch.optim.SGD(model.train().parameters(), lr=0.1) for _ in range(2))
+    with watching() as log:
+        log.expected, log.follows = "SGD 1", True
+        train_step(model, x, first)
+        second.step()
+        train_step(model, x, first)
+    assert ends_of(log) == ["begin", "end SGD 1 + SGD 2", "begin", "end SGD 1"]
+
+
+def test_a_call_without_gradients_does_not_follow_a_step(model: nn.Module, x: torch.Tensor) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    with watching() as log:
+        log.expected, log.follows = "SGD 1", True
+        train_step(model, x, optimizer)
+        with torch.no_grad():
+            model(x)
+    assert ends_of(log) == ["begin", "end SGD 1", "run Sequential"]
+    assert not log.followed
+
+
 def test_pauses_of_an_expected_step_lie_in_it_one_after_the_other(
     model: nn.Module, x: torch.Tensor
 ) -> None:
@@ -556,7 +614,7 @@ def test_pauses_of_an_expected_step_lie_in_it_one_after_the_other(
     [(until_ns, pauses)] = log.extended
     times = [at for pause in pauses for at in pause]
     assert times == sorted(times)
-    assert len(pauses) >= 4
+    assert len(pauses) >= 3
     assert times[-1] < until_ns
 
 
@@ -651,7 +709,7 @@ def test_an_expectation_changes_nothing_of_which_steps_and_calls_there_are(
         first, second = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, other))
         losses: list[torch.Tensor] = []
         with watching() as log:
-            told = 0
+            told, log.follows = 0, expects
             for event in ["train", "backward", "first", *events]:
                 play(event, model, other, losses, {"first": first, "second": second})
                 ends = [each for each in log.said[told:] if each.startswith("end")]

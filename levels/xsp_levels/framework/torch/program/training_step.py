@@ -8,6 +8,8 @@ from typing import Any
 
 from xsp.provider import Waiting
 
+NO_BACKWARD = "without backward"
+
 
 class Local(threading.local):
     """What is known of each thread.
@@ -35,6 +37,7 @@ class TrainingStep:
         had_backward: Whether a backward pass has returned in the step.
         optimizers: Names of the optimizers that stepped.
         expected: Whether an optimizer is going to end the step, which alone need be told.
+        told: Whether it went as expected, and an optimizer has ended it.
         pauses: Begin and end of each time in which an expected step waited for the watcher.
     """
 
@@ -47,6 +50,7 @@ class TrainingStep:
         "optimizers",
         "pauses",
         "pending",
+        "told",
     )
 
     def __init__(self) -> None:
@@ -58,8 +62,14 @@ class TrainingStep:
         self.open, self.pending, self.had_backward, self.forwards = True, False, False, 0
         self.model: weakref.ref[Any] | None = None
         self.optimizers: list[str] = []
-        self.expected = False
+        self.expected = self.told = False
         self.pauses: list[tuple[int, int]] = []
+
+    @property
+    def outcome(self) -> tuple[str, int]:
+        """What tells the step from others, and how often its model was called."""
+        stepped = " + ".join(sorted(set(self.optimizers)))
+        return stepped or ("" if self.had_backward else NO_BACKWARD), self.forwards + 1
 
     def holds(self, module: Any) -> bool:
         """Return whether a call surely belongs to the open step: the quickest question."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from time import monotonic_ns
 from typing import Any
 
-from xsp.provider import Evaluations
+from xsp.provider import Begun, Evaluations, Work
 from xsp_levels.framework.keras.backend import describing
 from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
@@ -23,21 +23,21 @@ from xsp_levels.framework.torch.module.entry_point import (
 )
 from xsp_levels.framework.torch.module.layer import divert, divert_model, divert_outermost
 from xsp_levels.framework.torch.program.call import (
+    TRAINING_STEP,
     Modes,
     TorchCall,
     found_call,
     likeness,
-    subject,
     tensor_inputs,
     training_call,
     trains,
 )
 from xsp_levels.framework.torch.program.marker import Marker
-from xsp_levels.framework.torch.program.training_step import Local, TrainingStep
+from xsp_levels.framework.torch.program.model_name import ModelNames
+from xsp_levels.framework.torch.program.training_step import NO_BACKWARD, Local, TrainingStep
 
 # Parts of the names of threads that libraries start, and that call no models.
 _HELPERS = ("QueueFeeder", "pin_memory", "tqdm", "Tqdm", "TMonitor")
-_NO_BACKWARD = "without backward"
 _PATIENCE = 4  # times the usual number of calls before a backward pass, to wait for one
 
 
@@ -68,7 +68,7 @@ class Watch:
         self._threads: set[int] = set()  # those that have called models
         self._alone = True  # whether one thread alone calls models, as far as is known
         self._running = threading.active_count()
-        self._models = _Models()
+        self._names = ModelNames()
         self._usual_forwards = 4  # most calls of a model that came before a backward pass
         # Whether there is an optimizer; None: not known. What takes long is asked before any step.
         self._optimizes: bool | None = _optimizer_exists() or None
@@ -183,26 +183,36 @@ class Watch:
         found_ns: int,
     ) -> Any:
         evaluations, function = self._evaluations, self._entry.bound(module)
-        name = self._models.name(module)
+        name = self._names.of(module)
         if evaluations is None or not name or describing():
             self._extend(step, found_ns)
             return function(*args, **kwargs)
+        work = function, args, kwargs
+        if step.open and step.told and trains(module, kwargs):
+            like = name, TRAINING_STEP, tensor_inputs(args, kwargs)
+            begun = evaluations.follow(like, found_ns, step.outcome)
+            if begun is not None:
+                return self._train(step, module, work, begun=begun)
         if step.open and self._belongs(step, module, kwargs):
             self._extend(step, found_ns)  # what was done since then is no part of the step
             return function(*args, **kwargs)
         if self._evaluations is None:  # watching ended with the step
             return function(*args, **kwargs)
-        if not trains(module, kwargs):
-            like = likeness(args, kwargs, name)
-            made = evaluations.again(like, (function, args, kwargs), found_ns)
-            if made is not None:
-                result, self._local.waiting = made
-                return result
-            call = found_call(function, args, kwargs, like=like, found_ns=found_ns)
-            return evaluations.run(call)
-        inputs = tensor_inputs(args, kwargs)
-        call = training_call(function, args, kwargs, inputs=inputs, name=name, found_ns=found_ns)
-        return self._begin(step, call, module)
+        return self._begin(step, module, work, name, found_ns)
+
+    def _begin(self, step: TrainingStep, module: Any, work: Work, name: str, found_ns: int) -> Any:
+        """Make a call that begins a training step, or is an evaluation by itself."""
+        evaluations, (_, args, kwargs) = self._evaluations, work
+        assert evaluations is not None
+        if trains(module, kwargs):
+            inputs = tensor_inputs(args, kwargs)
+            call = training_call(*work, inputs=inputs, name=name, found_ns=found_ns)
+            return self._train(step, module, work, call)
+        like = likeness(args, kwargs, name)
+        if (made := evaluations.again(like, work, found_ns)) is not None:
+            result, self._local.waiting = made
+            return result
+        return evaluations.run(found_call(*work, like=like, found_ns=found_ns))
 
     def _belongs(self, step: TrainingStep, module: Any, kwargs: dict[str, Any]) -> bool:
         """Return whether a call is part of the open training step; if not, end the step."""
@@ -224,24 +234,32 @@ class Watch:
             self._optimizes = _optimizer_exists()
         return not self._optimizes
 
-    def _begin(self, step: TrainingStep, call: TorchCall, module: Any) -> Any:
-        """Make the call that begins a training step."""
-        evaluations, function = self._evaluations, call.function
-        args, kwargs = call.args, call.kwargs
+    def _train(
+        self,
+        step: TrainingStep,
+        module: Any,
+        work: Work,
+        call: TorchCall | None = None,
+        begun: Begun | None = None,
+    ) -> Any:
+        """Make the first call of a training step, and begin the step if it has not begun."""
+        evaluations, pending = self._evaluations, step.pending
+        function, args, kwargs = work
         assert evaluations is not None
-        pending = step.pending
         if not pending:
             step.reset()
         step.pending, step.model = False, weakref.ref(module)
         returned = False
         try:
-            # Last, as what follows is a part of the step.
-            if pending:
+            if call is not None and pending:
                 evaluations.identify(call)
-            else:
-                expected = evaluations.begin(call)
-                if expected not in ("", _NO_BACKWARD) and self._alone and self._trains:
+            elif call is not None:
+                begun = evaluations.begin(call)
+            if begun is not None:
+                wanted = begun.expected not in ("", NO_BACKWARD)
+                if wanted and self._alone and self._trains:
                     self._watch_alone(step, module)
+                begun.begin_ns = monotonic_ns()  # last, as what follows is a part of the step
             result = function(*args, **kwargs)
             returned = True
             return result
@@ -306,15 +324,13 @@ class Watch:
 
     def _watch_alone(self, step: TrainingStep, module: Any) -> None:
         """Look at calls of one model alone until an optimizer has ended the step."""
-        begin_ns, thread = monotonic_ns(), threading.get_ident()
-        step.expected = True
+        thread, step.expected = threading.get_ident(), True
         code = self._model_codes.get((thread, id(module)))
         if code is None:
             own = {"xsp:thread": thread, "xsp:own thread": threading.get_ident}
             own |= {"xsp:model": id(module), **self._constants}
             code = self._model_codes[thread, id(module)] = self._entry.code(divert_model, own)
         self._entry.spare(code)
-        step.pauses.append((begin_ns, monotonic_ns()))
 
     def _tell(self, step: TrainingStep, until_ns: int | None = None) -> None:
         """Tell of an expected step, and of all that belongs to it from now on.
@@ -326,61 +342,16 @@ class Watch:
         """
         if not step.expected:
             return
-        step.expected = False
+        step.expected, step.told = False, until_ns is not None and bool(step.optimizers)
         self._entry.spare(None)
-        if self._evaluations is not None and (until_ns or len(step.pauses) > 1):
+        if self._evaluations is not None and (until_ns or step.pauses):
             self._evaluations.extend(until_ns or step.pauses[-1][0], step.pauses)
 
     def _finish(self, step: TrainingStep) -> None:
         self._tell(step)
         if step.open and self._evaluations is not None:
             step.open = step.pending = False
-            stepped = " + ".join(sorted(set(step.optimizers)))
-            without = "" if step.had_backward else _NO_BACKWARD
-            self._evaluations.end(stepped or without, step.forwards + 1)
-
-
-class _Models:
-    """Names of models for people, looked up at each outermost call of a module."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Any], str, int]] = {}
-        self._of_class: dict[str, list[weakref.ref[Any] | None]] = {}
-
-    def name(self, module: Any) -> str:
-        """Return the name of a model; empty for a module without parameters, which is none.
-
-        The name is the model's class, with a number for each further model of the class.
-        """
-        known = self._known.get(id(module))
-        # A module may get further parts, and parameters with them.
-        if known is not None and known[0]() is module and known[2] == _size(module):
-            return known[1]
-        name = self._new_name(module)
-        self._known[id(module)] = (weakref.ref(module), name, _size(module))
-        return name
-
-    def _new_name(self, module: Any) -> str:
-        if next(iter(module.parameters()), None) is None:
-            return ""
-        plain = subject(module)
-        number = self._number(plain, module)
-        return plain if number == 0 else f"{plain} ({number + 1})"
-
-    def _number(self, name: str, module: Any) -> int:
-        """Return the model's number in its class: its own, or the least that no other has."""
-        places = self._of_class.setdefault(name, [])
-        living = [place() if place is not None else None for place in places]
-        for number, other in enumerate(living):
-            if other is module or other is None:
-                places[number] = weakref.ref(module)
-                return number
-        places.append(weakref.ref(module))
-        return len(places) - 1
-
-
-def _size(module: Any) -> int:
-    return len(module._modules) + len(module._parameters)
+            self._evaluations.end(*step.outcome)
 
 
 def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
