@@ -10,7 +10,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -133,6 +133,7 @@ class Torch:
         calls = layers.stop(graph_of) if layers is not None else LayerRecords()
         stepped = steps.stop() if steps is not None else ()
         kept = operators.stop() if operators is not None else None
+        kept = plain_records(kept, calls.owners) if kept is not None else None
         logged = lines.stop() if lines is not None else None
         graphs = self._compiled.now() if layers is not None and kept is not None else {}
         request = self._request or Request(frozenset())
@@ -162,15 +163,6 @@ class Torch:
                 rows = in_layers(rows, calls)
             frames += [rows]
         return concat_rows(frames)
-
-    def plain(self, records: Records) -> Records:
-        """Return records with the profiler's events as columns. Pure."""
-        data: TorchRecords = records.data
-        if data.operators is None:
-            return records
-        return replace(
-            records, data=replace(data, operators=plain_records(data.operators, data.layers.owners))
-        )
 
     def empty_span(self, kind: Kind) -> EmptySpan | None:
         """Return an empty layer or operator; None where the program would notice one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -102,6 +103,9 @@ class PlainEvents:
 def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ()) -> PlainEvents:
     """Return Kineto's results as columns.
 
+    Kineto keeps half a kilobyte for each event, in between the tensors of the model, which would
+    then lie elsewhere in every evaluation, and out of the caches: results ought to be let go of.
+
     Args:
         results: Kineto's results, or columns already.
         detail: Whether shapes were recorded.
@@ -112,16 +116,13 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
     events = results.events()
     names, name = _distinct(event.name() for event in events)
     activities, activity = _distinct(event.activity_type() for event in events)
-    taken = operands(results, addresses) if detail else [NO_OPERANDS] * len(events)
-    kinds, given = _distinct(taken)
-    numbers = [[getattr(event, which)() for which in _NUMBERS] for event in events]
-    return PlainEvents(
-        names=names,
-        activities=activities,
-        operands=kinds,
-        indices=np.array([name, activity, given], np.int64).T.reshape(-1, 3),
-        numbers=np.array(numbers, np.int64).reshape(-1, len(_NUMBERS)),
-    )
+    kinds, given = _distinct(operands(results, addresses)) if detail else ((NO_OPERANDS,), 0)
+    indices = np.empty((len(events), 3), np.int64)
+    indices[:, 0], indices[:, 1], indices[:, 2] = name, activity, given
+    numbers = np.empty((len(events), len(_NUMBERS)), np.int64)
+    for column, which in enumerate(_NUMBERS):
+        numbers[:, column] = [number() for number in map(attrgetter(which), events)]
+    return PlainEvents(names, activities, kinds, indices, numbers)
 
 
 def operands_of(results: Any, addresses: Collection[int] = ()) -> list[Operands]:

@@ -71,7 +71,8 @@ class KinetoRecording:
         """End the session and return Kineto's results."""
         with vendor_silenced():
             self._disable()
-        return self._profile.kineto_results
+        results, self._profile = self._profile.kineto_results, None  # to be freed with the records
+        return results
 
     def strand(self) -> None:
         """End what can be ended from another thread; `_free_thread` ends the rest later."""
