@@ -4,6 +4,7 @@ import pickle
 import pkgutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -287,6 +288,34 @@ def test_the_pipeline_rung_leaves_pytorchs_code_inside_of_calls(
     _, rows = visit(lambda: net(x), PIPELINE)
     assert rows["name"].to_list() == ["predict"]
     assert inside == [original]
+
+
+class Results:
+    """Kineto's results, of which it can be told whether they are there still."""
+
+    def __init__(self, results: Any) -> None:
+        self._results = results
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._results, name)
+
+
+@pytest.mark.parametrize("detail", [False, True])
+def test_kinetos_results_do_not_outlive_the_recording(
+    net: nn.Module, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch, *, detail: bool
+) -> None:
+    usual, made = torch_kineto.KinetoRecording.end, []
+
+    def end(recording: Any) -> Any:
+        results = Results(usual(recording))
+        made.extend([weakref.ref(results), weakref.ref(recording)])
+        return results
+
+    monkeypatch.setattr(torch_kineto.KinetoRecording, "end", end)
+    records, rows = visit(train(net, x), OP, detail=detail)
+    assert [each() for each in made] == [None, None]
+    assert Torch().spans(records).equals(rows)
+    assert "aten::linear" in rows["name"].to_list()
 
 
 @pytest.mark.parametrize("detail", [False, True])

@@ -71,8 +71,7 @@ class KinetoRecording:
         """End the session and return Kineto's results."""
         with vendor_silenced():
             self._disable()
-        results, self._profile = self._profile.kineto_results, None  # to be freed with the records
-        return results
+        return self._profile.kineto_results
 
     def strand(self) -> None:
         """End what can be ended from another thread; `_free_thread` ends the rest later."""
