@@ -167,9 +167,29 @@ def test_what_armed_providers_add_between_evaluations_is_taken_off() -> None:
 
 
 def test_a_thread_that_waits_for_others_was_delayed_as_they_were_on_average() -> None:
+    made = [evaluation(60, 70, thread=8), evaluation(60, 70, thread=9)]
     pauses = [pause(10, 30, thread=8), pause(10, 50, thread=9)]
-    line = timeline(journal([], pauses, 100))
-    assert lasting(line, (0, 100)) == [70]
+    assert lasting(timeline(journal(made, pauses, 100)), (0, 100)) == [70]
+    own = [pause(80, 85), pause(90, 95)]  # as after data is loaded there
+    assert lasting(timeline(journal(made, pauses + own, 100)), (0, 100), (0, 82)) == [60, 50]
+
+
+def test_a_thread_waits_for_others_while_it_evaluates_nothing_itself() -> None:
+    warm_up = evaluation(0, 20)
+    made = [evaluation(60, 70, thread=8), evaluation(60, 70, thread=9)]
+    pauses = [pause(30, 40, thread=8), pause(30, 50, thread=9)]
+    line = timeline(journal([warm_up, *made], pauses, 100))
+    assert lasting(line, (0, 100), (0, 20)) == [85, 20]
+    at_once = [evaluation(28, 55), evaluation(57, 75)]
+    line = timeline(journal([*at_once, *made], pauses, 100))
+    assert lasting(line, (0, 100)) == [100]
+
+
+def test_what_is_told_within_an_evaluation_is_a_part_of_it() -> None:
+    # Data was loaded between two optimizers' steps, of which the second ends the evaluation.
+    made = [evaluation(10, 40), evaluation(50, 80)]
+    line = timeline(journal(made, [pause(20, 25), pause(42, 45), pause(8, 10)], 100))
+    assert lasting(line, (0, 100), (10, 40), (20, 25), (40, 50)) == [95, 30, 5, 7]
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=30), st.data())

@@ -346,6 +346,25 @@ def test_a_call_that_raised_makes_the_block_no_longer(toy: Toy) -> None:
     assert 0 < prof.trace.spans["latency_ns"][0] <= toy.clock.now() - began_ns
 
 
+def test_parts_of_which_a_watcher_tells_late_last_as_long_as_they_did(toy: Toy) -> None:
+    # As those of a compiler do, which are known once it has ended.
+    model = ToyModel(toy)
+    with xsp.profile(levels=2, replay=False) as prof:
+        for _ in range(8):
+            model()
+        assert toy.evaluations is not None
+        begin_ns = toy.clock.now()
+        toy.clock.advance(3 * 10**9)
+        end_ns = toy.clock.now()
+        toy.evaluations.mark("lower", begin_ns, begin_ns + 10**9, {})
+        toy.evaluations.mark("compile", begin_ns, end_ns, {})
+        model()
+    spans = prof.trace.spans
+    lasts = dict(zip(spans["name"], spans["latency_ns"], strict=True))
+    assert lasts["compile"] == pytest.approx(3e9, rel=1e-3)
+    assert lasts["lower"] == pytest.approx(1e9, rel=1e-3)
+
+
 def test_a_generator_function_cannot_be_decorated() -> None:
     def stream() -> Iterator[int]:
         yield 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from toy import Toy, ToyCall, ToyModel, evaluate
 import xsp
 from xsp.program.dispatcher import Dispatcher
 from xsp.program.streak import Streaks
+from xsp.provider import Evaluations
 from xsp.testing import FakeClock, only_providers
 
 # What a program does again and again: calls of a model with inputs of some size, and steps that
@@ -149,6 +151,109 @@ def test_most_training_steps_of_a_loop_follow_the_one_before_at_once(
     prof = play(toy, [("step", 1)], 400, runs=200)
     assert sum(each is not None for each in begun) > 200
     assert sorted(group["calls"] for group in prof.trace.metadata["groups"]) == [24, 376]
+
+
+def step_call(toy: Toy) -> ToyCall:
+    """Return the first call of a training step."""
+    known = {"subject": "Net", "phase": "training step", "whole_model": False}
+    return ToyCall(lambda: toy.clock.advance(1000), **known, toy=toy)  # type: ignore[arg-type]
+
+
+def loop(toy: Toy, steps: int, following: Callable[[Evaluations, int], Any]) -> int:
+    """Make training steps, of which each is to follow the one before; return how many did."""
+    call, followed, begun = step_call(toy), 0, None
+    evaluations = toy.evaluations
+    assert evaluations is not None
+    for number in range(steps):
+        if number:
+            begun = following(evaluations, toy.clock.now())
+            followed += begun is not None
+        if number and begun is None:
+            evaluations.end("SGD")
+        if begun is None:
+            evaluations.begin(call)
+        call()
+        evaluations.extend()
+    evaluations.end("SGD")
+    return followed
+
+
+def follow(evaluations: Evaluations, found_ns: int) -> Any:
+    return evaluations.follow(("Net", "training step", ()), found_ns, ("SGD", 1))
+
+
+def test_ctrl_c_while_devices_are_waited_for_loses_no_step(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = [0]
+
+    def interrupted() -> bool:
+        waits[0] += 1
+        if waits[0] % 7 == 0:
+            raise KeyboardInterrupt
+        return False
+
+    def tried(evaluations: Evaluations, found_ns: int) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(prof._dispatching.session, "synchronize", interrupted)
+            with suppress(KeyboardInterrupt):
+                return follow(evaluations, found_ns)
+        return None
+
+    with xsp.profile(levels=2, runs=200, replay=False) as prof:
+        followed = loop(toy, 150, tried)
+    assert 50 < followed < 140
+    assert waits[0] > 60
+    made = prof._dispatching.journal.evaluations
+    assert len(made) == 150
+    assert not prof._dispatching.journal.raised
+    assert all(before.end_ns <= after.begin_ns for before, after in pairwise(made))
+
+
+def test_other_threads_go_on_while_a_step_waits_for_devices(
+    toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    went_on: list[bool] = []
+
+    def serve() -> None:
+        evaluations = toy.evaluations
+        assert evaluations is not None
+        evaluate(evaluations, ToyCall(lambda: None, subject="Other", toy=toy))
+
+    def waiting() -> bool:
+        monkeypatch.undo()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        thread.join(10)
+        went_on.append(not thread.is_alive())
+        return False
+
+    def following(evaluations: Evaluations, found_ns: int) -> Any:
+        if found_ns > 60_000 and not went_on:
+            monkeypatch.setattr(prof._dispatching.session, "synchronize", waiting)
+        return follow(evaluations, found_ns)
+
+    with xsp.profile(levels=2, runs=200, replay=False) as prof:
+        assert loop(toy, 150, following) > 50
+    assert went_on == [True]
+    calls = {group["model"]: group["calls"] for group in prof.trace.metadata["groups"]}
+    assert calls == {"Net": 150, "Other": 1}
+
+
+def test_no_step_follows_another_once_watching_has_ended(toy: Toy) -> None:
+    found: list[Any] = []
+    ended: list[int] = []
+
+    def following(evaluations: Evaluations, found_ns: int) -> Any:
+        found.append(follow(evaluations, found_ns))
+        if not ended and len(found) > 30 and found[-1] and not found[-2]:  # a visit has begun
+            prof._dispatching.journal.unwatched_ns = found_ns
+            ended.append(len(found))
+        return found[-1]
+
+    with xsp.profile(levels=2, runs=200, replay=False) as prof:
+        loop(toy, 150, following)
+    assert not any(found[ended[0] :])
 
 
 def test_threads_go_on_with_one_streak(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,8 @@ _OUTLIER = 3.0  # times the median: slower evaluations are so for reasons of the
 _SET_UP_NS = 50_000_000  # no provider takes longer to set itself up within an evaluation
 
 _Way = tuple[int, Rung | None, bool]
+_Running = tuple[Ints, Floats]  # times, and what xsp has added until each
+_Piece = tuple[int, int, float]  # begin and end of a piece of time, and what xsp added to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +81,24 @@ class Timeline:
         self.evaluations_ns = _without_recording(
             journal.evaluations, measured, untouched | late, latencies, final
         )
-        self._added: dict[int, tuple[Ints, Floats]] = {}
-        pieces: defaultdict[int, list[tuple[int, int, float]]] = defaultdict(list)
+        pieces: defaultdict[int, list[_Piece]] = defaultdict(list)
         pauses = _united(journal.pauses)
+        made = _times(journal.evaluations)
         for thread, mine in pauses.items():
-            for _, begin_ns, end_ns in mine:
-                pieces[thread].append((begin_ns, end_ns, float(end_ns - begin_ns)))
+            waits = [(begin, end, float(end - begin)) for _, begin, end in mine]
+            # What a thread waited for xsp in an evaluation is a part of that.
+            pieces[thread] += _outside(waits, made.get(thread))
         for each, lasts in zip(journal.evaluations, self.evaluations_ns.tolist(), strict=True):
             added = each.end_ns - each.begin_ns - lasts
             pieces[each.thread].append((each.begin_ns, each.end_ns, added))
         for thread, known in _between(journal.evaluations, pauses, final).items():
             pieces[thread] += known
-        for thread, known in pieces.items():
-            self._added[thread] = _running(sorted(known))
-        if journal.thread not in self._added and self._added:
-            self._added[journal.thread] = _averaged(tuple(self._added.values()))
+        self._added = {thread: _running(known) for thread, known in pieces.items() if known}
+        here = journal.thread
+        others = [_outside(pieces[thread], made.get(here)) for thread in made if thread != here]
+        if waited := [_running(known) for known in others if known]:
+            own = [self._added[here]] if here in self._added else []
+            self._added[here] = _sum([_averaged(waited), *own])
 
     def lasting(self, thread: Ints, start_ns: Ints, end_ns: Ints) -> Floats:
         """Return how long parts of the program take without xsp.
@@ -135,7 +141,7 @@ def _between(
     evaluations: Sequence[Evaluation],
     pauses: Mapping[int, Sequence[Pause]],
     final: Callable[[int], int],
-) -> dict[int, list[tuple[int, int, float]]]:
+) -> dict[int, list[_Piece]]:
     """Return for each thread the times between evaluations, and what recording added to each."""
     gaps: defaultdict[tuple[int, int, bool], list[tuple[int, int, int]]] = defaultdict(list)
     last: dict[int, Evaluation] = {}
@@ -149,7 +155,7 @@ def _between(
             armed = before.rung is not None and before.rung.order > Kind.PIPELINE.order
             way = final(before.group), final(each.group), armed
             gaps[way].append((each.thread, start_ns, end_ns))
-    result: defaultdict[int, list[tuple[int, int, float]]] = defaultdict(list)
+    result: defaultdict[int, list[_Piece]] = defaultdict(list)
     for (before_group, group, armed), members in gaps.items():
         quiet = gaps.get((before_group, group, False), [])
         if armed and len(quiet) >= FEWEST and len(members) >= FEWEST:
@@ -178,24 +184,52 @@ def _longest_free(start_ns: int, end_ns: int, pauses: Sequence[Pause]) -> tuple[
     return max(best, (since_ns, max(end_ns, since_ns)), key=lambda span: span[1] - span[0])
 
 
-def _running(pieces: Sequence[tuple[int, int, float]]) -> tuple[Ints, Floats]:
-    """Return the ends of pieces of time, and how much has been added until each end."""
+def _times(evaluations: Sequence[Evaluation]) -> dict[int, tuple[Ints, Ints]]:
+    """Return when the evaluations of each thread, of which none overlap, began and ended."""
+    found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for each in evaluations:
+        found[each.thread].append((each.begin_ns, each.end_ns))
+    return {
+        thread: (times[:, 0], times[:, 1])
+        for thread, mine in found.items()
+        for times in [np.array(sorted(mine), dtype=np.int64)]
+    }
+
+
+def _outside(pieces: Sequence[_Piece], evaluations: tuple[Ints, Ints] | None) -> list[_Piece]:
+    """Return the pieces of time that overlap none of a thread's evaluations."""
+    if evaluations is None or not pieces:
+        return list(pieces)
+    begins, ends = evaluations
     begin, end = np.array([piece[:2] for piece in pieces], dtype=np.int64).T
-    added = np.cumsum([piece[2] for piece in pieces])
+    free = np.searchsorted(ends, begin, "right") == np.searchsorted(begins, end, "left")
+    return list(compress(pieces, free.tolist()))
+
+
+def _running(pieces: Sequence[_Piece]) -> _Running:
+    """Return the ends of pieces of time, and how much has been added until each end."""
+    known = sorted(pieces)
+    begin, end = np.array([piece[:2] for piece in known], dtype=np.int64).T
+    added = np.cumsum([piece[2] for piece in known])
     times = np.stack([begin, end], axis=1).ravel()
     return times, np.stack([np.append(0.0, added[:-1]), added], axis=1).ravel()
 
 
-def _averaged(threads: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, Floats]:
+def _averaged(threads: Sequence[_Running]) -> _Running:
     """Return what was added on average to threads that another thread waited for.
 
     How much of it delayed the waiting thread depends on which thread was the last to end: with
     threads that do alike, as the workers of a server, all were delayed alike.
     """
-    times = np.unique(np.concatenate([times for times, _ in threads]))
+    times, added = _sum(threads)
+    return times, added / len(threads)
+
+
+def _sum(all_added: Sequence[_Running]) -> _Running:
+    times = np.unique(np.concatenate([times for times, _ in all_added]))
     first = times[0]
-    added = [np.interp(times - first, known - first, sums) for known, sums in threads]
-    return times, np.mean(added, axis=0)
+    added = [np.interp(times - first, known - first, sums) for known, sums in all_added]
+    return times, np.sum(added, axis=0)
 
 
 def _untouched(

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from xsp import tracer
 from xsp.composition import MARKS_LOST, Journal, Mark, Pause
 from xsp.evaluation import Rung
-from xsp.program.evaluation import IdleWatching, OpenEvaluation, timed
+from xsp.program.evaluation import IdleWatching, OpenEvaluation, attempt, timed
 from xsp.program.recording import Recorder
 from xsp.program.streak import Closed, Key, Streak, Streaks, Times, key_of, note
 from xsp.program.stretch import schedule
@@ -22,11 +22,9 @@ from xsp.program.turns import Plans, StepKind
 from xsp.provider import Begun, Likeness, ModelCall, Work
 from xsp.session import Session, Settings, page_faults
 
-T = TypeVar("T")
-
 _KEPT_CALLS = 4  # groups whose last call is kept, to be repeated after the block
 _MOST_EVALUATIONS = 500_000
-_GOING_ON = OpenEvaluation(None, None, None, None, False, False, 0)
+_GOING_ON = OpenEvaluation(None, None, None, None, False, False, 0, None)
 
 
 class Dispatcher:
@@ -70,7 +68,7 @@ class Dispatcher:
         """Make a call that is an evaluation by itself, and return its result."""
         thread = threading.get_ident()
         idle = self.by_hand or self.journal.unwatched_ns is not None
-        if idle or (opened := self._attempt(self._open, thread, call)) is None:
+        if idle or (opened := attempt(self.session, self._open, thread, call)) is None:
             return call()
         try:
             result, begin, returned, end = timed(self.session, call.work)
@@ -78,7 +76,7 @@ class Dispatcher:
             self.drop()
             raise
         opened.begin_ns, opened.end_ns = begin, end
-        group = self._attempt(self._close, thread, end, end - returned)
+        group = attempt(self.session, self._close, thread, end, end - returned)
         if group is not None and (group in self.calls or len(self.calls) < _KEPT_CALLS):
             self.calls[group] = call
         if not opened.streak:
@@ -88,7 +86,7 @@ class Dispatcher:
     def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any, Times] | None:
         """Make a call that goes on with a streak; None: there is none, and it was not made."""
         thread = threading.get_ident()
-        if (streak := self._attempt(self._going_on, thread, like)) is None:
+        if (streak := attempt(self.session, self._going_on, thread, like)) is None:
             return None
         began_ns = self._now()
         alone = len(streak.recording.threads) == 1
@@ -123,8 +121,8 @@ class Dispatcher:
 
     def _next(self, thread: int, like: Key) -> Streak | None:
         """Return the streak that an evaluation goes on with, if any."""
-        recording = self._recorder.current
-        if recording is None or self._when.turns(self._seen):
+        recording, unwatched = self._recorder.current, self.journal.unwatched_ns is not None
+        if recording is None or unwatched or self._when.turns(self._seen):
             return None
         if (streak := self._streaks.next(like, recording)) is not None:
             self._seen += 1
@@ -135,7 +133,7 @@ class Dispatcher:
         """Open an evaluation that goes on after its first call: a training step."""
         if self.by_hand or self.journal.unwatched_ns is not None:
             return None
-        if (opened := self._attempt(self._open, threading.get_ident(), call)) is None:
+        if (opened := attempt(self.session, self._open, threading.get_ident(), call)) is None:
             return None
         if opened.expected:
             tracer.may_leave_evaluation(threading.get_ident())  # nothing more is told until its end
@@ -143,7 +141,7 @@ class Dispatcher:
 
     def follow(self, like: Likeness, found_ns: int, ended: tuple[str, int]) -> Begun | None:
         """Close the open step and open the next one, if both are of streaks; else do nothing."""
-        return self._attempt(self._follow, like, found_ns, StepKind(*ended))
+        return attempt(self.session, self._follow, like, found_ns, StepKind(*ended))
 
     def _follow(self, like: Likeness, found_ns: int, kind: StepKind) -> OpenEvaluation | None:
         thread = threading.get_ident()
@@ -153,13 +151,16 @@ class Dispatcher:
                 return None
             if (streak := self._next(thread, (*like, kind))) is None:
                 return None
+        waits = self._synchronized()  # without the lock, for which other threads would wait as well
+        following = streak.opened(found_ns, page_faults())
+        with self._lock:
+            if self._opens.get(thread) is not opened:  # the block has ended meanwhile
+                return None
             opened.close()
-            closed = Closed(thread, opened, kind, *self._synchronized(), self._now())
-            self._streaks.closed.append(closed)
-            self.plans.before = kind
-            opened = self._opens[thread] = streak.opened(found_ns)
-            opened.begin_ns = self._now()
-            return opened
+            self._opens[thread], self.plans.before = following, kind
+            self._streaks.closed.append(Closed(thread, opened, kind, *waits, self._now()))
+        following.begin_ns = self._now()
+        return following
 
     def identify(self, call: ModelCall) -> None:
         """Name the first call of a model in the open evaluation."""
@@ -180,20 +181,22 @@ class Dispatcher:
     def end(self, variant: str = "", calls: int = 1) -> None:
         """Close the open evaluation at the time last noted."""
         if not self.by_hand:
-            self._attempt(self._finish, StepKind(variant, calls))
+            attempt(self.session, self._finish, StepKind(variant, calls))
             self._stop_if_done()
 
     def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
         """Note a part of the program that is no evaluation."""
-        thread = threading.get_ident()
+        began_ns, thread = self._now(), threading.get_ident()
         opened, mark = self._opens.get(thread), Mark(name, start_ns, end_ns, thread, attributes)
-        if opened is None or not opened.holds(mark):  # else the providers record it
-            self._note_mark(mark)
-            self.journal.pauses.append(Pause(thread, end_ns, self._now()))
+        held = opened is not None and opened.holds(mark)  # so that the providers record it
+        if not held and self._note_mark(mark):
+            self.journal.pauses.append(Pause(thread, began_ns, self._now()))
 
-    def _note_mark(self, mark: Mark) -> None:
-        if not self.journal.mark(mark):
+    def _note_mark(self, mark: Mark) -> bool:
+        """Note a part of the program; return whether there was room for it."""
+        if not (kept := self.journal.mark(mark)):
             self.session.problem("marks-lost", MARKS_LOST)
+        return kept
 
     def problem(self, message: str) -> None:
         """Note what a reader of the trace should know of an evaluation."""
@@ -295,7 +298,10 @@ class Dispatcher:
             seen_ns = (call.found_ns if call is not None else 0) or self._now()
             tracer.enter_evaluation(thread)  # before anything of xsp's own marks spans
             streak = self._next(thread, key_of(call, self.plans.before)) if call else None
-            opened = streak.opened(seen_ns) if streak else self._planned(thread, call, seen_ns)
+            if streak is not None:
+                opened = streak.opened(seen_ns, page_faults())
+            else:
+                opened = self._planned(thread, call, seen_ns)
             if self._ended:  # by a signal, while providers were being armed
                 self._recorder.disarm()
                 tracer.leave_evaluation(thread)
@@ -319,18 +325,8 @@ class Dispatcher:
         if not (unprepared := before is recording):
             self.plans.note_change()
         self._seen += 1
-        return OpenEvaluation(call, group, step, recording, call is None, unprepared, seen_ns)
-
-    def _attempt(self, work: Callable[..., T], *args: Any) -> T | None:
-        """Return the result of xsp's own work; if it fails, note a problem, and return None."""
-        try:
-            return work(*args)
-        except Exception as error:  # noqa: BLE001  the user's call must be made all the same
-            self.session.problem(
-                "not-evaluated",
-                f"an evaluation is missing, for xsp failed on it: {type(error).__name__}: {error}",
-            )
-            return None
+        known = call, group, step, recording, call is None, unprepared
+        return OpenEvaluation(*known, seen_ns, page_faults())
 
     def _close(
         self, thread: int, since_ns: int, waited_ns: int, kind: StepKind | None = None

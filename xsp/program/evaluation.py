@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from xsp.composition import Group, Mark
 from xsp.program.recording import Recording
 from xsp.program.turns import Step
 from xsp.provider import ModelCall, Work
 from xsp.session import Session, page_faults
+
+T = TypeVar("T")
 
 # Watching may take so much of a program's time, once there is nothing more to measure.
 _MOST_WATCHING = 0.01
@@ -27,17 +29,17 @@ class OpenEvaluation:
         step: What is recorded; None: nothing that counts.
         recording: The recording under way when it began.
         unnamed: Whether it began before its first call of a model.
-        streak: Whether it goes on with a streak, so that nothing is noted at its end.
-        expected: The variant with which it is going to end; empty where that is not known.
         unprepared: Whether no provider was armed or disarmed for it.
         seen_ns: When xsp's own work for it began.
-        begin_ns: When it began.
+        page_faults: How many minor page faults the process had taken before, and once it is
+            closed, took in it; None if unknown.
+        streak: Whether it goes on with a streak, so that nothing is noted at its end.
+        expected: The variant with which it is going to end; empty where that is not known.
+        begin_ns: When it began; `seen_ns` until that is known.
         end_ns: Until when it has lasted at least; None if that was never noted.
         left_ns: Until when the thread waited for xsp after that.
         pauses: Start and end of each time in it in which the thread waited for xsp.
         marks: Parts of the program of which it is not known yet whether they lie in it.
-        page_faults: How many minor page faults the process had taken before, and once it is
-            closed, took in it; None if unknown.
     """
 
     call: ModelCall | None
@@ -47,14 +49,17 @@ class OpenEvaluation:
     unnamed: bool
     unprepared: bool
     seen_ns: int
-    begin_ns: int = 0
+    page_faults: int | None
+    streak: bool = False
+    expected: str = ""
+    begin_ns: int = field(init=False)
     end_ns: int | None = None
     left_ns: int = 0
     pauses: list[tuple[int, int]] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
-    streak: bool = False
-    expected: str = ""
-    page_faults: int | None = field(default_factory=page_faults)
+
+    def __post_init__(self) -> None:
+        self.begin_ns = self.seen_ns
 
     def is_as_expected(self, variant: str, calls: int) -> bool:
         """Return whether it goes on with a streak, and ends as that has it.
@@ -110,6 +115,18 @@ def timed(session: Session, work: Work) -> tuple[Any, int, int, int]:
         await_outputs(result)
     returned = now()
     return result, begin, returned, now() if session.synchronize() else returned
+
+
+def attempt(session: Session, work: Callable[..., T], *args: Any) -> T | None:
+    """Return the result of xsp's own work; if it fails, note a problem, and return None."""
+    try:
+        return work(*args)
+    except Exception as error:  # noqa: BLE001  the user's call must be made all the same
+        session.problem(
+            "not-evaluated",
+            f"an evaluation is missing, for xsp failed on it: {type(error).__name__}: {error}",
+        )
+        return None
 
 
 class IdleWatching:

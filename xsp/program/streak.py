@@ -38,8 +38,13 @@ class Streak:
     recording: Recording
     left: int
 
-    def opened(self, seen_ns: int) -> OpenEvaluation:
-        """Return one more of its evaluations, for which xsp's work began at a time."""
+    def opened(self, seen_ns: int, page_faults: int | None) -> OpenEvaluation:
+        """Return one more of its evaluations.
+
+        Args:
+            seen_ns: When xsp's work for it began.
+            page_faults: How many page faults were taken before, or in it if it is over.
+        """
         return OpenEvaluation(
             self.like,
             self.group,
@@ -48,6 +53,7 @@ class Streak:
             unnamed=False,
             unprepared=True,
             seen_ns=seen_ns,
+            page_faults=page_faults,
             streak=True,
             expected=self.group.variant,
         )
@@ -121,9 +127,8 @@ class Times:
 
     def closed(self) -> Closed:
         """Return the evaluation."""
-        end_ns, opened = self.end_ns, self.streak.opened(self.since_ns)
+        end_ns, opened = self.end_ns, self.streak.opened(self.since_ns, self.page_faults)
         opened.begin_ns, opened.end_ns, opened.left_ns = self.begin_ns, end_ns, end_ns
-        opened.page_faults = self.page_faults
         return Closed(self.thread, opened, None, end_ns, end_ns - self.returned_ns, self.until_ns)
 
 

@@ -14,7 +14,6 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 from xsp_levels.framework.torch.profiler.operator import (  # noqa: E402
     OperatorRecorder,
     operator_rows,
-    plain_records,
 )
 
 
@@ -46,8 +45,7 @@ def test_no_threads_have_no_names() -> None:
     assert thread.named(np.empty(0, np.int64), {}).tolist() == []
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_thread_of_pythons_that_ran_no_module_bears_its_name(packed: bool) -> None:
+def test_a_thread_of_pythons_that_ran_no_module_bears_its_name() -> None:
     ran, done = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -63,5 +61,5 @@ def test_a_thread_of_pythons_that_ran_no_module_bears_its_name(packed: bool) -> 
     records = recorder.stop()
     done.set()
     working.join()
-    rows = operator_rows(plain_records(records) if packed else records)
+    rows = operator_rows(records)
     assert rows["thread"].unique().to_list() == [working.ident]

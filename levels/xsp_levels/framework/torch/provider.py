@@ -44,7 +44,6 @@ from xsp_levels.framework.torch.profiler.operator import (
     OperatorRecords,
     allocations,
     operator_rows,
-    plain_records,
 )
 from xsp_levels.framework.torch.program.call import is_module, module_call
 from xsp_levels.framework.torch.program.state import keep, keep_random, parts, role
@@ -132,8 +131,7 @@ class Torch:
         graph_of = self._written.of if operators is not None else None
         calls = layers.stop(graph_of) if layers is not None else LayerRecords()
         stepped = steps.stop() if steps is not None else ()
-        kept = operators.stop() if operators is not None else None
-        kept = plain_records(kept, calls.owners) if kept is not None else None
+        kept = operators.stop(calls.owners) if operators is not None else None
         logged = lines.stop() if lines is not None else None
         graphs = self._compiled.now() if layers is not None and kept is not None else {}
         request = self._request or Request(frozenset())

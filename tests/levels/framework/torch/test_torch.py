@@ -252,6 +252,21 @@ def test_nothing_stays_behind_when_the_model_cannot_be_asked(x: torch.Tensor) ->
     assert provider.spans(provider.stop()).is_empty()
 
 
+def test_operators_that_cannot_be_read_leave_the_layers(
+    x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("there is no such event")
+
+    monkeypatch.setattr("xsp_levels.framework.torch.profiler.operator.plain_events", failing)
+    provider = Torch()
+    provider.start(SystemClock(), Request(frozenset({Kind.LAYER, Kind.OP})))
+    torch.nn.Linear(*x.shape[-1:], 2)(x)
+    records = provider.stop()
+    assert records.problems == ("operators were not recorded: there is no such event",)
+    assert provider.spans(records)["kind"].to_list() == ["layer"]
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -18,6 +18,7 @@ from torch import nn
 
 from xsp.provider.watching import ModelCall
 from xsp_levels.framework.torch.program.call import TRAINING_STEP, Modes, TorchCall, module_call
+from xsp_levels.framework.torch.program.watcher import Watch
 from xsp_levels.framework.torch.provider import Torch
 
 
@@ -590,6 +591,47 @@ def test_a_step_that_two_optimizers_end_is_not_followed_as_if_it_were_one_of_one
         second.step()
         train_step(model, x, first)
     assert ends_of(log) == ["begin", "end SGD 1 + SGD 2", "begin", "end SGD 1"]
+
+
+def test_watching_may_end_while_a_step_follows_another(model: nn.Module, x: torch.Tensor) -> None:
+    class Ending(Log):
+        def follow(self, like: Any, found_ns: int, ended: tuple[str, int]) -> Begun | None:
+            watch.abandon()  # as another thread does whose evaluation was the last one wanted
+            return super().follow(like, found_ns, ended)
+
+    original, log = nn.Module.__call__.__code__, Ending()
+    log.expected, log.follows = "SGD 1", True
+    watch = Watch(log)
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    try:
+        for _ in range(5):
+            train_step(model, x, optimizer)
+    finally:
+        watch.close()
+    assert len(log.followed) == 1
+    assert log.said[-1] == "begin"
+    assert nn.Module.__call__.__code__ is original
+
+
+def test_ctrl_c_while_a_step_follows_another_ends_both(model: nn.Module, x: torch.Tensor) -> None:
+    class Interrupted(Log):
+        def follow(self, like: Any, found_ns: int, ended: tuple[str, int]) -> Begun | None:
+            self.said.append("interrupted")
+            raise KeyboardInterrupt
+
+    log, provider = Interrupted(), Torch()
+    log.expected = "SGD 1"
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    provider.watch(log)
+    try:
+        train_step(model, x, optimizer)
+        with pytest.raises(KeyboardInterrupt):
+            model(x)
+        optimizer.step()  # of no step that anyone knows
+        train_step(model, x, optimizer)
+    finally:
+        provider.unwatch()
+    assert log.said == ["begin", "extend", "interrupted", "begin", "extend", "end SGD 1"]
 
 
 def test_a_call_without_gradients_does_not_follow_a_step(model: nn.Module, x: torch.Tensor) -> None:

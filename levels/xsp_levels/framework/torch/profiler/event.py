@@ -107,12 +107,10 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
     then lie elsewhere in every evaluation, and out of the caches: results ought to be let go of.
 
     Args:
-        results: Kineto's results, or columns already.
+        results: Kineto's results.
         detail: Whether shapes were recorded.
         addresses: Addresses of the storages that are looked for among what operators were given.
     """
-    if isinstance(results, PlainEvents):
-        return results
     events = results.events()
     names, name = _distinct(event.name() for event in events)
     activities, activity = _distinct(event.activity_type() for event in events)
@@ -123,13 +121,6 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
     for column, which in enumerate(_NUMBERS):
         numbers[:, column] = [number() for number in map(attrgetter(which), events)]
     return PlainEvents(names, activities, kinds, indices, numbers)
-
-
-def operands_of(results: Any, addresses: Collection[int] = ()) -> list[Operands]:
-    """Return what the operator of each event was given, as `operands` does, of columns too."""
-    if isinstance(results, PlainEvents):
-        return [event.operands for event in results.events()]
-    return operands(results, addresses)
 
 
 def _distinct(values: Iterable[H]) -> tuple[tuple[H, ...], list[int]]:

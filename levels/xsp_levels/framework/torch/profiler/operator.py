@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
 
@@ -23,7 +23,7 @@ from xsp_levels.framework.memory import (
     sorted_allocations,
 )
 from xsp_levels.framework.torch.profiler.anchor import find_anchors, make_anchors
-from xsp_levels.framework.torch.profiler.event import PlainEvents, operands_of, plain_events
+from xsp_levels.framework.torch.profiler.event import PlainEvents, plain_events
 from xsp_levels.framework.torch.profiler.generated import GeneratedKernels
 from xsp_levels.framework.torch.profiler.kineto import KinetoRecording
 from xsp_levels.framework.torch.profiler.operand import operand_columns
@@ -68,8 +68,7 @@ class OperatorRecords:
     """The profiler's events, uninterpreted.
 
     Attributes:
-        handle: Kineto's results, or the columns that `plain_records` makes of them; None
-            if nothing was recorded.
+        handle: Kineto's results as columns; None if nothing was recorded.
         readings: The measurement's clock around the anchors among the events.
         detail: Whether shapes and memory were recorded.
         dropped: How many records were lost.
@@ -102,11 +101,14 @@ class OperatorRecorder:
         self._readings: list[AnchorReading] = []
         self._problems: dict[str, None] = {}  # an ordered set
         self._detail = False
-        self._early: OperatorRecords | None = None
+        self._results: Any = None  # Kineto's, between `disarm` and `stop`
+        self._threads: Mapping[int, int] = {}
+        self._fused: Mapping[str, str] = {}
 
     def start(self, clock: Clock, detail: bool) -> None:
         """Begin to record; if that is impossible, the records of `stop` say why."""
-        self._readings, self._problems, self._early = [], {}, None
+        self._readings, self._problems, self._results = [], {}, None
+        self._threads, self._fused = {}, {}
         self._now, self._detail = clock.now, detail
         try:
             self._recording = KinetoRecording(detail, self._give_way, self._give_up)
@@ -129,31 +131,41 @@ class OperatorRecorder:
 
     def disarm(self) -> None:
         """End the recording now; `stop` returns the records later."""
-        self._early = self.stop()
-
-    def stop(self) -> OperatorRecords:
-        """End the recording, unless `disarm` has, and return the records."""
-        early, self._early = self._early, None
-        if early is not None:
-            return early
         recording, self._recording = self._recording, None
-        fused = self._generated.stop()
-        handle = None
-        if recording is not None and recording.may_end_here():
+        if recording is None:
+            return
+        self._threads, self._fused = thread.names(), self._generated.stop()
+        if recording.may_end_here():
             try:
                 self._readings += make_anchors(self._now)
             finally:
-                handle = recording.end()
-        elif recording is not None:
+                self._results = recording.end()
+        else:
             recording.strand()
             self._problems[_ELSEWHERE] = None
+
+    def stop(self, addresses: Collection[int] = ()) -> OperatorRecords:
+        """End the recording, unless `disarm` has, and return the records.
+
+        Args:
+            addresses: Addresses of the storages of parameters, which are looked for among what
+                operators were given.
+        """
+        self.disarm()
+        results, self._results = self._results, None
+        events = None
+        if results is not None:
+            try:
+                events = plain_events(results, detail=self._detail, addresses=addresses)
+            except Exception as error:  # noqa: BLE001  other recorders have records, too
+                self._problems[f"operators were not recorded: {error}"] = None
         return OperatorRecords(
-            handle=handle,
+            handle=events,
             readings=tuple(self._readings),
             detail=self._detail,
             problems=tuple(self._problems),
-            threads=thread.names(),
-            fused=fused,
+            threads=self._threads,
+            fused=self._fused,
         )
 
     def _give_way(self) -> None:
@@ -166,19 +178,6 @@ class OperatorRecorder:
         self._recording = None
         self._generated.stop()
         self._problems[_FORKED] = None
-
-
-def plain_records(records: OperatorRecords, addresses: Collection[int] = ()) -> OperatorRecords:
-    """Return records that make the same rows, and can be saved and read without PyTorch.
-
-    Args:
-        records: What was recorded.
-        addresses: Addresses of the storages of parameters.
-    """
-    if records.handle is None:
-        return records
-    plain = plain_events(records.handle, detail=records.detail, addresses=addresses)
-    return replace(records, handle=plain)
 
 
 def operator_rows(
@@ -219,8 +218,8 @@ def operator_rows(
         fused = [records.fused.get(name) for name in names]
         columns["attr.source_ops"] = pl.Series(fused, dtype=pl.String)
     if records.detail:
-        given = operands_of(records.handle, modules or {})
-        columns |= operand_columns(list(compress(given, kept)), modules or {})
+        given = [event.operands for event in operators]
+        columns |= operand_columns(given, modules or {})
         memory = _allocations(events, alignment=alignment, threads=threads)
         columns |= memory_columns(memory, columns["start_ns"], columns["end_ns"], columns["thread"])
     return span_rows(columns)

@@ -25,7 +25,6 @@ from xsp_levels.framework.torch.module.layer import divert, divert_model, divert
 from xsp_levels.framework.torch.program.call import (
     TRAINING_STEP,
     Modes,
-    TorchCall,
     found_call,
     likeness,
     tensor_inputs,
@@ -187,39 +186,43 @@ class Watch:
         if evaluations is None or not name or describing():
             self._extend(step, found_ns)
             return function(*args, **kwargs)
-        work = function, args, kwargs
-        if step.open and step.told and trains(module, kwargs):
+        training, work = trains(module, kwargs), (function, args, kwargs)
+        if training and step.open and step.told:
+            step.open = False  # as it stays if Ctrl-C ends the wait for devices
             like = name, TRAINING_STEP, tensor_inputs(args, kwargs)
-            begun = evaluations.follow(like, found_ns, step.outcome)
-            if begun is not None:
-                return self._train(step, module, work, begun=begun)
-        if step.open and self._belongs(step, module, kwargs):
+            if (begun := evaluations.follow(like, found_ns, step.outcome)) is not None:
+                return self._train(step, module, work, begun)
+            step.open = True
+        if step.open and self._belongs(step, module, training):
             self._extend(step, found_ns)  # what was done since then is no part of the step
             return function(*args, **kwargs)
         if self._evaluations is None:  # watching ended with the step
             return function(*args, **kwargs)
-        return self._begin(step, module, work, name, found_ns)
+        if not training:
+            return self._run(evaluations, work, name, found_ns)
+        inputs, begun = tensor_inputs(args, kwargs), None
+        call = training_call(*work, inputs=inputs, name=name, found_ns=found_ns)
+        if step.pending:
+            evaluations.identify(call)
+        else:
+            begun = evaluations.begin(call)
+        return self._train(step, module, work, begun)
 
-    def _begin(self, step: TrainingStep, module: Any, work: Work, name: str, found_ns: int) -> Any:
-        """Make a call that begins a training step, or is an evaluation by itself."""
-        evaluations, (_, args, kwargs) = self._evaluations, work
-        assert evaluations is not None
-        if trains(module, kwargs):
-            inputs = tensor_inputs(args, kwargs)
-            call = training_call(*work, inputs=inputs, name=name, found_ns=found_ns)
-            return self._train(step, module, work, call)
+    def _run(self, evaluations: Evaluations, work: Work, name: str, found_ns: int) -> Any:
+        """Make a call that is an evaluation by itself."""
+        _, args, kwargs = work
         like = likeness(args, kwargs, name)
         if (made := evaluations.again(like, work, found_ns)) is not None:
             result, self._local.waiting = made
             return result
         return evaluations.run(found_call(*work, like=like, found_ns=found_ns))
 
-    def _belongs(self, step: TrainingStep, module: Any, kwargs: dict[str, Any]) -> bool:
+    def _belongs(self, step: TrainingStep, module: Any, training: bool) -> bool:
         """Return whether a call is part of the open training step; if not, end the step."""
         if step.pending:  # within an optimizer's step, before the first call
             return False
         again = step.model is not None and step.model() is module
-        if step.optimizers or ((again or not trains(module, kwargs)) and self._is_over(step)):
+        if step.optimizers or ((again or not training) and self._is_over(step)):
             self._finish(step)
         step.forwards += again and step.open
         return step.open
@@ -234,27 +237,13 @@ class Watch:
             self._optimizes = _optimizer_exists()
         return not self._optimizes
 
-    def _train(
-        self,
-        step: TrainingStep,
-        module: Any,
-        work: Work,
-        call: TorchCall | None = None,
-        begun: Begun | None = None,
-    ) -> Any:
-        """Make the first call of a training step, and begin the step if it has not begun."""
-        evaluations, pending = self._evaluations, step.pending
+    def _train(self, step: TrainingStep, module: Any, work: Work, begun: Begun | None) -> Any:
+        """Make the first call of a training step, which has begun, now if `begun` is given."""
         function, args, kwargs = work
-        assert evaluations is not None
-        if not pending:
-            step.reset()
-        step.pending, step.model = False, weakref.ref(module)
         returned = False
         try:
-            if call is not None and pending:
-                evaluations.identify(call)
-            elif call is not None:
-                begun = evaluations.begin(call)
+            step.reset()
+            step.model = weakref.ref(module)
             if begun is not None:
                 wanted = begun.expected not in ("", NO_BACKWARD)
                 if wanted and self._alone and self._trains:
@@ -324,6 +313,8 @@ class Watch:
 
     def _watch_alone(self, step: TrainingStep, module: Any) -> None:
         """Look at calls of one model alone until an optimizer has ended the step."""
+        if self._evaluations is None:  # watching has ended meanwhile
+            return
         thread, step.expected = threading.get_ident(), True
         code = self._model_codes.get((thread, id(module)))
         if code is None:
