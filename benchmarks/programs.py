@@ -140,19 +140,19 @@ class Turns:
         return self.outcomes[1::4]
 
 
-def run(make: Callable[[Clock], Program], profile: xsp.profile | None) -> Outcome:
-    """Run a program once from its initial state."""
+def run(make: Callable[[Clock], Program], times: int, profile: xsp.profile | None) -> Outcome:
+    """Run a program from its initial state, so many times one after the other."""
     seed()
     program = make(Clock())
     gc.collect()
     if profile is None:
         begin = perf_counter_ns()
-        result = program.run()
+        result = [program.run() for _ in range(times)]
         end = perf_counter_ns()
     else:
         with profile:
             begin = perf_counter_ns()
-            result = program.run()
+            result = [program.run() for _ in range(times)]
             end = perf_counter_ns()
         _ = profile.trace
     waited_s = (perf_counter_ns() - end) / 1e9
@@ -162,13 +162,13 @@ def run(make: Callable[[Clock], Program], profile: xsp.profile | None) -> Outcom
 def measure(name: str, given: argparse.Namespace) -> Turns:
     """Run a program in turns, after once that does not count."""
     make, turns = PROGRAMS[name], Turns()
-    run(make, None)
+    run(make, given.times, None)
     for _ in range(given.turns):
         usual = xsp.profile(given.levels, budget=given.budget, progress=False)
         # One round of the rungs, so that what comes after it can be seen.
         brief = xsp.profile(given.levels, runs=1, replay=False)
-        turns.outcomes += [run(make, each) for each in (None, usual, None, brief)]
-    turns.outcomes.append(run(make, None))
+        turns.outcomes += [run(make, given.times, each) for each in (None, usual, None, brief)]
+    turns.outcomes.append(run(make, given.times, None))
     return turns
 
 
@@ -264,6 +264,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", nargs="+", choices=PROGRAMS, metavar="NAME")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--times", type=int, default=1, help="how often a run does all of it")
     parser.add_argument("--levels", type=int, default=3)
     parser.add_argument("--budget", type=float, default=4.0, help="seconds, as of xsp.profile")
     parser.add_argument("--trees", type=Path, help="folder for the last trace of each program")

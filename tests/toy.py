@@ -25,6 +25,7 @@ class Toy(FakeProvider):
         self.evaluations: Evaluations | None = None
         self.unsafe: str | None = None
         self.kept: list[KeptCell] = []
+        self.waits = False  # whether there is a device to wait for
 
     def watch(self, evaluations: Evaluations) -> None:
         self.evaluations = evaluations
@@ -56,7 +57,7 @@ class Toy(FakeProvider):
         return lambda: None
 
     def synchronize(self) -> bool:
-        return False
+        return self.waits
 
 
 class Cell:

@@ -20,7 +20,7 @@ from toy import Toy, ToyCall, ToyModel, evaluate
 import xsp
 from xsp.program.dispatcher import Dispatcher
 from xsp.program.streak import Streaks
-from xsp.provider import Evaluations
+from xsp.provider import Follow
 from xsp.testing import FakeClock, only_providers
 
 # What a program does again and again: calls of a model with inputs of some size, and steps that
@@ -48,13 +48,13 @@ def play(toy: Toy, pattern: list[tuple[str, int]], times: int, **options: Any) -
         evaluations = toy.evaluations
         assert evaluations is not None
         ended: tuple[str, int] | None = None  # what the open training step is
+        follows: dict[Any, Any] = {}  # by what comes after what
         for number in range(times):
             for what, size in pattern:
                 inputs = (((size, 3), "float32"),)
-                begun = None
-                if what == "step" and ended is not None:
-                    like = "Net", "training step", inputs
-                    begun = evaluations.follow(like, toy.clock.now(), ended)
+                begun, before = None, ended
+                if what == "step" and (follow := follows.get((inputs, ended))) is not None:
+                    begun = follow(toy.clock.now(), ended)
                 if begun is None and ended is not None:
                     evaluations.end(*ended)
                     ended = None
@@ -67,8 +67,8 @@ def play(toy: Toy, pattern: list[tuple[str, int]], times: int, **options: Any) -
                         inputs=inputs,
                         whole_model=False,
                     )
-                    if begun is None:
-                        evaluations.begin(step)
+                    if begun is None and (begun := evaluations.begin(step)) is not None:
+                        follows[inputs, before] = begun.follow if before is not None else None
                     step()
                     evaluations.extend()
                     ended = ("SGD" if number % 17 else "Adam"), size
@@ -113,7 +113,7 @@ def test_streaks_change_nothing_of_what_is_told(
             patch.setattr("xsp.session.recorder.SystemClock", lambda toy=toy: toy.clock)
             patch.setattr("time.time_ns", lambda: 0)
             if not streaks:
-                patch.setattr(Streaks, "next", lambda *_: None)
+                patch.setattr(Streaks, "of", lambda *_: None)
             try:
                 outcomes.append(told(play(toy, pattern, times, runs=30, schedule=schedule)))
             except xsp.MeasurementError as error:
@@ -125,13 +125,13 @@ def test_most_evaluations_of_a_loop_go_on_with_a_streak(
     toy: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
-    usual = Streaks.next
+    usual = Streaks.of
 
     def following(self: Streaks, *given: Any) -> Any:
         found.append(usual(self, *given))
         return found[-1]
 
-    monkeypatch.setattr(Streaks, "next", following)
+    monkeypatch.setattr(Streaks, "of", following)
     prof = play(toy, [("call", 1), ("call", 2)], 300, runs=200)
     assert sum(streak is not None for streak in found) > 200
     assert prof.trace.metadata["groups"][0]["calls"] == 300
@@ -141,13 +141,13 @@ def test_most_training_steps_of_a_loop_follow_the_one_before_at_once(
     toy: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = []
-    usual = Dispatcher.follow
+    usual = Dispatcher._follow
 
     def following(self: Dispatcher, *given: Any) -> Any:
         begun.append(usual(self, *given))
         return begun[-1]
 
-    monkeypatch.setattr(Dispatcher, "follow", following)
+    monkeypatch.setattr(Dispatcher, "_follow", following)
     prof = play(toy, [("step", 1)], 400, runs=200)
     assert sum(each is not None for each in begun) > 200
     assert sorted(group["calls"] for group in prof.trace.metadata["groups"]) == [24, 376]
@@ -159,27 +159,22 @@ def step_call(toy: Toy) -> ToyCall:
     return ToyCall(lambda: toy.clock.advance(1000), **known, toy=toy)  # type: ignore[arg-type]
 
 
-def loop(toy: Toy, steps: int, following: Callable[[Evaluations, int], Any]) -> int:
+def loop(toy: Toy, steps: int, following: Callable[[Follow, int], Any]) -> int:
     """Make training steps, of which each is to follow the one before; return how many did."""
-    call, followed, begun = step_call(toy), 0, None
+    call, followed, begun, follow = step_call(toy), 0, None, None
     evaluations = toy.evaluations
     assert evaluations is not None
     for number in range(steps):
-        if number:
-            begun = following(evaluations, toy.clock.now())
-            followed += begun is not None
+        begun = following(follow, toy.clock.now()) if follow is not None else None
+        followed += begun is not None
         if number and begun is None:
             evaluations.end("SGD")
-        if begun is None:
-            evaluations.begin(call)
+        if begun is None and (opened := evaluations.begin(call)) is not None:
+            follow = opened.follow or follow
         call()
         evaluations.extend()
     evaluations.end("SGD")
     return followed
-
-
-def follow(evaluations: Evaluations, found_ns: int) -> Any:
-    return evaluations.follow(("Net", "training step", ()), found_ns, ("SGD", 1))
 
 
 def test_ctrl_c_while_devices_are_waited_for_loses_no_step(
@@ -191,15 +186,16 @@ def test_ctrl_c_while_devices_are_waited_for_loses_no_step(
         waits[0] += 1
         if waits[0] % 7 == 0:
             raise KeyboardInterrupt
-        return False
+        return True
 
-    def tried(evaluations: Evaluations, found_ns: int) -> Any:
+    def tried(follow: Follow, found_ns: int) -> Any:
         with monkeypatch.context() as patch:
             patch.setattr(prof._dispatching.session, "synchronize", interrupted)
             with suppress(KeyboardInterrupt):
-                return follow(evaluations, found_ns)
+                return follow(found_ns, ("SGD", 1))
         return None
 
+    toy.waits = True
     with xsp.profile(levels=2, runs=200, replay=False) as prof:
         followed = loop(toy, 150, tried)
     assert 50 < followed < 140
@@ -226,13 +222,14 @@ def test_other_threads_go_on_while_a_step_waits_for_devices(
         thread.start()
         thread.join(10)
         went_on.append(not thread.is_alive())
-        return False
+        return True
 
-    def following(evaluations: Evaluations, found_ns: int) -> Any:
+    def following(follow: Follow, found_ns: int) -> Any:
         if found_ns > 60_000 and not went_on:
             monkeypatch.setattr(prof._dispatching.session, "synchronize", waiting)
-        return follow(evaluations, found_ns)
+        return follow(found_ns, ("SGD", 1))
 
+    toy.waits = True
     with xsp.profile(levels=2, runs=200, replay=False) as prof:
         assert loop(toy, 150, following) > 50
     assert went_on == [True]
@@ -244,8 +241,8 @@ def test_no_step_follows_another_once_watching_has_ended(toy: Toy) -> None:
     found: list[Any] = []
     ended: list[int] = []
 
-    def following(evaluations: Evaluations, found_ns: int) -> Any:
-        found.append(follow(evaluations, found_ns))
+    def following(follow: Follow, found_ns: int) -> Any:
+        found.append(follow(found_ns, ("SGD", 1)))
         if not ended and len(found) > 30 and found[-1] and not found[-2]:  # a visit has begun
             prof._dispatching.journal.unwatched_ns = found_ns
             ended.append(len(found))
@@ -258,14 +255,14 @@ def test_no_step_follows_another_once_watching_has_ended(toy: Toy) -> None:
 
 def test_threads_go_on_with_one_streak(monkeypatch: pytest.MonkeyPatch) -> None:
     followed: Counter[int] = Counter()
-    usual = Streaks.next
+    usual = Streaks.of
 
     def following(self: Streaks, *given: Any) -> Any:
         streak = usual(self, *given)
         followed[threading.get_ident()] += streak is not None
         return streak
 
-    monkeypatch.setattr(Streaks, "next", following)
+    monkeypatch.setattr(Streaks, "of", following)
     model, each = nn.Linear(4, 4).eval(), 200
     ready = threading.Barrier(3)
 

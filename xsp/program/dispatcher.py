@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from xsp import tracer
@@ -24,7 +25,7 @@ from xsp.session import Session, Settings, page_faults
 
 _KEPT_CALLS = 4  # groups whose last call is kept, to be repeated after the block
 _MOST_EVALUATIONS = 500_000
-_GOING_ON = OpenEvaluation(None, None, None, None, False, False, 0, None)
+_GOING_ON = OpenEvaluation(None, None, None, None, False, False, 0)
 
 
 class Dispatcher:
@@ -63,6 +64,7 @@ class Dispatcher:
         self.by_hand = False
         self._streaks = Streaks()
         self._seen, self._idle = 0, IdleWatching()
+        self._waits = True  # whether there are devices to wait for, as far as is known
 
     def run(self, call: ModelCall) -> Any:
         """Make a call that is an evaluation by itself, and return its result."""
@@ -89,8 +91,6 @@ class Dispatcher:
         if (streak := attempt(self.session, self._going_on, thread, like)) is None:
             return None
         began_ns = self._now()
-        alone = len(streak.recording.threads) == 1
-        before = page_faults() if alone else None  # those of all threads say nothing of this one
         try:
             result, begin, returned, end = timed(self.session, work)
         except BaseException:
@@ -101,10 +101,10 @@ class Dispatcher:
             raise
         finally:
             tracer.leave_evaluation(thread)
-        faults = (page_faults() or 0) - before if before is not None else None
-        if (kept := self.calls.get(streak.group.number)) is not None and alone:
+        kept = self.calls.get(streak.group.number)
+        if kept is not None and len(streak.recording.threads) == 1:
             kept.take(work)
-        times = Times(streak, thread, found_ns, begin, returned, end, faults, self._now())
+        times = Times(streak, thread, found_ns, begin, returned, end, self._now())
         with self._lock:
             if self._opens.pop(thread, None) is _GOING_ON:  # else the block has ended
                 self._streaks.closed.append(times)
@@ -121,13 +121,22 @@ class Dispatcher:
 
     def _next(self, thread: int, like: Key) -> Streak | None:
         """Return the streak that an evaluation goes on with, if any."""
-        recording, unwatched = self._recorder.current, self.journal.unwatched_ns is not None
-        if recording is None or unwatched or self._when.turns(self._seen):
+        streak = self._streaks.of(like)
+        if streak is None or not self._goes_on(streak):
             return None
-        if (streak := self._streaks.next(like, recording)) is not None:
-            self._seen += 1
-            self._recorder.join(thread)
+        self._recorder.join(thread)
         return streak
+
+    def _goes_on(self, streak: Streak) -> bool:
+        """Count one more evaluation of a streak, if there may be one."""
+        unwatched = self.journal.unwatched_ns is not None
+        if unwatched or streak.recording is not self._recorder.current or streak.left <= 0:
+            return False
+        if self._when.turns(self._seen):
+            return False
+        self._seen += 1
+        streak.left -= 1
+        return True
 
     def begin(self, call: ModelCall | None) -> OpenEvaluation | None:
         """Open an evaluation that goes on after its first call: a training step."""
@@ -139,24 +148,19 @@ class Dispatcher:
             tracer.may_leave_evaluation(threading.get_ident())  # nothing more is told until its end
         return opened
 
-    def follow(self, like: Likeness, found_ns: int, ended: tuple[str, int]) -> Begun | None:
-        """Close the open step and open the next one, if both are of streaks; else do nothing."""
-        return attempt(self.session, self._follow, like, found_ns, StepKind(*ended))
-
-    def _follow(self, like: Likeness, found_ns: int, kind: StepKind) -> OpenEvaluation | None:
-        thread = threading.get_ident()
+    def _follow(self, streak: Streak, found_ns: int, ended: tuple[str, int]) -> Begun | None:
+        """Close the open step and open the next one, which goes on with a streak, if it does."""
+        thread, kind = threading.get_ident(), StepKind(*ended)
         with self._lock:
             opened = self._opens.get(thread)
-            if opened is None or opened.end_ns is None or not opened.is_as_expected(*kind):
+            if opened is None or not opened.is_as_expected(*kind) or not self._goes_on(streak):
                 return None
-            if (streak := self._next(thread, (*like, kind))) is None:
-                return None
-        waits = self._synchronized()  # without the lock, for which other threads would wait as well
-        following = streak.opened(found_ns, page_faults())
+        # Without the lock, for which other threads would wait as well.
+        waits = self._synchronized() if self._waits else (0, 0)
+        following = streak.opened(found_ns)
         with self._lock:
             if self._opens.get(thread) is not opened:  # the block has ended meanwhile
                 return None
-            opened.close()
             self._opens[thread], self.plans.before = following, kind
             self._streaks.closed.append(Closed(thread, opened, kind, *waits, self._now()))
         following.begin_ns = self._now()
@@ -298,10 +302,9 @@ class Dispatcher:
             seen_ns = (call.found_ns if call is not None else 0) or self._now()
             tracer.enter_evaluation(thread)  # before anything of xsp's own marks spans
             streak = self._next(thread, key_of(call, self.plans.before)) if call else None
+            opened = streak.opened(seen_ns) if streak else self._planned(thread, call, seen_ns)
             if streak is not None:
-                opened = streak.opened(seen_ns, page_faults())
-            else:
-                opened = self._planned(thread, call, seen_ns)
+                opened.follow = partial(attempt, self.session, self._follow, streak)
             if self._ended:  # by a signal, while providers were being armed
                 self._recorder.disarm()
                 tracer.leave_evaluation(thread)
@@ -325,8 +328,8 @@ class Dispatcher:
         if not (unprepared := before is recording):
             self.plans.note_change()
         self._seen += 1
-        known = call, group, step, recording, call is None, unprepared
-        return OpenEvaluation(*known, seen_ns, page_faults())
+        known = call, group, step, recording, call is None, unprepared, seen_ns
+        return OpenEvaluation(*known, page_faults=page_faults())
 
     def _close(
         self, thread: int, since_ns: int, waited_ns: int, kind: StepKind | None = None
@@ -393,4 +396,5 @@ class Dispatcher:
     def _synchronized(self) -> tuple[int, int]:
         """Wait until devices have finished; return since when, and how long that took."""
         since_ns = self._now()
-        return since_ns, self._now() - since_ns if self.session.synchronize() else 0
+        self._waits = self.session.synchronize()
+        return since_ns, self._now() - since_ns if self._waits else 0

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from xsp.composition import Group, Mark
 from xsp.program.recording import Recording
 from xsp.program.turns import Step
-from xsp.provider import ModelCall, Work
+from xsp.provider import Follow, ModelCall, Work
 from xsp.session import Session, page_faults
 
 T = TypeVar("T")
@@ -32,7 +32,8 @@ class OpenEvaluation:
         unprepared: Whether no provider was armed or disarmed for it.
         seen_ns: When xsp's own work for it began.
         page_faults: How many minor page faults the process had taken before, and once it is
-            closed, took in it; None if unknown.
+            closed, took in it; None if unknown: asking the system takes time, which quick
+            evaluations that go on with a streak would have to wait for.
         streak: Whether it goes on with a streak, so that nothing is noted at its end.
         expected: The variant with which it is going to end; empty where that is not known.
         begin_ns: When it began; `seen_ns` until that is known.
@@ -40,6 +41,7 @@ class OpenEvaluation:
         left_ns: Until when the thread waited for xsp after that.
         pauses: Start and end of each time in it in which the thread waited for xsp.
         marks: Parts of the program of which it is not known yet whether they lie in it.
+        follow: Has an evaluation like it follow the open one (`provider.Begun`).
     """
 
     call: ModelCall | None
@@ -49,7 +51,7 @@ class OpenEvaluation:
     unnamed: bool
     unprepared: bool
     seen_ns: int
-    page_faults: int | None
+    page_faults: int | None = None
     streak: bool = False
     expected: str = ""
     begin_ns: int = field(init=False)
@@ -57,18 +59,20 @@ class OpenEvaluation:
     left_ns: int = 0
     pauses: list[tuple[int, int]] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
+    follow: Follow | None = None
 
     def __post_init__(self) -> None:
         self.begin_ns = self.seen_ns
 
     def is_as_expected(self, variant: str, calls: int) -> bool:
-        """Return whether it goes on with a streak, and ends as that has it.
+        """Return whether it goes on with a streak, and has ended as that has it.
 
         Args:
             variant: The variant with which it has ended.
             calls: How often the model was called in it.
         """
-        return self.streak and self.group is not None and self.group.is_of(variant, calls)
+        group, ended = self.group, self.end_ns is not None
+        return self.streak and ended and group is not None and group.is_of(variant, calls)
 
     def holds(self, mark: Mark) -> bool:
         """Return whether a part of the program lies in the evaluation, as far as is known."""
@@ -95,9 +99,10 @@ class OpenEvaluation:
         return later
 
     def close(self) -> None:
-        """Note how many page faults the process took since it was opened."""
-        before, now = self.page_faults, page_faults()
-        self.page_faults = None if before is None or now is None else now - before
+        """Note how many page faults the process took since it was opened, if that is counted."""
+        if self.page_faults is not None:
+            now = page_faults()
+            self.page_faults = None if now is None else now - self.page_faults
 
     @property
     def paused_ns(self) -> int:

@@ -121,16 +121,6 @@ class Receiver:
             self._held.pop(thread)
             self._evaluations.end(variant, calls)
 
-    def follow(self, like: Likeness, found_ns: int, ended: tuple[str, int]) -> Begun | None:
-        """Close the open training step and open the next one, if both are as those before."""
-        thread = threading.get_ident()
-        if not (self._holds(thread) and self._receivers.owns(self.watcher, like[0])):
-            return None
-        begun = self._evaluations.follow(like, found_ns, ended)
-        if begun is not None:
-            self._held[thread].extended = False
-        return begun
-
     def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
         """Note a part of the program that is no evaluation."""
         self._evaluations.mark(name, start_ns, end_ns, attributes)

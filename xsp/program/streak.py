@@ -38,13 +38,8 @@ class Streak:
     recording: Recording
     left: int
 
-    def opened(self, seen_ns: int, page_faults: int | None) -> OpenEvaluation:
-        """Return one more of its evaluations.
-
-        Args:
-            seen_ns: When xsp's work for it began.
-            page_faults: How many page faults were taken before, or in it if it is over.
-        """
+    def opened(self, seen_ns: int) -> OpenEvaluation:
+        """Return one more of its evaluations, for which xsp's work began at a time."""
         return OpenEvaluation(
             self.like,
             self.group,
@@ -53,7 +48,6 @@ class Streak:
             unnamed=False,
             unprepared=True,
             seen_ns=seen_ns,
-            page_faults=page_faults,
             streak=True,
             expected=self.group.variant,
         )
@@ -112,7 +106,6 @@ class Times:
         begin_ns: When the call began.
         returned_ns: When it returned.
         end_ns: When devices had finished.
-        page_faults: How many page faults were taken in it; None if unknown.
         until_ns: Until when the program waited for xsp.
     """
 
@@ -122,12 +115,11 @@ class Times:
     begin_ns: int
     returned_ns: int
     end_ns: int
-    page_faults: int | None
     until_ns: int
 
     def closed(self) -> Closed:
         """Return the evaluation."""
-        end_ns, opened = self.end_ns, self.streak.opened(self.since_ns, self.page_faults)
+        end_ns, opened = self.end_ns, self.streak.opened(self.since_ns)
         opened.begin_ns, opened.end_ns, opened.left_ns = self.begin_ns, end_ns, end_ns
         return Closed(self.thread, opened, None, end_ns, end_ns - self.returned_ns, self.until_ns)
 
@@ -143,18 +135,9 @@ class Streaks:
         self.closed: list[Closed | Times] = []
         self._by_likeness: dict[Key, Streak] = {}
 
-    def next(self, like: Key, recording: Recording) -> Streak | None:
-        """Return the streak that an evaluation goes on with, if any.
-
-        Args:
-            like: What tells its call from others.
-            recording: What is recorded now.
-        """
-        streak = self._by_likeness.get(like)
-        if streak is None or streak.recording is not recording:
-            return None
-        streak.left -= 1
-        return streak if streak.left >= 0 else None
+    def of(self, like: Key) -> Streak | None:
+        """Return the streak of evaluations whose call is told from others by a key, if any."""
+        return self._by_likeness.get(like)
 
     def begin(
         self,

@@ -16,6 +16,8 @@ Inputs = tuple[tuple[tuple[int, ...], str], ...]
 Work = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 # Subject, phase and inputs of a call: calls that have them in common are of one group.
 Likeness = tuple[str, str, Inputs]
+# See `Begun.follow`.
+Follow = Callable[[int, tuple[str, int]], "Begun | None"]
 
 
 @dataclass(slots=True)  # making a frozen one would take microseconds of each call of a model
@@ -88,10 +90,17 @@ class Begun(Protocol):
             `Evaluations.extend` may be called at its end alone, so that a quick training step is
             not made slower by being watched. Empty where that is not known.
         begin_ns: When it began, on the system's monotonic clock.
+        follow: Closes the open evaluation and opens one like this one, in a fraction of the time
+            that `Evaluations.end` and `begin` take, so that quick steps are no slower. To be called
+            where an evaluation like this one begins after one like the one before this: with the
+            time when the watcher found its first call, and with variant and calls of the open one,
+            as `end` is told of them. It returns what `begin` does; None: nothing was done, and
+            `end` and `begin` are to be called. None where there is no such way.
     """
 
     expected: str
     begin_ns: int
+    follow: Follow | None
 
 
 class Evaluations(Protocol):
@@ -162,21 +171,6 @@ class Evaluations(Protocol):
             variant: What tells the evaluation from others that began with a call alike, such as
                 the optimizers that stepped.
             calls: How often the model was called in the evaluation.
-        """
-        ...
-
-    def follow(self, like: Likeness, found_ns: int, ended: tuple[str, int]) -> Begun | None:
-        """Close the open evaluation and open the next one, if both are as those before.
-
-        It takes a fraction of what `end` and `begin` take, and makes quick steps no slower.
-
-        Args:
-            like: Subject, phase and inputs of the first call of the next one.
-            found_ns: When the watcher found that call, on the system's monotonic clock.
-            ended: Variant and calls of the open one, as `end` is told of them.
-
-        Returns:
-            As `begin`; None: nothing was done, and `end` and `begin` are to be called.
         """
         ...
 

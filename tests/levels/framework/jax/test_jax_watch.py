@@ -37,9 +37,6 @@ class Log:
     def begin(self, call: ModelCall | None) -> None:
         raise AssertionError("JAX has no training steps of several calls")
 
-    def follow(self, like: Any, found_ns: int, ended: tuple[str, int]) -> None:
-        """Leave the step to `end` and `begin`."""
-
     def identify(self, call: ModelCall) -> None:
         raise AssertionError
 

@@ -48,9 +48,6 @@ class Log:
         self.said.append(f"begin {call.subject} {call.phase}")
         self.calls.append(call)
 
-    def follow(self, like: Any, found_ns: int, ended: tuple[str, int]) -> None:
-        """Leave the step to `end` and `begin`."""
-
     def identify(self, call: ModelCall) -> None:
         raise AssertionError(call)
 

@@ -430,9 +430,6 @@ class Silent:
     def begin(self, call: Any) -> None:
         """Begin nothing."""
 
-    def follow(self, like: Any, found_ns: int, ended: tuple[str, int]) -> None:
-        """Leave the step to `end` and `begin`."""
-
     def identify(self, call: Any) -> None:
         """Name nothing."""
 

@@ -6,9 +6,10 @@ other parts by `loop`.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,3 +143,20 @@ def step_rows(steps: tuple[Interval, ...]) -> SpanRows:
 
 def _facts(steps: tuple[Interval, ...], name: str) -> pl.Series:
     return pl.Series([step.facts.get(name) for step in steps], dtype=pl.Int64)
+
+
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _subclasses(each)
+
+
+def optimizer_exists() -> bool:
+    """Return whether the program has an optimizer; takes some 10 ms if it ever had one."""
+    from torch.optim import Optimizer  # noqa: PLC0415
+
+    # PyTorch marks the class of each optimizer that is made.
+    if not any(getattr(kind.step, "hooked", False) for kind in _subclasses(Optimizer)):
+        return False
+    # The type alone: objects that load a library when they are asked for their class stay asleep.
+    return any(issubclass(type(each), Optimizer) for each in gc.get_objects())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
-from xsp.provider import Waiting
+from xsp.provider import Follow, Inputs, Waiting
 
 NO_BACKWARD = "without backward"
 
@@ -18,12 +18,29 @@ class Local(threading.local):
         inside: Whether the thread is in a call of a model that is handled.
         waiting: The time after that call in which the program waits for xsp, if it is to be told.
         step: The training step of the thread.
+        follows: How steps that begin with a call of a model, given by its id, follow others, given
+            by their outcome.
     """
 
     def __init__(self) -> None:
         self.inside = False
         self.waiting: Waiting | None = None
         self.step = TrainingStep()
+        self.follows: dict[tuple[int, tuple[str, int]], Following] = {}
+
+
+class Following(NamedTuple):
+    """How a training step follows another one.
+
+    Attributes:
+        model: The model whose call begins the step.
+        inputs: Shape and data type of each tensor put into that call.
+        follow: What closes the one and opens the other (`provider.Begun`).
+    """
+
+    model: weakref.ref[Any]
+    inputs: Inputs
+    follow: Follow
 
 
 class TrainingStep:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from time import monotonic_ns
 from typing import Any
 
@@ -23,7 +21,6 @@ from xsp_levels.framework.torch.module.entry_point import (
 )
 from xsp_levels.framework.torch.module.layer import divert, divert_model, divert_outermost
 from xsp_levels.framework.torch.program.call import (
-    TRAINING_STEP,
     Modes,
     found_call,
     likeness,
@@ -33,7 +30,13 @@ from xsp_levels.framework.torch.program.call import (
 )
 from xsp_levels.framework.torch.program.marker import Marker
 from xsp_levels.framework.torch.program.model_name import ModelNames
-from xsp_levels.framework.torch.program.training_step import NO_BACKWARD, Local, TrainingStep
+from xsp_levels.framework.torch.program.step import optimizer_exists
+from xsp_levels.framework.torch.program.training_step import (
+    NO_BACKWARD,
+    Following,
+    Local,
+    TrainingStep,
+)
 
 # Parts of the names of threads that libraries start, and that call no models.
 _HELPERS = ("QueueFeeder", "pin_memory", "tqdm", "Tqdm", "TMonitor")
@@ -70,7 +73,7 @@ class Watch:
         self._names = ModelNames()
         self._usual_forwards = 4  # most calls of a model that came before a backward pass
         # Whether there is an optimizer; None: not known. What takes long is asked before any step.
-        self._optimizes: bool | None = _optimizer_exists() or None
+        self._optimizes: bool | None = optimizer_exists() or None
         self._trains = bool(self._optimizes)  # whether backward passes are to be expected
         self._optimizers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._code = self._entry.code(divert, {"xsp:handler": self._outermost})
@@ -110,6 +113,10 @@ class Watch:
         """Handle a module call: hand a call that lies in no other module call to `_evaluate`."""
         found_ns, entry, local = monotonic_ns(), self._entry, self._local
         step = local.step
+        if step.told and self._alone and not local.inside:
+            begun = self._followed(step, module, args, kwargs, found_ns)
+            if begun is not None:
+                return self._go_on(step, module, args, kwargs, found_ns, begun)
         if local.inside or step.holds(module) or entry.is_nested(sys._getframe(2), watched=True):
             return entry.inner(module, *args, **kwargs)
         if step.expected and module.training:
@@ -138,20 +145,71 @@ class Watch:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         found_ns: int,
+        begun: Begun | None = None,
     ) -> Any:
-        """Make a further call of the model in a training step that goes as expected."""
+        """Make a call of the model in a training step that goes as expected.
+
+        Args:
+            step: The step.
+            module: The model.
+            args: Positional arguments of the call.
+            kwargs: Keyword arguments of the call.
+            found_ns: When the call was found.
+            begun: The step, which begins with this call; None: it is a further one.
+        """
         entry, local = self._entry, self._local
-        step.forwards += step.model is not None and step.model() is module
+        if begun is None:
+            step.forwards += step.model is not None and step.model() is module
+        returned = False
         try:
             local.inside = True
             entry.inside(self._code, True)
-            step.pauses.append((found_ns, monotonic_ns()))
-            return entry.inner(module, *args, **kwargs)
+            if begun is None:
+                step.pauses.append((found_ns, monotonic_ns()))
+            else:
+                begun.begin_ns = monotonic_ns()
+            result = entry.inner(module, *args, **kwargs)
+            returned = True
+            return result
         finally:
             end_ns = monotonic_ns()
             local.inside = False
-            entry.inside(self._code, False)
+            if self._evaluations is not None:
+                entry.inside(self._code, False)
+            if begun is not None and not returned:
+                self._finish(step)
             self._extend(step, end_ns)
+
+    def _followed(
+        self,
+        step: TrainingStep,
+        module: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        found_ns: int,
+    ) -> Begun | None:
+        """Have a step that went as expected followed by one as before, if this call begins one.
+
+        A call after such a step is outermost, as the first one of that step was.
+        """
+        ended = step.outcome
+        known = self._local.follows.get((id(module), ended))
+        if (
+            known is None
+            or known.model() is not module
+            or not (step.open and trains(module, kwargs))
+        ):
+            return None
+        if tensor_inputs(args, kwargs) != known.inputs:
+            return None
+        step.open = False  # as it stays if Ctrl-C ends the wait for devices
+        if (begun := known.follow(found_ns, ended)) is None:
+            step.open = True
+            return None
+        step.reset()
+        step.model = known.model
+        self._watch_alone(step, module, begun)
+        return begun
 
     def _is_alone(self) -> bool:
         """Return whether this thread alone calls models; if not, watch calls inside of calls."""
@@ -187,12 +245,7 @@ class Watch:
             self._extend(step, found_ns)
             return function(*args, **kwargs)
         training, work = trains(module, kwargs), (function, args, kwargs)
-        if training and step.open and step.told:
-            step.open = False  # as it stays if Ctrl-C ends the wait for devices
-            like = name, TRAINING_STEP, tensor_inputs(args, kwargs)
-            if (begun := evaluations.follow(like, found_ns, step.outcome)) is not None:
-                return self._train(step, module, work, begun)
-            step.open = True
+        ended = step.outcome if step.open and step.told else None
         if step.open and self._belongs(step, module, training):
             self._extend(step, found_ns)  # what was done since then is no part of the step
             return function(*args, **kwargs)
@@ -206,6 +259,9 @@ class Watch:
             evaluations.identify(call)
         else:
             begun = evaluations.begin(call)
+        if begun is not None and begun.follow is not None and ended is not None:
+            follow = Following(weakref.ref(module), inputs, begun.follow)
+            self._local.follows[id(module), ended] = follow
         return self._train(step, module, work, begun)
 
     def _run(self, evaluations: Evaluations, work: Work, name: str, found_ns: int) -> Any:
@@ -234,7 +290,7 @@ class Watch:
             self._trains &= step.forwards <= _PATIENCE * self._usual_forwards
             return not self._trains
         if self._optimizes is None:
-            self._optimizes = _optimizer_exists()
+            self._optimizes = optimizer_exists()
         return not self._optimizes
 
     def _train(self, step: TrainingStep, module: Any, work: Work, begun: Begun | None) -> Any:
@@ -245,9 +301,7 @@ class Watch:
             step.reset()
             step.model = weakref.ref(module)
             if begun is not None:
-                wanted = begun.expected not in ("", NO_BACKWARD)
-                if wanted and self._alone and self._trains:
-                    self._watch_alone(step, module)
+                self._watch_alone(step, module, begun)
                 begun.begin_ns = monotonic_ns()  # last, as what follows is a part of the step
             result = function(*args, **kwargs)
             returned = True
@@ -311,9 +365,10 @@ class Watch:
         elif step.open and self._evaluations is not None:
             self._evaluations.extend(until_ns)
 
-    def _watch_alone(self, step: TrainingStep, module: Any) -> None:
-        """Look at calls of one model alone until an optimizer has ended the step."""
-        if self._evaluations is None:  # watching has ended meanwhile
+    def _watch_alone(self, step: TrainingStep, module: Any, begun: Begun) -> None:
+        """Look at calls of one model alone until an optimizer has ended the step, if one will."""
+        wanted = begun.expected not in ("", NO_BACKWARD) and self._alone and self._trains
+        if not wanted or self._evaluations is None:  # watching has ended meanwhile
             return
         thread, step.expected = threading.get_ident(), True
         code = self._model_codes.get((thread, id(module)))
@@ -343,20 +398,3 @@ class Watch:
         if step.open and self._evaluations is not None:
             step.open = step.pending = False
             self._evaluations.end(*step.outcome)
-
-
-def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
-    yield kind
-    for each in kind.__subclasses__():
-        yield from _subclasses(each)
-
-
-def _optimizer_exists() -> bool:
-    """Return whether the program has an optimizer; takes some 10 ms if it ever had one."""
-    from torch.optim import Optimizer  # noqa: PLC0415
-
-    # PyTorch marks the class of each optimizer that is made.
-    if not any(getattr(kind.step, "hooked", False) for kind in _subclasses(Optimizer)):
-        return False
-    # The type alone: objects that load a library when they are asked for their class stay asleep.
-    return any(issubclass(type(each), Optimizer) for each in gc.get_objects())
