@@ -156,7 +156,7 @@ class Dispatcher:
             if opened is None or not opened.is_as_expected(*kind) or not self._goes_on(streak):
                 return None
         # Without the lock, for which other threads would wait as well.
-        waits = self._synchronized() if self._waits else (0, 0)
+        waits = self._synchronized() if self._waits else (self._now(), 0)
         following = streak.opened(found_ns)
         with self._lock:
             if self._opens.get(thread) is not opened:  # the block has ended meanwhile
