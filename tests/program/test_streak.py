@@ -89,6 +89,7 @@ def _raise() -> None:
 def told(prof: xsp.profile) -> Any:
     """All that is known of the evaluations of a program."""
     journal = prof._dispatching.journal
+    assert all(journal.begin_ns <= pause.begin_ns <= pause.end_ns for pause in journal.pauses)
     of_groups = [
         (group["model"], group["phase"], group["calls"], group["latency_ns"])
         for group in prof.trace.metadata["groups"]
@@ -109,6 +110,7 @@ def test_streaks_change_nothing_of_what_is_told(
     outcomes = []
     for streaks in (True, False):
         toy = Toy(FakeClock())
+        toy.clock.advance(10**9)
         with monkeypatch.context() as patch, only_providers(toy):
             patch.setattr("xsp.session.recorder.SystemClock", lambda toy=toy: toy.clock)
             patch.setattr("time.time_ns", lambda: 0)
