@@ -302,7 +302,7 @@ def _without_recording(
         elif counts and usual is not None:
             result[members] = _less(measured[members], usual, known.typical_ns)
             recorded[group] += members
-        elif not counts:
+        else:
             result[members] = _settled(measured[members], usual, known)
     for group, members in recorded.items():
         quiet = untouched.get(group, [])
