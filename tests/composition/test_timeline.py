@@ -14,6 +14,7 @@ from xsp.evaluation import Rung
 from xsp.level import Kind
 
 BARE, OPS = Rung(frozenset()), Rung(frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP}))
+LAYERS = Rung(frozenset({Kind.PIPELINE, Kind.LAYER}))
 THREAD = 7
 # As clocks are some days after they began to count: beyond what floating point holds exactly.
 NOW = 10**16 + 1
@@ -164,6 +165,23 @@ def test_what_armed_providers_add_between_evaluations_is_taken_off() -> None:
     line = timeline(journal(made, [], at), _0=GroupLatency(10.0, {}))
     # Six times 30 after evaluations without, five times 45 after those with: 15 less each.
     assert lasting(line, (0, at - 45)) == [12 * 10 + 6 * 30 + 5 * 30]
+
+
+def test_what_rungs_add_between_evaluations_is_taken_off_rung_by_rung() -> None:
+    made, pauses, at = [], [], 0
+    for rung, gap, count in ((BARE, 30, 6), (OPS, 45, 6), (LAYERS, 90, 6), (BARE, 30, 1)):
+        for _ in range(count):
+            made.append(evaluation(at, at + 10, rung))
+            third = at + 10 + gap // 3
+            pauses.append(pause(third, third + 7))  # as where a part between them is told of
+            at += 10 + gap + 7
+    whole = (0, made[-1].end_ns - NOW)
+    line = timeline(journal(made, pauses, at), _0=GroupLatency(10.0, {}))
+    assert lasting(line, whole) == [pytest.approx(19 * 10 + 18 * 30)]
+    rare = Rung(frozenset(Kind))
+    made += [evaluation(at, at + 10, rare), evaluation(at + 1000, at + 1010, BARE)]
+    line = timeline(journal(made, pauses, at + 1010), _0=GroupLatency(10.0, {}))
+    assert lasting(line, (0, at + 1010)) == [pytest.approx(21 * 10 + 20 * 30)]
 
 
 def test_a_thread_that_waits_for_others_was_delayed_as_they_were_on_average() -> None:

@@ -39,6 +39,7 @@ _SET_UP_NS = 50_000_000  # no provider takes longer to set itself up within an e
 _Way = tuple[int, Rung | None, bool]
 _Running = tuple[Ints, Floats]  # times, and what xsp has added until each
 _Piece = tuple[int, int, float]  # begin and end of a piece of time, and what xsp added to it
+_Gap = tuple[int, list[tuple[int, int]]]  # a thread, begin and end of the free parts of a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,45 +144,54 @@ def _between(
     final: Callable[[int], int],
 ) -> dict[int, list[_Piece]]:
     """Return for each thread the times between evaluations, and what recording added to each."""
-    gaps: defaultdict[tuple[int, int, bool], list[tuple[int, int, int]]] = defaultdict(list)
+    gaps: defaultdict[tuple[int, int, Rung | None], list[_Gap]] = defaultdict(list)
     last: dict[int, Evaluation] = {}
     for each in sorted(evaluations, key=lambda each: each.begin_ns):
         before = last.get(each.thread)
         last[each.thread] = each
         if before is not None:
-            start_ns, end_ns = _longest_free(
-                before.end_ns, each.begin_ns, pauses.get(each.thread, ())
-            )
-            armed = before.rung is not None and before.rung.order > Kind.PIPELINE.order
-            way = final(before.group), final(each.group), armed
-            gaps[way].append((each.thread, start_ns, end_ns))
+            gap = _free(before.end_ns, each.begin_ns, pauses.get(each.thread, ()))
+            gaps[final(before.group), final(each.group), _armed(before)].append((each.thread, gap))
     result: defaultdict[int, list[_Piece]] = defaultdict(list)
     for (before_group, group, armed), members in gaps.items():
-        quiet = gaps.get((before_group, group, False), [])
-        if armed and len(quiet) >= FEWEST and len(members) >= FEWEST:
-            lengths = np.array([end - start for _, start, end in members], dtype=np.float64)
-            usual_ns = _typical([end - start for _, start, end in quiet])
-            less = _less(lengths, _typical(lengths), usual_ns)
-            for (thread, start, end), added in zip(members, lengths - less, strict=True):
-                result[thread].append((start, end, float(added)))
+        quiet = gaps.get((before_group, group, None), [])
+        if armed is not None and len(quiet) >= FEWEST:
+            lengths = _lengths(members)
+            usual_ns = _typical(_lengths(quiet))
+            with_recording_ns = _typical(lengths) if len(members) >= FEWEST else lengths.max()
+            less = _less(lengths, with_recording_ns, usual_ns)
+            shares = (lengths - less) / np.maximum(lengths, 1.0)
+            for (thread, gap), share in zip(members, shares.tolist(), strict=True):
+                result[thread] += [(start, end, share * (end - start)) for start, end in gap]
     return result
+
+
+def _armed(evaluation: Evaluation) -> Rung | None:
+    """Return the rung whose providers record something after an evaluation as well, if any."""
+    rung = evaluation.rung
+    return rung if rung is not None and rung.order > Kind.PIPELINE.order else None
+
+
+def _lengths(gaps: Sequence[_Gap]) -> Floats:
+    return np.array([sum(end - start for start, end in gap) for _, gap in gaps], dtype=np.float64)
 
 
 def _typical(lengths: Sequence[float] | Floats) -> float:
     return float(trimmed_mean(np.asarray(lengths, dtype=np.float64)[:, None])[0])
 
 
-def _longest_free(start_ns: int, end_ns: int, pauses: Sequence[Pause]) -> tuple[int, int]:
-    """Return the longest part of a time in which a thread did not wait for xsp."""
+def _free(start_ns: int, end_ns: int, pauses: Sequence[Pause]) -> list[tuple[int, int]]:
+    """Return the parts of a time in which a thread did not wait for xsp, given its pauses."""
     first = bisect_left(pauses, start_ns, key=lambda pause: pause.begin_ns)
-    best, since_ns = (start_ns, start_ns), start_ns
+    result, since_ns = [], start_ns
     for number in range(first, len(pauses)):
         pause = pauses[number]
         if pause.begin_ns >= end_ns:
             break
-        best = max(best, (since_ns, pause.begin_ns), key=lambda span: span[1] - span[0])
+        result.append((since_ns, pause.begin_ns))
         since_ns = pause.end_ns
-    return max(best, (since_ns, max(end_ns, since_ns)), key=lambda span: span[1] - span[0])
+    result.append((since_ns, max(end_ns, since_ns)))
+    return result
 
 
 def _times(evaluations: Sequence[Evaluation]) -> dict[int, tuple[Ints, Ints]]:
