@@ -144,25 +144,30 @@ def _between(
     final: Callable[[int], int],
 ) -> dict[int, list[_Piece]]:
     """Return for each thread the times between evaluations, and what recording added to each."""
-    gaps: defaultdict[tuple[int, int, Rung | None], list[_Gap]] = defaultdict(list)
+    gaps: defaultdict[tuple[int, int], defaultdict[Rung | None, list[_Gap]]]
+    gaps = defaultdict(lambda: defaultdict(list))
     last: dict[int, Evaluation] = {}
     for each in sorted(evaluations, key=lambda each: each.begin_ns):
         before = last.get(each.thread)
         last[each.thread] = each
         if before is not None:
             gap = _free(before.end_ns, each.begin_ns, pauses.get(each.thread, ()))
-            gaps[final(before.group), final(each.group), _armed(before)].append((each.thread, gap))
+            gaps[final(before.group), final(each.group)][_armed(before)].append((each.thread, gap))
     result: defaultdict[int, list[_Piece]] = defaultdict(list)
-    for (before_group, group, armed), members in gaps.items():
-        quiet = gaps.get((before_group, group, None), [])
-        if armed is not None and len(quiet) >= FEWEST:
-            lengths = _lengths(members)
-            usual_ns = _typical(_lengths(quiet))
-            with_recording_ns = _typical(lengths) if len(members) >= FEWEST else lengths.max()
-            less = _less(lengths, with_recording_ns, usual_ns)
-            shares = (lengths - less) / np.maximum(lengths, 1.0)
-            for (thread, gap), share in zip(members, shares.tolist(), strict=True):
-                result[thread] += [(start, end, share * (end - start)) for start, end in gap]
+    for members in gaps.values():
+        known = ((armed, _lengths(mine)) for armed, mine in members.items())
+        usual = {armed: _typical(ns) for armed, ns in known if len(ns) >= FEWEST}
+        if (quiet_ns := usual.pop(None, None)) is None or not usual:
+            continue
+        # A rung that came seldom is taken to add as much as any other: the rest is the program's.
+        most_ns = max(usual.values())
+        for armed, mine in members.items():
+            if armed is not None:
+                lengths = _lengths(mine)
+                less = _less(lengths, usual.get(armed, most_ns), quiet_ns)
+                shares = (lengths - less) / np.maximum(lengths, 1.0)
+                for (thread, gap), share in zip(mine, shares.tolist(), strict=True):
+                    result[thread] += [(start, end, share * (end - start)) for start, end in gap]
     return result
 
 

@@ -77,7 +77,7 @@ class Dispatcher:
         except BaseException:
             self.drop()
             raise
-        opened.begin_ns, opened.end_ns = begin, end
+        opened.begin_ns, opened.end_ns, self._waits = begin, end, end > returned
         group = attempt(self.session, self._close, thread, end, end - returned)
         if group is not None and (group in self.calls or len(self.calls) < _KEPT_CALLS):
             self.calls[group] = call
@@ -92,7 +92,7 @@ class Dispatcher:
             return None
         began_ns = self._now()
         try:
-            result, begin, returned, end = timed(self.session, work)
+            result, begin, returned, end = timed(self.session, work, waits=self._waits)
         except BaseException:
             with self._lock:
                 self._opens.pop(thread, None)

@@ -110,8 +110,14 @@ class OpenEvaluation:
         return sum(end - begin for begin, end in self.pauses)
 
 
-def timed(session: Session, work: Work) -> tuple[Any, int, int, int]:
-    """Make a call; return its result, and when it began, returned, and devices had finished."""
+def timed(session: Session, work: Work, *, waits: bool = True) -> tuple[Any, int, int, int]:
+    """Make a call; return its result, and when it began, returned, and devices had finished.
+
+    Args:
+        session: Knows the devices.
+        work: The call.
+        waits: Whether there may be devices that have not finished when the call has returned.
+    """
     function, args, kwargs = work
     now = session.clock.now
     begin = now()
@@ -119,7 +125,7 @@ def timed(session: Session, work: Work) -> tuple[Any, int, int, int]:
     for await_outputs in session.awaits:
         await_outputs(result)
     returned = now()
-    return result, begin, returned, now() if session.synchronize() else returned
+    return result, begin, returned, now() if waits and session.synchronize() else returned
 
 
 def attempt(session: Session, work: Callable[..., T], *args: Any) -> T | None:

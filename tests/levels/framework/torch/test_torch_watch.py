@@ -395,6 +395,13 @@ def test_two_models_of_one_class_have_names_of_their_own(x: torch.Tensor) -> Non
     assert log.said == ["run Linear", "run Linear (2)", "run Linear", "run Linear (2)"]
 
 
+class Cache:
+    """Says how long it is, as caches of transformers do."""
+
+    def get_seq_length(self) -> int:
+        return 0
+
+
 @pytest.mark.parametrize(
     ("kwargs", "length", "phase"),
     [
@@ -402,6 +409,9 @@ def test_two_models_of_one_class_have_names_of_their_own(x: torch.Tensor) -> Non
         ({"use_cache": True}, 16, "prefill"),
         ({"past_key_values": object()}, 16, "prefill"),
         ({"past_key_values": object()}, 1, "decode"),
+        ({"cache": Cache()}, 16, "prefill"),
+        ({"cache": Cache()}, 1, "decode"),
+        ({"cache": {}}, 1, ""),
     ],
 )
 def test_steps_of_generation_have_a_phase_and_their_leading_input_alone(

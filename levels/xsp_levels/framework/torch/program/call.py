@@ -99,7 +99,7 @@ class TorchCall(ModelCall):
                 f"{subject(module)} is in training mode, where a call may change its state "
                 "(`model.eval()` ends that)"
             )
-        if self.phase == PREFILL and _length(self.kwargs.get("past_key_values")):
+        if self.phase == PREFILL and _length(_cache(self.kwargs)):
             return "its cache of keys and values has been filled since"
         modes = self.modes or Modes.current()
         if modes.grad and not modes.inference and _needs_gradients(module, self):
@@ -209,10 +209,22 @@ def generation_phase(kwargs: Mapping[str, Any], inputs: Inputs) -> str:
     The arguments are those of Hugging Face's transformers, and the second dimension of the
     leading input is the sequence: with a cache, one token at a time is decoded.
     """
-    if kwargs.get("past_key_values") is None and kwargs.get("use_cache") is not True:
+    if _cache(kwargs) is None and kwargs.get("use_cache") is not True:
         return ""
     leading = inputs[0][0] if inputs else ()
     return "decode" if len(leading) > 1 and leading[1] == 1 else PREFILL
+
+
+def _cache(kwargs: Mapping[str, Any]) -> Any:
+    """Return the cache of keys and values among the arguments of a call, or None.
+
+    transformers calls the argument `cache` from 5.24 on. So may a model of anyone's: what it is
+    given must say how long it is, as caches of transformers do.
+    """
+    if (cache := kwargs.get("past_key_values")) is not None:
+        return cache
+    cache = kwargs.get("cache")
+    return cache if callable(getattr(cache, "get_seq_length", None)) else None
 
 
 def _length(cache: Any) -> int:
