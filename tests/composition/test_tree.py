@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from samples import Node, layer, op, pipeline, trace
 from strategies import unhurried
 
+from xsp.composition.own_time import Sampled
 from xsp.composition.part import Part
 from xsp.composition.tree import compose
 from xsp.level import Kind
+from xsp.provider import SAMPLE_SCHEMA
 from xsp.trace import Trace
 
 THREAD, OTHER = 1, 2
@@ -29,10 +31,13 @@ def composed(
     lasting: Sequence[float] | None = None,
     groups: Sequence[int] = (),
     traces: Mapping[int, Trace] | None = None,
+    sampled: Sampled | None = None,
 ) -> Trace:
     took = [each.end_ns - each.start_ns for each in parts] if lasting is None else lasting
     ran = [each.end_ns - each.start_ns for each in parts if each.evaluation >= 0]
-    spans = compose(parts, np.array(took, dtype=np.float64), groups, traces or {}, ran)
+    lasting_ns = np.array(took, dtype=np.float64)
+    nothing = Sampled(pl.DataFrame(schema=SAMPLE_SCHEMA), ())
+    spans = compose(parts, lasting_ns, groups, traces or {}, ran, sampled or nothing)
     result = Trace(spans, trace(pipeline("block")).metadata)
     result.check()
     return result

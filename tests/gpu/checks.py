@@ -104,14 +104,9 @@ def together() -> Iterator[tuple[str, bool | None]]:
     there = isolation.measure_isolated(spec, settings_of(4, runs=3))
     for where, trace in (("this process", here), ("processes of their own", there)):
         kernels = int((trace.spans["kind"] == "kernel").sum())
-        needed = where != "this process" or _release(torch.__version__) >= (2, 15)
-        yield f"in {where}: {kernels} kernels", kernels > 0 if needed else None
+        yield f"in {where}: {kernels} kernels", kernels > 0
         for problem in trace.problems:
             yield f"in {where}: {problem.code}: {problem.message}", None
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def clock() -> Iterator[tuple[str, bool | None]]:
@@ -138,11 +133,12 @@ def clock() -> Iterator[tuple[str, bool | None]]:
 
 
 def order() -> Iterator[tuple[str, bool | None]]:
-    """Whether kernels begin after their launches, in recordings after sessions of Kineto."""
+    """Whether kernels begin after their launches, after sessions of Kineto if that is possible."""
     import scenes  # noqa: PLC0415
+    import torch  # noqa: PLC0415
 
     provider = cupti_provider()
-    for number in range(2):
+    for number in range(2 if _release(torch.__version__) >= (2, 15) else 0):
         with torch_profiler():
             scenes.attention()
         yield f"session {number + 1} of torch.profiler", None
@@ -153,6 +149,10 @@ def order() -> Iterator[tuple[str, bool | None]]:
         yield f"{what} {least} of CUPTI's ticks after its launch", least is not None and least >= 0
         yield f"recording {number + 1}: {found.dropped} left out", found.dropped == 0
         yield from ((problem, None) for problem in found.problems)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def _least_delay_ns(tables: Any) -> int | None:
@@ -223,7 +223,8 @@ def ranges() -> Iterator[tuple[str, bool | None]]:
     calls = found.rows.filter(kind="call")
     markers = len(found.tables.get("marker", {}).get("id", ()))
     yield f"{markers} marks of NVTX, of which {calls.height} ranges became rows", None
-    for library_name, name in sorted(set(calls.select("attr.library", "name").rows())):
+    named = calls.select("attr.library", "name").rows() if calls.height else []
+    for library_name, name in sorted(set(named)):
         yield f"{library_name}: {name}", None
 
 
@@ -256,6 +257,38 @@ def loggers() -> Iterator[tuple[str, bool | None]]:
     yield f"operations: {rows['attr.flops'].to_list()}", wanted <= set(rows["attr.flops"].to_list())
 
 
+def moments() -> Iterator[tuple[str, bool | None]]:
+    """When cuDNN and cuBLAS speak of a call: before its launches, and after them as well?"""
+    import torch  # noqa: PLC0415
+
+    from xsp.clock import SystemClock  # noqa: PLC0415
+    from xsp.level import Kind  # noqa: PLC0415
+    from xsp.provider import Request  # noqa: PLC0415
+    from xsp_levels.library.cuda.log import messages  # noqa: PLC0415
+    from xsp_levels.library.cuda.provider import Cublas, Cudnn  # noqa: PLC0415
+
+    layer = torch.nn.Conv2d(16, 16, 3).cuda()
+    images = torch.randn(4, 16, 32, 32, device="cuda")
+    head = torch.nn.Linear(16, 16).cuda()
+    with torch.inference_mode():
+        for _ in range(3):
+            head(layer(images).mean((2, 3)))
+        providers = (Cublas(), Cudnn(), cupti_provider())
+        for provider in providers:
+            provider.start(SystemClock(), Request(frozenset(Kind)))
+        begun = SystemClock().now()
+        head(layer(images).mean((2, 3)))
+        torch.cuda.synchronize()
+        kept = [provider.stop() for provider in reversed(providers)][::-1]
+    said = {(m.time_ns, m.text) for each in kept[:2] for m in messages(each.data.content)}
+    launches = providers[2].spans(kept[2]).filter(kind="launch")
+    told = [(at, f"says: {' | '.join(text.split(chr(0)))[:1500]}") for at, text in said]
+    told += [(row["start_ns"], f"launch: {row['name']}") for row in launches.rows(named=True)]
+    told += [(row["end_ns"], f"end of {row['name']}") for row in launches.rows(named=True)]
+    for at, what in sorted(told):
+        yield f"{(at - begun) / 1e3:9.1f} µs {what}", None
+
+
 def detail() -> Iterator[tuple[str, bool | None]]:
     """Whether detail visits, one after the other, come to an end and tell of memory."""
     import scenes  # noqa: PLC0415
@@ -278,6 +311,7 @@ CHECKS = (
     Check("unfinished", "the short kernel; the long one is said to be unfinished", unfinished),
     Check("ranges", "NCCL; of cuBLAS and cuDNN none, since their loggers tell of them", ranges),
     Check("loggers", "a row per product, with sizes, and the algorithm that ran", loggers),
+    Check("moments", "a message before the launches of a call", moments),
     Check("detail", "no hang, and as many kernels each time", detail),
 )
 

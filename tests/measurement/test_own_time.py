@@ -225,7 +225,9 @@ def test_names_are_of_the_group_that_a_row_stands_for() -> None:
             ]
         }
     )  # fmt: skip
-    assert own_functions(spans, np.array([0, 0, 1])) == {0: "80 % in f (a.py:3)"}
+    assert own_functions(spans, np.array([0, 0, 1])) == {
+        0: [("f (a.py:3)", 0.8, pytest.approx(0.175, abs=1e-3))]
+    }
 
 
 def test_nothing_is_named_where_nothing_stands_out() -> None:

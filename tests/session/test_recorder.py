@@ -294,7 +294,10 @@ def test_a_rung_is_asked_for_detail_and_told_whether_it_is_the_deepest() -> None
     for rung in (Rung(LAYER.kinds, detail=True), OP):
         step = PlannedVisit(rung, round=0)
         session.visit(step, ModelCall(lambda: clock.advance(1), whole_model=False))
-    assert asked == [Request(LAYER.kinds, detail=True), Request(OP.kinds, deepest=True)]
+    assert asked == [
+        Request(LAYER.kinds, detail=True, measured=OP.kinds),
+        Request(OP.kinds, measured=OP.kinds),
+    ]
 
 
 def test_runs_know_what_the_host_waited_for_devices_in_the_end(

@@ -262,13 +262,12 @@ def _ended_together(  # what `_ended` needs, and the other ranks
 ) -> int:
     """Show and save the trace of all ranks where this is rank 0; else hand this rank's over."""
     from xsp.errors import MeasurementError, XspError  # noqa: PLC0415
-    from xsp.program import account_of  # noqa: PLC0415
 
     rank = company.identity.rank
     if why := company.apart:
         terminal.say(f"xsp: rank {rank} is measured by itself, for it finds no other ({why})")
         return _ended(profiling, spec, _for_rank(spec, options, rank), ending, code)
-    account = account_of(profiling, company, ending.failure)
+    account = profiling.account(company, ending.failure)
     if rank:
         try:
             company.hand_over(account)

@@ -1,16 +1,27 @@
 """Composition: the journal of a program, and visits of its groups, in; its whole trace out.
 
 `program_traces` (outcome.py) leads through the files. The runs of each group (group.py) are
-merged, as those of any measurement. The journal (journal.py) becomes nested parts (part.py) and
-times without xsp (timeline.py), which are put together with the groups' traces (tree.py) and said
-in sentences (summary.py). `side_by_side` (comparison.py) compares the layers of groups. What was
-recorded of collectives (collective.py) is for other ranks of a distributed program.
+merged, as those of any measurement, as far as they count (counting.py). The journal (journal.py)
+becomes nested parts (part.py, iteration.py) and times without xsp (timeline.py), which are put
+together with the groups' traces and with what ran between evaluations (own_time.py) in a tree
+(tree.py), and said in sentences (summary.py). What was recorded of collectives (collective.py) is
+for other ranks of a distributed program.
 """
 
-from xsp.composition.comparison import side_by_side
+from xsp.composition.counting import SLOW_NS
 from xsp.composition.group import Group, Groups, labels
-from xsp.composition.journal import MARKS_LOST, Evaluation, Journal, Mark, Pause, took_ns
-from xsp.composition.outcome import SLOW_NS, Outcome, Purpose, program_traces
+from xsp.composition.journal import (
+    MARKS_LOST,
+    Evaluation,
+    Journal,
+    Lull,
+    Mark,
+    Pause,
+    Place,
+    took_ns,
+)
+from xsp.composition.outcome import Outcome, Purpose, program_traces
+from xsp.composition.summary import side_by_side
 
 __all__ = [
     "MARKS_LOST",
@@ -19,9 +30,11 @@ __all__ = [
     "Group",
     "Groups",
     "Journal",
+    "Lull",
     "Mark",
     "Outcome",
     "Pause",
+    "Place",
     "Purpose",
     "labels",
     "program_traces",

@@ -70,6 +70,28 @@ class Pause(NamedTuple):
     end_ns: int
 
 
+class Place(NamedTuple):
+    """Where a program was: a function, its file, and a line."""
+
+    function: str
+    file: str
+    line: int
+
+
+class Lull(NamedTuple):
+    """What the thread of a block ran while it had evaluated nothing for a while.
+
+    Attributes:
+        time_ns: When that was.
+        lasts_ns: How long before that it has evaluated nothing, or was last looked at.
+        stack: The calls under way, the outermost first.
+    """
+
+    time_ns: int
+    lasts_ns: int
+    stack: tuple[Place, ...]
+
+
 @dataclass(slots=True)
 class Journal:
     """What happened in a block.
@@ -82,6 +104,7 @@ class Journal:
         marks: Parts of the program that watchers noted.
         pauses: Times that xsp took.
         spans: The user's own spans outside of evaluations.
+        lulls: What the thread ran while it evaluated nothing for long.
         raised: Models of which calls raised, with their number.
         unwatched_ns: Since when nothing was watched any more; None: watched to the end.
     """
@@ -93,6 +116,7 @@ class Journal:
     marks: list[Mark] = field(default_factory=list)
     pauses: list[Pause] = field(default_factory=list)
     spans: UserSpans = field(default_factory=UserSpans)
+    lulls: list[Lull] = field(default_factory=list)
     raised: Counter[str] = field(default_factory=Counter)
     unwatched_ns: int | None = None
 

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from xsp.composition.collective import collectives
+from xsp.composition.counting import counting, unsettled, without
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.iteration import with_iterations
 from xsp.composition.journal import Journal, took_ns
+from xsp.composition.own_time import Sampled
 from xsp.composition.part import first_calls, parts
-from xsp.composition.settled import Key, unsettled
 from xsp.composition.summary import facts, sentences
 from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
 from xsp.composition.tree import compose
 from xsp.errors import MeasurementError
-from xsp.evaluation import FEWEST_ROUNDS, Run, Rung
+from xsp.evaluation import Run
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
 from xsp.problem import Problem, problems_of
 from xsp.quantity import counted, duration
-from xsp.session import Selection, Session, Settings, Visit, describe_environment
+from xsp.session import Selection, Session, Settings, describe_environment
 from xsp.trace import Trace, made_of
 
 _MERGED = 24  # groups whose trees are made: those that took most time
 _NAMED = 3  # groups of which nothing was recorded that have a sentence each
 
 _ALIKE = 1.25  # times as long as repetitions: those are not told apart from the program's
-_SHORT_ROUNDS = 5  # rounds at first in which few evaluations follow each change of the rung
-SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the caches
-_ENOUGH = 20  # evaluations on a rung after its first rounds, so that these need not count
 
 _WITHIN = "within this run"
 
@@ -100,7 +97,7 @@ class _Maker:
         self, journal: Journal, groups: Groups, session: Session, purpose: Purpose
     ) -> None:
         self._unsettled = unsettled(journal.evaluations, groups.final)
-        self._journal = _without(journal, self._unsettled)
+        self._journal = without(journal, self._unsettled)
         self._session = session
         self._settings = purpose.settings
         self._repeated = purpose.repeated
@@ -118,7 +115,7 @@ class _Maker:
     def make(self) -> Outcome:
         """Return the outcome."""
         session = self._session
-        visits = _counting(session.visits, self._final, self._unsettled)
+        visits = counting(session.visits, self._final, self._unsettled)
         found = interpret(visits, session.providers, inside_costs=session.inside_costs())
         raised = [
             Problem("raised", _RAISED.format(counted(count, "call"), model))
@@ -142,7 +139,8 @@ class _Maker:
         ).T
         lasting = timeline.lasting(threads, starts, ends)
         ran_ns = [each.ran_ns for each in self._journal.evaluations]
-        spans = compose(nested, lasting, numbers, traces, ran_ns)
+        sampled = Sampled(found.samples, self._journal.lulls)
+        spans = compose(nested, lasting, numbers, traces, ran_ns, sampled)
         groups = facts(self._groups, self._journal, timeline, self._final, traces, self._repeated)
         metadata = describe(
             [self._process],
@@ -283,76 +281,6 @@ def _latency(trace: Trace) -> GroupLatency:
         if rung.get("latency_ns") is not None
     }
     return GroupLatency(trace.root.latency_ns or 0.0, rungs)
-
-
-def _without(journal: Journal, unsettled: Set[Key]) -> Journal:
-    """Return a journal in which some evaluations, by thread and begin, do not count."""
-    if not unsettled:
-        return journal
-    evaluations = [
-        each._replace(counts=False) if (each.thread, each.begin_ns) in unsettled else each
-        for each in journal.evaluations
-    ]
-    return replace(journal, evaluations=evaluations)
-
-
-def _counting(visits: Sequence[Visit], final: Any, unsettled: Set[Key]) -> list[Visit]:
-    """Return visits without the evaluations that do not count.
-
-    Where no evaluation of a group counts on a rung, those that were not to count do. The first
-    rounds, in which each rung has its turn at once, so that short programs show something, count
-    only where few others do: what the rung before left in the caches is still in their times.
-    """
-    visits = [_settled(visit, unsettled) for visit in visits] if unsettled else visits
-    made: defaultdict[tuple[int, Rung], list[tuple[int, int]]] = defaultdict(list)
-    for visit in visits:
-        for group, number, window in zip(visit.groups, visit.rounds, visit.windows, strict=True):
-            made[final(group), visit.planned.rung].append((number, window[1] - window[0]))
-    first = {at: _first_round(evaluations) for at, evaluations in made.items()}
-    result = []
-    for visit in visits:
-        rung = visit.planned.rung
-        kept = [
-            at
-            for at, (group, number) in enumerate(zip(visit.groups, visit.rounds, strict=True))
-            if number >= first[final(group), rung]
-        ]
-        if kept:
-            result.append(_picked(visit, kept))
-    return result
-
-
-def _settled(visit: Visit, unsettled: Set[Key]) -> Visit:
-    """Return a visit in which evaluations that took memory anew do not count."""
-    rounds = [
-        -1 if (visit.thread, begin) in unsettled else number
-        for number, (begin, _) in zip(visit.rounds, visit.windows, strict=True)
-    ]
-    return replace(visit, rounds=tuple(rounds))
-
-
-def _first_round(evaluations: Sequence[tuple[int, int]]) -> int:
-    """Return the round from which on evaluations count, given round and length (ns) of each."""
-    for first in (FEWEST_ROUNDS, _SHORT_ROUNDS):
-        later = [lasts_ns for number, lasts_ns in evaluations if number >= first]
-        if len(later) >= _ENOUGH and min(later) < SLOW_NS:
-            return first
-    return 0 if max(number for number, _ in evaluations) >= 0 else -1
-
-
-def _picked(visit: Visit, kept: Sequence[int]) -> Visit:
-    def pick(values: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(values[at] for at in kept)
-
-    return replace(
-        visit,
-        planned=replace(visit.planned, round=0),  # all that is left counts
-        windows=pick(visit.windows),
-        waited_ns=pick(visit.waited_ns),
-        groups=pick(visit.groups),
-        rounds=pick(visit.rounds),
-        names=pick(visit.names),
-    )
 
 
 def _nothing(journal: Journal, session: Session) -> MeasurementError:

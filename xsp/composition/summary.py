@@ -1,4 +1,4 @@
-"""Summaries: the groups of a program in, facts on each and sentences for people out."""
+"""Summaries: the groups of a program in; facts on each, sentences, a table of their layers out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from xsp.composition.group import TRAINING_STEP, Group, shape_range
@@ -16,6 +17,7 @@ from xsp.composition.journal import Journal
 from xsp.composition.part import UNWATCHED, Part
 from xsp.composition.timeline import Timeline
 from xsp.evaluation import covered
+from xsp.level import Kind
 from xsp.provider import Inputs
 from xsp.quantity import counted, duration, percent
 from xsp.trace import Trace, attribute_column
@@ -28,6 +30,7 @@ DECODE = "decode"
 
 _SIZES = 50  # sets of input shapes of a group that have a latency of their own
 _NAMED = 4  # groups named in a sentence
+_KEYS = ("module_path", "module_class", "phase")  # what a layer is known by in all groups
 
 _Token = tuple[int, int, int, int]  # thread, start, end, and what a first call took more
 
@@ -316,3 +319,38 @@ def _inference(
             rate = 1e9 * group["samples"] * len(calls) / busy_ns
             return f"inference: {rate:,.0f} samples/s in {group['name']} while it runs"
     return ""
+
+
+def side_by_side(groups: Mapping[str, Trace]) -> pl.DataFrame:
+    """Return the latency of each layer in one evaluation of each group.
+
+    Layers are the same where path, class and phase are. A layer that is called several times in an
+    evaluation has the sum of its calls. Rows are in the order of the first group that has them.
+
+    Args:
+        groups: The trace of one evaluation of each group, by the group's name.
+
+    Returns:
+        Columns `module_path`, `module_class` and `phase`, and a column with the name of each group:
+        nanoseconds, null where the group has no such layer, or its latency is not known.
+    """
+    table = pl.DataFrame(schema=dict.fromkeys(_KEYS, pl.String))
+    for name, trace in groups.items():
+        table = table.join(
+            _layers(trace, name), on=_KEYS, how="full", coalesce=True, nulls_equal=True,
+            maintain_order="left_right",
+        )  # fmt: skip
+    return table
+
+
+def _layers(trace: Trace, name: str) -> pl.DataFrame:
+    spans = trace.spans
+    keys = {key: attribute_column(spans, key) for key in _KEYS}
+    return (
+        spans.select("kind", "latency_ns", **keys)
+        .filter(pl.col("kind") == Kind.LAYER.value, pl.col("module_path").is_not_null())
+        .group_by(_KEYS, maintain_order=True)
+        .agg(
+            pl.when(pl.col("latency_ns").is_not_null().any()).then(pl.sum("latency_ns")).alias(name)
+        )
+    )

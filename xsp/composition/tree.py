@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.composition.own_time import Sampled, own_time
 from xsp.composition.part import Part, first_calls
 from xsp.evaluation import covered, generations, mix, path_names
 from xsp.inexact import Inexact
@@ -83,6 +84,7 @@ def compose(
     groups: Sequence[int],
     traces: Mapping[int, Trace],
     ran_ns: Sequence[float],
+    sampled: Sampled,
 ) -> pl.DataFrame:
     """Return the spans of a program, as `Trace.spans`.
 
@@ -92,6 +94,7 @@ def compose(
         groups: For each evaluation of the journal, the number of its group.
         traces: The traces of groups, by their numbers.
         ran_ns: How long each evaluation of the journal ran, pauses left out.
+        sampled: What was seen of what ran outside of evaluations.
     """
     nodes, of = _nodes(parts, lasting_ns, groups, ran_ns)
     _set_apart(nodes, parts, of, first_calls(parts, lasting_ns.tolist(), groups, traces))
@@ -104,13 +107,15 @@ def compose(
     paths = _paths(nodes)
     intervals = _intervals(nodes, order, traces)
     reasons = _reasons(nodes, order, traces)
+    own_ns = [_self_ns(nodes, number, children) for number in range(len(nodes))]
+    ran = own_time(sampled, parts, of, own_ns)
     frames = []
     for number in order:
         node = nodes[number]
         trace = traces.get(node.group)
         columns = _columns(node, paths, number) | intervals[number]
-        columns["self_ns"] = _self_ns(nodes, number, children)
-        frames.append(_row(node, columns, reasons[number], trace))
+        columns["self_ns"] = own_ns[number]
+        frames.append(_row(node, columns, reasons[number], trace, ran.get(number, {})))
         if trace is not None:
             frames.append(_below(node, paths[number], trace))
     return _table(frames)
@@ -242,10 +247,14 @@ def _columns(node: _Node, paths: Sequence[str], number: int) -> dict[str, Any]:
 
 
 def _row(
-    node: _Node, columns: dict[str, Any], reasons: frozenset[str], trace: Trace | None
+    node: _Node,
+    columns: dict[str, Any],
+    reasons: frozenset[str],
+    trace: Trace | None,
+    ran: Mapping[str, Any],
 ) -> pl.DataFrame:
     """Return the row of a node, which for a group also stands for the root of its trace."""
-    attributes: dict[str, Any] = {"exact": not reasons, **(node.part.attributes or {})}
+    attributes: dict[str, Any] = {"exact": not reasons, **(node.part.attributes or {}), **ran}
     if reasons:
         attributes["inexact"] = [each.value for each in Inexact if each.value in reasons]
     if trace is not None:

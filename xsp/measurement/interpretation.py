@@ -7,7 +7,7 @@ the rows of each evaluation. Interpretation is pure: no provider is armed, no cl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,11 @@ from xsp.correlation import (
 from xsp.evaluation import Run, Rung, with_inside_costs
 from xsp.level import Kind, Level
 from xsp.measurement.own_time import with_own_time
-from xsp.measurement.pause import rows_without_pauses, without_pauses
+from xsp.measurement.pause import (
+    rows_without_pauses,
+    samples_without_pauses,
+    without_pauses,
+)
 from xsp.problem import NOTE, Problem, ProblemCount
 from xsp.provider import (
     SAMPLE_SCHEMA,
@@ -58,11 +62,15 @@ class Interpretation:
         runs: Every evaluation that counts, as a run.
         problems: Sentences on what providers could not record or interpret, each once.
         counts: How many rows were lost, found no parent, or are ambiguous, by rung.
+        samples: What Python ran while it was sampled, between evaluations as well.
     """
 
     runs: tuple[Run, ...]
     problems: tuple[Problem, ...]
     counts: tuple[ProblemCount, ...]
+    samples: Samples = field(
+        default_factory=lambda: pl.DataFrame(schema=SAMPLE_SCHEMA), compare=False
+    )
 
 
 def interpret(
@@ -95,6 +103,7 @@ class _Interpreter:
         self._serial = serial
         self._problems: dict[Problem, None] = {}
         self._counts: list[ProblemCount] = []
+        self._sampled = [pl.DataFrame(schema=SAMPLE_SCHEMA)]
 
     def interpret(self, visits: Sequence[Visit]) -> Interpretation:
         visits = [without_pauses(visit) for visit in visits]
@@ -106,7 +115,10 @@ class _Interpreter:
         known = captures([*warm, *(run.rows for run in runs if run.rows is not None)])
         self._note_unseen_captures(unseen(runs, known))
         return Interpretation(
-            tuple(with_captured(runs, known)), tuple(self._problems), tuple(self._counts)
+            tuple(with_captured(runs, known)),
+            tuple(self._problems),
+            tuple(self._counts),
+            pl.concat(self._sampled),
         )
 
     def _runs(self, visits: Sequence[Visit]) -> Iterator[Run]:
@@ -181,14 +193,15 @@ class _Interpreter:
                 yield members[first], frame
 
     def _samples(self, visits: Sequence[Visit]) -> Samples:
-        """Return the samples that all providers took in visits of one rung."""
-        frames = [
-            self._samples_of(visit.planned.rung, *kept)
-            for visit in visits
-            for kept in visit.records
-            if isinstance(kept[0], Sampler)
-        ]
-        return pl.concat([pl.DataFrame(schema=SAMPLE_SCHEMA), *frames])
+        """Return the samples that all providers took in visits of one rung, and keep them."""
+        shown = [pl.DataFrame(schema=SAMPLE_SCHEMA)]
+        for visit in visits:
+            for kept in visit.records:
+                if isinstance(kept[0], Sampler):
+                    samples = self._samples_of(visit.planned.rung, *kept)
+                    self._sampled.append(samples)
+                    shown.append(samples_without_pauses(samples, visit))
+        return pl.concat(shown)
 
     def _samples_of(self, rung: Rung, provider: Provider, records: Records) -> Samples:
         none = pl.DataFrame(schema=SAMPLE_SCHEMA)

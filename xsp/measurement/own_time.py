@@ -44,12 +44,14 @@ def with_own_time(
     rows = pl.concat(frames)
     first = np.cumsum([0, *(frame.height for frame in frames)])
     alike = _alike(rows, first)
-    at = _innermost(rows, _global_parents(rows, first), samples)
+    parent = _global_parents(rows, first)
+    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    at = innermost(start, end, rows["thread"].fill_null(-1).to_numpy(), parent, samples)
     python = rows["kind"].is_in(_PYTHON).to_numpy()
     owned = (at >= 0) & python[at]
     model = np.searchsorted(first, at[owned], "right") - 1  # the evaluation of each sample
     place = at[owned] - first[model] + first[alike[model]]
-    table = _functions(samples.filter(pl.Series(owned)).with_columns(row=pl.Series(place)))
+    table = functions(samples.filter(pl.Series(owned)).with_columns(row=pl.Series(place)))
     named = rows.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     named = named.join(table, on="row", how="left", maintain_order="left").drop("row")
     return [
@@ -74,10 +76,16 @@ def _global_parents(rows: pl.DataFrame, first: Ints) -> Ints:
     return np.where(parent < 0, -1, parent + np.repeat(first[:-1], np.diff(first)))
 
 
-def _innermost(rows: pl.DataFrame, parent: Ints, samples: Samples) -> Ints:
-    """Return the row of the innermost span around each sample on its thread, or -1."""
-    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    on = rows["thread"].fill_null(-1).to_numpy()
+def innermost(start: Ints, end: Ints, on: Ints, parent: Ints, samples: Samples) -> Ints:
+    """Return the number of the innermost span around each sample on its thread, or -1.
+
+    Args:
+        start: When each span began, shape `[spans]`; parents come before their children.
+        end: When each span ended.
+        on: Thread of each span.
+        parent: Number of the span around each span; -1: none.
+        samples: The samples.
+    """
     time, thread = samples["time_ns"].to_numpy(), samples["thread"].to_numpy()
     found = np.full(len(time), -1, np.int64)
     for one in np.unique(thread):
@@ -96,8 +104,15 @@ def _still_open(found: Ints, time: Ints, *, end: Ints, parent: Ints) -> Ints:
     return found
 
 
-def _functions(samples: pl.DataFrame) -> pl.DataFrame:
-    """Return for each row the functions that ran, those that ran most first."""
+def functions(samples: pl.DataFrame) -> pl.DataFrame:
+    """Return for each row the functions that ran, those that ran most first.
+
+    Args:
+        samples: Samples with the number of the row that each belongs to, `row`.
+
+    Returns:
+        `row`, and the attributes `own_functions`, `own_lines`, `own_shares` and `own_samples`.
+    """
     line = pl.col("line").value_counts(sort=True).first().struct.field("line")
     counted = (
         samples.group_by("row", "function", "file", maintain_order=True)

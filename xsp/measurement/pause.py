@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.evaluation import ON_DEVICE
-from xsp.provider import SpanRows
+from xsp.provider import Samples, SpanRows
 from xsp.session import Visit
 
 Ints = NDArray[np.int64]
@@ -34,6 +34,14 @@ def rows_without_pauses(rows: SpanRows, visit: Visit) -> SpanRows:
     return rows.with_columns(
         start_ns=pl.col("start_ns") - pl.lit(before), end_ns=pl.col("end_ns") - late
     )
+
+
+def samples_without_pauses(samples: Samples, visit: Visit) -> Samples:
+    """Return the samples of a visit by the same clock."""
+    if not visit.pauses or not samples.height:
+        return samples
+    time_ns = samples["time_ns"].to_numpy()
+    return samples.with_columns(time_ns=pl.Series(time_ns - _paused(visit, time_ns)))
 
 
 def with_pauses(visit: Visit, time_ns: Ints) -> Ints:

@@ -3,17 +3,14 @@
 `profile` (block.py) watches while a program runs. The dispatcher (dispatcher.py) makes each
 evaluation a step (turns.py, stretch.py) of the plan of its group, and keeps a journal. Calls are
 repeated afterwards where that is safe (replay.py), and `xsp.composition` makes the trace.
-`profile_on_signal` (on_signal.py) profiles a program when it is asked to. Of a distributed program
-each process is profiled, and tells the others what it measured (account.py).
+`profile_on_signal` (on_signal.py) profiles a program when it is asked to.
 """
 
-from xsp.program.account import account_of
 from xsp.program.block import profile
 from xsp.program.on_signal import profile_on_signal
 from xsp.program.stretch import schedule
 
 __all__ = [
-    "account_of",
     "profile",
     "profile_on_signal",
     "schedule",

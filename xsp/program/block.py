@@ -21,15 +21,16 @@ import polars as pl
 
 from xsp import tracer
 from xsp.composition import Outcome, Purpose, program_traces, side_by_side
-from xsp.errors import MeasurementError
+from xsp.errors import MeasurementError, XspError
 from xsp.level import LevelSet
 from xsp.measurement import Progress, check_no_generator, name_of
 from xsp.program.dispatcher import Dispatcher
+from xsp.program.lull import Lulls
 from xsp.program.receiver import Receivers
 from xsp.program.replay import complete_plans
 from xsp.program.stretch import schedule
 from xsp.provider import ModelCall
-from xsp.rank import Agreement
+from xsp.rank import Account, Agreement, Company
 from xsp.session import Session, exclusively, if_alone, select, settings_of
 from xsp.trace import Trace
 
@@ -134,14 +135,27 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         """
         return self._made().groups
 
-    @property
-    def outcome(self) -> Outcome:
-        """The traces, and what is told to the other ranks of a distributed program.
+    def account(self, company: Company, failed: str) -> Account:
+        """Return what this rank of a distributed program measured, for rank 0.
 
-        Raises:
-            MeasurementError: Nothing has been evaluated.
+        Args:
+            company: What the rank shares with the others.
+            failed: What ended the script, where it did not end well.
         """
-        return self._made()
+        rank = company.identity.rank
+        try:
+            made = self._made()
+        except XspError as missing:
+            return Account(rank, why=str(missing), failed=failed)
+        return Account(
+            rank,
+            made.program,
+            began_ns=made.began_ns,
+            trouble=company.agreement.trouble,
+            failed=failed,
+            rungs=made.rungs,
+            collectives=made.collectives,
+        )
 
     def agree(self, agreement: Agreement) -> None:
         """Let each evaluation be recorded on the rung that all ranks agree on."""
@@ -174,6 +188,9 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             dispatcher = self._dispatching
             self._receivers = Receivers(dispatcher)
             self._watching = stack.enter_context(ExitStack())
+            lulls = Lulls(dispatcher.journal, dispatcher.progress)
+            lulls.begin()  # first, for watchers look out for threads that the program begins
+            self._watching.callback(lulls.end)
             tracer.watch(dispatcher.session.clock)
             self._watching.callback(self._end_watching)
             self._finding = self._watching.enter_context(ExitStack())
@@ -201,7 +218,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             stack.pop_all()  # the child of a fork: the measurement is its parent's
             return
         with stack:
-            stack.callback(self._dispatching.forget)
+            stack.callback(lambda: self._dispatching.calls.clear())  # noqa: PLW0108  # replaced below
             self._dispatching.journal.end_ns = self._dispatching.session.clock.now()
             self._watching.close()
             self._dispatching.finish()
@@ -330,7 +347,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
                 self._complete()
             return result
         finally:
-            self._dispatching.forget()
+            self._dispatching.calls.clear()
 
     def _complete(self) -> None:
         """Repeat calls until the plans of their groups are complete, or note why not."""

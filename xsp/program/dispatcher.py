@@ -142,9 +142,8 @@ class Dispatcher:
         """Open an evaluation that goes on after its first call: a training step."""
         if self.by_hand or self.journal.unwatched_ns is not None:
             return None
-        if (opened := attempt(self.session, self._open, threading.get_ident(), call)) is None:
-            return None
-        if opened.expected:
+        opened = attempt(self.session, self._open, threading.get_ident(), call)
+        if opened is not None and opened.expected:
             tracer.may_leave_evaluation(threading.get_ident())  # nothing more is told until its end
         return opened
 
@@ -279,9 +278,10 @@ class Dispatcher:
         kind = StepKind() if group is None else StepKind(group.variant, group.model_calls)
         self._close(thread, self._now(), 0, kind)
 
-    def forget(self) -> None:
-        """Forget the calls that were kept, so that models and inputs can be freed."""
-        self.calls.clear()
+    def progress(self) -> tuple[int, bool]:
+        """Return how many evaluations have begun, and whether the block's thread is in one."""
+        opened = self._opens.get(self.journal.thread)
+        return self._seen, opened is not None and opened.end_ns is None
 
     @contextmanager
     def paused(self) -> Iterator[None]:

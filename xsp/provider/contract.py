@@ -28,15 +28,19 @@ class Request:
             from such a run, and samplers take no sample in others.
         whole_model: Whether each evaluation is one call of a model and nothing else, so that a
             `predict` span inside the evaluation would be the root a second time.
-        deepest: Whether `kinds` are all the kinds that the measurement records: a span that is
-            missing in such a run is missing in every run.
+        measured: Kinds of span that the measurement records in any visit.
     """
 
     kinds: frozenset[Kind]
     detail: bool = False
     sampled: bool = False
     whole_model: bool = False
-    deepest: bool = False
+    measured: frozenset[Kind] = frozenset()
+
+    @property
+    def deepest(self) -> bool:
+        """Whether a span that is missing in this visit is missing in every visit."""
+        return self.kinds == self.measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ class Session:
             detail=rung.detail,
             sampled=rung.sampled,
             whole_model=whole_model,
-            deepest=rung.kinds == self._kinds,
+            measured=self._kinds,
         )
         records: list[tuple[Provider, Records]] = []
         with ExitStack() as stack:

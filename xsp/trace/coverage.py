@@ -8,6 +8,7 @@ together (`united_ns`, `elsewhere_ns`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -171,10 +172,11 @@ def outside_calls(spans: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def own_functions(spans: pl.DataFrame, of: Ints) -> dict[int, str]:
-    """Return for each group the function that ran longest in its own time, line and share.
+def own_functions(spans: pl.DataFrame, of: Ints) -> dict[int, list[tuple[str, float, float]]]:
+    """Return for each group the functions that ran longest in its own time.
 
-    Groups in which too few samples were taken, or nothing stands out, are left out.
+    Each is `name (file:line)`, its share, and how far the 95 % interval of that reaches. Groups
+    in which too few samples were taken, or nothing stands out, are left out.
     """
     texts, shares = pl.List(pl.String()), pl.List(pl.Float64())
     samples = attribute_column(spans, "own_samples", pl.Int64)
@@ -194,14 +196,16 @@ def own_functions(spans: pl.DataFrame, of: Ints) -> dict[int, str]:
         .group_by("group", "function", "line", maintain_order=True)
         .agg(pl.sum("count"))
         .sort("count", descending=True, maintain_order=True)
-        .unique("group", keep="first", maintain_order=True)
         .join(wholes, on="group")
         .filter(pl.col("whole") >= _FEWEST_SAMPLES, pl.col("count") >= _LEAST * pl.col("whole"))
     )
-    return {
-        group: f"{100 * count / whole:.0f} % in {_short(function)} ({PurePath(line).name})"
-        for group, function, line, count, whole in longest.iter_rows()
-    }
+    result: dict[int, list[tuple[str, float, float]]] = {}
+    for group, function, line, count, whole in longest.iter_rows():
+        named = f"{_short(function)} ({PurePath(line).name})"
+        part = count / whole
+        reach = 1.96 * math.sqrt(part * (1.0 - part) / whole)  # of a share of so many samples
+        result.setdefault(group, []).append((named, part, reach))
+    return result
 
 
 def _short(function: str) -> str:

@@ -5,20 +5,30 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from xsp.evaluation import Ints, generations
 from xsp.inexact import reasons_of, united
-from xsp.quantity import beyond, counted, margin, printable
+from xsp.quantity import beyond, counted, printable
 from xsp.trace import folding
 from xsp.trace.attribute import EARLY_ENDS, attribute_column, inexact_column
 from xsp.trace.coverage import at_once_inside, on_another_thread, on_one_clock, own_functions
-from xsp.trace.row import NOUNS, SUMS, Outline, Row
+from xsp.trace.row import (
+    NOUNS,
+    NUMBERS,
+    SUMS,
+    Node,
+    Outline,
+    Row,
+    known,
+    known_sum,
+    left_over,
+    margin_of,
+)
 
 # Showing operators is worth so much of showing layers, when a row is chosen to be opened.
 _OPERATOR_WEIGHT = 0.25
@@ -29,36 +39,9 @@ _FEWEST = 10
 # Hidden children are summed by class or name from so many times the smallest latency on.
 _MUCH = 5
 _MODULES = ("pipeline", "layer")
-_OWN = "own time"
-_TIMES = ("latency_ns", "busy_ns")
-_NUMBERS = (*folding.SUMMED, "latency_low_ns", "latency_high_ns", "busy_ns")
+_OWN, _OUTSIDE = "own time", "outside models"
 # Several threads were at work where the sum of latencies is so many times the time they took.
 _AT_ONCE = 1.05
-
-
-@dataclass(slots=True)
-class _Node:
-    """A row before it is complete.
-
-    Attributes:
-        kind: As `Row.kind`.
-        names: Names of a chain of operators, or a single name.
-        groups: Numbers of the groups that the row sums up.
-        tail: Number of the group whose children are the row's children.
-        count: Number of occurrences that the spans in `groups` stand for.
-        totals: Sums over `groups`, by the names in `_NUMBERS`.
-        children: The row's children, as far as the row has been opened.
-        inexact: Code of the reasons why the row's latency is not exact.
-    """
-
-    kind: str
-    names: tuple[str, ...]
-    groups: Ints
-    tail: int
-    count: int
-    totals: dict[str, float]
-    children: list[_Node] = field(default_factory=list)
-    inexact: int = 0
 
 
 def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.01) -> Outline:
@@ -118,8 +101,7 @@ class _Builder:
         self._counts = sums["calls"].to_numpy()
         self._inexact = united(inexact_column(spans), folded.of, len(folded.count))
         self._numbers = {
-            name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-            for name in _NUMBERS
+            name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in NUMBERS
         }
         self._own_functions = own_functions(spans, folded.of)
         self._order = np.argsort(folded.parent, kind="stable")[1:]
@@ -128,7 +110,7 @@ class _Builder:
         )
         self._model_ns = self._root_ns(spans)
         top = self._totals(np.zeros(1, dtype=np.int64))
-        self._error = (_margin(top) or 0.0) / self._model_ns if self._model_ns else 0.0
+        self._error = (margin_of(top) or 0.0) / self._model_ns if self._model_ns else 0.0
         self._wait_ns = attribute_column(spans, "device_wait_ns", pl.Float64)[0] or 0.0
         self._block = bool(attribute_column(spans, "whole_block", pl.Boolean)[0])
         self._least_ns = smallest * self._model_ns
@@ -139,7 +121,7 @@ class _Builder:
         """Number of occurrences that all spans stand for."""
         return int(self._counts.sum())
 
-    def grow(self, rows: int) -> _Node:
+    def grow(self, rows: int) -> Node:
         """Return the root with up to `rows - 1` rows below, the largest spans opened first."""
         root = self._node(0)
         left, ticket = rows - 1, count()
@@ -152,17 +134,17 @@ class _Builder:
             if len(children) > left:
                 continue
             node.children = children
-            left -= len(children)
+            left -= sum(1 + len(child.children) for child in children)
             for child in children:
                 score = self._score(child)
                 if score > 0:
                     heapq.heappush(heap, (-score, next(ticket), child))
         return root
 
-    def flatten(self, root: _Node) -> Iterator[Row]:
+    def flatten(self, root: Node) -> Iterator[Row]:
         """Yield rows from the root down, without recursion: call stacks can be deep."""
         # Children go onto the stack in reverse, so that the first child comes off first.
-        stack: list[tuple[_Node, int, bool, Row | None]] = [(root, 0, True, None)]
+        stack: list[tuple[Node, int, bool, Row | None]] = [(root, 0, True, None)]
         while stack:
             node, depth, last, around = stack.pop()
             row = self._row(node, around, depth=depth, last=last)
@@ -184,19 +166,26 @@ class _Builder:
     def _below(self, group: int) -> Ints:
         return self._order[self._starts[group] : self._starts[group + 1]]
 
-    def _score(self, node: _Node) -> float:
+    def _score(self, node: Node) -> float:
         below = self._below(node.tail)
-        if not below.size or node.kind in SUMS:
+        if node.kind in SUMS:
             return 0.0
         weight = float(self._weights[node.groups].sum())
         if self._least_ns and weight < self._least_ns:
             return 0.0
+        if not below.size:  # of data loading, say, the functions may be known
+            return weight if node.kind == "pipeline" else 0.0
         modules = self._kinds[int(below[0])] in _MODULES
         return max(weight, 1e-9) * (1.0 if modules else _OPERATOR_WEIGHT)
 
-    def _children(self, node: _Node, most: int) -> list[_Node]:
-        """Return the children of a node: large groups, then the rest, then its own time."""
+    def _children(self, node: Node, most: int) -> list[Node]:
+        """Return the children of a node: large groups, then the rest, then its own time.
+
+        All time of a leaf is its own, so that the functions which it went to are its children.
+        """
         below = self._below(node.tail)
+        if not below.size:
+            return [function for own in self._own(node) for function in self._functions(own)]
         weights = self._weights[below]
         shown = weights >= self._least_ns
         # A rest of a single group would be no shorter than a row of its own.
@@ -211,21 +200,21 @@ class _Builder:
         # pipeline (tokenising, say) the function that ran is the whole story.
         sums = all(child.kind in ("rest", "own") for child in children)
         told = node.kind == "pipeline" and any(
-            child.kind == "own" and self._detail(child) for child in children
+            child.kind == "own" and (child.children or self._detail(child)) for child in children
         )
         return [] if sums and not told else children
 
-    def _node(self, group: int) -> _Node:
+    def _node(self, group: int) -> Node:
         tail, names = group, [self._name(group)]
         while self._kinds[tail] == "op" and (called := self._next_called(tail)) is not None:
             tail = called
             names.append(self._name(tail))
         return self._sum(np.array([group]), self._kinds[group], tuple(names), tail)
 
-    def _sum(self, groups: Ints, kind: str, names: tuple[str, ...], tail: int) -> _Node:
+    def _sum(self, groups: Ints, kind: str, names: tuple[str, ...], tail: int) -> Node:
         calls = int(self._counts[groups].sum())
         inexact = int(np.bitwise_or.reduce(self._inexact[groups]))
-        return _Node(kind, names, groups, tail, calls, self._totals(groups), inexact=inexact)
+        return Node(kind, names, groups, tail, calls, self._totals(groups), inexact=inexact)
 
     def _next_called(self, group: int) -> int | None:
         """Return the operator that does nearly all work of a group, None where several do."""
@@ -242,7 +231,7 @@ class _Builder:
         enough = latencies[largest] >= _CHAIN_SHARE * whole
         return called if alone and once and enough and self._kinds[called] == "op" else None
 
-    def _summed(self, groups: Ints, most: int) -> list[_Node]:
+    def _summed(self, groups: Ints, most: int) -> list[Node]:
         """Return hidden children summed: large sums by class or name, then the rest."""
         if not groups.size:
             return []
@@ -263,7 +252,7 @@ class _Builder:
         left = np.setdiff1d(groups, found["group"].explode().to_numpy())
         return [*nodes, self._rest(left)] if left.size else nodes
 
-    def _rest(self, groups: Ints) -> _Node:
+    def _rest(self, groups: Ints) -> Node:
         kinds = self._table[groups].group_by("kind", maintain_order=True).agg(pl.sum("calls"))
         name = "… " + ", ".join(
             counted(number, NOUNS.get(kind, kind)).replace(" ", " more ", 1)
@@ -271,13 +260,13 @@ class _Builder:
         )
         return self._sum(groups, "rest", (name,), int(groups[0]))
 
-    def _own(self, node: _Node) -> list[_Node]:
+    def _own(self, node: Node) -> list[Node]:
         """Return rows for the own time of a span or chain, where it is long enough.
 
         The root's own time has a row apart for waiting for devices at the root's end. Where a
         latency is not known, what the spans inside leave of it is known no better.
         """
-        latency, reach = node.totals["latency_ns"], _margin(node.totals) or 0.0
+        latency, reach = node.totals["latency_ns"], margin_of(node.totals) or 0.0
         unknown = reach / latency if reach >= latency > 0 else 0.0
         own = node.totals["self_ns"]
         if node.tail != node.groups[0]:
@@ -288,17 +277,40 @@ class _Builder:
         top = int(node.groups[0]) == 0
         # Both come with errors: waiting cannot take more than all of the own time.
         wait = min(self._wait_ns, own) if top else 0.0
-        name = "outside models" if top and self._block else _OWN
+        name = _OUTSIDE if top and self._block else _OWN
         parts = {name: own - wait, "waiting for devices": wait}
-        return [
-            _Node("own", (name,), node.groups, node.tail, node.count, _left(part, unknown * part))
+        rows = {
+            name: Node(
+                "own", (name,), node.groups, node.tail, node.count, left_over(part, unknown * part)
+            )
             for name, part in parts.items()
             if part > 0 and part >= self._own_least_ns
-        ]
+        }
+        if (
+            name in rows
+            and node.kind == "pipeline"
+            and len(found := self._functions(rows[name])) > 1
+        ):
+            rows[name].children = found
+        return list(rows.values())
+
+    def _functions(self, own: Node) -> list[Node]:
+        """Return rows for the functions that much of own time went to."""
+        whole_ns = own.totals["latency_ns"]
+        if whole_ns < _MUCH * self._own_least_ns:
+            return []
+        rows = []
+        for name, part, reach in self._own_functions.get(int(own.groups[0]), ()):
+            if part * whole_ns >= self._own_least_ns:
+                totals = left_over(part * whole_ns, 0.0)
+                totals["latency_low_ns"] = max(part - reach, 0.0) * whole_ns
+                totals["latency_high_ns"] = (part + reach) * whole_ns
+                rows.append(replace(own, names=(printable(name),), totals=totals, children=[]))
+        return rows
 
     def _totals(self, groups: Ints) -> dict[str, float]:
         values = {name: numbers[groups] for name, numbers in self._numbers.items()}
-        totals = {name: _sum(numbers) for name, numbers in values.items()}
+        totals = {name: known_sum(numbers) for name, numbers in values.items()}
         # An interval of a sum is unknown where one member's interval is.
         if np.any(np.isfinite(values["latency_ns"]) & np.isnan(values["latency_low_ns"])):
             totals["latency_low_ns"] = float("nan")
@@ -308,12 +320,12 @@ class _Builder:
         first, last = (printable(self._table[name][group]) for name in ("name", "last_name"))
         return (first or "(no name)") if first == last else f"{first} … {last}"
 
-    def _share_margin(self, node: _Node) -> float | None:
+    def _share_margin(self, node: Node) -> float | None:
         """Return half the interval of a share, less the relative error of the model's latency.
 
         That error is for the most part of the machine's speed, and common to all latencies.
         """
-        latency, reach = node.totals["latency_ns"], _margin(node.totals)
+        latency, reach = node.totals["latency_ns"], margin_of(node.totals)
         if reach is None or not self._model_ns:
             return None
         if node.totals["busy_ns"] > self._model_ns:
@@ -321,13 +333,13 @@ class _Builder:
         part = node.totals["busy_ns"] / latency if latency else 1.0
         return beyond(reach, self._error * latency) * part / self._model_ns
 
-    def _row(self, node: _Node, around: Row | None, *, depth: int, last: bool) -> Row:
-        totals = {name: _known(value) for name, value in node.totals.items()}
+    def _row(self, node: Node, around: Row | None, *, depth: int, last: bool) -> Row:
+        totals = {name: known(value) for name, value in node.totals.items()}
         latency, busy = totals["latency_ns"], totals["busy_ns"]
         at_once = (latency or 0.0) >= _AT_ONCE * (busy or math.inf)
         beside = at_once or self._beside[node.groups].any()
         limits = [None if beside or around is None else around.most_ns]
-        limits += [totals["latency_high_ns"] if _margin(node.totals) is not None else None]
+        limits += [totals["latency_high_ns"] if margin_of(node.totals) is not None else None]
         most_ns = min((each for each in limits if each is not None), default=None)
         return Row(
             depth=depth,
@@ -338,7 +350,7 @@ class _Builder:
             detail=self._detail(node),
             count=node.count,
             latency_ns=latency,
-            margin_ns=_margin(node.totals),
+            margin_ns=margin_of(node.totals),
             overhead_ns=totals["overhead_ns"],
             share=busy / self._model_ns if busy is not None and self._model_ns else None,
             device_ns=totals["device_ns"],
@@ -350,9 +362,10 @@ class _Builder:
             first=None if node.kind in SUMS else int(self._firsts[node.groups[0]]),
         )
 
-    def _detail(self, node: _Node) -> str:
-        if node.kind == "own" and node.names == (_OWN,):
-            return printable(self._own_functions.get(int(node.groups[0]), ""))
+    def _detail(self, node: Node) -> str:
+        if node.kind == "own" and node.names[0] in (_OWN, _OUTSIDE) and not node.children:
+            functions = self._own_functions.get(int(node.groups[0]), ())
+            return printable("".join(f"{100 * part:.0f} % in {f}" for f, part, _ in functions[:1]))
         if node.kind in ("rest", "own"):
             return ""
         head = self._table.row(int(node.groups[0]), named=True)
@@ -364,7 +377,7 @@ class _Builder:
             words.append(EARLY_ENDS.get(head["error"], f"raised {head['error']}"))
         return printable(" ".join(filter(None, words)))
 
-    def _at_once(self, node: _Node) -> str:
+    def _at_once(self, node: Node) -> str:
         """Say how many of the spans, or of those inside, ran at once on average.
 
         Or that the span ran beside its parent.
@@ -375,26 +388,3 @@ class _Builder:
         if (inside := self._inside[node.tail]) >= _AT_ONCE and node.kind not in SUMS:
             return f"{inside:.1f} at once inside".replace(".0 ", " ")
         return "on another thread" if self._away[node.groups[0]] else ""
-
-
-def _left(latency_ns: float, margin_ns: float) -> dict[str, float]:
-    """Return the totals of own time, which has no interval unless it is not known at all."""
-    totals = dict.fromkeys(_NUMBERS, float("nan")) | dict.fromkeys(_TIMES, latency_ns)
-    if margin_ns:
-        totals |= {"latency_low_ns": 0.0, "latency_high_ns": latency_ns + margin_ns}
-    return totals
-
-
-def _margin(totals: dict[str, float]) -> float | None:
-    reach = margin(*(totals[name] for name in ("latency_ns", "latency_low_ns", "latency_high_ns")))
-    return None if reach is None else _known(reach)
-
-
-def _sum(values: NDArray[np.float64]) -> float:
-    """Return the sum of the known values, NaN where no value is known: missing is not 0."""
-    known = values[np.isfinite(values)]
-    return float(known.sum()) if known.size else float("nan")
-
-
-def _known(value: float) -> float | None:
-    return value if np.isfinite(value) else None

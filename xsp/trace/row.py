@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from xsp.evaluation import Ints
 from xsp.inexact import Inexact
-from xsp.quantity import bounded, counted, share
+from xsp.quantity import bounded, counted, margin, share
+from xsp.trace import folding
 
 # What spans are called in sentences, where not by their kind.
 NOUNS = {
@@ -18,6 +23,8 @@ NOUNS = {
 }
 # Kinds of row that are no kind of span: siblings of one class or name, the rest, own time.
 SUMS = ("some", "rest", "own")
+_TIMES = ("latency_ns", "busy_ns")
+NUMBERS = (*folding.SUMMED, "latency_low_ns", "latency_high_ns", "busy_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +140,53 @@ class Outline:
         """How much the rows stand for: `1,204 spans (of 48,310 calls) in 60 rows`."""
         calls = f" (of {self.calls:,} calls)" if self.calls > self.spans else ""
         return f"{counted(self.spans, 'span')}{calls} in {counted(len(self.rows), 'row')}"
+
+
+@dataclass(slots=True)
+class Node:
+    """A row before it is complete.
+
+    Attributes:
+        kind: As `Row.kind`.
+        names: Names of a chain of operators, or a single name.
+        groups: Numbers of the groups that the row sums up.
+        tail: Number of the group whose children are the row's children.
+        count: Number of occurrences that the spans in `groups` stand for.
+        totals: Sums over `groups`, by the names in `NUMBERS`.
+        children: The row's children, as far as the row has been opened.
+        inexact: Code of the reasons why the row's latency is not exact.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    groups: Ints
+    tail: int
+    count: int
+    totals: dict[str, float]
+    children: list[Node] = field(default_factory=list)
+    inexact: int = 0
+
+
+def left_over(latency_ns: float, margin_ns: float) -> dict[str, float]:
+    """Return the totals of own time, which has no interval unless it is not known at all."""
+    totals = dict.fromkeys(NUMBERS, float("nan")) | dict.fromkeys(_TIMES, latency_ns)
+    if margin_ns:
+        totals |= {"latency_low_ns": 0.0, "latency_high_ns": latency_ns + margin_ns}
+    return totals
+
+
+def margin_of(totals: dict[str, float]) -> float | None:
+    """Return half the interval of a row's latency, if that is known."""
+    reach = margin(*(totals[name] for name in ("latency_ns", "latency_low_ns", "latency_high_ns")))
+    return None if reach is None else known(reach)
+
+
+def known_sum(values: NDArray[np.float64]) -> float:
+    """Return the sum of the known values, NaN where no value is known: missing is not 0."""
+    finite = values[np.isfinite(values)]
+    return float(finite.sum()) if finite.size else float("nan")
+
+
+def known(value: float) -> float | None:
+    """Return a value, None where it is not known."""
+    return value if np.isfinite(value) else None

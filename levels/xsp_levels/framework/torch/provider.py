@@ -139,6 +139,7 @@ class Torch:
             data=TorchRecords(request, calls, stepped, kept, logged, graphs),
             dropped=calls.dropped + (kept.dropped if kept is not None else 0),
             problems=(*calls.problems, *(kept.problems if kept is not None else ())),
+            notes=kept.notes if kept is not None else (),
         )
 
     def spans(self, records: Records) -> SpanRows:
@@ -220,7 +221,8 @@ class Torch:
         """Start the operator recorder; detail runs of layers need the recorder for memory."""
         if Kind.OP in request.kinds or (request.detail and Kind.LAYER in request.kinds):
             self._operators = OperatorRecorder()
-            self._operators.start(clock, request.detail)
+            kernels = Kind.KERNEL in request.measured
+            self._operators.start(clock, request.detail, kernels=kernels)
 
     def _start_layers(self, clock: Clock, request: Request) -> None:
         operators = self._operators

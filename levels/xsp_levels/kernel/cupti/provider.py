@@ -156,6 +156,8 @@ class Cupti:
         tables = self._with_devices(recorded.tables)
         tables, strays = without_strays(tables, alignment, self._begun_ns, ended_ns)
         lost, running = untimed(tables), unfinished(tables)
+        if not recorded.idle:
+            lost, running = 0, lost + running
         astray = _astray_ns(tables, alignment, self._begun_ns, ended_ns)
         empty, launched = empty_graph_launches(recorded.tables, calls)
         error = alignment.error_ns

@@ -63,6 +63,7 @@ class RawRecords:
         nodes: Events of nodes of CUDA graphs.
         dropped: Number of records that CUPTI says were lost.
         problems: Sentences about records that are missing or could not be read.
+        idle: Whether the devices had ended all work: what has no times had no place for them.
     """
 
     tables: dict[str, Table] = field(default_factory=dict)
@@ -70,6 +71,7 @@ class RawRecords:
     nodes: Events = field(default_factory=no_events)
     dropped: int = 0
     problems: tuple[str, ...] = ()
+    idle: bool = True
 
 
 class CuptiSession:
@@ -177,7 +179,7 @@ class CuptiSession:
         kernels that still run without their ends, and never again, so CUPTI is first given time.
         """
         try:
-            self._flush(_COMPLETE, again=True)
+            idle = self._flush(_COMPLETE, again=True)
             self._enabled.close()
             self._flush(_FORCED)  # records that other threads made in between
             dropped = self._dropped()
@@ -185,12 +187,12 @@ class CuptiSession:
             tables, texts, unread = self._read()
             nodes, unnoted = self._nodes.take()
             problems = tuple(self._problems(unread, unnoted))
-            return RawRecords(tables, texts, nodes, dropped, problems)
+            return RawRecords(tables, texts, nodes, dropped, problems, idle)
         finally:
             self.end()
 
-    def _flush(self, how: int, *, again: bool = False) -> None:
-        """Have CUPTI give its buffers back, and wait until it has, if not for long.
+    def _flush(self, how: int, *, again: bool = False) -> bool:
+        """Have CUPTI give its buffers back, wait until it has, if not for long, and say if it has.
 
         CUPTI may do so on a thread of its own, a little after the call that asked for it.
         """
@@ -200,6 +202,7 @@ class CuptiSession:
             time.sleep(_PAUSE_S)
             if again:
                 self._cupti.activity_flush_all(how)
+        return self._buffers.missing <= self._kept_before
 
     def _disable(self) -> None:
         with self._held:  # undone last

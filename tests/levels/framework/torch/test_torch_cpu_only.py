@@ -47,8 +47,8 @@ def test_kineto_leaves_cupti_alone_in_processes_of_xsp(
     initialized: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_as(monkeypatch, "xsp.target.__main__")
-    cpu_only.leave_cupti_alone()
-    cpu_only.leave_cupti_alone()
+    cpu_only.leave_cupti_alone(kernels=False)
+    cpu_only.leave_cupti_alone(kernels=False)
     assert initialized == [LIBRARY]
 
 
@@ -57,8 +57,19 @@ def test_kineto_of_the_users_own_process_is_left_as_it_is(
     initialized: list[Path], monkeypatch: pytest.MonkeyPatch, module: str | None
 ) -> None:
     run_as(monkeypatch, module)
-    cpu_only.leave_cupti_alone()
+    cpu_only.leave_cupti_alone(kernels=False)
     assert initialized == []
+
+
+@pytest.mark.parametrize(("version", "deprived"), [("2.11.0+cu130", True), ("2.15.0", False)])
+def test_the_kernel_level_comes_before_a_profiler_of_the_users_where_only_one_can_be(
+    initialized: list[Path], monkeypatch: pytest.MonkeyPatch, version: str, deprived: bool
+) -> None:
+    run_as(monkeypatch, None)
+    monkeypatch.setattr(torch, "__version__", version)
+    assert cpu_only.leave_cupti_alone(kernels=True) == deprived
+    assert not cpu_only.leave_cupti_alone(kernels=True)
+    assert initialized == [LIBRARY] * deprived
 
 
 def test_a_pytorch_without_cuda_needs_nothing(
@@ -66,7 +77,7 @@ def test_a_pytorch_without_cuda_needs_nothing(
 ) -> None:
     run_as(monkeypatch, "xsp.target.__main__")
     monkeypatch.setattr(torch.version, "cuda", None)
-    cpu_only.leave_cupti_alone()
+    cpu_only.leave_cupti_alone(kernels=False)
     assert initialized == []
 
 

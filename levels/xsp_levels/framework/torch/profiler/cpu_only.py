@@ -6,8 +6,9 @@ later releases have CUPTI record calls for operators alone, and give CUPTI a clo
 
 The levels record operators of the CPU only, so in processes that xsp starts Kineto is
 initialized without CUPTI, by the call that PyTorch makes on machines without CUDA, before
-PyTorch makes the call. In the user's own process that would take kernels from
-the user's torch.profiler, so there nothing is done. This has not run on a GPU yet.
+PyTorch makes the call. In the user's own process that takes kernels from the user's
+torch.profiler, so there it is done only where the measurement has the kernel level, which
+would get none otherwise, and is said.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 _WORKER = "xsp.target.__main__"  # what processes that xsp starts for a target run
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
@@ -26,14 +28,23 @@ _SILENT = "99"  # PyTorch has Kineto say as little, once it has initialized Kine
 _done: list[int] = []  # the processes that did it: a forked child has what its parent has
 
 
-def leave_cupti_alone() -> None:
-    """Initialize Kineto for the CPU alone, once, if this process is one that xsp started."""
+def leave_cupti_alone(*, kernels: bool) -> bool:
+    """Initialize Kineto for the CPU alone, once, where that is right.
+
+    Args:
+        kernels: Whether the kernel level needs CUPTI in this process.
+
+    Returns:
+        Whether a profiler of the user's would miss kernels now.
+    """
     import torch  # noqa: PLC0415
 
-    if _done or torch.version.cuda is None or not _is_worker():
-        return
+    worker = _is_worker()
+    if _done or torch.version.cuda is None or not (worker or (kernels and _keeps_cupti(torch))):
+        return False
     _done.append(os.getpid())
     initialize(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
+    return not worker
 
 
 def initialize(path: Path) -> None:
@@ -60,6 +71,11 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         del os.environ[_LOG_LEVEL]
+
+
+def _keeps_cupti(torch: Any) -> bool:
+    """Tell whether this PyTorch's Kineto holds CUPTI for good once it has been used."""
+    return tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 15)
 
 
 def _is_worker() -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+import re
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ _NUMBERS = (
     *("start_ns", "duration_ns", "start_thread_id", "sequence_nr", "fwd_thread_id", "nbytes"),
     "device_resource_id",
 )
+_NO_OPERATOR = re.compile(r"\[memory\]$|cu(da)?[A-Z]\w+$")
 
 
 class PlainEvent:
@@ -113,7 +115,7 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
     """
     events = results.events()
     names, name = _distinct(event.name() for event in events)
-    activities, activity = _distinct(event.activity_type() for event in events)
+    activities, activity = _distinct(_types(events))
     kinds, given = _distinct(operands(results, addresses)) if detail else ((NO_OPERANDS,), 0)
     indices = np.empty((len(events), 3), np.int64)
     indices[:, 0], indices[:, 1], indices[:, 2] = name, activity, given
@@ -121,6 +123,16 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
     for column, which in enumerate(_NUMBERS):
         numbers[:, column] = [number() for number in map(attrgetter(which), events)]
     return PlainEvents(names, activities, kinds, indices, numbers)
+
+
+def _types(events: Sequence[Any]) -> Iterable[str]:
+    """Return the type of each event, which older releases of PyTorch (2.11) do not tell.
+
+    There a record of memory and a call of CUDA are known by their names, the rest are operators.
+    """
+    if not events or hasattr(events[0], "activity_type"):
+        return (event.activity_type() for event in events)
+    return ("other" if _NO_OPERATOR.match(event.name()) else "cpu_op" for event in events)
 
 
 def _distinct(values: Iterable[H]) -> tuple[tuple[H, ...], list[int]]:

@@ -30,21 +30,28 @@ class KinetoRecording:
     Attributes:
         thread: `threading.get_ident()` of the thread that the session began on.
         one_thread: Whether the session sees that thread alone and can be ended there only.
+        deprived: Whether a profiler of the user's sees no kernels from now on.
 
     Raises:
         RuntimeError: The session cannot begin; the message says why.
     """
 
     def __init__(
-        self, detail: bool, give_way: Callable[[], None], give_up: Callable[[], None]
+        self,
+        give_way: Callable[[], None],
+        give_up: Callable[[], None],
+        *,
+        detail: bool,
+        kernels: bool,
     ) -> None:
         """Begin to record CPU operators.
 
         Args:
-            detail: Record shapes and memory as well, which PyTorch does for one
-                thread at a time only.
             give_way: Called before the user starts a profiler; must end the recording.
             give_up: Called in a forked child, after the session has been ended there.
+            detail: Record shapes and memory as well, which PyTorch does for one
+                thread at a time only.
+            kernels: Whether the kernel level needs CUPTI in this process.
         """
         self.thread = threading.get_ident()
         self._give_way, self._give_up = give_way, give_up
@@ -52,7 +59,7 @@ class KinetoRecording:
         with vendor_silenced():
             _free_thread()
             _refuse()
-            leave_cupti_alone()
+            self.deprived = leave_cupti_alone(kernels=kernels)
             self._profile, self.one_thread = _profile(detail)
             primer = _unseen_memory() if detail else None
             _running.append(self)

@@ -49,6 +49,11 @@ _RIVAL = (
     "profiler in a process; end it before xsp measures"
 )
 _LOST = "the profiler's operators cannot be placed in time: it recorded none of xsp's anchors"
+_DEPRIVED = (
+    "from now on torch.profiler sees no kernels in this process: before PyTorch 2.15 it keeps what "
+    "xsp's kernel level needs, once it has run; measure in a process of its own with xsp profile, "
+    "or update PyTorch"
+)
 _FORKED = "operators were not recorded: the process was forked while they were"
 _ELSEWHERE = (
     "operators were not recorded: recording ended on another thread than it began on, and with "
@@ -73,6 +78,7 @@ class OperatorRecords:
         detail: Whether shapes and memory were recorded.
         dropped: How many records were lost.
         problems: Sentences about what could not be recorded, and why.
+        notes: Sentences about how it was recorded.
         threads: Identifiers of Python's threads, by the kernel's numbers.
         fused: Operators that torch.compile made one kernel of, by the kernel's name.
     """
@@ -82,6 +88,7 @@ class OperatorRecords:
     detail: bool = False
     dropped: int = 0
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     threads: Mapping[int, int] = field(default_factory=dict)
     fused: Mapping[str, str] = field(default_factory=dict)
 
@@ -100,21 +107,32 @@ class OperatorRecorder:
         self._now: Callable[[], int] = SystemClock.now
         self._readings: list[AnchorReading] = []
         self._problems: dict[str, None] = {}  # an ordered set
+        self._notes: tuple[str, ...] = ()
         self._detail = False
         self._results: Any = None  # Kineto's, between `disarm` and `stop`
         self._threads: Mapping[int, int] = {}
         self._fused: Mapping[str, str] = {}
 
-    def start(self, clock: Clock, detail: bool) -> None:
-        """Begin to record; if that is impossible, the records of `stop` say why."""
-        self._readings, self._problems, self._results = [], {}, None
+    def start(self, clock: Clock, detail: bool, *, kernels: bool = False) -> None:
+        """Begin to record; if that is impossible, the records of `stop` say why.
+
+        Args:
+            clock: The measurement's clock.
+            detail: Whether shapes and memory are recorded.
+            kernels: Whether the kernel level needs CUPTI in this process.
+        """
+        self._readings, self._problems, self._notes, self._results = [], {}, (), None
         self._threads, self._fused = {}, {}
         self._now, self._detail = clock.now, detail
         try:
-            self._recording = KinetoRecording(detail, self._give_way, self._give_up)
+            self._recording = KinetoRecording(
+                self._give_way, self._give_up, detail=detail, kernels=kernels
+            )
         except RuntimeError as error:
             self._problems[f"operators were not recorded: {error}"] = None
             return
+        if self._recording.deprived:
+            self._notes = (_DEPRIVED,)
         self._readings += make_anchors(self._now)
         self._generated.start(detail=detail)
 
@@ -164,6 +182,7 @@ class OperatorRecorder:
             readings=tuple(self._readings),
             detail=self._detail,
             problems=tuple(self._problems),
+            notes=self._notes,
             threads=self._threads,
             fused=self._fused,
         )

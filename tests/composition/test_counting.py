@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xsp.composition.counting import SLOW_NS, _first_round, unsettled
 from xsp.composition.journal import Evaluation
-from xsp.composition.settled import unsettled
 from xsp.evaluation import Rung
 from xsp.level import Kind
 
 BARE, OPS = Rung(frozenset()), Rung(frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP}))
-MS = 1_000_000
+MS = QUICK_NS = 1_000_000
 
 
 def made(*faults: int | None, rung: Rung | None = BARE, thread: int = 7) -> list[Evaluation]:
@@ -55,3 +56,20 @@ def test_enough_are_left_and_the_quietest_among_them(faults: list[int]) -> None:
     kept = [each for at, each in enumerate(faults) if at not in late]
     assert min(kept) == min(faults)
     assert all(faults[at] > max(kept) for at in late)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "lasts_ns", "first"),
+    [
+        ([0, 1, 2], QUICK_NS, 0),
+        ([3] * 30 + [9] * 20, QUICK_NS, 5),
+        ([9] * 30 + [10] * 19, QUICK_NS, 5),
+        ([9] * 30 + [10] * 20, QUICK_NS, 10),
+        ([9] * 30 + [10] * 20, SLOW_NS, 0),
+        ([-1, -1], QUICK_NS, -1),
+    ],
+)
+def test_quick_evaluations_of_the_first_rounds_count_only_where_few_came_later(
+    rounds: list[int], lasts_ns: int, first: int
+) -> None:
+    assert _first_round([(number, lasts_ns) for number in rounds]) == first

@@ -1,0 +1,92 @@
+"""What a program ran outside of evaluations: by samples, and by what its thread did in lulls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsp.composition import Lull, Place
+from xsp.composition.own_time import Sampled, own_time, partings
+from xsp.composition.part import Part
+from xsp.level import Kind
+from xsp.provider import SAMPLE_SCHEMA
+
+THREAD, OTHER = 1, 2
+PARTS = [
+    Part("block", Kind.PIPELINE, 0, 1_000, THREAD, -1, -1),
+    Part("load", Kind.PIPELINE, 100, 300, THREAD, 0, -1),
+    Part("predict", Kind.PIPELINE, 300, 900, THREAD, 0, 0),
+]
+OF = [0, 1, 2]  # each part is a row
+
+
+def samples(*taken: tuple[int, str], thread: int = THREAD) -> pl.DataFrame:
+    rows = [
+        dict.fromkeys(SAMPLE_SCHEMA)
+        | {"time_ns": time_ns, "thread": thread, "function": name, "file": "train.py", "line": 7}
+        for time_ns, name in taken
+    ]
+    return pl.DataFrame(rows, schema=SAMPLE_SCHEMA)
+
+
+def attributes(
+    taken: pl.DataFrame | None = None, lulls: tuple[Lull, ...] = (), own_ns: float = 100.0
+) -> dict[int, dict[str, Any]]:
+    taken = samples() if taken is None else taken
+    return own_time(Sampled(taken, lulls), PARTS, OF, [own_ns] * 3)
+
+
+def lull(time_ns: int, lasts_ns: int, *names: str) -> Lull:
+    return Lull(time_ns, lasts_ns, tuple(Place(name, f"{name}.py", 1) for name in names))
+
+
+def test_samples_belong_to_the_innermost_part_of_their_thread() -> None:
+    taken = samples((50, "set_up"), (150, "decode"), (160, "decode"), (170, "flip"), (950, "save"))
+    found = attributes(taken)
+    assert found[1]["own_functions"] == ["decode", "flip"]
+    assert found[1]["own_lines"] == ["train.py:7", "train.py:7"]
+    assert found[1]["own_shares"] == [2 / 3, 1 / 3]
+    assert found[1]["own_samples"] == 3
+    assert sorted(found[0]["own_functions"]) == ["save", "set_up"]
+
+
+def test_evaluations_and_other_threads_are_not_explained_here() -> None:
+    assert attributes(samples((400, "forward"))) == {}
+    assert attributes(samples((150, "decode"), thread=OTHER)) == {}
+
+
+def test_a_lull_is_named_by_where_ways_part() -> None:
+    seen = (
+        lull(20, 20, "main", "import_model", "read"),
+        lull(40, 20, "main", "import_model", "find"),
+        lull(60, 20, "main", "build", "normal"),
+        lull(90, 30, "main", "build", "normal"),
+    )
+    found = attributes(lulls=seen)
+    assert found[0]["own_functions"] == ["build", "import_model"]
+    assert found[0]["own_lines"] == ["build.py:1", "import_model.py:1"]
+    assert found[0]["own_shares"] == [50 / 90, 40 / 90]
+    assert found[0]["own_samples"] == 4
+
+
+def test_a_way_that_all_go_is_named_by_its_end() -> None:
+    found = attributes(lulls=tuple(lull(at, 20, "main", "save", "write") for at in (20, 40, 60)))
+    assert found[0]["own_functions"] == ["write"]
+
+
+def test_lulls_that_cover_little_of_own_time_leave_the_word_to_samples() -> None:
+    seen = (lull(150, 20, "main", "stall"),)
+    assert attributes(samples((150, "decode")), seen)[1]["own_functions"] == ["decode"]
+    assert attributes(samples((150, "decode")), seen, 30.0)[1]["own_functions"] == ["stall"]
+    assert attributes(lulls=seen) == {}
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=5), max_size=20))
+def test_each_stack_parts_at_one_of_its_own_calls(ways: list[list[str]]) -> None:
+    stacks = [tuple(Place(name, "f.py", depth) for depth, name in enumerate(way)) for way in ways]
+    found = partings(stacks)
+    assert len(found) == len(stacks)
+    assert all(place in stack for place, stack in zip(found, stacks, strict=True))

@@ -1,0 +1,81 @@
+"""What the thread of a block runs while it evaluates nothing for long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+import xsp
+from xsp.composition import Journal
+from xsp.program import lull
+from xsp.program.lull import Lulls
+
+
+@contextmanager
+def looked_at(progress: Callable[[], tuple[int, bool]]) -> Iterator[Journal]:
+    journal = Journal(threading.get_ident(), 0)
+    lulls = Lulls(journal, progress)
+    lulls.begin()
+    try:
+        yield journal
+    finally:
+        lulls.end()
+
+
+def idle() -> None:
+    time.sleep(0.2)
+
+
+def test_a_program_that_evaluates_nothing_is_seen_fifty_times_a_second() -> None:
+    with looked_at(lambda: (0, False)) as journal:
+        idle()
+    assert 3 <= len(journal.lulls) <= 11
+    for seen in journal.lulls[1:]:
+        names = [place.function for place in seen.stack]
+        assert names[-1] == "idle"
+        assert "test_a_program_that_evaluates_nothing_is_seen_fifty_times_a_second" in names
+        assert 15_000_000 <= seen.lasts_ns <= 150_000_000
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_program_that_evaluates_is_not_looked_at(inside: bool) -> None:
+    counts = iter(range(1, 1000))
+    with looked_at(lambda: (0 if inside else next(counts), inside)) as journal:
+        idle()
+    assert not journal.lulls
+
+
+def test_nothing_is_looked_at_after_watching_ended() -> None:
+    with looked_at(lambda: (0, False)) as journal:
+        journal.unwatched_ns = 1
+        idle()
+    assert len(journal.lulls) <= 1
+
+
+def test_looks_become_fewer_in_a_long_lull(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lull, "_MANY", 2)
+    with looked_at(lambda: (0, False)) as journal:
+        idle()
+    assert len(journal.lulls) <= 5
+
+
+def prepare() -> None:
+    time.sleep(0.6)
+
+
+def test_what_a_block_prepared_is_named_in_its_tree() -> None:
+    model, batch = torch.nn.Linear(8, 8), torch.ones(2, 8)
+    with torch.inference_mode(), xsp.profile(levels=2, runs=3, replay=False) as prof:
+        prepare()
+        for _ in range(50):
+            model(batch)
+    root = prof.trace.spans.unnest("attributes").row(0, named=True)
+    assert root["own_functions"][0] == "prepare"
+    assert root["own_shares"][0] > 0.8
+    assert "in prepare (" in prof.trace.tree()
+    assert all(thread.name != "xsp lulls" for thread in threading.enumerate())

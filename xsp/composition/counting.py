@@ -1,0 +1,132 @@
+"""Counting: the evaluations of a program in; those whose latencies count out.
+
+Two sorts do not count. What recording gave back to the system, the program's next evaluations take
+again, page by page: a microsecond each, which they do not spend without xsp. Evaluations of one
+group on one rung are alike, so that those which took more page faults than the quietest of them say
+what that cost (`unsettled`). And in the first rounds of a plan each rung has its turn at once, so
+that short programs show something: what the rung before left in the caches is in their times
+(`counting`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from xsp.composition.journal import Evaluation, Journal
+from xsp.evaluation import FEWEST_ROUNDS, Rung
+from xsp.session import Visit
+
+SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the caches
+
+_FAULT_NS = 500  # at least
+_CHANGE = 0.01  # of an evaluation: what takes less is no matter
+_FEWEST = 5  # evaluations of a group on a rung that must be left
+_QUIET = 25  # percentile of page faults that stands for evaluations without xsp
+
+_SHORT_ROUNDS = 5  # rounds at first in which few evaluations follow each change of the rung
+_ENOUGH = 20  # evaluations on a rung after its first rounds, so that these need not count
+
+Key = tuple[int, int]
+
+
+def unsettled(evaluations: Sequence[Evaluation], final: Callable[[int], int]) -> frozenset[Key]:
+    """Return thread and begin (ns) of the evaluations that took memory anew.
+
+    Of a program with several threads there are none: page faults are those of the process.
+
+    Args:
+        evaluations: Evaluations of the journal.
+        final: Returns the number of the group that a group is part of in the end.
+    """
+    if len({each.thread for each in evaluations}) > 1:
+        return frozenset()
+    alike: defaultdict[tuple[int, Rung], list[Evaluation]] = defaultdict(list)
+    for each in evaluations:
+        if each.rung is not None and each.counts and each.page_faults is not None:
+            alike[final(each.group), each.rung].append(each)
+    return frozenset(key for members in alike.values() for key in _of(members))
+
+
+def _of(members: Sequence[Evaluation]) -> Iterable[Key]:
+    faults = np.array([each.page_faults for each in members], dtype=np.float64)
+    ran_ns = np.array([each.ran_ns for each in members], dtype=np.float64)
+    excess = faults - np.percentile(faults, _QUIET)
+    late = excess * _FAULT_NS > _CHANGE * np.median(ran_ns)
+    if len(members) - late.sum() < _FEWEST:
+        return ()
+    return ((members[at].thread, members[at].begin_ns) for at in np.flatnonzero(late).tolist())
+
+
+def without(journal: Journal, unsettled: Set[Key]) -> Journal:
+    """Return a journal in which some evaluations, by thread and begin, do not count."""
+    if not unsettled:
+        return journal
+    evaluations = [
+        each._replace(counts=False) if (each.thread, each.begin_ns) in unsettled else each
+        for each in journal.evaluations
+    ]
+    return replace(journal, evaluations=evaluations)
+
+
+def counting(visits: Sequence[Visit], final: Any, unsettled: Set[Key]) -> list[Visit]:
+    """Return visits without the evaluations that do not count.
+
+    Where no evaluation of a group counts on a rung, those that were not to count do. The first
+    rounds, in which each rung has its turn at once, so that short programs show something, count
+    only where few others do: what the rung before left in the caches is still in their times.
+    """
+    visits = [_settled(visit, unsettled) for visit in visits] if unsettled else visits
+    made: defaultdict[tuple[int, Rung], list[tuple[int, int]]] = defaultdict(list)
+    for visit in visits:
+        for group, number, window in zip(visit.groups, visit.rounds, visit.windows, strict=True):
+            made[final(group), visit.planned.rung].append((number, window[1] - window[0]))
+    first = {at: _first_round(evaluations) for at, evaluations in made.items()}
+    result = []
+    for visit in visits:
+        rung = visit.planned.rung
+        kept = [
+            at
+            for at, (group, number) in enumerate(zip(visit.groups, visit.rounds, strict=True))
+            if number >= first[final(group), rung]
+        ]
+        if kept:
+            result.append(_picked(visit, kept))
+    return result
+
+
+def _settled(visit: Visit, unsettled: Set[Key]) -> Visit:
+    """Return a visit in which evaluations that took memory anew do not count."""
+    rounds = [
+        -1 if (visit.thread, begin) in unsettled else number
+        for number, (begin, _) in zip(visit.rounds, visit.windows, strict=True)
+    ]
+    return replace(visit, rounds=tuple(rounds))
+
+
+def _first_round(evaluations: Sequence[tuple[int, int]]) -> int:
+    """Return the round from which on evaluations count, given round and length (ns) of each."""
+    for first in (FEWEST_ROUNDS, _SHORT_ROUNDS):
+        later = [lasts_ns for number, lasts_ns in evaluations if number >= first]
+        if len(later) >= _ENOUGH and min(later) < SLOW_NS:
+            return first
+    return 0 if max(number for number, _ in evaluations) >= 0 else -1
+
+
+def _picked(visit: Visit, kept: Sequence[int]) -> Visit:
+    def pick(values: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(values[at] for at in kept)
+
+    return replace(
+        visit,
+        planned=replace(visit.planned, round=0),  # all that is left counts
+        windows=pick(visit.windows),
+        waited_ns=pick(visit.waited_ns),
+        groups=pick(visit.groups),
+        rounds=pick(visit.rounds),
+        names=pick(visit.names),
+    )
