@@ -70,16 +70,25 @@ class Calibration:
     blocks: tuple[Block, ...]
 
 
-def calibrate(provider: Provider, kind: Kind, clock: Clock) -> Calibration | None:
+def calibrate(
+    provider: Provider, kind: Kind, clock: Clock, measured: frozenset[Kind] = frozenset()
+) -> Calibration | None:
     """Make empty spans of one kind; None if the provider has none.
 
     The provider is armed some times, for this kind alone, and is disarmed when the function
     returns or raises.
+
+    Args:
+        provider: The provider.
+        kind: One of its kinds.
+        clock: The measurement's clock.
+        measured: The kinds that the measurement records.
     """
     empty = provider.empty_span(kind) if isinstance(provider, Calibrating) else None
     if empty is None:
         return None
-    blocks = [_block(provider, kind, empty, clock) for _ in range(_BLOCKS)]
+    request = Request(frozenset({kind}), measured=measured)
+    blocks = [_block(provider, request, empty, clock) for _ in range(_BLOCKS)]
     return Calibration(provider, kind, empty.name, tuple(blocks))
 
 
@@ -93,9 +102,9 @@ def inside_cost(made: Calibration) -> InsideCost | None:
     return InsideCost(made.provider.name, made.kind, cost, error)
 
 
-def _block(provider: Provider, kind: Kind, empty: EmptySpan, clock: Clock) -> Block:
+def _block(provider: Provider, request: Request, empty: EmptySpan, clock: Clock) -> Block:
     bare = _timed(empty.bare, clock.now)
-    records = _recorded(provider, kind, empty.make, clock)
+    records = _recorded(provider, request, empty.make, clock)
     return Block(records, bare, _timed(empty.apart, clock.now) if empty.apart else ())
 
 
@@ -114,8 +123,10 @@ def _timed(call: Callable[[], object] | None, now: Callable[[], int]) -> tuple[i
     return tuple(took)
 
 
-def _recorded(provider: Provider, kind: Kind, make: Callable[[], object], clock: Clock) -> Records:
-    provider.start(clock, Request(frozenset({kind})))
+def _recorded(
+    provider: Provider, request: Request, make: Callable[[], object], clock: Clock
+) -> Records:
+    provider.start(clock, request)
     try:
         for _ in range(_SPANS):
             make()

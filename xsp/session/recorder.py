@@ -218,7 +218,7 @@ class Session:
             for kind in sorted(rung.kinds, key=lambda kind: kind.order):
                 at = (provider.name, kind)
                 if at not in self._calibrations:
-                    make = partial(calibrate, provider, kind, self.clock)
+                    make = partial(calibrate, provider, kind, self.clock, self._kinds)
                     made = self._attempt(make, _UNCALIBRATED.format(*at))
                     if made is None or made[0] is not None:  # else asked again: it may be later
                         self._calibrations[at] = made[0] if made else None

@@ -10,14 +10,17 @@ cuBLAS sends each of these lines as a message of its own. cuBLASLt sends the fun
 `A=0X100 Adesc=[type=R_32F rows=128 …] … algo=[algoId=67 …] …`. cuBLAS itself calls functions of
 cuBLASLt for one data type, such as `cublasLtTSTMatmul`: they tell how the call of cuBLAS is
 computed. cuDNN sends one message with lines of the form
-`    n: type=int; val=1;`; a message about the end of a call has a line `status:` too.
+`    n: type=int; val=1;`, and after many a call another one, with a line `status:`; in between it
+tells of calls that it makes of itself, some of which have no end.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from xsp_levels.library.cuda.log import CUBLAS, CUDNN, LT_FUNCTION, LT_MESSAGE, Message
 
@@ -76,6 +79,7 @@ def calls(messages: Iterable[Message]) -> list[CudaCall]:
 def _all_calls(messages: Iterable[Message]) -> Iterator[CudaCall]:
     """Yield each call after its last message; messages of one thread are in order."""
     open_calls: dict[tuple[int, int], CudaCall] = {}
+    nested: defaultdict[int, list[CudaCall]] = defaultdict(list)  # of cuDNN, by thread
     functions: dict[int, str] = {}
     latest: dict[int, int] = {}  # which library each thread has called last
     for message in messages:
@@ -93,16 +97,31 @@ def _all_calls(messages: Iterable[Message]) -> Iterator[CudaCall]:
             yield told
         elif begun := _begun(message):
             latest[message.thread] = message.origin
-            before = open_calls.pop(key, None)
-            if before is not None and _ends(before, begun, message):
-                yield replace(before, end_ns=message.time_ns)
+            if message.origin == CUDNN:
+                yield from _told_by_cudnn(nested[message.thread], begun, message)
                 continue
-            if before is not None:
-                yield before
+            if key in open_calls:
+                yield open_calls[key]
             open_calls[key] = begun
         elif key in open_calls:
             open_calls[key] = _with_line(open_calls[key], message.text)
-    yield from open_calls.values()
+    yield from chain(open_calls.values(), *nested.values())
+
+
+def _told_by_cudnn(
+    under_way: list[CudaCall], told: CudaCall, message: Message
+) -> Iterator[CudaCall]:
+    """Note a call that begins; yield one that ends, and what began in it and told of no end."""
+    if _ENDED.search(message.text) is None:
+        under_way.append(told)
+        return
+    for at in reversed(range(len(under_way))):
+        if under_way[at].function == told.function:
+            ended, *inside = under_way[at:]
+            del under_way[at:]
+            yield replace(ended, end_ns=message.time_ns)
+            yield from inside
+            return
 
 
 def _begun(message: Message) -> CudaCall | None:
@@ -114,15 +133,6 @@ def _begun(message: Message) -> CudaCall | None:
     known = message.number if message.origin == CUDNN else None
     call = CudaCall(library, match[3], message.time_ns, message.thread, stream=known)
     return _with_line(call, message.text.replace("\0", "\n"))
-
-
-def _ends(before: CudaCall, begun: CudaCall, message: Message) -> bool:
-    """Tell whether a message is about the end of the call `before`."""
-    return (
-        message.origin == CUDNN
-        and begun.function == before.function
-        and _ENDED.search(message.text) is not None
-    )
 
 
 def _with_line(call: CudaCall, text: str) -> CudaCall:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -43,12 +45,16 @@ def run_as(monkeypatch: pytest.MonkeyPatch, module: str | None) -> None:
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=spec))
 
 
+def left_alone(*, kernels: bool = False) -> bool:
+    with cpu_only.cupti_left_alone(kernels=kernels) as deprived:
+        return deprived
+
+
 def test_kineto_leaves_cupti_alone_in_processes_of_xsp(
     initialized: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_as(monkeypatch, "xsp.target.__main__")
-    cpu_only.leave_cupti_alone(kernels=False)
-    cpu_only.leave_cupti_alone(kernels=False)
+    assert [left_alone() for _ in range(2)] == [False, False]
     assert initialized == [LIBRARY]
 
 
@@ -57,19 +63,40 @@ def test_kineto_of_the_users_own_process_is_left_as_it_is(
     initialized: list[Path], monkeypatch: pytest.MonkeyPatch, module: str | None
 ) -> None:
     run_as(monkeypatch, module)
-    cpu_only.leave_cupti_alone(kernels=False)
+    assert not left_alone()
     assert initialized == []
 
 
-@pytest.mark.parametrize(("version", "deprived"), [("2.11.0+cu130", True), ("2.15.0", False)])
+@pytest.mark.parametrize("version", ["2.11.0+cu130", "2.15.0"])
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("free", [True, False])
 def test_the_kernel_level_comes_before_a_profiler_of_the_users_where_only_one_can_be(
-    initialized: list[Path], monkeypatch: pytest.MonkeyPatch, version: str, deprived: bool
+    initialized: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    version: str,
+    kernels: bool,
+    free: bool,
 ) -> None:
+    asked = []
+
+    @contextmanager
+    def subscribed(library: str) -> Iterator[bool]:
+        asked.append(library)
+        yield free
+
     run_as(monkeypatch, None)
     monkeypatch.setattr(torch, "__version__", version)
-    assert cpu_only.leave_cupti_alone(kernels=True) == deprived
-    assert not cpu_only.leave_cupti_alone(kernels=True)
-    assert initialized == [LIBRARY] * deprived
+    monkeypatch.setattr(cpu_only, "subscribed", subscribed)
+    holds = kernels and version != "2.15.0"
+    assert left_alone(kernels=kernels) == (holds and free)
+    assert not left_alone(kernels=True)
+    assert asked == ["libcupti.so.13"] * holds
+    assert initialized == []
+
+
+def test_a_cupti_that_is_not_loaded_is_not_subscribed_to() -> None:
+    with cpu_only.subscribed("libcupti.so.0") as alone:
+        assert not alone
 
 
 def test_a_pytorch_without_cuda_needs_nothing(
@@ -77,7 +104,7 @@ def test_a_pytorch_without_cuda_needs_nothing(
 ) -> None:
     run_as(monkeypatch, "xsp.target.__main__")
     monkeypatch.setattr(torch.version, "cuda", None)
-    cpu_only.leave_cupti_alone(kernels=False)
+    assert not left_alone()
     assert initialized == []
 
 

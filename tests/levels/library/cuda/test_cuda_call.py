@@ -151,6 +151,25 @@ def test_a_status_of_the_same_function_ends_the_call() -> None:
     assert [call.end_ns for call in calls(other)] == [None]
 
 
+def test_a_call_ends_after_those_that_cudnn_makes_in_it() -> None:
+    """As cuDNN 9.19 spoke of a convolution on an H200: the inner call tells of no end."""
+    begins = "CuDNN (v91900 56) function {}() called:\0    n: type=int; val=1;\0"
+    said = [
+        cudnn(begins.format("cudnnBatchNormalizationForwardInference"), 10),
+        cudnn(begins.format("cudnnBackendExecute"), 20),
+        cudnn(begins.format("cudnnBackendExecuteInternal"), 30),
+        cudnn(STATUS.format("cudnnBackendExecute()"), 40),
+        cudnn(begins.format("cudnnBackendExecute"), 50),
+        cudnn(STATUS.format("cudnnBackendExecute()"), 60),
+        cudnn(STATUS.format("cudnnBackendExecute()"), 70),
+    ]
+    assert [(call.function, call.start_ns, call.end_ns) for call in calls(said)] == [
+        ("cudnnBatchNormalizationForwardInference", 10, None),
+        ("cudnnBackendExecute", 20, 40),
+        ("cudnnBackendExecute", 50, 60),
+    ]
+
+
 def lt(function: str, text: str, at: int = 5, thread: int = 1) -> list[Message]:
     return [
         Message(LT_FUNCTION, at, thread, 0, function),

@@ -1,14 +1,14 @@
-"""A process in; Kineto, initialized in it so that it leaves CUPTI alone, out.
+"""A process in; Kineto, first used in it so that it leaves CUPTI alone, out.
 
 Where there is CUDA, the first use of Kineto subscribes to CUPTI, and before PyTorch 2.15 for as
 long as the process lives. CUPTI serves one subscriber, so the kernel level would get none. Also,
 later releases have CUPTI record calls for operators alone, and give CUPTI a clock of Kineto's.
 
-The levels record operators of the CPU only, so in processes that xsp starts Kineto is
-initialized without CUPTI, by the call that PyTorch makes on machines without CUDA, before
-PyTorch makes the call. In the user's own process that takes kernels from the user's
-torch.profiler, so there it is done only where the measurement has the kernel level, which
-would get none otherwise, and is said.
+The levels record operators of the CPU only. In processes that xsp starts Kineto is initialized
+without CUPTI, by the call that PyTorch makes on machines without CUDA, before PyTorch makes the
+call. In the user's own process that would crash if PyTorch had made it already, and takes kernels
+from the user's torch.profiler. So there, and only where the measurement has the kernel level, xsp
+subscribes to CUPTI while Kineto tries to: Kineto then does without, and that is said.
 """
 
 from __future__ import annotations
@@ -24,27 +24,35 @@ from typing import Any
 _WORKER = "xsp.target.__main__"  # what processes that xsp starts for a target run
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
 _SILENT = "99"  # PyTorch has Kineto say as little, once it has initialized Kineto
+_GIVES_BACK = (2, 15)  # the PyTorch from which on Kineto does not keep CUPTI
 
 _done: list[int] = []  # the processes that did it: a forked child has what its parent has
 
 
-def leave_cupti_alone(*, kernels: bool) -> bool:
-    """Initialize Kineto for the CPU alone, once, where that is right.
+@contextlib.contextmanager
+def cupti_left_alone(*, kernels: bool) -> Iterator[bool]:
+    """Have Kineto leave CUPTI alone if it is used in the block for the first time.
 
     Args:
         kernels: Whether the kernel level needs CUPTI in this process.
 
-    Returns:
-        Whether a profiler of the user's would miss kernels now.
+    Yields:
+        Whether a profiler of the user's misses kernels from now on.
     """
     import torch  # noqa: PLC0415
 
-    worker = _is_worker()
-    if _done or torch.version.cuda is None or not (worker or (kernels and _keeps_cupti(torch))):
-        return False
+    if _done or torch.version.cuda is None:
+        yield False
+        return
     _done.append(os.getpid())
-    initialize(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
-    return not worker
+    if _is_worker():
+        initialize(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
+        yield False
+    elif kernels and _release(torch) < _GIVES_BACK:
+        with subscribed(f"libcupti.so.{torch.version.cuda.split('.')[0]}") as alone:
+            yield alone
+    else:
+        yield False
 
 
 def initialize(path: Path) -> None:
@@ -61,6 +69,32 @@ def initialize(path: Path) -> None:
 
 
 @contextlib.contextmanager
+def subscribed(library: str) -> Iterator[bool]:
+    """Subscribe to CUPTI for the block, if the process has loaded it and nobody else has.
+
+    Args:
+        library: Name of the shared object.
+
+    Yields:
+        Whether CUPTI is subscribed to.
+    """
+    try:
+        cupti = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        yield False
+        return
+    callback = ctypes.CFUNCTYPE(None)(lambda: None)  # never called: no event is asked for
+    subscriber = ctypes.c_void_p()
+    if cupti.cuptiSubscribe(ctypes.byref(subscriber), callback, None) != 0:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        cupti.cuptiUnsubscribe(subscriber)
+
+
+@contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Have Kineto, which reads a variable when it is initialized, be silent."""
     if _LOG_LEVEL in os.environ:
@@ -73,9 +107,8 @@ def _quiet() -> Iterator[None]:
         del os.environ[_LOG_LEVEL]
 
 
-def _keeps_cupti(torch: Any) -> bool:
-    """Tell whether this PyTorch's Kineto holds CUPTI for good once it has been used."""
-    return tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 15)
+def _release(torch: Any) -> tuple[int, ...]:
+    return tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 def _is_worker() -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xsp_levels.arming import OWN, undone_on_failure
-from xsp_levels.framework.torch.profiler.cpu_only import leave_cupti_alone
+from xsp_levels.framework.torch.profiler.cpu_only import cupti_left_alone
 from xsp_levels.framework.torch.profiler.fork import leave_children_unharmed
 from xsp_levels.native.stderr_filter import vendor_silenced
 
@@ -59,13 +59,13 @@ class KinetoRecording:
         with vendor_silenced():
             _free_thread()
             _refuse()
-            self.deprived = leave_cupti_alone(kernels=kernels)
             self._profile, self.one_thread = _profile(detail)
             primer = _unseen_memory() if detail else None
             _running.append(self)
             OWN.add(NAME)
             with undone_on_failure(self._disable):
-                self._profile.__enter__()
+                with cupti_left_alone(kernels=kernels) as self.deprived:
+                    self._profile.__enter__()
                 self._watch_for_rivals()
             # Releasing the tensor makes PyTorch print a one-time warning here, where it is caught.
             del primer
