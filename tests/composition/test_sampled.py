@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xsp.composition import Lull, Place
+from xsp.composition.journal import Pause
 from xsp.composition.own_time import Sampled, own_time, partings
 from xsp.composition.part import Part
 from xsp.level import Kind
@@ -33,10 +34,13 @@ def samples(*taken: tuple[int, str], thread: int = THREAD) -> pl.DataFrame:
 
 
 def attributes(
-    taken: pl.DataFrame | None = None, lulls: tuple[Lull, ...] = (), own_ns: float = 100.0
+    taken: pl.DataFrame | None = None,
+    lulls: tuple[Lull, ...] = (),
+    own_ns: float = 100.0,
+    pauses: tuple[Pause, ...] = (),
 ) -> dict[int, dict[str, Any]]:
     taken = samples() if taken is None else taken
-    return own_time(Sampled(taken, lulls), PARTS, OF, [own_ns] * 3)
+    return own_time(Sampled(taken, lulls, pauses), PARTS, OF, [own_ns] * 3)
 
 
 def lull(time_ns: int, lasts_ns: int, *names: str) -> Lull:
@@ -56,6 +60,15 @@ def test_samples_belong_to_the_innermost_part_of_their_thread() -> None:
 def test_evaluations_and_other_threads_are_not_explained_here() -> None:
     assert attributes(samples((400, "forward"))) == {}
     assert attributes(samples((150, "decode"), thread=OTHER)) == {}
+
+
+def test_what_xsp_runs_is_not_the_programs() -> None:
+    taken = samples((120, "arm"), (150, "decode"), (170, "read"), (180, "decode"))
+    pauses = (Pause(THREAD, 165, 175), Pause(THREAD, 110, 130), Pause(OTHER, 140, 190))
+    assert attributes(taken, pauses=pauses)[1]["own_functions"] == ["decode"]
+    seen = (lull(20, 20, "main", "arm"), lull(60, 20, "main", "load"))
+    found = attributes(lulls=seen, own_ns=30.0, pauses=(Pause(THREAD, 0, 30),))
+    assert found[0]["own_functions"] == ["load"]
 
 
 def test_a_lull_is_named_by_where_ways_part() -> None:

@@ -36,7 +36,7 @@ def composed(
     took = [each.end_ns - each.start_ns for each in parts] if lasting is None else lasting
     ran = [each.end_ns - each.start_ns for each in parts if each.evaluation >= 0]
     lasting_ns = np.array(took, dtype=np.float64)
-    nothing = Sampled(pl.DataFrame(schema=SAMPLE_SCHEMA), ())
+    nothing = Sampled(pl.DataFrame(schema=SAMPLE_SCHEMA), (), ())
     spans = compose(parts, lasting_ns, groups, traces or {}, ran, sampled or nothing)
     result = Trace(spans, trace(pipeline("block")).metadata)
     result.check()

@@ -168,6 +168,40 @@ def _least_delay_ns(tables: Any) -> int | None:
     )
 
 
+def launches() -> Iterator[tuple[str, bool | None]]:
+    """Whether every kernel has its launch, where several threads launch, and Triton does."""
+    import scenes  # noqa: PLC0415
+
+    provider = cupti_provider()
+    for scene in (scenes.attention, scenes.training, scenes.compiled):
+        for _ in range(3):
+            scene()
+        for number in range(6):
+            found = visit(provider, partial(_thrice, scene))
+            tables = found.tables
+            calls = [tables[name] for name in ("driver", "runtime") if name in tables]
+            ids = np.concatenate([table["correlation_id"] for table in calls])
+            kernels = tables["kernel"]
+            lost = np.flatnonzero(~np.isin(kernels["correlation_id"], ids))
+            what = f"{scene.__name__}, recording {number + 1}: {len(lost)} of"
+            yield f"{what} {len(kernels['start'])} kernels have no launch", len(lost) == 0
+            first = min(int(table["start"].min()) for table in calls)
+            for at in lost[:5].tolist():
+                begun = (int(kernels["start"][at]) - first) / 1e3
+                number_, name = int(kernels["correlation_id"][at]), int(kernels["name"][at])
+                yield (
+                    f"  {begun:.1f} µs after the first call: id {number_} of {ids.min()} to "
+                    f"{ids.max()}, name {name}",
+                    None,
+                )
+            yield from ((problem, None) for problem in found.problems)
+
+
+def _thrice(work: Callable[[], object]) -> None:
+    for _ in range(3):
+        work()
+
+
 def graph() -> Iterator[tuple[str, bool | None]]:
     """Whether a graph that was captured in one recording has its kernels in a later one."""
     import scenes  # noqa: PLC0415
@@ -307,6 +341,7 @@ CHECKS = (
     ),
     Check("clock", "the wall clock; after torch.profiler 2 to 3 in a nanosecond", clock),
     Check("order", "every kernel begins after its launch, and none is left out", order),
+    Check("launches", "every kernel has a launch", launches),
     Check("graph", "as many kernels of the graph in each recording", graph),
     Check("unfinished", "the short kernel; the long one is said to be unfinished", unfinished),
     Check("ranges", "NCCL; of cuBLAS and cuDNN none, since their loggers tell of them", ranges),

@@ -6,8 +6,11 @@ does so for all. What is made once is made by the first call.
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
+
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # whose threads would stay behind
 
 import torch
 from torch import nn

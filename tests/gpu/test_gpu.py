@@ -18,6 +18,7 @@ import polars as pl
 import pytest
 import scenes
 import torch
+import tqdm
 from torch.profiler import ProfilerActivity, profile
 
 import xsp
@@ -29,6 +30,8 @@ from xsp.testing import replay
 from xsp.trace.coverage import attribution
 from xsp.trace.document import Trace
 from xsp_levels.native.stderr_filter import vendor_silenced
+
+tqdm.tqdm.monitor_interval = 0  # its thread would stay behind
 
 pytestmark = [
     pytest.mark.gpu,

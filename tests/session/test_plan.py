@@ -191,6 +191,18 @@ def test_on_a_device_what_captures_graphs_is_recorded(
     assert [step.rung.name for step in steps if not step.counts and step.evaluations] == names
 
 
+def test_a_first_evaluation_on_a_device_that_compiles_makes_no_slow_model() -> None:
+    plan = Plan(DEVICE, Settings(), repeatable=True)
+    steps: list[PlannedVisit] = []
+    at, latency_ns = 0, 20_000_000_000
+    while len(steps) < 8 and (step := plan.next()) is not None:
+        steps.append(step)
+        plan.record(step, [latency_ns] * step.evaluations, began_ns=at, ended_ns=at + latency_ns)
+        at, latency_ns = at + latency_ns, 1_000_000
+    assert [step.rung.name for step in steps if step.evaluations][:3] == ["kernel"] * 3
+    assert all(step.untimed == 3 for step in steps if step.counts)
+
+
 def test_a_program_that_cannot_be_repeated_is_warmed_up_once() -> None:
     steps = carry_out(Plan(DEVICE, Settings(), repeatable=False))
     assert [step.rung.name for step in steps][:3] == ["kernel", "bare", "pipeline"]

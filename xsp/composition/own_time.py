@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from xsp.composition.journal import Lull, Place
+from xsp.composition.journal import Lull, Pause, Place
 from xsp.composition.part import Part
 from xsp.measurement import MOST_FUNCTIONS, functions, innermost
 from xsp.provider import ATTRIBUTE, SAMPLE_SCHEMA, Samples
@@ -37,10 +38,12 @@ class Sampled:
     Attributes:
         samples: Samples of the rung `stack` (`xsp.provider.SAMPLE_SCHEMA`).
         lulls: What the thread of the block ran in lulls.
+        pauses: Times that xsp took: what ran then is not the program's.
     """
 
     samples: Samples
     lulls: Sequence[Lull]
+    pauses: Sequence[Pause]
 
 
 def own_time(
@@ -61,7 +64,7 @@ def own_time(
         schema={name: SAMPLE_SCHEMA[name] for name in ("time_ns", "thread")},
         orient="row",
     )
-    rows_of_samples = _rows(parts, of, sampled.samples)
+    rows_of_samples = _rows(parts, of, sampled.samples, sampled.pauses)
     known = sampled.samples.with_columns(row=pl.Series(rows_of_samples, dtype=pl.Int64))
     named = functions(known.filter(pl.col("row") >= 0))
     result = {
@@ -69,7 +72,7 @@ def own_time(
         for each in named.to_dicts()
     }
     seen: defaultdict[int, list[Lull]] = defaultdict(list)
-    for row, lull in zip(_rows(parts, of, lulls), sampled.lulls, strict=True):
+    for row, lull in zip(_rows(parts, of, lulls, sampled.pauses), sampled.lulls, strict=True):
         if row >= 0:
             seen[row].append(lull)
     for row, members in seen.items():
@@ -78,12 +81,32 @@ def own_time(
     return result
 
 
-def _rows(parts: Sequence[Part], of: Sequence[int], samples: Samples) -> list[int]:
-    """Return for each sample the row of the innermost part around; -1: none, or an evaluation."""
+def _rows(
+    parts: Sequence[Part], of: Sequence[int], samples: Samples, pauses: Sequence[Pause]
+) -> list[int]:
+    """Return for each sample the row of the innermost part around; -1: none is to be explained.
+
+    That is so in evaluations, and where xsp was at work.
+    """
     columns = [(part.start_ns, part.end_ns, part.thread, part.parent) for part in parts]
     start, end, thread, parent = np.array(columns, dtype=np.int64).T
     found = innermost(start, end, thread, parent, samples).tolist()
-    return [of[part] if part >= 0 and parts[part].evaluation < 0 else -1 for part in found]
+    return [
+        of[part] if part >= 0 and parts[part].evaluation < 0 and not at_work else -1
+        for part, at_work in zip(found, _paused(samples, pauses).tolist(), strict=True)
+    ]
+
+
+def _paused(samples: Samples, pauses: Sequence[Pause]) -> NDArray[np.bool_]:
+    """Tell which samples were taken while xsp was at work on their thread."""
+    time_ns, on = samples["time_ns"].to_numpy(), samples["thread"].to_numpy()
+    paused = np.zeros(samples.height, bool)
+    for thread in {pause.thread for pause in pauses}:
+        mine = [pause for pause in pauses if pause.thread == thread]
+        begun = np.searchsorted(np.sort([pause.begin_ns for pause in mine]), time_ns, "right")
+        ended = np.searchsorted(np.sort([pause.end_ns for pause in mine]), time_ns, "right")
+        paused |= (begun > ended) & (on == thread)
+    return paused
 
 
 def _named(lulls: Sequence[Lull]) -> dict[str, Any]:

@@ -112,6 +112,8 @@ class Plan:
         self._ask_at = FEWEST_ROUNDS
         self._last_round = False
         self._slow = False
+        # A first evaluation on a device may compile; that of a CPU tells of the others.
+        self._unjudged = int(any(Kind.KERNEL in rung.kinds for rung in rungs))
         self._level_dominates = False  # whether the machine moves more than rounds differ
         self._queue = self._warming()
         if ahead:
@@ -208,6 +210,9 @@ class Plan:
             self._queue += self._closing() if self._enough() else self._next_round()
 
     def _note_slowness(self, latencies: Sequence[int]) -> None:
+        if self._unjudged:
+            self._unjudged -= 1
+            return
         if latencies and min(latencies) > self._slow_ns and not self._slow:
             self._slow = True  # such a model is warm after one call; a profiler is once armed
             self._queue = [

@@ -47,7 +47,13 @@ from xsp_levels.framework.torch.profiler.operator import (
 )
 from xsp_levels.framework.torch.program.call import is_module, module_call
 from xsp_levels.framework.torch.program.state import keep, keep_random, parts, role
-from xsp_levels.framework.torch.program.step import BACKWARD, Interval, StepRecorder, step_rows
+from xsp_levels.framework.torch.program.step import (
+    BACKWARD,
+    Interval,
+    StepRecorder,
+    in_backward,
+    step_rows,
+)
 from xsp_levels.framework.torch.program.watcher import Watch
 
 # PyTorch's own annotations of what `step` records as pipeline spans.
@@ -155,6 +161,8 @@ class Torch:
             frames += [layer_rows(data.layers, _memory(data))]
         if Kind.OP in kinds and data.operators is not None:
             rows = _operator_rows(data.operators, data.layers, stepped=bool(data.steps))
+            if Kind.PIPELINE in kinds and not data.request.whole_model:
+                rows = in_backward(rows, data.steps)
             rows = rows if data.lines is None else with_callers(rows, data.lines)
             if Kind.LAYER in kinds:
                 calls = data.layers.graph_calls()

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from xsp_levels.arming import undone_on_failure
@@ -26,6 +27,7 @@ _ALWAYS = (
     "MEMCPY2",
     "MEMSET",
     "RUNTIME",
+    "DRIVER",
     "SYNCHRONIZATION",
     "OVERHEAD",
     "EXTERNAL_CORRELATION",
@@ -39,10 +41,11 @@ _NOISE = re.compile(
     r"|Occupancy|PointerGet|EventQuery|EventCreate|EventDestroy|StreamQuery|StreamGet"
     r"|StreamIsCapturing|ThreadExchange|CtxResetPersisting)",
 )
-# Driver calls that programs make without a runtime call around: Triton launches so, JAX builds
-# graphs so.
-_DRIVER = re.compile(
-    r"cu(Launch|Graph(Launch|Add|Instantiate)|Memcpy|Memset|MemAlloc|MemFree|(Ctx|Stream|Event)Synchronize)"
+# Driver calls, but for those that programs make without a runtime call around: Triton launches so,
+# JAX builds graphs so.
+_NO_LAUNCH = re.compile(
+    r"cu(?!Launch|Graph(Launch|Add|Instantiate)|Memcpy|Memset|MemAlloc|MemFree"
+    r"|(Ctx|Stream|Event)Synchronize)"
 )
 _COMPLETE, _FORCED = 0, 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 _LIMIT_REACHED, _INVALID_KIND = 12, 21  # CUPTI_ERROR_MAX_LIMIT_REACHED, _INVALID_KIND
@@ -250,15 +253,18 @@ class CuptiSession:
         self._enabled.callback(self._cupti.activity_disable, kind)
 
     def _choose_calls(self) -> None:
-        """Leave frequent runtime calls out, and record the driver calls that launch work."""
+        """Leave frequent runtime calls out, and all driver calls but those that launch work.
+
+        Asking for single driver calls instead of their kind would do where CUDA has not begun; in a
+        process that has used CUDA, CUPTI then records none of them (seen with CUDA 13.0).
+        """
         cupti = self._cupti
-        for call in cupti.runtime_api_trace_cbid:
-            if _NOISE.match(call.name):
-                cupti.activity_enable_runtime_api(int(call), 0)
-        for call in cupti.driver_api_trace_cbid:
-            if _DRIVER.match(call.name):
-                cupti.activity_enable_driver_api(int(call), 1)
-                self._enabled.callback(cupti.activity_enable_driver_api, int(call), 0)
+        for number in _matching(cupti.runtime_api_trace_cbid, _NOISE):
+            cupti.activity_enable_runtime_api(number, 0)
+        for number in _matching(cupti.driver_api_trace_cbid, _NO_LAUNCH):
+            # A newer cupti-python knows calls that this CUPTI does not.
+            with contextlib.suppress(cupti.cuptiError):
+                cupti.activity_enable_driver_api(number, 0)
 
     def _no_clearing(self) -> None:
         """Tell CUPTI that buffers are zero already, so that CUPTI does not stall to clear them."""
@@ -321,6 +327,12 @@ class CuptiSession:
         """Tell whether the record that CUPTI does not step over is of a kind that it made."""
         at = len(content) - left
         return int.from_bytes(content[at : at + 4], "little") in how.forms
+
+
+@cache
+def _matching(calls: Any, names: re.Pattern[str]) -> tuple[int, ...]:
+    """Return the numbers of the calls of an enumeration whose names match."""
+    return tuple(int(call) for call in calls if names.match(call.name))
 
 
 def _kept_alive(values: tuple[Any, ...], function: Callable[..., Any], *args: Any) -> None:

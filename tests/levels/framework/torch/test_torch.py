@@ -49,7 +49,7 @@ def x() -> torch.Tensor:
 
 
 def visit(
-    call: Callable[[], Any], kinds: frozenset[Kind], **how: bool
+    call: Callable[[], Any], kinds: frozenset[Kind], **how: Any
 ) -> tuple[Records, pl.DataFrame]:
     provider = Torch()
     provider.start(SystemClock(), Request(kinds, **how))

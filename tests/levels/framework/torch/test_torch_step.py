@@ -4,11 +4,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import polars as pl
 import pytest
 import torch
 
+from xsp.provider import span_rows
 from xsp.testing import FakeClock
-from xsp_levels.framework.torch.program.step import OPTIMIZER_STEP, Interval, StepRecorder
+from xsp_levels.framework.torch.profiler.operator import ENGINE
+from xsp_levels.framework.torch.program.step import (
+    BACKWARD,
+    OPTIMIZER_STEP,
+    Interval,
+    StepRecorder,
+    in_backward,
+    step_rows,
+)
 
 
 class Inner(torch.optim.SGD):  # type: ignore[misc]
@@ -83,3 +93,38 @@ def test_a_step_that_raised_does_not_lend_its_begin_to_the_one_around_it(
         outer.inner.fails = False
         outer.inner.step()
     assert durations(found) == [1110, 10]
+
+
+def test_what_autograds_threads_run_is_in_the_backward_pass_that_waits_for_it() -> None:
+    """As on a GPU, where each device has a thread for its backward operators."""
+    steps = (
+        Interval(BACKWARD, 10, 50, thread=1),
+        Interval("optimizer step", 60, 70, thread=1),
+        Interval(BACKWARD, 30, 90, thread=2),
+    )
+    engine = ENGINE + "evaluate_function: MmBackward0"
+    #  name, start, end, thread, thread of the forward operator, number of the pass around
+    known = [
+        (engine, 20, 25, -7, 1, -1),
+        (engine, 35, 40, -7, 1, -1),
+        (engine, 35, 40, -8, 2, -3),
+        (engine, 41, 42, -8, None, -3),
+        (engine, 12, 14, -7, None, -1),
+        (engine, 12, 14, 1, 1, None),
+        ("aten::mm", 21, 24, -7, 1, None),
+        (engine, 95, 99, -7, 1, None),
+    ]
+    names, start, end, thread, forward, passes = zip(*known, strict=True)
+    rows = span_rows(
+        {
+            "kind": ["op"] * len(known),
+            "name": list(names),
+            "start_ns": list(start),
+            "end_ns": list(end),
+            "thread": list(thread),
+            "forward_thread": pl.Series(forward, dtype=pl.Int64),
+        }
+    )
+    assert in_backward(rows, steps)["parent_id"].to_list() == list(passes)
+    assert in_backward(rows, ())["parent_id"].null_count() == len(known)
+    assert step_rows(steps)["id"].to_list() == [-1, None, -3]

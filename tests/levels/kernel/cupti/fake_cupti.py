@@ -169,6 +169,8 @@ class FakeCupti:
     def activity_enable(self, kind: IntEnum) -> None:
         self._call("activity_enable")
         self.enabled.add(kind.name)
+        if kind is ActivityKind.DRIVER:
+            self.enabled |= {f"driver {int(call)}" for call in DriverCalls}
 
     def activity_enable_and_dump(self, kind: IntEnum) -> None:
         self._call("activity_enable_and_dump")
@@ -177,6 +179,8 @@ class FakeCupti:
     def activity_disable(self, kind: IntEnum) -> None:
         self._call("activity_disable")
         self.enabled.discard(kind.name)
+        if kind is ActivityKind.DRIVER:
+            self.enabled -= {f"driver {int(call)}" for call in DriverCalls}
 
     def activity_enable_latency_timestamps(self, enable: int) -> None:
         self._switch("latency", enable)
@@ -185,7 +189,9 @@ class FakeCupti:
         self._switch(f"runtime {cbid}", enable)
 
     def activity_enable_driver_api(self, cbid: int, enable: int) -> None:
-        self._switch(f"driver {cbid}", enable)
+        """Single calls are recorded of a process that has not used CUDA yet, so here none is."""
+        if "DRIVER" in self.enabled:
+            self._switch(f"driver {cbid}", enable)
 
     def activity_set_attribute(self, attribute: int, size: int, value: int) -> None:
         self._switch("zeroed", ctypes.c_uint8.from_address(value).value)

@@ -82,6 +82,15 @@ def test_kernels_run_concurrently_and_graphs_are_seen_in_full(fake: FakeCupti) -
     provider.stop()
 
 
+def test_calls_that_this_cupti_does_not_know_are_no_error(fake: FakeCupti) -> None:
+    fake.failing = {"driver 9": 1}
+    provider = Cupti()
+    provider.start(SystemClock(), DEEPEST)
+    assert "driver 307" in fake.enabled
+    provider.stop()
+    assert not any(name.startswith("driver") for name in fake.enabled)
+
+
 def test_what_costs_time_is_recorded_in_detail_runs_only(fake: FakeCupti) -> None:
     provider = Cupti()
     provider.start(SystemClock(), DETAIL)

@@ -42,7 +42,7 @@ _MEMORY = "[memory]"
 _BACKWARD = "backward"
 # What libraries do on threads of their own, such as gloo:all_reduce.
 _COLLECTIVE = re.compile(r"(?:gloo|mpi|ucc):([a-z_]+)")
-_ENGINE = "autograd::engine::"  # names of the engine's spans, in which all backward operators run
+ENGINE = "autograd::engine::"  # names of the engine's spans, in which all backward operators run
 
 _RIVAL = (
     "operators were recorded only until torch.profiler was started: there can be only one "
@@ -283,7 +283,7 @@ def _columns(
     sequence = np.array([event.sequence_nr() for event in operators], np.int64)
     forward = np.array([event.fwd_thread_id() for event in operators], np.int64)
     forward_thread = _python_threads(forward.tolist(), threads)
-    engine = np.array([name.startswith(_ENGINE) for name in names], bool)
+    engine = np.array([name.startswith(ENGINE) for name in names], bool)
     backward = _inside(start, end, thread=thread, outer=engine | (forward > 0))
     return {
         "kind": Kind.OP.value,

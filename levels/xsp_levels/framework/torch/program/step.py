@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from xsp.clock import Clock, SystemClock
@@ -24,6 +25,7 @@ from xsp_levels.framework.torch.module.entry_point import (
     keep_in_child,
     optimizer_entry_point,
 )
+from xsp_levels.framework.torch.profiler.operator import ENGINE
 from xsp_levels.framework.torch.program.loop import NOTHING, Note, loop
 
 BACKWARD = "backward"
@@ -125,11 +127,13 @@ class StepRecorder:
 
 
 def step_rows(steps: tuple[Interval, ...]) -> SpanRows:
-    """Return a row of kind pipeline per part. Pure."""
+    """Return a row of kind pipeline per part; backward passes have numbers. Pure."""
     if not steps:
         return no_rows()
+    numbers = [_number(at) if step.name == BACKWARD else None for at, step in enumerate(steps)]
     return span_rows(
         {
+            "id": pl.Series(numbers, dtype=pl.Int64),
             "kind": Kind.PIPELINE.value,
             "name": [step.name for step in steps],
             "start_ns": [step.start_ns for step in steps],
@@ -139,6 +143,37 @@ def step_rows(steps: tuple[Interval, ...]) -> SpanRows:
             **{f"attr.{fact}": _facts(steps, fact) for fact in ("workers", "batches_ready")},
         }
     )
+
+
+def in_backward(operators: SpanRows, steps: tuple[Interval, ...]) -> SpanRows:
+    """Return operators, of which those of autograd's own threads state what waits for them. Pure.
+
+    The backward pass of what is on a GPU runs on a thread of the device's, while the thread that
+    called it waits. Of several passes at once an operator is in that of its forward's thread, if
+    that is known, else in the one that began last.
+
+    Args:
+        operators: Rows of operators.
+        steps: Parts of the program, of which `step_rows` makes the rows that are stated.
+    """
+    begun = [(at, step) for at, step in enumerate(steps) if step.name == BACKWARD]
+    if not begun or not operators.height:
+        return operators
+    engine = operators["name"].str.starts_with(ENGINE).to_numpy()
+    start, end, thread = (operators[name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
+    forward = operators["forward_thread"].fill_null(0).to_numpy()
+    stated = np.zeros(operators.height, np.int64)
+    for at, step in sorted(begun, key=lambda each: each[1].start_ns):
+        inside = engine & (thread != step.thread) & (step.start_ns <= start) & (end <= step.end_ns)
+        inside &= (forward == step.thread) | (forward == 0) | (stated == 0)
+        stated[inside] = _number(at)
+    numbers = pl.Series(stated).replace(0, None)
+    return operators.with_columns(parent_id=pl.coalesce("parent_id", numbers))
+
+
+def _number(step: int) -> int:
+    """Return the number of a part's row; those of the user's own spans are above zero."""
+    return -1 - step
 
 
 def _facts(steps: tuple[Interval, ...], name: str) -> pl.Series:

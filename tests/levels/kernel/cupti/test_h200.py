@@ -1,0 +1,85 @@
+"""What an NVIDIA H200 recorded (CUDA 13.0, PyTorch 2.11), made into trees here.
+
+scripts/gpu makes the recordings, of the functions of tests/gpu/scenes.py, one counted evaluation
+each but for `reduced`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from xsp.testing import replay
+from xsp.trace import Trace
+
+KEPT = Path(__file__).parents[3] / "data" / "cupti"
+
+
+@cache
+def trace(name: str) -> Trace:
+    return replay(KEPT / f"{name}.xsprec")
+
+
+def spans(name: str, kind: str) -> pl.DataFrame:
+    found = trace(name).spans
+    above = found.select(parent_id="span_id", above="name", above_kind="kind")
+    return found.filter(kind=kind).join(above, on="parent_id", how="left").unnest("attributes")
+
+
+def test_each_kernel_says_what_it_ran_with() -> None:
+    kernels = spans("attention", "kernel")
+    assert kernels.height == 44
+    for known in ("grid", "block", "registers", "full_name"):
+        assert kernels[known].null_count() == 0, known
+    assert (kernels["latency_ns"] > 500).all()
+    root = trace("attention").spans.row(0, named=True)
+    assert root["device_ns"] == pytest.approx(
+        kernels["latency_ns"].sum(), rel=0.02
+    )  # with what is set
+
+
+def test_products_of_cublas_hold_their_launches_and_know_their_operations() -> None:
+    calls = spans("attention", "call").filter(name="cublasLtMatmul")
+    assert calls.height == 16
+    # Eight sequences of 64 tokens, 256 wide: the first product makes queries, keys and values.
+    assert calls["flops"][0] == 2 * (8 * 64) * 256 * (3 * 256)
+    launches = spans("attention", "launch")
+    assert launches.filter(above="cublasLtMatmul").height >= 16
+
+
+def test_calls_of_cudnn_end_where_it_says_so() -> None:
+    calls = spans("convolutions", "call").filter(name="cudnnBackendExecute")
+    assert calls.height == 20
+    assert set(calls["placement"]) == {"ends"}
+    assert calls["latency_ns"].null_count() == 0
+    launches = spans("convolutions", "launch").filter(above="cudnnBackendExecute")
+    assert launches["parent_id"].n_unique() == 20
+
+
+def test_the_backward_pass_on_autograds_thread_lies_in_what_waits_for_it() -> None:
+    layers = spans("training", "layer").filter(pl.col("phase") == "backward")
+    assert layers.filter(above="backward", name="Sequential").height == 1
+    assert spans("training", "pipeline").filter(name="backward")["device_ns"][0] > 500_000
+    on_engine = spans("training", "op").filter(pl.col("name").str.starts_with("autograd::engine"))
+    assert set(on_engine.filter(above_kind="pipeline")["above"]) == {"backward"}
+
+
+@pytest.mark.parametrize("name", ["graphed", "reduced"])
+def test_kernels_of_a_graph_lie_under_what_captured_them(name: str) -> None:
+    kernels = spans(name, "kernel").filter(pl.col("captured_node").is_not_null())
+    assert kernels.height >= 40
+    assert not any("GraphLaunch" in above for above in kernels["above"])
+
+
+def test_generated_kernels_say_what_they_were_generated_for() -> None:
+    kernels = spans("compiled", "kernel")
+    triton = kernels.filter(pl.col("name").str.starts_with("triton_"))
+    assert triton.height == 13
+    assert triton["source_ops"].str.contains("aten.").all()
+
+
+def test_streams_are_told_apart() -> None:
+    assert spans("two_streams", "kernel")["stream"].n_unique() == 2
