@@ -22,6 +22,7 @@ from time import perf_counter, perf_counter_ns
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from clocked import Clock, Label, Program, digest, seed
 from frameworks import FRAMEWORKS, MISSING, be_quiet
@@ -60,8 +61,9 @@ LEGEND = """
 plain ms   wall time of the program without xsp
 block      error of the trace's latency; goal: 2 %, or the noise
 noise      of the plain runs, in the same way
-named      share of the block's latency that lies in a row below the block
-named*     the same, without the own time of training iterations
+named      share of the block's latency that lies in a row below the block, or in functions that
+           its own time is known to have gone to
+named*     the same, where own time of training iterations has a name by their functions only
 summed     own times of all rows together, as a share of the block's latency
 during     by how much the program is slower in the block
 after      by how much the part after the last recorded evaluation is slower, where the plan is
@@ -70,6 +72,7 @@ wait s     how long the block takes beyond the program: repetitions, and making 
 state      what the program leaves behind, bit by bit, with xsp and without
 total      error of the time of all evaluations of the group; latency: of that of one of them"""
 SELF = "training iteration"
+SAMPLES = 20  # of own time, from which on its functions are named
 TAIL = 0.1  # of the evaluations, which must be left after the last recorded one
 
 
@@ -173,14 +176,22 @@ def measure(name: str, given: argparse.Namespace) -> Turns:
 
 
 def own_time(trace: xsp.Trace, names: Sequence[str] = ()) -> float:
-    """Return the own time of the block, and of rows of some names, as a share of the block."""
+    """Return the own time without a name of the block, and of rows of some names, as a share."""
     spans, root = trace.spans, trace.root
     known = spans.filter(spans["parent_id"] == root.span_id)["attributes"].struct.unnest()
     # Other threads work while this one waits.
     busy = known["busy_ns"].sum() if "busy_ns" in known.columns else 0.0
-    own = max((root.self_ns or 0.0) - busy, 0.0)
-    named = spans.filter(spans["name"].is_in(names), spans["kind"] == "pipeline")
-    return (own + named["self_ns"].sum()) / (root.latency_ns or 1.0)
+    rows = spans.filter(
+        (pl.col("name").is_in(names) & (pl.col("kind") == "pipeline"))
+        | (pl.col("span_id") == root.span_id)
+    )
+    attributes = rows["attributes"].struct.unnest()
+    known = pl.zeros(rows.height, eager=True)
+    if "own_shares" in attributes.columns:
+        enough = attributes["own_samples"] >= SAMPLES
+        known = attributes["own_shares"].list.sum().zip_with(enough, known).fill_null(0.0)
+    own = (rows["self_ns"].fill_null(0.0) - pl.Series([busy] + [0.0] * (rows.height - 1))).clip(0)
+    return float((own * (1.0 - known)).sum()) / (root.latency_ns or 1.0)
 
 
 def report(name: str, turns: Turns) -> None:

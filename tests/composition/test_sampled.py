@@ -82,7 +82,13 @@ def test_a_lull_is_named_by_where_ways_part() -> None:
     assert found[0]["own_functions"] == ["build", "import_model"]
     assert found[0]["own_lines"] == ["build.py:1", "import_model.py:1"]
     assert found[0]["own_shares"] == [50 / 90, 40 / 90]
-    assert found[0]["own_samples"] == 4
+    assert found[0]["own_samples"] == 1
+
+
+def test_a_call_that_lets_nobody_look_is_seen_once_for_all_of_its_time() -> None:
+    found = attributes(lulls=(lull(900, 247_000_000, "main", "collect"),))
+    assert found[0]["own_functions"] == ["collect"]
+    assert found[0]["own_samples"] == 25
 
 
 def test_a_way_that_all_go_is_named_by_its_end() -> None:

@@ -31,15 +31,15 @@ def idle() -> None:
     time.sleep(0.2)
 
 
-def test_a_program_that_evaluates_nothing_is_seen_fifty_times_a_second() -> None:
+def test_a_program_that_evaluates_nothing_is_seen_a_hundred_times_a_second() -> None:
     with looked_at(lambda: (0, False)) as journal:
         idle()
-    assert 3 <= len(journal.lulls) <= 11
+    assert 6 <= len(journal.lulls) <= 21
     for seen in journal.lulls[1:]:
         names = [place.function for place in seen.stack]
         assert names[-1] == "idle"
-        assert "test_a_program_that_evaluates_nothing_is_seen_fifty_times_a_second" in names
-        assert 15_000_000 <= seen.lasts_ns <= 150_000_000
+        assert "test_a_program_that_evaluates_nothing_is_seen_a_hundred_times_a_second" in names
+        assert 8_000_000 <= seen.lasts_ns <= 150_000_000
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -61,7 +61,7 @@ def test_looks_become_fewer_in_a_long_lull(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(lull, "_MANY", 2)
     with looked_at(lambda: (0, False)) as journal:
         idle()
-    assert len(journal.lulls) <= 5
+    assert len(journal.lulls) <= 8
 
 
 def prepare() -> None:

@@ -11,6 +11,7 @@ for other ranks of a distributed program.
 from xsp.composition.counting import SLOW_NS
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.journal import (
+    LOOK_NS,
     MARKS_LOST,
     Evaluation,
     Journal,
@@ -24,6 +25,7 @@ from xsp.composition.outcome import Outcome, Purpose, program_traces
 from xsp.composition.summary import side_by_side
 
 __all__ = [
+    "LOOK_NS",
     "MARKS_LOST",
     "SLOW_NS",
     "Evaluation",

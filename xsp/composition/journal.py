@@ -70,6 +70,9 @@ class Pause(NamedTuple):
     end_ns: int
 
 
+LOOK_NS = 10_000_000  # between two looks at a thread that evaluates nothing
+
+
 class Place(NamedTuple):
     """Where a program was: a function, its file, and a line."""
 

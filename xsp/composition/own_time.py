@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.composition.journal import Lull, Pause, Place
+from xsp.composition.journal import LOOK_NS, Lull, Pause, Place
 from xsp.composition.part import Part
 from xsp.measurement import MOST_FUNCTIONS, functions, innermost
 from xsp.provider import ATTRIBUTE, SAMPLE_SCHEMA, Samples
@@ -119,7 +119,7 @@ def _named(lulls: Sequence[Lull]) -> dict[str, Any]:
         "own_functions": [place.function for place, _ in most],
         "own_lines": [f"{place.file}:{place.line}" for place, _ in most],
         "own_shares": [ns / whole for _, ns in most],
-        "own_samples": len(lulls),
+        "own_samples": round(whole / LOOK_NS) or 1,
     }
 
 

@@ -2,9 +2,9 @@
 
 What a program does once (importing libraries, setting a trainer up, saving weights) is on no rung,
 for no second time comes to record it. A thread of xsp's looks at the stack of the block's thread:
-fifty times a second where nothing has been evaluated between two looks; while evaluations follow
-each other less and less often, four times a second in the end. A look keeps the other thread from
-Python's lock for some 20 µs: a hundredth of a per cent of the time in which latencies are taken.
+a hundred times a second where nothing has been evaluated between two looks; while evaluations
+follow each other less and less often, ten times a second in the end. A look keeps the other thread
+from Python's lock for some 20 µs: a fiftieth of a per cent of the time in which latencies are taken.
 What happens between quick evaluations is not seen by that, and is on the rung `stack`.
 """
 
@@ -18,9 +18,9 @@ from pathlib import Path
 from time import monotonic_ns
 from types import FrameType
 
-from xsp.composition import Journal, Lull, Place
+from xsp.composition import LOOK_NS, Journal, Lull, Place
 
-_LEAST_S, _MOST_S = 0.02, 0.25  # between two looks
+_LEAST_S, _MOST_S = LOOK_NS / 1e9, 0.1  # between two looks
 _MANY = 1000  # looks at a program that evaluates nothing at all, until they become fewer
 _DEEPEST = 100  # calls under way that are kept, the outermost first
 _OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep

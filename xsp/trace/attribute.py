@@ -130,7 +130,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "File and line that each of these was seen in most often; without source, was called in."),
     Attribute("own_shares", _MODULES, _FLOATS, "Share of each in its own time, of all samples 1."),
     Attribute("own_samples", _MODULES, _INT,
-        "How many samples of its own time, from runs of the rung `stack`, that rests on."),
+        "How many samples of its own time that rests on: of runs of the rung `stack`, or lulls."),
     Attribute("step", _PIPELINE, _TEXT,
         "Name of the step of another tool's recording that it is, or of a root that it shows."),
     Attribute("process", _PIPELINE, _INT,

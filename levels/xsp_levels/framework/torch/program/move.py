@@ -1,7 +1,7 @@
 """Tensors that programs move to another device in; start and end of each move out.
 
 The methods are PyTorch's own, in C, so their names in `torch.Tensor` are given wrappers, and only
-while a program is watched on a machine with a GPU. Not yet run on one.
+while a program is watched on a machine with a GPU. What it noted on one was not looked at yet.
 """
 
 from __future__ import annotations
