@@ -86,7 +86,7 @@ def test_a_lull_is_named_by_where_ways_part() -> None:
 
 
 def test_a_call_that_lets_nobody_look_is_seen_once_for_all_of_its_time() -> None:
-    found = attributes(lulls=(lull(900, 247_000_000, "main", "collect"),))
+    found = attributes(lulls=(lull(950, 247_000_000, "main", "collect"),))
     assert found[0]["own_functions"] == ["collect"]
     assert found[0]["own_samples"] == 25
 

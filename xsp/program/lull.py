@@ -4,8 +4,8 @@ What a program does once (importing libraries, setting a trainer up, saving weig
 for no second time comes to record it. A thread of xsp's looks at the stack of the block's thread:
 a hundred times a second where nothing has been evaluated between two looks; while evaluations
 follow each other less and less often, ten times a second in the end. A look keeps the other thread
-from Python's lock for some 20 µs: a fiftieth of a per cent of the time in which latencies are taken.
-What happens between quick evaluations is not seen by that, and is on the rung `stack`.
+from Python's lock for some 20 µs, a fiftieth of a per cent of the time in which latencies are
+taken. What happens between quick evaluations is not seen by that, and is on the rung `stack`.
 """
 
 from __future__ import annotations
