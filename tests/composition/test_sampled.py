@@ -43,8 +43,11 @@ def attributes(
     return own_time(Sampled(taken, lulls, pauses), PARTS, OF, [own_ns] * 3)
 
 
-def lull(time_ns: int, lasts_ns: int, *names: str) -> Lull:
-    return Lull(time_ns, lasts_ns, tuple(Place(name, f"{name}.py", 1) for name in names))
+def lull(time_ns: int, lasts_ns: int, *calls: str, looks: int = 1) -> Lull:
+    """Return a look at calls, the outermost first, each a function and the line it was at."""
+    stack = (call.partition(":") for call in calls)
+    places = tuple(Place(name, f"{name}.py", int(line or 1)) for name, _, line in stack)
+    return Lull(time_ns, lasts_ns, looks, places)
 
 
 def test_samples_belong_to_the_innermost_part_of_their_thread() -> None:
@@ -73,20 +76,20 @@ def test_what_xsp_runs_is_not_the_programs() -> None:
 
 def test_a_lull_is_named_by_where_ways_part() -> None:
     seen = (
-        lull(20, 20, "main", "import_model", "read"),
-        lull(40, 20, "main", "import_model", "find"),
-        lull(60, 20, "main", "build", "normal"),
-        lull(90, 30, "main", "build", "normal"),
+        lull(20, 20, "<module>:9", "main:3", "import_model:7", "read"),
+        lull(40, 20, "<module>:9", "main:3", "import_model:8", "find"),
+        lull(60, 20, "<module>:9", "main:5", "build", "normal"),
+        lull(90, 30, "<module>:9", "main:5", "build", "normal"),
     )
     found = attributes(lulls=seen)
-    assert found[0]["own_functions"] == ["build", "import_model"]
-    assert found[0]["own_lines"] == ["build.py:1", "import_model.py:1"]
+    assert found[0]["own_functions"] == ["main", "main"]
+    assert found[0]["own_lines"] == ["main.py:5", "main.py:3"]
     assert found[0]["own_shares"] == [50 / 90, 40 / 90]
-    assert found[0]["own_samples"] == 1
+    assert found[0]["own_samples"] == 4
 
 
 def test_a_call_that_lets_nobody_look_is_seen_once_for_all_of_its_time() -> None:
-    found = attributes(lulls=(lull(950, 247_000_000, "main", "collect"),))
+    found = attributes(lulls=(lull(950, 247_000_000, "main", "collect", looks=25),))
     assert found[0]["own_functions"] == ["collect"]
     assert found[0]["own_samples"] == 25
 
@@ -103,9 +106,20 @@ def test_lulls_that_cover_little_of_own_time_leave_the_word_to_samples() -> None
     assert attributes(lulls=seen) == {}
 
 
+def test_a_long_look_counts_for_its_time() -> None:
+    seen = (lull(20, 90, "main:1", "save"), *(lull(at, 2, "main:2") for at in (30, 40, 50)))
+    ways = partings([each.stack for each in seen], [each.lasts_ns for each in seen])
+    assert [place.function for place in ways] == ["save", "main", "main", "main"]
+
+
 @given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=5), max_size=20))
-def test_each_stack_parts_at_one_of_its_own_calls(ways: list[list[str]]) -> None:
-    stacks = [tuple(Place(name, "f.py", depth) for depth, name in enumerate(way)) for way in ways]
-    found = partings(stacks)
-    assert len(found) == len(stacks)
-    assert all(place in stack for place, stack in zip(found, stacks, strict=True))
+def test_the_order_of_looks_changes_no_name(ways: list[list[str]]) -> None:
+    stacks = [tuple(Place(name, "f.py", 1) for name in way) for way in ways]
+    lasts = [len(way) for way in ways]
+    found, other = partings(stacks, lasts), partings(stacks[::-1], lasts[::-1])[::-1]
+    shares = [
+        sum(each for each, way in zip(lasts, found, strict=True) if way == place)
+        for place in set(found)
+    ]
+    if len(set(shares)) == len(shares):  # equals are told apart by what came first
+        assert found == other

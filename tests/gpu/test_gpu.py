@@ -238,7 +238,13 @@ def test_a_training_loop_is_seen_whole_with_its_kernels_and_moves() -> None:
     assert kernels(trace).height
     assert 0 < trace.spans["device_ns"][0] <= 1.02 * trace.spans["latency_ns"][0]
     tree = trace.tree(rows=200)
-    for part in ("training iteration", "data loading", "backward", "optimizer step", "move"):
+    for part in (
+        "training iteration",
+        "data loading",
+        "backward",
+        "optimizer step",
+        "move to device",
+    ):
         assert part in tree, tree
 
 

@@ -243,9 +243,14 @@ def test_attributes_of_any_type_survive_as_what_the_trace_shows(tmp_path: Path) 
         assert (attributes["user.size"], attributes["user.note"]) == (2, "mean")
 
 
-def test_a_visit_without_evaluations_is_refused(tmp_path: Path) -> None:
+def test_a_visit_without_evaluations_may_only_warm_up(tmp_path: Path) -> None:
     kept = toy_recording()
-    empty = replace(kept, visits=(replace(kept.visits[0], windows=(), waited_ns=()),))
+    bare = replace(kept.visits[0], windows=(), waited_ns=())
+    warming = replace(bare, planned=replace(bare.planned, round=-1))
+    path = replace(kept, visits=(warming, *kept.visits)).save(tmp_path / "warming.xsprec")
+    assert len(recording.load(path, kept.providers).visits) == len(kept.visits) + 1
+    counted = replace(bare, planned=replace(bare.planned, round=0))
+    empty = replace(kept, visits=(counted,))
     path = empty.save(tmp_path / "empty.xsprec")
     with pytest.raises(TraceFormatError, match="a visit has no evaluations"):
         recording.load(path, kept.providers)

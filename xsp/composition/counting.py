@@ -73,14 +73,14 @@ def without(journal: Journal, unsettled: Set[Key]) -> Journal:
     return replace(journal, evaluations=evaluations)
 
 
-def counting(visits: Sequence[Visit], final: Any, unsettled: Set[Key]) -> list[Visit]:
+def counting(visits: Sequence[Visit], final: Callable[[int], int], anew: Set[Key]) -> list[Visit]:
     """Return visits without the evaluations that do not count.
 
     Where no evaluation of a group counts on a rung, those that were not to count do. The first
     rounds, in which each rung has its turn at once, so that short programs show something, count
     only where few others do: what the rung before left in the caches is still in their times.
     """
-    visits = [_settled(visit, unsettled) for visit in visits] if unsettled else visits
+    visits = [_settled(visit, anew) for visit in visits] if anew else visits
     made: defaultdict[tuple[int, Rung], list[tuple[int, int]]] = defaultdict(list)
     for visit in visits:
         for group, number, window in zip(visit.groups, visit.rounds, visit.windows, strict=True):

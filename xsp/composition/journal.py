@@ -87,11 +87,13 @@ class Lull(NamedTuple):
     Attributes:
         time_ns: When that was.
         lasts_ns: How long before that it has evaluated nothing, or was last looked at.
+        looks: How many looks this one stands for: several, where a call let no thread look.
         stack: The calls under way, the outermost first.
     """
 
     time_ns: int
     lasts_ns: int
+    looks: int
     stack: tuple[Place, ...]
 
 

@@ -139,7 +139,7 @@ class _Maker:
         ).T
         lasting = timeline.lasting(threads, starts, ends)
         ran_ns = [each.ran_ns for each in self._journal.evaluations]
-        sampled = Sampled(found.samples, self._journal.lulls, self._journal.pauses)
+        sampled = Sampled(found.samples, tuple(self._journal.lulls), tuple(self._journal.pauses))
         spans = compose(nested, lasting, numbers, traces, ran_ns, sampled)
         groups = facts(self._groups, self._journal, timeline, self._final, traces, self._repeated)
         metadata = describe(

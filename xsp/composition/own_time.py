@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.composition.journal import LOOK_NS, Lull, Pause, Place
+from xsp.composition.journal import Lull, Pause, Place
 from xsp.composition.part import Part
 from xsp.measurement import MOST_FUNCTIONS, functions, innermost
 from xsp.provider import ATTRIBUTE, SAMPLE_SCHEMA, Samples
@@ -112,35 +112,41 @@ def _paused(samples: Samples, pauses: Sequence[Pause]) -> NDArray[np.bool_]:
 def _named(lulls: Sequence[Lull]) -> dict[str, Any]:
     """Return the attributes by the places where the ways of calls part."""
     lasts: Counter[Place] = Counter()
-    for lull, place in zip(lulls, partings([each.stack for each in lulls]), strict=True):
+    ways = partings([each.stack for each in lulls], [each.lasts_ns for each in lulls])
+    for lull, place in zip(lulls, ways, strict=True):
         lasts[place] += lull.lasts_ns
     most, whole = lasts.most_common(MOST_FUNCTIONS), lasts.total() or 1
     return {
         "own_functions": [place.function for place, _ in most],
         "own_lines": [f"{place.file}:{place.line}" for place, _ in most],
         "own_shares": [ns / whole for _, ns in most],
-        "own_samples": round(whole / LOOK_NS) or 1,
+        "own_samples": sum(each.looks for each in lulls),
     }
 
 
-def partings(stacks: Sequence[tuple[Place, ...]]) -> list[Place]:
-    """Return for each stack of calls the call at which it parts from most others.
+def partings(stacks: Sequence[tuple[Place, ...]], lasts_ns: Sequence[int]) -> list[Place]:
+    """Return for each stack of calls the call at which it parts from those of most of the time.
+
+    A call is a function with the line that it was at: two lines of a script are two ways.
 
     Args:
         stacks: Calls under way, the outermost first, at least one of each.
+        lasts_ns: How long each stack stands for.
 
     >>> a, b, c = (Place(name, "train.py", 1) for name in "abc")
-    >>> [place.function for place in partings([(a, b), (a, b, c), (a, c)])]
+    >>> [place.function for place in partings([(a, b), (a, b, c), (a, c)], [1, 1, 1])]
     ['b', 'b', 'c']
     """
     result = [stack[-1] for stack in stacks]
-    together = list(range(len(stacks)))
+    together, whole = list(range(len(stacks))), sum(lasts_ns)
     for depth in range(max(map(len, stacks), default=0)):
         at = {number: stacks[number][depth] for number in together if depth < len(stacks[number])}
+        lasts: Counter[Place] = Counter()
         for number, place in at.items():
             result[number] = place
-        most, count = Counter(at.values()).most_common(1)[0] if at else (None, 0)
-        if count < _ALONE * len(stacks):
+            lasts[place] += lasts_ns[number]
+        most, length = lasts.most_common(1)[0] if lasts else (None, 0)
+        if length < _ALONE * whole:
             return result
         together = [number for number, place in at.items() if place == most]
     return result

@@ -24,7 +24,7 @@ from xsp.provider import Begun, Likeness, ModelCall, Work
 from xsp.session import Session, Settings, page_faults
 
 _KEPT_CALLS = 4  # groups whose last call is kept, to be repeated after the block
-_MOST_EVALUATIONS = 500_000
+_MOST_EVALUATIONS, _JUST_NS = 500_000, 100_000_000
 _GOING_ON = OpenEvaluation(None, None, None, None, False, False, 0)
 
 
@@ -279,9 +279,9 @@ class Dispatcher:
         self._close(thread, self._now(), 0, kind)
 
     def progress(self) -> tuple[int, bool]:
-        """Return how many evaluations have begun, and whether the block's thread is in one."""
-        opened = self._opens.get(self.journal.thread)
-        return self._seen, opened is not None and opened.end_ns is None
+        """Return how many evaluations have begun, and if the thread is in one, or was just now."""
+        opened, now_ns = self._opens.get(self.journal.thread), self._now()
+        return self._seen, opened is not None and now_ns - (opened.end_ns or now_ns) < _JUST_NS
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -10,20 +10,25 @@ taken. What happens between quick evaluations is not seen by that, and is on the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic_ns
-from types import FrameType
+from types import CodeType, FrameType
 
 from xsp.composition import LOOK_NS, Journal, Lull, Place
 
 _LEAST_S, _MOST_S = LOOK_NS / 1e9, 0.1  # between two looks
-_MANY = 1000  # looks at a program that evaluates nothing at all, until they become fewer
+_MANY = 1000  # looks in one lull, or ten times as many in all, until they become fewer
 _DEEPEST = 100  # calls under way that are kept, the outermost first
-_OWN_FOLDER = str(Path(__file__).parents[1]) + os.sep
+_OWN_FOLDERS = tuple(
+    str(Path(module.__file__ or "").parent) + os.sep
+    for name in ("xsp", "xsp_levels")
+    if (module := sys.modules.get(name)) is not None
+)
 
 
 class Lulls:
@@ -37,41 +42,50 @@ class Lulls:
     def __init__(self, journal: Journal, progress: Callable[[], tuple[int, bool]]) -> None:
         self._journal, self._progress = journal, progress
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="xsp lulls", daemon=True)
+        self._thread: threading.Thread | None = None
+        self._places: dict[tuple[CodeType, int], Place] = {}
 
     def begin(self) -> None:
-        """Begin to look."""
-        self._thread.start()
+        """Begin to look, if the system allows one more thread: names are no more than welcome."""
+        thread = threading.Thread(target=self._watch, name="xsp lulls", daemon=True)
+        with contextlib.suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
 
     def end(self) -> None:
         """End looking."""
         self._over.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def _watch(self) -> None:
-        began_ns = last_ns = monotonic_ns()
-        seen, wait_s = 0, _LEAST_S
+        last_ns, seen, here, wait_s = monotonic_ns(), 0, 0, _LEAST_S
         while not self._over.wait(wait_s) and self._journal.unwatched_ns is None:
             count, inside = self._progress()
             now_ns = monotonic_ns()
             if inside or count != seen:
-                wait_s = min(2 * wait_s, _MOST_S)
+                here, wait_s = 0, min(2 * wait_s, _MOST_S)
             else:
-                wait_s = max(_LEAST_S, (now_ns - began_ns) / 1e9 / _MANY)
-                self._look(now_ns, now_ns - last_ns)
+                # What keeps Python's lock, such as a collection of garbage, makes the look late.
+                late_ns = now_ns - last_ns - int(wait_s * 1e9)
+                self._look(now_ns, now_ns - last_ns, 1 + max(0, late_ns) // LOOK_NS)
+                here += 1
+                many = max(here / _MANY, len(self._journal.lulls) / (10 * _MANY))
+                wait_s = _LEAST_S * max(1.0, many)
             seen, last_ns = -1 if inside else count, now_ns
 
-    def _look(self, now_ns: int, lasts_ns: int) -> None:
-        places = stack(sys._current_frames().get(self._journal.thread))
-        if places and not places[-1].file.startswith(_OWN_FOLDER):  # else it waits for xsp
-            self._journal.lulls.append(Lull(now_ns, lasts_ns, places))
+    def _look(self, now_ns: int, lasts_ns: int, looks: int) -> None:
+        frame = sys._current_frames().get(self._journal.thread)
+        if frame is not None and not frame.f_code.co_filename.startswith(_OWN_FOLDERS):
+            self._journal.lulls.append(Lull(now_ns, lasts_ns, looks, self._stack(frame)))
 
-
-def stack(frame: FrameType | None) -> tuple[Place, ...]:
-    """Return the calls under way, the outermost first, given the frame of the innermost."""
-    places = []
-    while frame is not None:
-        code = frame.f_code
-        places.append(Place(code.co_qualname, code.co_filename, frame.f_lineno or 0))
-        frame = frame.f_back
-    return tuple(places[: -_DEEPEST - 1 : -1])
+    def _stack(self, frame: FrameType | None) -> tuple[Place, ...]:
+        """Return the calls under way, the outermost first, given the frame of the innermost."""
+        stack = []
+        while frame is not None:
+            code, line = frame.f_code, frame.f_lineno or 0
+            if (code, line) not in self._places:
+                self._places[code, line] = Place(code.co_qualname, code.co_filename, line)
+            stack.append(self._places[code, line])
+            frame = frame.f_back
+        return tuple(stack[: -_DEEPEST - 1 : -1])

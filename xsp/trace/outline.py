@@ -60,8 +60,8 @@ def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.0
     if not spans.height:
         return Outline((), 0, 0)
     if rows is None or spans.height <= rows:
-        # Own times are rows as well: twice the spans are always enough.
-        rows, smallest = spans.height * 2, 0.0
+        # Own times are rows as well, and functions that each had a tenth of it, or more.
+        rows, smallest = spans.height * 12, 0.0
     builder = _Builder(spans, smallest)
     root = builder.grow(rows)
     return Outline(tuple(builder.flatten(root)), spans.height, builder.calls)
@@ -131,10 +131,15 @@ class _Builder:
         while heap and left > 0:
             node = heapq.heappop(heap)[2]
             children = self._children(node, max(left, fewest))
-            if len(children) > left:
+            taken = sum(1 + len(child.children) for child in children)
+            if taken > left:
+                for child in children:  # their functions, first of all
+                    child.children = []
+                taken = len(children)
+            if taken > left:
                 continue
             node.children = children
-            left -= sum(1 + len(child.children) for child in children)
+            left -= taken
             for child in children:
                 score = self._score(child)
                 if score > 0:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 _OTHERS = (
     "another profiler holds CUPTI, which serves one at a time in a process; end torch.profiler "
-    "(PyTorch before 2.15 holds CUPTI for as long as the process lives, once its profiler has run: "
-    "update PyTorch, or measure with `xsp profile`, in whose processes it does not), or start the "
+    "(PyTorch before 2.15 holds CUPTI for as long as the process lives, once its profiler has run, "
+    "for xsp's operators without level 4, too: update PyTorch, begin with level 4, or measure with "
+    "`xsp profile`, in whose processes it does not), or start the "
     "program without Nsight Systems, Nsight Compute, cuda-gdb or compute-sanitizer"
 )
 _PRIVILEGES = (

@@ -37,7 +37,10 @@ from xsp_levels.native import forked_child, stub, thread
 _NO_DRIVER = "there is no NVIDIA driver, so nothing calls {library}"
 _NONE = "no {library} is loaded; import the framework that brings it first"
 _USER = "{variable} is set, so the logger of {library} is the user's; unset it to measure"
-_REMARK = "calls are ended by the launches inside of them, where level 4 is recorded as well"
+_REMARK = (
+    "calls whose end {library} does not tell are ended by the launches inside of them, where level "
+    "4 is recorded as well"
+)
 _LATE = "{library} cannot be observed: {why}"
 
 Point = Callable[[Any, Log], Undo]
@@ -87,7 +90,7 @@ class _LoggedLibrary:
 
     def remark(self) -> str | None:
         """Return how well calls are placed in time."""
-        return _REMARK
+        return _REMARK.format(library=self.library)
 
     def start(self, clock: Clock, request: Request) -> None:
         """Point the loggers at the log; a library that is loaded later is not seen.

@@ -12,7 +12,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from xsp.evaluation import Rung
+from xsp.level import Kind
+from xsp.measurement import interpret
+from xsp.provider import ModelCall
+from xsp.session import Session
+from xsp.session.plan import PlannedVisit
 from xsp_levels.framework.torch.profiler import cpu_only
+from xsp_levels.framework.torch.provider import Torch
 
 # Initializes Kineto as a worker does, and then has PyTorch's profiler record twice.
 PROGRAM = """
@@ -35,7 +42,7 @@ LIBRARY = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
 def initialized(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     calls: list[Path] = []
     monkeypatch.setattr(cpu_only, "initialize", calls.append)
-    monkeypatch.setattr(cpu_only, "_done", [])
+    monkeypatch.setattr(cpu_only, "_used", [])
     monkeypatch.setattr(torch.version, "cuda", "13.2")
     return calls
 
@@ -46,8 +53,10 @@ def run_as(monkeypatch: pytest.MonkeyPatch, module: str | None) -> None:
 
 
 def left_alone(*, kernels: bool = False) -> bool:
-    with cpu_only.cupti_left_alone(kernels=kernels) as deprived:
-        return deprived
+    """Return whether the user's profiler was deprived by this use of Kineto."""
+    before = cpu_only.deprived()
+    with cpu_only.cupti_left_alone(kernels=kernels):
+        return cpu_only.deprived() and not before
 
 
 def test_kineto_leaves_cupti_alone_in_processes_of_xsp(
@@ -121,3 +130,21 @@ def test_a_library_without_kineto_is_left_alone() -> None:
 
     cpu_only.initialize(Path(_ctypes.__file__))
     cpu_only.initialize(Path("/no/such/library.so"))
+
+
+def test_a_measurement_with_kernels_says_that_the_users_profiler_sees_none(
+    initialized: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def subscribed(library: str) -> Iterator[bool]:
+        yield True
+
+    run_as(monkeypatch, None)
+    monkeypatch.setattr(torch, "__version__", "2.11.0")
+    monkeypatch.setattr(cpu_only, "subscribed", subscribed)
+    session = Session([Torch()], kinds=frozenset({Kind.OP, Kind.KERNEL}))
+    call = ModelCall(lambda: torch.ones(2) + 1, whole_model=False)
+    session.visit(PlannedVisit(Rung(frozenset({Kind.OP})), round=0), call)
+    found = interpret(session.visits, session.providers)
+    assert any("torch.profiler sees no kernels" in problem.message for problem in found.problems)
+    assert initialized == []

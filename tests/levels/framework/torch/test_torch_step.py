@@ -105,11 +105,11 @@ def test_what_autograds_threads_run_is_in_the_backward_pass_that_waits_for_it() 
     engine = ENGINE + "evaluate_function: MmBackward0"
     #  name, start, end, thread, thread of the forward operator, number of the pass around
     known = [
-        (engine, 20, 25, -7, 1, -1),
-        (engine, 35, 40, -7, 1, -1),
-        (engine, 35, 40, -8, 2, -3),
-        (engine, 41, 42, -8, None, -3),
-        (engine, 12, 14, -7, None, -1),
+        (engine, 20, 25, -7, 1, 1),
+        (engine, 35, 40, -7, 1, 1),
+        (engine, 35, 40, -8, 2, 3),
+        (engine, 41, 42, -8, None, 3),
+        (engine, 12, 14, -7, None, 1),
         (engine, 12, 14, 1, 1, None),
         ("aten::mm", 21, 24, -7, 1, None),
         (engine, 95, 99, -7, 1, None),
@@ -127,4 +127,4 @@ def test_what_autograds_threads_run_is_in_the_backward_pass_that_waits_for_it() 
     )
     assert in_backward(rows, steps)["parent_id"].to_list() == list(passes)
     assert in_backward(rows, ())["parent_id"].null_count() == len(known)
-    assert step_rows(steps)["id"].to_list() == [-1, None, -3]
+    assert step_rows(steps)["id"].to_list() == [1, None, 3]

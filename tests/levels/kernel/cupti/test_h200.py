@@ -1,11 +1,12 @@
 """What an NVIDIA H200 recorded (CUDA 13.0, PyTorch 2.11), made into trees here.
 
-scripts/gpu makes the recordings, of the functions of tests/gpu/scenes.py, one counted evaluation
-each but for `reduced`.
+The recordings are of the functions of tests/gpu/scenes.py, by `scripts/gpu recordings`.
 """
 
 from __future__ import annotations
 
+import re
+import zipfile
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from xsp.testing import replay
 from xsp.trace import Trace
+from xsp.trace.coverage import attribution
 
 KEPT = Path(__file__).parents[3] / "data" / "cupti"
 
@@ -27,6 +29,21 @@ def spans(name: str, kind: str) -> pl.DataFrame:
     found = trace(name).spans
     above = found.select(parent_id="span_id", above="name", above_kind="kind")
     return found.filter(kind=kind).join(above, on="parent_id", how="left").unnest("attributes")
+
+
+@pytest.mark.parametrize("path", sorted(KEPT.glob("*.xsprec")), ids=lambda path: path.stem)
+def test_every_kernel_lies_under_an_operator(path: Path) -> None:
+    found = attribution(trace(path.stem).spans)
+    assert found is not None
+    assert found.operator == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("path", sorted(KEPT.glob("*.xsprec")), ids=lambda path: path.stem)
+def test_recordings_tell_nothing_of_who_made_them(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        content = b"".join(archive.read(name) for name in archive.namelist())
+    assert not re.findall(rb"/(?:work|root|tmp/site|opt)/[^\"\0]*", content)
+    assert b'"host_id": ""' in content or b'"host_id":""' in content
 
 
 def test_each_kernel_says_what_it_ran_with() -> None:

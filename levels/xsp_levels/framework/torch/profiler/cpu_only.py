@@ -26,33 +26,36 @@ _LOG_LEVEL = "KINETO_LOG_LEVEL"
 _SILENT = "99"  # PyTorch has Kineto say as little, once it has initialized Kineto
 _GIVES_BACK = (2, 15)  # the PyTorch from which on Kineto does not keep CUPTI
 
-_done: list[int] = []  # the processes that did it: a forked child has what its parent has
+_used: list[bool] = []  # of this process: whether Kineto's first use took CUPTI from the user's
+
+
+def deprived() -> bool:
+    """Return whether a profiler of the user's sees no kernels in this process."""
+    return any(_used)
 
 
 @contextlib.contextmanager
-def cupti_left_alone(*, kernels: bool) -> Iterator[bool]:
+def cupti_left_alone(*, kernels: bool) -> Iterator[None]:
     """Have Kineto leave CUPTI alone if it is used in the block for the first time.
 
     Args:
         kernels: Whether the kernel level needs CUPTI in this process.
-
-    Yields:
-        Whether a profiler of the user's misses kernels from now on.
     """
     import torch  # noqa: PLC0415
 
-    if _done or torch.version.cuda is None:
-        yield False
-        return
-    _done.append(os.getpid())
-    if _is_worker():
+    if _used or torch.version.cuda is None:
+        yield
+    elif _is_worker():
+        _used.append(False)
         initialize(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")
-        yield False
+        yield
     elif kernels and _release(torch) < _GIVES_BACK:
         with subscribed(f"libcupti.so.{torch.version.cuda.split('.')[0]}") as alone:
-            yield alone
+            _used.append(alone)
+            yield
     else:
-        yield False
+        _used.append(False)
+        yield
 
 
 def initialize(path: Path) -> None:

@@ -30,7 +30,6 @@ class KinetoRecording:
     Attributes:
         thread: `threading.get_ident()` of the thread that the session began on.
         one_thread: Whether the session sees that thread alone and can be ended there only.
-        deprived: Whether a profiler of the user's sees no kernels from now on.
 
     Raises:
         RuntimeError: The session cannot begin; the message says why.
@@ -64,7 +63,7 @@ class KinetoRecording:
             _running.append(self)
             OWN.add(NAME)
             with undone_on_failure(self._disable):
-                with cupti_left_alone(kernels=kernels) as self.deprived:
+                with cupti_left_alone(kernels=kernels):
                     self._profile.__enter__()
                 self._watch_for_rivals()
             # Releasing the tensor makes PyTorch print a one-time warning here, where it is caught.

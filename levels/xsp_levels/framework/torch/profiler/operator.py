@@ -23,6 +23,7 @@ from xsp_levels.framework.memory import (
     sorted_allocations,
 )
 from xsp_levels.framework.torch.profiler.anchor import find_anchors, make_anchors
+from xsp_levels.framework.torch.profiler.cpu_only import deprived
 from xsp_levels.framework.torch.profiler.event import PlainEvents, plain_events
 from xsp_levels.framework.torch.profiler.generated import GeneratedKernels
 from xsp_levels.framework.torch.profiler.kineto import KinetoRecording
@@ -107,7 +108,6 @@ class OperatorRecorder:
         self._now: Callable[[], int] = SystemClock.now
         self._readings: list[AnchorReading] = []
         self._problems: dict[str, None] = {}  # an ordered set
-        self._notes: tuple[str, ...] = ()
         self._detail = False
         self._results: Any = None  # Kineto's, between `disarm` and `stop`
         self._threads: Mapping[int, int] = {}
@@ -121,7 +121,7 @@ class OperatorRecorder:
             detail: Whether shapes and memory are recorded.
             kernels: Whether the kernel level needs CUPTI in this process.
         """
-        self._readings, self._problems, self._notes, self._results = [], {}, (), None
+        self._readings, self._problems, self._results = [], {}, None
         self._threads, self._fused = {}, {}
         self._now, self._detail = clock.now, detail
         try:
@@ -131,8 +131,6 @@ class OperatorRecorder:
         except RuntimeError as error:
             self._problems[f"operators were not recorded: {error}"] = None
             return
-        if self._recording.deprived:
-            self._notes = (_DEPRIVED,)
         self._readings += make_anchors(self._now)
         self._generated.start(detail=detail)
 
@@ -182,7 +180,7 @@ class OperatorRecorder:
             readings=tuple(self._readings),
             detail=self._detail,
             problems=tuple(self._problems),
-            notes=self._notes,
+            notes=(_DEPRIVED,) if deprived() else (),
             threads=self._threads,
             fused=self._fused,
         )

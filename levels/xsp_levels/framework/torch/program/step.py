@@ -172,8 +172,8 @@ def in_backward(operators: SpanRows, steps: tuple[Interval, ...]) -> SpanRows:
 
 
 def _number(step: int) -> int:
-    """Return the number of a part's row; those of the user's own spans are above zero."""
-    return -1 - step
+    """Return the number of a part's row, from 1 as those of all providers."""
+    return 1 + step
 
 
 def _facts(steps: tuple[Interval, ...], name: str) -> pl.Series:
