@@ -34,12 +34,14 @@ def idle() -> None:
 def test_a_program_that_evaluates_nothing_is_seen_a_hundred_times_a_second() -> None:
     with looked_at(lambda: (0, False)) as journal:
         idle()
-    assert 6 <= len(journal.lulls) <= 21
+    assert 1 <= len(journal.lulls) <= 21
+    assert sum(seen.lasts_ns for seen in journal.lulls) > 100_000_000
+    assert sum(seen.looks for seen in journal.lulls) <= 40
     for seen in journal.lulls[1:]:
         names = [place.function for place in seen.stack]
         assert names[-1] == "idle"
         assert "test_a_program_that_evaluates_nothing_is_seen_a_hundred_times_a_second" in names
-        assert 8_000_000 <= seen.lasts_ns <= 150_000_000
+        assert seen.lasts_ns >= 8_000_000
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -61,11 +63,11 @@ def test_looks_become_fewer_in_a_long_lull(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(lull, "_MANY", 2)
     with looked_at(lambda: (0, False)) as journal:
         idle()
-    assert len(journal.lulls) <= 8
+    assert len(journal.lulls) <= 12
 
 
 def prepare() -> None:
-    time.sleep(0.6)
+    time.sleep(0.3)
 
 
 def test_what_a_block_prepared_is_named_in_its_tree() -> None:
@@ -79,3 +81,13 @@ def test_what_a_block_prepared_is_named_in_its_tree() -> None:
     assert root["own_shares"][0] > 0.8
     assert "in prepare (" in prof.trace.tree()
     assert all(thread.name != "xsp lulls" for thread in threading.enumerate())
+
+
+def test_a_trace_can_be_taken_while_looks_go_on() -> None:
+    model, batch = torch.nn.Linear(8, 8), torch.ones(2, 8)
+    with torch.inference_mode(), xsp.profile(levels=1, runs=3, replay=False) as prof:
+        for _ in range(50):
+            model(batch)
+        for _ in range(5):
+            prepare()
+            prof.trace.check()

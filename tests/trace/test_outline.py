@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -271,3 +272,24 @@ def test_patterns_lose_no_span(
         assert not shown or sum(row.latency_ns or 0 for row in shown) == 1_000 * len(names)
         for row in shown:
             assert row.kind != "op" or row.count <= names.count(row.name)
+
+
+def named(name: str, *children: samples.Node, own_ns: int) -> samples.Node:
+    """A part of a program of whose own time five functions are known."""
+    own = {
+        "own_functions": [f"f{number}" for number in range(5)],
+        "own_lines": [f"load.py:{number}" for number in range(5)],
+        "own_shares": [0.2] * 5,
+        "own_samples": 100,
+    }
+    return replace(samples.pipeline(name, *children, own_ns=own_ns), attributes=own)
+
+
+@pytest.mark.parametrize("rows", [4, 6, 9, 12, None])
+def test_functions_of_own_time_hide_no_span(rows: int | None) -> None:
+    load, step = named("load", own_ns=90_000), samples.pipeline("step", own_ns=90_000)
+    tree = named("block", named("iteration", load, step, own_ns=90_000), own_ns=90_000)
+    drawn = outline(samples.frame(tree), rows=rows)
+    assert {"block", "iteration", "load", "step"} <= {row.name for row in drawn.rows}
+    if rows is None:
+        assert sum(row.name.startswith("f") for row in drawn.rows) == 3 * 5
