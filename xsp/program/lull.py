@@ -10,12 +10,11 @@ taken. What happens between quick evaluations is not seen by that, and is on the
 
 from __future__ import annotations
 
-import contextlib
+import _thread
 import os
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from time import monotonic_ns
 from types import CodeType, FrameType
 
@@ -23,12 +22,8 @@ from xsp.composition import LOOK_NS, Journal, Lull, Place
 
 _LEAST_S, _MOST_S = LOOK_NS / 1e9, 0.1  # between two looks
 _MANY = 1000  # looks in one lull, or ten times as many in all, until they become fewer
+_PATIENCE_S = 1.0  # for the last look; in a fork of the process the thread is not there
 _DEEPEST = 100  # calls under way that are kept, the outermost first
-_OWN_FOLDERS = tuple(
-    str(Path(module.__file__ or "").parent) + os.sep
-    for name in ("xsp", "xsp_levels")
-    if (module := sys.modules.get(name)) is not None
-)
 
 
 class Lulls:
@@ -41,24 +36,36 @@ class Lulls:
 
     def __init__(self, journal: Journal, progress: Callable[[], tuple[int, bool]]) -> None:
         self._journal, self._progress = journal, progress
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._over, self._ended = threading.Event(), threading.Event()
+        self._own = tuple(
+            os.path.dirname(sys.modules[name].__file__ or "") + os.sep
+            for name in ("xsp", "xsp_levels")
+            if name in sys.modules and sys.modules[name].__file__
+        )
         self._places: dict[tuple[CodeType, int], Place] = {}
 
     def begin(self) -> None:
-        """Begin to look, if the system allows one more thread: names are no more than welcome."""
-        thread = threading.Thread(target=self._watch, name="xsp lulls", daemon=True)
-        with contextlib.suppress(RuntimeError):
-            thread.start()
-            self._thread = thread
+        """Begin to look, if the system allows one more thread: names are no more than welcome.
+
+        The thread is none of `threading`'s, so that the program counts as many as without xsp.
+        """
+        try:
+            _thread.start_new_thread(self._watch, ())
+        except RuntimeError:
+            self._ended.set()
 
     def end(self) -> None:
         """End looking."""
         self._over.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._ended.wait(_PATIENCE_S)
 
     def _watch(self) -> None:
+        try:
+            self._look_on()
+        finally:
+            self._ended.set()
+
+    def _look_on(self) -> None:
         last_ns, seen, here, wait_s = monotonic_ns(), 0, 0, _LEAST_S
         while not self._over.wait(wait_s) and self._journal.unwatched_ns is None:
             count, inside = self._progress()
@@ -76,7 +83,7 @@ class Lulls:
 
     def _look(self, now_ns: int, lasts_ns: int, looks: int) -> None:
         frame = sys._current_frames().get(self._journal.thread)
-        if frame is not None and not frame.f_code.co_filename.startswith(_OWN_FOLDERS):
+        if frame is not None and not frame.f_code.co_filename.startswith(self._own):
             self._journal.lulls.append(Lull(now_ns, lasts_ns, looks, self._stack(frame)))
 
     def _stack(self, frame: FrameType | None) -> tuple[Place, ...]:
