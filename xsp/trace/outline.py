@@ -291,12 +291,10 @@ class _Builder:
             for name, part in parts.items()
             if part > 0 and part >= self._own_least_ns
         }
-        if (
-            name in rows
-            and node.kind == "pipeline"
-            and len(found := self._functions(rows[name])) > 1
-        ):
-            rows[name].children = found
+        if name in rows and node.kind == "pipeline":
+            found = self._functions(rows[name])
+            # A single one stands behind its row, where "outside models" leaves it no room.
+            rows[name].children = found if name == _OUTSIDE or len(found) > 1 else []
         return list(rows.values())
 
     def _functions(self, own: Node) -> list[Node]:
