@@ -62,12 +62,12 @@ def _of(members: Sequence[Evaluation]) -> Iterable[Key]:
     return ((members[at].thread, members[at].begin_ns) for at in np.flatnonzero(late).tolist())
 
 
-def without(journal: Journal, unsettled: Set[Key]) -> Journal:
+def without(journal: Journal, anew: Set[Key]) -> Journal:
     """Return a journal in which some evaluations, by thread and begin, do not count."""
-    if not unsettled:
+    if not anew:
         return journal
     evaluations = [
-        each._replace(counts=False) if (each.thread, each.begin_ns) in unsettled else each
+        each._replace(counts=False) if (each.thread, each.begin_ns) in anew else each
         for each in journal.evaluations
     ]
     return replace(journal, evaluations=evaluations)
@@ -99,10 +99,10 @@ def counting(visits: Sequence[Visit], final: Callable[[int], int], anew: Set[Key
     return result
 
 
-def _settled(visit: Visit, unsettled: Set[Key]) -> Visit:
+def _settled(visit: Visit, anew: Set[Key]) -> Visit:
     """Return a visit in which evaluations that took memory anew do not count."""
     rounds = [
-        -1 if (visit.thread, begin) in unsettled else number
+        -1 if (visit.thread, begin) in anew else number
         for number, (begin, _) in zip(visit.rounds, visit.windows, strict=True)
     ]
     return replace(visit, rounds=tuple(rounds))

@@ -1,7 +1,8 @@
 """Programs: a `with` block, a decorated function or a script in, its trace out.
 
 `profile` (block.py) watches while a program runs. The dispatcher (dispatcher.py) makes each
-evaluation a step (turns.py, stretch.py) of the plan of its group, and keeps a journal. Calls are
+evaluation a step (turns.py, stretch.py) of the plan of its group, and keeps a journal; what runs in
+between is looked at (lull.py). Calls are
 repeated afterwards where that is safe (replay.py), and `xsp.composition` makes the trace.
 `profile_on_signal` (on_signal.py) profiles a program when it is asked to.
 """

@@ -189,7 +189,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             self._receivers = Receivers(dispatcher)
             self._watching = stack.enter_context(ExitStack())
             lulls = Lulls(dispatcher.journal, dispatcher.progress)
-            lulls.begin()  # first, for watchers look out for threads that the program begins
+            lulls.begin()
             self._watching.callback(lulls.end)
             tracer.watch(dispatcher.session.clock)
             self._watching.callback(self._end_watching)
