@@ -1,7 +1,8 @@
 """What only a GPU can show. scripts/gpu runs this, and what else needs one.
 
-On an H200 with PyTorch 2.11 all passed but three that missed launches by the driver, which are
-recorded otherwise since; those marked slow have not run on a GPU yet.
+On an H200 with PyTorch 2.11 all passed, each in a process of its own, but four that missed launches
+by the driver, which are recorded otherwise since. Those marked slow, and those that need a newer
+PyTorch, have not run on a GPU yet.
 """
 
 from __future__ import annotations
