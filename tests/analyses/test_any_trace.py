@@ -124,3 +124,12 @@ def test_hostile_names_and_a_span_alone_are_answered(analysis: Analysis[Any]) ->
     _ask(analysis, trace(hostile()))
     _ask(analysis, trace(pipeline("alone", own_ns=0)))
     _ask(analysis, trace_of([row(None, "pipeline", "", latency_ns=0.0)]))
+
+
+@pytest.mark.parametrize("analysis", ALL, ids=lambda analysis: analysis.name)
+def test_parts_of_a_whole_that_took_no_time_have_no_infinite_shares(
+    analysis: Analysis[Any],
+) -> None:
+    root = row(None, "pipeline", "", latency_ns=0.0)
+    parts = (row(0, kind, "part", latency_ns=1.0) for kind in ("layer", "op", "kernel"))
+    _ask(analysis, trace_of([root, *parts]))

@@ -13,6 +13,7 @@ from xsp.analyses.kernel.kernel_information import (
     TIME_COLUMNS,
     WORK_COLUMNS,
 )
+from xsp.analyses.structure.sums import share_pct
 from xsp.analyses.tree import Tree
 from xsp.analyses.work import roof_of
 from xsp.trace import Trace
@@ -42,10 +43,9 @@ def kernel_by_name(trace: Trace) -> pl.DataFrame:
     tree = Tree.of(trace)
     summed = aggregated(kernels_of(tree), ["kernel", "full_name"])
     table = with_intensity(summed, roof_of(trace), "covered_ns")
-    whole = tree.latency_ns()[0]
     return (
         table.with_columns(
-            share_pct=(100 * pl.col("latency_ns") / whole).fill_nan(None),
+            share_pct=share_pct("latency_ns", tree.latency_ns()[0]),
             known_pct=known_pct(),
         )
         .sort("latency_ns", descending=True, nulls_last=True, maintain_order=True)

@@ -6,6 +6,8 @@ import polars as pl
 
 from xsp.analyses.contract import Need, analysis
 from xsp.analyses.layer.row import columns, layer_rows
+from xsp.analyses.structure.sums import share_pct
+from xsp.analyses.tree import Tree
 from xsp.trace import Trace
 
 _COLUMNS = columns(
@@ -27,6 +29,5 @@ def layer_latency(trace: Trace) -> pl.DataFrame:
     Raises:
         AnalysisError: The trace has no layers.
     """
-    whole = pl.lit(trace.root.latency_ns, dtype=pl.Float64)
-    share = (100 * pl.col("own_ns") / whole).fill_nan(None)
+    share = share_pct("own_ns", Tree.of(trace).latency_ns()[0])
     return layer_rows(trace).with_columns(share_pct=share).select(*_COLUMNS)
