@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.composition.counting import SLOW_NS, _first_round, unsettled
+from xsp.composition.counting import SLOW_NS, _first_round, middling, unlike, unsettled
 from xsp.composition.journal import Evaluation
 from xsp.evaluation import Rung
 from xsp.level import Kind
@@ -15,7 +15,7 @@ MS = QUICK_NS = 1_000_000
 
 def made(*faults: int | None, rung: Rung | None = BARE, thread: int = 7) -> list[Evaluation]:
     return [
-        Evaluation(thread, 0, 10 * MS * at, 10 * MS * at + MS, rung, True, (), 0, each)
+        Evaluation(thread, 0, 10 * MS * at, 10 * MS * at + MS, rung, True, (1, ()), 0, each)
         for at, each in enumerate(faults)
     ]
 
@@ -73,3 +73,45 @@ def test_quick_evaluations_of_the_first_rounds_count_only_where_few_came_later(
     rounds: list[int], lasts_ns: int, first: int
 ) -> None:
     assert _first_round([(number, lasts_ns) for number in rounds]) == first
+
+
+LAYERS = Rung(frozenset({Kind.PIPELINE, Kind.LAYER}))
+
+
+def with_calls(calls: list[int], rung: Rung | None, first: int = 0) -> list[Evaluation]:
+    return [
+        Evaluation(7, 0, MS * (first + at), MS * (first + at) + 1, rung, True, (each, ()))
+        for at, each in enumerate(calls)
+    ]
+
+
+def test_only_evaluations_of_about_the_average_number_of_calls_are_compared() -> None:
+    short, long = [9, 10, 9, 9, 10, 9], [60, 61, 62, 63, 64, 65]
+    middle = [30, 31, 33, 35, 36, 38]
+    made = with_calls(short + middle + long, BARE)
+    made += with_calls(middle + long + short, LAYERS, first=100)
+    found = middling(made, lambda number: number)
+    [(low, high)] = found.values()
+    assert low <= 30
+    assert 38 <= high < 60
+    left_out = {begin // MS for _, begin in unlike(made, lambda number: number, found)}
+    assert left_out == {*range(6), *range(12, 18), *range(106, 118)}
+
+
+def test_where_a_rung_has_no_evaluation_of_average_size_all_are_compared() -> None:
+    made = with_calls([1] * 8, BARE) + with_calls([90] * 8, LAYERS, first=100)
+    found = middling(made, lambda number: number)
+    assert found == {0: (1, 90)}
+    assert unlike(made, lambda number: number, found) == frozenset()
+
+
+def test_evaluations_of_as_many_calls_have_no_middle() -> None:
+    assert middling(with_calls([4] * 9, BARE), lambda number: number) == {}
+
+
+def test_pages_that_more_calls_take_are_their_own() -> None:
+    made = [
+        Evaluation(7, 0, 10 * MS * at, 10 * MS * at + MS, BARE, True, (calls, ()), 0, 100 * calls)
+        for at, calls in enumerate([1, 9] * 8)
+    ]
+    assert found(made) == []

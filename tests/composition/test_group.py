@@ -14,7 +14,7 @@ def call(*shapes: tuple[int, ...], subject: str = "Net", phase: str = "") -> Mod
 
 
 def seen(groups: Groups, made: ModelCall, variant: str = "", model_calls: int = 1) -> Group:
-    return groups.count(groups.find(made, variant, model_calls), made)
+    return groups.count(groups.find(made, variant, model_calls), made, model_calls)
 
 
 def test_models_phases_shapes_and_variants_tell_groups_apart() -> None:
@@ -51,7 +51,7 @@ def test_shapes_that_are_ever_new_are_one_group_with_its_sizes() -> None:
     [group] = groups.current()
     assert group.calls == 57
     assert group.varies
-    assert group.sizes[call((1, 30)).inputs] == 1
+    assert group.sizes[1, call((1, 30)).inputs] == 1
     assert {groups.final(member.number) for member in groups.members} == {group.number}
     assert labels([group]) == ["Net 1×(3…59)"]
 
@@ -63,6 +63,24 @@ def test_an_input_that_varies_freely_leaves_the_others_to_tell_groups_apart() ->
             seen(groups, call((batch, 16), (length + batch,)))
     assert sorted(labels(groups.current())) == ["Net 1×16", "Net 8×16"]
     assert [group.calls for group in groups.current()] == [40, 40]
+
+
+def test_steps_that_call_the_model_ever_another_number_of_times_are_one_group() -> None:
+    groups = Groups()
+    lengths = [9, 10, 9, 11, 10, 9, 12, 9, 14, 9, 9, 10, 30, 9]
+    for length in lengths:
+        seen(groups, call((1, 4), phase="training step"), "Adam 1", length)
+        seen(groups, call((1, 4), phase="training step"), "SGD 1", 4)
+    varying, fixed = groups.current()
+    assert (varying.calls, varying.model_calls) == (len(lengths), set(lengths))
+    assert varying.sizes[9, call((1, 4)).inputs] == lengths.count(9)
+    assert varying.is_of("Adam 1", 77)
+    assert not varying.is_of("SGD 1", 9)
+    assert (fixed.calls, fixed.is_of("SGD 1", 4), fixed.is_of("SGD 1", 5)) == (14, True, False)
+    assert labels([varying, fixed]) == [
+        "Net training step (9…30) × 1×4",
+        "Net training step 4 × 1×4",
+    ]
 
 
 def test_without_end_of_shapes_the_groups_come_to_an_end() -> None:
@@ -133,4 +151,4 @@ def test_no_call_is_lost_and_no_two_names_are_alike(made: list[ModelCall]) -> No
     for each, number in numbers:
         group = groups.members[groups.final(number)]
         assert (group.subject, group.phase) == (each.subject, each.phase)
-        assert group.sizes[each.inputs] >= 1
+        assert group.sizes[1, each.inputs] >= 1

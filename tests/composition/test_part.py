@@ -25,11 +25,11 @@ GROUPS = [
 
 
 def step(begin: int, end: int, thread: int = THREAD) -> Evaluation:
-    return Evaluation(thread, STEP, begin, end, None, False, ())
+    return Evaluation(thread, STEP, begin, end, None, False, (1, ()))
 
 
 def valid(begin: int, end: int) -> Evaluation:
-    return Evaluation(THREAD, VALID, begin, end, None, False, ())
+    return Evaluation(THREAD, VALID, begin, end, None, False, (1, ()))
 
 
 def mark(name: str, start: int, end: int, thread: int = THREAD) -> Mark:
@@ -56,7 +56,7 @@ def found(
 def in_a_row(*groups: int) -> list[Evaluation]:
     """Return evaluations of groups, each of 8 ns, every 10 ns."""
     return [
-        Evaluation(THREAD, group, 10 * at, 10 * at + 8, None, False, ())
+        Evaluation(THREAD, group, 10 * at, 10 * at + 8, None, False, (1, ()))
         for at, group in enumerate(groups)
     ]
 

@@ -39,7 +39,7 @@ def said(
     first: Mapping[int, float] = MappingProxyType({}),
 ) -> list[str]:
     evaluations = [
-        Evaluation(each.thread, 0, each.start_ns, each.end_ns, None, False, ())
+        Evaluation(each.thread, 0, each.start_ns, each.end_ns, None, False, (1, ()))
         for each in parts
         if each.evaluation >= 0
     ]

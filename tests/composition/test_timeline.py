@@ -23,7 +23,7 @@ NOW = 10**16 + 1
 def evaluation(
     begin: int, end: int, rung: Rung | None = None, *, group: int = 0, thread: int = THREAD
 ) -> Evaluation:
-    return Evaluation(thread, group, NOW + begin, NOW + end, rung, rung is not None, ())
+    return Evaluation(thread, group, NOW + begin, NOW + end, rung, rung is not None, (1, ()))
 
 
 def pause(begin: int, end: int, thread: int = THREAD) -> Pause:

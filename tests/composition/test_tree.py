@@ -12,7 +12,7 @@ from strategies import unhurried
 
 from xsp.composition.own_time import Sampled
 from xsp.composition.part import Part
-from xsp.composition.tree import compose
+from xsp.composition.tree import Made, compose
 from xsp.level import Kind
 from xsp.provider import SAMPLE_SCHEMA
 from xsp.trace import Trace
@@ -37,7 +37,7 @@ def composed(
     ran = [each.end_ns - each.start_ns for each in parts if each.evaluation >= 0]
     lasting_ns = np.array(took, dtype=np.float64)
     nothing = Sampled(pl.DataFrame(schema=SAMPLE_SCHEMA), (), ())
-    spans = compose(parts, lasting_ns, groups, traces or {}, ran, sampled or nothing)
+    spans = compose(parts, lasting_ns, Made(groups, ran), traces or {}, sampled or nothing)
     result = Trace(spans, trace(pipeline("block")).metadata)
     result.check()
     return result

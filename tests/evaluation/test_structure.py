@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from xsp.correlation.parent import correlate
 from xsp.evaluation.run import Run, Rung
-from xsp.evaluation.run_table import observe
-from xsp.evaluation.structure import RunSpans, run_spans
+from xsp.evaluation.run_table import Observations, observe
+from xsp.evaluation.structure import (
+    RunSpans,
+    has_usual_structure,
+    matched,
+    run_spans,
+    typical_run,
+)
 from xsp.level import Kind
 from xsp.provider.row import PROVENANCE, span_rows
 
@@ -41,3 +48,55 @@ def test_a_marker_is_recorded_on_the_rung_of_kernels_first() -> None:
     call, kernel = Kind.CALL.order, Kind.KERNEL.order
     assert made.first.tolist() == [0, call, kernel, call]
     assert made.order.tolist() == [0, call, kernel, kernel]
+
+
+def looped(*counts: int) -> Observations:
+    """Return runs that make so many equal calls, of 10 ns each, one after the other."""
+    runs = []
+    for count in counts:
+        root = span_rows(
+            {
+                "kind": ["pipeline"],
+                "name": "predict",
+                "start_ns": 0,
+                "end_ns": 10 * count,
+                "thread": 1,
+            }
+        )
+        starts = [10 * at for at in range(count)]
+        calls = span_rows(
+            {
+                "kind": Kind.CALL.value,
+                "name": ["work"] * count,
+                "start_ns": starts,
+                "end_ns": [start + 10 for start in starts],
+                "thread": 1,
+            }
+        )
+        frame = correlate(root, calls).frames[0]
+        runs.append(Run(Rung(frozenset({Kind.PIPELINE, Kind.CALL})), 10 * count, frame))
+    return observe(runs)
+
+
+def test_of_runs_of_which_hardly_two_are_alike_that_of_average_length_is_shown() -> None:
+    seen = looped(1, 1, 2, 4, 6, 8, 30)  # 7.4 on average
+    members = range(len(seen.runs))
+    assert not has_usual_structure(seen, members)
+    assert typical_run(seen, members) == 5
+    assert matched(seen, 5).all()  # the first for the first, the second for the second
+
+
+def test_the_usual_structure_is_shown_whatever_few_others_do() -> None:
+    seen = looped(4, 4, 4, 30, 30)
+    members = range(len(seen.runs))
+    assert has_usual_structure(seen, members)
+    shown = typical_run(seen, members)
+    assert seen.runs[shown].latency_ns == 40
+    unlike = np.isin(seen.run, (3, 4)) & (seen.parent >= 0)
+    assert (matched(seen, shown) == ~unlike).all()
+
+
+def test_few_runs_have_the_structure_that_is_most_frequent() -> None:
+    seen = looped(1, 2, 3, 2)
+    assert has_usual_structure(seen, range(4))
+    assert seen.runs[typical_run(seen, range(4))].latency_ns == 20

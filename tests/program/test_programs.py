@@ -236,3 +236,29 @@ def test_shapes_without_end_are_one_group(model: Any) -> None:
     assert len(groups) == 1
     assert groups[0]["shapes"][0].startswith("(1…")
     assert "unlike-inputs" in codes(prof.trace)
+
+
+def test_training_steps_of_ever_another_number_of_calls_are_one_group(model: Any, x: Any) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.01)
+    numbers = [1 + 7 * at % 23 for at in range(69)]
+    with xsp.profile(levels=2, budget=1, replay=False) as prof:
+        for number in numbers:
+            loss = sum(model(x).sum() for _ in range(number))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    prof.trace.check()
+    [group] = [each for each in prof.trace.metadata["groups"] if each["calls"] > 5]
+    assert group["name"] == "Sequential training step (1…23) × 4×8"
+    assert {size["model_calls"] for size in group["sizes"]} == set(numbers)
+    per_call = [size["latency_ns"] / size["model_calls"] for size in group["sizes"]]
+    assert group["samples"] == pytest.approx(4 * sum(numbers) / len(numbers), abs=4)
+    assert max(per_call[5:]) < 20 * min(per_call)
+    messages = [p.message for p in prof.trace.problems if p.code == "unlike-inputs"]
+    assert "call the model 1 to 23 times" in messages[0]
+    rows = {row["name"]: row for row in prof.trace.spans.iter_rows(named=True)}
+    step = rows[group["name"]]
+    assert 0.1 < rows["backward"]["latency_ns"] / step["latency_ns"] < 0.9
+    [shown] = [trace for name, trace in prof.groups.items() if name == group["name"]]
+    forwards = shown.spans.filter(kind="pipeline", name="forward")
+    assert 6 <= forwards.height <= 23

@@ -1,17 +1,19 @@
 """Counting: the evaluations of a program in; those whose latencies count out.
 
-Two sorts do not count. What recording gave back to the system, the program's next evaluations take
-again, page by page: a microsecond each, which they do not spend without xsp. Evaluations of one
-group on one rung are alike, so that those which took more page faults than the quietest of them say
-what that cost (`unsettled`). And in the first rounds of a plan each rung has its turn at once, so
-that short programs show something: what the rung before left in the caches is in their times
-(`counting`).
+Three sorts do not count. What recording gave back to the system, the program's next evaluations
+take again, page by page: a microsecond each, which they do not spend without xsp. Evaluations of
+one group on one rung are alike, so that those which took more page faults than the quietest of
+them say what that cost (`unsettled`). In the first rounds of a plan each rung has its turn at
+once, so that short programs show something: what the rung before left in the caches is in their
+times (`counting`). And of evaluations that call the model ever another number of times, those of
+about the average number do (`middling`): only what is about alike on all rungs can be compared.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +29,8 @@ _FAULT_NS = 500  # at least
 _CHANGE = 0.01  # of an evaluation: what takes less is no matter
 _FEWEST = 5  # evaluations of a group on a rung that must be left
 _QUIET = 25  # percentile of page faults that stands for evaluations without xsp
+
+_APART = (1.1, 1.25, 1.5, 2.0, 3.0)  # times as many calls as on average, or that part of them
 
 _SHORT_ROUNDS = 5  # rounds at first in which few evaluations follow each change of the rung
 _ENOUGH = 20  # evaluations on a rung after its first rounds, so that these need not count
@@ -45,10 +49,10 @@ def unsettled(evaluations: Sequence[Evaluation], final: Callable[[int], int]) ->
     """
     if len({each.thread for each in evaluations}) > 1:
         return frozenset()
-    alike: defaultdict[tuple[int, Rung], list[Evaluation]] = defaultdict(list)
+    alike: defaultdict[tuple[int, Rung, int], list[Evaluation]] = defaultdict(list)
     for each in evaluations:
         if each.rung is not None and each.counts and each.page_faults is not None:
-            alike[final(each.group), each.rung].append(each)
+            alike[final(each.group), each.rung, each.size[0]].append(each)
     return frozenset(key for members in alike.values() for key in _of(members))
 
 
@@ -60,6 +64,65 @@ def _of(members: Sequence[Evaluation]) -> Iterable[Key]:
     if len(members) - late.sum() < _FEWEST:
         return ()
     return ((members[at].thread, members[at].begin_ns) for at in np.flatnonzero(late).tolist())
+
+
+def middling(
+    evaluations: Sequence[Evaluation], final: Callable[[int], int]
+) -> dict[int, tuple[int, int]]:
+    """Return the least and the most calls of the model that evaluations have which are compared.
+
+    Args:
+        evaluations: Evaluations of the journal.
+        final: Returns the number of the group that a group is part of in the end.
+
+    Returns:
+        By the number of a group; groups of which all evaluations have as many calls are left out.
+    """
+    calls: defaultdict[int, list[int]] = defaultdict(list)
+    recorded: defaultdict[tuple[int, Rung], list[int]] = defaultdict(list)
+    for each in evaluations:
+        group = final(each.group)
+        calls[group].append(each.size[0])
+        if each.rung is not None and each.rung.timed and each.counts:
+            recorded[group, each.rung].append(each.size[0])
+    return {
+        group: _around(
+            float(np.mean(all_calls)), [of for (at, _), of in recorded.items() if at == group]
+        )
+        for group, all_calls in calls.items()
+        if min(all_calls) < max(all_calls)
+    }
+
+
+def _around(average: float, recorded: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """Return numbers of calls around an average, as near as leaves enough of each rung."""
+    least, most = 1, max((max(calls) for calls in recorded), default=1)
+    for apart in _APART:
+        low, high = math.floor(average / apart), math.ceil(average * apart)
+        left = [sum(low <= each <= high for each in calls) for calls in recorded]
+        if all(n >= min(_FEWEST, len(calls)) for n, calls in zip(left, recorded, strict=True)):
+            return low, high
+    return least, most
+
+
+def unlike(
+    evaluations: Sequence[Evaluation],
+    final: Callable[[int], int],
+    middle: Mapping[int, tuple[int, int]],
+) -> frozenset[Key]:
+    """Return thread and begin (ns) of the evaluations that have more or fewer calls than a middle.
+
+    Args:
+        evaluations: Evaluations of the journal.
+        final: Returns the number of the group that a group is part of in the end.
+        middle: As `middling` returns it.
+    """
+    result = set()
+    for each in evaluations:
+        low, high = middle.get(final(each.group), (0, each.size[0]))
+        if not low <= each.size[0] <= high:
+            result.add((each.thread, each.begin_ns))
+    return frozenset(result)
 
 
 def without(journal: Journal, anew: Set[Key]) -> Journal:
@@ -74,7 +137,7 @@ def without(journal: Journal, anew: Set[Key]) -> Journal:
 
 
 def counting(visits: Sequence[Visit], final: Callable[[int], int], anew: Set[Key]) -> list[Visit]:
-    """Return visits without the evaluations that do not count.
+    """Return visits without the evaluations that do not count, in `anew` by thread and begin.
 
     Where no evaluation of a group counts on a rung, those that were not to count do. The first
     rounds, in which each rung has its turn at once, so that short programs show something, count

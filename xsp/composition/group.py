@@ -1,8 +1,9 @@
 """Groups of like evaluations: calls of models in, the group of each call out.
 
-Evaluations are alike that call one model, in one phase (training step, prefill, …), with inputs of
-the same shapes and data types. Where an input has a new shape in every second call or oftener
-(sentences of any length), that input does not tell groups apart.
+Evaluations are alike that call one model, as often, in one phase (training step, prefill, …), with
+inputs of the same shapes and data types. Where an input has a new shape in every second call or
+oftener (sentences of any length), that input does not tell groups apart; nor does how often a
+training step calls the model, where that is ever another number (games of any length).
 
     ResNet  inference      32×3×224×224    group 0
     ResNet  training step  32×3×224×224    group 1
@@ -12,7 +13,7 @@ the same shapes and data types. Where an input has a new shape in every second c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from xsp.provider import Inputs, ModelCall
@@ -21,11 +22,14 @@ TRAINING_STEP = "training step"
 MOST = 256  # groups that are kept apart; further ones are one group per model and phase
 MOST_RESTS = 32  # groups of such further ones; what is beyond is one group together
 _FREE_AFTER = 12  # unlike shapes of an input after which the input is asked whether they recur
+_FREE_CALLS_AFTER = 6  # steps of fixed numbers of calls have two: micro-batches, and the last few
+_CALLS = 0  # place of the number of calls in what tells groups of a family apart
 _REST = "further shapes"
-_REST_OF_ALL = ("further models", "", _REST, 1)
+_REST_OF_ALL = ("further models", "", _REST)
 
-_Family = tuple[str, str, str, int]
+_Family = tuple[str, str, str]
 _Key = tuple[_Family, tuple[object, ...]]
+Size = tuple[int, Inputs]  # how often the model is called, and what is put into the first call
 
 
 @dataclass(slots=True)
@@ -37,16 +41,16 @@ class Group:
         subject: Name of the model or function.
         phase: What the model does: `training step`, `prefill`, `decode`; empty for inference.
         variant: What else tells the group from others, such as which optimizer stepped.
-        model_calls: How often the model is called in an evaluation.
-        sizes: How many calls had each set of input shapes and data types.
+        model_calls: The numbers of calls of the model that evaluations have.
+        sizes: How many evaluations had each number of calls and set of input shapes and data types.
     """
 
     number: int
     subject: str
     phase: str
     variant: str
-    model_calls: int = 1
-    sizes: Counter[Inputs] = field(default_factory=Counter)
+    model_calls: set[int] = field(default_factory=lambda: {1})
+    sizes: Counter[Size] = field(default_factory=Counter)
 
     @property
     def calls(self) -> int:
@@ -55,12 +59,18 @@ class Group:
 
     def is_of(self, variant: str, model_calls: int) -> bool:
         """Return whether evaluations of this variant, with so many calls, are of the group."""
-        return (self.variant, self.model_calls) == (variant, model_calls)
+        known = self.model_calls
+        return variant == self.variant and (model_calls in known or len(known) > 1)
 
     @property
     def varies(self) -> bool:
-        """Whether the group holds inputs of unlike shapes."""
+        """Whether the group holds unlike numbers of calls, or inputs of unlike shapes."""
         return len(self.sizes) > 1
+
+    @property
+    def inputs(self) -> list[Inputs]:
+        """The unlike inputs, in the order in which they were first seen."""
+        return list(dict.fromkeys(inputs for _, inputs in self.sizes))
 
 
 class Groups:
@@ -75,27 +85,29 @@ class Groups:
         self.members: list[Group] = []
         self.moved: dict[int, int] = {}
         self._by_key: dict[_Key, Group] = {}
-        self._families: dict[_Family, _FamilyInputs] = {}
+        self._families: dict[_Family, _Likeness] = {}
         self._rests: dict[_Family, Group] = {}
 
     def find(self, call: ModelCall, variant: str = "", model_calls: int = 1) -> Group:
         """Return the group of a call, a new group if no call was like this one."""
-        family = (call.subject, call.phase, variant, model_calls)
-        inputs = self._families.get(family)
-        if inputs is None:
-            inputs = self._families[family] = _FamilyInputs()
-        return self._group(family, inputs.fixed(call.inputs))
+        family = (call.subject, call.phase, variant)
+        likeness = self._families.get(family)
+        if likeness is None:
+            likeness = self._families[family] = _Likeness()
+        return self._group(family, likeness.fixed((model_calls, call.inputs)), model_calls)
 
-    def count(self, group: Group, call: ModelCall) -> Group:
-        """Note that a call of the group was seen, and return the group that the call is in now."""
-        group.sizes[call.inputs] += 1
+    def count(self, group: Group, call: ModelCall, model_calls: int = 1) -> Group:
+        """Note an evaluation of the group, and return the group that the evaluation is in now."""
+        size = model_calls, call.inputs
+        group.sizes[size] += 1
+        group.model_calls.add(model_calls)
         if group.variant == _REST:  # whatever comes, it stays one group
             return group
-        family = (group.subject, group.phase, group.variant, group.model_calls)
-        inputs = self._families[family]
-        if inputs.note(call.inputs):
-            self._join(family, inputs)
-            return self._group(family, inputs.fixed(call.inputs))
+        family = (group.subject, group.phase, group.variant)
+        likeness = self._families[family]
+        if likeness.note(size):
+            self._join(family, likeness)
+            return self._group(family, likeness.fixed(size), model_calls)
         return group
 
     def current(self) -> list[Group]:
@@ -108,78 +120,82 @@ class Groups:
             number = self.moved[number]
         return number
 
-    def _group(self, family: _Family, fixed: tuple[object, ...]) -> Group:
+    def _group(self, family: _Family, fixed: tuple[object, ...], model_calls: int) -> Group:
         group = self._by_key.get((family, fixed))
         if group is not None:
             return group
         if len(self._by_key) >= MOST:
-            return self._rest(family)
-        group = self._by_key[family, fixed] = self._new(family)
+            return self._rest(family, model_calls)
+        group = self._by_key[family, fixed] = self._new(family, model_calls)
         return group
 
-    def _rest(self, family: _Family) -> Group:
+    def _rest(self, family: _Family, model_calls: int) -> Group:
         """Return the group of the calls of a family beyond those that are kept apart."""
-        family = (family[0], family[1], _REST, family[3])
+        family = (family[0], family[1], _REST)
         if family not in self._rests and len(self._rests) >= MOST_RESTS:
             family = _REST_OF_ALL
         if family not in self._rests:
-            self._rests[family] = self._new(family)
+            self._rests[family] = self._new(family, model_calls)
         return self._rests[family]
 
-    def _new(self, family: _Family) -> Group:
-        group = Group(len(self.members), *family)
+    def _new(self, family: _Family, model_calls: int) -> Group:
+        group = Group(len(self.members), *family, {model_calls})
         self.members.append(group)
         return group
 
-    def _join(self, family: _Family, inputs: _FamilyInputs) -> None:
+    def _join(self, family: _Family, likeness: _Likeness) -> None:
         """Make one group of the groups of a family that no longer differ."""
         mine = [key for key in self._by_key if key[0] == family]
         groups = [self._by_key.pop(key) for key in mine]
         for group in groups:
-            key = (family, inputs.fixed(next(iter(group.sizes), ())))
+            # Of a group that was expected and never came only the number of calls is known.
+            size = next(iter(group.sizes), (min(group.model_calls), ()))
+            key = (family, likeness.fixed(size))
             into = self._by_key.setdefault(key, group)
             if into is not group:
                 into.sizes.update(group.sizes)
+                into.model_calls |= group.model_calls
                 self.moved[group.number] = into.number
 
 
-class _FamilyInputs:
-    """The inputs of the calls of one model in one phase, and which of them are ever new."""
+class _Likeness:
+    """The sizes of the evaluations of one model in one phase, and what of them is ever new."""
 
     def __init__(self) -> None:
-        self._calls = 0
-        self._shapes: dict[int, set[object]] = {}
+        self._seen = 0
+        self._unlike: dict[int, set[object]] = {}
         self._free: set[int] = set()
 
-    def fixed(self, inputs: Inputs) -> tuple[object, ...]:
-        """Return what tells groups apart: inputs with their places, without free ones."""
-        if not self._free:
-            return inputs
-        return tuple((at, each) for at, each in enumerate(inputs) if at not in self._free)
+    def fixed(self, size: Size) -> tuple[object, ...]:
+        """Return what tells groups apart: calls and inputs with their places, without free ones."""
+        told = enumerate((size[_CALLS], *size[1]))
+        return tuple((at, each) for at, each in told if at not in self._free)
 
-    def note(self, inputs: Inputs) -> bool:
-        """Note the inputs of a call; return whether further inputs became free."""
-        self._calls += 1
+    def note(self, size: Size) -> bool:
+        """Note the size of an evaluation; return whether more of it became free."""
+        self._seen += 1
         before = len(self._free)
-        for at, each in enumerate(inputs):
+        for at, each in enumerate((size[_CALLS], *size[1])):
             if at in self._free:
                 continue
-            shapes = self._shapes.setdefault(at, set())
-            shapes.add(each)
+            unlike = self._unlike.setdefault(at, set())
+            unlike.add(each)
             # Shapes that are new in every second call, or oftener, do not recur.
-            if len(shapes) >= _FREE_AFTER and 2 * len(shapes) > self._calls:
+            free = len(unlike) >= _FREE_AFTER and 2 * len(unlike) > self._seen
+            if free or (at == _CALLS and len(unlike) >= _FREE_CALLS_AFTER):
                 self._free.add(at)
-                del self._shapes[at]
+                del self._unlike[at]
         return len(self._free) > before
 
 
 def labels(groups: Sequence[Group]) -> list[str]:
     """Return a name for each group that no other of the groups has.
 
-    >>> one = Group(0, "ResNet", "", "", 1, Counter({(((8, 3), "float32"),): 1}))
-    >>> two = Group(1, "ResNet", "training step", "", 1, Counter({(((8, 3), "float32"),): 1}))
+    >>> inputs = (((8, 3), "float32"),)
+    >>> one = Group(0, "ResNet", "", "", {1}, Counter({(1, inputs): 1}))
+    >>> two = Group(1, "ResNet", "training step", "", {4}, Counter({(4, inputs): 1}))
     >>> labels([one, two])
-    ['ResNet 8×3', 'ResNet training step 8×3']
+    ['ResNet 8×3', 'ResNet training step 4 × 8×3']
     """
     plain = [_label(group) for group in groups]
     again = Counter(plain)
@@ -200,7 +216,7 @@ def _label(group: Group) -> str:
 
 
 def _calls(group: Group) -> str:
-    return f"{group.model_calls} × " if group.model_calls > 1 else ""
+    return "" if group.model_calls == {1} else f"{_span(group.model_calls)} × "
 
 
 def _long_label(group: Group) -> str:
@@ -209,17 +225,17 @@ def _long_label(group: Group) -> str:
 
 
 def _leading(group: Group) -> str:
-    return _calls(group) + shape_range([each[0][0] for each in group.sizes if each])
+    return _calls(group) + shape_range([each[0][0] for each in group.inputs if each])
 
 
 def _ranges(group: Group, at: int) -> str:
-    known = [each[at] for each in group.sizes if len(each) > at]
+    known = [each[at] for each in group.inputs if len(each) > at]
     dtypes = dict.fromkeys(dtype for _, dtype in known)
     return f"{shape_range([shape for shape, _ in known])} {'/'.join(dtypes)}"
 
 
 def _inputs(group: Group) -> int:
-    return max((len(each) for each in group.sizes), default=0)
+    return max((len(each) for each in group.inputs), default=0)
 
 
 def shape_range(shapes: Iterable[tuple[int, ...]]) -> str:
@@ -237,6 +253,6 @@ def shape_range(shapes: Iterable[tuple[int, ...]]) -> str:
     )
 
 
-def _span(sizes: Sequence[int]) -> str:
+def _span(sizes: Collection[int]) -> str:
     low, high = min(sizes), max(sizes)
     return str(low) if low == high else f"({low}…{high})"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from xsp.composition.group import Size
 from xsp.evaluation import Rung
 from xsp.tracer import UserSpans
 
@@ -31,7 +32,7 @@ class Evaluation(NamedTuple):
         end_ns: When it ended, devices synchronised.
         rung: The rung that was recorded meanwhile; None: nothing was.
         counts: Whether its latency counts as one of that rung.
-        inputs: Shape and data type of each tensor put in.
+        size: How often the model was called in it, and shape and data type of each tensor put in.
         paused_ns: How long the thread waited for xsp in it.
         page_faults: How many minor page faults the process took in it; None if unknown.
     """
@@ -42,7 +43,7 @@ class Evaluation(NamedTuple):
     end_ns: int
     rung: Rung | None
     counts: bool
-    inputs: Any
+    size: Size
     paused_ns: int = 0
     page_faults: int | None = None
 

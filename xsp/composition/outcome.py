@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from xsp.composition.collective import collectives
-from xsp.composition.counting import counting, unsettled, without
+from xsp.composition.counting import counting, middling, unlike, unsettled, without
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.iteration import with_iterations
 from xsp.composition.journal import Journal, took_ns
@@ -18,7 +18,7 @@ from xsp.composition.own_time import Sampled
 from xsp.composition.part import first_calls, parts
 from xsp.composition.summary import facts, sentences
 from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
-from xsp.composition.tree import compose
+from xsp.composition.tree import Made, compose
 from xsp.errors import MeasurementError
 from xsp.evaluation import Run
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
@@ -96,8 +96,11 @@ class _Maker:
     def __init__(
         self, journal: Journal, groups: Groups, session: Session, purpose: Purpose
     ) -> None:
-        self._unsettled = unsettled(journal.evaluations, groups.final)
-        self._journal = without(journal, self._unsettled)
+        made = journal.evaluations
+        anew = unsettled(made, groups.final)
+        self._middle = middling(made, groups.final)
+        self._left_out = anew | unlike(made, groups.final, self._middle)
+        self._journal = without(journal, anew)
         self._session = session
         self._settings = purpose.settings
         self._repeated = purpose.repeated
@@ -115,7 +118,7 @@ class _Maker:
     def make(self) -> Outcome:
         """Return the outcome."""
         session = self._session
-        visits = counting(session.visits, self._final, self._unsettled)
+        visits = counting(session.visits, self._final, self._left_out)
         found = interpret(visits, session.providers, inside_costs=session.inside_costs())
         raised = [
             Problem("raised", _RAISED.format(counted(count, "call"), model))
@@ -140,7 +143,8 @@ class _Maker:
         lasting = timeline.lasting(threads, starts, ends)
         ran_ns = [each.ran_ns for each in self._journal.evaluations]
         sampled = Sampled(found.samples, tuple(self._journal.lulls), tuple(self._journal.pauses))
-        spans = compose(nested, lasting, numbers, traces, ran_ns, sampled)
+        varying = {number for number, group in of.items() if group.varies}
+        spans = compose(nested, lasting, Made(numbers, ran_ns, varying), traces, sampled)
         groups = facts(self._groups, self._journal, timeline, self._final, traces, self._repeated)
         metadata = describe(
             [self._process],
@@ -206,9 +210,25 @@ class _Maker:
                 if problem.code != "level-left-out"  # which the program's trace says itself
             ]
             if group.varies:
-                result.append(Problem("unlike-inputs", f"{label}: {_unlike(group)}"))
+                result.append(Problem("unlike-inputs", f"{label}: {self._unlike(group)}"))
         missing = [label for label, group in self._groups.items() if group.number not in recorded]
         return [*result, *_unrecorded(missing), *_unmade(len(recorded) - len(traces))]
+
+    def _unlike(self, group: Group) -> str:
+        """Return what it means that the evaluations of a group are unlike."""
+        kinds, calls = len(group.inputs), len(group.model_calls)
+        several = [f"the inputs had {counted(kinds, 'set')} of shapes"] * (kinds > 1)
+        several += [
+            f"evaluations call the model {min(group.model_calls)} to {max(group.model_calls)} times"
+        ] * (calls > 1)
+        average = "its latencies are averages over all sizes"
+        if group.number in self._middle:
+            low, high = self._middle[group.number]
+            average = f"what lies inside is an average over evaluations of {low} to {high} calls"
+        return (
+            f"{' and '.join(several)}, too unlike to be groups, so that {average}; "
+            "metadata['groups'] has a latency per size"
+        )
 
     def _apart(self, traces: Mapping[int, Trace], timeline: Timeline) -> list[Problem]:
         """Return of which groups repetitions lasted otherwise than the program's evaluations."""
@@ -265,13 +285,6 @@ def _unmade(count: int) -> list[Problem]:
             f"added where fewer than {FEWEST} of their evaluations ran unrecorded",
         )
     ]
-
-
-def _unlike(group: Group) -> str:
-    return (
-        f"the inputs had {counted(len(group.sizes), 'set')} of shapes, too many to be groups, so "
-        "that its latencies are averages over all sizes; metadata['groups'] has a latency per size"
-    )
 
 
 def _latency(trace: Trace) -> GroupLatency:

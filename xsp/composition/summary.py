@@ -11,14 +11,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.composition.group import TRAINING_STEP, Group, shape_range
+from xsp.composition.group import TRAINING_STEP, Group, Size, shape_range
 from xsp.composition.iteration import ITERATION
 from xsp.composition.journal import Journal
 from xsp.composition.part import UNWATCHED, Part
 from xsp.composition.timeline import Timeline
 from xsp.evaluation import covered
 from xsp.level import Kind
-from xsp.provider import Inputs
 from xsp.quantity import counted, duration, percent
 from xsp.trace import Trace, attribute_column
 
@@ -28,7 +27,7 @@ INFERENCE = "inference"
 PREFILL = "prefill"
 DECODE = "decode"
 
-_SIZES = 50  # sets of input shapes of a group that have a latency of their own
+_SIZES = 50  # numbers of calls and sets of input shapes of a group that have a latency of their own
 _NAMED = 4  # groups named in a sentence
 _KEYS = ("module_path", "module_class", "phase")  # what a layer is known by in all groups
 
@@ -54,13 +53,11 @@ def facts(
         repeated: How often groups were repeated after the program, by their numbers.
     """
     times: defaultdict[int, list[float]] = defaultdict(list)
-    sizes: defaultdict[int, defaultdict[Inputs, list[float]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    sizes: defaultdict[int, defaultdict[Size, list[float]]] = defaultdict(lambda: defaultdict(list))
     for each, lasts_ns in zip(journal.evaluations, timeline.evaluations_ns.tolist(), strict=True):
         number = final(each.group)
         times[number].append(lasts_ns)
-        sizes[number][each.inputs].append(lasts_ns)
+        sizes[number][each.size].append(lasts_ns)
     result = [
         {
             "name": label,
@@ -83,16 +80,20 @@ def facts(
 def _samples(group: Group, trace: Trace | None) -> int | None:
     """Return how many samples an evaluation takes: the leading size of the leading input.
 
-    None where inputs differ, the leading input has no such size, or the evaluation is a function
-    of TensorFlow's or JAX's without layers, whose leading input may be anything.
+    Where the number of calls varies, that is the average. None where inputs differ, the leading
+    input has no such size, or the evaluation is a function of TensorFlow's or JAX's without layers,
+    whose leading input may be anything.
     """
     if trace is not None and _is_bare_function(trace):
         return None
-    shapes = {inputs[0][0] for inputs in group.sizes if inputs}
+    shapes = {inputs[0][0] for inputs in group.inputs if inputs}
     if len(shapes) != 1:
         return None
     [shape] = shapes
-    return shape[0] * group.model_calls if len(shape) > 1 else None
+    if len(shape) < 2:
+        return None
+    calls = sum(model_calls * count for (model_calls, _), count in group.sizes.items())
+    return round(shape[0] * calls / group.calls)
 
 
 def _is_bare_function(trace: Trace) -> bool:
@@ -102,8 +103,9 @@ def _is_bare_function(trace: Trace) -> bool:
 
 
 def _shapes(group: Group) -> list[str]:
-    width = max((len(inputs) for inputs in group.sizes), default=0)
-    known = [[inputs[at] for inputs in group.sizes if len(inputs) > at] for at in range(width)]
+    unlike = group.inputs
+    width = max((len(inputs) for inputs in unlike), default=0)
+    known = [[inputs[at] for inputs in unlike if len(inputs) > at] for at in range(width)]
     return [
         f"{shape_range([shape for shape, _ in each])} {'/'.join(dict.fromkeys(d for _, d in each))}"
         for each in known
@@ -122,15 +124,16 @@ def _measured(trace: Trace | None) -> dict[str, Any]:
     }
 
 
-def _per_size(sizes: Mapping[Inputs, Sequence[float]]) -> list[dict[str, Any]]:
+def _per_size(sizes: Mapping[Size, Sequence[float]]) -> list[dict[str, Any]]:
     most = sorted(sizes.items(), key=lambda item: -sum(item[1]))[:_SIZES]
     return [
         {
+            "model_calls": model_calls,
             "shapes": [shape_range([shape]) for shape, _ in inputs],
             "calls": len(times),
             "latency_ns": float(np.median(times)),
         }
-        for inputs, times in most
+        for (model_calls, inputs), times in most
     ]
 
 

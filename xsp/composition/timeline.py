@@ -19,10 +19,10 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
+from xsp.composition.group import Size
 from xsp.composition.journal import Evaluation, Journal, Pause
 from xsp.evaluation import Rung, trimmed_mean
 from xsp.level import Kind
-from xsp.provider import Inputs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -294,25 +294,27 @@ def _without_recording(
         final: Returns the number of the group that a group is part of in the end.
     """
     ways: defaultdict[_Way, list[int]] = defaultdict(list)
-    inputs: defaultdict[int, set[Inputs]] = defaultdict(set)
+    sizes: defaultdict[int, set[Size]] = defaultdict(set)
     first_ns = min((each.begin_ns for each in evaluations if _records(each)), default=0)
     for number, each in enumerate(evaluations):
         group = final(each.group)
-        inputs[group].add(each.inputs)
+        sizes[group].add(each.size)
         counts = each.rung is None or each.counts
         # Else it is cold, but not by xsp.
         if _records(each) or (not counts and each.begin_ns > first_ns):
             ways[group, each.rung, each.counts].append(number)
     result = measured.copy()
+    per_call = measured / [each.size[0] for each in evaluations]
     recorded: defaultdict[int, list[int]] = defaultdict(list)
     for (group, rung, counts), members in ways.items():
         assert rung is not None
         quiet = untouched.get(group, [])
-        known = _Usual.of(measured[quiet], latencies.get(group))
-        if known is None:
+        vary, fewest = len(sizes[group]) > 1, min(len(members), len(quiet))
+        took = per_call if vary and fewest >= FEWEST else measured  # of more calls they take longer
+        if (known := _Usual.of(took[quiet], latencies.get(group))) is None:
             continue
-        usual = _usual(measured[members], rung, latencies.get(group))
-        if len(inputs[group]) > 1 and usual is not None:
+        usual = _usual(took[members], rung, latencies.get(group))
+        if vary and usual is not None:
             result[members] = _less_in_proportion(measured[members], usual, known.typical_ns)
         elif counts and usual is not None:
             result[members] = _less(measured[members], usual, known.typical_ns)
@@ -329,8 +331,7 @@ def _without_recording(
 
 def _records(evaluation: Evaluation) -> bool:
     """Tell whether spans or samples of an evaluation were recorded."""
-    rung = evaluation.rung
-    return rung is not None and (bool(rung.kinds) or not rung.timed)
+    return (rung := evaluation.rung) is not None and (bool(rung.kinds) or not rung.timed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ Below the span of a group lies the tree of the group's trace, with times multipl
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -78,12 +78,26 @@ class _Node:
         self.threads.add(part.thread)
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The evaluations of a journal, in its order.
+
+    Attributes:
+        groups: The number of the group of each.
+        ran_ns: How long each ran, pauses left out.
+        varying: The numbers of the groups whose evaluations have unlike sizes.
+    """
+
+    groups: Sequence[int]
+    ran_ns: Sequence[float]
+    varying: Collection[int] = ()
+
+
 def compose(
     parts: Sequence[Part],
     lasting_ns: Floats,
-    groups: Sequence[int],
+    made: Made,
     traces: Mapping[int, Trace],
-    ran_ns: Sequence[float],
     sampled: Sampled,
 ) -> pl.DataFrame:
     """Return the spans of a program, as `Trace.spans`.
@@ -91,13 +105,12 @@ def compose(
     Args:
         parts: The parts, the block first, parents before children.
         lasting_ns: How long each part takes without xsp.
-        groups: For each evaluation of the journal, the number of its group.
+        made: The evaluations of the journal.
         traces: The traces of groups, by their numbers.
-        ran_ns: How long each evaluation of the journal ran, pauses left out.
         sampled: What was seen of what ran outside of evaluations.
     """
-    nodes, of = _nodes(parts, lasting_ns, groups, ran_ns)
-    _set_apart(nodes, parts, of, first_calls(parts, lasting_ns.tolist(), groups, traces))
+    nodes, of = _nodes(parts, lasting_ns, made)
+    _set_apart(nodes, parts, of, first_calls(parts, lasting_ns.tolist(), made.groups, traces))
     _note_concurrency(nodes, parts, of)
     children: defaultdict[int, list[int]] = defaultdict(list)
     for number, node in enumerate(nodes[1:], 1):
@@ -105,7 +118,7 @@ def compose(
     _draw(nodes, children)
     order = _depth_first(children)
     paths = _paths(nodes)
-    intervals = _intervals(nodes, order, traces)
+    intervals = _intervals(nodes, order, traces, made.varying)
     reasons = _reasons(nodes, order, traces)
     own_ns = [_self_ns(nodes, number, children) for number in range(len(nodes))]
     ran = own_time(sampled, parts, of, own_ns)
@@ -121,9 +134,7 @@ def compose(
     return _table(frames)
 
 
-def _nodes(
-    parts: Sequence[Part], lasting_ns: Floats, groups: Sequence[int], ran_ns: Sequence[float]
-) -> tuple[list[_Node], list[int]]:
+def _nodes(parts: Sequence[Part], lasting_ns: Floats, made: Made) -> tuple[list[_Node], list[int]]:
     """Return the nodes, and for each part the index of its node."""
     nodes: list[_Node] = []
     known: dict[tuple[int, str, int], int] = {}
@@ -131,7 +142,7 @@ def _nodes(
     of: list[int] = []
     for part, lasts_ns in zip(parts, lasting_ns.tolist(), strict=True):
         parent = of[part.parent] if part.parent >= 0 else -1
-        group = groups[part.evaluation] if part.evaluation >= 0 else -1
+        group = made.groups[part.evaluation] if part.evaluation >= 0 else -1
         key, first = (parent, part.name, group), part
         if key not in known and names[parent] >= _MOST_NAMES and group < 0:
             key = parent, _FURTHER, -1
@@ -141,7 +152,7 @@ def _nodes(
             names[parent] += 1
             nodes.append(_Node(first, parent, group))
         nodes[known[key]].add(part, lasts_ns)
-        nodes[known[key]].ran_ns += ran_ns[part.evaluation] if part.evaluation >= 0 else 0.0
+        nodes[known[key]].ran_ns += made.ran_ns[part.evaluation] if part.evaluation >= 0 else 0.0
         of.append(known[key])
     return nodes, of
 
@@ -188,8 +199,8 @@ def _draw(nodes: Sequence[_Node], children: Mapping[int, Sequence[int]]) -> None
 def _fill(lane: Sequence[_Node], start: int, room: int, measured: tuple[int, int]) -> None:
     """Place nodes of one thread one after the other, shrunk where they have no room."""
     fits = min(1.0, room / max(sum(node.length for node in lane), 1))
-    measured_room = measured[1] - measured[0]
-    measured_fits = min(1.0, measured_room / max(sum(node.measured_ns for node in lane), 1))
+    needed = sum(node.measured_ns for node in lane)
+    measured_fits = min(1.0, (measured[1] - measured[0]) / max(needed, 1))
     at, at_measured = start, measured[0]
     for node in lane:
         node.length = int(node.length * fits)
@@ -202,9 +213,8 @@ def _fill(lane: Sequence[_Node], start: int, room: int, measured: tuple[int, int
 def _depth_first(children: Mapping[int, Sequence[int]]) -> list[int]:
     order, waiting = [], [0]
     while waiting:
-        number = waiting.pop()
-        order.append(number)
-        waiting += reversed(children.get(number, ()))
+        order.append(waiting.pop())
+        waiting += reversed(children.get(order[-1], ()))
     return order
 
 
@@ -270,27 +280,22 @@ def _row(
     if node.parent < 0:
         attributes["whole_block"] = True
     whole = {name: [columns.get(name)] for name in SPAN_SCHEMA}
-    return pl.DataFrame(whole, schema=SPAN_SCHEMA).with_columns(_named(attributes))
-
-
-def _named(attributes: Mapping[str, Any]) -> list[pl.Series]:
-    return [
-        pl.Series(_ATTRIBUTE + name, [value])
-        for name, value in attributes.items()
-        if value is not None
-    ]
+    known = {name: value for name, value in attributes.items() if value is not None}
+    named = [pl.Series(_ATTRIBUTE + name, [value]) for name, value in known.items()]
+    return pl.DataFrame(whole, schema=SPAN_SCHEMA).with_columns(named)
 
 
 _ATTRIBUTE = "\0attribute."
 
 
 def _intervals(
-    nodes: Sequence[_Node], order: Sequence[int], traces: Mapping[int, Trace]
+    nodes: Sequence[_Node], order: Sequence[int], traces: Mapping[int, Trace], vary: Collection[int]
 ) -> list[dict[str, float]]:
     """Return the ends of the interval of each node's latency; none where it was simply measured.
 
     How far the intervals of groups reach is added up, as if their errors were fully correlated.
-    What an interval leaves unknown took no longer, at any rate, than it did with xsp.
+    What an interval leaves unknown took no longer, at any rate, than it did with xsp. Of unlike
+    evaluations the sum is known as it ran: only what was removed from that may be wrong.
     """
     result: list[dict[str, float]] = [{} for _ in nodes]
     reaches: dict[int, Floats] = {}
@@ -300,7 +305,9 @@ def _intervals(
         wide = margin(root.latency_ns, root.latency_low_ns, root.latency_high_ns) if root else None
         if root is not None and wide is not None:
             reach = wide * _factor(node, root)
-            most = reach if reach < node.lasts_ns else max(node.ran_ns - node.lasts_ns, 0.0)
+            removed = max(node.ran_ns - node.lasts_ns, 0.0)
+            reach = min(reach, removed) if node.group in vary else reach
+            most = reach if reach < node.lasts_ns else removed
             reaches[number] = np.array([min(reach, node.lasts_ns), min(reach, most)])
         if number in reaches:
             below, above = reaches[number].tolist()
@@ -332,8 +339,7 @@ def _factor(node: _Node, root: Any) -> float:
 def _below(node: _Node, path: str, trace: Trace) -> pl.DataFrame:
     """Return the spans below the root of a group's trace, as they stand below the node."""
     root, spans = trace.root, trace.spans
-    factor = _factor(node, root)
-    key = _key(path)
+    factor, key = _factor(node, root), _key(path)
     ids = spans.select("span_id", "parent_id")
     moved = {
         name: mix(values.fill_null(0).to_numpy() ^ np.uint64(key))
@@ -348,14 +354,13 @@ def _below(node: _Node, path: str, trace: Trace) -> pl.DataFrame:
         node.measured[0],
         node.measured[1] - node.measured[0],
     )
-    prefix = len(root.path)
     frame = spans.with_columns(
         pl.Series("span_id", moved["span_id"], dtype=pl.UInt64),
         pl.when(top)
         .then(pl.lit(key, dtype=pl.UInt64))
         .otherwise(pl.Series(moved["parent_id"]))
         .alias("parent_id"),
-        (pl.lit(path) + pl.col("path").str.slice(prefix)).alias("path"),
+        (pl.lit(path) + pl.col("path").str.slice(len(root.path))).alias("path"),
         *(pl.col(name) * factor for name in _MULTIPLIED),
         *drawn,
         *measured,

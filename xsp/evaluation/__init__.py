@@ -30,6 +30,7 @@ from xsp.evaluation.run import Run, Rung, ladder
 from xsp.evaluation.run_table import ROOT, Observations, observe
 from xsp.evaluation.structure import (
     RunSpans,
+    has_usual_structure,
     matched,
     nearest_run,
     run_spans,
@@ -85,6 +86,7 @@ __all__ = [
     "generations",
     "half_width",
     "has_provenance",
+    "has_usual_structure",
     "highest",
     "inside_costs",
     "inverse",

@@ -32,6 +32,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _UNSTEADY = "attr.unsteady"
+_SEVERAL, _USUAL = 5, 1 / 3  # of so many runs or more, this part has the usual structure, if any
 _LEVELS = {kind.value: kind.level.label for kind in Kind}
 
 
@@ -116,15 +117,28 @@ class RunSpans:
 
 
 def typical_run(seen: Observations, members: Sequence[int]) -> int:
-    """Return the run with the most frequent structure and, of those, the middle latency."""
+    """Return the run with the most frequent structure and, of those, the middle latency.
+
+    Where hardly two runs are alike, return that which took about as long as they do on average:
+    its parts are about as many as they are on average, too.
+    """
+    latency = {run: seen.runs[run].latency_ns for run in members}
+    if not has_usual_structure(seen, members):
+        mean = sum(latency.values()) / len(latency)
+        return min(members, key=lambda run: abs(latency[run] - mean))
     alike = _alike(seen, members)
-    return sorted(alike, key=lambda run: seen.runs[run].latency_ns)[(len(alike) - 1) // 2]
+    return sorted(alike, key=latency.__getitem__)[(len(alike) - 1) // 2]
 
 
 def nearest_run(seen: Observations, members: Sequence[int], apart_ns: Floats) -> int:
     """Return the run with the most frequent structure and, of those, the least `apart_ns`."""
     apart = dict(zip(members, apart_ns.tolist(), strict=True))
     return min(_alike(seen, members), key=apart.__getitem__)
+
+
+def has_usual_structure(seen: Observations, members: Sequence[int]) -> bool:
+    """Return whether enough of the runs hold the same paths that others are unusual."""
+    return len(members) < _SEVERAL or len(_alike(seen, members)) >= _USUAL * len(members)
 
 
 def _alike(seen: Observations, members: Sequence[int]) -> list[int]:
@@ -164,7 +178,8 @@ def matched(seen: Observations, shown: int) -> Bools:
 
     A path tells siblings of one kind and name apart by their order. Where a run has more or
     fewer of them than the shown run, nobody knows which are missing, and neither they nor the
-    rows inside are matched.
+    rows inside are matched; but where hardly two runs are alike, as with loops over ever another
+    number of items, the first is taken for the first, the second for the second.
 
     Args:
         seen: The rows of all runs.
@@ -172,7 +187,9 @@ def matched(seen: Observations, shown: int) -> Bools:
     """
     result = np.ones(len(seen.path), dtype=bool)
     unusual = _unusual(seen, shown)
-    if not unusual.any():
+    rung = seen.runs[shown].rung
+    peers = [number for number, run in enumerate(seen.runs) if run.rung == rung]
+    if not unusual.any() or not has_usual_structure(seen, peers):
         return result
     unusual[shown] = True
     rows = np.flatnonzero(unusual[seen.run])

@@ -149,6 +149,12 @@ def _not_shown(evidence: Evidence) -> Problem | None:
     )
 
 
+_AS_MANY = """a span's latency rests on the runs that have as many siblings of its name as \
+the run shown, the latency of what lies around it on all runs"""
+_IN_ORDER = """a run of about average length is shown, and the first of several spans of one name \
+is taken for the first in other runs, the second for the second"""
+
+
 def _structure_varies(evidence: Evidence) -> Problem | None:
     for rung in evidence.ladder.rungs:
         marks = steady_signatures(evidence.ladder.seen, rung.members.tolist())
@@ -157,9 +163,8 @@ def _structure_varies(evidence: Evidence) -> Problem | None:
             runs = "steps" if evidence.ladder.foreign else f"runs of rung {rung.name}"
             return Problem(
                 "structure-varies",
-                f"{others} of {len(marks)} {runs} took another path than the "
-                "most frequent one; a span's latency rests on the runs that have as many siblings "
-                "of its name as the run shown, the latency of what lies around it on all runs",
+                f"{others} of {len(marks)} {runs} took another path than the most frequent one; "
+                + (_AS_MANY if evidence.ladder.usual else _IN_ORDER),
             )
     return None
 

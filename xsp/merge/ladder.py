@@ -26,6 +26,7 @@ from xsp.evaluation import (
     Series,
     SlowLevel,
     covered,
+    has_usual_structure,
     matched,
     nearest,
     observe,
@@ -106,6 +107,11 @@ class Ladder:
     def deepest(self) -> RungRuns:
         """The rung on which most was recorded."""
         return self.rungs[-1]
+
+    @property
+    def usual(self) -> bool:
+        """Whether enough runs of the deepest rung have the structure that is shown."""
+        return has_usual_structure(self.seen, self.deepest.members.tolist())
 
     @property
     def foreign(self) -> bool:

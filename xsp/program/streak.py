@@ -206,7 +206,8 @@ def note(closed: Closed, plans: Plans, recorder: Recorder, journal: Journal) -> 
         if same:
             turns.record(step, begin_ns, ended_ns - opened.paused_ns, thread)
     rung = recording.rung if recording is not None else None
-    known = rung, counts, call.inputs, opened.paused_ns, opened.page_faults
+    size = (kind or StepKind()).calls, call.inputs
+    known = rung, counts, size, opened.paused_ns, opened.page_faults
     journal.evaluations.append(Evaluation(thread, group.number, begin_ns, end_ns, *known))
     return group
 

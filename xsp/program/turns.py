@@ -300,6 +300,7 @@ class Plans:
         self.agreement: Agreement | None = None
         self.before = StepKind()
         self._kinds: dict[tuple[str, StepKind], StepKind] = {}  # by the model, and the step before
+        self._last_kinds: dict[str, StepKind] = {}  # of the last step that began with the model
         self._last_unnamed: Group | None = None
         self._rungs, self._settings, self._when = tuple(rungs), settings, when
         self._recent: deque[int] = deque(maxlen=_SELDOM)  # groups of the last evaluations
@@ -323,7 +324,9 @@ class Plans:
             return self._last_unnamed
         kind = StepKind()
         if not call.whole_model:
-            kind = self._kinds.get((call.subject, self.before), kind)
+            # Where steps have ever another number of calls, no step before was like the last one.
+            last = self._last_kinds.get(call.subject, kind)
+            kind = self._kinds.get((call.subject, self.before), last)
         return self.groups.find(call, *kind)
 
     def of(self, number: int) -> Turns:
@@ -358,7 +361,8 @@ class Plans:
             call: Its first call of a model.
             kind: What kind of training step it was; None: a single call.
         """
-        group = self.groups.count(self.groups.find(call, *(kind or StepKind())), call)
+        variant, calls = kind or StepKind()
+        group = self.groups.count(self.groups.find(call, variant, calls), call, calls)
         self._recent.append(self.groups.final(group.number))
         return group
 
@@ -372,7 +376,7 @@ class Plans:
             unnamed: Whether it began without a call.
         """
         if kind is not None:
-            self._kinds[call.subject, self.before] = kind
+            self._kinds[call.subject, self.before] = self._last_kinds[call.subject] = kind
             self.before = kind
         if unnamed:
             self._last_unnamed = group
