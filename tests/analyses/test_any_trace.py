@@ -133,3 +133,5 @@ def test_parts_of_a_whole_that_took_no_time_have_no_infinite_shares(
     root = row(None, "pipeline", "", latency_ns=0.0)
     parts = (row(0, kind, "part", latency_ns=1.0) for kind in ("layer", "op", "kernel"))
     _ask(analysis, trace_of([root, *parts]))
+    ended = row(0, "kernel", "ended with its root", latency_ns=1.0, device=0, start_ns=5, end_ns=5)
+    _ask(analysis, trace_of([root | {"start_ns": 5, "end_ns": 5}, ended]))

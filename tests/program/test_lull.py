@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
@@ -110,3 +113,18 @@ def test_a_trace_can_be_taken_while_looks_go_on() -> None:
         for _ in range(5):
             prepare()
             prof.trace.check()
+
+
+def test_what_an_import_runs_is_named_by_what_was_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outer_part.py").write_text("import inner_part\n")
+    (tmp_path / "inner_part.py").write_text("import time\ntime.sleep(0.2)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with looked_at(lambda: (0, False)) as journal:
+        importlib.import_module("outer_part")
+    named = {seen.stack[-1] for seen in journal.lulls if "sleep" not in seen.stack[-1].function}
+    [place] = [place for place in named if place.function.startswith("import")]
+    assert place.function == "import outer_part"
+    assert place.file == __file__
+    sys.modules.pop("outer_part"), sys.modules.pop("inner_part")

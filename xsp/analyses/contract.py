@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Generic, ParamSpec
 
 import polars as pl
+from polars import selectors
 
 from xsp.errors import AnalysisError
 from xsp.level import DEVICE_ACTIVITIES, Kind
@@ -129,7 +130,8 @@ class Analysis(Generic[P]):
                 raise AnalysisError(f"{self.name}: {why}")
         table = self._function(*args, **kwargs)
         assert table.columns == list(self.columns), (self.name, table.columns)
-        return table
+        # Parts of what took no time, and rates in it, are not known.
+        return table.with_columns(pl.when(selectors.float().is_finite()).then(selectors.float()))
 
     def _check_no_path(self, traces: tuple[object, ...]) -> None:
         for path in traces:

@@ -23,6 +23,7 @@ from xsp.composition import LOOK_NS, Journal, Lull, Place
 _LEAST_S, _MOST_S = LOOK_NS / 1e9, 0.1  # between two looks
 _MANY = 1000  # looks in one lull, or ten times as many in all, until they become fewer
 _PATIENCE_S = 1.0  # for the last look; in a fork of the process the thread is not there
+_IMPORTLIB = "<frozen importlib"
 _DEEPEST = 100  # calls under way that are kept, the outermost first
 
 
@@ -86,13 +87,33 @@ class Lulls:
         if frame is not None and not frame.f_code.co_filename.startswith(self._own):
             self._journal.lulls.append(Lull(now_ns, lasts_ns, looks, self._stack(frame)))
 
-    def _stack(self, frame: FrameType | None) -> tuple[Place, ...]:
-        """Return the calls under way, the outermost first, given the frame of the innermost."""
-        stack = []
-        while frame is not None:
+    def _stack(self, innermost: FrameType | None) -> tuple[Place, ...]:
+        """Return the calls under way, the outermost first; an import ends them.
+
+        What an import runs is a chain of hundreds of files, of which the first has a name that
+        says something: `import scipy`, where the importing line stands.
+        """
+        frames = []
+        while innermost is not None:
+            frames.append(innermost)
+            innermost = innermost.f_back
+        stack: list[Place] = []
+        for frame in frames[: -_DEEPEST - 1 : -1]:
             code, line = frame.f_code, frame.f_lineno or 0
+            if code.co_filename.startswith(_IMPORTLIB):
+                continue
             if (code, line) not in self._places:
                 self._places[code, line] = Place(code.co_qualname, code.co_filename, line)
+            if stack and _is_imported(frame):
+                name = frame.f_globals.get("__name__")
+                stack.append(stack[-1]._replace(function=f"import {name}"))
+                break
             stack.append(self._places[code, line])
-            frame = frame.f_back
-        return tuple(stack[: -_DEEPEST - 1 : -1])
+        return tuple(stack)
+
+
+def _is_imported(frame: FrameType) -> bool:
+    """Return whether a frame is that of a module which is being imported."""
+    caller = frame.f_back
+    by_import = caller is not None and caller.f_code.co_filename.startswith(_IMPORTLIB)
+    return by_import and frame.f_code.co_name == "<module>"

@@ -214,6 +214,8 @@ def _short(function: str) -> str:
     >>> _short("Tokenizer.encode"), _short("Tokenizer.pairs.<locals>.<genexpr>")
     ('encode', 'pairs.<genexpr>')
     """
+    if function.startswith("import "):
+        return function
     named = [part for part in function.split(".") if part != "<locals>"]
     return ".".join(named[-2:] if named[-1].startswith("<") else named[-1:])
 
