@@ -11,6 +11,7 @@ taken. What happens between quick evaluations is not seen by that, and is on the
 from __future__ import annotations
 
 import _thread
+import importlib
 import os
 import sys
 import threading
@@ -23,7 +24,7 @@ from xsp.composition import LOOK_NS, Journal, Lull, Place
 _LEAST_S, _MOST_S = LOOK_NS / 1e9, 0.1  # between two looks
 _MANY = 1000  # looks in one lull, or ten times as many in all, until they become fewer
 _PATIENCE_S = 1.0  # for the last look; in a fork of the process the thread is not there
-_IMPORTLIB = "<frozen importlib"
+_IMPORTLIB = ("<frozen importlib", importlib.__file__)  # files of what makes imports
 _DEEPEST = 100  # calls under way that are kept, the outermost first
 
 
