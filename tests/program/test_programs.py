@@ -262,3 +262,21 @@ def test_training_steps_of_ever_another_number_of_calls_are_one_group(model: Any
     [shown] = [trace for name, trace in prof.groups.items() if name == group["name"]]
     forwards = shown.spans.filter(kind="pipeline", name="forward")
     assert 6 <= forwards.height <= 23
+
+
+def test_a_single_step_whose_optimizer_calls_the_model_is_seen_inside(model: Any, x: Any) -> None:
+    optimizer = torch.optim.LBFGS(model.train().parameters(), max_iter=5)
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        return loss
+
+    with xsp.profile(levels=2, replay=False) as prof:
+        optimizer.step(closure)
+    prof.trace.check()
+    assert "not-recorded" not in codes(prof.trace)
+    [step] = prof.groups.values()
+    assert {"optimizer step", "backward"} <= set(step.spans["name"])
+    assert step.spans.filter(kind="layer", name="Sequential").height > 1

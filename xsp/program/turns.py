@@ -302,6 +302,7 @@ class Plans:
         self._kinds: dict[tuple[str, StepKind], StepKind] = {}  # by the model, and the step before
         self._last_kinds: dict[str, StepKind] = {}  # of the last step that began with the model
         self._last_unnamed: Group | None = None
+        self._guessed = False  # whether something was recorded of an evaluation of unknown group
         self._rungs, self._settings, self._when = tuple(rungs), settings, when
         self._recent: deque[int] = deque(maxlen=_SELDOM)  # groups of the last evaluations
 
@@ -344,8 +345,11 @@ class Plans:
             seen: How many evaluations came before.
             armed: The rung that is recorded now.
         """
-        if group is None or not self._when.records(seen):
+        if not self._when.records(seen) or (group is None and self._guessed):
             return None
+        if group is None:  # the first that begins without a call: it may be the only one
+            self._guessed = True
+            return Turns(self._rungs, self._settings).step(None)
         number = self.groups.final(group.number)
         others = set(self._recent) - {number}
         held = armed is not None and any(self.of(other).holds(armed) for other in others)

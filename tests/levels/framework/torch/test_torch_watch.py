@@ -5,6 +5,7 @@ import os
 import threading
 import time
 import weakref
+from collections import UserDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from time import monotonic_ns
@@ -381,6 +382,23 @@ def test_a_call_says_shapes_and_types_of_its_inputs_and_when_it_was_found(
         nn.Linear(4, 4)(input=x.float())
     assert [call.inputs for call in log.calls] == [(((2, 4), "float32"),)] * 2
     assert all(call.found_ns > 0 for call in log.calls)
+
+
+class Features(nn.Module):
+    """Takes a batch as tokenizers return it: a mapping that is no dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, batch: UserDict[str, torch.Tensor]) -> Any:
+        return self.linear(batch["values"])
+
+
+def test_tensors_in_mappings_are_inputs(x: torch.Tensor) -> None:
+    with torch.no_grad(), watching() as log:
+        Features()(UserDict(values=x, mask=torch.ones(2, dtype=torch.long)))
+    assert log.calls[0].inputs == (((2, 4), "float32"), ((2,), "int64"))
 
 
 def test_two_models_of_one_class_have_names_of_their_own(x: torch.Tensor) -> None:

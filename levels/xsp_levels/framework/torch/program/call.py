@@ -234,7 +234,7 @@ def _length(cache: Any) -> int:
 
 
 def tensor_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
-    """Return shape and dtype of the tensors among arguments, in plain containers as well.
+    """Return shape and dtype of the tensors among arguments, in lists and mappings as well.
 
     Nothing for arguments that cannot be looked at, such as nested tensors, which have no shape.
     """
@@ -260,6 +260,8 @@ def _note_inputs(
             _note_inputs(value, found, depth - 1)
         elif depth and isinstance(value, dict):
             _note_inputs(value.values(), found, depth - 1)
+        elif depth and hasattr(type(value), "keys"):  # batches of many libraries are so
+            _note_inputs(map(value.__getitem__, value.keys()), found, depth - 1)
 
 
 @functools.cache
