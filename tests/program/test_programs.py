@@ -280,3 +280,21 @@ def test_a_single_step_whose_optimizer_calls_the_model_is_seen_inside(model: Any
     [step] = prof.groups.values()
     assert {"optimizer step", "backward"} <= set(step.spans["name"])
     assert step.spans.filter(kind="layer", name="Sequential").height > 1
+
+
+def test_a_model_in_a_shell_without_parameters_is_evaluated(model: Any, x: Any) -> None:
+    class Shell(nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = [model]
+
+        def forward(self, x: Any) -> Any:
+            return self.held[0](x) + 1
+
+    shell = Shell()
+    with torch.no_grad(), xsp.profile(levels=2, replay=False) as prof:
+        for _ in range(30):
+            shell(x)
+    prof.trace.check()
+    [group] = prof.trace.metadata["groups"]
+    assert (group["name"], group["calls"]) == ("Sequential 4×8", 30)

@@ -374,6 +374,51 @@ def test_validation_between_steps_is_an_evaluation_of_its_own(
     assert [call.phase for call in log.calls] == [TRAINING_STEP, "", TRAINING_STEP]
 
 
+def test_a_model_left_in_training_mode_that_infers_is_no_part_of_an_open_step(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    other = nn.Sequential(nn.Linear(4, 4)).train()
+    with watching() as log:
+        model.train()(x)  # as constructors do, to learn the shapes of what comes out
+        for _ in range(3):
+            with torch.inference_mode():
+                other(x)
+    assert log.said.count("run Sequential (2)") == 3
+    assert [call.phase for call in log.calls] == [TRAINING_STEP, "", "", ""]
+
+
+class Shell(nn.Module):  # type: ignore[misc]
+    """Holds a model where PyTorch does not look for parts, and has no parameters of its own."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.act, self.held = nn.ReLU(), [model]
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.act(self.held[0](self.act(x)))
+
+
+def test_a_model_in_a_shell_that_has_no_parameters_is_found(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    shell = Shell(Shell(model.eval()))
+    with torch.no_grad(), watching() as log:
+        expected = shell(x)
+        assert torch.equal(shell(x), expected)
+        nn.ReLU()(x)
+        model(x)
+    assert log.said == ["run Sequential"] * 3
+
+
+def test_a_shell_belongs_to_a_training_step(model: nn.Module, x: torch.Tensor) -> None:
+    shell, optimizer = Shell(model.train()), torch.optim.SGD(model.parameters(), lr=0.1)
+    with watching() as log:
+        for _ in range(3):
+            shell(x).sum().backward()
+            optimizer.step()
+    assert log.said.count("begin") == 3
+
+
 def test_a_call_says_shapes_and_types_of_its_inputs_and_when_it_was_found(
     model: nn.Module, x: torch.Tensor
 ) -> None:
@@ -384,7 +429,7 @@ def test_a_call_says_shapes_and_types_of_its_inputs_and_when_it_was_found(
     assert all(call.found_ns > 0 for call in log.calls)
 
 
-class Features(nn.Module):
+class Features(nn.Module):  # type: ignore[misc]
     """Takes a batch as tokenizers return it: a mapping that is no dictionary."""
 
     def __init__(self) -> None:

@@ -122,12 +122,15 @@ class CallEntryPoint:
                 self._paused = paused
                 self._apply()
 
-    def is_nested(self, frame: FrameType | None, *, watched: bool) -> bool:
+    def is_nested(
+        self, frame: FrameType | None, *, watched: bool, shell: FrameType | None = None
+    ) -> bool:
         """Return whether a module call is under way in this frame or its callers.
 
         Args:
             frame: The innermost frame to look at.
             watched: Whether a call that the watcher handed on counts as under way.
+            shell: The frame that made a call which does not count; None: each call does.
         """
         original, recording, watching = self._original, self._recording, self._watching
         while frame is not None:
@@ -135,7 +138,10 @@ class CallEntryPoint:
             if code is watching and code is not None:
                 return watched
             if code is original or code is recording:
-                return True
+                made_by = frame.f_back
+                if made_by is not None and made_by.f_code is recording:
+                    made_by = made_by.f_back
+                return shell is None or made_by is not shell
             frame = frame.f_back
         return False
 

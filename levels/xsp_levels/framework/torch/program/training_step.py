@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from types import FrameType
 from typing import Any, NamedTuple
 
 from xsp.provider import Follow, Inputs, Waiting
@@ -16,6 +17,7 @@ class Local(threading.local):
 
     Attributes:
         inside: Whether the thread is in a call of a model that is handled.
+        shell: The frame that calls a module without parameters, which is seen through.
         waiting: The time after that call in which the program waits for xsp, if it is to be told.
         step: The training step of the thread.
         follows: How steps that begin with a call of a model, given by its id, follow others, given
@@ -24,6 +26,7 @@ class Local(threading.local):
 
     def __init__(self) -> None:
         self.inside = False
+        self.shell: FrameType | None = None
         self.waiting: Waiting | None = None
         self.step = TrainingStep()
         self.follows: dict[tuple[int, tuple[str, int]], Following] = {}
@@ -89,7 +92,7 @@ class TrainingStep:
         return stepped or ("" if self.had_backward else NO_BACKWARD), self.forwards + 1
 
     def holds(self, module: Any) -> bool:
-        """Return whether a call surely belongs to the open step: the quickest question."""
+        """Return whether a call surely belongs to the open step, if gradients are on."""
         if not self.open or self.optimizers or not module.training:
             return False
         return self.model is not None and self.model() is not module

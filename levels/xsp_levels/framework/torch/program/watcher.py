@@ -28,6 +28,7 @@ from xsp_levels.framework.torch.program.call import (
     training_call,
     trains,
 )
+from xsp_levels.framework.torch.program.calling_threads import CallingThreads
 from xsp_levels.framework.torch.program.marker import Marker
 from xsp_levels.framework.torch.program.model_name import ModelNames
 from xsp_levels.framework.torch.program.step import optimizer_exists
@@ -38,8 +39,6 @@ from xsp_levels.framework.torch.program.training_step import (
     TrainingStep,
 )
 
-# Parts of the names of threads that libraries start, and that call no models.
-_HELPERS = ("QueueFeeder", "pin_memory", "tqdm", "Tqdm", "TMonitor")
 _PATIENCE = 4  # times the usual number of calls before a backward pass, to wait for one
 
 
@@ -67,9 +66,7 @@ class Watch:
         self._entry = call_entry_point()
         hide_from_compiler(__name__, CallEntryPoint.__module__, Modes.__module__)
         self._local = Local()
-        self._threads: set[int] = set()  # those that have called models
-        self._alone = True  # whether one thread alone calls models, as far as is known
-        self._running = threading.active_count()
+        self._threads = CallingThreads(self._watch_threads)
         self._names = ModelNames()
         self._usual_forwards = 4  # most calls of a model that came before a backward pass
         # Whether there is an optimizer; None: not known. What takes long is asked before any step.
@@ -113,17 +110,20 @@ class Watch:
         """Handle a module call: hand a call that lies in no other module call to `_evaluate`."""
         found_ns, entry, local = monotonic_ns(), self._entry, self._local
         step = local.step
-        if step.told and self._alone and not local.inside:
+        if step.told and self._threads.alone and not local.inside:
             begun = self._followed(step, module, args, kwargs, found_ns)
             if begun is not None:
                 return self._go_on(step, module, args, kwargs, found_ns, begun)
-        if local.inside or step.holds(module) or entry.is_nested(sys._getframe(2), watched=True):
+        part = local.inside or (step.holds(module) and trains(module, kwargs))
+        if part or entry.is_nested(sys._getframe(2), watched=True, shell=local.shell):
             return entry.inner(module, *args, **kwargs)
-        if step.expected and module.training:
+        if step.expected and trains(module, kwargs):
             if step.had_backward or step.forwards <= _PATIENCE * self._usual_forwards:
                 return self._go_on(step, module, args, kwargs, found_ns)
             self._tell(step)  # training mode was left on for inference
-        alone = self._is_alone()
+        if not self._names.of(module):
+            return self._see_through(step, module, args, kwargs, found_ns)
+        alone = self._threads.note()
         try:
             local.inside = True
             if alone:
@@ -137,6 +137,28 @@ class Watch:
             self._extend(step, end_ns)  # last, as what follows may be a part of the step
             if (waiting := local.waiting) is not None:
                 waiting.until_ns, local.waiting = monotonic_ns(), None
+
+    def _watch_threads(self) -> None:
+        """Watch calls inside of calls as well, by which models of other threads are found."""
+        self._entry.watch(self._thread_code, threads=True)
+
+    def _see_through(
+        self,
+        step: TrainingStep,
+        module: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        found_ns: int,
+    ) -> Any:
+        """Make a call of a module that is no model, but may call models that are no parts of it."""
+        if trains(module, kwargs):
+            self._extend(step, found_ns)
+        local = self._local
+        around, local.shell = local.shell, sys._getframe()
+        try:
+            return self._entry.inner(module, *args, **kwargs)
+        finally:
+            local.shell = around
 
     def _go_on(
         self,
@@ -194,11 +216,9 @@ class Watch:
         """
         ended = step.outcome
         known = self._local.follows.get((id(module), ended))
-        if (
-            known is None
-            or known.model() is not module
-            or not (step.open and trains(module, kwargs))
-        ):
+        if known is None or known.model() is not module:
+            return None
+        if not (step.open and trains(module, kwargs)):
             return None
         if tensor_inputs(args, kwargs) != known.inputs:
             return None
@@ -211,26 +231,6 @@ class Watch:
         self._watch_alone(step, module, begun)
         return begun
 
-    def _is_alone(self) -> bool:
-        """Return whether this thread alone calls models; if not, watch calls inside of calls."""
-        if not self._alone:
-            return False
-        self._threads.add(threading.get_ident())
-        if len(self._threads) == 1 and not self._has_started_threads():
-            return True
-        self._alone = False
-        self._entry.watch(self._thread_code, threads=True)
-        return False
-
-    def _has_started_threads(self) -> bool:
-        """Return whether the program has started threads that may call models."""
-        running = threading.active_count()
-        if running <= self._running:
-            return False
-        self._running = running
-        names = [thread.name for thread in threading.enumerate()[-1:]]
-        return not all(any(known in name for known in _HELPERS) for name in names)
-
     def _evaluate(
         self,
         step: TrainingStep,
@@ -241,7 +241,7 @@ class Watch:
     ) -> Any:
         evaluations, function = self._evaluations, self._entry.bound(module)
         name = self._names.of(module)
-        if evaluations is None or not name or describing():
+        if evaluations is None or describing():
             self._extend(step, found_ns)
             return function(*args, **kwargs)
         training, work = trains(module, kwargs), (function, args, kwargs)
@@ -367,7 +367,7 @@ class Watch:
 
     def _watch_alone(self, step: TrainingStep, module: Any, begun: Begun) -> None:
         """Look at calls of one model alone until an optimizer has ended the step, if one will."""
-        wanted = begun.expected not in ("", NO_BACKWARD) and self._alone and self._trains
+        wanted = begun.expected not in ("", NO_BACKWARD) and self._threads.alone and self._trains
         if not wanted or self._evaluations is None:  # watching has ended meanwhile
             return
         thread, step.expected = threading.get_ident(), True
