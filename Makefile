@@ -7,9 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Seconds that `make demo` measures for.
 BUDGET ?= 60
+# Processes that run tests: a number, or auto for one on each core.
+WORKERS ?= auto
 # Each process of tests has a core, so the thread pool of polars would only be in the others' way.
 # A process keeps half of the tests, with what their modules share, until another has none left.
-PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 \
+PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 \
 	--dist worksteal
 # Tests that import TensorFlow or JAX: TensorFlow and Triton, which PyTorch brings, cannot be in one
 # process, and JAX warns of every fork, so these tests have processes of their own. So have those
