@@ -17,6 +17,7 @@ import xsp
 from xsp.composition import Journal
 from xsp.program import lull
 from xsp.program.lull import Lulls
+from xsp_levels.imported import Imports
 
 
 @contextmanager
@@ -121,8 +122,13 @@ def test_what_an_import_runs_is_named_by_what_was_imported(
     (tmp_path / "outer_part.py").write_text("import inner_part\n")
     (tmp_path / "inner_part.py").write_text("import time\ntime.sleep(0.2)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with looked_at(lambda: (0, False)) as journal:
-        importlib.import_module("outer_part")
+    watched = Imports({"outer_part"}, lambda: None)  # whose frames are xsp's own
+    watched.begin()
+    try:
+        with looked_at(lambda: (0, False)) as journal:
+            importlib.import_module("outer_part")
+    finally:
+        watched.end()
     named = {seen.stack[-1] for seen in journal.lulls if "sleep" not in seen.stack[-1].function}
     [place] = [place for place in named if place.function.startswith("import")]
     assert place.function == "import outer_part"

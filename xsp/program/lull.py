@@ -101,7 +101,7 @@ class Lulls:
         stack: list[Place] = []
         for frame in frames[: -_DEEPEST - 1 : -1]:
             code, line = frame.f_code, frame.f_lineno or 0
-            if code.co_filename.startswith(_IMPORTLIB):
+            if code.co_filename.startswith((*_IMPORTLIB, *self._own)):
                 continue
             if (code, line) not in self._places:
                 self._places[code, line] = Place(code.co_qualname, code.co_filename, line)
