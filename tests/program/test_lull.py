@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import xsp
-from xsp.composition import Journal
+from xsp.composition import Journal, Place
 from xsp.program import lull
 from xsp.program.lull import Lulls
 from xsp_levels.imported import Imports
@@ -134,3 +134,26 @@ def test_what_an_import_runs_is_named_by_what_was_imported(
     assert place.function == "import outer_part"
     assert place.file == __file__
     sys.modules.pop("outer_part"), sys.modules.pop("inner_part")
+
+
+def test_a_block_within_an_import_has_names_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "whole_program.py").write_text("from test_lull import look\nlook()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "test_lull", sys.modules[__name__])
+    seen.clear()
+    importlib.import_module("whole_program")
+    sys.modules.pop("whole_program")
+    assert seen
+    assert all(place.function == "idle" for place in seen)
+
+
+seen: list[Place] = []
+
+
+def look() -> None:
+    """Look at this thread while it idles."""
+    with looked_at(lambda: (0, False)) as journal:
+        idle()
+    seen.extend(each.stack[-1] for each in journal.lulls if each.looks == 1)

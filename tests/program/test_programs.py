@@ -293,8 +293,17 @@ def test_a_model_in_a_shell_without_parameters_is_evaluated(model: Any, x: Any) 
 
     shell = Shell()
     with torch.no_grad(), xsp.profile(levels=2, replay=False) as prof:
-        for _ in range(30):
+        for _ in range(300):
             shell(x)
     prof.trace.check()
     [group] = prof.trace.metadata["groups"]
-    assert (group["name"], group["calls"]) == ("Sequential 4×8", 30)
+    assert (group["name"], group["calls"]) == ("Sequential 4×8", 300)
+    assert "dropped" not in codes(prof.trace)
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.01)
+    with xsp.profile(levels=2, replay=False) as prof:
+        for _ in range(60):
+            for _ in range(2):
+                shell(x).sum().backward()
+            optimizer.step()
+    [group] = prof.trace.metadata["groups"]
+    assert (group["name"], group["calls"]) == ("Sequential training step 2 × 4×8", 60)

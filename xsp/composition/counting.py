@@ -96,13 +96,14 @@ def middling(
 
 def _around(average: float, recorded: Sequence[Sequence[int]]) -> tuple[int, int]:
     """Return numbers of calls around an average, as near as leaves enough of each rung."""
-    least, most = 1, max((max(calls) for calls in recorded), default=1)
     for apart in _APART:
         low, high = math.floor(average / apart), math.ceil(average * apart)
         left = [sum(low <= each <= high for each in calls) for calls in recorded]
         if all(n >= min(_FEWEST, len(calls)) for n, calls in zip(left, recorded, strict=True)):
-            return low, high
-    return least, most
+            inside = [each for calls in recorded for each in calls if low <= each <= high]
+            return min(inside, default=1), max(inside, default=1)
+    every = [each for calls in recorded for each in calls]
+    return min(every, default=1), max(every, default=1)
 
 
 def unlike(
@@ -136,14 +137,16 @@ def without(journal: Journal, anew: Set[Key]) -> Journal:
     return replace(journal, evaluations=evaluations)
 
 
-def counting(visits: Sequence[Visit], final: Callable[[int], int], anew: Set[Key]) -> list[Visit]:
-    """Return visits without the evaluations that do not count, in `anew` by thread and begin.
+def counting(
+    visits: Sequence[Visit], final: Callable[[int], int], left_out: Set[Key]
+) -> list[Visit]:
+    """Return visits without the evaluations that do not count.
 
     Where no evaluation of a group counts on a rung, those that were not to count do. The first
     rounds, in which each rung has its turn at once, so that short programs show something, count
     only where few others do: what the rung before left in the caches is still in their times.
     """
-    visits = [_settled(visit, anew) for visit in visits] if anew else visits
+    visits = [_without(visit, left_out) for visit in visits] if left_out else visits
     made: defaultdict[tuple[int, Rung], list[tuple[int, int]]] = defaultdict(list)
     for visit in visits:
         for group, number, window in zip(visit.groups, visit.rounds, visit.windows, strict=True):
@@ -162,10 +165,10 @@ def counting(visits: Sequence[Visit], final: Callable[[int], int], anew: Set[Key
     return result
 
 
-def _settled(visit: Visit, anew: Set[Key]) -> Visit:
-    """Return a visit in which evaluations that took memory anew do not count."""
+def _without(visit: Visit, left_out: Set[Key]) -> Visit:
+    """Return a visit in which some evaluations, by thread and begin, do not count."""
     rounds = [
-        -1 if (visit.thread, begin) in anew else number
+        -1 if (visit.thread, begin) in left_out else number
         for number, (begin, _) in zip(visit.rounds, visit.windows, strict=True)
     ]
     return replace(visit, rounds=tuple(rounds))

@@ -63,6 +63,14 @@ class Group:
         return variant == self.variant and (model_calls in known or len(known) > 1)
 
     @property
+    def usual_calls(self) -> int:
+        """How often the model is called in most evaluations."""
+        found = Counter[int]()
+        for (model_calls, _), count in self.sizes.items():
+            found[model_calls] += count
+        return found.most_common(1)[0][0] if found else min(self.model_calls)
+
+    @property
     def varies(self) -> bool:
         """Whether the group holds unlike numbers of calls, or inputs of unlike shapes."""
         return len(self.sizes) > 1

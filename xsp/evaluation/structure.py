@@ -138,7 +138,8 @@ def nearest_run(seen: Observations, members: Sequence[int], apart_ns: Floats) ->
 
 def has_usual_structure(seen: Observations, members: Sequence[int]) -> bool:
     """Return whether enough of the runs hold the same paths that others are unusual."""
-    return len(members) < _SEVERAL or len(_alike(seen, members)) >= _USUAL * len(members)
+    marks = Counter(steady_signatures(seen, members))
+    return len(members) < _SEVERAL or max(marks.values()) >= _USUAL * len(members)
 
 
 def _alike(seen: Observations, members: Sequence[int]) -> list[int]:

@@ -275,7 +275,7 @@ class Dispatcher:
             tracer.leave_evaluation(thread)
             return
         group = opened.group
-        kind = StepKind() if group is None else StepKind(group.variant, max(group.model_calls))
+        kind = StepKind() if group is None else StepKind(group.variant, group.usual_calls)
         self._close(thread, self._now(), 0, kind)
 
     def progress(self) -> tuple[int, bool]:

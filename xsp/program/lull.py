@@ -45,12 +45,17 @@ class Lulls:
             if name in sys.modules and sys.modules[name].__file__
         )
         self._places: dict[tuple[CodeType, int], Place] = {}
+        self._depth = 0  # calls that were under way when the block began
 
     def begin(self) -> None:
         """Begin to look, if the system allows one more thread: names are no more than welcome.
 
         The thread is none of `threading`'s, so that the program counts as many as without xsp.
         """
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code.co_filename.startswith(self._own):
+            frame = frame.f_back
+        self._depth = _depth(frame)
         try:
             _thread.start_new_thread(self._watch, ())
         except RuntimeError:
@@ -89,7 +94,7 @@ class Lulls:
             self._journal.lulls.append(Lull(now_ns, lasts_ns, looks, self._stack(frame)))
 
     def _stack(self, innermost: FrameType | None) -> tuple[Place, ...]:
-        """Return the calls under way, the outermost first; an import ends them.
+        """Return the calls under way, the outermost first; an import within the block ends them.
 
         What an import runs is a chain of hundreds of files, of which the first has a name that
         says something: `import scipy`, where the importing line stands.
@@ -99,18 +104,25 @@ class Lulls:
             frames.append(innermost)
             innermost = innermost.f_back
         stack: list[Place] = []
-        for frame in frames[: -_DEEPEST - 1 : -1]:
+        for depth, frame in enumerate(frames[: -_DEEPEST - 1 : -1]):
             code, line = frame.f_code, frame.f_lineno or 0
             if code.co_filename.startswith((*_IMPORTLIB, *self._own)):
                 continue
             if (code, line) not in self._places:
                 self._places[code, line] = Place(code.co_qualname, code.co_filename, line)
-            if stack and _is_imported(frame):
+            if stack and depth >= self._depth and _is_imported(frame):
                 name = frame.f_globals.get("__name__")
                 stack.append(stack[-1]._replace(function=f"import {name}"))
                 break
             stack.append(self._places[code, line])
         return tuple(stack)
+
+
+def _depth(frame: FrameType | None) -> int:
+    count = 0
+    while frame is not None:
+        count, frame = count + 1, frame.f_back
+    return count
 
 
 def _is_imported(frame: FrameType) -> bool:

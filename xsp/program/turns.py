@@ -347,7 +347,9 @@ class Plans:
         """
         if not self._when.records(seen) or (group is None and self._guessed):
             return None
-        if group is None:  # the first that begins without a call: it may be the only one
+        # The first that begins without a call may be the only one: something is recorded of it,
+        # whatever other groups hold, and it counts for none.
+        if group is None:
             self._guessed = True
             return Turns(self._rungs, self._settings).step(None)
         number = self.groups.final(group.number)

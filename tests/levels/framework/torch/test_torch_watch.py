@@ -410,6 +410,43 @@ def test_a_model_in_a_shell_that_has_no_parameters_is_found(
     assert log.said == ["run Sequential"] * 3
 
 
+class Lazy(nn.Module):  # type: ignore[misc]
+    """Makes its layer when it is first called."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        if not hasattr(self, "linear"):
+            self.linear = nn.Linear(4, 4)
+        return self.linear(x)
+
+
+def test_layers_that_a_model_makes_when_it_is_called_are_no_models(x: torch.Tensor) -> None:
+    lazy = Lazy()
+    with torch.no_grad(), watching() as log:
+        lazy(x)
+        lazy(x)
+    assert log.said == ["run Lazy"]
+
+
+def test_a_compiled_module_without_parameters_runs_whatever_hooks_its_parts_have() -> None:
+    plain = nn.Sequential(nn.ReLU(), nn.Tanh())
+    plain[0].register_forward_hook(lambda _module, _args, _result: None)
+    compiled = torch.compile(plain, backend="eager")
+    with torch.no_grad(), watching() as log:
+        assert compiled(torch.zeros(2)).tolist() == [0.0, 0.0]
+    assert log.said == []
+
+
+def test_an_argument_that_cannot_be_looked_at_hides_no_other(x: torch.Tensor) -> None:
+    class Odd:
+        keys = ("a", "b")
+
+    model = nn.Linear(4, 4)
+    model.forward = lambda x, odd: x
+    with torch.no_grad(), watching() as log:
+        model(x, Odd())
+    assert log.calls[0].inputs == (((2, 4), "float32"),)
+
+
 def test_a_shell_belongs_to_a_training_step(model: nn.Module, x: torch.Tensor) -> None:
     shell, optimizer = Shell(model.train()), torch.optim.SGD(model.parameters(), lr=0.1)
     with watching() as log:

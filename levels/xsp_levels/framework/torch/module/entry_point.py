@@ -130,7 +130,8 @@ class CallEntryPoint:
         Args:
             frame: The innermost frame to look at.
             watched: Whether a call that the watcher handed on counts as under way.
-            shell: The frame that made a call which does not count; None: each call does.
+            shell: The frame that made a call which does not count, nor do those around it; None:
+                each call does.
         """
         original, recording, watching = self._original, self._recording, self._watching
         while frame is not None:
@@ -138,10 +139,7 @@ class CallEntryPoint:
             if code is watching and code is not None:
                 return watched
             if code is original or code is recording:
-                made_by = frame.f_back
-                if made_by is not None and made_by.f_code is recording:
-                    made_by = made_by.f_back
-                return shell is None or made_by is not shell
+                return shell is None or frame.f_back is not shell
             frame = frame.f_back
         return False
 

@@ -7,6 +7,7 @@ import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from types import MethodType
 from typing import Any
 
@@ -19,6 +20,7 @@ TRAINING_STEP = "training step"
 PREFILL = "prefill"
 _DEVICES = ("cpu", "cuda")
 _NO_AUTOCAST = (None, None)
+_MOST_KEYS = 100  # of a mapping that is no dictionary: a batch has fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +263,11 @@ def _note_inputs(
         elif depth and isinstance(value, dict):
             _note_inputs(value.values(), found, depth - 1)
         elif depth and hasattr(type(value), "keys"):  # batches of many libraries are so
-            _note_inputs(map(value.__getitem__, value.keys()), found, depth - 1)
+            with contextlib.suppress(
+                Exception
+            ):  # of the user's own objects, one must not hide the others
+                keys = list(islice(value.keys(), _MOST_KEYS))
+                _note_inputs([value[key] for key in keys], found, 0)
 
 
 @functools.cache

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from types import FunctionType, ModuleType
 from typing import Any
 
 from xsp_levels.framework.torch.program.call import subject
+
+_DEEPEST, _MOST = 3, 50  # objects in objects, and values of each, that are looked at
 
 
 class ModelNames:
@@ -14,6 +20,7 @@ class ModelNames:
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], str, int]] = {}
         self._of_class: dict[str, list[weakref.ref[Any] | None]] = {}
+        self._holding: dict[int, tuple[weakref.ref[Any], bool, int]] = {}
 
     def of(self, module: Any) -> str:
         """Return the name of a model; empty for a module without parameters, which is none.
@@ -27,6 +34,20 @@ class ModelNames:
         name = self._new_name(module)
         self._known[id(module)] = (weakref.ref(module), name, _size(module))
         return name
+
+    def holds_model(self, module: Any) -> bool:
+        """Return whether a module without parameters holds a model that is none of its parts.
+
+        It is in a list, or in another object, where PyTorch does not look for parts. What is
+        compiled holds none: its calls are no calls of Python.
+        """
+        known, size = self._holding.get(id(module)), len(vars(module))
+        if known is None or known[0]() is not module or known[2] != size:
+            holds = False
+            with suppress(Exception):  # the user's own objects may raise anything
+                holds = not _is_compiled(module) and any(True for _ in _models_in(module, _DEEPEST))
+            known = self._holding[id(module)] = (weakref.ref(module), holds, size)
+        return known[1]
 
     def _new_name(self, module: Any) -> str:
         if next(iter(module.parameters()), None) is None:
@@ -45,6 +66,25 @@ class ModelNames:
                 return number
         places.append(weakref.ref(module))
         return len(places) - 1
+
+
+def _models_in(holder: Any, depth: int) -> Iterator[Any]:
+    """Yield the modules with parameters that an object holds, in lists and objects as well."""
+    from torch.nn import Module  # noqa: PLC0415
+
+    held = holder if isinstance(holder, (list, tuple)) else getattr(holder, "__dict__", None)
+    values = holder.values() if isinstance(holder, dict) else held
+    if isinstance(values, dict):
+        values = values.values()
+    for value in islice(values or (), _MOST):
+        if isinstance(value, Module) and next(iter(value.parameters()), None) is not None:
+            yield value
+        elif depth and not isinstance(value, (type, ModuleType, FunctionType)):
+            yield from _models_in(value, depth - 1)
+
+
+def _is_compiled(module: Any) -> bool:
+    return module._compiled_call_impl is not None or "_orig_mod" in module._modules
 
 
 def _size(module: Any) -> int:

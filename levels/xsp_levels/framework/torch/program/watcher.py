@@ -45,7 +45,8 @@ _PATIENCE = 4  # times the usual number of calls before a backward pass, to wait
 class Watch:
     """Hands the outermost calls of models to `evaluations`, until `close`.
 
-    A model is a module with parameters that is called outermost. If the model is in training
+    A model is a module with parameters that is called outermost, or by a module that has none and
+    holds the model elsewhere than among its parts. If the model is in training
     mode and gradients are on, an evaluation is a training step. A training step lasts until an
     optimizer has stepped; if there is no optimizer, until a backward pass has returned; without
     a backward pass, until the call has returned. The end of a training step is told at the next
@@ -114,21 +115,24 @@ class Watch:
             begun = self._followed(step, module, args, kwargs, found_ns)
             if begun is not None:
                 return self._go_on(step, module, args, kwargs, found_ns, begun)
-        part = local.inside or (step.holds(module) and trains(module, kwargs))
+        if local.inside:
+            return entry.inner(module, *args, **kwargs)
+        name = self._names.of(module)
+        if not name and self._names.holds_model(module):
+            return self._see_through(step, module, args, kwargs, found_ns)
+        part = step.holds(module) and trains(module, kwargs)
         if part or entry.is_nested(sys._getframe(2), watched=True, shell=local.shell):
             return entry.inner(module, *args, **kwargs)
         if step.expected and trains(module, kwargs):
             if step.had_backward or step.forwards <= _PATIENCE * self._usual_forwards:
                 return self._go_on(step, module, args, kwargs, found_ns)
             self._tell(step)  # training mode was left on for inference
-        if not self._names.of(module):
-            return self._see_through(step, module, args, kwargs, found_ns)
         alone = self._threads.note()
         try:
             local.inside = True
             if alone:
                 entry.inside(self._code, True)
-            return self._evaluate(step, module, args, kwargs, found_ns)
+            return self._evaluate(name, module, args, kwargs, found_ns)
         finally:
             end_ns = monotonic_ns()
             local.inside = False
@@ -150,13 +154,13 @@ class Watch:
         kwargs: dict[str, Any],
         found_ns: int,
     ) -> Any:
-        """Make a call of a module that is no model, but may call models that are no parts of it."""
+        """Make a call of a module that is no model, and calls one that is no part of it."""
         if trains(module, kwargs):
             self._extend(step, found_ns)
         local = self._local
         around, local.shell = local.shell, sys._getframe()
         try:
-            return self._entry.inner(module, *args, **kwargs)
+            return self._entry.call(module, *args, **kwargs)
         finally:
             local.shell = around
 
@@ -169,16 +173,7 @@ class Watch:
         found_ns: int,
         begun: Begun | None = None,
     ) -> Any:
-        """Make a call of the model in a training step that goes as expected.
-
-        Args:
-            step: The step.
-            module: The model.
-            args: Positional arguments of the call.
-            kwargs: Keyword arguments of the call.
-            found_ns: When the call was found.
-            begun: The step, which begins with this call; None: it is a further one.
-        """
+        """Make a call of the model in an expected training step, which begins with it if `begun`."""
         entry, local = self._entry, self._local
         if begun is None:
             step.forwards += step.model is not None and step.model() is module
@@ -233,15 +228,15 @@ class Watch:
 
     def _evaluate(
         self,
-        step: TrainingStep,
+        name: str,
         module: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         found_ns: int,
     ) -> Any:
         evaluations, function = self._evaluations, self._entry.bound(module)
-        name = self._names.of(module)
-        if evaluations is None or describing():
+        step = self._local.step
+        if evaluations is None or not name or describing():
             self._extend(step, found_ns)
             return function(*args, **kwargs)
         training, work = trains(module, kwargs), (function, args, kwargs)
@@ -368,7 +363,9 @@ class Watch:
     def _watch_alone(self, step: TrainingStep, module: Any, begun: Begun) -> None:
         """Look at calls of one model alone until an optimizer has ended the step, if one will."""
         wanted = begun.expected not in ("", NO_BACKWARD) and self._threads.alone and self._trains
-        if not wanted or self._evaluations is None:  # watching has ended meanwhile
+        if self._evaluations is None:  # watching has ended meanwhile
+            return
+        if not wanted or self._local.shell is not None:  # whose calls are looked at as well
             return
         thread, step.expected = threading.get_ident(), True
         code = self._model_codes.get((thread, id(module)))
