@@ -173,7 +173,7 @@ class Watch:
         found_ns: int,
         begun: Begun | None = None,
     ) -> Any:
-        """Make a call of the model in an expected training step, which begins with it if `begun`."""
+        """Make a call of the model in an expected training step, which begins here if `begun`."""
         entry, local = self._entry, self._local
         if begun is None:
             step.forwards += step.model is not None and step.model() is module
