@@ -14,14 +14,14 @@ from __future__ import annotations
 import dis
 import functools
 import os
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic_ns
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from xsp.errors import ProviderError
+from xsp_levels.framework.torch.compiler import Compilations
 from xsp_levels.framework.torch.module.keras_optimizer import optimizer_hook
 from xsp_levels.hook import Hook
 
@@ -36,8 +36,9 @@ class CallEntryPoint:
     outermost calls only, and a recorder's, which sees the calls inside as well. While a
     watched call is under way (`inside`), and while there is no watcher, the recorder's code
     is in place, unless the recorder is paused. Where several threads call models, the watcher's
-    code stays in place, and hands calls inside of a watched call on to `inner`. Any thread may
-    call the methods; a recorded call calls none of them.
+    code stays in place, and hands calls inside of a watched call on to `inner`. While Dynamo
+    compiles, PyTorch's own code is in place, which Dynamo reads of modules that have hooks. Any
+    thread may call the methods; a recorded call calls none of them.
 
     Attributes:
         call: A function with the original code, which runs a call unobserved.
@@ -54,6 +55,8 @@ class CallEntryPoint:
         self._paused = False
         self._lock = threading.RLock()  # a signal's handler may call a model, too
         self._threads = False
+        self._compiling = False
+        self._compilations = Compilations(self._compile)
         name, scope = function.__name__, function.__globals__
         self.call: Callable[..., Any] = FunctionType(self._original, scope, name)
         self.inner = FunctionType(self._original, scope, name)
@@ -112,7 +115,10 @@ class CallEntryPoint:
         """Say whether a call watched by `code` is under way; ignored once `code` is taken out."""
         with self._lock:
             if code is self._watching and not self._threads:
-                self._inside = inside  # what follows is `_apply`, at less cost
+                self._inside = inside
+                if self._compiling:
+                    return
+                # what follows is `_apply`, at less cost
                 self._function.__code__ = self.inner.__code__ if inside else self._sparing or code
 
     def pause(self, code: CodeType, paused: bool) -> None:
@@ -152,11 +158,20 @@ class CallEntryPoint:
         """Replace the lock: the thread that held the old lock does not exist in a forked child."""
         self._lock = threading.RLock()
 
+    def _compile(self, begun: bool) -> None:
+        with self._lock:
+            self._compiling = begun
+            self._apply()
+
     def _apply(self) -> None:
-        recording = None if self._paused else self._recording
+        wanted = self._watching is not None or self._recording is not None
+        self._compiling = self._compiling and wanted  # else nobody tells of the end
+        self._compilations.tell(wanted)
+        recording = None if self._paused or self._compiling else self._recording
         code = self.inner.__code__ = recording or self._original
-        if self._watching is not None and (self._threads or not self._inside):
-            code = self._sparing or self._watching
+        watching = None if self._compiling else self._sparing or self._watching
+        if watching is not None and (self._threads or not self._inside):
+            code = watching
         if self._function.__code__ is not code:
             self._function.__code__ = code
 
@@ -323,28 +338,6 @@ def optimizer_entry_point() -> OptimizerEntryPoint:
     return OptimizerEntryPoint(optimizer, torch.compiler.is_compiling)
 
 
-@functools.cache
-def hide_from_compiler(*names: str) -> None:
-    """Have Dynamo run the functions of these modules uncompiled, and compile what they call.
-
-    Without this, functions that run between two parts of a compiled model are compiled too.
-    """
-    for name in names:
-        for code in _codes(vars(sys.modules[name]), name):
-            skip_code(code)
-
-
-def skip_code(code: CodeType) -> None:
-    """Have Dynamo run this code uncompiled, and compile what it calls; imports torch."""
-    import torch  # noqa: PLC0415
-
-    frame = torch._C._dynamo.eval_frame
-    if not hasattr(frame, "set_code_exec_strategy"):
-        return  # PyTorch before 2.6 compiles these functions, once
-    skip = frame._FrameExecStrategy(frame._FrameAction.SKIP, frame._FrameAction.DEFAULT)
-    frame.set_code_exec_strategy(code, skip)
-
-
 def abandon_in_child(callback: Callable[[], None]) -> None:
     """Have `callback` called in every process forked from now on."""
     _register_fork()
@@ -375,22 +368,6 @@ def _restore_child() -> None:
         free()
     while _abandon:
         _abandon.pop()()
-
-
-def _codes(members: Mapping[str, Any], module: str) -> Iterator[CodeType]:
-    for member in members.values():
-        function = getattr(member, "__wrapped__", member)  # of a cached function
-        if isinstance(function, FunctionType) and function.__module__ == module:
-            yield from _nested_codes(function.__code__)
-        elif isinstance(member, type) and member.__module__ == module:
-            yield from _codes(vars(member), module)
-
-
-def _nested_codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _nested_codes(constant)
 
 
 def _call_line(code: CodeType) -> int:

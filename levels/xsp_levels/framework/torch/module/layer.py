@@ -9,11 +9,11 @@ from types import CodeType
 from typing import Any
 
 from xsp.clock import Clock
+from xsp_levels.framework.torch.compiler import hide_from_compiler
 from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
     abandon_in_child,
     call_entry_point,
-    hide_from_compiler,
     keep_in_child,
 )
 from xsp_levels.framework.torch.module.graph import Graph

@@ -20,10 +20,9 @@ from types import FunctionType
 from typing import Any, Protocol
 
 from xsp.clock import SystemClock
+from xsp_levels.framework.torch.compiler import hide_from_compiler, skip_code
 from xsp_levels.framework.torch.module.entry_point import (
     free_in_child,
-    hide_from_compiler,
-    skip_code,
 )
 from xsp_levels.hook import Handler, Hook
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from xsp_levels.framework.torch.module.entry_point import hide_from_compiler
+from xsp_levels.framework.torch.compiler import hide_from_compiler
 from xsp_levels.framework.torch.program.loop import NOTHING, loop
 from xsp_levels.framework.torch.program.move import Moves, has_device
 from xsp_levels.framework.torch.program.step import BACKWARD, OptimizerSteps

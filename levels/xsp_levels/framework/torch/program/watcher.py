@@ -10,12 +10,12 @@ from typing import Any
 
 from xsp.provider import Begun, Evaluations, Work
 from xsp_levels.framework.keras.backend import describing
+from xsp_levels.framework.torch.compiler import hide_from_compiler
 from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
     abandon_in_child,
     backward_entry_point,
     call_entry_point,
-    hide_from_compiler,
     keep_in_child,
     optimizer_entry_point,
 )
