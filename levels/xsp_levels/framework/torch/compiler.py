@@ -10,6 +10,11 @@ from typing import Any
 
 from xsp_levels.imported import Imports
 
+COMPILED_OUTSIDE = (
+    "a function that torch.compile made was called outside of any model: such calls are no "
+    "evaluations by themselves; mark them with `with prof.evaluation():`, or compile the model"
+)
+
 _CALLBACK = "torch._dynamo.callback"
 
 
@@ -51,11 +56,23 @@ class Compilations:
             handler.remove_start_callback(self._begin)
             handler.remove_end_callback(self._end)
 
-    def _begin(self, *_: Any) -> None:
-        self._told(True)
+    def _begin(self, *about: Any) -> None:
+        if _is_of_dynamo(*about):
+            self._told(True)
 
-    def _end(self, *_: Any) -> None:
-        self._told(False)
+    def _end(self, *about: Any) -> None:
+        if _is_of_dynamo(*about):
+            self._told(False)
+
+
+def _is_of_dynamo(about: Any = None) -> bool:
+    """Return whether Dynamo reads code; backward passes are compiled later, from graphs.
+
+    Args:
+        about: As PyTorch tells it; None: an older one, which does not.
+    """
+    trigger = getattr(about, "callback_trigger", None)
+    return trigger is None or trigger.name == "DYNAMO"
 
 
 @functools.cache

@@ -41,6 +41,8 @@ class CallEntryPoint:
     thread may call the methods; a recorded call calls none of them.
 
     Attributes:
+        compiled_outside: Whether anything was compiled outside of a watched call, since watching
+            began; not known where several threads call models.
         call: A function with the original code, which runs a call unobserved.
         inner: A function with the code that calls inside of a watched call have.
     """
@@ -55,7 +57,7 @@ class CallEntryPoint:
         self._paused = False
         self._lock = threading.RLock()  # a signal's handler may call a model, too
         self._threads = False
-        self._compiling = False
+        self._compiling = self.compiled_outside = False
         self._compilations = Compilations(self._compile)
         name, scope = function.__name__, function.__globals__
         self.call: Callable[..., Any] = FunctionType(self._original, scope, name)
@@ -101,6 +103,8 @@ class CallEntryPoint:
             threads: Whether several threads call models, so that `inside` has no effect.
         """
         with self._lock:
+            if self._watching is None:
+                self.compiled_outside = False
             self._watching, self._inside, self._threads = code, False, threads
             self._sparing = None
             self._apply()
@@ -160,6 +164,8 @@ class CallEntryPoint:
 
     def _compile(self, begun: bool) -> None:
         with self._lock:
+            watched = self._watching is not None and not self._threads
+            self.compiled_outside |= begun and watched and not self._inside
             self._compiling = begun
             self._apply()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from xsp.provider import Begun, Evaluations, Work
 from xsp_levels.framework.keras.backend import describing
-from xsp_levels.framework.torch.compiler import hide_from_compiler
+from xsp_levels.framework.torch.compiler import COMPILED_OUTSIDE, hide_from_compiler
 from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
     abandon_in_child,
@@ -89,6 +89,8 @@ class Watch:
     def close(self) -> None:
         """Stop watching; an open training step ends where the step was last extended."""
         self._finish(self._local.step)
+        if self._entry.compiled_outside and self._evaluations is not None:
+            self._evaluations.problem(COMPILED_OUTSIDE)
         self.abandon()
         keep_in_child(self.abandon)
 
