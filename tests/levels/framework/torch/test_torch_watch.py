@@ -436,6 +436,23 @@ def test_a_compiled_module_without_parameters_runs_whatever_hooks_its_parts_have
     assert log.said == []
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize:UserWarning")
+def test_a_quantized_model_whose_weights_are_packed_is_one(model: nn.Module) -> None:
+    quantized = torch.ao.quantization.quantize_dynamic(model.float().eval(), {nn.Linear})
+    with torch.no_grad(), watching() as log:
+        quantized(torch.ones(2, 4))
+    assert log.said == ["run Sequential"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_the_sizes_of_a_call_that_is_traced_are_not_read(x: torch.Tensor) -> None:
+    linear = nn.Linear(4, 4).eval()
+    with torch.no_grad(), watching() as log:
+        traced = torch.jit.trace(linear, x.float(), check_trace=False)
+    assert [call.inputs for call in log.calls] == [()]
+    assert "size" not in str(traced.graph)
+
+
 def test_an_argument_that_cannot_be_looked_at_hides_no_other(x: torch.Tensor) -> None:
     class Odd:
         keys = ("a", "b")

@@ -238,8 +238,13 @@ def _length(cache: Any) -> int:
 def tensor_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
     """Return shape and dtype of the tensors among arguments, in lists and mappings as well.
 
-    Nothing for arguments that cannot be looked at, such as nested tensors, which have no shape.
+    Nothing for arguments that cannot be looked at, such as nested tensors, which have no shape, and
+    nothing while TorchScript traces a call, which would take note of each size that is read.
     """
+    import torch  # noqa: PLC0415
+
+    if torch.jit.is_tracing():
+        return ()
     found: list[tuple[tuple[int, ...], str]] = []
     try:
         _note_inputs(args, found, 3)

@@ -11,6 +11,7 @@ from typing import Any
 
 from xsp_levels.framework.torch.program.call import subject
 
+_QUANTIZED = "torch.ao.nn.quantized"
 _DEEPEST, _MOST = 3, 50  # objects in objects, and values of each, that are looked at
 
 
@@ -50,7 +51,7 @@ class ModelNames:
         return known[1]
 
     def _new_name(self, module: Any) -> str:
-        if next(iter(module.parameters()), None) is None:
+        if not _has_weights(module):
             return ""
         plain = subject(module)
         number = self._number(plain, module)
@@ -77,10 +78,17 @@ def _models_in(holder: Any, depth: int) -> Iterator[Any]:
     if isinstance(values, dict):
         values = values.values()
     for value in islice(values or (), _MOST):
-        if isinstance(value, Module) and next(iter(value.parameters()), None) is not None:
+        if isinstance(value, Module) and _has_weights(value):
             yield value
         elif depth and not isinstance(value, (type, ModuleType, FunctionType)):
             yield from _models_in(value, depth - 1)
+
+
+def _has_weights(module: Any) -> bool:
+    """Return whether a module has parameters, or weights that PyTorch has quantized and packed."""
+    if next(iter(module.parameters()), None) is not None:
+        return True
+    return any(type(part).__module__.startswith(_QUANTIZED) for part in module.modules())
 
 
 def _is_compiled(module: Any) -> bool:
