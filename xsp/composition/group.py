@@ -41,7 +41,7 @@ class Group:
         subject: Name of the model or function.
         phase: What the model does: `training step`, `prefill`, `decode`; empty for inference.
         variant: What else tells the group from others, such as which optimizer stepped.
-        model_calls: The numbers of calls of the model that evaluations have.
+        model_calls: The numbers of calls of the model that evaluations have, or were expected to.
         sizes: How many evaluations had each number of calls and set of input shapes and data types.
     """
 
@@ -63,12 +63,17 @@ class Group:
         return variant == self.variant and (model_calls in known or len(known) > 1)
 
     @property
-    def usual_calls(self) -> int:
-        """How often the model is called in most evaluations."""
+    def by_calls(self) -> Counter[int]:
+        """How many evaluations there were of each number of calls of the model."""
         found = Counter[int]()
         for (model_calls, _), count in self.sizes.items():
             found[model_calls] += count
-        return found.most_common(1)[0][0] if found else min(self.model_calls)
+        return found
+
+    @property
+    def usual_calls(self) -> int:
+        """How often the model is called in most evaluations."""
+        return max(self.by_calls.items(), key=lambda item: item[1], default=(1, 0))[0]
 
     @property
     def varies(self) -> bool:
@@ -224,7 +229,8 @@ def _label(group: Group) -> str:
 
 
 def _calls(group: Group) -> str:
-    return "" if group.model_calls == {1} else f"{_span(group.model_calls)} × "
+    numbers = group.by_calls
+    return "" if set(numbers) <= {1} else f"{_span(numbers)} × "
 
 
 def _long_label(group: Group) -> str:

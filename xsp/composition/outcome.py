@@ -216,11 +216,10 @@ class _Maker:
 
     def _unlike(self, group: Group) -> str:
         """Return what it means that the evaluations of a group are unlike."""
-        kinds, calls = len(group.inputs), len(group.model_calls)
+        kinds, calls = len(group.inputs), group.by_calls
         several = [f"the inputs had {counted(kinds, 'set')} of shapes"] * (kinds > 1)
-        several += [
-            f"evaluations call the model {min(group.model_calls)} to {max(group.model_calls)} times"
-        ] * (calls > 1)
+        if len(calls) > 1:
+            several.append(f"evaluations call the model {min(calls)} to {max(calls)} times")
         average = "its latencies are averages over all sizes"
         if group.number in self._middle:
             low, high = self._middle[group.number]

@@ -268,9 +268,7 @@ def _note_inputs(
         elif depth and isinstance(value, dict):
             _note_inputs(value.values(), found, depth - 1)
         elif depth and hasattr(type(value), "keys"):  # batches of many libraries are so
-            with contextlib.suppress(
-                Exception
-            ):  # of the user's own objects, one must not hide the others
+            with contextlib.suppress(Exception):  # the others are to be found all the same
                 keys = list(islice(value.keys(), _MOST_KEYS))
                 _note_inputs([value[key] for key in keys], found, 0)
 

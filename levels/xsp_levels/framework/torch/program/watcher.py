@@ -120,11 +120,12 @@ class Watch:
         if local.inside:
             return entry.inner(module, *args, **kwargs)
         name = self._names.of(module)
-        if not name and self._names.holds_model(module):
-            return self._see_through(step, module, args, kwargs, found_ns)
-        part = step.holds(module) and trains(module, kwargs)
+        is_shell = not name and self._names.holds_model(module)
+        part = not is_shell and step.holds(module) and trains(module, kwargs)
         if part or entry.is_nested(sys._getframe(2), watched=True, shell=local.shell):
             return entry.inner(module, *args, **kwargs)
+        if is_shell:
+            return self._see_through(step, module, args, kwargs, found_ns)
         if step.expected and trains(module, kwargs):
             if step.had_backward or step.forwards <= _PATIENCE * self._usual_forwards:
                 return self._go_on(step, module, args, kwargs, found_ns)
