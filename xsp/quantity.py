@@ -170,6 +170,15 @@ def percent(part: float | None) -> str:
     return f"{part * 100:.1f} %"
 
 
+def known_to(part: float) -> str:
+    """Return how far a latency is known, given half its interval as a fraction of the latency.
+
+    >>> known_to(0.081), known_to(197.5)
+    ('to ±8%', 'not even to ±100%')
+    """
+    return f"to ±{part:.0%}" if part < 1 else "not even to ±100%"
+
+
 def counted(number: int, singular: str) -> str:
     """Return a number with its noun.
 

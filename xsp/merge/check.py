@@ -30,7 +30,7 @@ from xsp.merge.latency import Latencies, side_by_side
 from xsp.merge.page_fault import uneven_page_faults
 from xsp.merge.recording_cost import RungCost
 from xsp.problem import Problem
-from xsp.quantity import counted, duration
+from xsp.quantity import counted, duration, known_to
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -297,7 +297,7 @@ def _wide_interval(evidence: Evidence) -> Problem | None:
         )
     wide = []
     if half[ROOT] > _WIDE:
-        wide.append(f"the model's to ±{half[ROOT]:.0%} ({found.runs[ROOT]} runs)")
+        wide.append(f"the model's {known_to(half[ROOT])} ({found.runs[ROOT]} runs)")
     large = (found.value_ns > _LARGE * found.value_ns[ROOT]) & (found.runs < FEWEST_ROUNDS)
     large[ROOT] = False
     kind = evidence.spans.rows["kind"].to_numpy()
@@ -305,7 +305,8 @@ def _wide_interval(evidence: Evidence) -> Problem | None:
         rows = large & (kind == each.value) & ~np.isnan(half)
         if rows.any() and (typical := float(np.median(half[rows]))) > 2 * _WIDE:
             runs = int(np.median(found.runs[rows]))
-            wide.append(f"those of the largest {each.value} spans to ±{typical:.0%} ({runs} runs)")
+            to = known_to(typical)
+            wide.append(f"those of the largest {each.value} spans {to} ({runs} runs)")
     if not wide:
         return None
     return Problem(
