@@ -156,6 +156,18 @@ def test_few_evaluations_are_compared_with_the_latency_of_their_rung() -> None:
     assert line.evaluations_ns.tolist() == [20, 110]
 
 
+def test_what_recording_adds_to_unlike_evaluations_is_judged_by_their_calls() -> None:
+    # 10 ns a call, and 20 where operators are recorded, which were the long ones by chance.
+    short, long = [(1, None), (2, None), (3, None)], [(30, OPS), (40, OPS), (50, OPS)]
+    made, at = [], 0
+    for calls, rung in short + long:
+        lasts = calls * (10 if rung is None else 20)
+        made.append(evaluation(at, at + lasts, rung)._replace(size=(calls, ())))
+        at += lasts + 10
+    line = timeline(journal(made, [], at))
+    assert line.evaluations_ns.tolist() == pytest.approx([10, 20, 30, 300, 400, 500])
+
+
 def test_what_armed_providers_add_between_evaluations_is_taken_off() -> None:
     made, at = [], 0
     for rung, gap in ((BARE, 30), (OPS, 45)):

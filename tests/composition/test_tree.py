@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -32,12 +32,13 @@ def composed(
     groups: Sequence[int] = (),
     traces: Mapping[int, Trace] | None = None,
     sampled: Sampled | None = None,
+    varying: Collection[int] = (),
 ) -> Trace:
     took = [each.end_ns - each.start_ns for each in parts] if lasting is None else lasting
     ran = [each.end_ns - each.start_ns for each in parts if each.evaluation >= 0]
     lasting_ns = np.array(took, dtype=np.float64)
     nothing = Sampled(pl.DataFrame(schema=SAMPLE_SCHEMA), (), ())
-    spans = compose(parts, lasting_ns, Made(groups, ran), traces or {}, sampled or nothing)
+    spans = compose(parts, lasting_ns, Made(groups, ran, varying), traces or {}, sampled or nothing)
     result = Trace(spans, trace(pipeline("block")).metadata)
     result.check()
     return result
@@ -190,6 +191,27 @@ def test_what_an_interval_leaves_unknown_took_no_longer_than_it_did_with_xsp() -
     intervals = rows(found, "latency_low_ns", "latency_high_ns")
     assert intervals["block/decode"] == (0.0, pytest.approx(30_000))
     assert intervals["block"][1] == pytest.approx(40_000 + 30_000 - latency)
+
+
+def test_of_unlike_evaluations_only_what_was_removed_may_be_wrong() -> None:
+    one = decode()
+    latency = one.root.latency_ns
+    assert latency is not None
+    # Each of a hundred sizes once: the mean of so unlike latencies is known to a half only.
+    half = one.spans.with_columns(latency_low_ns=0.5 * latency, latency_high_ns=1.5 * latency)
+    parts = [part("block", 0, 50_000), part("decode", 0, round(latency) + 2_000, 0, 0)]
+    lasting, group = [40_000, latency], {0: Trace(half, one.metadata)}
+    alike, unlike = (
+        rows(
+            composed(parts, lasting, [0], group, varying=varying),
+            "latency_low_ns",
+            "latency_high_ns",
+        )
+        for varying in ((), (0,))
+    )
+    assert alike["block/decode"] == pytest.approx((0.5 * latency, 1.5 * latency))
+    assert unlike["block/decode"] == pytest.approx((latency - 2_000, latency + 2_000))
+    assert unlike["block"] == pytest.approx((38_000, 42_000))
 
 
 @st.composite

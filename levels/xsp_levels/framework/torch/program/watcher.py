@@ -125,7 +125,9 @@ class Watch:
         if part or entry.is_nested(sys._getframe(2), watched=True, shell=local.shell):
             return entry.inner(module, *args, **kwargs)
         if is_shell:
-            return self._see_through(step, module, args, kwargs, found_ns)
+            if trains(module, kwargs):
+                self._extend(step, found_ns)
+            return self._see_through(module, args, kwargs)
         if step.expected and trains(module, kwargs):
             if step.had_backward or step.forwards <= _PATIENCE * self._usual_forwards:
                 return self._go_on(step, module, args, kwargs, found_ns)
@@ -149,17 +151,8 @@ class Watch:
         """Watch calls inside of calls as well, by which models of other threads are found."""
         self._entry.watch(self._thread_code, threads=True)
 
-    def _see_through(
-        self,
-        step: TrainingStep,
-        module: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        found_ns: int,
-    ) -> Any:
+    def _see_through(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call of a module that is no model, and calls one that is no part of it."""
-        if trains(module, kwargs):
-            self._extend(step, found_ns)
         local = self._local
         around, local.shell = local.shell, sys._getframe()
         try:
