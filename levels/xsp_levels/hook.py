@@ -7,9 +7,10 @@ class loses its method cache, and subclasses and `super()` reach the same functi
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -68,31 +69,47 @@ class Hook:
             function.__kwdefaults__ = self._defaults
 
 
-def call_and_tell(*args: Any, xsp_handler: Handler, **kwargs: Any) -> Any:
-    """Stand in for a function."""
-    return xsp_handler(args, kwargs)
-
-
-def iterate_and_tell(*args: Any, xsp_handler: Handler, **kwargs: Any) -> Generator[Any, Any, Any]:
-    """Stand in for a generator function, which callers may recognise as one."""
-    return (yield from xsp_handler(args, kwargs))
-
-
 def _stand_in(function: FunctionType) -> CodeType:
     """Return code that calls the handler, and fits the function.
 
-    Dynamo decides by file which functions to inline and which to leave alone. Functions that say
-    `super()` have a free variable, of which code must have as many as the function.
+    Dynamo decides by file which functions to inline and which to leave alone.
     """
     original = function.__code__
-    template = iterate_and_tell if inspect.isgeneratorfunction(function) else call_and_tell
-    return template.__code__.replace(
+    generates = inspect.isgeneratorfunction(function)
+    return _template(generates, len(original.co_freevars)).replace(
         co_filename=original.co_filename,
         co_firstlineno=original.co_firstlineno,
         co_name=original.co_name,
         co_qualname=original.co_qualname,
         co_freevars=original.co_freevars,
     )
+
+
+@functools.cache
+def _template(generates: bool, free: int) -> CodeType:
+    """Return code that calls `xsp_handler`.
+
+    It is compiled with as many free variables as the function has (one that says `super()` has
+    one): were they only named, whoever looked at the variables of a frame, as debuggers do, would
+    crash Python.
+
+    Args:
+        generates: Whether the code is of a generator function, which callers may recognise as one.
+        free: How many free variables there are.
+    """
+    variables = ", ".join(f"free_{number}" for number in range(free))
+    call = "xsp_handler(args, kwargs)"
+    source = (
+        f"def around({variables}):\n"
+        "    def function(*args, xsp_handler, **kwargs):\n"
+        f"        return {f'(yield from {call})' if generates else call}\n"
+        f"        {variables}\n"
+        "    return function"
+    )
+    made: dict[str, Any] = {}
+    exec(source, made)
+    code: CodeType = made["around"](*[None] * free).__code__
+    return code
 
 
 def _forget_parameters(function: FunctionType) -> None:

@@ -139,6 +139,24 @@ def test_the_scripts_threads_are_waited_for(write: Write) -> None:
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize("pool", ["ThreadPoolExecutor(2)", "ProcessPoolExecutor(2, fork)"])
+def test_work_in_a_pool_that_is_left_open_is_waited_for_and_the_pool_is_not(
+    write: Write, pool: str
+) -> None:
+    path = write(
+        "import multiprocessing, time\n"
+        "from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor\n"
+        "fork = multiprocessing.get_context('fork')\n"
+        f"pool = {pool}\n"
+        "futures = [pool.submit(time.sleep, 0.1) for _ in range(6)]\n"
+    )
+    assert script.run_script(path, []).code == 0
+    main = sys.modules["__main__"]
+    assert all(future.done() for future in main.futures)
+    assert main.pool.submit(len, "ab").result() == 2  # as what comes after a block may need it
+    main.pool.shutdown()
+
+
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_child_that_the_script_forks_is_told_apart(write: Write, tmp_path: Path) -> None:
     path = write(

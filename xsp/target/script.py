@@ -19,6 +19,9 @@ from typing import Any, NoReturn
 from xsp.errors import UnknownTargetError
 from xsp.target.spec import hint
 
+_LOOKS = 3  # in a row that find all threads waiting for work: one may be about to begin
+_PATIENCE_S = 0.01  # between two of them
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -147,10 +150,30 @@ def _exit_code(ended: SystemExit) -> int:
 
 
 def _join_threads() -> None:
-    """Wait for the script's threads, as the interpreter does at the end of `__main__`."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+    """Wait for the script's threads, as the interpreter does at the end of `__main__`.
+
+    Pools that the script left open have threads that wait for work until the interpreter ends.
+    """
+    own, looks = threading.current_thread(), 0
+    while looks < _LOOKS:
+        threads = [each for each in threading.enumerate() if each is not own and not each.daemon]
+        busy = [thread for thread in threads if not _waits_for_work(thread)]
+        if not threads:
+            return
+        looks = 0 if busy else looks + 1
+        (*busy, threads[0])[0].join(_PATIENCE_S)
+
+
+def _waits_for_work(thread: threading.Thread) -> bool:
+    """Return whether a thread is that of a pool, of threads or of processes, that has no work."""
+    if (pending := getattr(thread, "pending_work_items", None)) is not None:
+        return not pending
+    pools: Any = sys.modules.get("concurrent.futures.thread")
+    queue = getattr(pools, "_threads_queues", {}).get(thread)
+    frame = sys._current_frames().get(thread.ident or 0)
+    if queue is None or frame is None:
+        return False
+    return bool(queue.empty()) and frame.f_code is pools._worker.__code__
 
 
 # Python leaves importlib's frames out of a traceback, but not where xsp imports a module.

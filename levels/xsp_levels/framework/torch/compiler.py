@@ -10,11 +10,6 @@ from typing import Any
 
 from xsp_levels.imported import Imports
 
-COMPILED_OUTSIDE = (
-    "a function that torch.compile made was called outside of any model: such calls are no "
-    "evaluations by themselves; mark them with `with prof.evaluation():`, or compile the model"
-)
-
 _CALLBACK = "torch._dynamo.callback"
 
 

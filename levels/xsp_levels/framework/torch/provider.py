@@ -31,6 +31,7 @@ from xsp.provider import (
 )
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework.memory import memory_columns
+from xsp_levels.framework.torch.compiler import hide_from_compiler
 from xsp_levels.framework.torch.module.compiled import CompiledGraphs, compiled_calls
 from xsp_levels.framework.torch.module.empty_span import empty_span
 from xsp_levels.framework.torch.module.graph import Graph, in_layers
@@ -55,6 +56,7 @@ from xsp_levels.framework.torch.program.step import (
     step_rows,
 )
 from xsp_levels.framework.torch.program.watcher import Watch
+from xsp_levels.stack import Stack
 
 # PyTorch's own annotations of what `step` records as pipeline spans.
 _ANNOTATIONS = ("Optimizer.step#", "Optimizer.zero_grad#", "enumerate(DataLoader)#")
@@ -119,6 +121,7 @@ class Torch:
         self._request = request
         if "torch" not in sys.modules:
             return
+        hide_from_compiler(Stack.__module__)  # called within compiled code, too
         pipeline = Kind.PIPELINE in request.kinds and not request.whole_model
         with undone_on_failure(self._disarm):
             self._start_operators(clock, request)
@@ -154,8 +157,8 @@ class Torch:
         kinds = data.request.kinds
         frames = []
         if Kind.PIPELINE in kinds and not data.request.whole_model:
-            trains = any(step.name == BACKWARD for step in data.steps)
-            frames += [predict_rows(data.layers, "forward" if trains else "predict")]
+            back = [(each.start_ns, each.end_ns) for each in data.steps if each.name == BACKWARD]
+            frames += [predict_rows(data.layers, "forward" if back else "predict", back)]
             frames += [step_rows(data.steps)]
         if Kind.LAYER in kinds:
             frames += [layer_rows(data.layers, _memory(data))]

@@ -41,8 +41,6 @@ class CallEntryPoint:
     thread may call the methods; a recorded call calls none of them.
 
     Attributes:
-        compiled_outside: Whether anything was compiled outside of a watched call, since watching
-            began; not known where several threads call models.
         call: A function with the original code, which runs a call unobserved.
         inner: A function with the code that calls inside of a watched call have.
     """
@@ -57,7 +55,7 @@ class CallEntryPoint:
         self._paused = False
         self._lock = threading.RLock()  # a signal's handler may call a model, too
         self._threads = False
-        self._compiling = self.compiled_outside = False
+        self._compiling = False
         self._compilations = Compilations(self._compile)
         name, scope = function.__name__, function.__globals__
         self.call: Callable[..., Any] = FunctionType(self._original, scope, name)
@@ -103,8 +101,6 @@ class CallEntryPoint:
             threads: Whether several threads call models, so that `inside` has no effect.
         """
         with self._lock:
-            if self._watching is None:
-                self.compiled_outside = False
             self._watching, self._inside, self._threads = code, False, threads
             self._sparing = None
             self._apply()
@@ -164,8 +160,6 @@ class CallEntryPoint:
 
     def _compile(self, begun: bool) -> None:
         with self._lock:
-            watched = self._watching is not None and not self._threads
-            self.compiled_outside |= begun and watched and not self._inside
             self._compiling = begun
             self._apply()
 
@@ -244,6 +238,7 @@ class OptimizerEntryPoint:
         self._end: Callable[[Any], None] | None = None
         self._before: Callable[[Any, bool], None] | None = None
         self._after: Callable[[Any], None] | None = None
+        self._ended = 0
 
     def record(
         self, begin: Callable[[Any], None] | None, end: Callable[[Any], None] | None
@@ -264,6 +259,21 @@ class OptimizerEntryPoint:
         """
         self._before, self._after = before, after
         self._apply()
+
+    def make(
+        self,
+        optimizer: Any,
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """Make a call that makes a step of an optimizer, and may not run its hooks."""
+        ended = self._ended
+        self._before_step(optimizer, args, {})
+        result = call(*args, **kwargs)
+        if self._ended == ended:
+            self._after_step(optimizer)
+        return result
 
     def restore(self) -> None:
         """Take everything out."""
@@ -302,6 +312,7 @@ class OptimizerEntryPoint:
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         if self._is_compiling():
             return
+        self._ended += 1
         end, after = self._end, self._after
         if end is not None:
             end(optimizer)

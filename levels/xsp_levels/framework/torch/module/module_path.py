@@ -83,6 +83,7 @@ class ModuleFacts:
         buffer_bytes: Size of the buffers.
         framework: `keras` for a layer of Keras's on PyTorch; null for a module of PyTorch's own.
         name: Name of such a layer where it is called outermost.
+        function: Whether the module stands for a function that torch.compile made.
     """
 
     class_name: str
@@ -92,6 +93,7 @@ class ModuleFacts:
     buffer_bytes: int
     framework: str | None = None
     name: str | None = None
+    function: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +133,18 @@ class LayerRecords:
         ]
 
     def home(self, thread: int, start_ns: int, end_ns: int) -> str | None:
-        """Return the path of the module whose call lies closest around a time on a thread."""
+        """Return the path of the module whose call lies closest around a time on a thread.
+
+        None if there is no such call, or it is that of a function.
+        """
         found = None
         for calls in self.threads:
             around = (calls.start_ns <= start_ns) & (calls.end_ns >= end_ns)
             if calls.thread == thread and around.any():
                 last = int(np.flatnonzero(around)[-1])
-                found = (self.homes or {})[int(calls.outermost[last]), int(calls.module[last])]
+                module = int(calls.module[last])
+                path = (self.homes or {})[int(calls.outermost[last]), module]
+                found = None if self.modules[module].function else path
         return found
 
 
@@ -187,6 +194,11 @@ def class_name(module: Any) -> str:
     if layer_tree.is_layer(module):
         return layer_tree.root_name(module)
     return str(getattr(module, "original_name", None) or type(module).__name__)
+
+
+def is_function(module: Any) -> bool:
+    """Return whether a module stands for a function that torch.compile made."""
+    return hasattr(type(module), "xsp_optimizers")
 
 
 def _thread_calls(raw: RawCalls, index: dict[int, int]) -> ThreadCalls:
@@ -300,6 +312,7 @@ def _facts(module: Any, sizes: dict[int, _Sizes]) -> ModuleFacts:
         parameters=bool(parameters),
         parameter_bytes=sum(map(_bytes, parameters.values())),
         buffer_bytes=sum(map(_bytes, buffers.values())),
+        function=is_function(module),
     )
 
 

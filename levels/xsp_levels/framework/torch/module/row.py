@@ -63,17 +63,24 @@ def _ordinals(keys: Integers) -> tuple[list[int | None], Any]:
     return [number if among else None for number, among in known], pl.Int64
 
 
-def predict_rows(records: LayerRecords, name: str) -> SpanRows:
+def predict_rows(
+    records: LayerRecords, name: str, backwards: Sequence[tuple[int, int]] = ()
+) -> SpanRows:
     """Return a row of kind pipeline per outermost call of a model.
 
     Left out are calls of modules without parameters (a loss, a transform), calls of modules
     that are registered inside another module called outermost, and calls that lie within the
-    time of a module call on another thread.
+    time of a module call on another thread, and calls of functions in which a backward pass ran.
+
+    Args:
+        records: The calls.
+        name: Name of the rows.
+        backwards: Begin and end of each backward pass.
     """
     rows = [
         row
         for thread in records.threads
-        for row in _outermost(records, thread)
+        for row in _outermost(records, thread, backwards)
         if not _enclosed(records, thread, row)
     ]
     if not rows:
@@ -147,7 +154,9 @@ def _framework(names: list[str | None]) -> dict[str, pl.Series]:
 _Row = tuple[int, int, int, "str | None"]
 
 
-def _outermost(records: LayerRecords, thread: ThreadCalls) -> list[_Row]:
+def _outermost(
+    records: LayerRecords, thread: ThreadCalls, backwards: Sequence[tuple[int, int]]
+) -> list[_Row]:
     first = np.unique(thread.group, return_index=True)[1].tolist()
     return [
         (
@@ -159,6 +168,10 @@ def _outermost(records: LayerRecords, thread: ThreadCalls) -> list[_Row]:
         for i in first
         if records.modules[thread.module[i]].parameters
         and int(thread.module[i]) not in records.nested_roots
+        and not (
+            records.modules[thread.module[i]].function
+            and any(thread.start_ns[i] <= b <= e <= thread.end_ns[i] for b, e in backwards)
+        )
     ]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from xsp.provider import Inputs, Likeness, ModelCall, Work
 from xsp_levels.framework.keras.layer_tree import is_layer
-from xsp_levels.framework.torch.module.module_path import class_name
+from xsp_levels.framework.torch.module.module_path import class_name, is_function
 from xsp_levels.framework.torch.module.shape import tensors
 
 TRAINING_STEP = "training step"
@@ -93,6 +93,8 @@ class TorchCall(ModelCall):
     def hazard(self) -> str | None:
         """Return why the call must not be repeated unasked, or None if repeating is safe."""
         module: Any = getattr(self.function, "__self__", self.function)
+        if is_function(module):
+            return ModelCall.hazard(self)
         if is_layer(module):  # Keras leaves its modules in training mode, and says so in the call
             return _keras_hazard(self)
         since = self.evaluated and module.training  # `conditions` puts it back for the while

@@ -1,4 +1,4 @@
-"""Models in; a name for people out: the class, with a number for each further model of it."""
+"""Models and optimizers in; a name for people out: the class, with a number."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import islice
 from types import FunctionType, ModuleType
 from typing import Any
 
+from xsp_levels.framework.torch.module.module_path import is_function
 from xsp_levels.framework.torch.program.call import subject
 
 _QUANTIZED = "torch.ao.nn.quantized"
@@ -16,7 +17,7 @@ _DEEPEST, _MOST = 3, 50  # objects in objects, and values of each, that are look
 
 
 class ModelNames:
-    """Names of models for people, looked up at each outermost call of a module."""
+    """Names of models, and of functions, for people; looked up at each outermost call."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], str, int]] = {}
@@ -26,7 +27,8 @@ class ModelNames:
     def of(self, module: Any) -> str:
         """Return the name of a model; empty for a module without parameters, which is none.
 
-        The name is the model's class, with a number for each further model of the class.
+        The name is the model's class, with a number for each further model of the class. A module
+        that stands for a compiled function has the function's name.
         """
         known = self._known.get(id(module))
         # A module may get further parts, and parameters with them.
@@ -51,7 +53,7 @@ class ModelNames:
         return known[1]
 
     def _new_name(self, module: Any) -> str:
-        if not _has_weights(module):
+        if not is_function(module) and not has_weights(module):
             return ""
         plain = subject(module)
         number = self._number(plain, module)
@@ -69,6 +71,21 @@ class ModelNames:
         return len(places) - 1
 
 
+class OptimizerNames:
+    """Names of optimizers for people, which tell training steps apart."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+
+    def of(self, optimizer: Any) -> str:
+        """Return the class of an optimizer, with its number among all optimizers."""
+        name = self._known.get(optimizer)
+        if name is None:
+            number = len(self._known) + 1
+            name = self._known[optimizer] = f"{type(optimizer).__name__} {number}"
+        return name
+
+
 def _models_in(holder: Any, depth: int) -> Iterator[Any]:
     """Yield the modules with parameters that an object holds, in lists and objects as well."""
     from torch.nn import Module  # noqa: PLC0415
@@ -78,13 +95,13 @@ def _models_in(holder: Any, depth: int) -> Iterator[Any]:
     if isinstance(values, dict):
         values = values.values()
     for value in islice(values or (), _MOST):
-        if isinstance(value, Module) and _has_weights(value):
+        if isinstance(value, Module) and has_weights(value):
             yield value
         elif depth and not isinstance(value, (type, ModuleType, FunctionType)):
             yield from _models_in(value, depth - 1)
 
 
-def _has_weights(module: Any) -> bool:
+def has_weights(module: Any) -> bool:
     """Return whether a module has parameters, or weights that PyTorch has quantized and packed."""
     if next(iter(module.parameters()), None) is not None:
         return True

@@ -10,7 +10,7 @@ from typing import Any
 
 from xsp.provider import Begun, Evaluations, Work
 from xsp_levels.framework.keras.backend import describing
-from xsp_levels.framework.torch.compiler import COMPILED_OUTSIDE, hide_from_compiler
+from xsp_levels.framework.torch.compiler import hide_from_compiler
 from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
     abandon_in_child,
@@ -29,8 +29,9 @@ from xsp_levels.framework.torch.program.call import (
     trains,
 )
 from xsp_levels.framework.torch.program.calling_threads import CallingThreads
+from xsp_levels.framework.torch.program.compiled_function import CompiledFunctions
 from xsp_levels.framework.torch.program.marker import Marker
-from xsp_levels.framework.torch.program.model_name import ModelNames
+from xsp_levels.framework.torch.program.model_name import ModelNames, OptimizerNames
 from xsp_levels.framework.torch.program.step import optimizer_exists
 from xsp_levels.framework.torch.program.training_step import (
     NO_BACKWARD,
@@ -46,11 +47,11 @@ class Watch:
     """Hands the outermost calls of models to `evaluations`, until `close`.
 
     A model is a module with parameters that is called outermost, or by a module that has none and
-    holds the model elsewhere than among its parts. If the model is in training
-    mode and gradients are on, an evaluation is a training step. A training step lasts until an
-    optimizer has stepped; if there is no optimizer, until a backward pass has returned; without
-    a backward pass, until the call has returned. The end of a training step is told at the next
-    call, as a second optimizer may step.
+    holds the model elsewhere than among its parts; or a function that torch.compile made. If the
+    model is in training mode and gradients are on, an evaluation is a training step. A training
+    step lasts until an optimizer has stepped; if there is no optimizer, until a backward pass has
+    returned; without a backward pass, until the call has returned. The end of a training step is
+    told at the next call, as a second optimizer may step.
 
     While one thread alone calls models, nothing inside of a model's call is watched or slowed.
     Once two threads have called models, calls inside take a microsecond or two longer each.
@@ -73,7 +74,7 @@ class Watch:
         # Whether there is an optimizer; None: not known. What takes long is asked before any step.
         self._optimizes: bool | None = optimizer_exists() or None
         self._trains = bool(self._optimizes)  # whether backward passes are to be expected
-        self._optimizers: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._optimizers = OptimizerNames()
         self._code = self._entry.code(divert, {"xsp:handler": self._outermost})
         self._constants = {"xsp:handler": self._outermost, "xsp:inner": self._entry.inner}
         local = {"xsp:local": self._local, **self._constants}
@@ -83,14 +84,14 @@ class Watch:
         backward_entry_point().watch(self._after_backward)
         optimizer_entry_point().watch(self._before_step, self._after_step)
         abandon_in_child(self.abandon)
+        self._functions = CompiledFunctions(self._local, self._stepped)
         if not evaluations.by_hand:
             self._entry.watch(self._code)
+            self._functions.watch()
 
     def close(self) -> None:
         """Stop watching; an open training step ends where the step was last extended."""
         self._finish(self._local.step)
-        if self._entry.compiled_outside and self._evaluations is not None:
-            self._evaluations.problem(COMPILED_OUTSIDE)
         self.abandon()
         keep_in_child(self.abandon)
 
@@ -98,6 +99,7 @@ class Watch:
         """Take the watcher's code and hooks out, without telling `evaluations`."""
         self._evaluations = None
         self._entry.watch(None)
+        self._functions.unwatch()
         self._marker.close()
         backward_entry_point().watch(None)
         optimizer_entry_point().watch(None, None)
@@ -337,18 +339,19 @@ class Watch:
         if not step.open:
             self._marker.end_step(optimizer)
             return
-        step.optimizers.append(self._name(optimizer))
+        step.optimizers.append(self._optimizers.of(optimizer))
         if step.expected:
             self._tell(step, end_ns)  # what comes now may be a part of the step or not
         else:
             self._extend(step, end_ns)
 
-    def _name(self, optimizer: Any) -> str:
-        name = self._optimizers.get(optimizer)
-        if name is None:
-            number = len(self._optimizers) + 1
-            name = self._optimizers[optimizer] = f"{type(optimizer).__name__} {number}"
-        return name
+    def _stepped(self, optimizer: Any) -> None:
+        """Note an optimizer's step within a call of a model, of which no hook may have told."""
+        step, name = self._local.step, self._optimizers.of(optimizer)
+        if step.open and name not in step.optimizers:
+            step.optimizers.append(name)
+            if step.expected:
+                self._tell(step, step.pauses[-1][0])
 
     def _extend(self, step: TrainingStep, until_ns: int) -> None:
         if step.expected:

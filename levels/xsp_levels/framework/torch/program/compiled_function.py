@@ -1,0 +1,212 @@
+"""Functions that torch.compile made in; each call of them, as the call of a module, out.
+
+A program that calls a compiled function calls no module: what the function calls was compiled
+with it. So a module stands for the function, and has the modules that the function refers to as
+its parts.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from itertools import islice
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from xsp_levels.framework.torch.module.entry_point import optimizer_entry_point
+from xsp_levels.framework.torch.program.model_name import has_weights
+from xsp_levels.framework.torch.program.training_step import Local
+from xsp_levels.hook import Handler, Hook
+from xsp_levels.imported import Imports
+
+_DYNAMO = "torch._dynamo.eval_frame"
+_ORIGINAL = "_torchdynamo_orig_callable"  # Dynamo's name for what it made a function of
+_HOOK = "xsp_hook"
+_CALLS = frozenset({"__call__", "_call_impl", "_wrapped_call_impl"})  # of a module
+_DEEPEST, _MOST = 2, 50  # functions in functions, and values of an object, that are looked at
+
+
+class CompiledFunctions:
+    """Makes outermost calls of compiled functions calls of modules, from `watch` to `unwatch`.
+
+    A function that only makes an optimizer's step is told of as that step: while code is compiled,
+    the optimizer's own hooks do nothing.
+
+    Args:
+        local: What is known of each thread.
+        stepped: Called with an optimizer whose step a function made besides calling modules.
+    """
+
+    def __init__(self, local: Local, stepped: Callable[[Any], None]) -> None:
+        self._local = local
+        self._stepped = stepped
+        self._imports = Imports({_DYNAMO}, self._begin)
+        self._codes: frozenset[CodeType] = frozenset()
+        self._made: Hook | None = None
+        # Each function keeps its hook: a program may drop a function, and the model with it.
+        self._functions: weakref.WeakSet[FunctionType] = weakref.WeakSet()
+
+    def watch(self) -> None:
+        """Put the hooks in place, and one that hooks functions which are compiled later."""
+        if _DYNAMO in sys.modules:
+            self._begin()
+        else:
+            self._imports.begin()
+
+    def unwatch(self) -> None:
+        """Take the hooks out."""
+        self._imports.end()
+        if self._made is not None:
+            self._made.take_out()
+            self._made = None
+        for function in tuple(self._functions):
+            vars(function).pop(_HOOK).take_out()
+        self._functions.clear()
+
+    def _begin(self) -> None:
+        context = getattr(sys.modules[_DYNAMO], "_TorchDynamoContext", None)
+        make = getattr(context, "__dict__", {}).get("__call__")
+        if not isinstance(make, FunctionType):
+            return
+        self._codes = frozenset(c for c in make.__code__.co_consts if isinstance(c, CodeType))
+        for function in gc.get_referrers(*self._codes):
+            self._hook(function)
+        self._made = Hook(make, self._making)
+        self._made.place()
+
+    def _making(self, make: Callable[..., Any]) -> Handler:
+        def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            made = make(*args, **kwargs)
+            self._hook(made)
+            return made
+
+        return handler
+
+    def _hook(self, function: Any) -> None:
+        """Hook a function that Dynamo made, unless it makes the calls of a module."""
+        if not isinstance(function, FunctionType) or function.__code__ not in self._codes:
+            return
+        original = _innermost(function)
+        if original is None or function in self._functions or _is_call_of_module(original):
+            return
+        try:
+            hook = Hook(function, functools.partial(self._calling, original))
+        except (TypeError, ValueError):  # made of a function of C, which has no signature
+            return
+        vars(function)[_HOOK] = hook
+        hook.place()
+        self._functions.add(function)
+
+    def _calling(self, original: Any, call: Callable[..., Any]) -> Handler:
+        """Return a handler of the calls of a function."""
+        local, is_compiling = self._local, sys.modules["torch"].compiler.is_compiling
+        stand_in: Any = None
+
+        def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            nonlocal stand_in
+            # A module's call has an argument `self` of its own.
+            if local.inside or is_compiling() or "self" in kwargs:
+                return call(*args, **kwargs)
+            if stand_in is None:
+                stand_in = _stand_in(original, call, args)
+            return self._call(stand_in, args, kwargs)
+
+        return handler
+
+    def _call(self, stand_in: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        parts, optimizers = stand_in._modules.values(), stand_in.xsp_optimizers
+        step = self._local.step
+        follows_backward = step.open and step.had_backward and not step.optimizers
+        if optimizers and (follows_backward or not parts):
+            entry = optimizer_entry_point()
+            return entry.make(optimizers[0], stand_in._compiled_call_impl, args, kwargs)
+        given = (*args, *kwargs.values())
+        stand_in.training = any(map(_trains, (*parts, *given)))
+        result = stand_in(*args, **kwargs)
+        for optimizer in optimizers:
+            self._stepped(optimizer)
+        return result
+
+
+def _trains(value: Any) -> bool:
+    """Return whether a call that is given this module or tensor may be one of training."""
+    torch: Any = sys.modules["torch"]
+    if isinstance(value, torch.nn.Module):
+        return bool(value.training)
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _stand_in(original: Any, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Return a module whose calls are those of a compiled function.
+
+    Args:
+        original: What the function was compiled of.
+        call: Calls the function.
+        args: Arguments of a call; a method's object is the first of them.
+    """
+    torch: Any = sys.modules["torch"]
+    name = getattr(original, "__qualname__", type(original).__qualname__)
+    members = {"__module__": getattr(original, "__module__", ""), "xsp_optimizers": ()}
+    made = type(name.rpartition("<locals>.")[2], (torch.nn.Module,), members)()
+    found = dict(_referred(original, args, _DEEPEST))
+    module, optimizer = torch.nn.Module, torch.optim.Optimizer
+    made._modules.update(
+        (variable, value)
+        for variable, value in found.items()
+        if isinstance(value, module) and has_weights(value)
+    )
+    if "step" in _names(original):
+        made.xsp_optimizers = tuple(v for v in found.values() if isinstance(v, optimizer))
+    made._compiled_call_impl = call
+    return made
+
+
+def _innermost(function: Any) -> Any:
+    """Return what torch.compile made a function of; None if it made none."""
+    found = None
+    while (inner := getattr(function, "__dict__", {}).get(_ORIGINAL)) is not None:
+        found = function = inner
+    return found
+
+
+def _is_call_of_module(function: Any) -> bool:
+    """Return whether a function is the call of a module, which is watched by itself."""
+    module: Any = sys.modules["torch"].nn.Module
+    if isinstance(getattr(function, "__wrapped__", None), module):
+        return True
+    own = getattr(function, "__self__", None)
+    return isinstance(own, module) and function.__name__ in _CALLS
+
+
+def _names(function: Any) -> tuple[str, ...]:
+    """Return the names of globals and attributes in a function, and its own."""
+    code = getattr(function, "__code__", None)
+    return (*getattr(code, "co_names", ()), getattr(function, "__name__", ""))
+
+
+def _referred(function: Any, args: tuple[Any, ...], depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield objects that a function refers to, with the variables' names, and what they hold."""
+    code, own = getattr(function, "__code__", None), getattr(function, "__self__", None)
+    held = {} if own is None else {"self": own}
+    if code is not None:
+        known = getattr(function, "__globals__", {})
+        held |= {name: known[name] for name in code.co_names if name in known}
+        held |= zip(code.co_varnames[own is not None :], args, strict=False)
+        held |= zip(code.co_freevars, _contents(function), strict=False)
+    for name, value in held.items():
+        yield name, value
+        if isinstance(value, FunctionType):
+            yield from _referred(value, (), depth - 1) if depth else ()
+        elif not isinstance(value, (type, ModuleType)):
+            yield from islice(getattr(value, "__dict__", {}).items(), _MOST)
+
+
+def _contents(function: Any) -> Iterator[Any]:
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # of a variable that has no value yet
+            yield None

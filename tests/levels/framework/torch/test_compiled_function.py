@@ -1,0 +1,223 @@
+"""Functions that torch.compile made, called in a block."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from torch import nn
+
+import xsp
+from xsp_levels import stack
+
+X, Y = torch.ones(8, 16), torch.zeros(8, dtype=torch.int64)
+STEPS = 30
+compiled: Callable[[Any], Any] = torch.compile(backend="eager")
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def profiled(run: Callable[[], Any], levels: int = 2) -> xsp.profile:
+    with xsp.profile(levels=levels, replay=False) as prof:
+        run()
+    return prof
+
+
+def groups(prof: xsp.profile) -> dict[str, int]:
+    return {group["name"]: group["calls"] for group in prof.trace.metadata["groups"]}
+
+
+def names(trace: xsp.Trace, kind: str = "pipeline") -> set[str]:
+    return set(trace.spans.filter(pl.col("kind") == kind)["name"])
+
+
+def test_calls_of_a_function_are_inference_or_training_as_the_modules_in_it_are() -> None:
+    net = network()
+    optimizer = torch.optim.SGD(net.parameters())
+
+    @compiled
+    def loss_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(net(x), y)
+
+    def run() -> None:
+        for _ in range(STEPS):
+            loss_of(X, Y).backward()
+            optimizer.step()
+        net.eval()
+        with torch.no_grad():
+            for _ in range(STEPS):
+                loss_of(X[:4], Y[:4])
+
+    prof = profiled(run)
+    assert groups(prof) == {"loss_of training step 8×16": STEPS, "loss_of 4×16": STEPS}
+    training = prof.groups["loss_of training step 8×16"]
+    assert {"forward", "backward", "optimizer step"} <= names(training)
+    assert "loss_of" in names(training, "layer")
+
+
+def test_a_step_of_an_optimizer_that_is_compiled_ends_a_training_step() -> None:
+    net = network()
+    optimizer = torch.optim.Adam(net.parameters(), lr=torch.tensor(0.01))
+
+    def clip_and_step() -> None:
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+
+    for step in (compiled(optimizer.step), compiled(clip_and_step)):
+
+        def run(step: Callable[[], Any] = step) -> None:
+            for _ in range(STEPS):
+                nn.functional.cross_entropy(net(X), Y).backward()
+                step()
+
+        prof = profiled(run)
+        assert groups(prof) == {"Sequential training step 8×16": STEPS}
+        (trace,) = prof.groups.values()
+        rows = trace.spans.filter(pl.col("kind") == "pipeline")["name"].to_list()
+        assert rows.count("optimizer step") == 1
+        assert rows.count("forward") == 1
+
+
+def test_a_training_step_that_is_compiled_as_a_whole() -> None:
+    net = network()
+    optimizer = torch.optim.Adam(net.parameters())
+
+    @compiled
+    def train(model: nn.Module, x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), Y).backward()
+        optimizer.step()
+
+    prof = profiled(lambda: [train(net, X) for _ in range(STEPS)])
+    assert groups(prof) == {"train training step 8×16": STEPS}
+    (trace,) = prof.groups.values()
+    assert "backward" in names(trace)
+    assert "forward" not in names(trace)
+
+
+class Encoder(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    @compiled
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.layer(x))
+
+    @compiled
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.encode(x).sum()
+
+
+def test_functions_within_calls_are_no_evaluations_of_their_own() -> None:
+    model = Encoder().eval()
+
+    @compiled
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        return model.encode(x) + 1
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def run() -> None:
+        for _ in range(STEPS):
+            model(X)
+            model.encode(X)
+            outer(X)
+            Encoder.encode(self=model, x=X)  # which no module can be called with
+
+    assert groups(profiled(run)) == {
+        "Encoder 8×16": STEPS,
+        "Encoder.encode 8×16": STEPS,
+        "outer 8×16": STEPS,
+    }
+
+
+def test_a_method_of_an_object_that_holds_the_model_trains_if_the_model_does() -> None:
+    class Trainer(SimpleNamespace):
+        @compiled
+        def loss(self, x: torch.Tensor) -> torch.Tensor:
+            return self.model(x).sum()
+
+    trainer = Trainer(model=network())
+    optimizer = torch.optim.SGD(trainer.model.parameters())
+
+    def run() -> None:
+        for _ in range(STEPS):
+            trainer.loss(X).backward()
+            optimizer.step()
+
+    (name,) = groups(profiled(run))
+    assert name == "Trainer.loss training step 8×16"
+
+
+def test_functions_of_tensors_are_grouped_by_shapes_and_keep_their_results() -> None:
+    @compiled
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() + x.cos()).sum()
+
+    expected = [function(x) for x in (X, X[:2])]
+    got: list[torch.Tensor] = []
+    prof = profiled(lambda: got.extend(function(x) for _ in range(STEPS) for x in (X, X[:2])))
+    assert groups(prof) == {"function 8×16": STEPS, "function 2×16": STEPS}
+    assert all(map(torch.equal, got, expected * STEPS))
+
+
+def test_the_compiler_leaves_what_samples_python_alone() -> None:
+    profiled(lambda: network()(X))
+    for function, traced in ((stack._used, False), (network, True)):
+        torch._dynamo.utils.counters.clear()
+        compiled(function)()
+        assert bool(torch._dynamo.utils.counters["frames"]["total"]) is traced
+
+
+def test_nothing_is_left_in_a_function_and_nothing_is_compiled_again() -> None:
+    before = compiled(lambda x: x * 2)
+    code, keys = before.__code__, set(vars(before))
+    before(X)
+
+    during: Any = None
+
+    def run() -> None:
+        nonlocal during
+        during = compiled(lambda x: x * 3)
+        during(X), before(X)
+
+    prof = profiled(run)
+    assert len(groups(prof)) == 2
+    traced = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for function in (before, during):
+        function(X)
+        assert function.__code__ is code
+        assert set(vars(function)) == keys
+        assert not function.__kwdefaults__
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == traced
+
+
+def test_a_program_may_drop_a_function_and_its_model() -> None:
+    net = network()
+
+    def call(x: torch.Tensor, net: nn.Module = net) -> Any:
+        return net(x)
+
+    function = compiled(call)
+    dropped = weakref.ref(net)
+    with torch.no_grad(), xsp.profile(levels=1, replay=False):
+        del net, call, function
+        gc.collect()
+        assert dropped() is None
+        network()(X)
