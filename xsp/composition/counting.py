@@ -32,8 +32,9 @@ _QUIET = 25  # percentile of page faults that stands for evaluations without xsp
 
 _APART = (1.1, 1.25, 1.5, 2.0, 3.0)  # times as many calls as on average, or that part of them
 
-_SHORT_ROUNDS = 5  # rounds at first in which few evaluations follow each change of the rung
-_ENOUGH = 20  # evaluations on a rung after its first rounds, so that these need not count
+# First rounds, in which few evaluations follow each change of the rung, and how many evaluations
+# on a rung must follow these rounds, so that theirs need not count.
+_FIRST = ((FEWEST_ROUNDS, 20), (5, 20), (2, 10))
 
 Key = tuple[int, int]
 
@@ -176,9 +177,9 @@ def _without(visit: Visit, left_out: Set[Key]) -> Visit:
 
 def _first_round(evaluations: Sequence[tuple[int, int]]) -> int:
     """Return the round from which on evaluations count, given round and length (ns) of each."""
-    for first in (FEWEST_ROUNDS, _SHORT_ROUNDS):
+    for first, enough in _FIRST:
         later = [lasts_ns for number, lasts_ns in evaluations if number >= first]
-        if len(later) >= _ENOUGH and min(later) < SLOW_NS:
+        if len(later) >= enough and min(later) < SLOW_NS:
             return first
     return 0 if max(number for number, _ in evaluations) >= 0 else -1
 

@@ -27,6 +27,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+_BARE, _PIPELINE = -1, 0  # orders of rungs
+_MANY = 2  # times as many
+
 # Column of layers that a provider made of their operators: in which time at least one of these ran.
 OPERATORS = f"{ATTRIBUTE}operators_ns"
 
@@ -69,7 +72,7 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
     carried = np.zeros(count, dtype=bool)
     overhead, error = np.zeros((2, count))
     known = np.ones(count, dtype=bool)
-    for rung, cost in sorted(zip(ladder.rungs, costs, strict=True), key=_turn):
+    for rung, cost in _outside_in(ladder, costs):
         matrix = ladder.durations(rung)
         overhead, error = overhead + cost.nested_ns, error + cost.error_ns
         known &= np.isfinite(spans.nested(cost.charge_ns))
@@ -142,13 +145,17 @@ def half_of_interval(
     return result
 
 
-def _turn(pair: tuple[RungRuns, RungCost]) -> tuple[bool, int]:
-    """Order rungs from outside in, the pipeline rung before the bare rung.
+def _outside_in(ladder: Ladder, costs: Sequence[RungCost]) -> Sequence[tuple[RungRuns, RungCost]]:
+    """Return rungs with their costs from outside in, the one that gives the root's latency first.
 
-    The bare rung gives the root's latency only where there is no pipeline rung.
+    That is the pipeline rung, whose runs hold the root's parts as well; the bare rung where there
+    is no other, or where the program, which made the runs, made many more on it.
     """
-    order = pair[0].order
-    return order != 0, order
+    pairs = sorted(zip(ladder.rungs, costs, strict=True), key=lambda pair: pair[0].order)
+    runs = {rung.order: len(rung.root_ns) for rung, _ in pairs}
+    if runs.get(_PIPELINE, 0) * _MANY <= runs.get(_BARE, 0):
+        return pairs
+    return sorted(pairs, key=lambda pair: pair[0].order != _PIPELINE)
 
 
 def _with_what_is_inside(spans: RunSpans, value: Floats) -> Floats:

@@ -36,6 +36,7 @@ _UNTIMED_NS = 12_000_000
 _FEWEST_UNTIMED, _MOST_UNTIMED = 3, 6
 WARM = -2  # round of evaluations that the user wants not to count
 _MOST_TIMED = 10
+_BARE = 4  # timed evaluations in the first round of which nothing is recorded
 _SELDOM = 6  # evaluations between two of a group that comes seldom
 _MOST_AT_ONCE = 8  # threads for which visits grow
 _TIMED_NS = 12_000_000  # timed evaluations of a turn together, once the first rounds are made
@@ -135,6 +136,7 @@ class Turns:
             held: Whether another group, whose evaluations come between, needs that rung still.
         """
         away = not often and not (armed is not None and self.holds(armed))
+        held &= self.evaluations > 0 or self._agreement is not None  # the first may be the only one
         if held and armed is not None and (away if self._visit else not self._joins(armed)):
             last = self._last
             if last is None or not last.counts or last.rung != armed:
@@ -197,7 +199,7 @@ class Turns:
 
     def _left_out(self, armed: Rung | None, visit: PlannedVisit, *, often: bool) -> int:
         """Return how many more evaluations of a visit do not count, as its rung was armed anew."""
-        if not often or not visit.counts:
+        if not often or not visit.counts or not visit.rung.timed:
             return 0
         untimed = self._uncounted(visit) * self._at_once
         return max(0, untimed - (self._since if armed == visit.rung else 0))
@@ -236,7 +238,7 @@ class Turns:
 
     def _as_turn(self, visit: PlannedVisit, before: Turn | None) -> Turn:
         rung = self._rungs[before.rung] if before is not None else None
-        changed = before is not None and visit.counts and rung != visit.rung
+        changed = before is not None and rung != visit.rung and visit.counts and visit.rung.timed
         untimed = self._uncounted(visit) * self._at_once if changed else 0
         return Turn(self._rungs.index(visit.rung), visit.round, self._size(visit), untimed)
 
@@ -253,30 +255,32 @@ class Turns:
         )
 
     def _note_typical(self, latency_ns: int) -> None:
-        known = self._typical_ns
-        self._typical_ns = min(known, latency_ns) if known else float(latency_ns)
+        self._typical_ns = float(min(self._typical_ns or latency_ns, latency_ns))
 
-    def _uncounted(self, visit: PlannedVisit | None = None) -> int:
+    def _uncounted(self, visit: PlannedVisit) -> int:
         """Return how many evaluations after a change of the rung do not count."""
         if not self._typical_ns or self._typical_ns > SLOW_NS:
             return 0
-        # Few at first, for the program may end soon.
-        most = min(_MOST_UNTIMED, 1 + visit.round // 2) if visit is not None else 1
-        return min(most, max(_FEWEST_UNTIMED, math.ceil(_UNTIMED_NS / self._typical_ns)))
+        # Few at first, for the program may end soon. What slows evaluations on all rungs alike
+        # is taken for the cost of recording, but not where nothing is recorded.
+        most = 1 + visit.round // 2 + (0 if visit.rung.kinds else 1 + min(visit.round, 2))
+        return min(
+            most, _MOST_UNTIMED, max(_FEWEST_UNTIMED, math.ceil(_UNTIMED_NS / self._typical_ns))
+        )
 
     def _sized(self) -> int:
         """Return how many timed evaluations the turn has."""
-        if self._turn is not None:
-            return self._turn.evaluations
-        return self._size(self._visit)
+        return self._size(self._visit) if self._turn is None else self._turn.evaluations
 
     def _size(self, visit: PlannedVisit | None) -> int:
         if visit is None or not visit.counts or not visit.rung.timed or not self._typical_ns:
             return 1
-        most = _MOST_TIMED
-        if visit.round < FEWEST_ROUNDS:  # more of those that say what the program takes without xsp
-            most = max(1, self._uncounted(visit)) * (1 if visit.rung.kinds else 2)
-        return min(most, math.ceil(_TIMED_NS / self._typical_ns)) * self._at_once
+        fewest, most = 1, _MOST_TIMED
+        if visit.round < FEWEST_ROUNDS and visit.rung.kinds:
+            most = min(most, max(1, self._uncounted(visit)))
+        elif visit.round < FEWEST_ROUNDS:  # they say what the program, which may end, takes alone
+            fewest, most = 2, min(most, _BARE + 2 * visit.round)
+        return min(most, max(fewest, math.ceil(_TIMED_NS / self._typical_ns))) * self._at_once
 
 
 class Plans:

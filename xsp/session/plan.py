@@ -47,6 +47,7 @@ SAMPLED_NS = 500_000_000  # samples of what Python runs are taken for this long
 SAMPLED_SHARE = 0.05  # of the budget, at most
 MOST_SAMPLED = 2000  # evaluations in which samples are taken, at most
 MOST_SAMPLED_APART = 8  # where each is a visit of its own, which the program has to make
+SAMPLED_APART_NS = 100_000_000  # for which samples are taken then
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +247,10 @@ class Plan:
     def _next_round(self) -> list[PlannedVisit]:
         self._round += 1
         visits = self._visits(self._round, latency_ns=self._typical())
-        if not self.repeatable and self._round == 1:
-            visits += self._details()  # the program may end before the closing visits
+        if not self.repeatable:  # the program may end before the closing visits
+            few = (self._typical() or 0) * 2 > SAMPLED_APART_NS
+            visits += self._details(sampled=few) if self._round == 1 else []
+            visits += self._details() if self._round == 3 else []
         due_ns = self._latest_ns + math.ceil(1e9 * self._round_s)
         if self._round == 0 or due_ns <= self._now_ns:
             return visits
@@ -304,9 +307,14 @@ class Plan:
     def _spent(self) -> bool:
         return self.spent_ns >= self.settings.budget_s * 1e9
 
-    def _details(self) -> list[PlannedVisit]:
-        """Return the visits of rungs without latencies, which are made once."""
-        rungs, self._untimed = self._untimed, []
+    def _details(self, *, sampled: bool = True) -> list[PlannedVisit]:
+        """Return the visits of rungs without latencies, which are made once.
+
+        Args:
+            sampled: Whether those in which samples are taken are among them.
+        """
+        rungs = [rung for rung in self._untimed if sampled or not rung.sampled]
+        self._untimed = [rung for rung in self._untimed if rung not in rungs]
         return [visit for rung in rungs for visit in self._without_latency(rung)]
 
     def _without_latency(self, rung: Rung) -> list[PlannedVisit]:
@@ -314,7 +322,9 @@ class Plan:
             return [PlannedVisit(rung, 1, 0, self._round)]
         if self.repeatable:
             return [PlannedVisit(rung, self._sampled(), 0, self._round)]
-        return [PlannedVisit(rung, 1, 0, self._round)] * min(self._sampled(), MOST_SAMPLED_APART)
+        enough = math.ceil(SAMPLED_APART_NS / (self._typical() or SAMPLED_APART_NS))
+        times = min(self._sampled(), MOST_SAMPLED_APART, enough)
+        return [PlannedVisit(rung, 1, 0, self._round)] * times
 
     def _sampled(self) -> int:
         """Return in how many evaluations samples are taken: some hundred samples are enough."""

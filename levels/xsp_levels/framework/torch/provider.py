@@ -56,8 +56,8 @@ from xsp_levels.framework.torch.program.step import (
     step_rows,
 )
 from xsp_levels.framework.torch.program.watcher import Watch
-from xsp_levels.stack import Stack
 
+_SAMPLER = "xsp_levels.stack"  # is called within compiled code, too
 # PyTorch's own annotations of what `step` records as pipeline spans.
 _ANNOTATIONS = ("Optimizer.step#", "Optimizer.zero_grad#", "enumerate(DataLoader)#")
 # PyTorch's name of a call of compiled code that no cache has, and ours.
@@ -121,7 +121,8 @@ class Torch:
         self._request = request
         if "torch" not in sys.modules:
             return
-        hide_from_compiler(Stack.__module__)  # called within compiled code, too
+        if _SAMPLER in sys.modules:
+            hide_from_compiler(_SAMPLER)
         pipeline = Kind.PIPELINE in request.kinds and not request.whole_model
         with undone_on_failure(self._disarm):
             self._start_operators(clock, request)
