@@ -87,7 +87,8 @@ def skip_code(code: CodeType) -> None:
 
     frame = torch._C._dynamo.eval_frame
     if not hasattr(frame, "set_code_exec_strategy"):
-        return  # PyTorch before 2.6 compiles these functions, once
+        frame.skip_code(code)  # PyTorch before 2.6
+        return
     skip = frame._FrameExecStrategy(frame._FrameAction.SKIP, frame._FrameAction.DEFAULT)
     frame.set_code_exec_strategy(code, skip)
 

@@ -52,7 +52,8 @@ def _operator() -> EmptySpan:
 def _hooks() -> bool:
     from torch.nn.modules import module  # noqa: PLC0415
 
-    return bool(module._has_any_global_hook())
+    kinds = ("forward_pre", "forward", "backward_pre", "backward")
+    return any(getattr(module, f"_global_{kind}_hooks") for kind in kinds)
 
 
 def _modes() -> bool:
