@@ -12,6 +12,7 @@ import gc
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -134,9 +135,10 @@ class CompiledFunctions:
 def _trains(value: Any) -> bool:
     """Return whether a call that is given this module or tensor may be one of training."""
     torch: Any = sys.modules["torch"]
-    if isinstance(value, torch.nn.Module):
+    # Of the type alone: what a program gives may raise anything when asked for its class.
+    if issubclass(type(value), torch.nn.Module):
         return bool(value.training)
-    return isinstance(value, torch.Tensor) and value.requires_grad
+    return issubclass(type(value), torch.Tensor) and value.requires_grad
 
 
 def _stand_in(original: Any, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -151,15 +153,15 @@ def _stand_in(original: Any, call: Callable[..., Any], args: tuple[Any, ...]) ->
     name = getattr(original, "__qualname__", type(original).__qualname__)
     members = {"__module__": getattr(original, "__module__", ""), "xsp_optimizers": ()}
     made = type(name.rpartition("<locals>.")[2], (torch.nn.Module,), members)()
-    found = dict(_referred(original, args, _DEEPEST))
-    module, optimizer = torch.nn.Module, torch.optim.Optimizer
-    made._modules.update(
-        (variable, value)
-        for variable, value in found.items()
-        if isinstance(value, module) and has_weights(value)
-    )
+    found: dict[str, Any] = {}
+    for variable, value in _referred(original, args, _DEEPEST):
+        found.setdefault(variable, value)
+    for variable, value in found.items():
+        if issubclass(type(value), torch.nn.Module) and has_weights(value):
+            made._modules[variable] = value
     if "step" in _names(original):
-        made.xsp_optimizers = tuple(v for v in found.values() if isinstance(v, optimizer))
+        kind = torch.optim.Optimizer
+        made.xsp_optimizers = tuple(v for v in found.values() if issubclass(type(v), kind))
     made._compiled_call_impl = call
     return made
 
@@ -198,10 +200,11 @@ def _referred(function: Any, args: tuple[Any, ...], depth: int) -> Iterator[tupl
         held |= zip(code.co_freevars, _contents(function), strict=False)
     for name, value in held.items():
         yield name, value
-        if isinstance(value, FunctionType):
+        if type(value) is FunctionType:
             yield from _referred(value, (), depth - 1) if depth else ()
-        elif not isinstance(value, (type, ModuleType)):
-            yield from islice(getattr(value, "__dict__", {}).items(), _MOST)
+        elif not issubclass(type(value), (type, ModuleType)):
+            with suppress(Exception):  # the user's own objects may raise anything
+                yield from islice(vars(value).items(), _MOST)
 
 
 def _contents(function: Any) -> Iterator[Any]:
