@@ -279,7 +279,8 @@ class Turns:
         if visit.round < FEWEST_ROUNDS and visit.rung.kinds:
             most = min(most, max(1, self._uncounted(visit)))
         elif visit.round < FEWEST_ROUNDS:  # they say what the program, which may end, takes alone
-            fewest, most = 2, min(most, _BARE + 2 * visit.round)
+            fewest = _BARE if self._uncounted(visit) else 2
+            most = min(most, _BARE + 2 * visit.round)
         return min(most, max(fewest, math.ceil(_TIMED_NS / self._typical_ns))) * self._at_once
 
 
