@@ -149,10 +149,14 @@ def test_work_in_a_pool_that_is_left_open_is_waited_for_and_the_pool_is_not(
         "fork = multiprocessing.get_context('fork')\n"
         f"pool = {pool}\n"
         "futures = [pool.submit(time.sleep, 0.1) for _ in range(6)]\n"
+        "called = []\n"
+        "def done(_):\n    time.sleep(0.1)\n    called.append(True)\n"
+        "[future.add_done_callback(done) for future in futures]\n"
     )
     assert script.run_script(path, []).code == 0
     main = sys.modules["__main__"]
     assert all(future.done() for future in main.futures)
+    assert main.called == [True] * 6
     assert main.pool.submit(len, "ab").result() == 2  # as what comes after a block may need it
     main.pool.shutdown()
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from traceback import walk_stack
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
@@ -166,14 +167,15 @@ def _join_threads() -> None:
 
 def _waits_for_work(thread: threading.Thread) -> bool:
     """Return whether a thread is that of a pool, of threads or of processes, that has no work."""
-    if (pending := getattr(thread, "pending_work_items", None)) is not None:
-        return not pending
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None:
+        return False
+    if hasattr(thread, "pending_work_items"):  # it looks after processes
+        names = {each.f_code.co_name for each, _ in walk_stack(frame)}
+        return not thread.pending_work_items and "wait_result_broken_or_wakeup" in names
     pools: Any = sys.modules.get("concurrent.futures.thread")
     queue = getattr(pools, "_threads_queues", {}).get(thread)
-    frame = sys._current_frames().get(thread.ident or 0)
-    if queue is None or frame is None:
-        return False
-    return bool(queue.empty()) and frame.f_code is pools._worker.__code__
+    return queue is not None and queue.empty() and frame.f_code is pools._worker.__code__
 
 
 # Python leaves importlib's frames out of a traceback, but not where xsp imports a module.

@@ -165,6 +165,95 @@ def test_a_method_of_an_object_that_holds_the_model_trains_if_the_model_does() -
     assert name == "Trainer.loss training step 8×16"
 
 
+def test_one_function_may_be_given_a_model_in_training_and_another_that_is_not() -> None:
+    @compiled
+    def call(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return model(x).sum()
+
+    training, evaluated = network(), network().eval()
+    optimizer = torch.optim.SGD(training.parameters())
+
+    def run() -> None:
+        for _ in range(STEPS):
+            call(training, X).backward()
+            optimizer.step()
+            call(evaluated, X[:4])
+
+    assert groups(profiled(run)) == {"call training step 8×16": STEPS, "call 4×16": STEPS}
+
+
+def test_a_step_that_is_none_of_an_optimizer_ends_no_training_step() -> None:
+    class Trainer(SimpleNamespace):
+        @compiled
+        def loss(self, x: torch.Tensor) -> torch.Tensor:
+            return self.model(x).sum() * self.step
+
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters())
+    trainer = Trainer(model=model, optimizer=optimizer, step=2)
+
+    def run() -> None:
+        for _ in range(STEPS):
+            trainer.loss(X).backward()
+            optimizer.step()
+
+    prof = profiled(run)
+    assert groups(prof) == {"Trainer.loss training step 8×16": STEPS}
+    (trace,) = prof.groups.values()
+    assert {"backward", "optimizer step"} <= names(trace)
+
+
+def test_a_model_that_a_function_refers_to_is_called_besides() -> None:
+    net = network()
+    optimizer = torch.optim.SGD(net.parameters())
+
+    @compiled
+    def loss_of(x: torch.Tensor) -> torch.Tensor:
+        return net(x).sum()
+
+    def run() -> None:
+        for _ in range(STEPS):
+            (loss_of(X) + net(X).sum()).backward()
+            optimizer.step()
+
+    (trace,) = profiled(run).groups.values()
+    rows = trace.spans.filter(pl.col("kind") == "pipeline")["name"].to_list()
+    assert rows.count("forward") == 2
+
+
+def test_what_a_function_refers_to_may_be_no_whole_module() -> None:
+    class Bad(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            """Be no module."""
+
+    held = SimpleNamespace(bad=Bad())
+
+    @compiled
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if held is not None else x
+
+    assert groups(profiled(lambda: [function(X) for _ in range(STEPS)])) == {"function 8×16": STEPS}
+
+
+def test_a_function_called_in_another_one_breaks_its_graph_as_it_would_alone() -> None:
+    inner = compiled(lambda x: x * 2)
+
+    @compiled
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return inner(x) + 1
+
+    def breaks() -> dict[str, int]:
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        outer(X)
+        return dict(torch._dynamo.utils.counters["graph_break"])
+
+    alone, watched = breaks(), list[dict[str, int]]()
+    profiled(lambda: watched.append(breaks()))
+    assert watched == [alone]
+
+
 def test_functions_of_tensors_are_grouped_by_shapes_and_keep_their_results() -> None:
     @compiled
     def function(x: torch.Tensor) -> torch.Tensor:

@@ -223,6 +223,12 @@ class BackwardEntryPoint:
         return backward
 
 
+class _Made(threading.local):
+    """The optimizer whose step a thread makes by `OptimizerEntryPoint.make`."""
+
+    optimizer: Any = None
+
+
 class OptimizerEntryPoint:
     """Hooks around the steps of all optimizers, while there is a recorder or a watcher.
 
@@ -238,7 +244,7 @@ class OptimizerEntryPoint:
         self._end: Callable[[Any], None] | None = None
         self._before: Callable[[Any, bool], None] | None = None
         self._after: Callable[[Any], None] | None = None
-        self._ended = 0
+        self._made = _Made()
 
     def record(
         self, begin: Callable[[Any], None] | None, end: Callable[[Any], None] | None
@@ -260,19 +266,15 @@ class OptimizerEntryPoint:
         self._before, self._after = before, after
         self._apply()
 
-    def make(
-        self,
-        optimizer: Any,
-        call: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
-        """Make a call that makes a step of an optimizer, and may not run its hooks."""
-        ended = self._ended
-        self._before_step(optimizer, args, {})
-        result = call(*args, **kwargs)
-        if self._ended == ended:
-            self._after_step(optimizer)
+    def make(self, optimizer: Any, call: Callable[[], Any]) -> Any:
+        """Make a call that makes a step of an optimizer, whether it runs its hooks or not."""
+        self._before_step(optimizer, (), {})
+        self._made.optimizer = optimizer
+        try:
+            result = call()
+        finally:
+            self._made.optimizer = None
+        self._after_step(optimizer)
         return result
 
     def restore(self) -> None:
@@ -298,7 +300,7 @@ class OptimizerEntryPoint:
                 self._keras.take_out()
 
     def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._is_compiling():
+        if self._is_compiling() or self._made.optimizer is optimizer:
             return
         before, begin = self._before, self._begin
         if before is not None:
@@ -310,9 +312,8 @@ class OptimizerEntryPoint:
             begin(optimizer)
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
-        if self._is_compiling():
+        if self._is_compiling() or self._made.optimizer is optimizer:
             return
-        self._ended += 1
         end, after = self._end, self._after
         if end is not None:
             end(optimizer)

@@ -235,8 +235,9 @@ def _homes(
     """
     outermost = {root for root, _ in pairs}
     names = {root: _names(modules[root]) for root in outermost}
+    holders = {root for root in outermost if not is_function(modules[root])}
     parents = {
-        root: next((o for o in outermost - {root} if id(modules[root]) in names[o]), root)
+        root: next((o for o in holders - {root} if id(modules[root]) in names[o]), root)
         for root in outermost
     }
     nested = {root for root, parent in parents.items() if parent != root}

@@ -7,6 +7,7 @@ its parts.
 
 from __future__ import annotations
 
+import dis
 import functools
 import gc
 import sys
@@ -90,12 +91,14 @@ class CompiledFunctions:
         """Hook a function that Dynamo made, unless it makes the calls of a module."""
         if not isinstance(function, FunctionType) or function.__code__ not in self._codes:
             return
-        original = _innermost(function)
-        if original is None or function in self._functions or _is_call_of_module(original):
+        if function in self._functions:
             return
-        try:
-            hook = Hook(function, functools.partial(self._calling, original))
-        except (TypeError, ValueError):  # made of a function of C, which has no signature
+        hook = None
+        with suppress(Exception):  # what it was made of may be anything, of C or the user's
+            original = _innermost(function)
+            if original is not None and not _is_call_of_module(original):
+                hook = Hook(function, functools.partial(self._calling, original))
+        if hook is None:
             return
         vars(function)[_HOOK] = hook
         hook.place()
@@ -105,28 +108,36 @@ class CompiledFunctions:
         """Return a handler of the calls of a function."""
         local, is_compiling = self._local, sys.modules["torch"].compiler.is_compiling
         stand_in: Any = None
+        holders: tuple[int, ...] = ()  # of its parts, among the arguments
 
         def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            nonlocal stand_in
+            nonlocal stand_in, holders
             # A module's call has an argument `self` of its own.
             if local.inside or is_compiling() or "self" in kwargs:
                 return call(*args, **kwargs)
-            if stand_in is None:
-                stand_in = _stand_in(original, call, args)
+            try:  # the user's own objects may raise anything when they are looked at
+                if stand_in is None:
+                    stand_in = _stand_in(original, call)
+                    _refer(stand_in, original, args)
+                    holders = _holders(original, args)
+                elif holders != (holders := _holders(original, args)):
+                    _refer(stand_in, original, args)
+                parts = (*stand_in._modules.values(), *args, *kwargs.values())
+                stand_in.training = any(map(_trains, parts))
+            except Exception:  # noqa: BLE001
+                return call(*args, **kwargs)
             return self._call(stand_in, args, kwargs)
 
         return handler
 
     def _call(self, stand_in: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        parts, optimizers = stand_in._modules.values(), stand_in.xsp_optimizers
-        step = self._local.step
+        optimizers, step = stand_in.xsp_optimizers, self._local.step
         follows_backward = step.open and step.had_backward and not step.optimizers
-        if optimizers and (follows_backward or not parts):
-            entry = optimizer_entry_point()
-            return entry.make(optimizers[0], stand_in._compiled_call_impl, args, kwargs)
-        given = (*args, *kwargs.values())
-        stand_in.training = any(map(_trains, (*parts, *given)))
-        result = stand_in(*args, **kwargs)
+        if optimizers and (follows_backward or not stand_in._modules):
+            call, entry = stand_in._compiled_call_impl, optimizer_entry_point()
+            result = entry.make(optimizers[0], functools.partial(call, *args, **kwargs))
+        else:
+            result = stand_in(*args, **kwargs)
         for optimizer in optimizers:
             self._stepped(optimizer)
         return result
@@ -135,35 +146,56 @@ class CompiledFunctions:
 def _trains(value: Any) -> bool:
     """Return whether a call that is given this module or tensor may be one of training."""
     torch: Any = sys.modules["torch"]
-    # Of the type alone: what a program gives may raise anything when asked for its class.
+    # Of the type alone: objects that load a library when asked for their class stay asleep.
     if issubclass(type(value), torch.nn.Module):
         return bool(value.training)
     return issubclass(type(value), torch.Tensor) and value.requires_grad
 
 
-def _stand_in(original: Any, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def _holders(original: Any, args: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return the ids of the arguments that are modules, and of a method's object."""
+    module = sys.modules["torch"].nn.Module
+    variables = getattr(getattr(original, "__code__", None), "co_varnames", ())
+    found = tuple(id(each) for each in args if issubclass(type(each), module))
+    return (id(args[0]), *found) if args and variables[:1] == ("self",) else found
+
+
+def _stand_in(original: Any, call: Callable[..., Any]) -> Any:
     """Return a module whose calls are those of a compiled function.
 
     Args:
         original: What the function was compiled of.
         call: Calls the function.
+    """
+    name = getattr(original, "__qualname__", type(original).__qualname__)
+    members = {"__module__": getattr(original, "__module__", ""), "xsp_optimizers": ()}
+    module: Any = sys.modules["torch"].nn.Module
+    made = type(name.rpartition("<locals>.")[2], (module,), members)()
+    made._compiled_call_impl = call
+    return made
+
+
+def _refer(stand_in: Any, original: Any, args: tuple[Any, ...]) -> None:
+    """Give a stand-in the models and optimizers that a function refers to.
+
+    Args:
+        stand_in: The module that stands for the function.
+        original: What the function was compiled of.
         args: Arguments of a call; a method's object is the first of them.
     """
     torch: Any = sys.modules["torch"]
-    name = getattr(original, "__qualname__", type(original).__qualname__)
-    members = {"__module__": getattr(original, "__module__", ""), "xsp_optimizers": ()}
-    made = type(name.rpartition("<locals>.")[2], (torch.nn.Module,), members)()
     found: dict[str, Any] = {}
     for variable, value in _referred(original, args, _DEEPEST):
         found.setdefault(variable, value)
+    stand_in._modules.clear()
     for variable, value in found.items():
-        if issubclass(type(value), torch.nn.Module) and has_weights(value):
-            made._modules[variable] = value
-    if "step" in _names(original):
-        kind = torch.optim.Optimizer
-        made.xsp_optimizers = tuple(v for v in found.values() if issubclass(type(v), kind))
-    made._compiled_call_impl = call
-    return made
+        with suppress(Exception):  # a module that is not whole has no parameters to ask for
+            if issubclass(type(value), torch.nn.Module) and has_weights(value):
+                stand_in._modules[variable] = value
+    steps = _stepped(original)
+    stepped = [value for variable, value in found.items() if variable in steps]
+    kind = torch.optim.Optimizer
+    stand_in.xsp_optimizers = tuple(each for each in stepped if issubclass(type(each), kind))
 
 
 def _innermost(function: Any) -> Any:
@@ -183,10 +215,12 @@ def _is_call_of_module(function: Any) -> bool:
     return isinstance(own, module) and function.__name__ in _CALLS
 
 
-def _names(function: Any) -> tuple[str, ...]:
-    """Return the names of globals and attributes in a function, and its own."""
+def _stepped(function: Any) -> set[str]:
+    """Return the names of variables whose `step` a function takes; `self`, if it is a `step`."""
     code = getattr(function, "__code__", None)
-    return (*getattr(code, "co_names", ()), getattr(function, "__name__", ""))
+    names = [instruction.argval for instruction in dis.get_instructions(code)] if code else []
+    stepped = {str(names[at]) for at, after in enumerate(names[1:]) if after == "step"}
+    return stepped | ({"self"} if getattr(function, "__name__", "") == "step" else set())
 
 
 def _referred(function: Any, args: tuple[Any, ...], depth: int) -> Iterator[tuple[str, Any]]:

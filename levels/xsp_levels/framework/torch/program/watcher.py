@@ -67,6 +67,7 @@ class Watch:
         self._evaluations: Evaluations | None = evaluations
         self._entry = call_entry_point()
         hide_from_compiler(__name__, CallEntryPoint.__module__, Modes.__module__)
+        hide_from_compiler(CompiledFunctions.__module__)
         self._local = Local()
         self._threads = CallingThreads(self._watch_threads)
         self._names = ModelNames()
