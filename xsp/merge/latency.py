@@ -149,11 +149,17 @@ def _outside_in(ladder: Ladder, costs: Sequence[RungCost]) -> Sequence[tuple[Run
     """Return rungs with their costs from outside in, the one that gives the root's latency first.
 
     That is the pipeline rung, whose runs hold the root's parts as well; the bare rung where there
-    is no other, or where the program, which made the runs, made many more on it.
+    is no other, or where rounds have many more runs on it, as those of programs do.
     """
     pairs = sorted(zip(ladder.rungs, costs, strict=True), key=lambda pair: pair[0].order)
-    runs = {rung.order: len(rung.root_ns) for rung, _ in pairs}
-    if runs.get(_PIPELINE, 0) * _MANY <= runs.get(_BARE, 0):
+    rounds = {
+        rung.order: list(zip(rung.processes.tolist(), rung.rounds.tolist(), strict=True))
+        for rung, _ in pairs
+    }
+    visited = rounds.get(_PIPELINE, [])
+    shared = set(visited)
+    bare = sum(visit in shared for visit in rounds.get(_BARE, []))
+    if bare >= len(visited) * _MANY:
         return pairs
     return sorted(pairs, key=lambda pair: pair[0].order != _PIPELINE)
 

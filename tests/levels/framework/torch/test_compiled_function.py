@@ -104,7 +104,7 @@ def test_a_training_step_that_is_compiled_as_a_whole() -> None:
         nn.functional.cross_entropy(model(x), Y).backward()
         optimizer.step()
 
-    prof = profiled(lambda: [train(net, X) for _ in range(STEPS)])
+    prof = profiled(lambda: [train(model=net, x=X) for _ in range(STEPS)])
     assert groups(prof) == {"train training step 8×16": STEPS}
     (trace,) = prof.groups.values()
     assert "backward" in names(trace)

@@ -375,8 +375,10 @@ def test_validation_between_steps_is_an_evaluation_of_its_own(
 
 
 def test_a_model_left_in_training_mode_that_infers_is_no_part_of_an_open_step(
-    model: nn.Module, x: torch.Tensor
+    model: nn.Module, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Another test's may be alive still.
+    monkeypatch.setattr(f"{Watch.__module__}.optimizer_exists", lambda: False)
     other = nn.Sequential(nn.Linear(4, 4)).train()
     with watching() as log:
         model.train()(x)  # as constructors do, to learn the shapes of what comes out

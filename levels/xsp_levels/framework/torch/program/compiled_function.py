@@ -12,9 +12,9 @@ import functools
 import gc
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, pairwise
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -118,10 +118,10 @@ class CompiledFunctions:
             try:  # the user's own objects may raise anything when they are looked at
                 if stand_in is None:
                     stand_in = _stand_in(original, call)
-                    _refer(stand_in, original, args)
-                    holders = _holders(original, args)
-                elif holders != (holders := _holders(original, args)):
-                    _refer(stand_in, original, args)
+                    _refer(stand_in, original, args, kwargs)
+                    holders = _holders(original, args, kwargs)
+                elif holders != (holders := _holders(original, args, kwargs)):
+                    _refer(stand_in, original, args, kwargs)
                 parts = (*stand_in._modules.values(), *args, *kwargs.values())
                 stand_in.training = any(map(_trains, parts))
             except Exception:  # noqa: BLE001
@@ -133,7 +133,8 @@ class CompiledFunctions:
     def _call(self, stand_in: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         optimizers, step = stand_in.xsp_optimizers, self._local.step
         follows_backward = step.open and step.had_backward and not step.optimizers
-        if optimizers and (follows_backward or not stand_in._modules):
+        alone = follows_backward or not stand_in._modules
+        if optimizers and alone and not stand_in.xsp_backward:
             call, entry = stand_in._compiled_call_impl, optimizer_entry_point()
             result = entry.make(optimizers[0], functools.partial(call, *args, **kwargs))
         else:
@@ -152,11 +153,12 @@ def _trains(value: Any) -> bool:
     return issubclass(type(value), torch.Tensor) and value.requires_grad
 
 
-def _holders(original: Any, args: tuple[Any, ...]) -> tuple[int, ...]:
+def _holders(original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the ids of the arguments that are modules, and of a method's object."""
     module = sys.modules["torch"].nn.Module
     variables = getattr(getattr(original, "__code__", None), "co_varnames", ())
-    found = tuple(id(each) for each in args if issubclass(type(each), module))
+    given = (*args, *kwargs.values())
+    found = tuple(id(each) for each in given if issubclass(type(each), module))
     return (id(args[0]), *found) if args and variables[:1] == ("self",) else found
 
 
@@ -169,22 +171,25 @@ def _stand_in(original: Any, call: Callable[..., Any]) -> Any:
     """
     name = getattr(original, "__qualname__", type(original).__qualname__)
     members = {"__module__": getattr(original, "__module__", ""), "xsp_optimizers": ()}
+    code = getattr(original, "__code__", None)
+    members["xsp_backward"] = "backward" in getattr(code, "co_names", ())
     module: Any = sys.modules["torch"].nn.Module
     made = type(name.rpartition("<locals>.")[2], (module,), members)()
     made._compiled_call_impl = call
     return made
 
 
-def _refer(stand_in: Any, original: Any, args: tuple[Any, ...]) -> None:
+def _refer(stand_in: Any, original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Give a stand-in the models and optimizers that a function refers to.
 
     Args:
         stand_in: The module that stands for the function.
         original: What the function was compiled of.
         args: Arguments of a call; a method's object is the first of them.
+        kwargs: Keyword arguments of the call.
     """
     torch: Any = sys.modules["torch"]
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = dict(kwargs)
     for variable, value in _referred(original, args, _DEEPEST):
         found.setdefault(variable, value)
     stand_in._modules.clear()
@@ -218,8 +223,12 @@ def _is_call_of_module(function: Any) -> bool:
 def _stepped(function: Any) -> set[str]:
     """Return the names of variables whose `step` a function takes; `self`, if it is a `step`."""
     code = getattr(function, "__code__", None)
-    names = [instruction.argval for instruction in dis.get_instructions(code)] if code else []
-    stepped = {str(names[at]) for at, after in enumerate(names[1:]) if after == "step"}
+    read = list(dis.get_instructions(code)) if code else []
+    stepped = {
+        str(before.argval)
+        for before, after in pairwise(read)
+        if after.argval == "step" and after.opname in ("LOAD_ATTR", "LOAD_METHOD")
+    }
     return stepped | ({"self"} if getattr(function, "__name__", "") == "step" else set())
 
 
