@@ -248,8 +248,8 @@ class Plan:
         self._round += 1
         visits = self._visits(self._round, latency_ns=self._typical())
         if not self.repeatable:  # the program may end before the closing visits
-            few = (self._typical() or 0) * 2 > SAMPLED_APART_NS
-            visits += self._details(sampled=few) if self._round == 1 else []
+            enough = (self._typical() or 0) * MOST_SAMPLED_APART >= SAMPLED_APART_NS
+            visits += self._details(sampled=enough) if self._round == 1 else []
             visits += self._details() if self._round == 3 else []
         due_ns = self._latest_ns + math.ceil(1e9 * self._round_s)
         if self._round == 0 or due_ns <= self._now_ns:
