@@ -115,7 +115,7 @@ class CompiledFunctions:
             # A module's call has an argument `self` of its own.
             if local.inside or is_compiling() or "self" in kwargs:
                 return call(*args, **kwargs)
-            try:  # the user's own objects may raise anything when they are looked at
+            try:
                 if stand_in is None:
                     stand_in = _stand_in(original, call)
                     _refer(stand_in, original, args, kwargs)
@@ -124,7 +124,7 @@ class CompiledFunctions:
                     _refer(stand_in, original, args, kwargs)
                 parts = (*stand_in._modules.values(), *args, *kwargs.values())
                 stand_in.training = any(map(_trains, parts))
-            except Exception:  # noqa: BLE001
+            except Exception:  # noqa: BLE001  the user's own objects may raise anything
                 return call(*args, **kwargs)
             return self._call(stand_in, args, kwargs)
 
