@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from xsp.provider.watching import Follow, ModelCall
+from xsp.provider import ModelCall
 from xsp_levels.framework.torch.program.call import TRAINING_STEP, Modes, TorchCall, module_call
 from xsp_levels.framework.torch.program.watcher import Watch
 from xsp_levels.framework.torch.provider import Torch
@@ -35,9 +35,9 @@ class Log:
         self.model_calls = 0
         self.expected = ""
         self.extended: list[Any] = []
-        self.begun = Begun("", None)
         self.follows = False
         self.followed: list[int] = []
+        self.begun = Begun(self)
 
     def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any, Any] | None:
         """Leave the call to `run`."""
@@ -53,16 +53,17 @@ class Log:
         self.said.append("begin")
         if call is not None:
             self.calls.append(call)
-        self.begun = Begun(self.expected, self.follow if self.follows else None)
+        self.begun = Begun(self)
         return self.begun
 
-    def follow(self, found_ns: int, ended: tuple[str, int]) -> Begun | None:
+    def follow(self, found_ns: int, ended: tuple[str, int]) -> bool:
         """End the open step and begin the next one, if the open one ended as expected."""
         if ended[0] != self.expected:
-            return None
+            return False
         self.followed.append(found_ns)
         self.end(*ended)
-        return self.begin(None)
+        self.said.append("begin")
+        return True
 
     def identify(self, call: ModelCall) -> None:
         self.said.append(f"identify {call.subject}")
@@ -84,10 +85,26 @@ class Log:
 
 
 class Begun:
-    """An evaluation that has begun."""
+    """An evaluation that has begun, and has its times written down."""
 
-    def __init__(self, expected: str, follow: Follow | None) -> None:
-        self.expected, self.begin_ns, self.follow = expected, 0, follow
+    begin_ns = left_ns = 0
+    end_ns: int | None = None
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.expected, self.streak = log.expected, log if log.follows else None
+
+    def follow(self, streak: Any, found_ns: int, ended: tuple[str, int]) -> bool:
+        assert streak is self.log
+        return self.log.follow(found_ns, ended)
+
+    @property
+    def pauses(self) -> list[tuple[int, int]]:
+        return []
+
+    @pauses.setter
+    def pauses(self, pauses: list[tuple[int, int]]) -> None:
+        self.log.extend(self.end_ns, pauses)
 
 
 class Waiting:
@@ -722,7 +739,7 @@ def test_a_step_that_two_optimizers_end_is_not_followed_as_if_it_were_one_of_one
 
 def test_watching_may_end_while_a_step_follows_another(model: nn.Module, x: torch.Tensor) -> None:
     class Ending(Log):
-        def follow(self, found_ns: int, ended: tuple[str, int]) -> Begun | None:
+        def follow(self, found_ns: int, ended: tuple[str, int]) -> bool:
             watch.abandon()  # as another thread does whose evaluation was the last one wanted
             return super().follow(found_ns, ended)
 
@@ -742,7 +759,7 @@ def test_watching_may_end_while_a_step_follows_another(model: nn.Module, x: torc
 
 def test_ctrl_c_while_a_step_follows_another_ends_both(model: nn.Module, x: torch.Tensor) -> None:
     class Interrupted(Log):
-        def follow(self, found_ns: int, ended: tuple[str, int]) -> Begun | None:
+        def follow(self, found_ns: int, ended: tuple[str, int]) -> bool:
             self.said.append("interrupted")
             raise KeyboardInterrupt
 

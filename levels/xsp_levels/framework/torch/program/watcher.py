@@ -6,9 +6,10 @@ import sys
 import threading
 import weakref
 from time import monotonic_ns
+from types import CodeType
 from typing import Any
 
-from xsp.provider import Begun, Evaluations, Work
+from xsp.provider import Begun, Evaluations, Inputs, Work
 from xsp_levels.framework.keras.backend import describing
 from xsp_levels.framework.torch.compiler import hide_from_compiler
 from xsp_levels.framework.torch.module.entry_point import (
@@ -80,7 +81,7 @@ class Watch:
         self._constants = {"xsp:handler": self._outermost, "xsp:inner": self._entry.inner}
         local = {"xsp:local": self._local, **self._constants}
         self._thread_code = self._entry.code(divert_outermost, local)
-        self._model_codes: dict[tuple[int, int], Any] = {}  # by thread, and id of the model
+        self._model_codes: dict[tuple[int, int], CodeType] = {}  # by thread, and id of the model
         self._marker = Marker(evaluations.mark)
         backward_entry_point().watch(self._after_backward)
         optimizer_entry_point().watch(self._before_step, self._after_step)
@@ -116,10 +117,10 @@ class Watch:
         """Handle a module call: hand a call that lies in no other module call to `_evaluate`."""
         found_ns, entry, local = monotonic_ns(), self._entry, self._local
         step = local.step
-        if step.told and self._threads.alone and not local.inside:
-            begun = self._followed(step, module, args, kwargs, found_ns)
-            if begun is not None:
-                return self._go_on(step, module, args, kwargs, found_ns, begun)
+        if step.told and step.open and self._threads.alone and not local.inside:
+            following = self._followed(step, module, args, kwargs, found_ns)
+            if following is not None:
+                return self._go_on(step, module, args, kwargs, found_ns, following)
         if local.inside:
             return entry.inner(module, *args, **kwargs)
         name = self._names.of(module)
@@ -170,17 +171,26 @@ class Watch:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         found_ns: int,
-        begun: Begun | None = None,
+        following: Following | None = None,
     ) -> Any:
-        """Make a call of the model in an expected training step, which begins here if `begun`."""
-        entry, local = self._entry, self._local
-        if begun is None:
+        """Make a call of the model in an expected training step, which begins here if `following`.
+
+        Args:
+            step: The step.
+            module: The model.
+            args: Positional arguments of the call.
+            kwargs: Keyword arguments of the call.
+            found_ns: When the call was found.
+            following: How the step follows the one before.
+        """
+        entry, local, begun = self._entry, self._local, step.begun
+        if following is None:
             step.forwards += step.model is not None and step.model() is module
         returned = False
         try:
             local.inside = True
-            entry.inside(self._code, True)
-            if begun is None:
+            entry.inside(self._code, True, following.code if following is not None else None)
+            if following is None or begun is None:
                 step.pauses.append((found_ns, monotonic_ns()))
             else:
                 begun.begin_ns = monotonic_ns()
@@ -192,9 +202,12 @@ class Watch:
             local.inside = False
             if self._evaluations is not None:
                 entry.inside(self._code, False)
-            if begun is not None and not returned:
+            if following is not None and not returned:
                 self._finish(step)
-            self._extend(step, end_ns)
+            if step.expected:
+                step.pauses.append((end_ns, monotonic_ns()))
+            else:
+                self._extend(step, end_ns)
 
     def _followed(
         self,
@@ -203,27 +216,24 @@ class Watch:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         found_ns: int,
-    ) -> Begun | None:
+    ) -> Following | None:
         """Have a step that went as expected followed by one as before, if this call begins one.
 
         A call after such a step is outermost, as the first one of that step was.
         """
-        ended = step.outcome
-        known = self._local.follows.get((id(module), ended))
-        if known is None or known.model() is not module:
+        ended, local = step.outcome, self._local
+        following = local.follows.get((id(module), ended))
+        if following is None or local.shell is not None:
             return None
-        if not (step.open and trains(module, kwargs)):
+        if not following.begins(module, args, kwargs):
             return None
-        if tensor_inputs(args, kwargs) != known.inputs:
-            return None
-        step.open = False  # as it stays if Ctrl-C ends the wait for devices
-        if (begun := known.follow(found_ns, ended)) is None:
+        begun, step.open = step.begun, False  # as it stays if Ctrl-C ends the wait for devices
+        if begun is None or not begun.follow(following.streak, found_ns, ended):
             step.open = True
             return None
         step.reset()
-        step.model = known.model
-        self._watch_alone(step, module, begun)
-        return begun
+        step.model, step.begun, step.expected = following.model, begun, True
+        return following
 
     def _evaluate(
         self,
@@ -253,10 +263,7 @@ class Watch:
             evaluations.identify(call)
         else:
             begun = evaluations.begin(call)
-        if begun is not None and begun.follow is not None and ended is not None:
-            follow = Following(weakref.ref(module), inputs, begun.follow)
-            self._local.follows[id(module), ended] = follow
-        return self._train(step, module, work, begun)
+        return self._train(step, work, module, begun, (inputs, ended))
 
     def _run(self, evaluations: Evaluations, work: Work, name: str, found_ns: int) -> Any:
         """Make a call that is an evaluation by itself."""
@@ -287,15 +294,33 @@ class Watch:
             self._optimizes = optimizer_exists()
         return not self._optimizes
 
-    def _train(self, step: TrainingStep, module: Any, work: Work, begun: Begun | None) -> Any:
-        """Make the first call of a training step, which has begun, now if `begun` is given."""
+    def _train(
+        self,
+        step: TrainingStep,
+        work: Work,
+        module: Any,
+        begun: Begun | None,
+        known: tuple[Inputs, tuple[str, int] | None],
+    ) -> Any:
+        """Make the first call of a training step, which has begun, now if `begun` is given.
+
+        Args:
+            step: The step.
+            work: The call.
+            module: The model.
+            begun: The step as it has begun.
+            known: What is put into the call, and the outcome of the step before, if it was told.
+        """
         function, args, kwargs = work
         returned = False
         try:
             step.reset()
-            step.model = weakref.ref(module)
+            step.model, step.begun = weakref.ref(module), begun
             if begun is not None:
-                self._watch_alone(step, module, begun)
+                code = self._watch_alone(step, module, begun)
+                if code is not None and begun.streak is not None and known[1] is not None:
+                    following = Following(step.model, work, known[0], begun.streak, code)
+                    self._local.follows[id(module), known[1]] = following
                 begun.begin_ns = monotonic_ns()  # last, as what follows is a part of the step
             result = function(*args, **kwargs)
             returned = True
@@ -313,12 +338,16 @@ class Watch:
         if not step.had_backward:
             step.had_backward = True
             self._usual_forwards = max(self._usual_forwards, step.forwards)
-        self._extend(step, end_ns)
+        if step.expected:
+            step.pauses.append((end_ns, monotonic_ns()))
+        else:
+            self._extend(step, end_ns)
 
     def _before_step(self, optimizer: Any, closure: bool) -> None:
         """Begin a training step with an optimizer that makes the forward pass itself."""
         found_ns, step = monotonic_ns(), self._local.step
         if step.expected:  # as the last one was, which an optimizer ended
+            step.pauses.append((found_ns, monotonic_ns()))
             return
         self._optimizes = True
         evaluations = self._evaluations
@@ -341,10 +370,15 @@ class Watch:
             self._marker.end_step(optimizer)
             return
         step.optimizers.append(self._optimizers.of(optimizer))
-        if step.expected:
-            self._tell(step, end_ns)  # what comes now may be a part of the step or not
-        else:
+        begun = step.begun
+        if not step.expected or begun is None:
             self._extend(step, end_ns)
+            return
+        # What comes now may be a part of the step or not.
+        step.expected, step.told = False, True
+        self._entry.spare(None)
+        begun.end_ns, begun.pauses = end_ns, step.pauses
+        begun.left_ns = monotonic_ns()
 
     def _stepped(self, optimizer: Any) -> None:
         """Note an optimizer's step within a call of a model, of which no hook may have told."""
@@ -360,13 +394,16 @@ class Watch:
         elif step.open and self._evaluations is not None:
             self._evaluations.extend(until_ns)
 
-    def _watch_alone(self, step: TrainingStep, module: Any, begun: Begun) -> None:
-        """Look at calls of one model alone until an optimizer has ended the step, if one will."""
+    def _watch_alone(self, step: TrainingStep, module: Any, begun: Begun) -> CodeType | None:
+        """Look at calls of one model alone until an optimizer has ended the step, if one will.
+
+        Returns the code that looks at those calls, if it is in place now.
+        """
         wanted = begun.expected not in ("", NO_BACKWARD) and self._threads.alone and self._trains
         if self._evaluations is None:  # watching has ended meanwhile
-            return
+            return None
         if not wanted or self._local.shell is not None:  # whose calls are looked at as well
-            return
+            return None
         thread, step.expected = threading.get_ident(), True
         code = self._model_codes.get((thread, id(module)))
         if code is None:
@@ -374,6 +411,7 @@ class Watch:
             own |= {"xsp:model": id(module), **self._constants}
             code = self._model_codes[thread, id(module)] = self._entry.code(divert_model, own)
         self._entry.spare(code)
+        return code
 
     def _tell(self, step: TrainingStep, until_ns: int | None = None) -> None:
         """Tell of an expected step, and of all that belongs to it from now on.
