@@ -24,12 +24,15 @@ from xsp.provider import Begun
 from xsp.testing import FakeClock, only_providers
 
 # What a program does again and again: calls of a model with inputs of some size, and steps that
-# end with one of two optimizers.
+# end with one of two optimizers; a step with a closure begins before its first call is known.
 PATTERNS = st.lists(
-    st.tuples(st.sampled_from(["call", "step", "raise"]), st.integers(1, 2)),
+    st.tuples(st.sampled_from(["call", "step", "closure", "raise"]), st.integers(1, 2)),
     min_size=1,
     max_size=4,
 )
+
+
+STEPS = ("step", "closure")
 
 
 @pytest.fixture
@@ -54,13 +57,13 @@ def play(toy: Toy, pattern: list[tuple[str, int]], times: int, **options: Any) -
             for what, size in pattern:
                 inputs = (((size, 3), "float32"),)
                 before, followed = ended, False
-                if what == "step" and begun is not None and ended is not None:
-                    streak = streaks.get((inputs, ended))
-                    followed = streak is not None and follow(toy, begun, streak, ended)
+                key = (None if what == "closure" else inputs, before)
+                if what in STEPS and key in streaks and begun is not None and ended is not None:
+                    followed = follow(toy, begun, streaks[key], ended)
                 if not followed and ended is not None:
                     evaluations.end(*ended)
                     begun = ended = None
-                if what == "step":
+                if what in STEPS:
                     step = ToyCall(
                         model.forward,
                         name="training step",
@@ -69,8 +72,12 @@ def play(toy: Toy, pattern: list[tuple[str, int]], times: int, **options: Any) -
                         inputs=inputs,
                         whole_model=False,
                     )
-                    if not followed and (begun := evaluations.begin(step)) is not None:
-                        streaks[inputs, before] = begun.streak if before is not None else None
+                    named = None if what == "closure" else step
+                    begun = begun if followed else evaluations.begin(named)
+                    if before is not None and begun is not None and begun.streak is not None:
+                        streaks[key] = begun.streak
+                    if what == "closure":
+                        evaluations.identify(step)
                     step()
                     evaluations.extend()
                     ended = ("SGD" if number % 17 else "Adam"), size
@@ -155,8 +162,9 @@ def test_most_evaluations_of_a_loop_go_on_with_a_streak(
     assert prof.trace.metadata["groups"][0]["calls"] == 300
 
 
+@pytest.mark.parametrize("what", STEPS)
 def test_most_training_steps_of_a_loop_follow_the_one_before_at_once(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     followed = []
     usual = OpenEvaluation.follow
@@ -166,7 +174,7 @@ def test_most_training_steps_of_a_loop_follow_the_one_before_at_once(
         return followed[-1]
 
     monkeypatch.setattr(OpenEvaluation, "follow", following)
-    prof = play(toy, [("step", 1)], 400, runs=200)
+    prof = play(toy, [(what, 1)], 400, runs=200)
     assert sum(followed) > 200
     assert sorted(group["calls"] for group in prof.trace.metadata["groups"]) == [24, 376]
 
@@ -273,6 +281,22 @@ def test_no_step_follows_another_once_its_recording_is_over(toy: Toy) -> None:
     assert ended
     assert any(found[ended[0] :])  # steps of a recording after that do
     assert len(prof._dispatching.journal.evaluations) == 150
+
+
+def test_a_step_of_a_streak_that_calls_no_model_is_no_evaluation(toy: Toy) -> None:
+    evaluations: Any = None
+    with xsp.profile(levels=2, runs=200, replay=False) as prof:
+        evaluations = toy.evaluations
+        for number in range(60):
+            evaluations.begin(None)
+            calls = 0 if number % 9 == 8 else 1
+            if calls:
+                evaluations.identify(call := step_call(toy))
+                call()
+            evaluations.extend()
+            evaluations.end("SGD", calls)
+    assert [group["calls"] for group in prof.trace.metadata["groups"]] == [54]
+    assert not prof._dispatching.journal.raised
 
 
 def test_threads_go_on_with_one_streak(monkeypatch: pytest.MonkeyPatch) -> None:

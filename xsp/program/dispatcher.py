@@ -157,8 +157,8 @@ class Dispatcher:
 
     def identify(self, call: ModelCall) -> None:
         """Name the first call of a model in the open evaluation."""
-        if (opened := self._opens.get(threading.get_ident())) is not None and opened.call is None:
-            opened.call = call
+        if (opened := self._opens.get(threading.get_ident())) is not None:
+            opened.identify(call)
 
     def extend(self, until_ns: int | None = None, pauses: Sequence[tuple[int, int]] = ()) -> None:
         """Note that the open evaluation has lasted at least until a time, or until now."""
@@ -292,7 +292,7 @@ class Dispatcher:
                 self._end_stale(thread)
             seen_ns = (call.found_ns if call is not None else 0) or self._now()
             tracer.enter_evaluation(thread)  # before anything of xsp's own marks spans
-            streak = self._next(thread, key_of(call, self.plans.before)) if call else None
+            streak = self._next(thread, key_of(call, self.plans.before))
             if streak is not None:
                 streak.wait = self._synchronized if self._waits else None
                 streak.counted = self._scheduled
@@ -316,14 +316,15 @@ class Dispatcher:
         whole = call is not None and call.whole_model
         step = self._recorder.prepare(step, self._opens, whole_model=whole)
         recording = self._recorder.join(thread)
-        if call is not None and group is not None and step is not None and recording is not None:
-            left = self.plans.of(group.number).left - 1
-            self._streaks.begin(call, self.plans.before, group, step, recording, left)
         if not (unprepared := before is recording):
             self.plans.note_change()
         self._seen += 1
         known = thread, call, group, step, recording, call is None, unprepared, seen_ns
-        return OpenEvaluation(*known, page_faults=page_faults())
+        opened = OpenEvaluation(*known, page_faults=page_faults())
+        if group is not None:
+            left = self.plans.of(group.number).left - 1
+            self._streaks.begin(key_of(call, self.plans.before), opened, left)
+        return opened
 
     def _close(
         self, thread: int, since_ns: int, waited_ns: int, kind: StepKind | None = None
@@ -356,6 +357,9 @@ class Dispatcher:
             group = note(closed, self.plans, self._recorder, self.journal)
             if group is not opened.group:  # it was not what was expected
                 self._streaks = Streaks()
+            elif opened.unnamed:  # the next one may begin as it did
+                left = self.plans.of(group.number).left
+                self._streaks.begin(key_of(None, self.plans.before), opened, left)
             self._recorder.leave(opened.recording, thread)
             closed.until_ns = self._now()
             self.journal.pauses += closed.pauses
@@ -382,6 +386,8 @@ class Dispatcher:
     def _finish(self, kind: StepKind) -> None:
         thread = threading.get_ident()
         opened = self._opens.get(thread)
+        if opened is not None and not kind.calls:
+            opened.call = None  # which was to be expected, and did not come
         if opened is not None and (opened.call is None or opened.end_ns is None):
             self.drop()
         elif opened is not None:

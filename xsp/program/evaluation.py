@@ -71,6 +71,7 @@ class Streak:
         laps: Evaluations of this and other streaks, in the order of their ends, of which nothing is
             noted yet.
         wait: Waits for devices, and returns since when and how long; None: there are none.
+        unnamed: Whether its evaluations begin before their first call of a model.
         counted: Whether a schedule counts evaluations, so that none may follow without a word.
     """
 
@@ -80,6 +81,7 @@ class Streak:
     recording: Recording
     left: int
     laps: list[Closed | Lap]
+    unnamed: bool
     wait: Callable[[], tuple[int, int]] | None = None
     counted: bool = False
 
@@ -91,7 +93,7 @@ class Streak:
             self.group,
             self.step,
             self.recording,
-            unnamed=False,
+            unnamed=self.unnamed,
             unprepared=True,
             seen_ns=seen_ns,
             streak=self,
@@ -146,6 +148,15 @@ class OpenEvaluation:
         """The variant with which it is going to end; empty where that is not known."""
         return self.streak.group.variant if self.streak is not None else ""
 
+    def identify(self, call: ModelCall) -> None:
+        """Note its first call of a model; if that is none of its streak's, it goes on with none."""
+        if self.streak is not None:
+            like = self.streak.like
+            if (call.subject, call.phase, call.inputs) == (like.subject, like.phase, like.inputs):
+                return
+            self.streak = self.call = None
+        self.call = self.call or call
+
     def is_as_expected(self, variant: str, calls: int) -> bool:
         """Return whether it goes on with a streak, and has ended as that has it.
 
@@ -175,7 +186,8 @@ class OpenEvaluation:
         self.streak, self.seen_ns, self.end_ns = streak, found_ns, None
         self.marks, self.pauses = [], []
         if streak is not own:
-            self.call, self.group, self.step = streak.like, streak.group, streak.step
+            self.call, self.unnamed = streak.like, streak.unnamed
+            self.group, self.step = streak.group, streak.step
         return True
 
     def holds(self, mark: Mark) -> bool:

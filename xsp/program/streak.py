@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from xsp.composition import Evaluation, Group, Journal
-from xsp.program.evaluation import Closed, Lap, Streak
-from xsp.program.recording import Recorder, Recording, Window
-from xsp.program.turns import Plans, Step, StepKind
+from xsp.program.evaluation import Closed, Lap, OpenEvaluation, Streak
+from xsp.program.recording import Recorder, Window
+from xsp.program.turns import Plans, StepKind
 from xsp.provider import ModelCall
 
 Key = tuple[object, ...]
@@ -35,32 +35,24 @@ class Streaks:
         """Return the streak of evaluations whose call is told from others by a key, if any."""
         return self._by_likeness.get(like)
 
-    def begin(
-        self,
-        call: ModelCall,
-        before: StepKind,
-        group: Group,
-        step: Step,
-        recording: Recording,
-        left: int,
-    ) -> None:
-        """Have calls that are alike go on with a streak, if its visit lasts; ends those of others.
+    def begin(self, key: Key, opened: OpenEvaluation, left: int) -> None:
+        """Have evaluations like one go on with a streak, if its visit lasts; ends those of others.
 
         Args:
-            call: A call of the streak.
-            before: What kind of training step was the last one.
-            group: The group.
-            step: What is recorded.
-            recording: The recording under way.
+            key: What tells their calls from others (`key_of`).
+            opened: The evaluation.
             left: How many more there are before anything has to be decided.
         """
+        call, group, step, recording = opened.call, opened.group, opened.step, opened.recording
+        if call is None or group is None or step is None or recording is None:
+            return
         if left <= 0 or step.round < 0 or recording.bound:
             return
         like = replace(call, function=object, args=(), kwargs={})  # lets go of them
         known = self._by_likeness
         if any(other.recording is not recording for other in known.values()):
             known.clear()
-        known[key_of(call, before)] = Streak(like, group, step, recording, left, self.laps)
+        known[key] = Streak(like, group, step, recording, left, self.laps, opened.unnamed)
 
     def settle(self) -> list[Closed]:
         """Return the evaluations of which nothing is noted yet."""
@@ -108,8 +100,10 @@ def note(closed: Closed, plans: Plans, recorder: Recorder, journal: Journal) -> 
     return group
 
 
-def key_of(call: ModelCall, before: StepKind) -> Key:
-    """Return what tells a call from calls of other groups."""
+def key_of(call: ModelCall | None, before: StepKind) -> Key:
+    """Return what tells a call from calls of other groups; None: a step that begins without."""
+    if call is None:
+        return (before,)
     if call.whole_model:
         return call.subject, call.phase, call.inputs
     return call.subject, call.phase, call.inputs, before

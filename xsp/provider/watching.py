@@ -192,7 +192,7 @@ class Evaluations(Protocol):
         Args:
             variant: What tells the evaluation from others that began with a call alike, such as
                 the optimizers that stepped.
-            calls: How often the model was called in the evaluation.
+            calls: How often the model was called in the evaluation; 0: none was, and it is none.
         """
         ...
 

@@ -19,6 +19,7 @@ from torch import nn
 
 from xsp.provider import ModelCall
 from xsp_levels.framework.torch.program.call import TRAINING_STEP, Modes, TorchCall, module_call
+from xsp_levels.framework.torch.program.training_step import StepEnds
 from xsp_levels.framework.torch.program.watcher import Watch
 from xsp_levels.framework.torch.provider import Torch
 
@@ -395,7 +396,7 @@ def test_a_model_left_in_training_mode_that_infers_is_no_part_of_an_open_step(
     model: nn.Module, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Another test's may be alive still.
-    monkeypatch.setattr(f"{Watch.__module__}.optimizer_exists", lambda: False)
+    monkeypatch.setattr(f"{StepEnds.__module__}.optimizer_exists", lambda: False)
     other = nn.Sequential(nn.Linear(4, 4)).train()
     with watching() as log:
         model.train()(x)  # as constructors do, to learn the shapes of what comes out
@@ -735,6 +736,59 @@ def test_a_step_that_two_optimizers_end_is_not_followed_as_if_it_were_one_of_one
         second.step()
         train_step(model, x, first)
     assert ends_of(log) == ["begin", "end SGD 1 + SGD 2", "begin", "end SGD 1"]
+
+
+def closure_step(model: nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """Make a step whose optimizer makes the forward pass, as Lightning's do."""
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        return float(loss.detach())
+
+    optimizer.step(closure)
+
+
+def test_a_step_that_an_optimizer_begins_follows_one_that_went_as_expected(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    with watching() as log:
+        for expected in ("", *["SGD 1"] * 7):
+            log.expected, log.follows = expected, True
+            closure_step(model, x, optimizer)
+    told = [each for each in ends_of(log) if not each.startswith("identify")]
+    assert told == ["begin", "end SGD 1"] * 8
+    assert len(log.followed) >= 4  # all but those of which nothing was known at first
+    (until_ns, pauses) = log.extended[-1]
+    times = [at for pause in pauses for at in pause]
+    assert times == sorted(times)
+    assert len(pauses) >= 3  # before and after the call, and after the backward pass
+    assert log.begun.begin_ns < times[0]
+    assert times[-1] < until_ns
+
+
+def test_a_step_that_follows_and_calls_another_model_names_it(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    other = nn.Sequential(nn.Linear(4, 1)).train()
+    optimizer = torch.optim.SGD([*model.train().parameters(), *other.parameters()], lr=0.1)
+    with watching() as log:
+        log.expected, log.follows = "SGD 1", True
+        for _ in range(6):
+            closure_step(model, x, optimizer)
+        followed = len(log.followed)
+        log.said.clear()
+        closure_step(other, x, optimizer)
+        closure_step(model, torch.ones(7, 4), optimizer)
+        optimizer.step(lambda: 0.0)  # calls no model
+        closure_step(model, x, optimizer)
+    assert len(log.followed) > followed > 0
+    identified = [each for each in log.said if each.startswith("identify")]
+    assert identified[:2] == ["identify Sequential (2)", "identify Sequential"]
+    assert sum(each.startswith("end") for each in log.said) == 5
+    assert log.calls[-1].subject == "Sequential"
 
 
 def test_watching_may_end_while_a_step_follows_another(model: nn.Module, x: torch.Tensor) -> None:
