@@ -7,7 +7,7 @@ or the other way round. Both watchers find a call, and the outermost alone is th
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,7 +61,6 @@ class Receiver:
     Attributes:
         watcher: The watcher.
         by_hand: Whether the program marks its evaluations itself.
-        mark: Notes a part of the program that is no evaluation, whoever evaluates.
     """
 
     def __init__(self, watcher: Watcher, receivers: Receivers) -> None:
@@ -69,7 +68,6 @@ class Receiver:
         self._receivers = receivers
         self._held, self._evaluations = receivers.held, receivers.evaluations
         self.by_hand = receivers.evaluations.by_hand
-        self.mark = receivers.evaluations.mark
         self._call = _Held(self, calls=True)
 
     def run(self, call: ModelCall) -> Any:
@@ -122,6 +120,10 @@ class Receiver:
         if self._holds(thread):
             self._held.pop(thread)
             self._evaluations.end(variant, calls)
+
+    def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
+        """Note a part of the program that is no evaluation."""
+        self._evaluations.mark(name, start_ns, end_ns, attributes)
 
     def problem(self, message: str) -> None:
         """Note what a reader of the trace should know of an evaluation."""

@@ -50,7 +50,6 @@ class Recording:
         thread: The thread that armed the providers.
         threads: Threads that called models.
         windows: The evaluations.
-        over: Whether the providers are disarmed.
     """
 
     rung: Rung
@@ -60,7 +59,6 @@ class Recording:
     thread: int
     threads: set[int]
     windows: list[Window] = field(default_factory=list)
-    over: bool = False
 
     @property
     def bound(self) -> bool:
@@ -121,7 +119,6 @@ class Recorder:
         recording, self.current = self.current, None
         if recording is None:
             return
-        recording.over = True
         recording.stack.close()
         for thread in sorted(recording.threads):
             windows = [window for window in recording.windows if window.thread == thread]
