@@ -18,18 +18,21 @@ from torch import nn
 from toy import Toy, ToyCall, ToyModel, evaluate
 
 import xsp
-from xsp.program.dispatcher import Dispatcher
+from xsp.program.evaluation import OpenEvaluation
 from xsp.program.streak import Streaks
-from xsp.provider import Follow
+from xsp.provider import Begun
 from xsp.testing import FakeClock, only_providers
 
 # What a program does again and again: calls of a model with inputs of some size, and steps that
-# end with one of two optimizers.
+# end with one of two optimizers; a step with a closure begins before its first call is known.
 PATTERNS = st.lists(
-    st.tuples(st.sampled_from(["call", "step", "raise"]), st.integers(1, 2)),
+    st.tuples(st.sampled_from(["call", "step", "closure", "raise"]), st.integers(1, 2)),
     min_size=1,
     max_size=4,
 )
+
+
+STEPS = ("step", "closure")
 
 
 @pytest.fixture
@@ -48,17 +51,19 @@ def play(toy: Toy, pattern: list[tuple[str, int]], times: int, **options: Any) -
         evaluations = toy.evaluations
         assert evaluations is not None
         ended: tuple[str, int] | None = None  # what the open training step is
-        follows: dict[Any, Any] = {}  # by what comes after what
+        begun: Begun | None = None  # the open training step
+        streaks: dict[Any, Any] = {}  # by what comes after what
         for number in range(times):
             for what, size in pattern:
                 inputs = (((size, 3), "float32"),)
-                begun, before = None, ended
-                if what == "step" and (follow := follows.get((inputs, ended))) is not None:
-                    begun = follow(toy.clock.now(), ended)
-                if begun is None and ended is not None:
+                before, followed = ended, False
+                key = (None if what == "closure" else inputs, before)
+                if what in STEPS and key in streaks and begun is not None and ended is not None:
+                    followed = follow(toy, begun, streaks[key], ended)
+                if not followed and ended is not None:
                     evaluations.end(*ended)
-                    ended = None
-                if what == "step":
+                    begun = ended = None
+                if what in STEPS:
                     step = ToyCall(
                         model.forward,
                         name="training step",
@@ -67,8 +72,12 @@ def play(toy: Toy, pattern: list[tuple[str, int]], times: int, **options: Any) -
                         inputs=inputs,
                         whole_model=False,
                     )
-                    if begun is None and (begun := evaluations.begin(step)) is not None:
-                        follows[inputs, before] = begun.follow if before is not None else None
+                    named = None if what == "closure" else step
+                    begun = begun if followed else evaluations.begin(named)
+                    if before is not None and begun is not None and begun.streak is not None:
+                        streaks[key] = begun.streak
+                    if what == "closure":
+                        evaluations.identify(step)
                     step()
                     evaluations.extend()
                     ended = ("SGD" if number % 17 else "Adam"), size
@@ -80,6 +89,13 @@ def play(toy: Toy, pattern: list[tuple[str, int]], times: int, **options: Any) -
         if ended is not None:
             evaluations.end(*ended)
     return prof
+
+
+def follow(toy: Toy, begun: Begun, streak: object, ended: tuple[str, int]) -> bool:
+    """Have the open step followed by another one, as a watcher does; return whether it is."""
+    if followed := begun.follow(streak, toy.clock.now(), ended):
+        begun.begin_ns = toy.clock.now()
+    return followed
 
 
 def _raise() -> None:
@@ -102,11 +118,18 @@ def told(prof: xsp.profile) -> Any:
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(pattern=PATTERNS, times=st.integers(1, 90), active=st.none() | st.integers(1, 60))
+@given(
+    pattern=PATTERNS,
+    times=st.integers(1, 90),
+    schedule=st.sampled_from([xsp.schedule(), xsp.schedule(warmup=3)])
+    | st.builds(xsp.schedule, warmup=st.just(3), active=st.integers(1, 60)),
+)
 def test_streaks_change_nothing_of_what_is_told(
-    monkeypatch: pytest.MonkeyPatch, pattern: list[tuple[str, int]], times: int, active: int | None
+    monkeypatch: pytest.MonkeyPatch,
+    pattern: list[tuple[str, int]],
+    times: int,
+    schedule: xsp.schedule,
 ) -> None:
-    schedule = xsp.schedule(warmup=3, active=active)
     outcomes = []
     for streaks in (True, False):
         toy = Toy(FakeClock())
@@ -139,19 +162,20 @@ def test_most_evaluations_of_a_loop_go_on_with_a_streak(
     assert prof.trace.metadata["groups"][0]["calls"] == 300
 
 
+@pytest.mark.parametrize("what", STEPS)
 def test_most_training_steps_of_a_loop_follow_the_one_before_at_once(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    begun = []
-    usual = Dispatcher._follow
+    followed = []
+    usual = OpenEvaluation.follow
 
-    def following(self: Dispatcher, *given: Any) -> Any:
-        begun.append(usual(self, *given))
-        return begun[-1]
+    def following(self: OpenEvaluation, *given: Any) -> bool:
+        followed.append(usual(self, *given))
+        return followed[-1]
 
-    monkeypatch.setattr(Dispatcher, "_follow", following)
-    prof = play(toy, [("step", 1)], 400, runs=200)
-    assert sum(each is not None for each in begun) > 200
+    monkeypatch.setattr(OpenEvaluation, "follow", following)
+    prof = play(toy, [(what, 1)], 400, runs=200)
+    assert sum(followed) > 200
     assert sorted(group["calls"] for group in prof.trace.metadata["groups"]) == [24, 376]
 
 
@@ -161,18 +185,18 @@ def step_call(toy: Toy) -> ToyCall:
     return ToyCall(lambda: toy.clock.advance(1000), **known, toy=toy)  # type: ignore[arg-type]
 
 
-def loop(toy: Toy, steps: int, following: Callable[[Follow, int], Any]) -> int:
+def loop(toy: Toy, steps: int, following: Callable[[Begun, object], bool]) -> int:
     """Make training steps, of which each is to follow the one before; return how many did."""
-    call, followed, begun, follow = step_call(toy), 0, None, None
+    call, followed, streak, begun = step_call(toy), 0, None, None
     evaluations = toy.evaluations
     assert evaluations is not None
     for number in range(steps):
-        begun = following(follow, toy.clock.now()) if follow is not None else None
-        followed += begun is not None
-        if number and begun is None:
+        follows = begun is not None and streak is not None and following(begun, streak)
+        followed += follows
+        if number and not follows:
             evaluations.end("SGD")
-        if begun is None and (opened := evaluations.begin(call)) is not None:
-            follow = opened.follow or follow
+        if not follows and (begun := evaluations.begin(call)) is not None:
+            streak = begun.streak or streak
         call()
         evaluations.extend()
     evaluations.end("SGD")
@@ -190,12 +214,12 @@ def test_ctrl_c_while_devices_are_waited_for_loses_no_step(
             raise KeyboardInterrupt
         return True
 
-    def tried(follow: Follow, found_ns: int) -> Any:
+    def tried(begun: Begun, streak: object) -> bool:
         with monkeypatch.context() as patch:
             patch.setattr(prof._dispatching.session, "synchronize", interrupted)
             with suppress(KeyboardInterrupt):
-                return follow(found_ns, ("SGD", 1))
-        return None
+                return follow(toy, begun, streak, ("SGD", 1))
+        return False
 
     toy.waits = True
     with xsp.profile(levels=2, runs=200, replay=False) as prof:
@@ -226,10 +250,10 @@ def test_other_threads_go_on_while_a_step_waits_for_devices(
         went_on.append(not thread.is_alive())
         return True
 
-    def following(follow: Follow, found_ns: int) -> Any:
-        if found_ns > 60_000 and not went_on:
+    def following(begun: Begun, streak: object) -> bool:
+        if toy.clock.now() > 60_000 and not went_on:
             monkeypatch.setattr(prof._dispatching.session, "synchronize", waiting)
-        return follow(found_ns, ("SGD", 1))
+        return follow(toy, begun, streak, ("SGD", 1))
 
     toy.waits = True
     with xsp.profile(levels=2, runs=200, replay=False) as prof:
@@ -239,20 +263,40 @@ def test_other_threads_go_on_while_a_step_waits_for_devices(
     assert calls == {"Net": 150, "Other": 1}
 
 
-def test_no_step_follows_another_once_watching_has_ended(toy: Toy) -> None:
-    found: list[Any] = []
+def test_no_step_follows_another_once_its_recording_is_over(toy: Toy) -> None:
+    found: list[bool] = []
     ended: list[int] = []
 
-    def following(follow: Follow, found_ns: int) -> Any:
-        found.append(follow(found_ns, ("SGD", 1)))
+    def following(begun: Begun, streak: object) -> bool:
         if not ended and len(found) > 30 and found[-1] and not found[-2]:  # a visit has begun
-            prof._dispatching.journal.unwatched_ns = found_ns
+            prof._dispatching._recorder.disarm()
             ended.append(len(found))
+            assert not begun.follow(streak, toy.clock.now(), ("SGD", 1))
+            return False
+        found.append(follow(toy, begun, streak, ("SGD", 1)))
         return found[-1]
 
     with xsp.profile(levels=2, runs=200, replay=False) as prof:
         loop(toy, 150, following)
-    assert not any(found[ended[0] :])
+    assert ended
+    assert any(found[ended[0] :])  # steps of a recording after that do
+    assert len(prof._dispatching.journal.evaluations) == 150
+
+
+def test_a_step_of_a_streak_that_calls_no_model_is_no_evaluation(toy: Toy) -> None:
+    evaluations: Any = None
+    with xsp.profile(levels=2, runs=200, replay=False) as prof:
+        evaluations = toy.evaluations
+        for number in range(60):
+            evaluations.begin(None)
+            calls = 0 if number % 9 == 8 else 1
+            if calls:
+                evaluations.identify(call := step_call(toy))
+                call()
+            evaluations.extend()
+            evaluations.end("SGD", calls)
+    assert [group["calls"] for group in prof.trace.metadata["groups"]] == [54]
+    assert not prof._dispatching.journal.raised
 
 
 def test_threads_go_on_with_one_streak(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,23 +9,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from xsp import tracer
 from xsp.composition import MARKS_LOST, Journal, Mark, Pause
 from xsp.evaluation import Rung
-from xsp.program.evaluation import IdleWatching, OpenEvaluation, attempt, timed
+from xsp.program.evaluation import Closed, IdleWatching, Lap, OpenEvaluation, Streak, attempt, timed
 from xsp.program.recording import Recorder
-from xsp.program.streak import Closed, Key, Streak, Streaks, Times, key_of, note
+from xsp.program.streak import Key, Streaks, key_of, note
 from xsp.program.stretch import schedule
 from xsp.program.turns import Plans, StepKind
-from xsp.provider import Begun, Likeness, ModelCall, Work
+from xsp.provider import Likeness, ModelCall, Work
 from xsp.session import Session, Settings, page_faults
 
 _KEPT_CALLS = 4  # groups whose last call is kept, to be repeated after the block
 _MOST_EVALUATIONS, _JUST_NS = 500_000, 100_000_000
-_GOING_ON = OpenEvaluation(None, None, None, None, False, False, 0)
+_GOING_ON = OpenEvaluation(0, None, None, None, None, False, False, 0)
 
 
 class Dispatcher:
@@ -54,7 +53,7 @@ class Dispatcher:
         self.plans = Plans(rungs, settings, when)
         self.journal = Journal(threading.get_ident(), session.clock.now())
         self.calls: dict[int, ModelCall] = {}
-        self._when = when
+        self._when, self._scheduled = when, when != schedule()
         self._now = session.clock.now
         self._lock = threading.RLock()  # a signal's handler may call a model, too
         self._opens: dict[int, OpenEvaluation] = {}
@@ -85,7 +84,7 @@ class Dispatcher:
             self._stop_if_done()
         return result
 
-    def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any, Times] | None:
+    def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any, Lap] | None:
         """Make a call that goes on with a streak; None: there is none, and it was not made."""
         thread = threading.get_ident()
         if (streak := attempt(self.session, self._going_on, thread, like)) is None:
@@ -104,11 +103,12 @@ class Dispatcher:
         kept = self.calls.get(streak.group.number)
         if kept is not None and len(streak.recording.threads) == 1:
             kept.take(work)
-        times = Times(streak, thread, found_ns, begin, returned, end, self._now())
+        times = found_ns, begin, end, end, (), end, end - returned, self._now()
+        lap = Lap(streak, thread, None, *times)
         with self._lock:
             if self._opens.pop(thread, None) is _GOING_ON:  # else the block has ended
-                self._streaks.closed.append(times)
-        return result, times
+                self._streaks.laps.append(lap)
+        return result, lap
 
     def _going_on(self, thread: int, like: Likeness) -> Streak | None:
         """Return the streak that a single call goes on with, if any."""
@@ -132,7 +132,7 @@ class Dispatcher:
         unwatched = self.journal.unwatched_ns is not None
         if unwatched or streak.recording is not self._recorder.current or streak.left <= 0:
             return False
-        if self._when.turns(self._seen):
+        if self._scheduled and self._when.turns(self._seen):
             return False
         self._seen += 1
         streak.left -= 1
@@ -147,28 +147,10 @@ class Dispatcher:
             tracer.may_leave_evaluation(threading.get_ident())  # nothing more is told until its end
         return opened
 
-    def _follow(self, streak: Streak, found_ns: int, ended: tuple[str, int]) -> Begun | None:
-        """Close the open step and open the next one, which goes on with a streak, if it does."""
-        thread, kind = threading.get_ident(), StepKind(*ended)
-        with self._lock:
-            opened = self._opens.get(thread)
-            if opened is None or not opened.is_as_expected(*kind) or not self._goes_on(streak):
-                return None
-        # Without the lock, for which other threads would wait as well.
-        waits = self._synchronized() if self._waits else (self._now(), 0)
-        following = streak.opened(found_ns)
-        with self._lock:
-            if self._opens.get(thread) is not opened:  # the block has ended meanwhile
-                return None
-            self._opens[thread], self.plans.before = following, kind
-            self._streaks.closed.append(Closed(thread, opened, kind, *waits, self._now()))
-        following.begin_ns = self._now()
-        return following
-
     def identify(self, call: ModelCall) -> None:
         """Name the first call of a model in the open evaluation."""
-        if (opened := self._opens.get(threading.get_ident())) is not None and opened.call is None:
-            opened.call = call
+        if (opened := self._opens.get(threading.get_ident())) is not None:
+            opened.identify(call)
 
     def extend(self, until_ns: int | None = None, pauses: Sequence[tuple[int, int]] = ()) -> None:
         """Note that the open evaluation has lasted at least until a time, or until now."""
@@ -281,7 +263,8 @@ class Dispatcher:
     def progress(self) -> tuple[int, bool]:
         """Return how many evaluations have begun, and if the thread is in one, or was just now."""
         opened, now_ns = self._opens.get(self.journal.thread), self._now()
-        return self._seen, opened is not None and now_ns - (opened.end_ns or now_ns) < _JUST_NS
+        begun = len(self.journal.evaluations) + len(self._streaks.laps) + len(self._opens)
+        return begun, opened is not None and now_ns - (opened.end_ns or now_ns) < _JUST_NS
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -301,10 +284,13 @@ class Dispatcher:
                 self._end_stale(thread)
             seen_ns = (call.found_ns if call is not None else 0) or self._now()
             tracer.enter_evaluation(thread)  # before anything of xsp's own marks spans
-            streak = self._next(thread, key_of(call, self.plans.before)) if call else None
-            opened = streak.opened(seen_ns) if streak else self._planned(thread, call, seen_ns)
+            streak = self._next(thread, key_of(call, self._streaks.last_kind or self.plans.before))
             if streak is not None:
-                opened.follow = partial(attempt, self.session, self._follow, streak)
+                streak.wait = self._synchronized if self._waits else None
+                streak.counted = self._scheduled
+                opened = streak.opened(thread, seen_ns)
+            else:
+                opened = self._planned(thread, call, seen_ns)
             if self._ended:  # by a signal, while providers were being armed
                 self._recorder.disarm()
                 tracer.leave_evaluation(thread)
@@ -322,14 +308,15 @@ class Dispatcher:
         whole = call is not None and call.whole_model
         step = self._recorder.prepare(step, self._opens, whole_model=whole)
         recording = self._recorder.join(thread)
-        if call is not None and group is not None and step is not None and recording is not None:
-            left = self.plans.of(group.number).left - 1
-            self._streaks.begin(call, self.plans.before, group, step, recording, left)
         if not (unprepared := before is recording):
             self.plans.note_change()
         self._seen += 1
-        known = call, group, step, recording, call is None, unprepared, seen_ns
-        return OpenEvaluation(*known, page_faults=page_faults())
+        known = thread, call, group, step, recording, call is None, unprepared, seen_ns
+        opened = OpenEvaluation(*known, page_faults=page_faults())
+        if group is not None:
+            left = self.plans.of(group.number).left - 1
+            self._streaks.begin(key_of(call, self.plans.before), opened, left)
+        return opened
 
     def _close(
         self, thread: int, since_ns: int, waited_ns: int, kind: StepKind | None = None
@@ -350,18 +337,21 @@ class Dispatcher:
             if opened is None:
                 return None
             opened.close()
-            closed = Closed(thread, opened, kind, since_ns, waited_ns)
+            closed = Closed(opened, kind, since_ns, waited_ns)
             group = opened.group
             if group is not None and opened.is_as_expected(*(kind or StepKind())):
-                self._streaks.closed.append(closed)
+                self._streaks.laps.append(closed)
                 self.plans.before = kind or self.plans.before
                 closed.until_ns = self._now()
                 return group.number
             self._settle()
-            opened.streak = False
+            opened.streak = None
             group = note(closed, self.plans, self._recorder, self.journal)
             if group is not opened.group:  # it was not what was expected
-                self._streaks = Streaks()
+                self._streaks.clear()
+            elif opened.unnamed:  # the next one may begin as it did
+                key = key_of(None, self.plans.before)
+                self._streaks.begin(key, opened, self.plans.of(group.number).left)
             self._recorder.leave(opened.recording, thread)
             closed.until_ns = self._now()
             self.journal.pauses += closed.pauses
@@ -374,6 +364,7 @@ class Dispatcher:
         for closed in self._streaks.settle():
             note(closed, self.plans, self._recorder, self.journal)
             self.journal.pauses += closed.pauses
+            self.plans.before = closed.kind or self.plans.before
 
     def _stop_if_done(self) -> None:
         """Stop watching, once nothing is left to be measured, where watching costs time."""
@@ -388,6 +379,8 @@ class Dispatcher:
     def _finish(self, kind: StepKind) -> None:
         thread = threading.get_ident()
         opened = self._opens.get(thread)
+        if opened is not None and not kind.calls:
+            opened.call = None  # which was expected, and did not come
         if opened is not None and (opened.call is None or opened.end_ns is None):
             self.drop()
         elif opened is not None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from xsp.composition import Group, Mark
+from xsp.composition import Group, Mark, Pause
 from xsp.program.recording import Recording
-from xsp.program.turns import Step
-from xsp.provider import Follow, ModelCall, Work
+from xsp.program.turns import Step, StepKind
+from xsp.provider import ModelCall, Work
 from xsp.session import Session, page_faults
 
 T = TypeVar("T")
@@ -20,10 +20,92 @@ _JUDGED = 20  # evaluations by which that part is judged
 
 
 @dataclass(slots=True)
+class Lap:
+    """An evaluation that went on with a streak, and has come to its end.
+
+    Attributes:
+        streak: The streak.
+        thread: Its thread.
+        ended: Its variant, and how often the model was called in it; None: it is a single call.
+        seen_ns: When xsp's own work for it began.
+        begin_ns: When it began.
+        end_ns: When it ended.
+        left_ns: Until when the thread waited for xsp after that.
+        pauses: Begin and end of each time in it in which the thread waited for xsp.
+        since_ns: Since when the program waited for devices and for xsp.
+        waited_ns: How long the evaluation only waited for devices at its end.
+        until_ns: Until when the program waited for devices and for xsp.
+    """
+
+    streak: Streak
+    thread: int
+    ended: tuple[str, int] | None
+    seen_ns: int
+    begin_ns: int
+    end_ns: int
+    left_ns: int
+    pauses: Sequence[tuple[int, int]]
+    since_ns: int
+    waited_ns: int
+    until_ns: int
+
+    def closed(self) -> Closed:
+        """Return what is known of the evaluation."""
+        opened = self.streak.opened(self.thread, self.seen_ns)
+        opened.begin_ns, opened.end_ns, opened.left_ns = self.begin_ns, self.end_ns, self.left_ns
+        opened.pauses += self.pauses
+        kind = None if self.ended is None else StepKind(*self.ended)
+        return Closed(opened, kind, self.since_ns, self.waited_ns, self.until_ns)
+
+
+@dataclass(slots=True)
+class Streak:
+    """Evaluations of a group that are recorded alike.
+
+    Attributes:
+        like: A call of the streak, without what it was given.
+        group: The group.
+        step: What is recorded.
+        recording: The recording under way.
+        left: How many more there are before anything has to be decided.
+        laps: Evaluations of this and other streaks, in the order of their ends, of which nothing is
+            noted yet.
+        wait: Waits for devices, and returns since when and how long; None: there are none.
+        unnamed: Whether its evaluations begin before their first call of a model.
+        counted: Whether a schedule counts evaluations, so that none may follow without a word.
+    """
+
+    like: ModelCall
+    group: Group
+    step: Step
+    recording: Recording
+    left: int
+    laps: list[Closed | Lap]
+    unnamed: bool
+    wait: Callable[[], tuple[int, int]] | None = None
+    counted: bool = False
+
+    def opened(self, thread: int, seen_ns: int) -> OpenEvaluation:
+        """Return one more of its evaluations, for which xsp's work began at a time."""
+        return OpenEvaluation(
+            thread,
+            self.like,
+            self.group,
+            self.step,
+            self.recording,
+            unnamed=self.unnamed,
+            unprepared=True,
+            seen_ns=seen_ns,
+            streak=self,
+        )
+
+
+@dataclass(slots=True)
 class OpenEvaluation:
     """An evaluation under way.
 
     Attributes:
+        thread: Its thread.
         call: The first call of a model in it; None if that is still to come.
         group: The group whose plan chose the step; None if nothing was planned.
         step: What is recorded; None: nothing that counts.
@@ -34,16 +116,15 @@ class OpenEvaluation:
         page_faults: How many minor page faults the process had taken before, and once it is
             closed, took in it; None if unknown: asking the system takes time, which quick
             evaluations that go on with a streak would have to wait for.
-        streak: Whether it goes on with a streak, so that nothing is noted at its end.
-        expected: The variant with which it is going to end; empty where that is not known.
+        streak: The streak that it goes on with, so that nothing is noted at its end.
         begin_ns: When it began; `seen_ns` until that is known.
         end_ns: Until when it has lasted at least; None if that was never noted.
         left_ns: Until when the thread waited for xsp after that.
         pauses: Start and end of each time in it in which the thread waited for xsp.
         marks: Parts of the program of which it is not known yet whether they lie in it.
-        follow: Has an evaluation like it follow the open one (`provider.Begun`).
     """
 
+    thread: int
     call: ModelCall | None
     group: Group | None
     step: Step | None
@@ -52,17 +133,29 @@ class OpenEvaluation:
     unprepared: bool
     seen_ns: int
     page_faults: int | None = None
-    streak: bool = False
-    expected: str = ""
+    streak: Streak | None = None
     begin_ns: int = field(init=False)
     end_ns: int | None = None
     left_ns: int = 0
     pauses: list[tuple[int, int]] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
-    follow: Follow | None = None
 
     def __post_init__(self) -> None:
         self.begin_ns = self.seen_ns
+
+    @property
+    def expected(self) -> str:
+        """The variant with which it is going to end; empty where that is not known."""
+        return self.streak.group.variant if self.streak is not None else ""
+
+    def identify(self, call: ModelCall) -> None:
+        """Note its first call of a model; if that is none of its streak's, it goes on with none."""
+        if self.streak is not None:
+            like = self.streak.like
+            if (call.subject, call.phase, call.inputs) == (like.subject, like.phase, like.inputs):
+                return
+            self.streak = self.call = None
+        self.call = self.call or call
 
     def is_as_expected(self, variant: str, calls: int) -> bool:
         """Return whether it goes on with a streak, and has ended as that has it.
@@ -71,8 +164,32 @@ class OpenEvaluation:
             variant: The variant with which it has ended.
             calls: How often the model was called in it.
         """
-        group, ended = self.group, self.end_ns is not None
-        return self.streak and ended and group is not None and group.is_of(variant, calls)
+        streak = self.streak
+        if streak is None or self.end_ns is None:
+            return False
+        return streak.group.is_of(variant, calls)
+
+    def follow(self, streak: Streak, found_ns: int, ended: tuple[str, int]) -> bool:
+        """Become the next evaluation, one of a streak, if that may go on (`provider.Begun`)."""
+        own = self.streak
+        if own is None or self.end_ns is None or not own.group.is_of(*ended):
+            return False
+        if streak.left <= 0 or streak.recording.over or streak.counted:
+            return False
+        since_ns = waited_ns = until_ns = 0
+        if own.wait is not None:
+            since_ns, waited_ns = own.wait()
+            until_ns = since_ns + waited_ns
+        streak.left -= 1
+        times = self.seen_ns, self.begin_ns, self.end_ns, self.left_ns, self.pauses
+        lap = Lap(own, self.thread, ended, *times, since_ns, waited_ns, until_ns)
+        self.streak, self.seen_ns, self.end_ns = streak, found_ns, None
+        self.marks, self.pauses = [], []
+        if streak is not own:
+            self.call, self.unnamed = streak.like, streak.unnamed
+            self.group, self.step = streak.group, streak.step
+        own.laps.append(lap)  # last, as whoever ends the block meanwhile notes what is open
+        return True
 
     def holds(self, mark: Mark) -> bool:
         """Return whether a part of the program lies in the evaluation, as far as is known."""
@@ -108,6 +225,46 @@ class OpenEvaluation:
     def paused_ns(self) -> int:
         """How long the thread waited for xsp in it."""
         return sum(end - begin for begin, end in self.pauses)
+
+
+@dataclass(slots=True)
+class Closed:
+    """An evaluation that has come to its end.
+
+    Attributes:
+        opened: What was known while it was open.
+        kind: What kind of training step it was; None: a single call.
+        since_ns: Since when the program waited for xsp.
+        waited_ns: How long the evaluation only waited for devices at its end.
+        until_ns: Until when the program waited for xsp.
+    """
+
+    opened: OpenEvaluation
+    kind: StepKind | None
+    since_ns: int
+    waited_ns: int
+    until_ns: int = 0
+
+    @property
+    def pauses(self) -> list[Pause]:
+        """The times in which the program waited for xsp, around the evaluation and at its end."""
+        opened = self.opened
+        waits = (
+            (opened.seen_ns, opened.begin_ns),
+            (opened.end_ns or 0, opened.left_ns),
+            (self.since_ns, self.until_ns),
+        )
+        return [Pause(opened.thread, *wait) for wait in waits if wait[1] > wait[0]]
+
+    @property
+    def spent_ns(self) -> int:
+        """How long the program waited for xsp before and after the evaluation.
+
+        A training step comes to its end when the next call has been found, in the time before the
+        evaluation of that one.
+        """
+        after_ns = self.until_ns - self.since_ns if self.kind is None else 0
+        return self.opened.begin_ns - self.opened.seen_ns + after_ns
 
 
 def timed(session: Session, work: Work, *, waits: bool = True) -> tuple[Any, int, int, int]:

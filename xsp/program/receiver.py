@@ -7,7 +7,7 @@ or the other way round. Both watchers find a call, and the outermost alone is th
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,6 +61,7 @@ class Receiver:
     Attributes:
         watcher: The watcher.
         by_hand: Whether the program marks its evaluations itself.
+        mark: Notes a part of the program that is no evaluation, whoever evaluates.
     """
 
     def __init__(self, watcher: Watcher, receivers: Receivers) -> None:
@@ -68,6 +69,7 @@ class Receiver:
         self._receivers = receivers
         self._held, self._evaluations = receivers.held, receivers.evaluations
         self.by_hand = receivers.evaluations.by_hand
+        self.mark = receivers.evaluations.mark
         self._call = _Held(self, calls=True)
 
     def run(self, call: ModelCall) -> Any:
@@ -99,8 +101,9 @@ class Receiver:
         if self._lies_in_another(thread):
             return None
         named = call and self._receivers.named(self.watcher, call)
-        self._held[thread] = _Held(self)
-        return self._evaluations.begin(named)
+        self._held[thread] = held = _Held(self)
+        held.begun = self._evaluations.begin(named)
+        return held.begun
 
     def identify(self, call: ModelCall) -> None:
         """Name the first call of a model in the open training step."""
@@ -120,10 +123,6 @@ class Receiver:
         if self._holds(thread):
             self._held.pop(thread)
             self._evaluations.end(variant, calls)
-
-    def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
-        """Note a part of the program that is no evaluation."""
-        self._evaluations.mark(name, start_ns, end_ns, attributes)
 
     def problem(self, message: str) -> None:
         """Note what a reader of the trace should know of an evaluation."""
@@ -147,15 +146,18 @@ class _Held:
         receiver: Receiver of the watcher that found it.
         calls: Whether it is a single call, which has not returned.
         extended: Whether the first call of a training step has returned.
+        begun: The training step, whose watcher may set its end by itself.
     """
 
     receiver: Receiver
     calls: bool = False
     extended: bool = False
+    begun: Begun | None = None
 
     def goes_on(self) -> bool:
         """Return whether the evaluation goes on while a model of another framework is called."""
-        if self.calls or not self.extended:
+        ended = self.begun is not None and self.begun.end_ns is not None
+        if self.calls or not (self.extended or ended):
             return True
         watcher = self.receiver.watcher
         # Of a step whose watcher cannot tell the time last noted is its end.

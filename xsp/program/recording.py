@@ -50,6 +50,7 @@ class Recording:
         thread: The thread that armed the providers.
         threads: Threads that called models.
         windows: The evaluations.
+        over: Whether the providers are disarmed.
     """
 
     rung: Rung
@@ -59,6 +60,7 @@ class Recording:
     thread: int
     threads: set[int]
     windows: list[Window] = field(default_factory=list)
+    over: bool = False
 
     @property
     def bound(self) -> bool:
@@ -119,6 +121,7 @@ class Recorder:
         recording, self.current = self.current, None
         if recording is None:
             return
+        recording.over = True
         recording.stack.close()
         for thread in sorted(recording.threads):
             windows = [window for window in recording.windows if window.thread == thread]

@@ -9,168 +9,68 @@ Python's lock for xsp, none of the others gets far.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from xsp.composition import Evaluation, Group, Journal, Pause
-from xsp.program.evaluation import OpenEvaluation
-from xsp.program.recording import Recorder, Recording, Window
-from xsp.program.turns import Plans, Step, StepKind
+from xsp.composition import Evaluation, Group, Journal
+from xsp.program.evaluation import Closed, Lap, OpenEvaluation, Streak
+from xsp.program.recording import Recorder, Window
+from xsp.program.turns import Plans, StepKind
 from xsp.provider import ModelCall
 
 Key = tuple[object, ...]
-
-
-@dataclass(slots=True)
-class Streak:
-    """Evaluations of a group that are recorded alike.
-
-    Attributes:
-        like: A call of the streak, without what it was given.
-        group: The group.
-        step: What is recorded.
-        recording: The recording under way.
-        left: How many more there are before anything has to be decided.
-    """
-
-    like: ModelCall
-    group: Group
-    step: Step
-    recording: Recording
-    left: int
-
-    def opened(self, seen_ns: int) -> OpenEvaluation:
-        """Return one more of its evaluations, for which xsp's work began at a time."""
-        return OpenEvaluation(
-            self.like,
-            self.group,
-            self.step,
-            self.recording,
-            unnamed=False,
-            unprepared=True,
-            seen_ns=seen_ns,
-            streak=True,
-            expected=self.group.variant,
-        )
-
-
-@dataclass(slots=True)
-class Closed:
-    """An evaluation that has come to its end.
-
-    Attributes:
-        thread: Its thread.
-        opened: What was known while it was open.
-        kind: What kind of training step it was; None: a single call.
-        since_ns: Since when the program waited for xsp.
-        waited_ns: How long the evaluation only waited for devices at its end.
-        until_ns: Until when the program waited for xsp.
-    """
-
-    thread: int
-    opened: OpenEvaluation
-    kind: StepKind | None
-    since_ns: int
-    waited_ns: int
-    until_ns: int = 0
-
-    @property
-    def pauses(self) -> list[Pause]:
-        """The times in which the program waited for xsp, around the evaluation and at its end."""
-        opened = self.opened
-        waits = (
-            (opened.seen_ns, opened.begin_ns),
-            (opened.end_ns or 0, opened.left_ns),
-            (self.since_ns, self.until_ns),
-        )
-        return [Pause(self.thread, *wait) for wait in waits if wait[1] > wait[0]]
-
-    @property
-    def spent_ns(self) -> int:
-        """How long the program waited for xsp before and after the evaluation.
-
-        A training step comes to its end when the next call has been found, in the time before the
-        evaluation of that one.
-        """
-        after_ns = self.until_ns - self.since_ns if self.kind is None else 0
-        return self.opened.begin_ns - self.opened.seen_ns + after_ns
-
-
-@dataclass(slots=True)
-class Times:
-    """A call that went on with a streak.
-
-    Attributes:
-        streak: The streak.
-        thread: The calling thread.
-        since_ns: Since when the program waited for xsp before the call.
-        begin_ns: When the call began.
-        returned_ns: When it returned.
-        end_ns: When devices had finished.
-        until_ns: Until when the program waited for xsp.
-    """
-
-    streak: Streak
-    thread: int
-    since_ns: int
-    begin_ns: int
-    returned_ns: int
-    end_ns: int
-    until_ns: int
-
-    def closed(self) -> Closed:
-        """Return the evaluation."""
-        end_ns, opened = self.end_ns, self.streak.opened(self.since_ns)
-        opened.begin_ns, opened.end_ns, opened.left_ns = self.begin_ns, end_ns, end_ns
-        return Closed(self.thread, opened, None, end_ns, end_ns - self.returned_ns, self.until_ns)
 
 
 class Streaks:
     """The streaks under way, one for each group whose evaluations come in turns.
 
     Attributes:
-        closed: Evaluations of streaks, in the order of their ends, of which nothing is noted yet.
+        laps: Evaluations of streaks, in the order of their ends, of which nothing is noted yet.
     """
 
     def __init__(self) -> None:
-        self.closed: list[Closed | Times] = []
+        self.laps: list[Closed | Lap] = []
         self._by_likeness: dict[Key, Streak] = {}
 
     def of(self, like: Key) -> Streak | None:
         """Return the streak of evaluations whose call is told from others by a key, if any."""
         return self._by_likeness.get(like)
 
-    def begin(
-        self,
-        call: ModelCall,
-        before: StepKind,
-        group: Group,
-        step: Step,
-        recording: Recording,
-        left: int,
-    ) -> None:
-        """Have calls that are alike go on with a streak, if its visit lasts; ends those of others.
+    def clear(self) -> None:
+        """End all streaks; what is not noted yet of their evaluations is kept."""
+        for streak in self._by_likeness.values():
+            streak.left = 0
+        self._by_likeness.clear()
+
+    def begin(self, key: Key, opened: OpenEvaluation, left: int) -> None:
+        """Have evaluations like one go on with a streak, if its visit lasts; ends those of others.
 
         Args:
-            call: A call of the streak.
-            before: What kind of training step was the last one.
-            group: The group.
-            step: What is recorded.
-            recording: The recording under way.
+            key: What tells their calls from others (`key_of`).
+            opened: The evaluation.
             left: How many more there are before anything has to be decided.
         """
+        call, group, step, recording = opened.call, opened.group, opened.step, opened.recording
+        if call is None or group is None or step is None or recording is None:
+            return
         if left <= 0 or step.round < 0 or recording.bound:
             return
         like = replace(call, function=object, args=(), kwargs={})  # lets go of them
         known = self._by_likeness
         if any(other.recording is not recording for other in known.values()):
-            known.clear()
-        known[key_of(call, before)] = Streak(like, group, step, recording, left)
+            self.clear()
+        known[key] = Streak(like, group, step, recording, left, self.laps, opened.unnamed)
+
+    @property
+    def last_kind(self) -> StepKind | None:
+        """What kind of training step the last one was of which nothing is noted yet, if any."""
+        last = self.laps[-1] if self.laps else None
+        return StepKind(*last.ended) if isinstance(last, Lap) and last.ended else None
 
     def settle(self) -> list[Closed]:
         """Return the evaluations of which nothing is noted yet."""
-        count = len(self.closed)
-        settled, self.closed[:count] = self.closed[:count], []  # other threads append meanwhile
-        return [each.closed() if isinstance(each, Times) else each for each in settled]
+        count = len(self.laps)
+        settled, self.laps[:count] = self.laps[:count], []  # other threads append meanwhile
+        return [each.closed() if isinstance(each, Lap) else each for each in settled]
 
 
 def note(closed: Closed, plans: Plans, recorder: Recorder, journal: Journal) -> Group:
@@ -185,8 +85,8 @@ def note(closed: Closed, plans: Plans, recorder: Recorder, journal: Journal) -> 
         recorder: The recorder of evaluations.
         journal: What the program did.
     """
-    thread, opened, kind = closed.thread, closed.opened, closed.kind
-    call, begin_ns, end_ns = opened.call, opened.begin_ns, opened.end_ns
+    opened, kind = closed.opened, closed.kind
+    thread, call, begin_ns, end_ns = opened.thread, opened.call, opened.begin_ns, opened.end_ns
     assert call is not None
     assert end_ns is not None
     ended_ns = end_ns if kind is None else end_ns + closed.waited_ns
@@ -212,8 +112,10 @@ def note(closed: Closed, plans: Plans, recorder: Recorder, journal: Journal) -> 
     return group
 
 
-def key_of(call: ModelCall, before: StepKind) -> Key:
-    """Return what tells a call from calls of other groups."""
+def key_of(call: ModelCall | None, before: StepKind) -> Key:
+    """Return what tells a call from calls of other groups; None: a step that begins without."""
+    if call is None:
+        return (before,)
     if call.whole_model:
         return call.subject, call.phase, call.inputs
     return call.subject, call.phase, call.inputs, before

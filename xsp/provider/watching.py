@@ -16,8 +16,6 @@ Inputs = tuple[tuple[tuple[int, ...], str], ...]
 Work = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 # Subject, phase and inputs of a call: calls that have them in common are of one group.
 Likeness = tuple[str, str, Inputs]
-# See `Begun.follow`.
-Follow = Callable[[int, tuple[str, int]], "Begun | None"]
 
 
 @dataclass(slots=True)  # making a frozen one would take microseconds of each call of a model
@@ -83,24 +81,48 @@ class Waiting(Protocol):
 
 
 class Begun(Protocol):
-    """An evaluation that has begun.
+    """An evaluation that has begun. The watcher sets the times, which are of CLOCK_MONOTONIC.
 
     Attributes:
-        expected: The variant with which it is going to end, if it goes as those before: then
-            `Evaluations.extend` may be called at its end alone, so that a quick training step is
-            not made slower by being watched. Empty where that is not known.
-        begin_ns: When it began, on the system's monotonic clock.
-        follow: Closes the open evaluation and opens one like this one, in a fraction of the time
-            that `Evaluations.end` and `begin` take, so that quick steps are no slower. To be called
-            where an evaluation like this one begins after one like the one before this: with the
-            time when the watcher found its first call, and with variant and calls of the open one,
-            as `end` is told of them. It returns what `begin` does; None: nothing was done, and
-            `end` and `begin` are to be called. None where there is no such way.
+        begin_ns: When it began.
+        end_ns: Until when it has lasted at least; None until that is known.
+        left_ns: Until when the thread waited for xsp after that.
+        pauses: Begin and end of each time in it in which the thread waited for xsp.
+        streak: What is recorded of it and of those that follow it; None: nothing is known of those.
     """
 
-    expected: str
     begin_ns: int
-    follow: Follow | None
+    end_ns: int | None
+    left_ns: int
+    pauses: list[tuple[int, int]]
+    streak: Any
+
+    @property
+    def expected(self) -> str:
+        """The variant with which it is going to end, if it goes as those before.
+
+        Then the watcher may set the end once, in the place of all calls of `Evaluations.extend`,
+        so that a quick training step is not made slower by being watched. Empty where that is not
+        known.
+        """
+        ...
+
+    def follow(self, streak: Any, found_ns: int, ended: tuple[str, int]) -> bool:
+        """Become the next evaluation, one of a streak, if that is how the program goes on.
+
+        It takes a fraction of what `Evaluations.end` and `begin` take, and makes quick steps no
+        slower. The watcher calls it where an evaluation begins as one of the streak did before,
+        after one that ended as the one before that had.
+
+        Args:
+            streak: The streak of that evaluation.
+            found_ns: When the watcher found the first call of the next evaluation.
+            ended: Variant and calls, as `end` is told of them.
+
+        Returns:
+            False if nothing was done: then `end` and `begin` are to be called.
+        """
+        ...
 
 
 class Evaluations(Protocol):
@@ -170,7 +192,7 @@ class Evaluations(Protocol):
         Args:
             variant: What tells the evaluation from others that began with a call alike, such as
                 the optimizers that stepped.
-            calls: How often the model was called in the evaluation.
+            calls: How often the model was called in the evaluation; 0: none was, and it is none.
         """
         ...
 

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from xsp.provider.watching import Follow, ModelCall
+from xsp.provider import ModelCall
 from xsp_levels.framework.torch.program.call import TRAINING_STEP, Modes, TorchCall, module_call
+from xsp_levels.framework.torch.program.training_step import StepEnds
 from xsp_levels.framework.torch.program.watcher import Watch
 from xsp_levels.framework.torch.provider import Torch
 
@@ -35,9 +36,9 @@ class Log:
         self.model_calls = 0
         self.expected = ""
         self.extended: list[Any] = []
-        self.begun = Begun("", None)
         self.follows = False
         self.followed: list[int] = []
+        self.begun = Begun(self)
 
     def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any, Any] | None:
         """Leave the call to `run`."""
@@ -53,16 +54,17 @@ class Log:
         self.said.append("begin")
         if call is not None:
             self.calls.append(call)
-        self.begun = Begun(self.expected, self.follow if self.follows else None)
+        self.begun = Begun(self)
         return self.begun
 
-    def follow(self, found_ns: int, ended: tuple[str, int]) -> Begun | None:
+    def follow(self, found_ns: int, ended: tuple[str, int]) -> bool:
         """End the open step and begin the next one, if the open one ended as expected."""
         if ended[0] != self.expected:
-            return None
+            return False
         self.followed.append(found_ns)
         self.end(*ended)
-        return self.begin(None)
+        self.said.append("begin")
+        return True
 
     def identify(self, call: ModelCall) -> None:
         self.said.append(f"identify {call.subject}")
@@ -84,10 +86,26 @@ class Log:
 
 
 class Begun:
-    """An evaluation that has begun."""
+    """An evaluation that has begun, and has its times written down."""
 
-    def __init__(self, expected: str, follow: Follow | None) -> None:
-        self.expected, self.begin_ns, self.follow = expected, 0, follow
+    begin_ns = left_ns = 0
+    end_ns: int | None = None
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.expected, self.streak = log.expected, log if log.follows else None
+
+    def follow(self, streak: Any, found_ns: int, ended: tuple[str, int]) -> bool:
+        assert streak is self.log
+        return self.log.follow(found_ns, ended)
+
+    @property
+    def pauses(self) -> list[tuple[int, int]]:
+        return []
+
+    @pauses.setter
+    def pauses(self, pauses: list[tuple[int, int]]) -> None:
+        self.log.extend(self.end_ns, pauses)
 
 
 class Waiting:
@@ -378,7 +396,7 @@ def test_a_model_left_in_training_mode_that_infers_is_no_part_of_an_open_step(
     model: nn.Module, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Another test's may be alive still.
-    monkeypatch.setattr(f"{Watch.__module__}.optimizer_exists", lambda: False)
+    monkeypatch.setattr(f"{StepEnds.__module__}.optimizer_exists", lambda: False)
     other = nn.Sequential(nn.Linear(4, 4)).train()
     with watching() as log:
         model.train()(x)  # as constructors do, to learn the shapes of what comes out
@@ -720,9 +738,62 @@ def test_a_step_that_two_optimizers_end_is_not_followed_as_if_it_were_one_of_one
     assert ends_of(log) == ["begin", "end SGD 1 + SGD 2", "begin", "end SGD 1"]
 
 
+def closure_step(model: nn.Module, x: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """Make a step whose optimizer makes the forward pass, as Lightning's do."""
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        return float(loss.detach())
+
+    optimizer.step(closure)
+
+
+def test_a_step_that_an_optimizer_begins_follows_one_that_went_as_expected(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    with watching() as log:
+        for expected in ("", *["SGD 1"] * 7):
+            log.expected, log.follows = expected, True
+            closure_step(model, x, optimizer)
+    told = [each for each in ends_of(log) if not each.startswith("identify")]
+    assert told == ["begin", "end SGD 1"] * 8
+    assert len(log.followed) >= 4  # all but those of which nothing was known at first
+    (until_ns, pauses) = log.extended[-1]
+    times = [at for pause in pauses for at in pause]
+    assert times == sorted(times)
+    assert len(pauses) >= 3  # before and after the call, and after the backward pass
+    assert log.begun.begin_ns < times[0]
+    assert times[-1] < until_ns
+
+
+def test_a_step_that_follows_and_calls_another_model_names_it(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    other = nn.Sequential(nn.Linear(4, 1)).train()
+    optimizer = torch.optim.SGD([*model.train().parameters(), *other.parameters()], lr=0.1)
+    with watching() as log:
+        log.expected, log.follows = "SGD 1", True
+        for _ in range(6):
+            closure_step(model, x, optimizer)
+        followed = len(log.followed)
+        log.said.clear()
+        closure_step(other, x, optimizer)
+        closure_step(model, torch.ones(7, 4), optimizer)
+        optimizer.step(lambda: 0.0)  # calls no model
+        closure_step(model, x, optimizer)
+    assert len(log.followed) > followed > 0
+    identified = [each for each in log.said if each.startswith("identify")]
+    assert identified[:2] == ["identify Sequential (2)", "identify Sequential"]
+    assert sum(each.startswith("end") for each in log.said) == 5
+    assert log.calls[-1].subject == "Sequential"
+
+
 def test_watching_may_end_while_a_step_follows_another(model: nn.Module, x: torch.Tensor) -> None:
     class Ending(Log):
-        def follow(self, found_ns: int, ended: tuple[str, int]) -> Begun | None:
+        def follow(self, found_ns: int, ended: tuple[str, int]) -> bool:
             watch.abandon()  # as another thread does whose evaluation was the last one wanted
             return super().follow(found_ns, ended)
 
@@ -742,7 +813,7 @@ def test_watching_may_end_while_a_step_follows_another(model: nn.Module, x: torc
 
 def test_ctrl_c_while_a_step_follows_another_ends_both(model: nn.Module, x: torch.Tensor) -> None:
     class Interrupted(Log):
-        def follow(self, found_ns: int, ended: tuple[str, int]) -> Begun | None:
+        def follow(self, found_ns: int, ended: tuple[str, int]) -> bool:
             self.said.append("interrupted")
             raise KeyboardInterrupt
 

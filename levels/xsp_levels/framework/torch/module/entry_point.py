@@ -109,13 +109,21 @@ class CallEntryPoint:
         """Have other code in the place of a watcher's between watched calls; None ends that."""
         with self._lock:
             self._sparing = code
-            self._apply()
+            if not (self._compiling or self._threads or self._inside):
+                # as `_apply` does, at less cost
+                self._function.__code__ = code or self._watching or self.inner.__code__
 
-    def inside(self, code: CodeType, inside: bool) -> None:
-        """Say whether a call watched by `code` is under way; ignored once `code` is taken out."""
+    def inside(self, code: CodeType, inside: bool, spare: CodeType | None = None) -> None:
+        """Say whether a call watched by `code` is under way; ignored once `code` is taken out.
+
+        Args:
+            code: The watcher's code.
+            inside: Whether a call is under way.
+            spare: What is to be in its place between watched calls from now on (`spare`), if given.
+        """
         with self._lock:
             if code is self._watching and not self._threads:
-                self._inside = inside
+                self._inside, self._sparing = inside, spare or self._sparing
                 if self._compiling:
                     return
                 # what follows is `_apply`, at less cost

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, Protocol
+from typing import Any
 
 from xsp.clock import SystemClock
 from xsp_levels.framework.torch.compiler import hide_from_compiler, skip_code
@@ -26,17 +26,12 @@ from xsp_levels.framework.torch.module.entry_point import (
 )
 from xsp_levels.hook import Handler, Hook
 
-NOTHING: Mapping[str, int] = {}
+NOTHING: Mapping[str, Any] = {}
 
 
-class Note(Protocol):
-    """A function that is told of each call when the call has ended, on the call's thread."""
-
-    def __call__(
-        self, name: str, start_ns: int, end_ns: int, facts: Mapping[str, int], error: str | None
-    ) -> None:
-        """Note a call that began and ended at these times, and the exception that left it."""
-        ...
+# Told of each call when the call has ended, on its thread: name, start, end, and what is known of
+# the call, such as the class of the `error` that left it.
+Note = Callable[[str, int, int, Mapping[str, Any]], None]
 
 
 def loader_facts(loader: Any) -> Mapping[str, int]:
@@ -149,20 +144,11 @@ class Loop:
         self._watch, self._imported = note, 0  # classes may be new where no module is
         self._apply()
 
-    def note(
-        self,
-        name: str,
-        start_ns: int,
-        end_ns: int,
-        facts: Mapping[str, int],
-        error: str | None,
-    ) -> None:
+    def note(self, name: str, start_ns: int, end_ns: int, facts: Mapping[str, Any]) -> None:
         """Tell the recorder and the watcher of a call that has ended."""
-        record, watch = self._record, self._watch
-        if record is not None:
-            record(name, start_ns, end_ns, facts, error)
-        if watch is not None:
-            watch(name, start_ns, end_ns, facts, error)
+        for tell in (self._record, self._watch):
+            if tell is not None:
+                tell(name, start_ns, end_ns, facts)
 
     def free_child(self) -> None:
         """Replace the lock: the thread that held the old lock does not exist in a forked child."""
@@ -204,25 +190,29 @@ class Loop:
 
     def _all(self, part: Part, call: Callable[..., Any]) -> Handler:
         """Return a handler that makes a call and tells how long it took."""
-        is_compiling, name, facts, tell = self._is_compiling, part.name, part.facts, self.note
+        is_compiling, name, facts, modules = self._is_compiling, part.name, part.facts, sys.modules
 
         def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if is_compiling():
                 return call(*args, **kwargs)
-            self._look_again()
+            if len(modules) != self._imported:
+                self._apply()
             known = facts(args[0]) if facts is not None else NOTHING
             now = self._now
             start = now()
             try:
                 result = call(*args, **kwargs)
             except StopIteration:
-                tell(part.end or name, start, now(), known, None)
+                self.note(part.end or name, start, now(), known)
                 raise
             except BaseException as error:
-                tell(name, start, now(), known, type(error).__name__)
+                self.note(name, start, now(), {**known, "error": type(error).__name__})
                 raise
-            end = now()
-            tell(name, start, end, known, None)
+            end, record, watch = now(), self._record, self._watch
+            if record is not None:
+                record(name, start, end, known)
+            if watch is not None:
+                watch(name, start, end, known)
             return result
 
         return handler

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 from xsp_levels.framework.torch.compiler import hide_from_compiler
-from xsp_levels.framework.torch.program.loop import NOTHING, loop
+from xsp_levels.framework.torch.program.loop import NOTHING, Note, loop
 from xsp_levels.framework.torch.program.move import Moves, has_device
 from xsp_levels.framework.torch.program.step import BACKWARD, OptimizerSteps
-
-Mark = Callable[[str, int, int, Mapping[str, Any]], None]
 
 
 class Marker:
@@ -24,25 +19,20 @@ class Marker:
             on the same thread.
     """
 
-    def __init__(self, mark: Mark) -> None:
+    def __init__(self, mark: Note) -> None:
         self._mark = mark
         hide_from_compiler(__name__, OptimizerSteps.__module__)
-        steps = OptimizerSteps(self._note)
+        steps = OptimizerSteps(mark)
         self.begin_step, self.end_step = steps.begin, steps.end
-        loop().watch(self._note)
+        loop().watch(mark)
         self._moves = Moves(loop().note) if has_device() else None
 
     def backward(self, start_ns: int, end_ns: int) -> None:
         """Hand on a backward pass that is no part of a training step."""
-        self._note(BACKWARD, start_ns, end_ns, NOTHING, None)
+        self._mark(BACKWARD, start_ns, end_ns, NOTHING)
 
     def close(self) -> None:
         """Take the hooks out."""
         if self._moves is not None:
             self._moves.close()
         loop().watch(None)
-
-    def _note(
-        self, name: str, start_ns: int, end_ns: int, facts: Mapping[str, int], error: str | None
-    ) -> None:
-        self._mark(name, start_ns, end_ns, facts if error is None else {**facts, "error": error})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from types import FunctionType, ModuleType
@@ -76,14 +76,17 @@ class OptimizerNames:
 
     def __init__(self) -> None:
         self._known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._last: tuple[Callable[[], Any], str] = (lambda: None, "")
 
     def of(self, optimizer: Any) -> str:
         """Return the class of an optimizer, with its number among all optimizers."""
-        name = self._known.get(optimizer)
-        if name is None:
-            number = len(self._known) + 1
-            name = self._known[optimizer] = f"{type(optimizer).__name__} {number}"
-        return name
+        last, name = self._last
+        if last() is optimizer:
+            return name
+        if optimizer not in self._known:
+            self._known[optimizer] = f"{type(optimizer).__name__} {len(self._known) + 1}"
+        self._last = weakref.ref(optimizer), self._known[optimizer]
+        return self._last[1]
 
 
 def _models_in(holder: Any, depth: int) -> Iterator[Any]:

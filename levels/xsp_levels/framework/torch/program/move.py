@@ -54,7 +54,7 @@ class Moves:
             result = original(self, *args, **kwargs)
             end = now()
             if result is not self and result.device != self.device:
-                note(MOVE, start, end, NOTHING, None)
+                note(MOVE, start, end, NOTHING)
             return result
 
         return move

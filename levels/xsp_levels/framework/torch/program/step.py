@@ -40,8 +40,7 @@ class Interval:
     start_ns: int
     end_ns: int
     thread: int
-    error: str | None = None
-    facts: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class OptimizerSteps:
@@ -69,7 +68,7 @@ class OptimizerSteps:
         while begun:
             which, start = begun.pop()
             if which == id(optimizer):  # else that step raised, and no hook told its end
-                self._note(OPTIMIZER_STEP, start, end, NOTHING, None)
+                self._note(OPTIMIZER_STEP, start, end, NOTHING)
                 return
 
 
@@ -113,17 +112,14 @@ class StepRecorder:
         try:
             result = backward(*args, **kwargs)
         except BaseException as error:
-            self._note(BACKWARD, start, now(), NOTHING, type(error).__name__)
+            self._note(BACKWARD, start, now(), {"error": type(error).__name__})
             raise
         end = now()
-        self._note(BACKWARD, start, end, NOTHING, None)
+        self._note(BACKWARD, start, end, NOTHING)
         return result
 
-    def _note(
-        self, name: str, start_ns: int, end_ns: int, facts: Mapping[str, int], error: str | None
-    ) -> None:
-        thread = threading.get_ident()
-        self._kept.append(Interval(name, start_ns, end_ns, thread, error, facts))
+    def _note(self, name: str, start_ns: int, end_ns: int, facts: Mapping[str, Any]) -> None:
+        self._kept.append(Interval(name, start_ns, end_ns, threading.get_ident(), facts))
 
 
 def step_rows(steps: tuple[Interval, ...]) -> SpanRows:
@@ -139,7 +135,7 @@ def step_rows(steps: tuple[Interval, ...]) -> SpanRows:
             "start_ns": [step.start_ns for step in steps],
             "end_ns": [step.end_ns for step in steps],
             "thread": [step.thread for step in steps],
-            "attr.error": pl.Series([step.error for step in steps], dtype=pl.String),
+            "attr.error": pl.Series([step.facts.get("error") for step in steps], dtype=pl.String),
             **{f"attr.{fact}": _facts(steps, fact) for fact in ("workers", "batches_ready")},
         }
     )

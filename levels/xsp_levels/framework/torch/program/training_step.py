@@ -1,15 +1,24 @@
-"""The open training step of each thread: what a watcher has seen of it."""
+"""What a watcher has seen of a program's training steps in; what the next call is to them out."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
-from types import FrameType
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from types import CodeType, FrameType
+from typing import Any
 
-from xsp.provider import Follow, Inputs, Waiting
+from xsp.provider import Begun, ModelCall, Waiting
+from xsp_levels.framework.keras.layer_tree import is_layer
+from xsp_levels.framework.torch.program.call import tensor_inputs, trains
+from xsp_levels.framework.torch.program.step import optimizer_exists
 
 NO_BACKWARD = "without backward"
+_PATIENCE = 4  # times the usual number of calls before a backward pass, to wait for one
+
+# Id of what begins a training step, and the outcome of the step before.
+After = tuple[int, tuple[str, int]]
 
 
 class Local(threading.local):
@@ -20,8 +29,8 @@ class Local(threading.local):
         shell: The frame that calls a module without parameters, which is seen through.
         waiting: The time after that call in which the program waits for xsp, if it is to be told.
         step: The training step of the thread.
-        follows: How steps that begin with a call of a model, given by its id, follow others, given
-            by their outcome.
+        follows: How steps that begin with a call of a model or a step of an optimizer, given by the
+            id of either, follow others, given by their outcome.
     """
 
     def __init__(self) -> None:
@@ -29,21 +38,51 @@ class Local(threading.local):
         self.shell: FrameType | None = None
         self.waiting: Waiting | None = None
         self.step = TrainingStep()
-        self.follows: dict[tuple[int, tuple[str, int]], Following] = {}
+        self.follows: dict[After, Following] = {}
 
 
-class Following(NamedTuple):
+class Following:
     """How a training step follows another one.
 
+    Args:
+        module: The model whose call is the first of the step.
+        call: That call.
+        streak: The streak that the step goes on with (`provider.Begun`).
+        code: The code that looks at calls of the model alone.
+
     Attributes:
-        model: The model whose call begins the step.
-        inputs: Shape and data type of each tensor put into that call.
-        follow: What closes the one and opens the other (`provider.Begun`).
+        model: The model.
     """
 
-    model: weakref.ref[Any]
-    inputs: Inputs
-    follow: Follow
+    __slots__ = ("_given", "_inputs", "_torch", "code", "model", "streak")
+
+    def __init__(self, module: Any, call: ModelCall, streak: object, code: CodeType) -> None:
+        self.model, self.streak, self.code = weakref.ref(module), streak, code
+        self._inputs, self._torch = call.inputs, sys.modules["torch"]
+        # Shape and data type of each argument, if all are plain tensors: quick to compare.
+        self._given: list[tuple[Any, Any]] | None = None
+        tensor = self._torch.Tensor  # nested ones have no shape
+        plain = all(type(value) is tensor and not value.is_nested for value in call.args)
+        if plain and not call.kwargs and not is_layer(module):
+            self._given = [(value.shape, value.dtype) for value in call.args]
+
+    def begins(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether a call is one like that."""
+        model = self.model()
+        if model is None or model is not module:
+            return False
+        torch, given = self._torch, self._given
+        if given is None or kwargs or len(args) != len(given) or torch._C._is_tracing():
+            return trains(module, kwargs) and tensor_inputs(args, kwargs) == self._inputs
+        if not (module.training and torch.is_grad_enabled()):
+            return False
+        tensor = torch.Tensor
+        for value, (shape, dtype) in zip(args, given, strict=True):
+            if type(value) is not tensor or value.is_nested:
+                return False
+            if value.shape != shape or value.dtype is not dtype:
+                return False
+        return True
 
 
 class TrainingStep:
@@ -58,11 +97,17 @@ class TrainingStep:
         optimizers: Names of the optimizers that stepped.
         expected: Whether an optimizer is going to end the step, which alone need be told.
         told: Whether it went as expected, and an optimizer has ended it.
+        following: How it follows the step before, until its first call is made; None: as any step.
+        after: Id of the optimizer that began the step, and the outcome of the step before.
+        begun: The step as the receiver of evaluations knows it.
         pauses: Begin and end of each time in which an expected step waited for the watcher.
     """
 
     __slots__ = (
+        "after",
+        "begun",
         "expected",
+        "following",
         "forwards",
         "had_backward",
         "model",
@@ -84,15 +129,54 @@ class TrainingStep:
         self.optimizers: list[str] = []
         self.expected = self.told = False
         self.pauses: list[tuple[int, int]] = []
+        self.begun: Begun | None = None
+        self.following: Following | None = None
+        self.after: After | None = None
 
     @property
     def outcome(self) -> tuple[str, int]:
         """What tells the step from others, and how often its model was called."""
-        stepped = " + ".join(sorted(set(self.optimizers)))
-        return stepped or ("" if self.had_backward else NO_BACKWARD), self.forwards + 1
+        names, calls = self.optimizers, 0 if self.pending else self.forwards + 1
+        stepped = names[0] if len(names) == 1 else " + ".join(sorted(set(names)))
+        return stepped or ("" if self.had_backward else NO_BACKWARD), calls
 
     def holds(self, module: Any) -> bool:
         """Return whether a call surely belongs to the open step, if gradients are on."""
         if not self.open or self.optimizers or not module.training:
             return False
         return self.model is not None and self.model() is not module
+
+
+class StepEnds:
+    """What ends the training steps of a program, as far as the program has shown.
+
+    Attributes:
+        optimizes: Whether there is an optimizer; None: not known.
+        trains: Whether backward passes are to be expected.
+    """
+
+    def __init__(self) -> None:
+        # What takes long is asked before any step.
+        self.optimizes: bool | None = optimizer_exists() or None
+        self.trains = bool(self.optimizes)
+        self._usual_forwards = 4  # most calls of a model that came before a backward pass
+
+    def note_backward(self, step: TrainingStep) -> None:
+        """Note that a backward pass has returned, perhaps in a step."""
+        self.trains = True
+        if step.open and not step.had_backward:
+            step.had_backward = True
+            self._usual_forwards = max(self._usual_forwards, step.forwards)
+
+    def is_inference(self, step: TrainingStep) -> bool:
+        """Return whether training mode was left on for inference, long after the usual calls."""
+        return not step.had_backward and step.forwards > _PATIENCE * self._usual_forwards
+
+    def is_over(self, step: TrainingStep) -> bool:
+        """Return whether a training step ends without an optimizer's step."""
+        if not step.had_backward:
+            self.trains &= not self.is_inference(step)
+            return not self.trains
+        if self.optimizes is None:
+            self.optimizes = optimizer_exists()
+        return not self.optimizes

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import weakref
 from time import monotonic_ns
+from types import CodeType
 from typing import Any
 
-from xsp.provider import Begun, Evaluations, Work
+from xsp.provider import Evaluations, ModelCall, Work
 from xsp_levels.framework.keras.backend import describing
 from xsp_levels.framework.torch.compiler import hide_from_compiler
 from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
     abandon_in_child,
-    backward_entry_point,
     call_entry_point,
     keep_in_child,
-    optimizer_entry_point,
 )
 from xsp_levels.framework.torch.module.layer import divert, divert_model, divert_outermost
 from xsp_levels.framework.torch.program.call import (
@@ -30,17 +30,13 @@ from xsp_levels.framework.torch.program.call import (
 )
 from xsp_levels.framework.torch.program.calling_threads import CallingThreads
 from xsp_levels.framework.torch.program.compiled_function import CompiledFunctions
-from xsp_levels.framework.torch.program.marker import Marker
-from xsp_levels.framework.torch.program.model_name import ModelNames, OptimizerNames
-from xsp_levels.framework.torch.program.step import optimizer_exists
+from xsp_levels.framework.torch.program.model_name import ModelNames
+from xsp_levels.framework.torch.program.step_watcher import StepWatch
 from xsp_levels.framework.torch.program.training_step import (
-    NO_BACKWARD,
     Following,
     Local,
     TrainingStep,
 )
-
-_PATIENCE = 4  # times the usual number of calls before a backward pass, to wait for one
 
 
 class Watch:
@@ -64,62 +60,50 @@ class Watch:
     """
 
     def __init__(self, evaluations: Evaluations) -> None:
-        self._evaluations: Evaluations | None = evaluations
         self._entry = call_entry_point()
         hide_from_compiler(__name__, CallEntryPoint.__module__, Modes.__module__)
-        hide_from_compiler(CompiledFunctions.__module__)
+        hide_from_compiler(CompiledFunctions.__module__, StepWatch.__module__)
         self._local = Local()
         self._threads = CallingThreads(self._watch_threads)
         self._names = ModelNames()
-        self._usual_forwards = 4  # most calls of a model that came before a backward pass
-        # Whether there is an optimizer; None: not known. What takes long is asked before any step.
-        self._optimizes: bool | None = optimizer_exists() or None
-        self._trains = bool(self._optimizes)  # whether backward passes are to be expected
-        self._optimizers = OptimizerNames()
         self._code = self._entry.code(divert, {"xsp:handler": self._outermost})
         self._constants = {"xsp:handler": self._outermost, "xsp:inner": self._entry.inner}
         local = {"xsp:local": self._local, **self._constants}
         self._thread_code = self._entry.code(divert_outermost, local)
-        self._model_codes: dict[tuple[int, int], Any] = {}  # by thread, and id of the model
-        self._marker = Marker(evaluations.mark)
-        backward_entry_point().watch(self._after_backward)
-        optimizer_entry_point().watch(self._before_step, self._after_step)
+        self._model_codes: dict[tuple[int, int], CodeType] = {}  # by thread, and id of the model
+        self._steps = StepWatch(evaluations, self._entry, self._local, self._threads)
         abandon_in_child(self.abandon)
-        self._functions = CompiledFunctions(self._local, self._stepped)
+        self._functions = CompiledFunctions(self._local, self._steps.stepped)
         if not evaluations.by_hand:
             self._entry.watch(self._code)
             self._functions.watch()
 
     def close(self) -> None:
         """Stop watching; an open training step ends where the step was last extended."""
-        self._finish(self._local.step)
+        self._steps.finish(self._local.step)
         self.abandon()
         keep_in_child(self.abandon)
 
     def abandon(self) -> None:
         """Take the watcher's code and hooks out, without telling `evaluations`."""
-        self._evaluations = None
+        self._steps.abandon()
         self._entry.watch(None)
         self._functions.unwatch()
-        self._marker.close()
-        backward_entry_point().watch(None)
-        optimizer_entry_point().watch(None, None)
 
     def goes_on(self) -> bool:
         """Return whether a training step of this thread goes on; a step that is over is ended."""
         step = self._local.step
-        if step.open and not step.pending and (step.optimizers or self._is_over(step)):
-            self._finish(step)
+        if step.open and not step.pending and (step.optimizers or self._steps.ends.is_over(step)):
+            self._steps.finish(step)
         return step.open
 
     def _outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Handle a module call: hand a call that lies in no other module call to `_evaluate`."""
         found_ns, entry, local = monotonic_ns(), self._entry, self._local
         step = local.step
-        if step.told and self._threads.alone and not local.inside:
-            begun = self._followed(step, module, args, kwargs, found_ns)
-            if begun is not None:
-                return self._go_on(step, module, args, kwargs, found_ns, begun)
+        quick = step.following or (step.told and self._threads.alone)
+        if not local.inside and quick and self._followed(step, module, args, kwargs, found_ns):
+            return self._go_on(step, module, args, kwargs, found_ns)
         if local.inside:
             return entry.inner(module, *args, **kwargs)
         name = self._names.of(module)
@@ -129,12 +113,12 @@ class Watch:
             return entry.inner(module, *args, **kwargs)
         if is_shell:
             if trains(module, kwargs):
-                self._extend(step, found_ns)
+                self._steps.extend(step, found_ns)
             return self._see_through(module, args, kwargs)
         if step.expected and trains(module, kwargs):
-            if step.had_backward or step.forwards <= _PATIENCE * self._usual_forwards:
+            if not self._steps.ends.is_inference(step):
                 return self._go_on(step, module, args, kwargs, found_ns)
-            self._tell(step)  # training mode was left on for inference
+            self._steps.tell(step)
         alone = self._threads.note()
         try:
             local.inside = True
@@ -144,9 +128,9 @@ class Watch:
         finally:
             end_ns = monotonic_ns()
             local.inside = False
-            if alone and self._evaluations is not None:
+            if alone and self._steps.evaluations is not None:
                 entry.inside(self._code, False)
-            self._extend(step, end_ns)  # last, as what follows may be a part of the step
+            self._steps.extend(step, end_ns)  # last, as what follows may be a part of the step
             if (waiting := local.waiting) is not None:
                 waiting.until_ns, local.waiting = monotonic_ns(), None
 
@@ -170,31 +154,32 @@ class Watch:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         found_ns: int,
-        begun: Begun | None = None,
     ) -> Any:
-        """Make a call of the model in an expected training step, which begins here if `begun`."""
-        entry, local = self._entry, self._local
-        if begun is None:
+        """Make a call of the model in an expected training step, perhaps the one that begins it."""
+        entry, local, begun, following = self._entry, self._local, step.begun, step.following
+        begins = following is not None and not step.pending
+        if following is None:
             step.forwards += step.model is not None and step.model() is module
-        returned = False
+        step.following, step.pending, returned, begin_ns = None, False, False, found_ns
         try:
             local.inside = True
-            entry.inside(self._code, True)
-            if begun is None:
-                step.pauses.append((found_ns, monotonic_ns()))
-            else:
-                begun.begin_ns = monotonic_ns()
+            entry.inside(self._code, True, following.code if following is not None else None)
+            begin_ns = monotonic_ns()
+            if begins and begun is not None:
+                begun.begin_ns = begin_ns
             result = entry.inner(module, *args, **kwargs)
             returned = True
             return result
         finally:
             end_ns = monotonic_ns()
             local.inside = False
-            if self._evaluations is not None:
+            if self._steps.evaluations is not None:
                 entry.inside(self._code, False)
-            if begun is not None and not returned:
-                self._finish(step)
-            self._extend(step, end_ns)
+            if following is not None and not returned:
+                self._steps.finish(step)
+            elif step.expected and not begins:
+                step.pauses.append((found_ns, begin_ns))
+            self._steps.extend(step, end_ns)
 
     def _followed(
         self,
@@ -203,27 +188,21 @@ class Watch:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         found_ns: int,
-    ) -> Begun | None:
+    ) -> bool:
         """Have a step that went as expected followed by one as before, if this call begins one.
 
         A call after such a step is outermost, as the first one of that step was.
         """
-        ended = step.outcome
-        known = self._local.follows.get((id(module), ended))
-        if known is None or known.model() is not module:
-            return None
-        if not (step.open and trains(module, kwargs)):
-            return None
-        if tensor_inputs(args, kwargs) != known.inputs:
-            return None
-        step.open = False  # as it stays if Ctrl-C ends the wait for devices
-        if (begun := known.follow(found_ns, ended)) is None:
-            step.open = True
-            return None
-        step.reset()
-        step.model = known.model
-        self._watch_alone(step, module, begun)
-        return begun
+        if (following := step.following) is not None:  # an optimizer has begun it
+            if following.begins(module, args, kwargs):
+                return True
+            self._steps.tell(step)
+            step.following = step.model = None
+            return False
+        following = self._local.follows.get((id(module), step.outcome))
+        if following is None or not following.begins(module, args, kwargs):
+            return False
+        return self._steps.follow(step, following, found_ns)
 
     def _evaluate(
         self,
@@ -233,30 +212,31 @@ class Watch:
         kwargs: dict[str, Any],
         found_ns: int,
     ) -> Any:
-        evaluations, function = self._evaluations, self._entry.bound(module)
+        evaluations, function = self._steps.evaluations, self._entry.bound(module)
         step = self._local.step
         if evaluations is None or not name or describing():
-            self._extend(step, found_ns)
+            self._steps.extend(step, found_ns)
             return function(*args, **kwargs)
         training, work = trains(module, kwargs), (function, args, kwargs)
         ended = step.outcome if step.open and step.told else None
-        if step.open and self._belongs(step, module, training):
-            self._extend(step, found_ns)  # what was done since then is no part of the step
+        if step.open and self._steps.belongs(step, module, training):
+            self._steps.extend(step, found_ns)  # what was done since then is no part of the step
             return function(*args, **kwargs)
-        if self._evaluations is None:  # watching ended with the step
+        if self._steps.evaluations is None:  # watching ended with the step
             return function(*args, **kwargs)
         if not training:
             return self._run(evaluations, work, name, found_ns)
-        inputs, begun = tensor_inputs(args, kwargs), None
+        inputs = tensor_inputs(args, kwargs)
         call = training_call(*work, inputs=inputs, name=name, found_ns=found_ns)
-        if step.pending:
-            evaluations.identify(call)
-        else:
+        begun, after, begins = step.begun, step.after, not step.pending
+        if begins:
             begun = evaluations.begin(call)
-        if begun is not None and begun.follow is not None and ended is not None:
-            follow = Following(weakref.ref(module), inputs, begun.follow)
-            self._local.follows[id(module), ended] = follow
-        return self._train(step, module, work, begun)
+            after = (id(module), ended) if ended is not None else None
+        else:
+            evaluations.identify(call)
+        step.reset()
+        step.model, step.begun, step.after = weakref.ref(module), begun, after
+        return self._train(step, module, call, begins)
 
     def _run(self, evaluations: Evaluations, work: Work, name: str, found_ns: int) -> Any:
         """Make a call that is an evaluation by itself."""
@@ -267,131 +247,35 @@ class Watch:
             return result
         return evaluations.run(found_call(*work, like=like, found_ns=found_ns))
 
-    def _belongs(self, step: TrainingStep, module: Any, training: bool) -> bool:
-        """Return whether a call is part of the open training step; if not, end the step."""
-        if step.pending:  # within an optimizer's step, before the first call
-            return False
-        again = step.model is not None and step.model() is module
-        if step.optimizers or ((again or not training) and self._is_over(step)):
-            self._finish(step)
-        step.forwards += again and step.open
-        return step.open
-
-    def _is_over(self, step: TrainingStep) -> bool:
-        """Return whether a training step ends without an optimizer's step."""
-        if not step.had_backward:
-            # Long after the usual number of calls: training mode was left on for inference.
-            self._trains &= step.forwards <= _PATIENCE * self._usual_forwards
-            return not self._trains
-        if self._optimizes is None:
-            self._optimizes = optimizer_exists()
-        return not self._optimizes
-
-    def _train(self, step: TrainingStep, module: Any, work: Work, begun: Begun | None) -> Any:
-        """Make the first call of a training step, which has begun, now if `begun` is given."""
-        function, args, kwargs = work
-        returned = False
+    def _train(self, step: TrainingStep, module: Any, call: ModelCall, begins: bool) -> Any:
+        """Make the first call of a training step, which begins with the call or began before."""
+        function, args, kwargs = call.work
+        begun, returned, begin_ns = step.begun, False, call.found_ns
         try:
-            step.reset()
-            step.model = weakref.ref(module)
             if begun is not None:
-                self._watch_alone(step, module, begun)
-                begun.begin_ns = monotonic_ns()  # last, as what follows is a part of the step
+                code = self._steps.expect(step, functools.partial(self._look_at, module))
+                if code is not None and begun.streak is not None and step.after is not None:
+                    following = Following(module, call, begun.streak, code)
+                    self._local.follows[step.after] = following
+                begin_ns = monotonic_ns()  # last, as what follows is a part of the step
+                if begins:
+                    begun.begin_ns = begin_ns
             result = function(*args, **kwargs)
             returned = True
             return result
         finally:
             if not returned:  # by an exception, which goes on to the program
-                self._finish(step)
+                self._steps.finish(step)
+            elif begun is not None and not begins:
+                waits = step.pauses if step.expected else begun.pauses
+                waits.append((call.found_ns, begin_ns))
 
-    def _after_backward(self, start_ns: int) -> None:
-        end_ns, step = monotonic_ns(), self._local.step
-        self._trains = True
-        if not step.open:
-            self._marker.backward(start_ns, end_ns)
-            return
-        if not step.had_backward:
-            step.had_backward = True
-            self._usual_forwards = max(self._usual_forwards, step.forwards)
-        self._extend(step, end_ns)
-
-    def _before_step(self, optimizer: Any, closure: bool) -> None:
-        """Begin a training step with an optimizer that makes the forward pass itself."""
-        found_ns, step = monotonic_ns(), self._local.step
-        if step.expected:  # as the last one was, which an optimizer ended
-            return
-        self._optimizes = True
-        evaluations = self._evaluations
-        if closure and not self._local.inside and evaluations and not evaluations.by_hand:
-            if step.open and step.optimizers:
-                self._finish(step)
-            if not step.open:
-                step.reset()
-                step.pending = True
-                evaluations.begin(None)
-        if not step.open:
-            self._marker.begin_step(optimizer)
-        elif not step.pending:
-            self._extend(step, found_ns)
-
-    def _after_step(self, optimizer: Any) -> None:
-        end_ns, step = monotonic_ns(), self._local.step
-        self._optimizes = True
-        if not step.open:
-            self._marker.end_step(optimizer)
-            return
-        step.optimizers.append(self._optimizers.of(optimizer))
-        if step.expected:
-            self._tell(step, end_ns)  # what comes now may be a part of the step or not
-        else:
-            self._extend(step, end_ns)
-
-    def _stepped(self, optimizer: Any) -> None:
-        """Note an optimizer's step within a call of a model, of which no hook may have told."""
-        step, name = self._local.step, self._optimizers.of(optimizer)
-        if step.open and name not in step.optimizers:
-            step.optimizers.append(name)
-            if step.expected:
-                self._tell(step, step.pauses[-1][0])
-
-    def _extend(self, step: TrainingStep, until_ns: int) -> None:
-        if step.expected:
-            step.pauses.append((until_ns, monotonic_ns()))
-        elif step.open and self._evaluations is not None:
-            self._evaluations.extend(until_ns)
-
-    def _watch_alone(self, step: TrainingStep, module: Any, begun: Begun) -> None:
-        """Look at calls of one model alone until an optimizer has ended the step, if one will."""
-        wanted = begun.expected not in ("", NO_BACKWARD) and self._threads.alone and self._trains
-        if self._evaluations is None:  # watching has ended meanwhile
-            return
-        if not wanted or self._local.shell is not None:  # whose calls are looked at as well
-            return
-        thread, step.expected = threading.get_ident(), True
+    def _look_at(self, module: Any) -> CodeType:
+        """Return code that looks at calls of one model, on this thread, alone."""
+        thread = threading.get_ident()
         code = self._model_codes.get((thread, id(module)))
         if code is None:
             own = {"xsp:thread": thread, "xsp:own thread": threading.get_ident}
             own |= {"xsp:model": id(module), **self._constants}
             code = self._model_codes[thread, id(module)] = self._entry.code(divert_model, own)
-        self._entry.spare(code)
-
-    def _tell(self, step: TrainingStep, until_ns: int | None = None) -> None:
-        """Tell of an expected step, and of all that belongs to it from now on.
-
-        Args:
-            step: The step.
-            until_ns: How long the step has lasted; None: as its last pause says, if the first call
-                has returned.
-        """
-        if not step.expected:
-            return
-        step.expected, step.told = False, until_ns is not None and bool(step.optimizers)
-        self._entry.spare(None)
-        if self._evaluations is not None and (until_ns or step.pauses):
-            self._evaluations.extend(until_ns or step.pauses[-1][0], step.pauses)
-
-    def _finish(self, step: TrainingStep) -> None:
-        self._tell(step)
-        if step.open and self._evaluations is not None:
-            step.open = step.pending = False
-            self._evaluations.end(*step.outcome)
+        return code
