@@ -130,12 +130,12 @@ class Dispatcher:
     def _goes_on(self, streak: Streak) -> bool:
         """Count one more evaluation of a streak, if there may be one."""
         unwatched = self.journal.unwatched_ns is not None
-        if unwatched or streak.recording is not self._recorder.current or streak.left <= 0:
+        if unwatched or streak.recording is not self._recorder.current or streak.left.number <= 0:
             return False
         if self._scheduled and self._when.turns(self._seen):
             return False
         self._seen += 1
-        streak.left -= 1
+        streak.left.number -= 1
         return True
 
     def begin(self, call: ModelCall | None) -> OpenEvaluation | None:

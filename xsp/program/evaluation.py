@@ -59,6 +59,13 @@ class Lap:
 
 
 @dataclass(slots=True)
+class Remaining:
+    """How many more evaluations of a group there are before anything has to be decided."""
+
+    number: int
+
+
+@dataclass(slots=True)
 class Streak:
     """Evaluations of a group that are recorded alike.
 
@@ -67,7 +74,7 @@ class Streak:
         group: The group.
         step: What is recorded.
         recording: The recording under way.
-        left: How many more there are before anything has to be decided.
+        left: How many more there are, of this and other streaks of the group.
         laps: Evaluations of this and other streaks, in the order of their ends, of which nothing is
             noted yet.
         wait: Waits for devices, and returns since when and how long; None: there are none.
@@ -79,7 +86,7 @@ class Streak:
     group: Group
     step: Step
     recording: Recording
-    left: int
+    left: Remaining
     laps: list[Closed | Lap]
     unnamed: bool
     wait: Callable[[], tuple[int, int]] | None = None
@@ -174,13 +181,13 @@ class OpenEvaluation:
         own = self.streak
         if own is None or self.end_ns is None or not own.group.is_of(*ended):
             return False
-        if streak.left <= 0 or streak.recording.over or streak.counted:
+        if streak.left.number <= 0 or streak.recording.over or streak.counted:
             return False
         since_ns = waited_ns = until_ns = 0
         if own.wait is not None:
             since_ns, waited_ns = own.wait()
             until_ns = since_ns + waited_ns
-        streak.left -= 1
+        streak.left.number -= 1
         times = self.seen_ns, self.begin_ns, self.end_ns, self.left_ns, self.pauses
         lap = Lap(own, self.thread, ended, *times, since_ns, waited_ns, until_ns)
         self.streak, self.seen_ns, self.end_ns = streak, found_ns, None

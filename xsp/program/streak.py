@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from xsp.composition import Evaluation, Group, Journal
-from xsp.program.evaluation import Closed, Lap, OpenEvaluation, Streak
+from xsp.program.evaluation import Closed, Lap, OpenEvaluation, Remaining, Streak
 from xsp.program.recording import Recorder, Window
 from xsp.program.turns import Plans, StepKind
 from xsp.provider import ModelCall
@@ -38,7 +38,7 @@ class Streaks:
     def clear(self) -> None:
         """End all streaks; what is not noted yet of their evaluations is kept."""
         for streak in self._by_likeness.values():
-            streak.left = 0
+            streak.left.number = 0
         self._by_likeness.clear()
 
     def begin(self, key: Key, opened: OpenEvaluation, left: int) -> None:
@@ -58,7 +58,9 @@ class Streaks:
         known = self._by_likeness
         if any(other.recording is not recording for other in known.values()):
             self.clear()
-        known[key] = Streak(like, group, step, recording, left, self.laps, opened.unnamed)
+        shared = next((each.left for each in known.values() if each.group is group), Remaining(0))
+        shared.number = left
+        known[key] = Streak(like, group, step, recording, shared, self.laps, opened.unnamed)
 
     @property
     def last_kind(self) -> StepKind | None:
