@@ -50,16 +50,17 @@ class Streaks:
             left: How many more there are before anything has to be decided.
         """
         call, group, step, recording = opened.call, opened.group, opened.step, opened.recording
+        known = self._by_likeness
+        shared = next((each.left for each in known.values() if each.group is group), Remaining(0))
+        shared.number = left
         if call is None or group is None or step is None or recording is None:
             return
         if left <= 0 or step.round < 0 or recording.bound:
             return
         like = replace(call, function=object, args=(), kwargs={})  # lets go of them
-        known = self._by_likeness
         if any(other.recording is not recording for other in known.values()):
             self.clear()
-        shared = next((each.left for each in known.values() if each.group is group), Remaining(0))
-        shared.number = left
+            shared = Remaining(left)
         known[key] = Streak(like, group, step, recording, shared, self.laps, opened.unnamed)
 
     @property
