@@ -386,11 +386,11 @@ class Plans:
             group: Its group.
             unnamed: Whether it began without a call.
         """
-        if kind is not None:
-            self._kinds[call.subject, self.before] = self._last_kinds[call.subject] = kind
-            self.before = kind
         if unnamed:
             self._last_unnamed = group
+        elif kind is not None:
+            self._kinds[call.subject, self.before] = self._last_kinds[call.subject] = kind
+        self.before = kind or self.before
 
     @property
     def complete(self) -> bool:
