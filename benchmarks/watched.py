@@ -27,11 +27,6 @@ from turns import statistic
 
 import xsp
 from xsp.program.recording import Recording
-from xsp_levels.framework.torch.module.entry_point import (
-    backward_entry_point,
-    optimizer_entry_point,
-)
-from xsp_levels.framework.torch.program.marker import Marker
 from xsp_levels.framework.torch.program.watcher import Watch
 
 COLUMNS = (
@@ -68,14 +63,14 @@ class Turns:
         self.alone: list[list[int]] = []
         self._profile, self._clock = profile, clock
         watches = [each for each in gc.get_objects() if type(each) is Watch]
-        (self._watch,) = (each for each in watches if each._evaluations is not None)
+        (self._watch,) = (each for each in watches if each._steps.evaluations is not None)
         self._hooked = True
         self._left = 0
         self._recording: Recording | None = None
 
     def before(self) -> None:
         """Note what the next evaluation is, and draw lots where a visit has begun."""
-        if self._watch._evaluations is None:  # the plan is complete
+        if self._watch._steps.evaluations is None:  # the plan is complete
             return
         if not self._hooked:
             self._left -= 1
@@ -99,19 +94,13 @@ class Turns:
 
     def _take_out(self) -> None:
         watch = self._watch
-        watch._finish(watch._local.step)
+        watch._steps.finish(watch._local.step)
         watch._entry.watch(None)
-        watch._marker.close()
-        backward_entry_point().watch(None)
-        optimizer_entry_point().watch(None, None)
+        watch._steps.unwatch()
 
     def _put_in(self) -> None:
-        watch = self._watch
-        assert watch._evaluations is not None
-        watch._marker = Marker(watch._evaluations.mark)
-        backward_entry_point().watch(watch._after_backward)
-        optimizer_entry_point().watch(watch._before_step, watch._after_step)
-        watch._entry.watch(watch._code)
+        self._watch._steps.watch()
+        self._watch._entry.watch(self._watch._code)
 
 
 def measure(name: str, seconds: float, levels: int) -> None:

@@ -1,12 +1,11 @@
 """A function of a recorder or a watcher in; calls of PyTorch's entry points handed to it out.
 
 The entry points are the functions by which a program enters PyTorch: a module's call, the
-backward pass, an optimizer's step.
+backward pass; an optimizer's step has a file of its own.
 
 `torch.nn.Module.__call__` stays the same function object and gets other code: another
 function in the class would empty the method caches of every module class, and would be seen
-by Dynamo, which compares functions. `torch.autograd.backward` is wrapped. Optimizers have
-hooks of their own.
+by Dynamo, which compares functions. `torch.autograd.backward` is wrapped.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from typing import Any
 
 from xsp.errors import ProviderError
 from xsp_levels.framework.torch.compiler import Compilations
-from xsp_levels.framework.torch.module.keras_optimizer import optimizer_hook
-from xsp_levels.hook import Hook
 
 _abandon: list[Callable[[], None]] = []
 _free: list[Callable[[], None]] = []
@@ -231,104 +228,6 @@ class BackwardEntryPoint:
         return backward
 
 
-class _Made(threading.local):
-    """The optimizer whose step a thread makes by `OptimizerEntryPoint.make`."""
-
-    optimizer: Any = None
-
-
-class OptimizerEntryPoint:
-    """Hooks around the steps of all optimizers, while there is a recorder or a watcher.
-
-    Those of Keras on PyTorch are no optimizers of PyTorch's, and are hooked besides.
-    """
-
-    def __init__(self, optimizer: Any, is_compiling: Callable[[], bool]) -> None:
-        self._optimizer = optimizer
-        self._is_compiling = is_compiling  # Dynamo traces hooks: these must do nothing then
-        self._hooks: list[Any] = []
-        self._keras: Hook | None = None
-        self._begin: Callable[[Any], None] | None = None
-        self._end: Callable[[Any], None] | None = None
-        self._before: Callable[[Any, bool], None] | None = None
-        self._after: Callable[[Any], None] | None = None
-        self._made = _Made()
-
-    def record(
-        self, begin: Callable[[Any], None] | None, end: Callable[[Any], None] | None
-    ) -> None:
-        """Have `begin(optimizer)` called right before, `end(optimizer)` right after a step."""
-        self._begin, self._end = begin, end
-        self._apply()
-
-    def watch(
-        self, before: Callable[[Any, bool], None] | None, after: Callable[[Any], None] | None
-    ) -> None:
-        """Have a watcher told of steps; None ends that.
-
-        Args:
-            before: Called with the optimizer, and whether the step makes the forward pass itself
-                (was given a closure), before the step is recorded.
-            after: Called with the optimizer when a step has been made and recorded.
-        """
-        self._before, self._after = before, after
-        self._apply()
-
-    def make(self, optimizer: Any, call: Callable[[], Any]) -> Any:
-        """Make a call that makes a step of an optimizer, whether it runs its hooks or not."""
-        self._before_step(optimizer, (), {})
-        self._made.optimizer = optimizer
-        try:
-            result = call()
-        finally:
-            self._made.optimizer = None
-        self._after_step(optimizer)
-        return result
-
-    def restore(self) -> None:
-        """Take everything out."""
-        self._begin = self._end = self._before = self._after = None
-        self._apply()
-
-    def _apply(self) -> None:
-        wanted = any((self._begin, self._end, self._before, self._after))
-        if wanted and not self._hooks:
-            self._hooks = [
-                self._optimizer.register_optimizer_step_pre_hook(self._before_step),
-                self._optimizer.register_optimizer_step_post_hook(self._after_step),
-            ]
-            self._keras = self._keras or optimizer_hook(self._before_step, self._after_step)
-            if self._keras is not None:
-                self._keras.place()
-        elif not wanted:
-            for hook in self._hooks:
-                hook.remove()
-            self._hooks = []
-            if self._keras is not None:
-                self._keras.take_out()
-
-    def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._is_compiling() or self._made.optimizer is optimizer:
-            return
-        before, begin = self._before, self._begin
-        if before is not None:
-            # Hooks are given the arguments of the method, and so perhaps the optimizer itself.
-            closure = kwargs.get("closure", args[-1] if args else None)
-            before(optimizer, callable(closure))
-            begin = self._begin  # armed by now, perhaps
-        if begin is not None:
-            begin(optimizer)
-
-    def _after_step(self, optimizer: Any, *_: Any) -> None:
-        if self._is_compiling() or self._made.optimizer is optimizer:
-            return
-        end, after = self._end, self._after
-        if end is not None:
-            end(optimizer)
-        if after is not None:
-            after(optimizer)
-
-
 @functools.cache
 def call_entry_point() -> CallEntryPoint:
     """Return the entry point `torch.nn.Module.__call__`; imports torch.
@@ -353,15 +252,6 @@ def backward_entry_point() -> BackwardEntryPoint:
     import torch  # noqa: PLC0415
 
     return BackwardEntryPoint(torch.autograd)
-
-
-@functools.cache
-def optimizer_entry_point() -> OptimizerEntryPoint:
-    """Return the entry points of all optimizers' steps; imports torch."""
-    import torch  # noqa: PLC0415
-    from torch.optim import optimizer  # noqa: PLC0415
-
-    return OptimizerEntryPoint(optimizer, torch.compiler.is_compiling)
 
 
 def abandon_in_child(callback: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@ from itertools import islice, pairwise
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from xsp_levels.framework.torch.module.entry_point import optimizer_entry_point
+from xsp_levels.framework.torch.module.optimizer_step import optimizer_entry_point
 from xsp_levels.framework.torch.program.model_name import has_weights
 from xsp_levels.framework.torch.program.training_step import Local
 from xsp_levels.hook import Handler, Hook

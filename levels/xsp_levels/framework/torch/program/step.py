@@ -23,8 +23,8 @@ from xsp_levels.framework.torch.module.entry_point import (
     abandon_in_child,
     backward_entry_point,
     keep_in_child,
-    optimizer_entry_point,
 )
+from xsp_levels.framework.torch.module.optimizer_step import optimizer_entry_point
 from xsp_levels.framework.torch.profiler.operator import ENGINE
 from xsp_levels.framework.torch.program.loop import NOTHING, Note, loop
 

@@ -14,13 +14,14 @@ from xsp.provider import Evaluations
 from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
     backward_entry_point,
-    optimizer_entry_point,
 )
+from xsp_levels.framework.torch.module.optimizer_step import optimizer_entry_point
 from xsp_levels.framework.torch.program.calling_threads import CallingThreads
 from xsp_levels.framework.torch.program.marker import Marker
 from xsp_levels.framework.torch.program.model_name import OptimizerNames
 from xsp_levels.framework.torch.program.training_step import (
     NO_BACKWARD,
+    After,
     Following,
     Local,
     StepEnds,
@@ -53,16 +54,25 @@ class StepWatch:
         self.ends = StepEnds()
         self._entry, self._local, self._threads = entry, local, threads
         self._optimizers = OptimizerNames()
-        self._marker = Marker(evaluations.mark)
+        self._mark = evaluations.mark
+        self.watch()
+
+    def watch(self) -> None:
+        """Put the hooks in place."""
+        self._marker = Marker(self._mark)
         backward_entry_point().watch(self._after_backward)
         optimizer_entry_point().watch(self._before_step, self._after_step)
+
+    def unwatch(self) -> None:
+        """Take the hooks out."""
+        self._marker.close()
+        backward_entry_point().watch(None)
+        optimizer_entry_point().watch(None, None)
 
     def abandon(self) -> None:
         """Take the hooks out, and tell of nothing any more."""
         self.evaluations = None
-        self._marker.close()
-        backward_entry_point().watch(None)
-        optimizer_entry_point().watch(None, None)
+        self.unwatch()
 
     def follow(self, step: TrainingStep, following: Following, found_ns: int) -> bool:
         """Have a step that went as expected followed by one, if the program goes on like that."""
@@ -176,9 +186,7 @@ class StepWatch:
         elif not step.pending:
             self.extend(step, found_ns)
 
-    def _follows(
-        self, step: TrainingStep, after: tuple[int, tuple[str, int]] | None, found_ns: int
-    ) -> bool:
+    def _follows(self, step: TrainingStep, after: After | None, found_ns: int) -> bool:
         """Have a step that went as expected followed by one that an optimizer begins, as before."""
         following = self._local.follows.get(after) if after and self._threads.alone else None
         if following is None or not self.follow(step, following, found_ns):
