@@ -235,6 +235,11 @@ def leave_evaluation(thread: int) -> None:
     _evaluating.pop(thread, None)
 
 
+def is_between(thread: int) -> bool:
+    """Return whether a program is watched of which a thread is in no evaluation."""
+    return _around is not None and thread not in _evaluating
+
+
 def _choose() -> None:
     global _recorder  # noqa: PLW0603
     _recorder = _around if _around is not None else _inside

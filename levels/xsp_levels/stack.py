@@ -25,13 +25,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from xsp import tracer
 from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.provider import SAMPLE_SCHEMA, Records, Request, Samples, SpanRows, no_rows
 
 Integers = npt.NDArray[np.int64]
 
-INTERVAL_NS = 250_000  # between two samples, on average
+INTERVAL_NS = 50_000  # between two samples, on average
+_MOST_BETWEEN = 2000  # samples in a row outside of evaluations: then the program is left alone
 
 _OWN_FOLDERS = tuple(str(Path(file).parent) + os.sep for file in (inspect.getfile(Kind), __file__))
 _usage, _OF_THREAD = resource.getrusage, resource.RUSAGE_THREAD
@@ -129,6 +131,7 @@ class _Watch:
         # the first one is called.
         self._set_so_far: list[Any] = []
         self._on = True
+        self._between = 0  # samples in a row outside of evaluations
 
     def begin(self) -> None:
         """Begin to sample the calling thread."""
@@ -148,14 +151,17 @@ class _Watch:
     def end(self) -> StackRecords:
         """End sampling; where another thread calls, the next sample of the sampled one does."""
         self._on = False
-        if threading.get_ident() == self._thread:
+        # Whatever the program has set between two evaluations is the program's.
+        mine = threading.get_ident() == self._thread and sys.getprofile() is self._set_so_far[-1]
+        if mine:
             self._set(None)
         return _records(self._thread, self._due, self._seen, began=self._began)
 
     def _sample(self, frame: FrameType, event: str, argument: Any) -> None:
         """Note what the thread ran just before an event; an exception here would be the user's."""
         now = self._now()
-        if not self._on or os.getpid() != self._process:
+        self._between = self._between + 1 if tracer.is_between(self._thread) else 0
+        if not self._on or self._between > _MOST_BETWEEN or os.getpid() != self._process:
             self._set(None)
             return
         function = None

@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 import xsp
+from xsp import tracer
 from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Records, Request, pack, unpack
@@ -295,3 +296,37 @@ def test_without_samples_the_records_are_arrays_of_integers() -> None:
     empty: StackRecords = _records(1, [5], [])
     assert empty.time_ns.dtype == empty.place.dtype == np.int64
     assert Stack().samples(Records(empty)).schema["function"] == pl.String
+
+
+def test_a_program_is_left_alone_when_it_evaluates_nothing_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("xsp_levels.stack._MOST_BETWEEN", 20)
+    here = threading.get_ident()
+
+    def program() -> None:
+        tracer.enter_evaluation(here)
+        spin(0.01)
+        assert sys.getprofile() is not None
+        tracer.leave_evaluation(here)
+        many_calls(0.02)
+        assert sys.getprofile() is None
+
+    tracer.watch(SystemClock())
+    try:
+        stack, records = sampled(program)
+    finally:
+        tracer.unwatch()
+    assert Counter(stack.samples(records)["function"])["many_calls"] <= 20
+
+
+def test_what_the_program_has_set_between_two_evaluations_is_the_program_s() -> None:
+    def own(frame: Any, event: str, argument: Any) -> None:
+        pass
+
+    try:
+        stack, records = sampled(lambda: sys.setprofile(own))
+        assert sys.getprofile() is own
+    finally:
+        sys.setprofile(None)
+    assert stack.samples(records).height >= 0

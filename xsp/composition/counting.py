@@ -146,6 +146,7 @@ def counting(
     Where no evaluation of a group counts on a rung, those that were not to count do. The first
     rounds, in which each rung has its turn at once, so that short programs show something, count
     only where few others do: what the rung before left in the caches is still in their times.
+    Samples say what ran, not for how long: all of them count.
     """
     visits = [_without(visit, left_out) for visit in visits] if left_out else visits
     made: defaultdict[tuple[int, Rung], list[tuple[int, int]]] = defaultdict(list)
@@ -159,7 +160,7 @@ def counting(
         kept = [
             at
             for at, (group, number) in enumerate(zip(visit.groups, visit.rounds, strict=True))
-            if number >= first[final(group), rung]
+            if rung.sampled or number >= first[final(group), rung]
         ]
         if kept:
             result.append(_picked(visit, kept))

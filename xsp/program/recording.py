@@ -64,7 +64,7 @@ class Recording:
 
     @property
     def bound(self) -> bool:
-        """Whether one thread alone can be recorded and disarm: for memory and for samples."""
+        """Whether one thread alone can be recorded: for memory and for samples."""
         return not self.rung.timed
 
 
@@ -94,7 +94,10 @@ class Recorder:
         """
         armed = self.current
         if armed is not None and armed.bound and armed.thread != threading.get_ident():
-            return None
+            if not armed.rung.sampled or armed.thread in open_on:
+                return None
+            self.disarm()  # what lies between two evaluations of that thread was sampled
+            armed = None
         if step is None:
             if armed is not None and not open_on:
                 self.disarm()
@@ -112,8 +115,13 @@ class Recorder:
         return self.current
 
     def leave(self, recording: Recording | None, thread: int) -> None:
-        """Note that an evaluation has ended: a recording of its thread alone ends with it."""
-        if recording is not None and recording.bound and recording.thread == thread:
+        """Note that an evaluation has ended: where memory is recorded, the recording ends with it.
+
+        Samples go on, so that the time until the next evaluation gets names as well.
+        """
+        if recording is None or recording.rung.sampled or not recording.bound:
+            return
+        if recording.thread == thread:
             self.disarm()
 
     def disarm(self) -> None:

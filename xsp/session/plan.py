@@ -46,8 +46,11 @@ MOST_ROUNDS = 400  # interpreting more rounds takes longer than measuring them
 SAMPLED_NS = 500_000_000  # samples of what Python runs are taken for this long
 SAMPLED_SHARE = 0.05  # of the budget, at most
 MOST_SAMPLED = 2000  # evaluations in which samples are taken, at most
-MOST_SAMPLED_APART = 8  # where each is a visit of its own, which the program has to make
+SAMPLED_APART = 8  # evaluations in a row, where the program has to make them
 SAMPLED_APART_NS = 100_000_000  # for which samples are taken then
+FIRST_SAMPLED, SAMPLED_ROUNDS = 1, 3  # round in which that is done first, and after how many again
+FEW_SAMPLED = 2  # evaluations at first, if they are quick: the program may end soon
+QUICK_NS = 2_000_000  # an evaluation with so few samples that two have nothing to say
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,9 @@ class Plan:
         self._latest_ns = 0  # when the latest round began
         self._now_ns = 0  # when the last visit ended
         self._timed = [rung for rung in rungs if rung.timed]
-        self._untimed = [rung for rung in rungs if not rung.timed]
+        self._detailed = [rung for rung in rungs if rung.detail]
+        self._sampling = [rung for rung in rungs if rung.sampled]
+        self._sampled_ns = 0.0  # for how long samples were taken
         self._round = -1
         self._quickest_ns: int | None = None  # latency of a warm-up evaluation
         self._ask_at = FEWEST_ROUNDS
@@ -195,7 +200,9 @@ class Plan:
         """
         if self._queue and self._queue[0] == planned:
             self._queue.pop(0)
-        self.spent_ns += ended_ns - began_ns if spent_ns is None else spent_ns
+        lasted_ns = ended_ns - began_ns if spent_ns is None else spent_ns
+        self.spent_ns += lasted_ns
+        self._sampled_ns += lasted_ns * planned.rung.sampled
         self._now_ns = ended_ns
         if planned.counts and planned.round != self._begun:
             self._begun, self._latest_ns = planned.round, began_ns
@@ -236,7 +243,7 @@ class Plan:
         # capture CUDA graphs, and only their records tell what later replays stand for.
         if not self.repeatable:
             return [PlannedVisit(self._timed[-1])]
-        deepest = max((*self._timed, *self._untimed), key=lambda rung: rung.order)
+        deepest = max((*self._timed, *self._detailed, *self._sampling), key=lambda rung: rung.order)
         on_device = Kind.KERNEL in deepest.kinds
         first = deepest if on_device else self._timed[-1]
         often = deepest if on_device else self._timed[0]
@@ -248,9 +255,10 @@ class Plan:
         self._round += 1
         visits = self._visits(self._round, latency_ns=self._typical())
         if not self.repeatable:  # the program may end before the closing visits
-            enough = (self._typical() or 0) * MOST_SAMPLED_APART >= SAMPLED_APART_NS
-            visits += self._details(sampled=enough) if self._round == 1 else []
-            visits += self._details() if self._round == 3 else []
+            if self._round == FIRST_SAMPLED:
+                visits += self._details()
+            if self._round % SAMPLED_ROUNDS == FIRST_SAMPLED:
+                visits += self._samples()
         due_ns = self._latest_ns + math.ceil(1e9 * self._round_s)
         if self._round == 0 or due_ns <= self._now_ns:
             return visits
@@ -295,7 +303,7 @@ class Plan:
     def _closing(self) -> list[PlannedVisit]:
         self._last_round = True
         _, untimed = self._size(self._typical())
-        detail = self._details()
+        detail = [*self._details(), *self._samples()]
         # As many evaluations as the first rounds had, so that the two ends can be compared.
         evaluations = 3 if self.repeatable and not self._slow else 1
         last = PlannedVisit(self._timed[0], evaluations, untimed, self._round + 1)
@@ -307,36 +315,38 @@ class Plan:
     def _spent(self) -> bool:
         return self.spent_ns >= self.settings.budget_s * 1e9
 
-    def _details(self, *, sampled: bool = True) -> list[PlannedVisit]:
-        """Return the visits of rungs without latencies, which are made once.
+    def _details(self) -> list[PlannedVisit]:
+        """Return the visits of rungs for what costs time, which are made once."""
+        rungs, self._detailed = self._detailed, []
+        return [PlannedVisit(rung, 1, 0, self._round) for rung in rungs]
 
-        Args:
-            sampled: Whether those in which samples are taken are among them.
-        """
-        rungs = [rung for rung in self._untimed if sampled or not rung.sampled]
-        self._untimed = [rung for rung in self._untimed if rung not in rungs]
-        return [visit for rung in rungs for visit in self._without_latency(rung)]
-
-    def _without_latency(self, rung: Rung) -> list[PlannedVisit]:
-        if not rung.sampled:
-            return [PlannedVisit(rung, 1, 0, self._round)]
+    def _samples(self) -> list[PlannedVisit]:
+        """Return the visits in which samples are taken."""
         if self.repeatable:
-            return [PlannedVisit(rung, self._sampled(), 0, self._round)]
-        enough = math.ceil(SAMPLED_APART_NS / (self._typical() or SAMPLED_APART_NS))
-        times = min(self._sampled(), MOST_SAMPLED_APART, enough)
-        return [PlannedVisit(rung, 1, 0, self._round)] * times
+            return [PlannedVisit(rung, self._sampled(), 0, self._round) for rung in self._sampling]
+        if self._sampled_ns >= self._most_sampled_ns:
+            return []
+        typical_ns = self._typical() or SAMPLED_APART_NS
+        most = SAMPLED_APART
+        if self._round == FIRST_SAMPLED and typical_ns * most < SAMPLED_APART_NS:
+            most = FEW_SAMPLED if typical_ns > QUICK_NS else 0
+        times = min(self._sampled(), most, math.ceil(SAMPLED_APART_NS / typical_ns))
+        return [PlannedVisit(rung, 1, 0, self._round) for rung in self._sampling] * times
 
     def _sampled(self) -> int:
         """Return in how many evaluations samples are taken: some hundred samples are enough."""
         latency_ns = self._typical()
         if not latency_ns:
             return 1
+        most = self.settings.runs or MOST_SAMPLED
+        return max(1, min(MOST_SAMPLED, most, int(self._most_sampled_ns / latency_ns)))
+
+    @property
+    def _most_sampled_ns(self) -> float:
+        """For how long samples are taken."""
         # A plan of the bare rung alone has the rest of its budget for the rungs without latencies.
         share = SAMPLED_SHARE if len(self._timed) > 1 else 0.5
-        sampled_ns = min(SAMPLED_NS, share * self.settings.budget_s * 1e9)
-        return max(
-            1, min(MOST_SAMPLED, self.settings.runs or MOST_SAMPLED, int(sampled_ns / latency_ns))
-        )
+        return min(SAMPLED_NS, share * self.settings.budget_s * 1e9)
 
     def _enough(self) -> bool:
         if self._round < 0:
