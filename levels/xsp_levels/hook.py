@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import weakref
 from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
@@ -36,7 +37,7 @@ class Hook:
     def __init__(
         self, function: FunctionType, handler: Callable[[Callable[..., Any]], Handler]
     ) -> None:
-        self._function = function
+        self._reference = weakref.ref(function)  # which may keep the hook
         self._original = function.__code__
         self._defaults = function.__kwdefaults__
         self._signed = "__signature__" in vars(function)
@@ -47,12 +48,12 @@ class Hook:
     @property
     def placed(self) -> bool:
         """Whether the hook is in place."""
-        return self._function.__code__ is self.code
+        return getattr(self._reference(), "__code__", None) is self.code
 
     def place(self) -> None:
         """Put the hook in place; nothing happens if another tool has changed the function."""
-        function = self._function
-        if function.__code__ is self._original:
+        function = self._reference()
+        if function is not None and function.__code__ is self._original:
             function.__kwdefaults__ = {**(self._defaults or {}), _HANDLER: self._handler}
             function.__signature__ = self._signature  # type: ignore[attr-defined]
             function.__code__ = self.code
@@ -60,8 +61,8 @@ class Hook:
 
     def take_out(self) -> None:
         """Make the function what it was."""
-        function = self._function
-        if self.placed:
+        function = self._reference()
+        if function is not None and function.__code__ is self.code:
             function.__code__ = self._original
             _forget_parameters(function)
             if not self._signed:

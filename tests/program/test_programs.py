@@ -253,7 +253,7 @@ def test_training_steps_of_ever_another_number_of_calls_are_one_group(model: Any
     assert {size["model_calls"] for size in group["sizes"]} == set(numbers)
     per_call = [size["latency_ns"] / size["model_calls"] for size in group["sizes"]]
     assert group["samples"] == pytest.approx(4 * sum(numbers) / len(numbers), abs=4)
-    assert sorted(per_call[5:])[-3] < 20 * min(per_call)  # a few may have been disturbed
+    assert sorted(per_call)[len(per_call) // 2] < 10 * min(per_call)  # others may be disturbed
     messages = [p.message for p in prof.trace.problems if p.code == "unlike-inputs"]
     assert "call the model 1 to 23 times" in messages[0]
     rows = {row["name"]: row for row in prof.trace.spans.iter_rows(named=True)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -179,7 +180,7 @@ def test_one_function_may_be_given_a_model_in_training_and_another_that_is_not()
             optimizer.step()
             call(evaluated, X[:4])
 
-    assert groups(profiled(run)) == {"call training step 8×16": STEPS, "call 4×16": STEPS}
+    assert groups(profiled(run)) == {"call training step 8×16": STEPS, "call (2) 4×16": STEPS}
 
 
 def test_a_step_that_is_none_of_an_optimizer_ends_no_training_step() -> None:
@@ -310,3 +311,84 @@ def test_a_program_may_drop_a_function_and_its_model() -> None:
         gc.collect()
         assert dropped() is None
         network()(X)
+
+
+def test_models_that_a_function_is_given_in_turn_are_groups_of_their_own() -> None:
+    @compiled
+    def call(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return model(x).sum()
+
+    ensemble = [network().eval() for _ in range(3)]
+
+    def run() -> None:
+        with torch.no_grad():
+            for _ in range(STEPS):
+                for model in ensemble:
+                    call(model, X)
+
+    assert groups(profiled(run)) == {f"call{n} 8×16": STEPS for n in ("", " (2)", " (3)")}
+
+
+def test_a_model_that_takes_the_place_of_another_is_trained_from_then_on() -> None:
+    net = network()
+    after = nn.Sequential(network(), nn.Linear(4, 2))
+
+    @compiled
+    def loss_of(x: torch.Tensor) -> torch.Tensor:
+        return net(x).sum()
+
+    def run() -> None:
+        nonlocal net
+        for model in (net, after):
+            net = model
+            optimizer = torch.optim.SGD(net.parameters())
+            for _ in range(STEPS):
+                loss_of(X).backward()
+                optimizer.step()
+
+    steps = "loss_of training step 8×16", "loss_of (2) training step 8×16"
+    assert groups(profiled(run)) == dict.fromkeys(steps, STEPS)
+
+
+def test_a_class_that_was_compiled_is_a_model_by_its_own_name() -> None:
+    @compiled
+    class Net(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(16, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)
+
+    model = Net().eval()
+
+    def run() -> None:
+        with torch.no_grad():
+            for _ in range(STEPS):
+                model(X)
+
+    (name,) = groups(profiled(run))
+    assert name.endswith("Net 8×16")
+    assert "Module" not in name
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+def test_a_function_that_ends_a_training_step_is_a_part_of_it_as_a_whole() -> None:
+    net, loss_of = network(), nn.CrossEntropyLoss()
+    optimizer = torch.optim.SGD(net.parameters())
+    wait = torch.compiler.disable(lambda: time.sleep(0.01))
+
+    @compiled
+    def update(loss: torch.Tensor) -> None:
+        loss.backward()
+        optimizer.step()
+        wait()
+
+    def run() -> None:
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            update(loss_of(net(X), Y))
+
+    prof = profiled(run)
+    assert groups(prof) == {"Sequential training step 8×16": STEPS}
+    assert (prof.groups["Sequential training step 8×16"].root.latency_ns or 0) > 10_000_000

@@ -29,6 +29,7 @@ _ORIGINAL = "_torchdynamo_orig_callable"  # Dynamo's name for what it made a fun
 _HOOK = "xsp_hook"
 _CALLS = frozenset({"__call__", "_call_impl", "_wrapped_call_impl"})  # of a module
 _DEEPEST, _MOST = 2, 50  # functions in functions, and values of an object, that are looked at
+_MOST_STAND_INS = 8  # of a function: each keeps models alive
 
 
 class CompiledFunctions:
@@ -107,21 +108,19 @@ class CompiledFunctions:
     def _calling(self, original: Any, call: Callable[..., Any]) -> Handler:
         """Return a handler of the calls of a function."""
         local, is_compiling = self._local, sys.modules["torch"].compiler.is_compiling
-        stand_in: Any = None
-        holders: tuple[int, ...] = ()  # of its parts, among the arguments
+        # For each models that the function was given or refers to: it may be given several in turn.
+        stand_ins: dict[tuple[int, ...], Any] = {}
 
         def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            nonlocal stand_in, holders
             # A module's call has an argument `self` of its own.
             if local.inside or is_compiling() or "self" in kwargs:
                 return call(*args, **kwargs)
             try:
-                if stand_in is None:
-                    stand_in = _stand_in(original, call)
-                    _refer(stand_in, original, args, kwargs)
-                    holders = _holders(original, args, kwargs)
-                elif holders != (holders := _holders(original, args, kwargs)):
-                    _refer(stand_in, original, args, kwargs)
+                holders = _holders(original, args, kwargs)
+                if (stand_in := stand_ins.get(holders)) is None:
+                    for forgotten in list(stand_ins)[: 1 - _MOST_STAND_INS]:
+                        stand_ins.pop(forgotten, None)
+                    stand_in = stand_ins[holders] = _stand_in(original, call, args, kwargs)
                 parts = (*stand_in._modules.values(), *args, *kwargs.values())
                 stand_in.training = any(map(_trains, parts))
             except Exception:  # noqa: BLE001  the user's own objects may raise anything
@@ -154,53 +153,51 @@ def _trains(value: Any) -> bool:
 
 
 def _holders(original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the ids of the arguments that are modules, and of a method's object."""
-    module = sys.modules["torch"].nn.Module
-    variables = getattr(getattr(original, "__code__", None), "co_varnames", ())
-    given = (*args, *kwargs.values())
-    found = tuple(id(each) for each in given if issubclass(type(each), module))
-    return (id(args[0]), *found) if args and variables[:1] == ("self",) else found
+    """Return the ids of the modules that a call is given or refers to, and of a method's object."""
+    module, code = sys.modules["torch"].nn.Module, getattr(original, "__code__", None)
+    known = getattr(original, "__globals__", {})
+    referred = [known.get(name) for name in getattr(code, "co_names", ())]
+    held = (*args, *kwargs.values(), *referred, *_contents(original))
+    found = tuple(id(each) for each in held if issubclass(type(each), module))
+    is_method = args and getattr(code, "co_varnames", ())[:1] == ("self",)
+    return (id(args[0]), *found) if is_method else found
 
 
-def _stand_in(original: Any, call: Callable[..., Any]) -> Any:
+def _stand_in(
+    original: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
     """Return a module whose calls are those of a compiled function.
+
+    The models and optimizers that the function refers to are parts of the module.
 
     Args:
         original: What the function was compiled of.
         call: Calls the function.
+        args: Arguments of a call; a method's object is the first of them.
+        kwargs: Keyword arguments of the call.
     """
     name = getattr(original, "__qualname__", type(original).__qualname__)
+    if getattr(original, "__name__", "") in _CALLS and args:  # of a class that was compiled
+        name = type(args[0]).__qualname__
     members = {"__module__": getattr(original, "__module__", ""), "xsp_optimizers": ()}
     code = getattr(original, "__code__", None)
     members["xsp_backward"] = "backward" in getattr(code, "co_names", ())
     module: Any = sys.modules["torch"].nn.Module
     made = type(name.rpartition("<locals>.")[2], (module,), members)()
     made._compiled_call_impl = call
-    return made
-
-
-def _refer(stand_in: Any, original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Give a stand-in the models and optimizers that a function refers to.
-
-    Args:
-        stand_in: The module that stands for the function.
-        original: What the function was compiled of.
-        args: Arguments of a call; a method's object is the first of them.
-        kwargs: Keyword arguments of the call.
-    """
     torch: Any = sys.modules["torch"]
     found: dict[str, Any] = dict(kwargs)
     for variable, value in _referred(original, args, _DEEPEST):
         found.setdefault(variable, value)
-    stand_in._modules.clear()
     for variable, value in found.items():
         with suppress(Exception):  # a module that is not whole has no parameters to ask for
             if issubclass(type(value), torch.nn.Module) and has_weights(value):
-                stand_in._modules[variable] = value
+                made._modules[variable] = value
     steps = _stepped(original)
     stepped = [value for variable, value in found.items() if variable in steps]
     kind = torch.optim.Optimizer
-    stand_in.xsp_optimizers = tuple(each for each in stepped if issubclass(type(each), kind))
+    made.xsp_optimizers = tuple(each for each in stepped if issubclass(type(each), kind))
+    return made
 
 
 def _innermost(function: Any) -> Any:

@@ -149,11 +149,15 @@ class StepWatch:
 
     def stepped(self, optimizer: Any) -> None:
         """Note an optimizer's step within a call of a model, of which no hook may have told."""
-        step, name = self._local.step, self._optimizers.of(optimizer)
-        if step.open and name not in step.optimizers:
+        step, name, end_ns = self._local.step, self._optimizers.of(optimizer), monotonic_ns()
+        if not step.open:
+            return
+        if name not in step.optimizers:
             step.optimizers.append(name)
-            if step.expected:
-                self.tell(step, step.pauses[-1][0])
+        if step.expected:
+            self.tell(step, end_ns)
+        else:
+            self.extend(step, end_ns)
 
     def _after_backward(self, start_ns: int) -> None:
         end_ns, step = monotonic_ns(), self._local.step
