@@ -307,3 +307,15 @@ def test_a_model_in_a_shell_without_parameters_is_evaluated(model: Any, x: Any) 
             optimizer.step()
     [group] = prof.trace.metadata["groups"]
     assert (group["name"], group["calls"]) == ("Sequential training step 2 × 4×8", 60)
+
+
+def test_calls_in_training_mode_without_a_backward_pass_are_no_training(model: Any, x: Any) -> None:
+    model.train()
+    with xsp.profile(levels=1, replay=False) as prof:
+        for _ in range(5):
+            model(x)
+    [group] = prof.trace.metadata["groups"]
+    assert group["name"] == "Sequential without backward 4×8"
+    assert (group["phase"], group["variant"]) == ("inference", "without backward")
+    assert "training iteration" not in prof.trace.tree()
+    assert prof.trace.metadata["summary"][-1].startswith("inference: ")

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from xsp.provider import Inputs, ModelCall
+from xsp.provider import NO_BACKWARD, Inputs, ModelCall
 
 TRAINING_STEP = "training step"
 MOST = 256  # groups that are kept apart; further ones are one group per model and phase
@@ -51,6 +51,11 @@ class Group:
     variant: str
     model_calls: set[int] = field(default_factory=lambda: {1})
     sizes: Counter[Size] = field(default_factory=Counter)
+
+    @property
+    def trains(self) -> bool:
+        """Whether the evaluations are training steps."""
+        return self.phase == TRAINING_STEP and self.variant != NO_BACKWARD
 
     @property
     def calls(self) -> int:
@@ -225,7 +230,13 @@ def labels(groups: Sequence[Group]) -> list[str]:
 
 
 def _label(group: Group) -> str:
-    return " ".join(filter(None, (group.subject, group.phase, _leading(group))))
+    return " ".join((*_what(group), _leading(group))).rstrip()
+
+
+def _what(group: Group) -> list[str]:
+    """Return the model and what it does."""
+    phase = NO_BACKWARD if group.variant == NO_BACKWARD else group.phase
+    return [group.subject, *filter(None, [phase])]
 
 
 def _calls(group: Group) -> str:
@@ -235,7 +246,8 @@ def _calls(group: Group) -> str:
 
 def _long_label(group: Group) -> str:
     shapes = ", ".join(_ranges(group, at) for at in range(_inputs(group)))
-    return " ".join(filter(None, (group.subject, group.phase, group.variant, shapes)))
+    variant = "" if group.variant == NO_BACKWARD else group.variant
+    return " ".join(filter(None, (*_what(group), variant, shapes)))
 
 
 def _leading(group: Group) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median_low
 
-from xsp.composition.group import TRAINING_STEP, Group
+from xsp.composition.group import Group
 from xsp.composition.part import Part
 from xsp.level import Kind
 
@@ -65,7 +65,7 @@ def _models(nested: Sequence[Part], groups: Sequence[Group]) -> Mapping[int, Cou
     """Return how often each part calls which models, but for training steps."""
     result: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for number, part in enumerate(nested):
-        if part.evaluation >= 0 and groups[part.evaluation].phase != TRAINING_STEP:
+        if part.evaluation >= 0 and not groups[part.evaluation].trains:
             around = number
             while around > 0:
                 result[around][groups[part.evaluation].subject] += 1
@@ -81,7 +81,7 @@ def _rounds(
     for number in sorted(members, key=lambda n: nested[n].start_ns):
         result[-1].append(number)
         evaluation = nested[number].evaluation
-        if evaluation >= 0 and groups[evaluation].phase == TRAINING_STEP:
+        if evaluation >= 0 and groups[evaluation].trains:
             result.append([])
     return result[:-1]
 

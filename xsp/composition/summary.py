@@ -18,6 +18,7 @@ from xsp.composition.part import UNWATCHED, Part
 from xsp.composition.timeline import Timeline
 from xsp.evaluation import covered
 from xsp.level import Kind
+from xsp.provider import NO_BACKWARD
 from xsp.quantity import counted, duration, percent
 from xsp.trace import Trace, attribute_column
 
@@ -62,7 +63,7 @@ def facts(
         {
             "name": label,
             "model": group.subject,
-            "phase": group.phase or INFERENCE,
+            "phase": _phase(group),
             "variant": group.variant,
             "shapes": _shapes(group),
             "calls": group.calls,
@@ -75,6 +76,11 @@ def facts(
         for label, group in groups.items()
     ]
     return sorted(result, key=lambda entry: -entry["total_ns"])
+
+
+def _phase(group: Group) -> str:
+    """Return what the model does: without a backward pass that is inference in training mode."""
+    return INFERENCE if group.variant == NO_BACKWARD else group.phase or INFERENCE
 
 
 def _samples(group: Group, trace: Trace | None) -> int | None:

@@ -37,6 +37,7 @@ from xsp.provider.row import (
 )
 from xsp.provider.state import Keeper, Kept, Role
 from xsp.provider.watching import (
+    NO_BACKWARD,
     Awaiting,
     Begun,
     Evaluations,
@@ -52,6 +53,7 @@ from xsp.provider.watching import (
 __all__ = [
     "ATTRIBUTE",
     "KIND",
+    "NO_BACKWARD",
     "PROVENANCE",
     "ROW_SCHEMA",
     "SAMPLE_SCHEMA",

@@ -17,6 +17,9 @@ Work = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 # Subject, phase and inputs of a call: calls that have them in common are of one group.
 Likeness = tuple[str, str, Inputs]
 
+# The variant of calls in training mode whose gradients nobody asked for.
+NO_BACKWARD = "without backward"
+
 
 @dataclass(slots=True)  # making a frozen one would take microseconds of each call of a model
 class ModelCall:
@@ -191,7 +194,7 @@ class Evaluations(Protocol):
 
         Args:
             variant: What tells the evaluation from others that began with a call alike, such as
-                the optimizers that stepped.
+                the optimizers that stepped; `NO_BACKWARD` of what seemed to be a training step.
             calls: How often the model was called in the evaluation; 0: none was, and it is none.
         """
         ...

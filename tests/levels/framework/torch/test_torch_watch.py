@@ -287,6 +287,49 @@ def test_a_step_lasts_until_the_last_of_two_optimizers_has_stepped(
     assert log.said == one * 2
 
 
+def test_a_loss_or_transform_after_a_step_is_no_part_of_it(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    model.train()
+    first, second = (torch.optim.SGD(model[i].parameters(), lr=0.1) for i in (0, 2))
+    with watching() as log:
+        train_step(model, x, first)
+        told = list(log.said)
+        nn.MSELoss()(x, x), nn.Flatten()(x)
+        assert log.said == told
+        second.step()  # but for what lies between two optimizers' steps
+        assert log.said[len(told) :] == ["extend"] * 2
+    assert log.said[-1] == "end SGD 1 + SGD 2"
+
+
+@pytest.mark.usefixtures("no_optimizer")
+def test_a_loss_after_the_backward_pass_is_no_part_of_a_step_without_an_optimizer(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    with watching() as log:
+        train_step(model.train(), x)
+        told = list(log.said)
+        nn.MSELoss()(x, x)
+        assert log.said == told
+
+
+@pytest.mark.parametrize(("calls", "short"), [(40, 0), (200, 0), (40, 2)])
+def test_steps_that_call_their_model_often_are_known(
+    calls: int, short: int, model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)
+    steps = [2] * short + [calls] * 3
+    with watching() as log:
+        for number in steps:
+            sum(model(x).sum() for _ in range(number)).backward()
+            optimizer.step()
+    # The first step that is far longer than those before is taken for inference at first.
+    left_on = [said for said in ends_of(log) if said == "end without backward"]
+    assert (0 < len(left_on) < calls) if short else not left_on
+    assert ends_of(log).count("end SGD 1") == len(steps)
+    assert log.model_calls == calls
+
+
 @pytest.mark.usefixtures("no_optimizer")
 def test_without_an_optimizer_the_next_call_ends_the_step(
     model: nn.Module, x: torch.Tensor

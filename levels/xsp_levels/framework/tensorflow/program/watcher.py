@@ -10,7 +10,7 @@ from functools import partial
 from time import monotonic_ns
 from typing import Any
 
-from xsp.provider import Evaluations
+from xsp.provider import NO_BACKWARD, Evaluations
 from xsp_levels.framework.keras.backend import backend
 from xsp_levels.framework.keras.entry_point import CallEntryPoint, call_entry_point
 from xsp_levels.framework.keras.layer_tree import root_name
@@ -35,7 +35,7 @@ from xsp_levels.framework.tensorflow.program.entry import (
     keras_is_on_tensorflow,
 )
 
-_PATIENCE = 16  # calls of a model under a tape without a backward pass, to wait for one
+_PATIENCE = 256  # calls of a model under a tape without a backward pass, to wait for one
 
 
 def divert(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -284,7 +284,7 @@ class Watch:
         if step.open and self._evaluations is not None:
             step.open = False
             stepped = " + ".join(sorted(set(step.optimizers)))
-            without = "" if step.had_backward else "without backward"
+            without = "" if step.had_backward else NO_BACKWARD
             self._evaluations.end(stepped or without, step.forwards + 1)
 
 

@@ -10,7 +10,7 @@ from time import monotonic_ns
 from types import CodeType
 from typing import Any
 
-from xsp.provider import Evaluations
+from xsp.provider import NO_BACKWARD, Evaluations
 from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
     backward_entry_point,
@@ -20,7 +20,6 @@ from xsp_levels.framework.torch.program.calling_threads import CallingThreads
 from xsp_levels.framework.torch.program.marker import Marker
 from xsp_levels.framework.torch.program.model_name import OptimizerNames
 from xsp_levels.framework.torch.program.training_step import (
-    NO_BACKWARD,
     After,
     Following,
     Local,
@@ -125,6 +124,15 @@ class StepWatch:
         elif step.open and self.evaluations is not None:
             self.evaluations.extend(until_ns)
 
+    def go_on(self, step: TrainingStep, until_ns: int) -> None:
+        """Note that a step has lasted at least until a time, unless that is known to be over.
+
+        A transform of the next batch, or a loss that is logged, is no part of it.
+        """
+        over = step.had_backward and self.ends.is_over(step)
+        if step.expected or not (step.optimizers or over):
+            self.extend(step, until_ns)
+
     def tell(self, step: TrainingStep, until_ns: int | None = None) -> None:
         """Tell of an expected step, and of all that belongs to it from now on.
 
@@ -144,6 +152,7 @@ class StepWatch:
         """End a step, if one is open, where it was last extended."""
         self.tell(step)
         if step.open and self.evaluations is not None:
+            self.ends.note_end(step)
             ended, step.open, step.pending, step.following = step.outcome, False, False, None
             self.evaluations.end(*ended)
 
