@@ -118,10 +118,13 @@ def test_a_first_call_that_took_much_longer_is_shown_apart() -> None:
     one = decode()
     latency = one.root.latency_ns
     assert latency is not None
-    calls = [part("decode", 20_000 * n, 20_000 * n + 12_000, 0, n) for n in range(3)]
+    lasting = [4 * latency, latency, latency]
+    # Recording made each of them 1 µs longer.
+    ends = [100_000 * n + round(lasts_ns) + 1000 for n, lasts_ns in enumerate(lasting)]
+    calls = [part("decode", 100_000 * n, end_ns, 0, n) for n, end_ns in enumerate(ends)]
     found = composed(
-        [part("block", 0, 90_000), *calls],
-        [90_000, 4 * latency, latency, latency],
+        [part("block", 0, 300_000), *calls],
+        [90_000, *lasting],
         [0] * 3,
         {0: one},
     )
@@ -129,6 +132,9 @@ def test_a_first_call_that_took_much_longer_is_shown_apart() -> None:
     assert sums["block/decode"] == (pytest.approx(3 * latency),)
     [(more,)] = [value for path, value in sums.items() if "first call" in path]
     assert more == pytest.approx(3 * latency)
+    added = rows(found, "overhead_ns")
+    assert added["block/decode"] == (pytest.approx(3000, abs=2),)
+    assert [value for path, (value,) in added.items() if "first call" in path] == [0]
     assert rows(found, "self_ns")["block"] == (pytest.approx(90_000 - 6 * latency),)
 
 

@@ -319,3 +319,26 @@ def test_calls_in_training_mode_without_a_backward_pass_are_no_training(model: A
     assert (group["phase"], group["variant"]) == ("inference", "without backward")
     assert "training iteration" not in prof.trace.tree()
     assert prof.trace.metadata["summary"][-1].startswith("inference: ")
+
+
+def test_a_training_step_that_an_exception_cuts_short_does_not_count(model: Any, x: Any) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.01)
+
+    def run(last: str) -> None:
+        for number in range(6):
+            optimizer.zero_grad()
+            loss = model(x).sum()
+            if number == 5 and last == "forward":
+                raise KeyboardInterrupt
+            loss.backward()
+            if number == 5 and last == "backward":
+                raise KeyboardInterrupt
+            optimizer.step()
+        raise KeyboardInterrupt
+
+    for last, calls in (("forward", 5), ("backward", 5), ("step", 6)):
+        with pytest.raises(KeyboardInterrupt), xsp.profile(levels=1) as prof:
+            run(last)
+        [group] = prof.trace.metadata["groups"]
+        assert (group["name"], group["calls"]) == ("Sequential training step 4×8", calls)
+        assert any(f"training: {calls} it" in said for said in prof.trace.metadata["summary"])

@@ -165,11 +165,11 @@ def _set_apart(
         part, node, more = parts[number], nodes[of[number]], first[number]
         node.lasts_ns -= more
         node.ran_ns -= more
+        node.measured_ns -= round(more)
         name = _FIRST_CALL.format(part.name)
-        apart = Part(name, Kind.PIPELINE, part.start_ns, part.end_ns, part.thread)
-        nodes.append(_Node(apart, node.parent))
-        nodes[-1].add(apart, more)
-        nodes[-1].measured_ns = 0
+        times = part.start_ns, part.start_ns + round(more)
+        nodes.append(_Node(Part(name, Kind.PIPELINE, *times, part.thread), node.parent))
+        nodes[-1].add(nodes[-1].part, more)
 
 
 def _note_concurrency(nodes: Sequence[_Node], parts: Sequence[Part], of: Sequence[int]) -> None:

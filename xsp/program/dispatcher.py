@@ -60,6 +60,7 @@ class Dispatcher:
         self._recorder = Recorder(session)
         self.stop_watching: Callable[[], None] = lambda: None
         self._ended = False  # whether the block has ended
+        self._cut_short = False  # whether an exception ends it
         self.by_hand = False
         self._streaks = Streaks()
         self._seen, self._idle = 0, IdleWatching()
@@ -238,6 +239,10 @@ class Dispatcher:
                     self.journal.raised[opened.call.subject] += 1
         tracer.leave_evaluation(thread)
 
+    def cut_short(self) -> None:
+        """Note that an exception ends the block: what is open is not what it was to become."""
+        self._cut_short = True
+
     def finish(self) -> None:
         """Close what is open, and disarm all providers."""
         with self._lock:
@@ -381,7 +386,9 @@ class Dispatcher:
         opened = self._opens.get(thread)
         if opened is not None and not kind.calls:
             opened.call = None  # which was expected, and did not come
-        if opened is not None and (opened.call is None or opened.end_ns is None):
+        known = opened.group if opened is not None else None
+        broken = self._cut_short and known is not None and not known.is_of(*kind)
+        if opened is not None and (broken or opened.call is None or opened.end_ns is None):
             self.drop()
         elif opened is not None:
             self._close(thread, *self._synchronized(), kind)
