@@ -80,8 +80,8 @@ def test_steps_that_call_the_model_ever_another_number_of_times_are_one_group() 
     assert not varying.is_of("SGD 1", 9)
     assert (fixed.calls, fixed.is_of("SGD 1", 4), fixed.is_of("SGD 1", 5)) == (14, True, False)
     assert labels([varying, fixed]) == [
-        "Net training step (9…30) × 1×4",
-        "Net training step 4 × 1×4",
+        "Net training step (Adam 1) (9…30) × 1×4",
+        "Net training step (SGD 1) 4 × 1×4",
     ]
 
 

@@ -293,3 +293,26 @@ def test_functions_of_own_time_hide_no_span(rows: int | None) -> None:
     assert {"block", "iteration", "load", "step"} <= {row.name for row in drawn.rows}
     if rows is None:
         assert sum(row.name.startswith("f") for row in drawn.rows) == 3 * 5
+
+
+@pytest.mark.parametrize(("reach_ns", "known"), [(40_000, False), (10_000, True)])
+def test_own_time_is_known_as_well_as_the_latencies_that_leave_it(
+    reach_ns: float, known: bool
+) -> None:
+    net = samples.layer("net", "Net", samples.op("mm", own_ns=15_000), own_ns=36_000)
+    spans = samples.frame(samples.pipeline("predict", net, own_ns=900_000))
+    reach = (
+        pl.when(pl.col("name") == "net")
+        .then(float(reach_ns))
+        .otherwise(0.001 * pl.col("latency_ns"))
+    )
+    drawn = outline(
+        spans.with_columns(
+            latency_low_ns=pl.col("latency_ns") - reach,
+            latency_high_ns=pl.col("latency_ns") + reach,
+        )
+    )
+    [own] = [row for row in drawn.rows if row.kind == "own" and row.depth == 2]
+    assert own.latency_ns == 36_000
+    assert (own.margin_ns is None) is known
+    assert known or own.margin_ns == pytest.approx(reach_ns, rel=0.01)

@@ -215,7 +215,9 @@ def labels(groups: Sequence[Group]) -> list[str]:
     >>> labels([one, two])
     ['ResNet 8×3', 'ResNet training step 4 × 8×3']
     """
-    plain = [_label(group) for group in groups]
+    steps = {(group.subject, group.variant) for group in groups if group.trains}
+    several = Counter(subject for subject, _ in steps)
+    plain = [_label(group, told=several[group.subject] > 1) for group in groups]
     again = Counter(plain)
     named = [
         name if again[name] == 1 else _long_label(group)
@@ -229,14 +231,16 @@ def labels(groups: Sequence[Group]) -> list[str]:
     return result
 
 
-def _label(group: Group) -> str:
-    return " ".join((*_what(group), _leading(group))).rstrip()
+def _label(group: Group, *, told: bool) -> str:
+    return " ".join(filter(None, (*_what(group, told=told), _leading(group))))
 
 
-def _what(group: Group) -> list[str]:
-    """Return the model and what it does."""
-    phase = NO_BACKWARD if group.variant == NO_BACKWARD else group.phase
-    return [group.subject, *filter(None, [phase])]
+def _what(group: Group, *, told: bool = True) -> tuple[str, ...]:
+    """Return the model, what it does, and by which optimizers, if that is to be told."""
+    if group.variant == NO_BACKWARD:
+        return group.subject, NO_BACKWARD
+    stepped = f"({group.variant})" if told and group.variant else ""
+    return group.subject, group.phase, stepped
 
 
 def _calls(group: Group) -> str:
@@ -246,8 +250,7 @@ def _calls(group: Group) -> str:
 
 def _long_label(group: Group) -> str:
     shapes = ", ".join(_ranges(group, at) for at in range(_inputs(group)))
-    variant = "" if group.variant == NO_BACKWARD else group.variant
-    return " ".join(filter(None, (*_what(group), variant, shapes)))
+    return " ".join(filter(None, (*_what(group), shapes)))
 
 
 def _leading(group: Group) -> str:

@@ -290,7 +290,13 @@ def _training(parts: Sequence[Part], warm_ns: Floats, groups: Sequence[Mapping[s
     if samples := _samples_per_step(groups):
         rate += f", {samples * len(times) / seconds:,.0f} samples/s"
     mean = duration(sum(times) / len(times))
-    return f"training: {counted(len(times), 'iteration')} of {mean} on average ({rate})"
+    kinds = {(group["model"], group["variant"]) for group in groups if _trains(group)}
+    each = f", one for each step of {len(kinds)} kinds," if len(kinds) > 1 else ""
+    return f"training: {counted(len(times), 'iteration')}{each} of {mean} on average ({rate})"
+
+
+def _trains(group: Mapping[str, Any]) -> bool:
+    return bool(group["phase"] == TRAINING_STEP)
 
 
 def _samples_per_step(groups: Sequence[Mapping[str, Any]]) -> float | None:
@@ -299,7 +305,7 @@ def _samples_per_step(groups: Sequence[Mapping[str, Any]]) -> float | None:
     Steps of several models, or with several optimizers in turn, may share their samples, as
     those of generator and discriminator do.
     """
-    steps = [group for group in groups if group["phase"] == TRAINING_STEP]
+    steps = [group for group in groups if _trains(group)]
     unlike = {(group["model"], group["variant"]) for group in steps}
     if len(unlike) != 1 or not all(group["samples"] for group in steps):
         return None

@@ -18,6 +18,7 @@ from xsp.trace import folding
 from xsp.trace.attribute import EARLY_ENDS, attribute_column, inexact_column
 from xsp.trace.coverage import at_once_inside, on_another_thread, on_one_clock, own_functions
 from xsp.trace.row import (
+    INTERVAL,
     NOUNS,
     NUMBERS,
     SUMS,
@@ -28,6 +29,7 @@ from xsp.trace.row import (
     known_sum,
     left_over,
     margin_of,
+    reach_of_rest,
 )
 
 # Showing operators is worth so much of showing layers, when a row is chosen to be opened.
@@ -104,6 +106,8 @@ class _Builder:
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in NUMBERS
         }
         self._own_functions = own_functions(spans, folded.of)
+        calls = attribute_column(spans, "calls", pl.Int64)
+        self._counted = calls.is_not_null().to_numpy()[folded.first]
         self._order = np.argsort(folded.parent, kind="stable")[1:]
         self._starts = np.searchsorted(
             folded.parent[self._order], np.arange(len(folded.parent) + 1)
@@ -268,22 +272,22 @@ class _Builder:
     def _own(self, node: Node) -> list[Node]:
         """Return rows for the own time of a span or chain, where it is long enough.
 
-        The root's own time has a row apart for waiting for devices at the root's end. Where a
-        latency is not known, what the spans inside leave of it is known no better.
+        The root's own time has a row apart for waiting for devices at the root's end.
         """
-        latency, reach = node.totals["latency_ns"], margin_of(node.totals) or 0.0
-        unknown = reach / latency if reach >= latency > 0 else 0.0
-        own = node.totals["self_ns"]
+        below, own = self._below(node.tail), node.totals["self_ns"]
+        below = below[self._table["on_host"].to_numpy()[below]]
         if node.tail != node.groups[0]:
-            below = self._below(node.tail)
-            on_host = self._table["on_host"].to_numpy()[below]
-            inside = self._totals(below[on_host])["latency_ns"]
-            own = latency - inside
+            own = node.totals["latency_ns"] - self._totals(below)["latency_ns"]
         top = int(node.groups[0]) == 0
         # Both come with errors: waiting cannot take more than all of the own time.
         wait = min(self._wait_ns, own) if top else 0.0
         name = _OUTSIDE if top and self._block else _OWN
         parts = {name: own - wait, "waiting for devices": wait}
+        ends = (np.append(node.totals[name], self._numbers[name][below]) for name in INTERVAL)
+        # What lies between the evaluations of a program is measured by itself.
+        difference = not self._counted[below].all()
+        reach = reach_of_rest(*ends, error=self._error) if difference else 0.0
+        unknown = reach / own if reach >= own > 0 else 0.0
         rows = {
             name: Node(
                 "own", (name,), node.groups, node.tail, node.count, left_over(part, unknown * part)

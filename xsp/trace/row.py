@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +13,8 @@ from xsp.evaluation import Ints
 from xsp.inexact import Inexact
 from xsp.quantity import bounded, counted, margin, share
 from xsp.trace import folding
+
+Floats = NDArray[np.float64]
 
 # What spans are called in sentences, where not by their kind.
 NOUNS = {
@@ -24,7 +27,8 @@ NOUNS = {
 # Kinds of row that are no kind of span: siblings of one class or name, the rest, own time.
 SUMS = ("some", "rest", "own")
 _TIMES = ("latency_ns", "busy_ns")
-NUMBERS = (*folding.SUMMED, "latency_low_ns", "latency_high_ns", "busy_ns")
+INTERVAL = ("latency_ns", "latency_low_ns", "latency_high_ns")
+NUMBERS = (*folding.SUMMED, *INTERVAL[1:], "busy_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +181,34 @@ def left_over(latency_ns: float, margin_ns: float) -> dict[str, float]:
 
 def margin_of(totals: dict[str, float]) -> float | None:
     """Return half the interval of a row's latency, if that is known."""
-    reach = margin(*(totals[name] for name in ("latency_ns", "latency_low_ns", "latency_high_ns")))
+    reach = margin(*(totals[name] for name in INTERVAL))
     return None if reach is None else known(reach)
 
 
-def known_sum(values: NDArray[np.float64]) -> float:
+def reach_of_rest(latency: Floats, low: Floats, high: Floats, *, error: float) -> float:
+    """Return how far what latencies leave of the first one may be from their difference.
+
+    The relative error of the model's latency is mostly that of the machine's speed, which all
+    latencies share: of that part errors are subtracted as latencies are, of the rest squares are
+    added.
+
+    Args:
+        latency: The latency around, and those inside.
+        low: The lower ends of their intervals.
+        high: The upper ends.
+        error: The relative error of the model's latency.
+
+    >>> of = np.array([100.0, 60.0]), np.array([80.0, 48.0]), np.array([120.0, 72.0])
+    >>> round(reach_of_rest(*of, error=0.2), 3), round(reach_of_rest(*of, error=0.0), 1)
+    (8.0, 23.3)
+    """
+    half = np.nan_to_num(np.maximum(latency - low, high - latency))
+    common = np.nan_to_num(np.minimum(half, error * latency))
+    own = np.sqrt(half - common) * np.sqrt(half + common)  # squares could be too large for numbers
+    return math.hypot(*own.tolist(), float(common[0] - common[1:].sum()))
+
+
+def known_sum(values: Floats) -> float:
     """Return the sum of the known values, NaN where no value is known: missing is not 0."""
     finite = values[np.isfinite(values)]
     return float(finite.sum()) if finite.size else float("nan")

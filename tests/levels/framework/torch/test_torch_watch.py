@@ -287,6 +287,24 @@ def test_a_step_lasts_until_the_last_of_two_optimizers_has_stepped(
     assert log.said == one * 2
 
 
+def test_an_optimizer_of_another_model_than_the_step_began_with_is_told_with_that_model() -> None:
+    class Generator(nn.Linear):  # type: ignore[misc]
+        pass
+
+    generator, judge = Generator(4, 4), nn.Linear(4, 1)
+    of_judge, of_generator = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (judge, generator))
+    with watching() as log:
+        for _ in range(3):
+            judge(torch.ones(2, 4)).sum().backward()
+            made = generator(torch.ones(2, 4))
+            judge(made.detach()).sum().backward()
+            of_judge.step()
+            judge(made).sum().backward()
+            of_generator.step()
+    ends = ["begin", "end SGD 1", "begin", "end SGD 2 of Generator"]
+    assert [each for each in ends_of(log) if each != "run Generator"] == ends * 3
+
+
 def test_a_loss_or_transform_after_a_step_is_no_part_of_it(
     model: nn.Module, x: torch.Tensor
 ) -> None:

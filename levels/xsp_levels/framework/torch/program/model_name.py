@@ -52,6 +52,13 @@ class ModelNames:
             known = self._holding[id(module)] = (weakref.ref(module), holds, size)
         return known[1]
 
+    def owner(self, parameter: Any) -> str:
+        """Return the name of a model that has been called and has a parameter; empty if none."""
+        for place, name, _ in tuple(self._known.values()):
+            if name and (model := place()) is not None and has_parameter(model, parameter):
+                return name
+        return ""
+
     def _new_name(self, module: Any) -> str:
         if not is_function(module) and not has_weights(module):
             return ""
@@ -72,21 +79,35 @@ class ModelNames:
 
 
 class OptimizerNames:
-    """Names of optimizers for people, which tell training steps apart."""
+    """Names of optimizers for people, which tell training steps apart.
 
-    def __init__(self) -> None:
-        self._known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self._last: tuple[Callable[[], Any], str] = (lambda: None, "")
+    Args:
+        models: Names of the models that they train.
+    """
 
-    def of(self, optimizer: Any) -> str:
-        """Return the class of an optimizer, with its number among all optimizers."""
-        last, name = self._last
-        if last() is optimizer:
+    def __init__(self, models: ModelNames) -> None:
+        self._models = models
+        self._known: weakref.WeakKeyDictionary[Any, tuple[str, str]] = weakref.WeakKeyDictionary()
+        self._last: tuple[Callable[[], Any], Any, str] = (lambda: None, None, "")
+
+    def of(self, optimizer: Any, model: weakref.ref[Any] | None) -> str:
+        """Return the class of an optimizer, with its number among all optimizers.
+
+        If it trains another model than the one that the step began with, that is named as well: a
+        generator's step may begin with the discriminator.
+        """
+        last, last_model, name = self._last
+        if last() is optimizer and last_model is model:
             return name
+        parameter, began = _first_parameter(optimizer), model() if model is not None else None
         if optimizer not in self._known:
-            self._known[optimizer] = f"{type(optimizer).__name__} {len(self._known) + 1}"
-        self._last = weakref.ref(optimizer), self._known[optimizer]
-        return self._last[1]
+            name = f"{type(optimizer).__name__} {len(self._known) + 1}"
+            self._known[optimizer] = name, self._models.owner(parameter)
+        name, trained = self._known[optimizer]
+        if trained and began is not None and not has_parameter(began, parameter):
+            name = f"{name} of {trained}"
+        self._last = weakref.ref(optimizer), model, name
+        return name
 
 
 def _models_in(holder: Any, depth: int) -> Iterator[Any]:
@@ -102,6 +123,17 @@ def _models_in(holder: Any, depth: int) -> Iterator[Any]:
             yield value
         elif depth and not isinstance(value, (type, ModuleType, FunctionType)):
             yield from _models_in(value, depth - 1)
+
+
+def has_parameter(module: Any, parameter: Any) -> bool:
+    """Return whether a parameter is one of a module's."""
+    return any(each is parameter for each in module.parameters())
+
+
+def _first_parameter(optimizer: Any) -> Any:
+    """Return a parameter that an optimizer trains, None if that cannot be told."""
+    groups = getattr(optimizer, "param_groups", None) or [{}]
+    return next(iter(groups[0].get("params", ())), None)
 
 
 def has_weights(module: Any) -> bool:
