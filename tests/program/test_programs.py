@@ -342,3 +342,15 @@ def test_a_training_step_that_an_exception_cuts_short_does_not_count(model: Any,
         [group] = prof.trace.metadata["groups"]
         assert (group["name"], group["calls"]) == ("Sequential training step 4×8", calls)
         assert any(f"training: {calls} it" in said for said in prof.trace.metadata["summary"])
+
+
+def test_an_evaluation_of_more_spans_than_memory_holds_has_layers_and_says_so(
+    model: Any, x: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xsp.provider.size.MOST_SPANS", 10)
+    with torch.no_grad(), xsp.profile(levels=2, replay=False) as prof:
+        for _ in range(20):
+            model(x)
+    assert set(prof.trace.spans["kind"]) == {"pipeline", "layer"}
+    assert "spans-left-out" in codes(prof.trace)
+    prof.trace.check()

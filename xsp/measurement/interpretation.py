@@ -32,6 +32,7 @@ from xsp.measurement.pause import (
 )
 from xsp.problem import NOTE, Problem, ProblemCount
 from xsp.provider import (
+    MOST_SPANS,
     SAMPLE_SCHEMA,
     Provenance,
     Provider,
@@ -42,6 +43,7 @@ from xsp.provider import (
     checked,
     concat_rows,
     span_rows,
+    within_memory,
 )
 from xsp.quantity import counted
 from xsp.session import InsideCost, Visit, counting, worth_keeping
@@ -49,6 +51,10 @@ from xsp.session import InsideCost, Visit, counting, worth_keeping
 Bools = NDArray[np.bool_]
 
 _BATCH = 256  # evaluations correlated at once: more would save no more time
+_LEFT_OUT = (
+    "an evaluation has about {} {} spans, and a trace is made of {} at most, for memory's sake: "
+    "these are left out; profile fewer levels, or a smaller part of the program as an evaluation"
+)
 _LARGEST = (1 << 63) - 1  # that a column of ids holds
 # What a program does itself, in contrast to waiting for devices.
 _PROGRAM = [kind.value for kind in (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL)]
@@ -175,6 +181,10 @@ class _Interpreter:
     def _rows(self, visit: Visit) -> SpanRows:
         """Return the rows that all providers have of a visit."""
         rows = concat_rows([self._rows_of(visit.planned.rung, *kept) for kept in visit.records])
+        rows, left_out = within_memory(rows, max(len(visit.windows), 1))
+        for kind, count in left_out.items():
+            message = _LEFT_OUT.format(f"{count:,}", kind.value, f"{MOST_SPANS:,}")
+            self._problems[Problem("spans-left-out", message)] = None
         return _without_later(rows_without_pauses(place_by_order(rows), visit), visit)
 
     def _with_own_time(

@@ -2,7 +2,8 @@
 
 `contract` says what a provider does (`Provider`), `watching` what one does that finds evaluations
 (`Watcher`), `state` how a call's changes are noticed and undone (`Keeper`), `row` what a provider
-hands back (`span_rows` makes a frame of columns), and `packing` how its records are kept in a file.
+hands back (`span_rows` makes a frame of columns), `size` how many of these memory holds, and
+`packing` how its records are kept in a file.
 Beside this package a level may import `xsp.tracer`, `xsp.level`, `xsp.clock` and `xsp.errors`.
 """
 
@@ -35,6 +36,7 @@ from xsp.provider.row import (
     no_rows,
     span_rows,
 )
+from xsp.provider.size import MOST_SPANS, within_memory
 from xsp.provider.state import Keeper, Kept, Role
 from xsp.provider.watching import (
     NO_BACKWARD,
@@ -53,6 +55,7 @@ from xsp.provider.watching import (
 __all__ = [
     "ATTRIBUTE",
     "KIND",
+    "MOST_SPANS",
     "NO_BACKWARD",
     "PROVENANCE",
     "ROW_SCHEMA",
@@ -93,4 +96,5 @@ __all__ = [
     "pack",
     "span_rows",
     "unpack",
+    "within_memory",
 ]

@@ -11,10 +11,13 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from xsp.errors import ProviderError
 from xsp_levels.framework.torch.profiler.operand import NO_OPERANDS, Operands, operands
 
 Integers = npt.NDArray[np.int64]
 H = TypeVar("H", bound=Hashable)
+
+MOST_EVENTS = 2_000_000  # of a recording: each takes 2 kB until it is a row
 
 _NUMBERS = (
     *("start_ns", "duration_ns", "start_thread_id", "sequence_nr", "fwd_thread_id", "nbytes"),
@@ -112,8 +115,16 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
         results: Kineto's results.
         detail: Whether shapes were recorded.
         addresses: Addresses of the storages that are looked for among what operators were given.
+
+    Raises:
+        ProviderError: There are more events than memory is sure to hold.
     """
     events = results.events()
+    if len(events) > MOST_EVENTS:
+        raise ProviderError(
+            f"there were {len(events):,} in a row, and {MOST_EVENTS:,} are all that memory is sure "
+            "to hold; mark smaller parts of the program as evaluations"
+        )
     names, name = _distinct(event.name() for event in events)
     activities, activity = _distinct(_types(events))
     kinds, given = _distinct(operands(results, addresses)) if detail else ((NO_OPERANDS,), 0)
