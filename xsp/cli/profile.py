@@ -209,9 +209,8 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
     profiling = profile(
         settings.levels,
         runs=settings.runs,
-        budget=settings.budget_s,
+        budget=options["budget"],
         statistic=settings.statistic,
-        progress=False,
         name=Path(spec.target).name,
     )
     mine = identity()

@@ -54,7 +54,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         levels: Levels to profile: a number or name (that and all above), or several.
         runs: Evaluations on each rung; by default as many as it takes, over 3 s at
             least, until the model's latency is known to ±1 %.
-        budget: Seconds of evaluating after which the plan counts as complete; 20 by default.
+        budget: Seconds of evaluating after which the plan counts as complete, 20 by default; and
+            of repeating after the block, by default as many as evaluations took, from 5 to 20.
         statistic: How runs are summarised: "trimmed" (20 % trimmed mean), "median",
             "mean" or "min".
         replay: Whether calls may be repeated after the block; None
@@ -88,7 +89,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         if on_busy not in ("raise", "skip"):
             raise ValueError(f"on_busy={on_busy!r}: there are 'raise' and 'skip'")
         self._settings = settings_of(levels, runs=runs, budget=budget, statistic=statistic)
-        self._replay = replay
+        self._budget_s, self._replay = budget, replay
         self._progress = progress
         self._schedule = schedule or _EVERY
         self._skips = on_busy == "skip"
@@ -355,7 +356,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         """Repeat calls until the plans of their groups are complete, or note why not."""
         self._repeated = complete_plans(
             self._dispatching,
-            self._settings,
+            self._budget_s,
             replay=self._replay,
             progress=self._progress,
             once=self._schedule.active is not None,

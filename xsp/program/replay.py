@@ -24,8 +24,10 @@ from xsp.program.turns import Turns
 from xsp.provider import ModelCall
 from xsp.quantity import counted, duration
 from xsp.rank import identity, in_process_group
-from xsp.session import Session, Settings
+from xsp.session import Session
 
+# Of repeating all groups together, unless the user has said how long: people wait meanwhile.
+_LEAST_S, _MOST_S = 5.0, 20.0
 _LEAST_SHARE = 0.05  # of the budget, for a group that took next to no time
 _AT_ONCE = "several threads called it, which a repetition on one thread would not show"
 _BY_PROGRAM = "it is more than one call, which only the program itself can make again"
@@ -37,7 +39,7 @@ _IN_COMPANY = "this is a rank of a distributed program, and the others would hav
 
 def complete_plans(
     dispatcher: Dispatcher,
-    settings: Settings,
+    budget_s: float | None,
     *,
     replay: bool | None,
     progress: bool | Progress | None,
@@ -47,7 +49,8 @@ def complete_plans(
 
     Args:
         dispatcher: The dispatcher, all of whose evaluations have ended.
-        settings: How the groups are measured; the budget is divided by the time they took.
+        budget_s: Seconds of repeating, which are divided by the time that the groups took; None:
+            as many as they took in the block, within limits.
         replay: Whether calls may be repeated; None: where that is safe.
         progress: As for `xsp.profile`.
         once: Whether to repeat nothing, whatever `replay` says, as a schedule that ends does.
@@ -57,6 +60,7 @@ def complete_plans(
     """
     names = _names(dispatcher)
     took = took_ns(dispatcher.journal.evaluations, dispatcher.plans.groups.final)
+    budget_s = budget_s or min(max(took.total() / 1e9, _LEAST_S), _MOST_S)
     repeated: dict[int, int] = {}
     left: list[tuple[int, str]] = []
     at_once = _called_at_once(dispatcher)
@@ -70,7 +74,7 @@ def complete_plans(
             continue
         share = max(took[number] / max(took.total(), 1), _LEAST_SHARE)
         repeated[number] = _repeat(
-            dispatcher, number, turns, settings.budget_s * share, progress, insist=bool(replay)
+            dispatcher, number, turns, budget_s * share, progress, insist=bool(replay)
         )
     _note(dispatcher, names, left)
     return repeated
