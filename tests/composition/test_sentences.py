@@ -147,7 +147,7 @@ def iterations(*names: str) -> list[Part]:
 def test_steps_that_may_share_their_samples_have_no_samples_a_second() -> None:
     steps = [group(name, 2, "training step", samples=8) for name in ("G", "D")]
     training = said(iterations("G", "D"), steps)[-1]
-    assert "4 iterations of 40.0 ms" in training
+    assert "4 iterations, one for each step of 2 kinds, of 40.0 ms" in training
     assert "samples/s" not in training
 
 

@@ -354,3 +354,20 @@ def test_an_evaluation_of_more_spans_than_memory_holds_has_layers_and_says_so(
     assert set(prof.trace.spans["kind"]) == {"pipeline", "layer"}
     assert "spans-left-out" in codes(prof.trace)
     prof.trace.check()
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_sequences_that_may_come_first_are_no_number_of_samples(batch_first: bool) -> None:
+    model = torch.nn.LSTM(8, 8, batch_first=batch_first)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with xsp.profile(levels=1, replay=False) as prof:
+        for _ in range(4):
+            model(torch.ones(35, 20, 8))[0].sum().backward()
+            optimizer.step()
+        with torch.no_grad():
+            model.eval()(torch.ones(35, 20, 8))
+    groups = prof.trace.metadata["groups"]
+    assert {group["samples"] for group in groups} == {35 if batch_first else None}
+    said = " ".join(prof.trace.metadata["summary"])
+    assert "training: 4 iterations" in said
+    assert ("samples/s" in said) is batch_first

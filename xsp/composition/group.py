@@ -41,6 +41,7 @@ class Group:
         subject: Name of the model or function.
         phase: What the model does: `training step`, `prefill`, `decode`; empty for inference.
         variant: What else tells the group from others, such as which optimizer stepped.
+        batch_first: Whether inputs lead with the number of samples, as far as is known.
         model_calls: The numbers of calls of the model that evaluations have, or were expected to.
         sizes: How many evaluations had each number of calls and set of input shapes and data types.
     """
@@ -49,6 +50,7 @@ class Group:
     subject: str
     phase: str
     variant: str
+    batch_first: bool = True
     model_calls: set[int] = field(default_factory=lambda: {1})
     sizes: Counter[Size] = field(default_factory=Counter)
 
@@ -118,6 +120,7 @@ class Groups:
         """Note an evaluation of the group, and return the group that the evaluation is in now."""
         size = model_calls, call.inputs
         group.sizes[size] += 1
+        group.batch_first &= call.batch_first
         group.model_calls.add(model_calls)
         if group.variant == _REST:  # whatever comes, it stays one group
             return group
@@ -157,7 +160,7 @@ class Groups:
         return self._rests[family]
 
     def _new(self, family: _Family, model_calls: int) -> Group:
-        group = Group(len(self.members), *family, {model_calls})
+        group = Group(len(self.members), *family, model_calls={model_calls})
         self.members.append(group)
         return group
 
@@ -173,6 +176,7 @@ class Groups:
             if into is not group:
                 into.sizes.update(group.sizes)
                 into.model_calls |= group.model_calls
+                into.batch_first &= group.batch_first
                 self.moved[group.number] = into.number
 
 
@@ -210,8 +214,8 @@ def labels(groups: Sequence[Group]) -> list[str]:
     """Return a name for each group that no other of the groups has.
 
     >>> inputs = (((8, 3), "float32"),)
-    >>> one = Group(0, "ResNet", "", "", {1}, Counter({(1, inputs): 1}))
-    >>> two = Group(1, "ResNet", "training step", "", {4}, Counter({(4, inputs): 1}))
+    >>> one = Group(0, "ResNet", "", "", sizes=Counter({(1, inputs): 1}))
+    >>> two = Group(1, "ResNet", "training step", "", sizes=Counter({(4, inputs): 1}))
     >>> labels([one, two])
     ['ResNet 8×3', 'ResNet training step 4 × 8×3']
     """

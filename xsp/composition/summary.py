@@ -29,6 +29,7 @@ PREFILL = "prefill"
 DECODE = "decode"
 
 _SIZES = 50  # numbers of calls and sets of input shapes of a group that have a latency of their own
+_SEQUENCE_SIZES = 3  # of sequences of vectors; tokens have two
 _NAMED = 4  # groups named in a sentence
 _KEYS = ("module_path", "module_class", "phase")  # what a layer is known by in all groups
 
@@ -87,8 +88,8 @@ def _samples(group: Group, trace: Trace | None) -> int | None:
     """Return how many samples an evaluation takes: the leading size of the leading input.
 
     Where the number of calls varies, that is the average. None where inputs differ, the leading
-    input has no such size, or the evaluation is a function of TensorFlow's or JAX's without layers,
-    whose leading input may be anything.
+    input has no such size, or may lead with a sequence, or the evaluation is a function of
+    TensorFlow's or JAX's without layers, whose leading input may be anything.
     """
     if trace is not None and _is_bare_function(trace):
         return None
@@ -96,7 +97,7 @@ def _samples(group: Group, trace: Trace | None) -> int | None:
     if len(shapes) != 1:
         return None
     [shape] = shapes
-    if len(shape) < 2:
+    if len(shape) < 2 or (len(shape) <= _SEQUENCE_SIZES and not group.batch_first):
         return None
     calls = sum(model_calls * count for (model_calls, _), count in group.sizes.items())
     return round(shape[0] * calls / group.calls)

@@ -39,6 +39,8 @@ class ModelCall:
         inputs: Shape and data type of each tensor put in, the leading tensor first.
         found_ns: When the watcher found the call, on the system's monotonic clock; 0: when the
             call is handed on.
+        batch_first: Whether samples may be counted by the leading size of the leading input, as
+            that of a sequence may not, where the model's layers want sequences first.
     """
 
     function: Callable[..., Any]
@@ -50,6 +52,7 @@ class ModelCall:
     phase: str = ""
     inputs: Inputs = ()
     found_ns: int = 0
+    batch_first: bool = True
 
     @property
     def work(self) -> Work:

@@ -22,6 +22,7 @@ class ModelNames:
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], str, int]] = {}
         self._of_class: dict[str, list[weakref.ref[Any] | None]] = {}
+        self._sequences: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._holding: dict[int, tuple[weakref.ref[Any], bool, int]] = {}
 
     def of(self, module: Any) -> str:
@@ -51,6 +52,13 @@ class ModelNames:
                 holds = not _is_compiled(module) and any(True for _ in _models_in(module, _DEEPEST))
             known = self._holding[id(module)] = (weakref.ref(module), holds, size)
         return known[1]
+
+    def is_batch_first(self, module: Any) -> bool:
+        """Return whether no part of a model is known to want sequences before samples."""
+        if module not in self._sequences:
+            known = (getattr(part, "batch_first", None) for part in module.modules())
+            self._sequences[module] = any(first is False for first in known)
+        return not self._sequences[module]
 
     def owner(self, parameter: Any) -> str:
         """Return the name of a model that has been called and has a parameter; empty if none."""

@@ -226,9 +226,10 @@ class Watch:
         if self._steps.evaluations is None:  # watching ended with the step
             return function(*args, **kwargs)
         if not training:
-            return self._run(evaluations, work, name, found_ns)
+            return self._run(evaluations, module, work, name, found_ns)
         inputs = tensor_inputs(args, kwargs)
         call = training_call(*work, inputs=inputs, name=name, found_ns=found_ns)
+        call.batch_first = self._names.is_batch_first(module)
         begun, after, begins = step.begun, step.after, not step.pending
         if begins:
             begun = evaluations.begin(call)
@@ -239,14 +240,18 @@ class Watch:
         step.model, step.begun, step.after = weakref.ref(module), begun, after
         return self._train(step, module, call, begins)
 
-    def _run(self, evaluations: Evaluations, work: Work, name: str, found_ns: int) -> Any:
+    def _run(
+        self, evaluations: Evaluations, module: Any, work: Work, name: str, found_ns: int
+    ) -> Any:
         """Make a call that is an evaluation by itself."""
         _, args, kwargs = work
         like = likeness(args, kwargs, name)
         if (made := evaluations.again(like, work, found_ns)) is not None:
             result, self._local.waiting = made
             return result
-        return evaluations.run(found_call(*work, like=like, found_ns=found_ns))
+        call = found_call(*work, like=like, found_ns=found_ns)
+        call.batch_first = self._names.is_batch_first(module)
+        return evaluations.run(call)
 
     def _train(self, step: TrainingStep, module: Any, call: ModelCall, begins: bool) -> Any:
         """Make the first call of a training step, which begins with the call or began before."""
