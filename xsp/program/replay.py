@@ -30,7 +30,7 @@ from xsp.session import Session
 _LEAST_S, _MOST_S = 5.0, 20.0
 _LEAST_SHARE = 0.05  # of the budget, for a group that took next to no time
 _AT_ONCE = "several threads called it, which a repetition on one thread would not show"
-_BY_PROGRAM = "it is more than one call, which only the program itself can make again"
+_BY_PROGRAM = "it is more than one call, and only the program itself can make all of them again"
 _NOT_KEPT = "its call was not kept, as those of the first groups only are, so that memory suffices"
 _ONCE = "nothing is repeated where the schedule says how many evaluations are measured (active=)"
 _TRAINING_STEP = "training step"
@@ -186,8 +186,8 @@ def _note(dispatcher: Dispatcher, names: dict[int, str], left: Sequence[tuple[in
         name = f"{names[number]}: " if len(names) > 1 else ""
         dispatcher.session.problem(
             "not-replayed",
-            f"{name}the plan was not completed: {_shortage(dispatcher, number)}; and the last "
-            f"evaluation was not repeated: {reason}",
+            f"{name}there were fewer evaluations than its plan has: {_shortage(dispatcher, number)}; "
+            f"and the last one was not repeated after the block: {reason}",
         )
 
 
@@ -196,8 +196,8 @@ def _shortage(dispatcher: Dispatcher, number: int) -> str:
     turns = dispatcher.plans.turns[number]
     seen, fewest = dispatcher.plans.groups.members[number].calls, turns.plan.fewest_evaluations
     if seen < fewest:
-        return f"it takes about {fewest} evaluations or more, and there were {seen}"
+        return f"{seen} of {fewest} or more"
     if turns.plan.brief and turns.plan.lasted_s:  # else the first round never came
         lasted = duration(1e9 * turns.plan.lasted_s)
-        return f"the evaluations lasted {lasted}, which says little of the time after"
+        return f"they took {lasted} together, and a machine's speed moves over seconds"
     return f"after {counted(seen, 'evaluation')} the model is not known as well as asked for yet"
