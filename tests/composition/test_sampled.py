@@ -88,6 +88,19 @@ def test_a_lull_is_named_by_where_ways_part() -> None:
     assert found[0]["own_samples"] == 4
 
 
+def test_a_line_that_imports_several_modules_is_named_by_their_package() -> None:
+    seen = (
+        lull(20, 20, "<module>:1", "import torch"),
+        lull(40, 20, "<module>:1", "import torch.nn"),
+        lull(60, 20, "<module>:2", "import numpy"),
+        lull(80, 20, "<module>:2", "import scipy"),
+        lull(90, 10, "<module>:3", "import yaml"),
+        lull(95, 5, "<module>:3", "main"),
+    )
+    found = attributes(lulls=seen)[0]["own_functions"]
+    assert sorted(found) == ["<module>", "import torch", "imports"]
+
+
 def test_a_call_that_lets_nobody_look_is_seen_once_for_all_of_its_time() -> None:
     found = attributes(lulls=(lull(950, 247_000_000, "main", "collect", looks=25),))
     assert found[0]["own_functions"] == ["collect"]

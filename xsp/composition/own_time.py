@@ -112,16 +112,34 @@ def _paused(samples: Samples, pauses: Sequence[Pause]) -> NDArray[np.bool_]:
 def _named(lulls: Sequence[Lull]) -> dict[str, Any]:
     """Return the attributes by the places where the ways of calls part."""
     lasts: Counter[Place] = Counter()
+    seen: defaultdict[Place, list[Lull]] = defaultdict(list)
     ways = partings([each.stack for each in lulls], [each.lasts_ns for each in lulls])
     for lull, place in zip(lulls, ways, strict=True):
         lasts[place] += lull.lasts_ns
+        seen[place].append(lull)
     most, whole = lasts.most_common(MOST_FUNCTIONS), lasts.total() or 1
     return {
-        "own_functions": [place.function for place, _ in most],
+        "own_functions": [_function(place, seen[place]) for place, _ in most],
         "own_lines": [f"{place.file}:{place.line}" for place, _ in most],
         "own_shares": [ns / whole for _, ns in most],
         "own_samples": sum(each.looks for each in lulls),
     }
+
+
+def _function(place: Place, lulls: Sequence[Lull]) -> str:
+    """Return the function that a place is in; of a line that imports, what the line imports.
+
+    A line may import several modules, one after the other: those of a package, at least.
+    """
+    imports = [each for each in lulls if each.stack[-2:-1] == (place,) and _imports(each.stack[-1])]
+    if sum(each.lasts_ns for each in imports) < _ALONE * sum(each.lasts_ns for each in lulls):
+        return place.function
+    packages = {each.stack[-1].function.partition(".")[0] for each in imports}
+    return packages.pop() if len(packages) == 1 else "imports"
+
+
+def _imports(place: Place) -> bool:
+    return place.function.startswith("import ")
 
 
 def partings(stacks: Sequence[tuple[Place, ...]], lasts_ns: Sequence[int]) -> list[Place]:

@@ -186,8 +186,9 @@ def _note(dispatcher: Dispatcher, names: dict[int, str], left: Sequence[tuple[in
         name = f"{names[number]}: " if len(names) > 1 else ""
         dispatcher.session.problem(
             "not-replayed",
-            f"{name}there were fewer evaluations than its plan has: {_shortage(dispatcher, number)}; "
-            f"and the last one was not repeated after the block: {reason}",
+            f"{name}there were fewer evaluations than its plan has: "
+            f"{_shortage(dispatcher, number)}; and the last one was not repeated after the block: "
+            f"{reason}",
         )
 
 
