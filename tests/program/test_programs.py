@@ -371,3 +371,18 @@ def test_sequences_that_may_come_first_are_no_number_of_samples(batch_first: boo
     said = " ".join(prof.trace.metadata["summary"])
     assert "training: 4 iterations" in said
     assert ("samples/s" in said) is batch_first
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_steps_of_what_is_called_as_no_module_are_said_to_lie_outside(
+    called: bool, model: Any, x: Any
+) -> None:
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.01)
+    with xsp.profile(levels=1, replay=False) as prof:
+        for _ in range(5):
+            loss = model(x).sum() if called else sum(each.sum() for each in model.parameters())
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            model.eval()(x)
+    assert ("steps-outside" in codes(prof.trace)) is not called

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -125,6 +125,7 @@ class _Maker:
             for model, count in self._journal.raised.items()
         ]
         general = [*raised, *session.problems, *found.problems, *problems_of(found.counts)]
+        general += _unseen_steps(self._journal, self._groups.values())
         recorded = self._recorded(found.runs)
         traces = self._traces(recorded)
         timeline = Timeline(
@@ -256,10 +257,23 @@ _APART = (
     "program: what comes between two of them there leaves its data in the caches, or the machine's "
     "speed changed; replay=False keeps to the program's own"
 )
+_OPTIMIZER_STEP, _FEW_STEPS = "optimizer step", 3
+_OUTSIDE = (
+    "{} of optimizers lie outside of all evaluations, as what they train was not called as a "
+    "module (but by its `forward`, or there is none): `with prof.evaluation():` marks evaluations"
+)
 _UNRECORDED = (
     "what lies inside is not known, for none of its evaluations was recorded; more of them, or a "
     "larger budget=, would change that"
 )
+
+
+def _unseen_steps(journal: Journal, groups: Iterable[Group]) -> list[Problem]:
+    """Return what there is to say where optimizers mostly step outside of evaluations."""
+    steps = sum(mark.name == _OPTIMIZER_STEP for mark in journal.marks)
+    if steps < _FEW_STEPS or steps <= sum(group.calls for group in groups if group.trains):
+        return []
+    return [Problem("steps-outside", _OUTSIDE.format(counted(steps, "step")))]
 
 
 def _unrecorded(names: Sequence[str]) -> list[Problem]:
