@@ -15,7 +15,7 @@ from xsp.trace.attribute import (
     find_attribute,
     inexact_column,
 )
-from xsp.trace.coverage import gathering_spans
+from xsp.trace.coverage import gathering_spans, own_functions
 from xsp.trace.document import FORMAT, SPAN_SCHEMA, Trace, load
 from xsp.trace.file import DAMAGE, is_own
 from xsp.trace.folding import Folding, agreed, alike, fold, occurrences, parent_rows, sums, total
@@ -46,6 +46,7 @@ __all__ = [
     "load",
     "made_of",
     "occurrences",
+    "own_functions",
     "parent_rows",
     "problem_lines",
     "sums",

@@ -329,3 +329,25 @@ def test_advice_on_recordings(name: str, expected: list[str]) -> None:
     table = advice(xsp.read(KINETO / f"{name}.json.gz"))
     assert sorted(table["rule"]) == sorted(expected)
     assert (table.filter(pl.col("gain_pct") > 0)["gain_pct"] >= 1).all()
+
+
+def programmed(samples: int, *, function: str = "env.step", block: bool = True) -> Trace:
+    ran = {"own_functions": [function], "own_lines": ["game.py:7"], "own_shares": [0.9]}
+    model = pipeline("Net 8×3", op("aten::mm", own_ns=40_000))
+    root = pipeline("game.py:1", model, own_ns=60_000)
+    for node, more in ((model, ran), (root, ran | {"whole_block": block or None})):
+        node.attributes.update(more, own_samples=samples, calls=1)
+    return trace(root, groups=[{"name": "Net 8×3"}])
+
+
+def test_functions_that_run_between_evaluations_are_found() -> None:
+    found = row("program's own code", programmed(100))
+    assert found["gain_ns"] == pytest.approx(0.9 * 60_000)
+    assert found["gain_high_ns"] > found["gain_ns"]
+    assert "step (game.py:7) (54.0 µs)" in found["evidence"]
+    few, imported, model = (
+        programmed(10),
+        programmed(100, function="import x"),
+        programmed(100, block=False),
+    )
+    assert not any("program's own code" in rules(each) for each in (few, imported, model))

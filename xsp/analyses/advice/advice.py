@@ -21,7 +21,12 @@ from xsp.analyses.advice.operator_rule import (
     fusible_operators,
     slow_operators,
 )
-from xsp.analyses.advice.program_rule import data_loading, fighting_threads, first_calls
+from xsp.analyses.advice.program_rule import (
+    data_loading,
+    fighting_threads,
+    first_calls,
+    program_code,
+)
 from xsp.analyses.contract import analysis
 from xsp.trace import Trace
 
@@ -52,6 +57,7 @@ RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     synchronisations,
     kernels_to_count,
     data_loading,
+    program_code,
     first_calls,
     fighting_threads,
 )

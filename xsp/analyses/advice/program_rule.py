@@ -1,4 +1,4 @@
-"""Rules on programs and machines: a case in, waits for data, first calls and threads out."""
+"""Rules on programs and machines: a case in; its own code, waits, first calls and threads out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import polars as pl
 
-from xsp.analyses.advice.finding import Case, Finding
+from xsp.analyses.advice.finding import Case, Finding, named
 from xsp.analyses.structure.sums import calls
 from xsp.level import Kind
 from xsp.quantity import counted, duration, percent
+from xsp.trace import own_functions
 
 _LOADS = r"(^|of )data loading$|DataLoader"
 _FIRST = r"^first call of "
+_IMPORTS = r"^import"
 
 
 def data_loading(case: Case) -> Iterator[Finding]:
@@ -41,6 +43,39 @@ def data_loading(case: Case) -> Iterator[Finding]:
         "at most: as if data were always ready"
         + (", and no more than devices idle" if case.has_device else ""),
         "DataLoader(…, num_workers=N, persistent_workers=True), profiled the same way",
+    )
+
+
+def program_code(case: Case) -> Iterator[Finding]:
+    """Find the functions in which a program spends its time between evaluations."""
+    tree = case.tree
+    if not tree.attribute("whole_block", pl.Boolean)[0]:
+        return
+    names = [group["name"] for group in case.trace.metadata.get("groups", ())]
+    evaluated = tree.spans["name"].is_in(names).to_numpy()
+    between = case.is_of(Kind.PIPELINE) & ~evaluated & (tree.nearest(evaluated) < 0)
+    between = between & ~case.is_named(_LOADS)
+    own_ns = tree.spans["self_ns"].fill_null(0.0).to_numpy()
+    functions = own_functions(tree.spans, np.arange(tree.spans.height))
+    found = [
+        {"name": name, "time": part * own_ns[row], "reach": reach * own_ns[row]}
+        for row in np.flatnonzero(between).tolist()
+        for name, part, reach in functions.get(row, ())
+    ]
+    schema = {"name": pl.String, "time": pl.Float64, "reach": pl.Float64}
+    frame = pl.DataFrame(found, schema=schema).filter(~pl.col("name").str.contains(_IMPORTS))
+    if not frame.height:
+        return
+    time = float(frame["time"].sum())
+    yield Finding(
+        "program's own code",
+        "Make the program's own code between calls of models quicker.",
+        f"functions between evaluations take {duration(time)}, {percent(time / case.whole_ns)}: "
+        f"{named(frame)}",
+        min(time, case.idle_ns),
+        float(np.linalg.norm(frame["reach"].to_numpy())),
+        "at most: as if these functions took no time",
+        "xsp.span around parts of them, profiled the same way",
     )
 
 
