@@ -106,8 +106,6 @@ class _Builder:
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in NUMBERS
         }
         self._own_functions = own_functions(spans, folded.of)
-        calls = attribute_column(spans, "calls", pl.Int64)
-        self._counted = calls.is_not_null().to_numpy()[folded.first]
         self._order = np.argsort(folded.parent, kind="stable")[1:]
         self._starts = np.searchsorted(
             folded.parent[self._order], np.arange(len(folded.parent) + 1)
@@ -284,9 +282,7 @@ class _Builder:
         name = _OUTSIDE if top and self._block else _OWN
         parts = {name: own - wait, "waiting for devices": wait}
         ends = (np.append(node.totals[name], self._numbers[name][below]) for name in INTERVAL)
-        # What lies between the evaluations of a program is measured by itself.
-        difference = not self._counted[below].all()
-        reach = reach_of_rest(*ends, error=self._error) if difference else 0.0
+        reach = reach_of_rest(*ends, error=self._error)
         unknown = reach / own if reach >= own > 0 else 0.0
         rows = {
             name: Node(

@@ -190,7 +190,8 @@ def reach_of_rest(latency: Floats, low: Floats, high: Floats, *, error: float) -
 
     The relative error of the model's latency is mostly that of the machine's speed, which all
     latencies share: of that part errors are subtracted as latencies are, of the rest squares are
-    added.
+    added. Parts of a program err by as much as the evaluations in them together, and what lies
+    between these is measured by itself.
 
     Args:
         latency: The latency around, and those inside.
@@ -203,6 +204,8 @@ def reach_of_rest(latency: Floats, low: Floats, high: Floats, *, error: float) -
     (8.0, 23.3)
     """
     half = np.nan_to_num(np.maximum(latency - low, high - latency))
+    if math.isclose(half[0], half[1:].sum()):
+        return 0.0
     common = np.nan_to_num(np.minimum(half, error * latency))
     own = np.sqrt(half - common) * np.sqrt(half + common)  # squares could be too large for numbers
     return math.hypot(*own.tolist(), float(common[0] - common[1:].sum()))
