@@ -236,8 +236,11 @@ def leave_evaluation(thread: int) -> None:
 
 
 def is_between(thread: int) -> bool:
-    """Return whether a program is watched of which a thread is in no evaluation."""
-    return _around is not None and thread not in _evaluating
+    """Return whether a program is watched of which a thread is in no evaluation, for all we know.
+
+    That of a training step may be over once its first call has returned.
+    """
+    return _around is not None and not _evaluating.get(thread)
 
 
 def _choose() -> None:

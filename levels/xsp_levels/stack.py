@@ -15,6 +15,7 @@ import random
 import resource
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,8 @@ from xsp.provider import SAMPLE_SCHEMA, Records, Request, Samples, SpanRows, no_
 Integers = npt.NDArray[np.int64]
 
 INTERVAL_NS = 50_000  # between two samples, on average
-_MOST_BETWEEN = 2000  # samples in a row outside of evaluations: then the program is left alone
+_MOST_BETWEEN = 20_000  # samples in a row outside of evaluations: then the program is left alone
+_KEPT = 1000  # profile functions
 
 _OWN_FOLDERS = tuple(str(Path(file).parent) + os.sep for file in (inspect.getfile(Kind), __file__))
 _usage, _OF_THREAD = resource.getrusage, resource.RUSAGE_THREAD
@@ -129,7 +131,7 @@ class _Watch:
         # Keeps alive what was set. While Python makes the frame of an event it may collect garbage,
         # which runs functions of the program's: these are sampled, and another one is set, before
         # the first one is called.
-        self._set_so_far: list[Any] = []
+        self._set_so_far: deque[Any] = deque(maxlen=_KEPT)
         self._on = True
         self._between = 0  # samples in a row outside of evaluations
 
@@ -155,7 +157,8 @@ class _Watch:
         mine = threading.get_ident() == self._thread and sys.getprofile() is self._set_so_far[-1]
         if mine:
             self._set(None)
-        return _records(self._thread, self._due, self._seen, began=self._began)
+        seen = list(self._seen)  # the sampled thread may take one more, where another calls
+        return _records(self._thread, self._due, seen, began=self._began)
 
     def _sample(self, frame: FrameType, event: str, argument: Any) -> None:
         """Note what the thread ran just before an event; an exception here would be the user's."""

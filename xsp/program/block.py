@@ -221,8 +221,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         with stack:
             stack.callback(lambda: self._dispatching.calls.clear())  # noqa: PLW0108  # replaced below
             self._dispatching.journal.end_ns = self._dispatching.session.clock.now()
-            if error is not None:
-                self._dispatching.cut_short()
+            self._dispatching.cut_short = error is not None
             self._watching.close()
             self._dispatching.finish()
             if self._agreement is not None:

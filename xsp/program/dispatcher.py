@@ -43,6 +43,7 @@ class Dispatcher:
         plans: The groups of like evaluations, and the plan of each.
         journal: What the program did.
         calls: The last call of some groups, by the group's number, kept to be repeated.
+        cut_short: Whether an exception ends the block.
         stop_watching: Called when watching on would slow the program, and measure nothing.
     """
 
@@ -60,7 +61,7 @@ class Dispatcher:
         self._recorder = Recorder(session)
         self.stop_watching: Callable[[], None] = lambda: None
         self._ended = False  # whether the block has ended
-        self._cut_short = False  # whether an exception ends it
+        self.cut_short = False
         self.by_hand = False
         self._streaks = Streaks()
         self._seen, self._idle = 0, IdleWatching()
@@ -239,10 +240,6 @@ class Dispatcher:
                     self.journal.raised[opened.call.subject] += 1
         tracer.leave_evaluation(thread)
 
-    def cut_short(self) -> None:
-        """Note that an exception ends the block: what is open is not what it was to become."""
-        self._cut_short = True
-
     def finish(self) -> None:
         """Close what is open, and disarm all providers."""
         with self._lock:
@@ -386,8 +383,7 @@ class Dispatcher:
         opened = self._opens.get(thread)
         if opened is not None and not kind.calls:
             opened.call = None  # which was expected, and did not come
-        known = opened.group if opened is not None else None
-        broken = self._cut_short and known is not None and not known.is_of(*kind)
+        broken = self.cut_short and opened is not None and opened.lacks_optimizer(kind.variant)
         if opened is not None and (broken or opened.call is None or opened.end_ns is None):
             self.drop()
         elif opened is not None:

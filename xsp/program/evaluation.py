@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 from xsp.composition import Group, Mark, Pause
 from xsp.program.recording import Recording
 from xsp.program.turns import Step, StepKind
-from xsp.provider import ModelCall, Work
+from xsp.provider import NO_BACKWARD, ModelCall, Work
 from xsp.session import Session, page_faults
 
 T = TypeVar("T")
 
 # Watching may take so much of a program's time, once there is nothing more to measure.
 _MOST_WATCHING = 0.01
+_UNENDED = ("", NO_BACKWARD)  # variants of training steps that no optimizer has ended
 _JUDGED = 20  # evaluations by which that part is judged
 
 
@@ -163,6 +164,11 @@ class OpenEvaluation:
                 return
             self.streak = self.call = None
         self.call = self.call or call
+
+    def lacks_optimizer(self, variant: str) -> bool:
+        """Return whether no optimizer has ended a training step that one was expected to end."""
+        expected = self.group.variant if self.group is not None else ""
+        return variant in _UNENDED and expected not in _UNENDED
 
     def is_as_expected(self, variant: str, calls: int) -> bool:
         """Return whether it goes on with a streak, and has ended as that has it.

@@ -60,7 +60,8 @@ def complete_plans(
     """
     names = _names(dispatcher)
     took = took_ns(dispatcher.journal.evaluations, dispatcher.plans.groups.final)
-    budget_s = budget_s or min(max(took.total() / 1e9, _LEAST_S), _MOST_S)
+    if budget_s is None:
+        budget_s = min(max(took.total() / 1e9, _LEAST_S), _MOST_S)
     repeated: dict[int, int] = {}
     left: list[tuple[int, str]] = []
     at_once = _called_at_once(dispatcher)

@@ -29,5 +29,5 @@ def within_memory(rows: SpanRows, evaluations: int) -> tuple[SpanRows, dict[Kind
     for kind in sorted(counts, key=lambda kind: kind.order):
         total += counts[kind]
         if total > MOST_SPANS * evaluations and kind not in _ALWAYS:
-            left_out[kind] = counts[kind] // evaluations
+            left_out[kind] = max(counts[kind] // evaluations, 1)
     return rows.filter(~pl.col("kind").is_in([kind.value for kind in left_out])), left_out

@@ -123,7 +123,7 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
     if len(events) > MOST_EVENTS:
         raise ProviderError(
             f"there were {len(events):,} in a row, and {MOST_EVENTS:,} are all that memory is sure "
-            "to hold; mark smaller parts of the program as evaluations"
+            "to hold; profile fewer levels, or mark smaller parts of the program as evaluations"
         )
     names, name = _distinct(event.name() for event in events)
     activities, activity = _distinct(_types(events))

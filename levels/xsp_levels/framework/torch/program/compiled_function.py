@@ -29,7 +29,6 @@ _ORIGINAL = "_torchdynamo_orig_callable"  # Dynamo's name for what it made a fun
 _HOOK = "xsp_hook"
 _CALLS = frozenset({"__call__", "_call_impl", "_wrapped_call_impl"})  # of a module
 _DEEPEST, _MOST = 2, 50  # functions in functions, and values of an object, that are looked at
-_MOST_STAND_INS = 8  # of a function: each keeps models alive
 
 
 class CompiledFunctions:
@@ -108,19 +107,19 @@ class CompiledFunctions:
     def _calling(self, original: Any, call: Callable[..., Any]) -> Handler:
         """Return a handler of the calls of a function."""
         local, is_compiling = self._local, sys.modules["torch"].compiler.is_compiling
-        # For each models that the function was given or refers to: it may be given several in turn.
-        stand_ins: dict[tuple[int, ...], Any] = {}
+        stand_in: Any = None
+        holders: tuple[int, ...] | None = None  # of its parts, once they were looked for
 
         def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            nonlocal stand_in, holders
             # A module's call has an argument `self` of its own.
             if local.inside or is_compiling() or "self" in kwargs:
                 return call(*args, **kwargs)
             try:
-                holders = _holders(original, args, kwargs)
-                if (stand_in := stand_ins.get(holders)) is None:
-                    for forgotten in list(stand_ins)[: 1 - _MOST_STAND_INS]:
-                        stand_ins.pop(forgotten, None)
-                    stand_in = stand_ins[holders] = _stand_in(original, call, args, kwargs)
+                if stand_in is None:
+                    stand_in = _stand_in(original, call, args)
+                if holders != (holders := _holders(original, args, kwargs)):
+                    _refer(stand_in, original, args, kwargs)
                 parts = (*stand_in._modules.values(), *args, *kwargs.values())
                 stand_in.training = any(map(_trains, parts))
             except Exception:  # noqa: BLE001  the user's own objects may raise anything
@@ -163,18 +162,13 @@ def _holders(original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     return (id(args[0]), *found) if is_method else found
 
 
-def _stand_in(
-    original: Any, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Any:
+def _stand_in(original: Any, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """Return a module whose calls are those of a compiled function.
-
-    The models and optimizers that the function refers to are parts of the module.
 
     Args:
         original: What the function was compiled of.
         call: Calls the function.
-        args: Arguments of a call; a method's object is the first of them.
-        kwargs: Keyword arguments of the call.
+        args: Arguments of a call.
     """
     name = getattr(original, "__qualname__", type(original).__qualname__)
     if getattr(original, "__name__", "") in _CALLS and args:  # of a class that was compiled
@@ -185,19 +179,31 @@ def _stand_in(
     module: Any = sys.modules["torch"].nn.Module
     made = type(name.rpartition("<locals>.")[2], (module,), members)()
     made._compiled_call_impl = call
+    return made
+
+
+def _refer(stand_in: Any, original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Give a stand-in the models and optimizers that a function refers to.
+
+    Args:
+        stand_in: The module that stands for the function.
+        original: What the function was compiled of.
+        args: Arguments of a call; a method's object is the first of them.
+        kwargs: Keyword arguments of the call.
+    """
     torch: Any = sys.modules["torch"]
     found: dict[str, Any] = dict(kwargs)
     for variable, value in _referred(original, args, _DEEPEST):
         found.setdefault(variable, value)
+    stand_in._modules.clear()
     for variable, value in found.items():
         with suppress(Exception):  # a module that is not whole has no parameters to ask for
             if issubclass(type(value), torch.nn.Module) and has_weights(value):
-                made._modules[variable] = value
+                stand_in._modules[variable] = value
     steps = _stepped(original)
     stepped = [value for variable, value in found.items() if variable in steps]
     kind = torch.optim.Optimizer
-    made.xsp_optimizers = tuple(each for each in stepped if issubclass(type(each), kind))
-    return made
+    stand_in.xsp_optimizers = tuple(each for each in stepped if issubclass(type(each), kind))
 
 
 def _innermost(function: Any) -> Any:

@@ -22,7 +22,7 @@ class ModelNames:
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], str, int]] = {}
         self._of_class: dict[str, list[weakref.ref[Any] | None]] = {}
-        self._sequences: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self._batch_first: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._holding: dict[int, tuple[weakref.ref[Any], bool, int]] = {}
 
     def of(self, module: Any) -> str:
@@ -55,17 +55,12 @@ class ModelNames:
 
     def is_batch_first(self, module: Any) -> bool:
         """Return whether no part of a model is known to want sequences before samples."""
-        if module not in self._sequences:
-            known = (getattr(part, "batch_first", None) for part in module.modules())
-            self._sequences[module] = any(first is False for first in known)
-        return not self._sequences[module]
-
-    def owner(self, parameter: Any) -> str:
-        """Return the name of a model that has been called and has a parameter; empty if none."""
-        for place, name, _ in tuple(self._known.values()):
-            if name and (model := place()) is not None and has_parameter(model, parameter):
-                return name
-        return ""
+        if module not in self._batch_first:
+            self._batch_first[module] = True
+            with suppress(Exception):  # the user's own objects may raise anything
+                told = [getattr(part, "batch_first", None) for part in module.modules()]
+                self._batch_first[module] = all(first is not False for first in told)
+        return self._batch_first[module]
 
     def _new_name(self, module: Any) -> str:
         if not is_function(module) and not has_weights(module):
@@ -87,35 +82,21 @@ class ModelNames:
 
 
 class OptimizerNames:
-    """Names of optimizers for people, which tell training steps apart.
+    """Names of optimizers for people, which tell training steps apart."""
 
-    Args:
-        models: Names of the models that they train.
-    """
+    def __init__(self) -> None:
+        self._known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._last: tuple[Callable[[], Any], str] = (lambda: None, "")
 
-    def __init__(self, models: ModelNames) -> None:
-        self._models = models
-        self._known: weakref.WeakKeyDictionary[Any, tuple[str, str]] = weakref.WeakKeyDictionary()
-        self._last: tuple[Callable[[], Any], Any, str] = (lambda: None, None, "")
-
-    def of(self, optimizer: Any, model: weakref.ref[Any] | None) -> str:
-        """Return the class of an optimizer, with its number among all optimizers.
-
-        If it trains another model than the one that the step began with, that is named as well: a
-        generator's step may begin with the discriminator.
-        """
-        last, last_model, name = self._last
-        if last() is optimizer and last_model is model:
+    def of(self, optimizer: Any) -> str:
+        """Return the class of an optimizer, with its number among all optimizers."""
+        last, name = self._last
+        if last() is optimizer:
             return name
-        parameter, began = _first_parameter(optimizer), model() if model is not None else None
         if optimizer not in self._known:
-            name = f"{type(optimizer).__name__} {len(self._known) + 1}"
-            self._known[optimizer] = name, self._models.owner(parameter)
-        name, trained = self._known[optimizer]
-        if trained and began is not None and not has_parameter(began, parameter):
-            name = f"{name} of {trained}"
-        self._last = weakref.ref(optimizer), model, name
-        return name
+            self._known[optimizer] = f"{type(optimizer).__name__} {len(self._known) + 1}"
+        self._last = weakref.ref(optimizer), self._known[optimizer]
+        return self._last[1]
 
 
 def _models_in(holder: Any, depth: int) -> Iterator[Any]:
@@ -131,17 +112,6 @@ def _models_in(holder: Any, depth: int) -> Iterator[Any]:
             yield value
         elif depth and not isinstance(value, (type, ModuleType, FunctionType)):
             yield from _models_in(value, depth - 1)
-
-
-def has_parameter(module: Any, parameter: Any) -> bool:
-    """Return whether a parameter is one of a module's."""
-    return any(each is parameter for each in module.parameters())
-
-
-def _first_parameter(optimizer: Any) -> Any:
-    """Return a parameter that an optimizer trains, None if that cannot be told."""
-    groups = getattr(optimizer, "param_groups", None) or [{}]
-    return next(iter(groups[0].get("params", ())), None)
 
 
 def has_weights(module: Any) -> bool:

@@ -18,7 +18,7 @@ from xsp_levels.framework.torch.module.entry_point import (
 from xsp_levels.framework.torch.module.optimizer_step import optimizer_entry_point
 from xsp_levels.framework.torch.program.calling_threads import CallingThreads
 from xsp_levels.framework.torch.program.marker import Marker
-from xsp_levels.framework.torch.program.model_name import ModelNames, OptimizerNames
+from xsp_levels.framework.torch.program.model_name import OptimizerNames
 from xsp_levels.framework.torch.program.training_step import (
     After,
     Following,
@@ -36,7 +36,6 @@ class StepWatch:
         entry: Where models are called.
         local: What is known of each thread.
         threads: The threads that call models.
-        names: Names of models.
 
     Attributes:
         evaluations: Is told; None: nobody any more.
@@ -49,12 +48,11 @@ class StepWatch:
         entry: CallEntryPoint,
         local: Local,
         threads: CallingThreads,
-        names: ModelNames,
     ) -> None:
         self.evaluations: Evaluations | None = evaluations
         self.ends = StepEnds()
         self._entry, self._local, self._threads = entry, local, threads
-        self._optimizers = OptimizerNames(names)
+        self._optimizers = OptimizerNames()
         self._mark = evaluations.mark
         self.watch()
 
@@ -154,7 +152,6 @@ class StepWatch:
         """End a step, if one is open, where it was last extended."""
         self.tell(step)
         if step.open and self.evaluations is not None:
-            self.ends.note_end(step)
             ended, step.open, step.pending, step.following = step.outcome, False, False, None
             self.evaluations.end(*ended)
 
@@ -163,7 +160,7 @@ class StepWatch:
         step, end_ns = self._local.step, monotonic_ns()
         if not step.open:
             return
-        name = self._optimizers.of(optimizer, step.model)
+        name = self._optimizers.of(optimizer)
         if name not in step.optimizers:
             step.optimizers.append(name)
         if step.expected:
@@ -218,7 +215,7 @@ class StepWatch:
         if not step.open:
             self._marker.end_step(optimizer)
             return
-        step.optimizers.append(self._optimizers.of(optimizer, step.model))
+        step.optimizers.append(self._optimizers.of(optimizer))
         if step.pending:  # its closure has called no model
             self.finish(step)
             return

@@ -14,8 +14,8 @@ from xsp_levels.framework.keras.layer_tree import is_layer
 from xsp_levels.framework.torch.program.call import tensor_inputs, trains
 from xsp_levels.framework.torch.program.step import optimizer_exists
 
-_PATIENCE = 4  # times the usual number of calls before a backward pass, to wait for one
-_FIRST_PATIENCE = 256  # calls before the first one: sentences and games are long
+_PATIENCE, _LEAST = 4, 4  # times the usual number of calls before a backward pass, or so many
+_FIRST_PATIENCE = 128  # calls before the first one: sentences and games are long
 
 # Id of what begins a training step, and the outcome of the step before.
 After = tuple[int, tuple[str, int]]
@@ -159,24 +159,15 @@ class StepEnds:
         # What takes long is asked before any step.
         self.optimizes: bool | None = optimizer_exists() or None
         self.trains = bool(self.optimizes)
-        # Most calls of a model that came before a backward pass; None: there was none yet.
+        # Most further calls of a model before a backward pass; None: there was none yet.
         self._usual_forwards: int | None = None
-        self._without_backward = 0  # calls in the steps that ended so since the last one
 
     def note_backward(self, step: TrainingStep) -> None:
         """Note that a backward pass has returned, perhaps in a step."""
         self.trains = True
         if step.open and not step.had_backward:
             step.had_backward = True
-            # A step may have been taken for inference call by call, being longer than those before.
-            calls = self._without_backward + step.forwards
-            self._usual_forwards = max(self._usual_forwards or _PATIENCE, calls)
-            self._without_backward = 0
-
-    def note_end(self, step: TrainingStep) -> None:
-        """Note that a step is over."""
-        if not step.had_backward and not step.pending:
-            self._without_backward += step.forwards + 1
+            self._usual_forwards = max(self._usual_forwards or _LEAST, step.forwards)
 
     def is_inference(self, step: TrainingStep) -> bool:
         """Return whether training mode was left on for inference, long after the usual calls."""

@@ -71,8 +71,7 @@ class Watch:
         local = {"xsp:local": self._local, **self._constants}
         self._thread_code = self._entry.code(divert_outermost, local)
         self._model_codes: dict[tuple[int, int], CodeType] = {}  # by thread, and id of the model
-        known = self._local, self._threads, self._names
-        self._steps = StepWatch(evaluations, self._entry, *known)
+        self._steps = StepWatch(evaluations, self._entry, self._local, self._threads)
         abandon_in_child(self.abandon)
         self._functions = CompiledFunctions(self._local, self._steps.stepped)
         if not evaluations.by_hand:
@@ -120,7 +119,7 @@ class Watch:
             if not self._steps.ends.is_inference(step):
                 return self._go_on(step, module, args, kwargs, found_ns)
             self._steps.tell(step)
-        alone = self._threads.note()
+        alone, before = self._threads.note(), step.begun
         try:
             local.inside = True
             if alone:
@@ -131,7 +130,8 @@ class Watch:
             local.inside = False
             if alone and self._steps.evaluations is not None:
                 entry.inside(self._code, False)
-            self._steps.go_on(step, end_ns)  # last, as what follows may be a part of the step
+            # Last, as what follows may be a part of the step. All of its first call is.
+            (self._steps.go_on if step.begun is before else self._steps.extend)(step, end_ns)
             if (waiting := local.waiting) is not None:
                 waiting.until_ns, local.waiting = monotonic_ns(), None
 
