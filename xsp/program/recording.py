@@ -64,7 +64,10 @@ class Recording:
 
     @property
     def bound(self) -> bool:
-        """Whether one thread alone can be recorded: for memory and for samples."""
+        """Whether one thread alone can be recorded: for memory and for samples.
+
+        Samples may be ended by any thread.
+        """
         return not self.rung.timed
 
 
@@ -94,7 +97,7 @@ class Recorder:
         """
         armed = self.current
         if armed is not None and armed.bound and armed.thread != threading.get_ident():
-            if not armed.rung.sampled or armed.thread in open_on:
+            if armed.rung.detail or armed.thread in open_on:
                 return None
             self.disarm()  # what lies between two evaluations of that thread was sampled
             armed = None
@@ -119,9 +122,7 @@ class Recorder:
 
         Samples go on, so that the time until the next evaluation gets names as well.
         """
-        if recording is None or recording.rung.sampled or not recording.bound:
-            return
-        if recording.thread == thread:
+        if recording is not None and recording.rung.detail and recording.thread == thread:
             self.disarm()
 
     def disarm(self) -> None:

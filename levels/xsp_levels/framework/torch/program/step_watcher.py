@@ -124,13 +124,18 @@ class StepWatch:
         elif step.open and self.evaluations is not None:
             self.evaluations.extend(until_ns)
 
-    def go_on(self, step: TrainingStep, until_ns: int) -> None:
-        """Note that a step has lasted at least until a time, unless that is known to be over.
+    def extend_unless_over(self, step: TrainingStep, until_ns: int, *, first: bool = False) -> None:
+        """Note that a step has lasted at least until a time, unless its end has been seen.
 
-        A transform of the next batch, or a loss that is logged, is no part of it.
+        A transform of the next batch, or a loss that is logged, is no part of the step.
+
+        Args:
+            step: The step, if it is open.
+            until_ns: The time.
+            first: Whether the call that began the step has returned, all of which is a part of it.
         """
-        over = step.had_backward and self.ends.is_over(step)
-        if step.expected or not (step.optimizers or over):
+        over = step.optimizers or (step.had_backward and self.ends.is_over(step))
+        if step.expected or first or not over:
             self.extend(step, until_ns)
 
     def tell(self, step: TrainingStep, until_ns: int | None = None) -> None:

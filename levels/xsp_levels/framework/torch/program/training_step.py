@@ -14,7 +14,8 @@ from xsp_levels.framework.keras.layer_tree import is_layer
 from xsp_levels.framework.torch.program.call import tensor_inputs, trains
 from xsp_levels.framework.torch.program.step import optimizer_exists
 
-_PATIENCE, _LEAST = 4, 4  # times the usual number of calls before a backward pass, or so many
+_PATIENCE = 4  # times the usual number of calls before a backward pass, to wait for one
+_FEWEST = 4  # calls that are taken for usual, at least
 _FIRST_PATIENCE = 128  # calls before the first one: sentences and games are long
 
 # Id of what begins a training step, and the outcome of the step before.
@@ -167,7 +168,7 @@ class StepEnds:
         self.trains = True
         if step.open and not step.had_backward:
             step.had_backward = True
-            self._usual_forwards = max(self._usual_forwards or _LEAST, step.forwards)
+            self._usual_forwards = max(self._usual_forwards or _FEWEST, step.forwards)
 
     def is_inference(self, step: TrainingStep) -> bool:
         """Return whether training mode was left on for inference, long after the usual calls."""

@@ -113,7 +113,7 @@ class Watch:
             return entry.inner(module, *args, **kwargs)
         if is_shell:
             if trains(module, kwargs):
-                self._steps.go_on(step, found_ns)
+                self._steps.extend_unless_over(step, found_ns)
             return self._see_through(module, args, kwargs)
         if step.expected and trains(module, kwargs):
             if not self._steps.ends.is_inference(step):
@@ -130,8 +130,8 @@ class Watch:
             local.inside = False
             if alone and self._steps.evaluations is not None:
                 entry.inside(self._code, False)
-            # Last, as what follows may be a part of the step. All of its first call is.
-            (self._steps.go_on if step.begun is before else self._steps.extend)(step, end_ns)
+            # Last, as what follows may be a part of the step.
+            self._steps.extend_unless_over(step, end_ns, first=step.begun is not before)
             if (waiting := local.waiting) is not None:
                 waiting.until_ns, local.waiting = monotonic_ns(), None
 
@@ -216,7 +216,7 @@ class Watch:
         evaluations, function = self._steps.evaluations, self._entry.bound(module)
         step = self._local.step
         if evaluations is None or not name or describing():
-            self._steps.go_on(step, found_ns)
+            self._steps.extend_unless_over(step, found_ns)
             return function(*args, **kwargs)
         training, work = trains(module, kwargs), (function, args, kwargs)
         ended = step.outcome if step.open and step.told else None
