@@ -36,6 +36,8 @@ Integers = npt.NDArray[np.int64]
 INTERVAL_NS = 50_000  # between two samples, on average
 _MOST_BETWEEN = 20_000  # samples in a row outside of evaluations: then the program is left alone
 _KEPT = 1000  # profile functions that were set last
+_DEEPEST = 100  # calls under way that are kept, the innermost ones
+_PLACE = "function", "file", "line"
 
 _OWN_FOLDERS = tuple(str(Path(file).parent) + os.sep for file in (inspect.getfile(Kind), __file__))
 _usage, _OF_THREAD = resource.getrusage, resource.RUSAGE_THREAD
@@ -53,13 +55,15 @@ class StackRecords:
     Attributes:
         thread: `threading.get_ident()` of the thread that was sampled.
         time_ns: Time of each sample.
-        place: Index into `places` for each sample.
+        stack: Index into `stacks` for each sample.
+        stacks: The calls under way, the outermost first, as indices into `places`.
         places: Function, file and line.
     """
 
     thread: int
     time_ns: Integers
-    place: Integers
+    stack: Integers
+    stacks: tuple[tuple[int, ...], ...] = ()
     places: tuple[tuple[str, str, int], ...] = ()
 
 
@@ -106,10 +110,14 @@ class Stack:
     def samples(self, records: Records) -> Samples:
         """Return the samples."""
         data: StackRecords = records.data
-        function, file, line = zip(*data.places, strict=True) if data.places else ((), (), ())
-        places = pl.DataFrame({"function": function, "file": file, "line": line})
+        places = [dict(zip(_PLACE, place, strict=True)) for place in data.places]
+        stacks = [[places[number] for number in stack] for stack in data.stacks]
+        rows = [{**stack[-1], "callers": stack[:-1]} for stack in stacks]
+        known = pl.DataFrame(
+            rows, schema={name: SAMPLE_SCHEMA[name] for name in (*_PLACE, "callers")}
+        )
         times = pl.DataFrame({"time_ns": data.time_ns}, schema={"time_ns": pl.Int64})
-        frame = times.with_columns(places[data.place], thread=pl.lit(data.thread))
+        frame = times.with_columns(known[data.stack], thread=pl.lit(data.thread))
         return frame.select(pl.col(name).cast(dtype) for name, dtype in SAMPLE_SCHEMA.items())
 
 
@@ -171,13 +179,23 @@ class _Watch:
             frame = frame.f_back or frame  # until now, the caller ran
         elif event in ("c_return", "c_exception"):  # of a function without source
             function = _CLOCK if argument is self._now else getattr(argument, "__qualname__", None)
-        self._seen.append((now, *_used(), function, frame.f_code, frame.f_lineno))
-        self._wait(now)
+        self._seen.append((now, *_used(), function, _calls(frame)))
+        self._wait(self._now())
 
 
+_Calls = list[Any]  # the innermost first: the code of each, and the instruction it is at
 # An event: when; seconds that the thread had run; how often it had been made to give way; the
-# function (None: that of the code), code and line that ran until then.
-_Seen = tuple[int, float, int, str | None, CodeType, int]
+# function (None: that of the innermost call) and calls under way until then.
+_Seen = tuple[int, float, int, str | None, _Calls]
+
+
+def _calls(frame: FrameType | None) -> _Calls:
+    """Return the calls under way, as few words as they can be told in."""
+    calls: _Calls = []
+    while frame is not None and len(calls) < 2 * _DEEPEST:
+        calls += frame.f_code, frame.f_lasti
+        frame = frame.f_back
+    return calls
 
 
 def _used() -> tuple[float, int]:
@@ -208,15 +226,49 @@ def _records(
     at = np.repeat(np.arange(len(count)), count)
     ordinal = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
     sampled = begin[at] + ordinal * INTERVAL_NS
-    index: dict[tuple[str, str, int], int] = {}
-    known = [_described(*event[3:]) for event in seen]
-    numbers = [index.setdefault(place, len(index)) if place else -1 for place in known]
-    number = np.array(numbers, np.int64)[at]
-    return StackRecords(thread, sampled[number >= 0], number[number >= 0], tuple(index))
+    described = _Described()
+    number = np.array([described.stack(*event[3:]) for event in seen], np.int64)[at]
+    known = number >= 0
+    stacks, places = tuple(described.stacks), tuple(described.places)
+    return StackRecords(thread, sampled[known], number[known], stacks, places)
 
 
-def _described(function: str | None, code: CodeType, line: int) -> tuple[str, str, int] | None:
-    """Return function, file and line; None for xsp's own code, whose time is overhead."""
-    if function is _CLOCK or code.co_filename.startswith(_OWN_FOLDERS):
-        return None
-    return function or code.co_qualname, code.co_filename, line or code.co_firstlineno
+class _Described:
+    """Calls as functions, files and lines.
+
+    Attributes:
+        stacks: The indices of the places of each stack, the outermost first, by the stack's index.
+        places: Function, file and line of each place, by its index.
+    """
+
+    def __init__(self) -> None:
+        self.stacks: dict[tuple[int, ...], int] = {}
+        self.places: dict[tuple[str, str, int], int] = {}
+        self._known: dict[tuple[int, int], int] = {}  # by code and instruction
+
+    def stack(self, function: str | None, calls: _Calls) -> int:
+        """Return the index of a stack; -1 for xsp's own code, whose time is overhead."""
+        found = [self._place(calls[at], calls[at + 1]) for at in range(0, len(calls), 2)]
+        if function is _CLOCK or found[0] < 0:
+            return -1
+        if function is not None:
+            code, instruction = calls[:2]
+            place = function, code.co_filename, _line(code, instruction)
+            found.insert(0, self.places.setdefault(place, len(self.places)))
+        stack = tuple(place for place in reversed(found) if place >= 0)
+        return self.stacks.setdefault(stack, len(self.stacks))
+
+    def _place(self, code: CodeType, instruction: int) -> int:
+        """Return the index of a place; -1 for xsp's own code."""
+        key = id(code), instruction
+        if key not in self._known:
+            own = code.co_filename.startswith(_OWN_FOLDERS)
+            place = code.co_qualname, code.co_filename, _line(code, instruction)
+            self._known[key] = -1 if own else self.places.setdefault(place, len(self.places))
+        return self._known[key]
+
+
+def _line(code: CodeType, instruction: int) -> int:
+    """Return the line of an instruction."""
+    lines = (line for start, end, line in code.co_lines() if start <= instruction < end)
+    return next(lines, None) or code.co_firstlineno

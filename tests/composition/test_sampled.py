@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
-from hypothesis import given
-from hypothesis import strategies as st
 
 from xsp.composition import Lull, Place
 from xsp.composition.journal import Pause
-from xsp.composition.own_time import Sampled, own_time, partings
+from xsp.composition.own_time import Sampled, own_time
 from xsp.composition.part import Part
 from xsp.level import Kind
 from xsp.provider import SAMPLE_SCHEMA
@@ -82,7 +80,7 @@ def test_a_lull_is_named_by_where_ways_part() -> None:
         lull(90, 30, "<module>:9", "main:5", "build", "normal"),
     )
     found = attributes(lulls=seen)
-    assert found[0]["own_functions"] == ["main", "main"]
+    assert found[0]["own_functions"] == ["build", "import_model"]
     assert found[0]["own_lines"] == ["main.py:5", "main.py:3"]
     assert found[0]["own_shares"] == [50 / 90, 40 / 90]
     assert found[0]["own_samples"] == 4
@@ -121,18 +119,6 @@ def test_lulls_that_cover_little_of_own_time_leave_the_word_to_samples() -> None
 
 def test_a_long_look_counts_for_its_time() -> None:
     seen = (lull(20, 90, "main:1", "save"), *(lull(at, 2, "main:2") for at in (30, 40, 50)))
-    ways = partings([each.stack for each in seen], [each.lasts_ns for each in seen])
-    assert [place.function for place in ways] == ["save", "main", "main", "main"]
-
-
-@given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=5), max_size=20))
-def test_the_order_of_looks_changes_no_name(ways: list[list[str]]) -> None:
-    stacks = [tuple(Place(name, "f.py", 1) for name in way) for way in ways]
-    lasts = [len(way) for way in ways]
-    found, other = partings(stacks, lasts), partings(stacks[::-1], lasts[::-1])[::-1]
-    shares = [
-        sum(each for each, way in zip(lasts, found, strict=True) if way == place)
-        for place in set(found)
-    ]
-    if len(set(shares)) == len(shares):  # equals are told apart by what came first
-        assert found == other
+    found = attributes(lulls=seen)[0]
+    assert (found["own_functions"], found["own_samples"]) == (["save", "main"], 4)
+    assert found["own_shares"] == [90 / 96, 6 / 96]

@@ -273,7 +273,7 @@ CODE: CodeType = spin.__code__
 
 
 def taken(due: list[int], *seen: tuple[int, float, int]) -> list[int]:
-    events: list[Any] = [(at, busy, switches, None, CODE, 1) for at, busy, switches in seen]
+    events: list[Any] = [(at, busy, switches, None, [CODE, 0]) for at, busy, switches in seen]
     return _records(1, due, events, began=(1.0, 4)).time_ns.tolist()
 
 
@@ -294,8 +294,34 @@ def test_time_in_which_others_ran_is_no_time_of_the_function() -> None:
 
 def test_without_samples_the_records_are_arrays_of_integers() -> None:
     empty: StackRecords = _records(1, [5], [])
-    assert empty.time_ns.dtype == empty.place.dtype == np.int64
+    assert empty.time_ns.dtype == empty.stack.dtype == np.int64
     assert Stack().samples(Records(empty)).schema["function"] == pl.String
+
+
+def test_a_sample_has_its_callers_each_with_the_line_that_it_was_at() -> None:
+    def outer() -> None:
+        def within() -> None:
+            spin(0.02)  # the line after this function's
+
+        within()
+
+    stack, records = sampled(outer)
+    rows = stack.samples(records).filter(pl.col("function") == "spin")
+    first = outer.__code__.co_firstlineno
+    callers = [(each["function"].rpartition(".")[2], each["line"]) for each in rows["callers"][0]]
+    assert callers[-2:] == [("outer", first + 4), ("within", first + 2)]
+    assert {each["file"] for each in rows["callers"][0][-3:]} == {__file__}
+    assert rows.height > 10
+
+
+def test_a_function_without_source_is_called_by_the_one_that_it_is_in() -> None:
+    def hash_it() -> None:
+        hashlib.sha256(b"x" * 20_000_000)
+
+    stack, records = sampled(hash_it)
+    (row,) = stack.samples(records).filter(pl.col("function") == "openssl_sha256")[:1].to_dicts()
+    assert row["callers"][-1]["function"].endswith("hash_it")
+    assert row["callers"][-1]["line"] == row["line"] == hash_it.__code__.co_firstlineno + 1
 
 
 @pytest.mark.parametrize("leave", [tracer.leave_evaluation, tracer.may_leave_evaluation])

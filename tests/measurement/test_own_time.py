@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from toy import Toy, ToyModel
 
 import xsp
 from xsp.level import Kind
 from xsp.measurement.callable import interpret_session, visit_all
-from xsp.measurement.own_time import MOST_FUNCTIONS, with_own_time
+from xsp.measurement.own_time import MOST_CALLS, MOST_FUNCTIONS, calls, partings, with_own_time
 from xsp.measurement.process_runs import ProcessRuns
 from xsp.provider import SAMPLE_SCHEMA, Records, Request, Samples, SpanRows, no_rows
 from xsp.session import settings_of
@@ -39,7 +41,7 @@ def tree(*rows: tuple[str, str, int, int, int], at: int = 0, thread: int = 1) ->
 
 def samples(*rows: tuple[int, str], thread: int = 1) -> Samples:
     return pl.DataFrame(
-        [(time, thread, function, "a.py", 7) for time, function in rows],
+        [(time, thread, function, "a.py", 7, None) for time, function in rows],
         schema=SAMPLE_SCHEMA,
         orient="row",
     )
@@ -85,13 +87,97 @@ def test_evaluations_of_one_structure_are_one_and_others_stay_apart() -> None:
 
 
 def test_the_line_is_the_one_that_a_function_was_seen_in_most_and_only_some_are_named() -> None:
-    rows = [(20, 1, "f", "a.py", line) for line in (3, 9, 9)]
-    rows += [(20, 1, f"f{n}", "a.py", 1) for n in range(10)]
+    rows = [(20, 1, "f", "a.py", line, None) for line in (3, 9, 9)]
+    rows += [(20, 1, f"f{n}", "a.py", 1, None) for n in range(10)]
     taken = pl.DataFrame(rows, schema=SAMPLE_SCHEMA, orient="row")
     ((_, frame),) = with_own_time([tree(*LAYER)], taken)
     functions, lines, shares, count = own(frame)["net"]
     assert (functions[0], lines[0], shares[0], count) == ("f", "a.py:9", 3 / 13, 13)
     assert len(functions) == len(lines) == len(shares) == MOST_FUNCTIONS
+
+
+def called(time: int, *made: str) -> dict[str, Any]:
+    """Return a sample of calls, the outermost first, each a function and the line it was at."""
+    places = [place(each) for each in made]
+    told = [dict(zip(("function", "file", "line"), each, strict=True)) for each in places]
+    return {"time_ns": time, "thread": 1, **told[-1], "callers": told[:-1]}
+
+
+def place(call: str) -> tuple[str, str, int]:
+    """Return the place of a call, given as `function:line` or `function@file:line`."""
+    where, _, line = call.partition(":")
+    name, _, file = where.partition("@")
+    return name, file or "train.py", int(line or 1)
+
+
+def test_pipeline_spans_are_named_by_calls_and_layers_by_functions() -> None:
+    rows = [called(5, "main:1", "step:8", "sqrt")] * 2 + [called(95, "main:2", "load:3", "read")]
+    rows += [called(20, "main:1", "step:8", "net:4", "add")] * 2
+    ((_, frame),) = with_own_time([tree(*LAYER)], pl.DataFrame(rows, schema=SAMPLE_SCHEMA))
+    shares = [pytest.approx(2 / 3), pytest.approx(1 / 3)]
+    assert own(frame) == {
+        "predict": (["step", "load"], ["train.py:1", "train.py:2"], shares, 3),
+        "net": (["add"], ["train.py:1"], [1.0], 2),
+    }
+
+
+def ways(*stacks: str, lasts: tuple[int, ...] = ()) -> list[tuple[str, str, float]]:
+    found = calls([tuple(place(call) for call in stack.split()) for stack in stacks], lasts)
+    assert found["own_samples"] == len(stacks)
+    columns = (found[f"own_{name}"] for name in ("functions", "lines", "shares"))
+    return list(zip(*columns, strict=True))
+
+
+def test_time_is_told_by_the_calls_where_its_ways_part() -> None:
+    assert ways("main:3 forward mul", "main:3 forward exp", "main:5 step sqrt") == [
+        ("forward", "train.py:3", 2 / 3),
+        ("step", "train.py:5", 1 / 3),
+    ]
+
+
+def test_time_of_the_function_itself_is_its_own() -> None:
+    assert ways("main:3", "main:3", "main:4 step") == [
+        ("main", "train.py:3", 2 / 3),
+        ("step", "train.py:4", 1 / 3),
+    ]
+
+
+def test_a_large_way_is_parted_again_unless_one_call_is_nearly_all_of_it() -> None:
+    two = ["main:3 step:9 train:1", "main:3 step:9 train:2", "main:3 step:8 norm"]
+    assert [name for name, _, _ in ways(*two, *["main:4 load"] * 2)] == ["train", "load", "norm"]
+    one = ["main:3 step:9 train:1"] * 3 + ["main:4 load"] * 2
+    assert [name for name, _, _ in ways(*one)] == ["step", "load"]
+
+
+def test_a_decorator_from_elsewhere_is_not_what_was_called() -> None:
+    inside = "no_grad.<locals>.wrapper@grad.py:3 SGD.step@sgd.py:8"
+    assert [name for name, _, _ in ways(f"main:3 {inside}", "main:5 run.<locals>.inner f")] == [
+        "SGD.step",
+        "run.<locals>.inner",
+    ]
+    alone = ways("main:3 no_grad.<locals>.wrapper@grad.py:3", "main:5 f")
+    assert alone[0][0] == "no_grad.<locals>.wrapper"
+
+
+def test_only_the_longest_ways_are_kept() -> None:
+    stacks = [f"main:{line} f{line}" for line in range(1, MOST_CALLS + 5)]
+    found = ways(*stacks, lasts=tuple(range(1, MOST_CALLS + 5)))
+    assert [name for name, _, _ in found] == [f"f{n}" for n in range(MOST_CALLS + 4, 4, -1)]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=6), min_size=1, max_size=30),
+    st.data(),
+)
+def test_ways_are_the_same_whatever_the_order_and_none_is_lost(
+    stacks: list[list[str]], data: st.DataObject
+) -> None:
+    made = [tuple(place(call) for call in stack) for stack in stacks]
+    order = data.draw(st.permutations(range(len(made))))
+    depths = partings(made, [1] * len(made))
+    assert all(0 <= depth < len(stack) for depth, stack in zip(depths, made, strict=True))
+    assert partings([made[at] for at in order], [1] * len(made)) == [depths[at] for at in order]
+    assert sum(calls(made)["own_shares"]) == pytest.approx(1.0)
 
 
 def test_without_samples_the_trees_are_as_they_were() -> None:

@@ -8,7 +8,7 @@ become runs (interpretation.py), the runs of a process are `ProcessRuns` (proces
 from xsp.measurement.build import build_trace, describe
 from xsp.measurement.callable import interpret_session, measure, rung_names, visit_all
 from xsp.measurement.interpretation import interpret
-from xsp.measurement.own_time import MOST_FUNCTIONS, functions, innermost
+from xsp.measurement.own_time import calls, innermost, named_time
 from xsp.measurement.pause import with_pauses, without_pauses
 from xsp.measurement.process_runs import ProcessRuns
 from xsp.measurement.progress import Enough, Progress, progress_bar
@@ -24,17 +24,16 @@ from xsp.measurement.repeat import (
 )
 
 __all__ = [
-    "MOST_FUNCTIONS",
     "Enough",
     "ProcessRuns",
     "Progress",
     "Recording",
     "build_trace",
+    "calls",
     "carry_out",
     "check_function",
     "check_no_generator",
     "describe",
-    "functions",
     "innermost",
     "interpret",
     "interpret_session",
@@ -43,6 +42,7 @@ __all__ = [
     "load",
     "measure",
     "name_of",
+    "named_time",
     "problem_sentences",
     "progress_bar",
     "read_arguments",

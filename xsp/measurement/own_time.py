@@ -1,14 +1,16 @@
 """Own time: the trees of evaluations and samples of what Python ran in, trees with names of it out.
 
-A sample belongs to the innermost span around it on its thread. Of pipeline spans and layers, which
-are the spans that Python code runs in, the functions are kept:
+A sample belongs to the innermost span around it on its thread. Of layers the functions are kept
+that ran, of pipeline spans, in which much more code may run, the calls where its ways part
+(`calls`):
 
     layer 0-9, op 2-5; samples at 1 (f), 3 (g), 6 (f), 8 (h)     layer: f 67 %, h 33 %
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +24,12 @@ from xsp.provider import ATTRIBUTE, Samples
 Ints = NDArray[np.int64]
 
 MOST_FUNCTIONS = 5  # of a span
+MOST_CALLS = 20
 _PYTHON = (Kind.PIPELINE.value, Kind.LAYER.value)
+_ALONE = 0.8  # of the time: where less of it goes on together, ways part
+_LARGE = 0.5  # of the time: ways with so much of it are parted again,
+_SAME = 0.9  # unless so much of a way goes on together, of which the first call says most
+_IMPORT, _LOCAL = "import ", ".<locals>."
 _STRUCTURE = ("kind", "name", "parent")
 
 
@@ -51,7 +58,8 @@ def with_own_time(
     owned = (at >= 0) & python[at]
     model = np.searchsorted(first, at[owned], "right") - 1  # the evaluation of each sample
     place = at[owned] - first[model] + first[alike[model]]
-    table = functions(samples.filter(pl.Series(owned)).with_columns(row=pl.Series(place)))
+    pipeline = rows["kind"].gather(place) == Kind.PIPELINE.value
+    table = named_time(samples.filter(pl.Series(owned)), place, pipeline)
     named = rows.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     named = named.join(table, on="row", how="left", maintain_order="left").drop("row")
     return [
@@ -104,15 +112,38 @@ def _still_open(found: Ints, time: Ints, *, end: Ints, parent: Ints) -> Ints:
     return found
 
 
-def functions(samples: pl.DataFrame) -> pl.DataFrame:
-    """Return for each row the functions that ran, those that ran most first.
+def named_time(samples: Samples, row: Ints, by_calls: pl.Series) -> pl.DataFrame:
+    """Return for each row what ran, that which ran most first.
 
     Args:
-        samples: Samples with the number of the row that each belongs to, `row`.
+        samples: Samples of the own time of rows.
+        row: The number of the row that each of them belongs to.
+        by_calls: Of which of them the calls where ways part are wanted, if the calls are known.
 
     Returns:
         `row`, and the attributes `own_functions`, `own_lines`, `own_shares` and `own_samples`.
     """
+    known = samples.with_columns(row=pl.Series(row, dtype=pl.Int64), by_calls=by_calls)
+    told = pl.col("callers").is_not_null().all().over("row") & pl.col("by_calls")
+    stacks, others = known.filter(told), known.filter(~told)
+    found = [_functions(others)]
+    for (at,), mine in stacks.group_by("row", maintain_order=True):
+        ways = calls([_stack(*each) for each in mine.select("callers", *_PLACE).iter_rows()])
+        columns = {"row": [at]} | {ATTRIBUTE + name: [value] for name, value in ways.items()}
+        found.append(pl.DataFrame(columns, schema=found[0].schema))
+    return pl.concat(found)
+
+
+_PLACE = "function", "file", "line"
+Call = tuple[str, str, int]  # the function, its file, and the line it was at
+
+
+def _stack(callers: Sequence[dict[str, Any]], *innermost: Any) -> tuple[Call, ...]:
+    return *((each["function"], each["file"], each["line"]) for each in callers), innermost
+
+
+def _functions(samples: pl.DataFrame) -> pl.DataFrame:
+    """Return `named_time` of samples with the number of their row, by the functions that ran."""
     line = pl.col("line").value_counts(sort=True).first().struct.field("line")
     counted = (
         samples.group_by("row", "function", "file", maintain_order=True)
@@ -128,3 +159,106 @@ def functions(samples: pl.DataFrame) -> pl.DataFrame:
     }
     named = (value.alias(ATTRIBUTE + name) for name, value in shown.items())
     return counted.group_by("row", maintain_order=True).agg(*named)
+
+
+def calls(
+    stacks: Sequence[tuple[Call, ...]], lasts: Sequence[int] = (), samples: int = 0
+) -> dict[str, Any]:
+    """Return which calls the time of stacks went to, as attributes of own time.
+
+    The innermost function says little where many run (a thousand files are read by the same one),
+    and the outermost nothing. So time is told by the calls where its ways part, each by what is
+    called and the line that calls it; a way that all go by its end.
+
+        train:3  forward  matmul           forward (train:3)   67 %
+        train:3  forward  softmax          Optimizer.step (train:5)   33 %
+        train:5  Optimizer.step  sqrt
+
+    Args:
+        stacks: Calls under way, the outermost first, at least one of each.
+        lasts: How long each stack stands for; one of them as long as the other if none are given.
+        samples: How many samples they are; 0: as many as stacks.
+    """
+    lasts = lasts or [1] * len(stacks)
+    ways: defaultdict[Call, list[int]] = defaultdict(list)
+    depths = partings(stacks, lasts)
+    for number, depth in enumerate(depths):
+        ways[stacks[number][depth]].append(number)
+    length = {place: sum(lasts[number] for number in way) for place, way in ways.items()}
+    most, whole = sorted(ways, key=length.__getitem__, reverse=True)[:MOST_CALLS], sum(lasts) or 1
+    inside = {
+        place: [(stacks[n][depths[n] + 1 :], lasts[n]) for n in ways[place]] for place in most
+    }
+    return {
+        "own_functions": [_called(place, inside[place]) for place in most],
+        "own_lines": [f"{file}:{line}" for _, file, line in most],
+        "own_shares": [length[place] / whole for place in most],
+        "own_samples": samples or len(stacks),
+    }
+
+
+def partings(stacks: Sequence[tuple[Call, ...]], lasts: Sequence[int]) -> list[int]:
+    """Return for each stack of calls the depth at which it parts from those of most of the time.
+
+    A call is a function with the line that it was at: two lines of a script are two ways.
+
+    >>> a, b, c = ((name, "train.py", 1) for name in "abc")
+    >>> partings([(a, b), (a, b, c), (a, c)], [1, 1, 1])
+    [1, 1, 1]
+    """
+    result, whole = [0] * len(stacks), sum(lasts)
+    waiting = [(0, list(range(len(stacks))))]
+    while waiting:
+        depth, together = waiting.pop()
+        for way in _ways(stacks, together, depth):
+            for number in way:
+                result[number] = depth
+            length = sum(lasts[number] for number in way)
+            inside = _ways(stacks, way, depth + 1) if length >= _LARGE * whole else []
+            most = max((sum(lasts[number] for number in each) for each in inside), default=0)
+            if inside and (length >= _ALONE * whole or most < _SAME * length):
+                waiting.append((depth + 1, way))
+    return result
+
+
+def _ways(
+    stacks: Sequence[tuple[Call, ...]], together: Iterable[int], depth: int
+) -> list[list[int]]:
+    """Return the numbers of those stacks that are as deep, those with the same call together."""
+    found: defaultdict[Call, list[int]] = defaultdict(list)
+    for number in together:
+        if depth < len(stacks[number]):
+            found[stacks[number][depth]].append(number)
+    return list(found.values())
+
+
+def _called(place: Call, inside: Iterable[tuple[tuple[Call, ...], int]]) -> str:
+    """Return what a line calls for most of its time; if nothing, the function it is in.
+
+    A line may import several modules, one after the other: those of a package, at least.
+
+    Args:
+        place: The line.
+        inside: The calls that it had made, the outermost first, and how long that lasted.
+    """
+    length: Counter[str] = Counter()
+    for made, lasts in inside:
+        function = _decorated(made, place[1]) if made else ""
+        imported = function.startswith(_IMPORT)
+        length[function.partition(".")[0] if imported else function] += lasts
+    whole = length.total()
+    function, most = length.most_common(1)[0]
+    if most >= _ALONE * whole:
+        return function or place[0]
+    imports = sum(each for name, each in length.items() if name.startswith(_IMPORT))
+    return "imports" if imports >= _ALONE * whole else place[0]
+
+
+def _decorated(made: Sequence[Call], file: str) -> str:
+    """Return the first function of some calls; of a decorator from another file, what that calls.
+
+    >>> _decorated([("no_grad.<locals>.wrapper", "a.py", 1), ("SGD.step", "b.py", 2)], "train.py")
+    'SGD.step'
+    """
+    named = (name for name, where, _ in made if _LOCAL not in name or where == file)
+    return next(named, made[0][0])

@@ -46,7 +46,8 @@ MOST_ROUNDS = 400  # interpreting more rounds takes longer than measuring them
 SAMPLED_NS = 500_000_000  # samples of what Python runs are taken for this long
 SAMPLED_SHARE = 0.05  # of the budget, at most
 MOST_SAMPLED = 2000  # evaluations in which samples are taken, at most
-SAMPLED_APART = 8  # evaluations in a row, where the program has to make them
+SAMPLED_APART = 8  # evaluations in a row, or more quick ones, where the program has to make them
+QUICK_SAMPLED_NS = 5_000_000  # for which these are sampled
 SAMPLED_APART_NS = 100_000_000  # for which samples are taken then
 FIRST_SAMPLED, SAMPLED_ROUNDS = 1, 3  # round in which that is done first, and after how many again
 FEW_SAMPLED = 2  # evaluations at first, if they are quick: the program may end soon
@@ -327,7 +328,7 @@ class Plan:
         if self._sampled_ns >= self._most_sampled_ns:
             return []
         typical_ns = self._typical() or SAMPLED_APART_NS
-        most = SAMPLED_APART
+        most = max(SAMPLED_APART, int(QUICK_SAMPLED_NS / typical_ns))
         if self._round == FIRST_SAMPLED and typical_ns * most < SAMPLED_APART_NS:
             most = FEW_SAMPLED if typical_ns > QUICK_NS else 0
         times = min(self._sampled(), most, math.ceil(SAMPLED_APART_NS / typical_ns))

@@ -125,9 +125,11 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "What of the latency was nothing but waiting for devices at its end; on the root only.",
         "ns"),
     Attribute("own_functions", _MODULES, _STRINGS,
-        "Functions that Python ran in its own time (`self_ns`), those that ran longest first."),
+        "Functions that its own time (`self_ns`) went to, longest first: of layers those that ran, "
+        "else those that were called where ways part."),
     Attribute("own_lines", _MODULES, _STRINGS,
-        "File and line that each of these was seen in most often; without source, was called in."),
+        "File and line that each of these was seen in most often; or, without source or where ways "
+        "part, that called it."),
     Attribute("own_shares", _MODULES, _FLOATS, "Share of each in its own time, of all samples 1."),
     Attribute("own_samples", _MODULES, _INT,
         "How many samples of its own time that rests on: of runs of the rung `stack`, or lulls."),
