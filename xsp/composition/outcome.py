@@ -16,7 +16,7 @@ from xsp.composition.iteration import with_iterations
 from xsp.composition.journal import Journal, took_ns
 from xsp.composition.own_time import Sampled
 from xsp.composition.part import first_calls, parts
-from xsp.composition.summary import facts, sentences
+from xsp.composition.summary import facts, own_latency, sentences
 from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
 from xsp.composition.tree import Made, compose
 from xsp.errors import MeasurementError
@@ -234,12 +234,13 @@ class _Maker:
         """Return of which groups repetitions lasted otherwise than the program's evaluations."""
         result = []
         for label, group in self._groups.items():
-            typical_ns, trace = timeline.settled_ns.get(group.number), traces.get(group.number)
-            if not (typical_ns and trace and self._repeated.get(group.number)) or group.varies:
+            own_ns = own_latency(group, timeline).get("latency_ns")
+            trace = traces.get(group.number)
+            if not (own_ns and trace and self._repeated.get(group.number)):
                 continue
             latency_ns = trace.root.latency_ns
-            if latency_ns and not 1 / _ALIKE < typical_ns / latency_ns < _ALIKE:
-                message = _APART.format(label, duration(latency_ns), duration(typical_ns))
+            if latency_ns and not 1 / _ALIKE < own_ns / latency_ns < _ALIKE:
+                message = _APART.format(label, duration(own_ns), duration(latency_ns))
                 result.append(Problem("repeated-apart", message))
         return result
 
@@ -253,9 +254,10 @@ def _by_time(groups: Groups, took: Mapping[int, int]) -> dict[str, Group]:
 
 _RAISED = "{} of {} raised, and their time is in none of its evaluations"
 _APART = (
-    "{}: an evaluation is given as {}, mostly by repetitions after the block, and took {} in the "
-    "program: what comes between two of them there leaves its data in the caches, or the machine's "
-    "speed changed; replay=False keeps to the program's own"
+    "{}: an evaluation took {} in the program, and {} where it was repeated after the block, by "
+    "which the parts of it are told mostly, drawn longer or shorter in proportion: what the "
+    "program does between two of them leaves its data in the caches, or the machine's speed "
+    "changed; replay=False keeps to the program's own"
 )
 _OPTIMIZER_STEP, _FEW_STEPS = "optimizer step", 3
 _OUTSIDE = (

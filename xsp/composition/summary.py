@@ -16,7 +16,7 @@ from xsp.composition.iteration import ITERATION
 from xsp.composition.journal import Journal
 from xsp.composition.part import UNWATCHED, Part
 from xsp.composition.timeline import Timeline
-from xsp.evaluation import covered
+from xsp.evaluation import covered, half_width, trimmed_mean
 from xsp.level import Kind
 from xsp.provider import NO_BACKWARD
 from xsp.quantity import counted, duration, percent
@@ -72,6 +72,7 @@ def facts(
             "total_ns": sum(times[group.number]),
             "samples": _samples(group, traces.get(group.number)),
             **_measured(traces.get(group.number)),
+            **(own_latency(group, timeline) if repeated.get(group.number) else {}),
             "sizes": _per_size(sizes[group.number]) if group.varies else [],
         }
         for label, group in groups.items()
@@ -128,6 +129,23 @@ def _measured(trace: Trace | None) -> dict[str, Any]:
         "latency_low_ns": root.latency_low_ns,
         "latency_high_ns": root.latency_high_ns,
         "rungs": [dict(rung) for rung in trace.metadata["rungs"]],
+    }
+
+
+def own_latency(group: Group, timeline: Timeline) -> dict[str, float]:
+    """Return the latency of one evaluation by those of the program alone, with its interval.
+
+    It is empty where these are few, or unlike.
+    """
+    members = timeline.settled.get(group.number)
+    if not members or group.varies:
+        return {}
+    took = timeline.evaluations_ns[members][:, None]
+    latency_ns, reach_ns = float(trimmed_mean(took)[0]), float(half_width(took)[0])
+    return {
+        "latency_ns": latency_ns,
+        "latency_low_ns": max(latency_ns - reach_ns, 0.0),
+        "latency_high_ns": latency_ns + reach_ns,
     }
 
 

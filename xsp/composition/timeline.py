@@ -65,8 +65,8 @@ class Timeline:
 
     Attributes:
         evaluations_ns: How long each evaluation of the journal takes without xsp.
-        settled_ns: How long most evaluations of a group took that recorded nothing, long enough
-            after others did, by the number of the group; of groups with enough of them.
+        settled: The evaluations of a group that recorded nothing, long enough after others did, by
+            the number of the group; of groups with enough of them.
     """
 
     def __init__(
@@ -77,10 +77,9 @@ class Timeline:
     ) -> None:
         measured = np.array([each.ran_ns for each in journal.evaluations], dtype=np.float64)
         untouched = _untouched(journal.evaluations, final)
-        late = _late(journal.evaluations, untouched)
-        self.settled_ns = {group: _typical(measured[members]) for group, members in late.items()}
+        self.settled = _late(journal.evaluations, untouched)
         self.evaluations_ns = _without_recording(
-            journal.evaluations, measured, untouched | late, latencies, final
+            journal.evaluations, measured, untouched | self.settled, latencies, final
         )
         pieces: defaultdict[int, list[_Piece]] = defaultdict(list)
         pauses = _united(journal.pauses)
