@@ -6,6 +6,7 @@ evaluation (`xsp.evaluation.TREE_SCHEMA`), and `xsp.merge` one trace of all tree
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -135,8 +136,9 @@ def _as_lists(value: Any) -> Any:
     return [_as_lists(item) for item in value] if isinstance(value, tuple) else value
 
 
+@functools.cache
 def no_rows() -> SpanRows:
-    """Return zero rows of the right schema."""
+    """Return zero rows of the right schema; most providers have none of most visits."""
     return pl.DataFrame(schema=ROW_SCHEMA)
 
 

@@ -6,11 +6,12 @@ An anchor is an empty annotation that the profiler records.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
+import polars as pl
 
+from xsp_levels.framework.torch.profiler.event import Bools, PlainEvents
 from xsp_levels.native.alignment import PREFIX, REPEATS, AnchorEvents, AnchorReading
 
 
@@ -29,17 +30,23 @@ def make_anchors(now: Callable[[], int], *, repeats: int = REPEATS) -> list[Anch
     return readings
 
 
-def find_anchors(names: Sequence[str], events: Sequence[Any]) -> AnchorEvents:
-    """Pick the anchors out of the profiler's events.
+def is_anchor(events: PlainEvents) -> Bools:
+    """Return which of the profiler's events are anchors."""
+    return events.by_name(lambda name: name.startswith(PREFIX), pl.Boolean).to_numpy()
 
-    Args:
-        names: Name of each event.
-        events: Kineto's events, in the same order.
-    """
-    found = sorted(
-        (event.start_ns(), event.duration_ns(), event.start_thread_id(), int(name[len(PREFIX) :]))
-        for name, event in zip(names, events, strict=True)
-        if name.startswith(PREFIX)
+
+def find_anchors(events: PlainEvents) -> AnchorEvents:
+    """Pick the anchors out of the profiler's events."""
+    found = events.only(is_anchor(events))
+    threads = found.by_name(_thread, pl.Int64).to_numpy()
+    start, duration, number = map(found.of, ("start_ns", "duration_ns", "start_thread_id"))
+    order = np.lexsort((threads, number, duration, start))
+    start, duration = start[order], duration[order]
+    return AnchorEvents(
+        thread=threads[order], number=number[order], start=start, end=start + duration
     )
-    start, duration, number, thread = np.array(found, np.int64).reshape(-1, 4).T
-    return AnchorEvents(thread=thread, number=number, start=start, end=start + duration)
+
+
+def _thread(name: str) -> int:
+    """Return the thread of which an anchor tells; 0 where the name is of something else."""
+    return int(name[len(PREFIX) :]) if name.startswith(PREFIX) else 0

@@ -3,77 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from xsp.errors import ProviderError
 from xsp_levels.framework.torch.profiler.operand import NO_OPERANDS, Operands, operands
 
 Integers = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 H = TypeVar("H", bound=Hashable)
 
-MOST_EVENTS = 2_000_000  # of a recording: each takes 2 kB until it is a row
+MOST_EVENTS = 2_000_000  # of a recording: each takes up to 2 kB until it is a row
 
 _NUMBERS = (
     *("start_ns", "duration_ns", "start_thread_id", "sequence_nr", "fwd_thread_id", "nbytes"),
     "device_resource_id",
 )
 _NO_OPERATOR = re.compile(r"\[memory\]$|cu(da)?[A-Z]\w+$")
-
-
-class PlainEvent:
-    """One event, with the methods of Kineto's events.
-
-    Attributes:
-        operands: The tensors given to the operator; none if shapes were not recorded.
-    """
-
-    __slots__ = ("_activity", "_name", "_numbers", "operands")
-
-    def __init__(self, name: str, activity: str, numbers: list[int], operands: Operands) -> None:
-        self._name, self._activity = name, activity
-        self._numbers, self.operands = numbers, operands
-
-    def name(self) -> str:
-        """Return the event's name."""
-        return self._name
-
-    def activity_type(self) -> str:
-        """Return the type of the event: `cpu_op`, `user_annotation` and so on."""
-        return self._activity
-
-    def start_ns(self) -> int:
-        """Return when the event began, by the profiler's clock."""
-        return self._numbers[0]
-
-    def duration_ns(self) -> int:
-        """Return how long the event took."""
-        return self._numbers[1]
-
-    def start_thread_id(self) -> int:
-        """Return the profiler's number of the event's thread."""
-        return self._numbers[2]
-
-    def sequence_nr(self) -> int:
-        """Return the operator's autograd sequence number, -1 without one."""
-        return self._numbers[3]
-
-    def fwd_thread_id(self) -> int:
-        """Return the thread of a backward operator's forward operator, 0 for other operators."""
-        return self._numbers[4]
-
-    def nbytes(self) -> int:
-        """Return the bytes of an allocation; negative for a release."""
-        return self._numbers[5]
-
-    def device_resource_id(self) -> int:
-        """Return the kernel's number of the event's thread."""
-        return self._numbers[6]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +48,35 @@ class PlainEvents:
     indices: Integers
     numbers: Integers
 
-    def events(self) -> list[PlainEvent]:
-        """Return the events, as Kineto's results do."""
-        rows = zip(self.indices.tolist(), self.numbers.tolist(), strict=True)
-        return [
-            PlainEvent(self.names[name], self.activities[activity], numbers, self.operands[given])
-            for (name, activity, given), numbers in rows
-        ]
+    def __len__(self) -> int:
+        """Return how many events there are."""
+        return len(self.indices)
+
+    def of(self, number: str) -> Integers:
+        """Return a number of each event, as Kineto's events name it: `start_ns` and so on."""
+        column: Integers = self.numbers[:, _NUMBERS.index(number)]
+        return column
+
+    def by_name(self, say: Callable[[str], H], dtype: Any) -> pl.Series:
+        """Return what a function says of the name of each event; every name is asked about once."""
+        return _gathered([say(name) for name in self.names], self.indices[:, 0], dtype)
+
+    def is_of(self, activities: Collection[str]) -> Bools:
+        """Return which events are of some types: `cpu_op`, `user_annotation` and so on."""
+        known = [each in activities for each in self.activities]
+        return _gathered(known, self.indices[:, 1], pl.Boolean).to_numpy()
+
+    def given(self) -> list[Operands]:
+        """Return the tensors given to the operator of each event; none if they were not noted."""
+        return [self.operands[at] for at in self.indices[:, 2].tolist()]
+
+    def only(self, chosen: Bools) -> PlainEvents:
+        """Return the chosen ones of the events."""
+        return replace(self, indices=self.indices[chosen], numbers=self.numbers[chosen])
+
+
+def _gathered(values: Sequence[Any], at: Integers, dtype: Any) -> pl.Series:
+    return pl.Series(values, dtype=dtype).gather(at)
 
 
 def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ()) -> PlainEvents:

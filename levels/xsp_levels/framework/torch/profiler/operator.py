@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -22,15 +21,14 @@ from xsp_levels.framework.memory import (
     no_allocations,
     sorted_allocations,
 )
-from xsp_levels.framework.torch.profiler.anchor import find_anchors, make_anchors
+from xsp_levels.framework.torch.profiler.anchor import find_anchors, is_anchor, make_anchors
 from xsp_levels.framework.torch.profiler.cpu_only import deprived
-from xsp_levels.framework.torch.profiler.event import PlainEvents, plain_events
+from xsp_levels.framework.torch.profiler.event import Bools, PlainEvents, plain_events
 from xsp_levels.framework.torch.profiler.generated import GeneratedKernels
 from xsp_levels.framework.torch.profiler.kineto import KinetoRecording
 from xsp_levels.framework.torch.profiler.operand import operand_columns
 from xsp_levels.native import thread
 from xsp_levels.native.alignment import (
-    PREFIX,
     Alignment,
     AnchorEvents,
     AnchorReading,
@@ -212,31 +210,21 @@ def operator_rows(
     Raises:
         ProviderError: The profiler recorded operators but no anchors, so no time is known.
     """
-    if records.handle is None:
-        return no_rows()
-    events = records.handle.events()
-    names = [event.name() for event in events]
+    events = records.handle
     if not events:
         return no_rows()
-    seen = find_anchors(names, events)
+    seen = find_anchors(events)
     alignment = _alignment(records, seen)
-    types = [event.activity_type() for event in events]
-    kept = [
-        type_ in _OPERATORS and not name.startswith(PREFIX)
-        for name, type_ in zip(names, types, strict=True)
-    ]
-    names, operators = list(compress(names, kept)), list(compress(events, kept))
+    operators = events.only(events.is_of(_OPERATORS) & ~is_anchor(events))
     if not operators:
         return no_rows()
     threads = _threads(records, events, seen)
-    columns = _columns(names, operators, alignment=alignment, threads=threads)
-    columns |= _collectives(names, columns["thread"])
+    columns = _columns(operators, alignment=alignment, threads=threads)
+    columns |= _collectives(operators, columns["thread"])
     if records.fused:
-        fused = [records.fused.get(name) for name in names]
-        columns["attr.source_ops"] = pl.Series(fused, dtype=pl.String)
+        columns["attr.source_ops"] = operators.by_name(records.fused.get, pl.String)
     if records.detail:
-        given = [event.operands for event in operators]
-        columns |= operand_columns(given, modules or {})
+        columns |= operand_columns(operators.given(), modules or {})
         memory = _allocations(events, alignment=alignment, threads=threads)
         columns |= memory_columns(memory, columns["start_ns"], columns["end_ns"], columns["thread"])
     return span_rows(columns)
@@ -244,12 +232,10 @@ def operator_rows(
 
 def allocations(records: OperatorRecords) -> Allocations:
     """Return the recorded allocations and releases of memory."""
-    if records.handle is None or not records.detail:
+    events = records.handle
+    if not events or not records.detail:
         return no_allocations()
-    events = records.handle.events()
-    if not events:
-        return no_allocations()
-    seen = find_anchors([event.name() for event in events], events)
+    seen = find_anchors(events)
     threads = _threads(records, events, seen)
     return _allocations(events, alignment=_alignment(records, seen), threads=threads)
 
@@ -261,84 +247,81 @@ def _alignment(records: OperatorRecords, seen: AnchorEvents) -> Alignment:
     return alignment
 
 
-def _threads(records: OperatorRecords, events: Sequence[Any], seen: AnchorEvents) -> dict[int, int]:
+def _threads(records: OperatorRecords, events: PlainEvents, seen: AnchorEvents) -> dict[int, int]:
     """Return the numbers that rows bear for threads, by the profiler's numbers."""
-    threads = seen.threads()
-    for event in events:
-        number = event.start_thread_id()
-        if number not in threads:
-            system_thread = event.device_resource_id()
-            threads[number] = records.threads.get(system_thread, -system_thread)
-    return threads
+    numbers, first = np.unique(events.of("start_thread_id"), return_index=True)
+    system_threads = events.of("device_resource_id")[first].tolist()
+    threads = {
+        number: records.threads.get(system_thread, -system_thread)
+        for number, system_thread in zip(numbers.tolist(), system_threads, strict=True)
+    }
+    return threads | seen.threads()
 
 
 def _columns(
-    names: Sequence[str], operators: Sequence[Any], *, alignment: Alignment, threads: dict[int, int]
+    operators: PlainEvents, *, alignment: Alignment, threads: dict[int, int]
 ) -> dict[str, Any]:
-    start = np.array([event.start_ns() for event in operators], np.int64)
-    end = start + np.array([event.duration_ns() for event in operators], np.int64)
-    thread = _python_threads([event.start_thread_id() for event in operators], threads)
-    sequence = np.array([event.sequence_nr() for event in operators], np.int64)
-    forward = np.array([event.fwd_thread_id() for event in operators], np.int64)
-    forward_thread = _python_threads(forward.tolist(), threads)
-    engine = np.array([name.startswith(ENGINE) for name in names], bool)
-    backward = _inside(start, end, thread=thread, outer=engine | (forward > 0))
+    start, duration = operators.of("start_ns"), operators.of("duration_ns")
+    thread = _python_threads(operators.of("start_thread_id"), threads)
+    sequence, forward = operators.of("sequence_nr"), operators.of("fwd_thread_id")
+    engine = operators.by_name(lambda name: name.startswith(ENGINE), pl.Boolean).to_numpy()
+    backward = _inside(start, start + duration, thread=thread, outer=engine | (forward > 0))
     return {
         "kind": Kind.OP.value,
-        "name": names,
+        "name": operators.by_name(str, pl.String),
         "start_ns": alignment.convert(start),
-        "end_ns": alignment.convert(end),
+        "end_ns": alignment.convert(start + duration),
         "thread": thread,
         "sequence": _present(sequence, sequence >= 0),
-        "forward_thread": _present(forward_thread, forward > 0),
-        "attr.phase": pl.Series(
-            [_BACKWARD if inside else None for inside in backward], dtype=pl.String
-        ),
+        "forward_thread": _present(_python_threads(forward, threads), forward > 0),
+        "attr.phase": pl.Series([None, _BACKWARD], dtype=pl.String).gather(backward.astype(int)),
     }
 
 
-def _collectives(names: Sequence[str], thread: Integers) -> dict[str, pl.Series]:
+def _collectives(operators: PlainEvents, thread: Integers) -> dict[str, pl.Series]:
     """Return which collectives there are; on threads of their library they are the root's."""
-    found = [_COLLECTIVE.fullmatch(name) for name in names]
-    if not any(found):
+    operations = operators.by_name(_collective, pl.String)
+    if operations.null_count() == len(operations):
         return {}
-    parents = [0 if each and at < 0 else None for each, at in zip(found, thread, strict=True)]
-    operations = [each and each[1].replace("_", "") for each in found]
-    return {
-        "parent_id": pl.Series(parents, dtype=pl.Int64),
-        "attr.collective": pl.Series(operations, dtype=pl.String),
-    }
+    of_library = operations.is_not_null() & pl.Series(thread < 0)
+    parents = pl.Series([None, 0], dtype=pl.Int64).gather(of_library.cast(pl.Int64))
+    return {"parent_id": parents, "attr.collective": operations}
 
 
-def _python_threads(numbers: Sequence[int], threads: dict[int, int]) -> Integers:
-    return np.array([threads.get(number, -number) for number in numbers], np.int64)
+def _collective(name: str) -> str | None:
+    found = _COLLECTIVE.fullmatch(name)
+    return found and found[1].replace("_", "")
+
+
+def _python_threads(numbers: Integers, threads: dict[int, int]) -> Integers:
+    distinct, at = np.unique(numbers, return_inverse=True)
+    known = [threads.get(number, -number) for number in distinct.tolist()]
+    return np.array(known, np.int64)[at]
 
 
 def _present(values: Integers, known: Any) -> pl.Series:
     return pl.Series(values).set(pl.Series(~known), None)
 
 
-def _inside(start: Integers, end: Integers, *, thread: Integers, outer: Any) -> list[bool]:
+def _inside(start: Integers, end: Integers, *, thread: Integers, outer: Bools) -> Bools:
     """Tell of each interval whether it is an outer interval or lies in one on its thread."""
-    result = np.array(outer, bool)
+    result = outer.copy()
     for each in np.unique(thread[result]):
         rows, outers = np.flatnonzero(thread == each), np.flatnonzero(outer & (thread == each))
         outers = outers[np.argsort(start[outers], kind="stable")]
         reach = np.maximum.accumulate(end[outers])
         latest = np.searchsorted(start[outers], start[rows], "right") - 1
         result[rows] |= (latest >= 0) & (end[rows] <= reach[latest])
-    return result.tolist()
+    return result
 
 
 def _allocations(
-    events: Sequence[Any], *, alignment: Alignment, threads: dict[int, int]
+    events: PlainEvents, *, alignment: Alignment, threads: dict[int, int]
 ) -> Allocations:
-    changes = [event for event in events if event.name() == _MEMORY]
-    numbers = {event.start_thread_id() for event in events}
-    time = np.array([event.start_ns() for event in changes], np.int64)
+    changes = events.only(events.by_name(_MEMORY.__eq__, pl.Boolean).to_numpy())
     return sorted_allocations(
-        alignment.convert(time),
-        np.array([event.nbytes() for event in changes], np.int64),
-        thread=_python_threads([event.start_thread_id() for event in changes], threads),
-        threads=frozenset(threads[number] for number in numbers),
+        alignment.convert(changes.of("start_ns")),
+        changes.of("nbytes"),
+        thread=_python_threads(changes.of("start_thread_id"), threads),
+        threads=frozenset(threads[each] for each in np.unique(events.of("start_thread_id"))),
     )
