@@ -21,9 +21,11 @@ from xsp_levels.imported import Imports
 
 
 @contextmanager
-def looked_at(progress: Callable[[], tuple[int, bool]]) -> Iterator[Journal]:
+def looked_at(
+    progress: Callable[[], tuple[int, bool]], rest: Callable[[], bool] = lambda: True
+) -> Iterator[Journal]:
     journal = Journal(threading.get_ident(), 0)
-    lulls = Lulls(journal, progress)
+    lulls = Lulls(journal, progress, rest)
     lulls.begin()
     try:
         yield journal
@@ -68,6 +70,62 @@ def test_looks_become_fewer_in_a_long_lull(monkeypatch: pytest.MonkeyPatch) -> N
     with looked_at(lambda: (0, False)) as journal:
         idle()
     assert len(journal.lulls) <= 12
+
+
+@pytest.mark.parametrize(("done", "expected"), [(True, 1), (False, 2)])
+def test_what_is_recorded_ends_once_in_a_long_lull(
+    monkeypatch: pytest.MonkeyPatch, done: bool, expected: int
+) -> None:
+    monkeypatch.setattr(lull, "_REST_NS", 50_000_000)
+    asked: list[float] = []
+
+    def rest() -> bool:
+        asked.append(time.monotonic())
+        return done
+
+    began = time.monotonic()
+    with looked_at(lambda: (1, False), rest):
+        idle()
+    assert asked[0] - began > 0.05
+    assert len(asked) >= expected
+    assert done is False or len(asked) == 1
+
+
+def test_lulls_like_those_before_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lull, "_REST_NS", 30_000_000)
+    count, asked = [0], list[int]()
+    with looked_at(lambda: (count[0], False), lambda: not asked.append(count[0])):
+        for _ in range(4):
+            count[0] += 1
+            time.sleep(0.15)
+        count[0] += 1
+        time.sleep(0.9)
+    assert asked == [1, 5]
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_operators_between_evaluations_do_not_pile_up(train: bool) -> None:
+    model = torch.nn.Linear(4, 4).train(train)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torch.set_grad_enabled(train), xsp.profile(levels=2, replay=False) as prof:
+        dispatcher = prof._dispatching
+        assert dispatcher is not None
+        while (recording := dispatcher._recorder.current) is None or len(recording.rung.kinds) < 3:
+            loss = model(torch.ones(1, 4)).sum()
+            if train:
+                loss.backward()
+                optimizer.step()
+        end = time.monotonic() + 20.0
+        while dispatcher._recorder.current is not None and time.monotonic() < end:
+            torch.ones(4) + 1
+        assert dispatcher._recorder.current is None
+        for _ in range(3):
+            loss = model(torch.ones(1, 4)).sum()
+            if train:
+                loss.backward()
+                optimizer.step()
+    assert prof.trace.metadata["groups"][0]["calls"] >= 4
+    assert not [problem for problem in prof.trace.problems if problem.code == "provider"]
 
 
 def prepare() -> None:

@@ -189,7 +189,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             dispatcher = self._dispatching
             self._receivers = Receivers(dispatcher)
             self._watching = stack.enter_context(ExitStack())
-            lulls = Lulls(dispatcher.journal, dispatcher.progress)
+            lulls = Lulls(dispatcher.journal, dispatcher.progress, dispatcher.rest)
             lulls.begin()
             self._watching.callback(lulls.end)
             tracer.watch(dispatcher.session.clock)

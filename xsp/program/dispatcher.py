@@ -258,15 +258,21 @@ class Dispatcher:
             self._opens.pop(thread)
             tracer.leave_evaluation(thread)
             return
-        group = opened.group
-        kind = StepKind() if group is None else StepKind(group.variant, group.usual_calls)
-        self._close(thread, self._now(), 0, kind)
+        self._close(thread, self._now(), 0, opened.usual_kind)
 
     def progress(self) -> tuple[int, bool]:
         """Return how many evaluations have begun, and if the thread is in one, or was just now."""
         opened, now_ns = self._opens.get(self.journal.thread), self._now()
         begun = len(self.journal.evaluations) + len(self._streaks.laps) + len(self._opens)
         return begun, opened is not None and now_ns - (opened.end_ns or now_ns) < _JUST_NS
+
+    def rest(self) -> bool:
+        """Disarm all providers, unless an evaluation is under way; return whether that was done."""
+        with self._lock:
+            if self._ended or any(each.may_go_on(self._now()) for each in self._opens.values()):
+                return False
+            with self.paused():
+                return True
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -372,15 +378,13 @@ class Dispatcher:
         """Stop watching, once nothing is left to be measured, where watching costs time."""
         many = len(self.journal.evaluations) >= _MOST_EVALUATIONS
         over = (many or self._when.ended(self._seen)) and not (self.by_hand or self._opens)
-        if self.journal.unwatched_ns is None and (
-            over or (self._idle.costly and self.plans.complete)
-        ):
+        over = over or (self._idle.costly and self.plans.complete)
+        if over and self.journal.unwatched_ns is None:
             self.journal.unwatched_ns = self._now()
             self.stop_watching()
 
     def _finish(self, kind: StepKind) -> None:
-        thread = threading.get_ident()
-        opened = self._opens.get(thread)
+        opened = self._opens.get(thread := threading.get_ident())
         if opened is not None and not kind.calls:
             opened.call = None  # which was expected, and did not come
         broken = self.cut_short and opened is not None and opened.lacks_optimizer(kind.variant)

@@ -18,6 +18,7 @@ T = TypeVar("T")
 _MOST_WATCHING = 0.01
 _UNENDED = ("", NO_BACKWARD)  # variants of training steps that no optimizer has ended
 _JUDGED = 20  # evaluations by which that part is judged
+_PATIENCE = 10  # times as long as so far a step may do what nobody tells of, such as a backward pass
 
 
 @dataclass(slots=True)
@@ -156,6 +157,12 @@ class OpenEvaluation:
         """The variant with which it is going to end; empty where that is not known."""
         return self.streak.group.variant if self.streak is not None else ""
 
+    @property
+    def usual_kind(self) -> StepKind:
+        """What kind of step most evaluations of its group are."""
+        group = self.group
+        return StepKind() if group is None else StepKind(group.variant, group.usual_calls)
+
     def identify(self, call: ModelCall) -> None:
         """Note its first call of a model; if that is none of its streak's, it goes on with none."""
         if self.streak is not None:
@@ -203,6 +210,11 @@ class OpenEvaluation:
             self.group, self.step = streak.group, streak.step
         own.laps.append(lap)  # last, as whoever ends the block meanwhile notes what is open
         return True
+
+    def may_go_on(self, now_ns: int) -> bool:
+        """Return whether it goes on, or has lasted so long that more of it may come."""
+        end_ns = self.end_ns
+        return end_ns is None or now_ns - end_ns < _PATIENCE * (end_ns - self.begin_ns)
 
     def holds(self, mark: Mark) -> bool:
         """Return whether a part of the program lies in the evaluation, as far as is known."""

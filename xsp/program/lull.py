@@ -6,6 +6,9 @@ a hundred times a second where nothing has been evaluated between two looks; whi
 follow each other less and less often, ten times a second in the end. A look keeps the other thread
 from Python's lock for some 20 µs, a fiftieth of a per cent of the time in which latencies are
 taken. What happens between quick evaluations is not seen by that, and is on the rung `stack`.
+
+A lull that is longer than those before ends what is recorded: operators of whatever else the
+program does would pile up, a gigabyte in six seconds.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ _MANY = 1000  # looks in one lull, or ten times as many in all, until they becom
 _PATIENCE_S = 1.0  # for the last look; in a fork of the process the thread is not there
 _IMPORTLIB = ("<frozen importlib", importlib.__file__)  # files of what makes imports
 _DEEPEST = 100  # calls under way that are kept, the outermost first
+_REST_NS, _LONGER = 250_000_000, 4  # a lull as long, and so many times as long as those before
 
 
 class Lulls:
@@ -34,10 +38,13 @@ class Lulls:
     Args:
         journal: What the program does.
         progress: Returns how many evaluations have begun, and whether the block's thread is in one.
+        rest: Ends what is recorded, if no evaluation is under way, and returns whether it did.
     """
 
-    def __init__(self, journal: Journal, progress: Callable[[], tuple[int, bool]]) -> None:
-        self._journal, self._progress = journal, progress
+    def __init__(
+        self, journal: Journal, progress: Callable[[], tuple[int, bool]], rest: Callable[[], bool]
+    ) -> None:
+        self._journal, self._progress, self._rest = journal, progress, rest
         self._over, self._ended = threading.Event(), threading.Event()
         self._own = tuple(
             os.path.dirname(sys.modules[name].__file__ or "") + os.sep
@@ -74,24 +81,33 @@ class Lulls:
 
     def _look_on(self) -> None:
         last_ns, seen, here, wait_s = monotonic_ns(), 0, 0, _LEAST_S
+        since_ns, longest_ns, rested = last_ns, 0, False
         while not self._over.wait(wait_s) and self._journal.unwatched_ns is None:
             count, inside = self._progress()
             now_ns = monotonic_ns()
             if inside or count != seen:
+                longest_ns = max(longest_ns, last_ns - since_ns) if seen else 0
+                since_ns, rested = now_ns, False
                 here, wait_s = 0, min(2 * wait_s, _MOST_S)
             else:
                 # What keeps Python's lock, such as a collection of garbage, makes the look late.
                 late_ns = now_ns - last_ns - int(wait_s * 1e9)
-                self._look(now_ns, now_ns - last_ns, 1 + max(0, late_ns) // LOOK_NS)
+                if not self._look(now_ns, now_ns - last_ns, 1 + max(0, late_ns) // LOOK_NS):
+                    since_ns = now_ns
                 here += 1
                 many = max(here / _MANY, len(self._journal.lulls) / (10 * _MANY))
                 wait_s = _LEAST_S * max(1.0, many)
+                if not rested and now_ns - since_ns > max(_REST_NS, _LONGER * longest_ns):
+                    rested = self._rest()
             seen, last_ns = -1 if inside else count, now_ns
 
-    def _look(self, now_ns: int, lasts_ns: int, looks: int) -> None:
+    def _look(self, now_ns: int, lasts_ns: int, looks: int) -> bool:
+        """Note what the thread runs, and return whether that is the program's."""
         frame = sys._current_frames().get(self._journal.thread)
-        if frame is not None and not frame.f_code.co_filename.startswith(self._own):
-            self._journal.lulls.append(Lull(now_ns, lasts_ns, looks, self._stack(frame)))
+        if frame is None or frame.f_code.co_filename.startswith(self._own):
+            return False
+        self._journal.lulls.append(Lull(now_ns, lasts_ns, looks, self._stack(frame)))
+        return True
 
     def _stack(self, innermost: FrameType | None) -> tuple[Place, ...]:
         """Return the calls under way, the outermost first; an import within the block ends them.
