@@ -94,7 +94,12 @@ def test_what_is_recorded_ends_once_in_a_long_lull(
 def test_lulls_like_those_before_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lull, "_REST_NS", 30_000_000)
     count, asked = [0], list[int]()
-    with looked_at(lambda: (count[0], False), lambda: not asked.append(count[0])):
+
+    def rest() -> bool:
+        asked.append(count[0])
+        return True
+
+    with looked_at(lambda: (count[0], False), rest):
         for _ in range(4):
             count[0] += 1
             time.sleep(0.15)
