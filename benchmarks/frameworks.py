@@ -147,7 +147,7 @@ def trainer(clock: Clock) -> Program:
 
 
 def lightning(clock: Clock) -> Program:
-    """A fit of Lightning: its sanity check, and two epochs of training and validation."""
+    """A fit of Lightning: its sanity check, and ten epochs of training and validation."""
     import lightning as L  # noqa: N812, PLC0415  # as its users call it; may not be installed
 
     net = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
@@ -175,7 +175,7 @@ def lightning(clock: Clock) -> Program:
     clock.calls(net, lambda *_: Label("Sequential", INFERENCE))
     clock.steps([net], optimizer)
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
-    fit = L.Trainer(max_epochs=2, accelerator="cpu", enable_checkpointing=False, **quiet)
+    fit = L.Trainer(max_epochs=10, accelerator="cpu", enable_checkpointing=False, **quiet)
     module = Module()
 
     def run() -> None:

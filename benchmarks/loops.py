@@ -144,7 +144,7 @@ def denoised(model: nn.Module, image: torch.Tensor) -> torch.Tensor:
 def shapes(clock: Clock) -> Program:
     """Batches of 1 and of 256 in turns."""
     model = mlp(nn.Sequential, 256, 512, 512, 10).eval()
-    batches = [torch.randn(size, 256) for size in (1, 256)] * 150
+    batches = [torch.randn(size, 256) for size in (1, 256)] * 300
     clock.calls(model, lambda x: Label("Sequential", shape=f"{len(x)}×256"))
 
     @torch.no_grad()

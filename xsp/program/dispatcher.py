@@ -89,7 +89,7 @@ class Dispatcher:
     def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any, Lap] | None:
         """Make a call that goes on with a streak; None: there is none, and it was not made."""
         thread = threading.get_ident()
-        if (streak := attempt(self.session, self._going_on, thread, like)) is None:
+        if (streak := self._going_on(thread, like)) is None:
             return None
         began_ns = self._now()
         try:
@@ -122,23 +122,19 @@ class Dispatcher:
             return streak
 
     def _next(self, thread: int, like: Key) -> Streak | None:
-        """Return the streak that an evaluation goes on with, if any."""
+        """Return the streak that one more evaluation goes on with, if any, and count it there."""
         streak = self._streaks.of(like)
-        if streak is None or not self._goes_on(streak):
+        if streak is None or streak.left.number <= 0:
             return None
-        self._recorder.join(thread)
-        return streak
-
-    def _goes_on(self, streak: Streak) -> bool:
-        """Count one more evaluation of a streak, if there may be one."""
         unwatched = self.journal.unwatched_ns is not None
-        if unwatched or streak.recording is not self._recorder.current or streak.left.number <= 0:
-            return False
+        if unwatched or streak.recording is not self._recorder.current:
+            return None
         if self._scheduled and self._when.turns(self._seen):
-            return False
+            return None
         self._seen += 1
         streak.left.number -= 1
-        return True
+        streak.recording.threads.add(thread)
+        return streak
 
     def begin(self, call: ModelCall | None) -> OpenEvaluation | None:
         """Open an evaluation that goes on after its first call: a training step."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import CodeType, FrameType
 from typing import Any
 
-from xsp.provider import NO_BACKWARD, Begun, ModelCall, Waiting
+from xsp.provider import NO_BACKWARD, Begun, Likeness, ModelCall, Waiting, Work
 from xsp_levels.framework.keras.layer_tree import is_layer
 from xsp_levels.framework.torch.program.call import tensor_inputs, trains
 from xsp_levels.framework.torch.program.step import optimizer_exists
@@ -28,6 +28,7 @@ class Local(threading.local):
     Attributes:
         inside: Whether the thread is in a call of a model that is handled.
         shell: The frame that calls a module without parameters, which is seen through.
+        known: The last evaluation of each model that was a single call, by the model's id.
         waiting: The time after that call in which the program waits for xsp, if it is to be told.
         step: The training step of the thread.
         follows: How steps that begin with a call of a model or a step of an optimizer, given by the
@@ -37,9 +38,79 @@ class Local(threading.local):
     def __init__(self) -> None:
         self.inside = False
         self.shell: FrameType | None = None
+        self.known: dict[int, Known] = {}
         self.waiting: Waiting | None = None
         self.step = TrainingStep()
         self.follows: dict[After, Following] = {}
+
+
+class Given:
+    """What a call is given, if that is quick to compare with what another call is given.
+
+    Args:
+        args: Plain tensors, numbers, texts, truth values and None; anything else is like nothing.
+        kwargs: The same, by keyword.
+    """
+
+    __slots__ = ("_count", "_keys", "_torch", "_values")
+
+    def __init__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self._torch = sys.modules["torch"]
+        self._count, self._keys = len(args), tuple(kwargs)
+        # Shape and data type of each tensor; of what else there is None and the type or value.
+        self._values: list[tuple[Any, Any]] | None = []
+        for value in (*args, *kwargs.values()):
+            if type(value) is self._torch.Tensor and not value.is_nested:  # these have no shape
+                self._values.append((value.shape, value.dtype))
+            elif value is None or type(value) is bool:
+                self._values.append((None, value))
+            elif type(value) in (int, float, str):
+                self._values.append((None, type(value)))
+            else:
+                self._values = None
+                break
+
+    def is_like(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether a call is known to be given the like."""
+        known, torch = self._values, self._torch
+        if known is None or len(args) != self._count or tuple(kwargs) != self._keys:
+            return False
+        if torch._C._is_tracing():  # which would note the sizes that are read
+            return False
+        tensor = torch.Tensor
+        for value, (shape, what) in zip((*args, *kwargs.values()), known, strict=True):
+            if shape is None:
+                like = value is what or type(value) is what
+            else:
+                plain = type(value) is tensor and not value.is_nested
+                like = plain and value.shape == shape and value.dtype is what
+            if not like:
+                return False
+        return True
+
+
+class Known:
+    """A call of a model that is an evaluation by itself, by which the next ones are known.
+
+    Args:
+        module: The model.
+        work: The call.
+        like: What the call has in common with others.
+    """
+
+    __slots__ = ("_given", "_grad", "_model", "like")
+
+    def __init__(self, module: Any, work: Work, like: Likeness) -> None:
+        _, args, kwargs = work
+        self._model, self.like = weakref.ref(module), like
+        self._given, self._grad = Given(args, kwargs), sys.modules["torch"].is_grad_enabled
+
+    def is_like(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether a call is one like that."""
+        model = self._model()
+        if model is None or model is not module or not self._given.is_like(args, kwargs):
+            return False
+        return not (model.training and self._grad())
 
 
 class Following:
@@ -55,35 +126,21 @@ class Following:
         model: The model.
     """
 
-    __slots__ = ("_given", "_inputs", "_torch", "code", "model", "streak")
+    __slots__ = ("_given", "_inputs", "code", "model", "streak")
 
     def __init__(self, module: Any, call: ModelCall, streak: object, code: CodeType) -> None:
         self.model, self.streak, self.code = weakref.ref(module), streak, code
-        self._inputs, self._torch = call.inputs, sys.modules["torch"]
-        # Shape and data type of each argument, if all are plain tensors: quick to compare.
-        self._given: list[tuple[Any, Any]] | None = None
-        tensor = self._torch.Tensor  # nested ones have no shape
-        plain = all(type(value) is tensor and not value.is_nested for value in call.args)
-        if plain and not call.kwargs and not is_layer(module):
-            self._given = [(value.shape, value.dtype) for value in call.args]
+        self._inputs = call.inputs
+        self._given = None if is_layer(module) else Given(call.args, call.kwargs)
 
     def begins(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Return whether a call is one like that."""
         model = self.model()
         if model is None or model is not module:
             return False
-        torch, given = self._torch, self._given
-        if given is None or kwargs or len(args) != len(given) or torch._C._is_tracing():
-            return trains(module, kwargs) and tensor_inputs(args, kwargs) == self._inputs
-        if not (module.training and torch.is_grad_enabled()):
-            return False
-        tensor = torch.Tensor
-        for value, (shape, dtype) in zip(args, given, strict=True):
-            if type(value) is not tensor or value.is_nested:
-                return False
-            if value.shape != shape or value.dtype is not dtype:
-                return False
-        return True
+        if self._given is not None and self._given.is_like(args, kwargs):
+            return trains(module, kwargs)
+        return trains(module, kwargs) and tensor_inputs(args, kwargs) == self._inputs
 
 
 class TrainingStep:

@@ -10,8 +10,9 @@ from time import monotonic_ns
 from types import CodeType
 from typing import Any
 
-from xsp.provider import Evaluations, ModelCall, Work
+from xsp.provider import Evaluations, Likeness, ModelCall, Work
 from xsp_levels.framework.keras.backend import describing
+from xsp_levels.framework.keras.layer_tree import is_layer
 from xsp_levels.framework.torch.compiler import hide_from_compiler
 from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
@@ -34,9 +35,12 @@ from xsp_levels.framework.torch.program.model_name import ModelNames
 from xsp_levels.framework.torch.program.step_watcher import StepWatch
 from xsp_levels.framework.torch.program.training_step import (
     Following,
+    Known,
     Local,
     TrainingStep,
 )
+
+_MOST_KNOWN = 64  # models whose last evaluations are known
 
 
 class Watch:
@@ -99,17 +103,54 @@ class Watch:
 
     def _outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Handle a module call: hand a call that lies in no other module call to `_evaluate`."""
-        found_ns, entry, local = monotonic_ns(), self._entry, self._local
+        found_ns, local = monotonic_ns(), self._local
+        if local.inside:
+            return self._entry.inner(module, *args, **kwargs)
         step = local.step
         quick = step.following or (step.told and self._threads.alone)
-        if not local.inside and quick and self._followed(step, module, args, kwargs, found_ns):
+        if quick and self._followed(step, module, args, kwargs, found_ns):
             return self._go_on(step, module, args, kwargs, found_ns)
-        if local.inside:
-            return entry.inner(module, *args, **kwargs)
-        name = self._names.of(module)
+        if not step.open and local.shell is None:
+            known = local.known.get(id(module))
+            if known is not None and known.is_like(module, args, kwargs) and not describing():
+                return self._make(known, module, args, kwargs, found_ns)
+        return self._look_up(module, args, kwargs, found_ns)
+
+    def _make(
+        self,
+        known: Known,
+        module: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        found_ns: int,
+    ) -> Any:
+        """Make a call that is an evaluation by itself, and outermost, as the last one was."""
+        local, evaluations, alone = self._local, self._steps.evaluations, self._threads.note()
+        function = self._entry.bound(module)
+        if evaluations is None:
+            return function(*args, **kwargs)
+        try:
+            local.inside = True
+            if alone:
+                self._entry.inside(self._code, True)
+            work = function, args, kwargs
+            return self._run(evaluations, module, work, known.like, found_ns)
+        finally:
+            local.inside = False
+            if alone and self._steps.evaluations is not None:
+                self._entry.inside(self._code, False)
+            if (waiting := local.waiting) is not None:
+                waiting.until_ns, local.waiting = monotonic_ns(), None
+
+    def _look_up(
+        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found_ns: int
+    ) -> Any:
+        """Find out what a call is that lies in none that is handled, and make it."""
+        entry, local = self._entry, self._local
+        step, name = local.step, self._names.of(module)
         is_shell = not name and self._names.holds_model(module)
         part = not is_shell and step.holds(module) and trains(module, kwargs)
-        if part or entry.is_nested(sys._getframe(2), watched=True, shell=local.shell):
+        if part or entry.is_nested(sys._getframe(3), watched=True, shell=local.shell):
             return entry.inner(module, *args, **kwargs)
         if is_shell:
             if trains(module, kwargs):
@@ -226,7 +267,9 @@ class Watch:
         if self._steps.evaluations is None:  # watching ended with the step
             return function(*args, **kwargs)
         if not training:
-            return self._run(evaluations, module, work, name, found_ns)
+            return self._run(
+                evaluations, module, work, self._likeness(module, work, name), found_ns
+            )
         inputs = tensor_inputs(args, kwargs)
         call = training_call(*work, inputs=inputs, name=name, found_ns=found_ns)
         call.batch_first = self._names.is_batch_first(module)
@@ -240,12 +283,20 @@ class Watch:
         step.model, step.begun, step.after = weakref.ref(module), begun, after
         return self._train(step, module, call, begins)
 
+    def _likeness(self, module: Any, work: Work, name: str) -> Likeness:
+        """Return what a call has in common with others, by which the next one may be known."""
+        _, args, kwargs = work
+        like, known = likeness(args, kwargs, name), self._local.known
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        if not is_layer(module):  # Keras's say in the call whether they train
+            known[id(module)] = Known(module, work, like)
+        return like
+
     def _run(
-        self, evaluations: Evaluations, module: Any, work: Work, name: str, found_ns: int
+        self, evaluations: Evaluations, module: Any, work: Work, like: Likeness, found_ns: int
     ) -> Any:
         """Make a call that is an evaluation by itself."""
-        _, args, kwargs = work
-        like = likeness(args, kwargs, name)
         if (made := evaluations.again(like, work, found_ns)) is not None:
             result, self._local.waiting = made
             return result

@@ -1,0 +1,139 @@
+"""Calls that are known by the last one of their model: each is counted as what it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import xsp
+from xsp_levels.framework.torch.program.training_step import Given
+
+
+class Model(nn.Module):  # type: ignore[misc]  # torch may be missing
+    """A model that takes a tensor, a mask and a switch, by place or by keyword."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, mask: Any = None, use_cache: bool = False) -> torch.Tensor:
+        y: torch.Tensor = self.fc(x)
+        return y if mask is None else y * mask
+
+
+class Other(Model):
+    """Another model."""
+
+
+CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((torch.ones(1, 4),), {}),
+    ((torch.ones(8, 4),), {}),
+    ((torch.ones(1, 4), torch.ones(1, 4)), {}),
+    ((torch.ones(1, 4), None), {}),
+    ((), {"x": torch.ones(1, 4), "mask": torch.ones(1, 4)}),
+    ((), {"mask": torch.ones(1, 4), "x": torch.ones(8, 4)}),
+    ((torch.ones(1, 4), 1.0), {}),
+    ((torch.ones(1, 4), 2), {}),
+    ((torch.ones(1, 4),), {"use_cache": True}),
+    ((torch.ones(1, 4),), {"use_cache": False}),
+]
+
+
+def kind(model: int, call: int) -> tuple[Any, ...]:
+    """Return what tells an evaluation from others, as its group has it."""
+    args, kwargs = CALLS[call]
+    given = [tuple(v.shape) for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor)]
+    phase = "prefill" if kwargs.get("use_cache") else ""
+    return bool(model), phase, tuple(given[:1] if phase else given)
+
+
+blocks = st.tuples(
+    st.integers(0, 1), st.integers(0, len(CALLS) - 1), st.booleans(), st.integers(1, 25)
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(blocks, min_size=1, max_size=8))
+def test_each_call_of_any_loop_is_of_the_group_that_it_is_like(
+    made: list[tuple[int, int, bool, int]],
+) -> None:
+    models = [Model(), Other()]
+    expected = Counter[tuple[Any, ...]]()
+    with xsp.profile(levels=1, runs=50, replay=False, progress=False) as prof:
+        for number, call, gradients, times in made:
+            args, kwargs = CALLS[call]
+            models[number].train(not gradients)  # with neither alone is it training
+            with torch.set_grad_enabled(gradients):
+                for _ in range(times):
+                    models[number](*args, **kwargs)
+                    expected[kind(number, call)] += 1
+    assert prof._dispatching is not None
+    found = Counter[tuple[Any, ...]]()
+    for group in prof._dispatching.plans.groups.current():
+        for (_, inputs), count in group.sizes.items():
+            shapes = tuple(shape for shape, _ in inputs)
+            found[group.subject == "Other", group.phase, shapes] += count
+    assert found == expected
+
+
+def test_a_model_that_is_trained_after_inference_is_seen_to_train() -> None:
+    model = Model().eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with xsp.profile(levels=1, runs=50, replay=False, progress=False) as prof:
+        for _ in range(40):
+            model(X4)
+        model.train()
+        for _ in range(10):
+            model(X4).sum().backward()
+            optimizer.step()
+    groups = {group["phase"]: group["calls"] for group in prof.trace.metadata["groups"]}
+    assert groups == {"inference": 40, "training step": 10}
+
+
+X4 = torch.ones(1, 4)
+X = torch.ones(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((torch.ones(2, 4),), {}),
+        ((torch.ones(2, 3, dtype=torch.float64),), {}),
+        ((X, None), {}),
+        ((), {"x": X}),
+        ((nn.Parameter(X),), {}),
+        ((None,), {}),
+        ((True,), {}),
+    ],
+)
+def test_what_is_given_otherwise_is_not_like_it(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    assert Given((X,), {}).is_like((torch.zeros(2, 3),), {})
+    assert not Given((X,), {}).is_like(args, kwargs)
+    assert not Given(args, kwargs).is_like((X,), {})
+
+
+@pytest.mark.parametrize(
+    ("value", "like", "unlike"),
+    [(3, 4, 3.0), (True, True, False), (None, None, 0), ("a", "b", 1), (1.5, 2.5, True)],
+)
+def test_numbers_and_texts_are_alike_and_switches_the_same(
+    value: Any, like: Any, unlike: Any
+) -> None:
+    given = Given((X,), {"value": value})
+    assert given.is_like((X,), {"value": like})
+    assert not given.is_like((X,), {"value": unlike})
+    assert not given.is_like((X,), {"other": like})
+
+
+@pytest.mark.parametrize("value", [[X], {"x": X}, (1, 2), object()])
+def test_what_would_have_to_be_looked_into_is_like_nothing(value: Any) -> None:
+    given = Given((X, value), {})
+    assert not given.is_like((X, value), {})
