@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import os
 import random
 import resource
@@ -36,8 +37,7 @@ Integers = npt.NDArray[np.int64]
 INTERVAL_NS = 50_000  # between two samples, on average
 _MOST_BETWEEN = 20_000  # samples in a row outside of evaluations: then the program is left alone
 _KEPT = 1000  # profile functions that were set last
-_DEEPEST = 100  # calls under way that are kept, the innermost ones
-_PLACE = "function", "file", "line"
+_DEEPEST = 250  # calls under way that are kept, the innermost ones
 
 _OWN_FOLDERS = tuple(str(Path(file).parent) + os.sep for file in (inspect.getfile(Kind), __file__))
 _usage, _OF_THREAD = resource.getrusage, resource.RUSAGE_THREAD
@@ -110,12 +110,11 @@ class Stack:
     def samples(self, records: Records) -> Samples:
         """Return the samples."""
         data: StackRecords = records.data
-        places = [dict(zip(_PLACE, place, strict=True)) for place in data.places]
-        stacks = [[places[number] for number in stack] for stack in data.stacks]
-        rows = [{**stack[-1], "callers": stack[:-1]} for stack in stacks]
-        known = pl.DataFrame(
-            rows, schema={name: SAMPLE_SCHEMA[name] for name in (*_PLACE, "callers")}
-        )
+        stacks = [[data.places[number] for number in stack] for stack in data.stacks]
+        rows = [(*stack[-1], json.dumps(stack[:-1])) for stack in stacks]
+        names = ("function", "file", "line", "callers")
+        schema = {name: SAMPLE_SCHEMA[name] for name in names}
+        known = pl.DataFrame(rows, schema=schema, orient="row")
         times = pl.DataFrame({"time_ns": data.time_ns}, schema={"time_ns": pl.Int64})
         frame = times.with_columns(known[data.stack], thread=pl.lit(data.thread))
         return frame.select(pl.col(name).cast(dtype) for name, dtype in SAMPLE_SCHEMA.items())

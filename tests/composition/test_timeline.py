@@ -197,6 +197,16 @@ def test_what_rungs_add_between_evaluations_is_taken_off_rung_by_rung() -> None:
     assert lasting(line, (0, at + 1010)) == [pytest.approx(21 * 10 + 19 * 30 + 930)]
 
 
+def test_after_an_evaluation_in_detail_the_program_takes_as_long_as_usual() -> None:
+    detail = Rung(frozenset(Kind), detail=True)
+    made, at = [], 0
+    for rung, gap in [(BARE, 30)] * 6 + [(detail, 900), (BARE, 30)]:
+        made.append(evaluation(at, at + 10, rung))
+        at += 10 + gap
+    line = timeline(journal(made, [], at), _0=GroupLatency(10.0, {}))
+    assert lasting(line, (0, at - 30)) == [8 * 10 + 7 * 30]
+
+
 def test_a_thread_that_waits_for_others_was_delayed_as_they_were_on_average() -> None:
     made = [evaluation(60, 70, thread=8), evaluation(60, 70, thread=9)]
     pauses = [pause(10, 30, thread=8), pause(10, 50, thread=9)]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -98,9 +99,9 @@ def test_the_line_is_the_one_that_a_function_was_seen_in_most_and_only_some_are_
 
 def called(time: int, *made: str) -> dict[str, Any]:
     """Return a sample of calls, the outermost first, each a function and the line it was at."""
-    places = [place(each) for each in made]
-    told = [dict(zip(("function", "file", "line"), each, strict=True)) for each in places]
-    return {"time_ns": time, "thread": 1, **told[-1], "callers": told[:-1]}
+    *callers, (function, file, line) = [place(each) for each in made]
+    told = {"function": function, "file": file, "line": line, "callers": json.dumps(callers)}
+    return {"time_ns": time, "thread": 1, **told}
 
 
 def place(call: str) -> tuple[str, str, int]:
@@ -123,7 +124,7 @@ def test_pipeline_spans_are_named_by_calls_and_layers_by_functions() -> None:
 
 def ways(*stacks: str, lasts: tuple[int, ...] = ()) -> list[tuple[str, str, float]]:
     found = calls([tuple(place(call) for call in stack.split()) for stack in stacks], lasts)
-    assert found["own_samples"] == len(stacks)
+    assert found["own_samples"] == (sum(lasts) or len(stacks))
     columns = (found[f"own_{name}"] for name in ("functions", "lines", "shares"))
     return list(zip(*columns, strict=True))
 
@@ -157,6 +158,48 @@ def test_a_decorator_from_elsewhere_is_not_what_was_called() -> None:
     ]
     alone = ways("main:3 no_grad.<locals>.wrapper@grad.py:3", "main:5 f")
     assert alone[0][0] == "no_grad.<locals>.wrapper"
+
+
+def test_ways_that_part_into_small_pieces_alone_are_told_by_the_call_before() -> None:
+    stacks = [f"main:3 post:{line} f{line}:{line}" for line in range(10, 22)]
+    assert ways(*stacks) == [("post", "train.py:3", 1.0)]
+
+
+def test_a_function_without_source_is_no_way_of_its_own() -> None:
+    assert ways("main:3 step:9", "main:3 step:9 abs:9", "main:3 step:9 abs:9") == [
+        ("step", "train.py:9", 1.0)
+    ]
+    assert ways("main:3 step:9 abs:9", "main:3 step:9 abs:9") == [("abs", "train.py:9", 1.0)]
+
+
+LIBRARY = "/x/site-packages/lib.py"
+
+
+def test_where_all_go_one_way_it_is_told_by_the_users_code_that_a_library_calls() -> None:
+    stacks = [f"main:3 fetch@{LIBRARY}:7 Data.get:20 augment:30 burn:{line}" for line in (40, 40)]
+    (named,) = calls([tuple(place(call) for call in stack.split()) for stack in stacks], around=1)[
+        "own_functions"
+    ]
+    assert named == "augment"
+    frames = [called(5, *stacks[0].split()), called(6, *stacks[0].split()), called(7, "main:4")]
+    two = (*LAYER, ("pipeline", "save", 101, 110, -1))
+    rows = [*frames[:2], called(105, "main:4", "save:50"), called(107, "main:4", "save:50")]
+    found = with_own_time([tree(*two)], pl.DataFrame(rows, schema=SAMPLE_SCHEMA))
+    functions = {name: values[:2] for name, values in own(found[0][1]).items()}
+    assert functions["predict"] == (["augment"], ["train.py:20"])
+    assert functions["save"] == (["save"], ["train.py:50"])
+
+
+def test_the_users_code_around_is_not_what_a_row_went_to() -> None:
+    stack = f"run@{LIBRARY}:2 main:3 fetch@{LIBRARY}:7 read@{LIBRARY}:9"
+    made = [tuple(place(call) for call in stack.split())]
+    assert calls(made, around=2)["own_functions"] == ["read"]
+    assert calls(made, around=0)["own_functions"] == ["fetch"]
+
+
+def test_a_decorator_in_the_same_file_is_passed_over_as_well() -> None:
+    found = ways("main:3 timed.<locals>.wrapper:3 augment:9 f:10", "main:5 g:1")
+    assert [name for name, _, _ in found] == ["augment", "g"]
 
 
 def test_only_the_longest_ways_are_kept() -> None:

@@ -22,7 +22,7 @@ from xsp_levels.imported import Imports
 
 @contextmanager
 def looked_at(
-    progress: Callable[[], tuple[int, bool]], rest: Callable[[], bool] = lambda: True
+    progress: Callable[[], tuple[int, bool, int]], rest: Callable[[], bool] = lambda: True
 ) -> Iterator[Journal]:
     journal = Journal(threading.get_ident(), 0)
     lulls = Lulls(journal, progress, rest)
@@ -38,7 +38,7 @@ def idle() -> None:
 
 
 def test_a_program_that_evaluates_nothing_is_seen_a_hundred_times_a_second() -> None:
-    with looked_at(lambda: (0, False)) as journal:
+    with looked_at(lambda: (0, False, 0)) as journal:
         idle()
     assert 1 <= len(journal.lulls) <= 21
     assert sum(seen.lasts_ns for seen in journal.lulls) > 100_000_000
@@ -53,13 +53,35 @@ def test_a_program_that_evaluates_nothing_is_seen_a_hundred_times_a_second() -> 
 @pytest.mark.parametrize("inside", [True, False])
 def test_a_program_that_evaluates_is_not_looked_at(inside: bool) -> None:
     counts = iter(range(1, 1000))
-    with looked_at(lambda: (0 if inside else next(counts), inside)) as journal:
+    with looked_at(lambda: (0 if inside else next(counts), inside, time.monotonic_ns())) as journal:
         idle()
     assert not journal.lulls
 
 
+def test_time_between_evaluations_is_seen_from_the_end_of_the_last_one_on() -> None:
+    count, ended = [0], [0]
+    with looked_at(lambda: (count[0], False, ended[0])) as journal:
+        for _ in range(5):
+            for _ in range(300):  # evaluations in a row: looks become fewer
+                count[0], ended[0] = count[0] + 1, time.monotonic_ns()
+                time.sleep(0.0005)
+            first()
+            idle()
+    seen = {"first": 0, "idle": 0}
+    for look in journal.lulls:
+        for place in look.stack:
+            if place.function in seen:
+                seen[place.function] += look.lasts_ns
+    assert sum(seen.values()) > 0.8 * 5 * 400_000_000
+    assert seen["first"] == pytest.approx(seen["idle"], rel=0.35)
+
+
+def first() -> None:
+    time.sleep(0.2)
+
+
 def test_nothing_is_looked_at_after_watching_ended() -> None:
-    with looked_at(lambda: (0, False)) as journal:
+    with looked_at(lambda: (0, False, 0)) as journal:
         journal.unwatched_ns = 1
         idle()
     assert len(journal.lulls) <= 1
@@ -67,7 +89,7 @@ def test_nothing_is_looked_at_after_watching_ended() -> None:
 
 def test_looks_become_fewer_in_a_long_lull(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lull, "_MANY", 2)
-    with looked_at(lambda: (0, False)) as journal:
+    with looked_at(lambda: (0, False, 0)) as journal:
         idle()
     assert len(journal.lulls) <= 12
 
@@ -84,7 +106,7 @@ def test_what_is_recorded_ends_once_in_a_long_lull(
         return done
 
     began = time.monotonic()
-    with looked_at(lambda: (1, False), rest):
+    with looked_at(lambda: (1, False, 0), rest):
         idle()
     assert asked[0] - began > 0.05
     assert len(asked) >= expected
@@ -99,12 +121,11 @@ def test_lulls_like_those_before_end_nothing(monkeypatch: pytest.MonkeyPatch) ->
         asked.append(count[0])
         return True
 
-    with looked_at(lambda: (count[0], False), rest):
-        for _ in range(4):
-            count[0] += 1
-            time.sleep(0.15)
-        count[0] += 1
-        time.sleep(0.9)
+    ended = [0]
+    with looked_at(lambda: (count[0], False, ended[0]), rest):
+        for pause in (0.15, 0.15, 0.15, 0.15, 0.9):
+            count[0], ended[0] = count[0] + 1, time.monotonic_ns()
+            time.sleep(pause)
     assert asked == [1, 5]
 
 
@@ -139,7 +160,7 @@ def prepare() -> None:
 
 def test_a_program_has_no_more_threads_than_without_xsp() -> None:
     before = threading.active_count()
-    with looked_at(lambda: (0, False)) as journal:
+    with looked_at(lambda: (0, False, 0)) as journal:
         idle()
         assert threading.active_count() == before
     count = len(journal.lulls)
@@ -152,7 +173,7 @@ def test_a_system_without_room_for_a_thread_names_nothing(monkeypatch: pytest.Mo
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr("_thread.start_new_thread", full)
-    with looked_at(lambda: (0, False)) as journal:
+    with looked_at(lambda: (0, False, 0)) as journal:
         idle()
     assert not journal.lulls
 
@@ -188,7 +209,7 @@ def test_what_an_import_runs_is_named_by_what_was_imported(
     watched = Imports({"outer_part"}, lambda: None)  # whose frames are xsp's own
     watched.begin()
     try:
-        with looked_at(lambda: (0, False)) as journal:
+        with looked_at(lambda: (0, False, 0)) as journal:
             importlib.import_module("outer_part")
     finally:
         watched.end()
@@ -217,6 +238,6 @@ seen: list[Place] = []
 
 def look() -> None:
     """Look at this thread while it idles."""
-    with looked_at(lambda: (0, False)) as journal:
+    with looked_at(lambda: (0, False, 0)) as journal:
         idle()
     seen.extend(each.stack[-1] for each in journal.lulls if each.looks == 1)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from xsp.composition.journal import Lull, Pause
 from xsp.composition.part import Part
-from xsp.measurement import calls, innermost, named_time
+from xsp.measurement import calls, in_common, innermost, named_time
 from xsp.provider import ATTRIBUTE, SAMPLE_SCHEMA, Samples
 
 _COVERED = 0.5  # of own time that lulls must cover to speak for it
@@ -67,11 +67,12 @@ def own_time(
     for number, lull in zip(_rows(parts, of, lulls, sampled.pauses), sampled.lulls, strict=True):
         if number >= 0:
             seen[number].append(lull)
+    around = in_common([each.stack for each in sampled.lulls])
     for number, members in seen.items():
         lasts = [each.lasts_ns for each in members]
         if sum(lasts) >= _COVERED * own_ns[number]:
             looks = sum(each.looks for each in members)
-            result[number] = calls([each.stack for each in members], lasts, looks)
+            result[number] = calls([each.stack for each in members], lasts, looks, around=around)
     return result
 
 

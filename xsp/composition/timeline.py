@@ -156,14 +156,16 @@ def _between(
     for members in gaps.values():
         known = ((armed, _lengths(mine)) for armed, mine in members.items())
         usual = {armed: _typical(ns) for armed, ns in known if len(ns) >= FEWEST}
-        if (quiet_ns := usual.pop(None, None)) is None or not usual:
+        if (quiet_ns := usual.pop(None, None)) is None:
             continue
-        # A rung that came seldom is taken to add as much as any other: the rest is the program's.
-        most_ns = max(usual.values())
+        # A rung that came seldom is taken to add as much as any other.
+        most_ns = max(usual.values(), default=quiet_ns)
         for armed, mine in members.items():
             if armed is not None:
                 lengths = _lengths(mine)
                 less = _less(lengths, usual.get(armed, most_ns), quiet_ns)
+                # Detail comes once, and traces each line.
+                less = np.minimum(lengths, quiet_ns) if armed.detail else less
                 shares = (lengths - less) / np.maximum(lengths, 1.0)
                 for (thread, gap), share in zip(mine, shares.tolist(), strict=True):
                     result[thread] += [(start, end, share * (end - start)) for start, end in gap]
@@ -387,8 +389,7 @@ def _settled(measured: Floats, usual_ns: float | None, known: _Usual) -> Floats:
 def _less(measured: Floats, usual_ns: float, latency_ns: float) -> Floats:
     """Return times of alike parts that recording made longer without what it added.
 
-    A part that is slower than usual is so for reasons of its own: recording adds as much to it as
-    to others. One that is far quicker has less to record.
+    One that is slower than usual is so for reasons of its own; one far quicker has less to record.
     """
     added = max(usual_ns - latency_ns, 0.0)
     return np.maximum(measured - added, _less_in_proportion(measured, usual_ns, latency_ns) / 2)

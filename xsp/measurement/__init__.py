@@ -8,7 +8,7 @@ become runs (interpretation.py), the runs of a process are `ProcessRuns` (proces
 from xsp.measurement.build import build_trace, describe
 from xsp.measurement.callable import interpret_session, measure, rung_names, visit_all
 from xsp.measurement.interpretation import interpret
-from xsp.measurement.own_time import calls, innermost, named_time
+from xsp.measurement.own_time import calls, in_common, innermost, named_time
 from xsp.measurement.pause import with_pauses, without_pauses
 from xsp.measurement.process_runs import ProcessRuns
 from xsp.measurement.progress import Enough, Progress, progress_bar
@@ -34,6 +34,7 @@ __all__ = [
     "check_function",
     "check_no_generator",
     "describe",
+    "in_common",
     "innermost",
     "interpret",
     "interpret_session",

@@ -9,9 +9,11 @@ that ran, of pipeline spans, in which much more code may run, the calls where it
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,10 @@ _PYTHON = (Kind.PIPELINE.value, Kind.LAYER.value)
 _ALONE = 0.8  # of the time: where less of it goes on together, ways part
 _LARGE = 0.5  # of the time: ways with so much of it are parted again,
 _SAME = 0.9  # unless so much of a way goes on together, of which the first call says most
+_LEAST = 0.1  # of the time that a way must have to be told by itself
 _IMPORT, _LOCAL = "import ", ".<locals>."
+_TORCH_DECORATORS = "torch/utils/_contextlib.py"  # no_grad and others
+_LIBRARY = re.compile(r"^<|[/\\](site-packages|dist-packages|lib[/\\]python3\.\d+)[/\\]")
 _STRUCTURE = ("kind", "name", "parent")
 
 
@@ -125,21 +130,32 @@ def named_time(samples: Samples, row: Ints, by_calls: pl.Series) -> pl.DataFrame
     """
     known = samples.with_columns(row=pl.Series(row, dtype=pl.Int64), by_calls=by_calls)
     told = pl.col("callers").is_not_null().all().over("row") & pl.col("by_calls")
-    stacks, others = known.filter(told), known.filter(~told)
-    found = [_functions(others)]
-    for (at,), mine in stacks.group_by("row", maintain_order=True):
-        ways = calls([_stack(*each) for each in mine.select("callers", *_PLACE).iter_rows()])
+    found = [_functions(known.filter(~told))]
+    alike = known.filter(told).group_by("row", *_STACK, maintain_order=True).len()
+    stacks_of = {
+        at: [_stack(*each) for each in mine.select(*_STACK).iter_rows()]
+        for (at,), mine in alike.group_by("row", maintain_order=True)
+    }
+    around = in_common([stack for stacks in stacks_of.values() for stack in stacks])
+    for (at,), mine in alike.group_by("row", maintain_order=True):
+        ways = calls(stacks_of[at], mine["len"].to_list(), around=around)
         columns = {"row": [at]} | {ATTRIBUTE + name: [value] for name, value in ways.items()}
         found.append(pl.DataFrame(columns, schema=found[0].schema))
     return pl.concat(found)
 
 
-_PLACE = "function", "file", "line"
+_STACK = "callers", "function", "file", "line"
 Call = tuple[str, str, int]  # the function, its file, and the line it was at
 
 
-def _stack(callers: Sequence[dict[str, Any]], *innermost: Any) -> tuple[Call, ...]:
-    return *((each["function"], each["file"], each["line"]) for each in callers), innermost
+def _stack(callers: str, *innermost: Any) -> tuple[Call, ...]:
+    return *map(tuple, json.loads(callers)), innermost
+
+
+def in_common(stacks: Sequence[tuple[Call, ...]]) -> int:
+    """Return how many calls all stacks have in common, whatever the lines they were at."""
+    named = [tuple(call[:2] for call in stack) for stack in stacks]
+    return sum(1 for _ in takewhile(lambda calls: len(set(calls)) == 1, zip(*named, strict=False)))
 
 
 def _functions(samples: pl.DataFrame) -> pl.DataFrame:
@@ -162,7 +178,11 @@ def _functions(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def calls(
-    stacks: Sequence[tuple[Call, ...]], lasts: Sequence[int] = (), samples: int = 0
+    stacks: Sequence[tuple[Call, ...]],
+    lasts: Sequence[int] = (),
+    samples: int = 0,
+    *,
+    around: int = 0,
 ) -> dict[str, Any]:
     """Return which calls the time of stacks went to, as attributes of own time.
 
@@ -177,11 +197,13 @@ def calls(
     Args:
         stacks: Calls under way, the outermost first, at least one of each.
         lasts: How long each stack stands for; one of them as long as the other if none are given.
-        samples: How many samples they are; 0: as many as stacks.
+        samples: How many samples they are; 0: as many as they last.
+        around: How many calls lie around what is told, the outermost ones.
     """
     lasts = lasts or [1] * len(stacks)
+    samples = samples or sum(lasts)
     ways: defaultdict[Call, list[int]] = defaultdict(list)
-    depths = partings(stacks, lasts)
+    depths = partings(stacks, lasts, around)
     for number, depth in enumerate(depths):
         ways[stacks[number][depth]].append(number)
     length = {place: sum(lasts[number] for number in way) for place, way in ways.items()}
@@ -193,43 +215,63 @@ def calls(
         "own_functions": [_called(place, inside[place]) for place in most],
         "own_lines": [f"{file}:{line}" for _, file, line in most],
         "own_shares": [length[place] / whole for place in most],
-        "own_samples": samples or len(stacks),
+        "own_samples": samples,
     }
 
 
-def partings(stacks: Sequence[tuple[Call, ...]], lasts: Sequence[int]) -> list[int]:
+def partings(
+    stacks: Sequence[tuple[Call, ...]], lasts: Sequence[int], around: int = 0
+) -> list[int]:
     """Return for each stack of calls the depth at which it parts from those of most of the time.
 
-    A call is a function with the line that it was at: two lines of a script are two ways.
+    A call is a function with the line that it was at: two lines of a script are two ways. Where
+    ways part into small pieces alone, they are told by the call before. Where all go one way, and
+    a library calls the user's code on it, the way is told by the last such call, if it is none of
+    those around.
 
-    >>> a, b, c = ((name, "train.py", 1) for name in "abc")
+    >>> a, b, c = ((name, "train.py", line) for line, name in enumerate("abc"))
     >>> partings([(a, b), (a, b, c), (a, c)], [1, 1, 1])
-    [1, 1, 1]
+    [1, 2, 1]
     """
     result, whole = [0] * len(stacks), sum(lasts)
     waiting = [(0, list(range(len(stacks))))]
     while waiting:
         depth, together = waiting.pop()
         for way in _ways(stacks, together, depth):
-            for number in way:
-                result[number] = depth
             length = sum(lasts[number] for number in way)
             inside = _ways(stacks, way, depth + 1) if length >= _LARGE * whole else []
             most = max((sum(lasts[number] for number in each) for each in inside), default=0)
-            if inside and (length >= _ALONE * whole or most < _SAME * length):
+            parted = length >= _ALONE * whole or most < _SAME * length
+            goes_on = most >= _LEAST * whole and parted
+            if goes_on:
                 waiting.append((depth + 1, way))
+            alone = length >= _ALONE * whole and not goes_on
+            told = _users(stacks[way[0]], around, depth) if alone else depth
+            for number in way:
+                result[number] = told
     return result
 
 
 def _ways(
     stacks: Sequence[tuple[Call, ...]], together: Iterable[int], depth: int
 ) -> list[list[int]]:
-    """Return the numbers of those stacks that are as deep, those with the same call together."""
+    """Return the numbers of those stacks that are as deep, those with the same call together.
+
+    A function without source is no way of its own: it is on the line that calls it.
+    """
     found: defaultdict[Call, list[int]] = defaultdict(list)
     for number in together:
-        if depth < len(stacks[number]):
-            found[stacks[number][depth]].append(number)
+        stack = stacks[number]
+        if depth < len(stack) - (len(stack) > 1 and stack[-1][1:] == stack[-2][1:]):
+            found[stack[depth]].append(number)
     return list(found.values())
+
+
+def _users(stack: Sequence[Call], around: int, depth: int) -> int:
+    """Return how deep the user's code is that a library calls last until a depth; else that."""
+    own = [_LIBRARY.search(file) is None for _, file, _ in stack[: depth + 1]]
+    called = (at for at in range(max(around, 1), depth + 1) if own[at] and not own[at - 1])
+    return max(called, default=depth)
 
 
 def _called(place: Call, inside: Iterable[tuple[tuple[Call, ...], int]]) -> str:
@@ -260,5 +302,11 @@ def _decorated(made: Sequence[Call], file: str) -> str:
     >>> _decorated([("no_grad.<locals>.wrapper", "a.py", 1), ("SGD.step", "b.py", 2)], "train.py")
     'SGD.step'
     """
-    named = (name for name, where, _ in made if _LOCAL not in name or where == file)
+    named = (name for name, where, _ in made if not _wraps(name, where, file))
     return next(named, made[0][0])
+
+
+def _wraps(function: str, where: str, file: str) -> bool:
+    """Return whether a function that a file calls is likely to be a decorator's."""
+    local = _LOCAL in function and (where != file or "wrap" in function.rpartition(".")[2])
+    return local or where.endswith(_TORCH_DECORATORS)

@@ -23,7 +23,7 @@ from xsp.provider import Likeness, ModelCall, Work
 from xsp.session import Session, Settings, page_faults
 
 _KEPT_CALLS = 4  # groups whose last call is kept, to be repeated after the block
-_MOST_EVALUATIONS, _JUST_NS = 500_000, 100_000_000
+_MOST_EVALUATIONS, _JUST_NS = 500_000, 20_000_000
 _GOING_ON = OpenEvaluation(0, None, None, None, None, False, False, 0)
 
 
@@ -256,11 +256,14 @@ class Dispatcher:
             return
         self._close(thread, self._now(), 0, opened.usual_kind)
 
-    def progress(self) -> tuple[int, bool]:
-        """Return how many evaluations have begun, and if the thread is in one, or was just now."""
+    def progress(self) -> tuple[int, bool, int]:
+        """Return how many evaluations have begun; if the thread is in one; when one last ended."""
         opened, now_ns = self._opens.get(self.journal.thread), self._now()
-        begun = len(self.journal.evaluations) + len(self._streaks.laps) + len(self._opens)
-        return begun, opened is not None and now_ns - (opened.end_ns or now_ns) < _JUST_NS
+        made, laps = self.journal.evaluations, self._streaks.laps
+        last = opened or next(iter(laps[-1:] or made[-1:]), None)
+        ended_ns = 0 if last is None else last.end_ns or now_ns
+        inside = opened is not None and now_ns - ended_ns < _JUST_NS
+        return len(made) + len(laps) + len(self._opens), inside, ended_ns
 
     def rest(self) -> bool:
         """Disarm all providers, unless an evaluation is under way; return whether that was done."""

@@ -273,6 +273,11 @@ class Closed:
     until_ns: int = 0
 
     @property
+    def end_ns(self) -> int | None:
+        """When the evaluation ended."""
+        return self.opened.end_ns
+
+    @property
     def pauses(self) -> list[Pause]:
         """The times in which the program waited for xsp, around the evaluation and at its end."""
         opened = self.opened

@@ -2,8 +2,8 @@
 
 What a program does once (importing libraries, setting a trainer up, saving weights) is on no rung,
 for no second time comes to record it. A thread of xsp's looks at the stack of the block's thread:
-a hundred times a second where nothing has been evaluated between two looks; while evaluations
-follow each other less and less often, ten times a second in the end. A look keeps the other thread
+a hundred times a second where nothing is evaluated; while evaluations follow each other less and
+less often, ten times a second in the end. A look keeps the other thread
 from Python's lock for some 20 µs, a fiftieth of a per cent of the time in which latencies are
 taken. What happens between quick evaluations is not seen by that, and is on the rung `stack`.
 
@@ -37,12 +37,16 @@ class Lulls:
 
     Args:
         journal: What the program does.
-        progress: Returns how many evaluations have begun, and whether the block's thread is in one.
+        progress: Returns how many evaluations have begun, whether the block's thread is in one, and
+            when the last one ended.
         rest: Ends what is recorded, if no evaluation is under way, and returns whether it did.
     """
 
     def __init__(
-        self, journal: Journal, progress: Callable[[], tuple[int, bool]], rest: Callable[[], bool]
+        self,
+        journal: Journal,
+        progress: Callable[[], tuple[int, bool, int]],
+        rest: Callable[[], bool],
     ) -> None:
         self._journal, self._progress, self._rest = journal, progress, rest
         self._over, self._ended = threading.Event(), threading.Event()
@@ -83,16 +87,18 @@ class Lulls:
         last_ns, seen, here, wait_s = monotonic_ns(), 0, 0, _LEAST_S
         since_ns, longest_ns, rested = last_ns, 0, False
         while not self._over.wait(wait_s) and self._journal.unwatched_ns is None:
-            count, inside = self._progress()
+            count, inside, ended_ns = self._progress()
             now_ns = monotonic_ns()
-            if inside or count != seen:
+            # Of what comes between evaluations, the time since the last one is seen as well.
+            if inside or (count != seen and now_ns - ended_ns < LOOK_NS):
                 longest_ns = max(longest_ns, last_ns - since_ns) if seen else 0
                 since_ns, rested = now_ns, False
                 here, wait_s = 0, min(2 * wait_s, _MOST_S)
             else:
                 # What keeps Python's lock, such as a collection of garbage, makes the look late.
                 late_ns = now_ns - last_ns - int(wait_s * 1e9)
-                if not self._look(now_ns, now_ns - last_ns, 1 + max(0, late_ns) // LOOK_NS):
+                lasts_ns = now_ns - max(last_ns, ended_ns)
+                if not self._look(now_ns, lasts_ns, 1 + max(0, late_ns) // LOOK_NS):
                     since_ns = now_ns
                 here += 1
                 many = max(here / _MANY, len(self._journal.lulls) / (10 * _MANY))

@@ -60,8 +60,9 @@ SAMPLE_SCHEMA: dict[str, Any] = {
     "function": pl.String,  # the innermost function: qualified name
     "file": pl.String,  # of a function without source, where it was called
     "line": pl.Int64,
-    # The calls around it, the outermost first, each with the line it was at; null: not known.
-    "callers": pl.List(pl.Struct({"function": pl.String, "file": pl.String, "line": pl.Int64})),
+    # The calls around it, the outermost first, as JSON: [[function, file, line it was at], ...];
+    # null: not known. Many samples have the same ones, and a text is kept once for all of them.
+    "callers": pl.String,
 }
 
 ATTRIBUTE = "attr."

@@ -51,7 +51,6 @@ QUICK_SAMPLED_NS = 5_000_000  # for which these are sampled
 SAMPLED_APART_NS = 100_000_000  # for which samples are taken then
 FIRST_SAMPLED, SAMPLED_ROUNDS = 1, 3  # round in which that is done first, and after how many again
 FEW_SAMPLED = 2  # evaluations at first, if they are quick: the program may end soon
-QUICK_NS = 2_000_000  # an evaluation with so few samples that two have nothing to say
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +329,7 @@ class Plan:
         typical_ns = self._typical() or SAMPLED_APART_NS
         most = max(SAMPLED_APART, int(QUICK_SAMPLED_NS / typical_ns))
         if self._round == FIRST_SAMPLED and typical_ns * most < SAMPLED_APART_NS:
-            most = FEW_SAMPLED if typical_ns > QUICK_NS else 0
+            most = FEW_SAMPLED
         times = min(self._sampled(), most, math.ceil(SAMPLED_APART_NS / typical_ns))
         return [PlannedVisit(rung, 1, 0, self._round) for rung in self._sampling] * times
 

@@ -209,15 +209,17 @@ def own_functions(spans: pl.DataFrame, of: Ints) -> dict[int, list[tuple[str, fl
 
 
 def _short(function: str) -> str:
-    """Return the last name of a qualified one; of `f.<locals>.<lambda>` both of f and it.
+    """Return the last name of a qualified one; the last two where the last says little.
 
     >>> _short("Tokenizer.encode"), _short("Tokenizer.pairs.<locals>.<genexpr>")
     ('encode', 'pairs.<genexpr>')
+    >>> _short("Tokenizer.__call__")
+    'Tokenizer.__call__'
     """
     if function.startswith("import "):
         return function
     named = [part for part in function.split(".") if part != "<locals>"]
-    return ".".join(named[-2:] if named[-1].startswith("<") else named[-1:])
+    return ".".join(named[-2:] if named[-1].startswith(("<", "__")) else named[-1:])
 
 
 def united_ns(spans: pl.DataFrame, of: Ints) -> Ints:

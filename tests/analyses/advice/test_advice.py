@@ -340,6 +340,21 @@ def programmed(samples: int, *, function: str = "env.step", block: bool = True) 
     return trace(root, groups=[{"name": "Net 8×3"}])
 
 
+def test_functions_that_run_within_a_training_step_are_found() -> None:
+    ran = {"own_functions": ["reward"], "own_lines": ["game.py:9"], "own_shares": [0.9]}
+    backward = pipeline("backward", op("aten::mm", own_ns=10_000), own_ns=5_000)
+    step = pipeline("Net training step", backward, own_ns=60_000)
+    root = pipeline("game.py:1", step, own_ns=1_000)
+    step.attributes.update(ran, own_samples=100, calls=1)
+    backward.attributes.update(ran, own_samples=100, calls=1)
+    root.attributes.update(whole_block=True, calls=1)
+    groups = [{"name": "Net training step", "phase": "training step"}]
+    found = row("program's own code", trace(root, groups=groups))
+    assert found["gain_ns"] == pytest.approx(0.9 * 60_000)
+    inference = [{"name": "Net training step", "phase": "inference"}]
+    assert "program's own code" not in rules(trace(root, groups=inference))
+
+
 def test_functions_that_run_between_evaluations_are_found() -> None:
     found = row("program's own code", programmed(100))
     assert found["gain_ns"] == pytest.approx(0.9 * 60_000)

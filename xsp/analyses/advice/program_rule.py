@@ -16,6 +16,9 @@ from xsp.trace import own_functions
 _LOADS = r"(^|of )data loading$|DataLoader"
 _FIRST = r"^first call of "
 _IMPORTS = r"^import"
+_TRAINING_STEP = "training step"
+# Parts of a training step that are PyTorch's own work.
+_WORK = r"^(forward|backward|optimizer step|zero_grad|clip gradients)$"
 
 
 def data_loading(case: Case) -> Iterator[Finding]:
@@ -47,13 +50,14 @@ def data_loading(case: Case) -> Iterator[Finding]:
 
 
 def program_code(case: Case) -> Iterator[Finding]:
-    """Find the functions in which a program spends its time between evaluations."""
+    """Find the functions in which a program spends its time between calls of models."""
     tree = case.tree
     if not tree.attribute("whole_block", pl.Boolean)[0]:
         return
-    names = [group["name"] for group in case.trace.metadata.get("groups", ())]
-    evaluated = tree.spans["name"].is_in(names).to_numpy()
-    between = case.is_of(Kind.PIPELINE) & ~evaluated & (tree.nearest(evaluated) < 0)
+    groups = case.trace.metadata.get("groups", ())
+    inference = [group["name"] for group in groups if group.get("phase") != _TRAINING_STEP]
+    called = tree.spans["name"].is_in(inference).to_numpy() | case.is_named(_WORK)
+    between = case.is_of(Kind.PIPELINE) & ~called & (tree.nearest(called) < 0)
     between = between & ~case.is_named(_LOADS)
     own_ns = tree.spans["self_ns"].fill_null(0.0).to_numpy()
     functions = own_functions(tree.spans, np.arange(tree.spans.height))
@@ -70,7 +74,7 @@ def program_code(case: Case) -> Iterator[Finding]:
     yield Finding(
         "program's own code",
         "Make the program's own code between calls of models quicker.",
-        f"functions between evaluations take {duration(time)}, {percent(time / case.whole_ns)}: "
+        f"functions outside of models take {duration(time)}, {percent(time / case.whole_ns)}: "
         f"{named(frame)}",
         min(time, case.idle_ns),
         float(np.linalg.norm(frame["reach"].to_numpy())),

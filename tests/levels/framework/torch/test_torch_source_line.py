@@ -209,6 +209,16 @@ def test_a_log_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not known[-50:].any()
 
 
+def test_a_log_ends_within_a_function_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xsp_levels.framework.torch.module.source_line._MOST", 200)
+    recorder = LineRecorder()
+    recorder.start(SystemClock())
+    for _ in range(1000):
+        pass
+    assert sys.gettrace() is None
+    assert len(recorder.stop().time_ns) <= 201
+
+
 def test_a_compiled_model_is_not_compiled_anew() -> None:
     torch._dynamo.reset()
     net = Net()

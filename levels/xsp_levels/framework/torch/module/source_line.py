@@ -33,7 +33,7 @@ Place = tuple[str, str, int]  # function, file, line
 
 NAMES = ("attr.caller_function", "attr.caller_file", "attr.caller_line")
 _TYPES = (pl.String, pl.String, pl.Int64)
-_MOST = 500_000  # lines in a log: 60 MB
+_MOST = 250_000  # lines in a log: half a second, and 30 MB; then the program is left alone
 _PACKAGES = ("site-packages", "dist-packages")
 
 
@@ -133,7 +133,7 @@ class LineRecorder:
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
         """Trace a function that is called, if it is the user's; Python calls this."""
-        if not self._on or len(self._log) >= 2 * _MOST:
+        if not self._on:
             self._end()
             return None
         if not _is_users(frame):
@@ -152,6 +152,9 @@ class LineRecorder:
         return self._within
 
     def _note(self, frame: FrameType | None) -> None:
+        if len(self._log) >= 2 * _MOST:
+            self._end()
+            return
         while frame is not None and not _is_users(frame):
             frame = frame.f_back
         self._log += (self._now(), None if frame is None else _place(frame))

@@ -76,7 +76,7 @@ class PlainEvents:
 
 
 def _gathered(values: Sequence[Any], at: Integers, dtype: Any) -> pl.Series:
-    return pl.Series(values, dtype=dtype).gather(at)
+    return pl.Series(values, dtype=dtype)[at]  # `gather` is a query
 
 
 def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ()) -> PlainEvents:

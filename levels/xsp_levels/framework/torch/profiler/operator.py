@@ -274,7 +274,7 @@ def _columns(
         "thread": thread,
         "sequence": _present(sequence, sequence >= 0),
         "forward_thread": _present(_python_threads(forward, threads), forward > 0),
-        "attr.phase": pl.Series([None, _BACKWARD], dtype=pl.String).gather(backward.astype(int)),
+        "attr.phase": pl.Series([None, _BACKWARD], dtype=pl.String)[backward.astype(int)],
     }
 
 
