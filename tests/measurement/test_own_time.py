@@ -165,6 +165,12 @@ def test_ways_that_part_into_small_pieces_alone_are_told_by_the_call_before() ->
     assert ways(*stacks) == [("post", "train.py:3", 1.0)]
 
 
+def test_small_pieces_are_told_together_by_the_call_before() -> None:
+    stacks = [f"main:3 f{line}:{line} g:{line}" for line in range(100, 180)]
+    found = ways(*stacks, *["main:3 make:7 exec:8"] * 20)
+    assert found == [("main", "train.py:3", 0.8), ("exec", "train.py:7", 0.2)]
+
+
 def test_a_function_without_source_is_no_way_of_its_own() -> None:
     assert ways("main:3 step:9", "main:3 step:9 abs:9", "main:3 step:9 abs:9") == [
         ("step", "train.py:9", 1.0)

@@ -31,7 +31,8 @@ _PYTHON = (Kind.PIPELINE.value, Kind.LAYER.value)
 _ALONE = 0.8  # of the time: where less of it goes on together, ways part
 _LARGE = 0.5  # of the time: ways with so much of it are parted again,
 _SAME = 0.9  # unless so much of a way goes on together, of which the first call says most
-_LEAST = 0.1  # of the time that a way must have to be told by itself
+_LEAST = 0.1  # of the time: unless a piece has so much, ways are not parted
+_SMALL = 0.02  # of the time: a piece with less is told with others
 _IMPORT, _LOCAL = "import ", ".<locals>."
 _TORCH_DECORATORS = "torch/utils/_contextlib.py"  # no_grad and others
 _LIBRARY = re.compile(r"^<|[/\\](site-packages|dist-packages|lib[/\\]python3\.\d+)[/\\]")
@@ -239,6 +240,8 @@ def partings(
         depth, together = waiting.pop()
         for way in _ways(stacks, together, depth):
             length = sum(lasts[number] for number in way)
+            if depth and length < _SMALL * whole:  # told by the call before, together
+                continue
             inside = _ways(stacks, way, depth + 1) if length >= _LARGE * whole else []
             most = max((sum(lasts[number] for number in each) for each in inside), default=0)
             parted = length >= _ALONE * whole or most < _SAME * length
