@@ -182,19 +182,19 @@ class _Watch:
         self._wait(self._now())
 
 
-_Calls = list[Any]  # the innermost first: the code of each, and the instruction it is at
+_Calls = tuple[Any, ...]  # the innermost first: the code of each, and the instruction it is at
 # An event: when; seconds that the thread had run; how often it had been made to give way; the
 # function (None: that of the innermost call) and calls under way until then.
 _Seen = tuple[int, float, int, str | None, _Calls]
 
 
 def _calls(frame: FrameType | None) -> _Calls:
-    """Return the calls under way, as few words as they can be told in."""
-    calls: _Calls = []
+    """Return the calls under way, in what a collection of garbage does not look into."""
+    calls: list[Any] = []
     while frame is not None and len(calls) < 2 * _DEEPEST:
         calls += frame.f_code, frame.f_lasti
         frame = frame.f_back
-    return calls
+    return tuple(calls)
 
 
 def _used() -> tuple[float, int]:

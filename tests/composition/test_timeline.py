@@ -136,6 +136,15 @@ def test_those_of_several_rungs_together_are_as_slow_as_others_where_each_rung_h
     assert found.sum() == pytest.approx(100 * len(made), rel=0.02)
 
 
+def test_sampled_evaluations_take_as_long_as_others_on_average_whatever_sampling_took() -> None:
+    sampled = Rung(frozenset({Kind.PIPELINE}), sampled=True)
+    made = [evaluation(1000 * n, 1000 * n + 100) for n in range(10)]
+    lengths = (300, 310, 290, 900, 305, 600)
+    made += [evaluation(1000 * n, 1000 * n + at, sampled) for n, at in enumerate(lengths, 10)]
+    found = timeline(journal(made, [], 16_000)).evaluations_ns
+    assert found.tolist() == [100] * 16
+
+
 def test_evaluations_with_nothing_recorded_last_as_long_as_they_did() -> None:
     made = [evaluation(0, 10), evaluation(20, 50, BARE), evaluation(60, 70, OPS, group=1)]
     line = timeline(journal(made, [], 100), _0=GroupLatency(5.0, {"bare": 5.0}))

@@ -129,6 +129,24 @@ def test_lulls_like_those_before_end_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert asked == [1, 5]
 
 
+def test_evaluations_that_follow_each_other_slowly_end_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lull, "_REST_NS", 300_000_000)
+    monkeypatch.setattr(lull, "_MANY", 1)  # looks soon become few
+    count, ended, asked = [0], [0], list[int]()
+
+    def rest() -> bool:
+        asked.append(count[0])
+        return True
+
+    with looked_at(lambda: (count[0], False, ended[0]), rest):
+        for _ in range(30):
+            count[0], ended[0] = count[0] + 1, time.monotonic_ns()
+            time.sleep(0.04)
+    assert not asked
+
+
 @pytest.mark.parametrize("train", [False, True])
 def test_operators_between_evaluations_do_not_pile_up(train: bool) -> None:
     model = torch.nn.Linear(4, 4).train(train)

@@ -317,7 +317,7 @@ def _without_recording(
         usual = _usual(took[members], rung, latencies.get(group))
         if vary and usual is not None:
             result[members] = _less_in_proportion(measured[members], usual, known.typical_ns)
-        elif counts and usual is not None:
+        elif counts and usual is not None and rung.timed:
             result[members] = _less(measured[members], usual, known.typical_ns)
             recorded[group] += members
         else:

@@ -3,9 +3,9 @@
 What a program does once (importing libraries, setting a trainer up, saving weights) is on no rung,
 for no second time comes to record it. A thread of xsp's looks at the stack of the block's thread:
 a hundred times a second where nothing is evaluated; while evaluations follow each other less and
-less often, ten times a second in the end. A look keeps the other thread
-from Python's lock for some 20 µs, a fiftieth of a per cent of the time in which latencies are
-taken. What happens between quick evaluations is not seen by that, and is on the rung `stack`.
+less often, ten times a second in the end. A look keeps the other thread from Python's lock for some
+20 µs, a fiftieth of a per cent of the time in which latencies are taken. What happens between quick
+evaluations is not seen by that, and is on the rung `stack`.
 
 A lull that is longer than those before ends what is recorded: operators of whatever else the
 program does would pile up, a gigabyte in six seconds.
@@ -89,11 +89,11 @@ class Lulls:
         while not self._over.wait(wait_s) and self._journal.unwatched_ns is None:
             count, inside, ended_ns = self._progress()
             now_ns = monotonic_ns()
-            # Of what comes between evaluations, the time since the last one is seen as well.
-            if inside or (count != seen and now_ns - ended_ns < LOOK_NS):
+            if inside or count != seen:
                 longest_ns = max(longest_ns, last_ns - since_ns) if seen else 0
-                since_ns, rested = now_ns, False
-                here, wait_s = 0, min(2 * wait_s, _MOST_S)
+                since_ns, here, rested = max(last_ns, ended_ns), 0, False
+            if inside or (now_ns - since_ns < LOOK_NS and not here):
+                wait_s = min(2 * wait_s, _MOST_S)
             else:
                 # What keeps Python's lock, such as a collection of garbage, makes the look late.
                 late_ns = now_ns - last_ns - int(wait_s * 1e9)
