@@ -172,6 +172,22 @@ def test_operators_between_evaluations_do_not_pile_up(train: bool) -> None:
     assert not [problem for problem in prof.trace.problems if problem.code == "provider"]
 
 
+def test_what_is_recorded_in_detail_is_not_ended_by_another_thread() -> None:
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with xsp.profile(levels=2, replay=False) as prof:
+        dispatcher = prof._dispatching
+        assert dispatcher is not None
+        for _ in range(60):
+            model(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+            recording = dispatcher._recorder.current
+            if recording is not None and recording.rung.detail:
+                time.sleep(0.6)
+                assert dispatcher._recorder.current is recording
+    assert not [problem for problem in prof.trace.problems if problem.code == "provider"]
+
+
 def prepare() -> None:
     time.sleep(0.3)
 

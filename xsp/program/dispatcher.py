@@ -268,7 +268,8 @@ class Dispatcher:
     def rest(self) -> bool:
         """Disarm all providers, unless an evaluation is under way; return whether that was done."""
         with self._lock:
-            if self._ended or any(each.may_go_on(self._now()) for each in self._opens.values()):
+            under_way = any(each.may_go_on(self._now()) for each in self._opens.values())
+            if self._ended or under_way or self._recorder.tied:
                 return False
             with self.paused():
                 return True

@@ -85,6 +85,11 @@ class Recorder:
         self.current: Recording | None = None
         self._session = session
 
+    @property
+    def tied(self) -> bool:
+        """Whether one thread alone can end what is recorded, as it must where memory is."""
+        return self.current is not None and self.current.rung.detail
+
     def prepare(
         self, step: Step | None, open_on: Collection[int], *, whole_model: bool
     ) -> Step | None:
