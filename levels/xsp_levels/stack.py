@@ -18,7 +18,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -55,16 +55,18 @@ class StackRecords:
     Attributes:
         thread: `threading.get_ident()` of the thread that was sampled.
         time_ns: Time of each sample.
-        stack: Index into `stacks` for each sample.
-        stacks: The calls under way, the outermost first, as indices into `places`.
+        place: Index into `places` for each sample.
         places: Function, file and line.
+        stack: Index into `stacks` for each sample; none in records of before callers were kept.
+        stacks: The calls around, the outermost first, as indices into `places`.
     """
 
     thread: int
     time_ns: Integers
-    stack: Integers
-    stacks: tuple[tuple[int, ...], ...] = ()
+    place: Integers
     places: tuple[tuple[str, str, int], ...] = ()
+    stack: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    stacks: tuple[tuple[int, ...], ...] = ()
 
 
 class Stack:
@@ -110,13 +112,14 @@ class Stack:
     def samples(self, records: Records) -> Samples:
         """Return the samples."""
         data: StackRecords = records.data
-        stacks = [[data.places[number] for number in stack] for stack in data.stacks]
-        rows = [(*stack[-1], json.dumps(stack[:-1])) for stack in stacks]
-        names = ("function", "file", "line", "callers")
-        schema = {name: SAMPLE_SCHEMA[name] for name in names}
-        known = pl.DataFrame(rows, schema=schema, orient="row")
+        function, file, line = zip(*data.places, strict=True) if data.places else ((), (), ())
+        places = pl.DataFrame({"function": function, "file": file, "line": line})
+        around = [json.dumps([data.places[call] for call in stack]) for stack in data.stacks]
+        callers = pl.Series("callers", around, dtype=pl.String)[data.stack]
         times = pl.DataFrame({"time_ns": data.time_ns}, schema={"time_ns": pl.Int64})
-        frame = times.with_columns(known[data.stack], thread=pl.lit(data.thread))
+        frame = times.with_columns(places[data.place], thread=pl.lit(data.thread))
+        known = callers if len(callers) else pl.lit(None)
+        frame = frame.with_columns(known.alias("callers"))
         return frame.select(pl.col(name).cast(dtype) for name, dtype in SAMPLE_SCHEMA.items())
 
 
@@ -226,36 +229,37 @@ def _records(
     ordinal = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
     sampled = begin[at] + ordinal * INTERVAL_NS
     described = _Described()
-    number = np.array([described.stack(*event[3:]) for event in seen], np.int64)[at]
-    known = number >= 0
-    stacks, places = tuple(described.stacks), tuple(described.places)
-    return StackRecords(thread, sampled[known], number[known], stacks, places)
+    known = np.array([described.sample(*event[3:]) for event in seen], np.int64).reshape(-1, 2)[at]
+    told = known[:, 0] >= 0
+    place, stack = known[told].T
+    places, stacks = tuple(described.places), tuple(described.stacks)
+    return StackRecords(thread, sampled[told], place, places, stack, stacks)
 
 
 class _Described:
     """Calls as functions, files and lines.
 
     Attributes:
-        stacks: The indices of the places of each stack, the outermost first, by the stack's index.
         places: Function, file and line of each place, by its index.
+        stacks: The indices of places of each stack of callers, the outermost first, by its index.
     """
 
     def __init__(self) -> None:
-        self.stacks: dict[tuple[int, ...], int] = {}
         self.places: dict[tuple[str, str, int], int] = {}
+        self.stacks: dict[tuple[int, ...], int] = {}
         self._known: dict[tuple[int, int], int] = {}  # by code and instruction
 
-    def stack(self, function: str | None, calls: _Calls) -> int:
-        """Return the index of a stack; -1 for xsp's own code, whose time is overhead."""
+    def sample(self, function: str | None, calls: _Calls) -> tuple[int, int]:
+        """Return the indices of what ran and of its callers; -1 for xsp's own code: overhead."""
         found = [self._place(calls[at], calls[at + 1]) for at in range(0, len(calls), 2)]
         if function is _CLOCK or found[0] < 0:
-            return -1
+            return -1, -1
         if function is not None:
             code, instruction = calls[:2]
             place = function, code.co_filename, _line(code, instruction)
             found.insert(0, self.places.setdefault(place, len(self.places)))
-        stack = tuple(place for place in reversed(found) if place >= 0)
-        return self.stacks.setdefault(stack, len(self.stacks))
+        callers = tuple(place for place in reversed(found[1:]) if place >= 0)
+        return found[0], self.stacks.setdefault(callers, len(self.stacks))
 
     def _place(self, code: CodeType, instruction: int) -> int:
         """Return the index of a place; -1 for xsp's own code."""

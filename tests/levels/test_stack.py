@@ -295,8 +295,16 @@ def test_time_in_which_others_ran_is_no_time_of_the_function() -> None:
 
 def test_without_samples_the_records_are_arrays_of_integers() -> None:
     empty: StackRecords = _records(1, [5], [])
-    assert empty.time_ns.dtype == empty.stack.dtype == np.int64
+    assert empty.time_ns.dtype == empty.place.dtype == empty.stack.dtype == np.int64
     assert Stack().samples(Records(empty)).schema["function"] == pl.String
+
+
+def test_records_of_before_callers_were_kept_can_be_read() -> None:
+    places = (("f", "a.py", 3), ("g", "a.py", 7))
+    records = StackRecords(1, np.array([5, 6]), np.array([1, 0]), places)
+    samples = Stack().samples(Records(records))
+    assert samples["function"].to_list() == ["g", "f"]
+    assert samples["callers"].to_list() == [None, None]
 
 
 def test_a_sample_has_its_callers_each_with_the_line_that_it_was_at() -> None:
