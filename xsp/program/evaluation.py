@@ -18,9 +18,7 @@ T = TypeVar("T")
 _MOST_WATCHING = 0.01
 _UNENDED = ("", NO_BACKWARD)  # variants of training steps that no optimizer has ended
 _JUDGED = 20  # evaluations by which that part is judged
-_PATIENCE = (
-    10  # times as long as so far a step may do what nobody tells of, such as a backward pass
-)
+_PATIENCE = 10  # times as long as so far a step may be in what nobody tells of: a backward pass
 
 
 @dataclass(slots=True)
