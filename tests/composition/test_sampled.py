@@ -99,6 +99,12 @@ def test_a_line_that_imports_several_modules_is_named_by_their_package() -> None
     assert sorted(found) == ["<module>", "import torch", "imports"]
 
 
+def test_what_a_call_imports_is_told_as_what_is_imported() -> None:
+    seen = tuple(lull(at, 20, "<module>:9", "Adam:3", f"import torch.{at}") for at in (20, 40, 60))
+    found = attributes(lulls=(*seen, lull(80, 20, "<module>:12", "save")))[0]
+    assert found["own_functions"] == ["import torch", "save"]
+
+
 def test_a_call_that_lets_nobody_look_is_seen_once_for_all_of_its_time() -> None:
     found = attributes(lulls=(lull(950, 247_000_000, "main", "collect", looks=25),))
     assert found[0]["own_functions"] == ["collect"]

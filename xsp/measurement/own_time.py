@@ -280,7 +280,8 @@ def _users(stack: Sequence[Call], around: int, depth: int) -> int:
 def _called(place: Call, inside: Iterable[tuple[tuple[Call, ...], int]]) -> str:
     """Return what a line calls for most of its time; if nothing, the function it is in.
 
-    A line may import several modules, one after the other: those of a package, at least.
+    A line may import several modules, one after the other: those of a package, at least. What a
+    function imports when it is first called is told as what is imported.
 
     Args:
         place: The line.
@@ -288,9 +289,9 @@ def _called(place: Call, inside: Iterable[tuple[tuple[Call, ...], int]]) -> str:
     """
     length: Counter[str] = Counter()
     for made, lasts in inside:
+        imported = next((name for name, _, _ in made if name.startswith(_IMPORT)), "")
         function = _decorated(made, place[1]) if made else ""
-        imported = function.startswith(_IMPORT)
-        length[function.partition(".")[0] if imported else function] += lasts
+        length[imported.partition(".")[0] or function] += lasts
     whole = length.total()
     function, most = length.most_common(1)[0]
     if most >= _ALONE * whole:
