@@ -7,6 +7,7 @@ processes besides: on a machine that is not quiet the latter says more.
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import subprocess
 import sys
@@ -75,8 +76,23 @@ def imports(code: str) -> None:
     print_row((code, *marks.cells(), "", "", "", *marks.cells(), marks.processor()), WIDTHS)
 
 
-def command(title: str, spec: Spec, settings: Settings) -> None:
-    """Print what a command of `xsp profile` takes, from its first process to its tree."""
+def entered(folder: str, *arguments: str) -> None:
+    """Print how long it takes from Enter until `xsp profile` prints its tree."""
+    marks = Marks()
+    command = [sys.executable, "-m", "xsp", "profile", *arguments, "-o", f"{folder}/out.xsp"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        marks.note()
+        process.stdout.read()
+    title = f"xsp profile {' '.join(arguments)}"
+    print_row((title, "", "", "", "", *marks.cells(), marks.processor()), WIDTHS)
+
+
+def phases(title: str, spec: Spec, settings: Settings) -> None:
+    """Print what such a command takes from its first process to its tree, step by step."""
     marks, told = Marks(), list[float]()
 
     def progress(fraction: float) -> None:
@@ -148,14 +164,16 @@ def main() -> None:
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     print_header("What a user waits for")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what pip installs is compiled
     print_row(COMMANDS, WIDTHS)
-    imports("import torch, torchvision")
-    command("resnet18 --levels 2", Spec("torchvision:resnet18"), settings_of(2, budget=5))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "gen.py").write_text(GENERATE)
+        imports("import torch, torchvision")
+        entered(folder, "torchvision:resnet18", "--levels", "2")
+        phases("  its steps", Spec("torchvision:resnet18"), settings_of(2, budget=5))
         imports("from transformers import GPT2LMHeadModel")
-        spec = Spec(f"{folder}/gen.py:run")
-        command("gen.py:run --levels 3 --budget 5", spec, settings_of(3, budget=5))
+        entered(folder, "gen.py:run", "--levels", "3", "--budget", "5")
+        phases("  its steps", Spec(f"{folder}/gen.py:run"), settings_of(3, budget=5))
     if quick:
         return
     in_process("Linear", 2, 0.1)  # first uses, which take longer

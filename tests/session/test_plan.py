@@ -285,3 +285,12 @@ def test_numbers_out_of_range_are_refused(argument: str, value: float) -> None:
 def test_settings_survive_json() -> None:
     settings = settings_of(("model", "framework"), runs=3, budget=1.5)
     assert Settings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+
+
+def test_a_model_that_is_warm_already_begins_with_what_one_evaluation_may_tell() -> None:
+    plan = Plan(RUNGS, Settings(budget_s=1, warmup=0), repeatable=True)
+    steps = carry_out(plan, latency_ns=2_000_000_000)
+    *timed, detail = RUNGS
+    assert [step.rung for step in steps if not step.counts] == timed
+    assert not [step for step in steps if not step.counts and step.evaluations]
+    assert [step.rung for step in steps if step.counts] == [*timed[::-1], detail]

@@ -34,6 +34,9 @@ class Process:
     def failed_early(self) -> Failure | None:
         return self.failure if self.loaded else None
 
+    def await_imports(self) -> None:
+        self._note("imports")
+
     def load(self) -> None:
         self.loaded = True
         self._note("load")
@@ -114,6 +117,7 @@ def test_libraries_are_imported_side_by_side_and_the_first_alone_loads_before_th
     assert [what for what, _ in log[:3]] == ["start"] * 3
     trial = log.index(("trial", "pipeline,layer"))
     assert [name for what, name in log[:trial] if what == "load"] == ["pipeline,layer"]
+    assert [what for what, _ in log[:trial]].count("imports") == 3  # none disturbs the trial
     later = [entry for entry in log[trial:] if entry[0] in ("load", "listen")]
     assert later[:4] == [("load", "op"), ("load", "call"), ("listen", "op"), ("listen", "call")]
 

@@ -243,6 +243,8 @@ class Plan:
         # capture CUDA graphs, and only their records tell what later replays stand for.
         if not self.repeatable:
             return [PlannedVisit(self._timed[-1])]
+        if not self.settings.warmup:  # the model is warm; profilers are armed
+            return [PlannedVisit(rung, 0) for rung in self._timed]
         deepest = max((*self._timed, *self._detailed, *self._sampling), key=lambda rung: rung.order)
         on_device = Kind.KERNEL in deepest.kinds
         first = deepest if on_device else self._timed[-1]
@@ -286,7 +288,9 @@ class Plan:
         order = self._timed
         if number > 1:  # shuffled, so that no rung always follows the same rung
             order = random.Random(number // 2).sample(order, len(order))
-        if number % 2:  # the other way round, so that drift makes no rung slower
+        # The other way round, so that drift makes no rung slower; where nothing has been recorded
+        # before, the deepest rung comes first, for what only one evaluation may tell.
+        if number % 2 == bool(self.settings.warmup):
             order = order[::-1]
         evaluations, untimed = self._size(latency_ns)
         return [PlannedVisit(rung, evaluations, untimed, number) for rung in order]

@@ -20,7 +20,7 @@ _TOGETHER = (
     "layer",
 )  # rungs recorded by the same few instructions, which share a process
 _FEWEST_ROUNDS = 3  # by fewer the processes could not be compared
-_COLD = 2.0  # a first call is about so many times as long as later ones
+_FIRST_USE_S = 0.5  # what a first call takes longer than later ones: libraries set themselves up
 _DETAIL_WEIGHT = 0.25  # part of a rung's budget for detail runs, which are made once
 _SERIALISED_WEIGHT = 4.0  # a whole ladder, but of latencies that need less precision
 
@@ -36,7 +36,9 @@ def divide(spec: Spec, settings: Settings, *, serialised: bool) -> list[Job]:
     ]
     if _may_be_alone(spec, settings):
         part = sum(weights) / whole
-        jobs[0] = replace(jobs[0], alone=replace(settings, budget_s=settings.budget_s * part))
+        # The trial call has warmed up what it can.
+        alone = replace(settings, budget_s=settings.budget_s * part, warmup=0)
+        jobs[0] = replace(jobs[0], alone=alone)
     return jobs
 
 
@@ -91,4 +93,4 @@ def too_slow(call_s: float, jobs: Sequence[Job]) -> bool:
     rungs = sum(len(job.rungs or ()) for job in jobs)
     warming = rungs + settings.warmup * len(jobs)
     rounds = min(settings.runs or _FEWEST_ROUNDS, _FEWEST_ROUNDS) * (rungs + len(jobs))
-    return call_s / _COLD * (warming + rounds) > settings.budget_s
+    return (call_s - _FIRST_USE_S) * (warming + rounds) > settings.budget_s

@@ -38,7 +38,9 @@ def take_turns(jobs: Sequence[Job], folder: Path, rotation: Rotation, stack: Exi
             rotation.run()
             worker.await_end()
         return
-    first, *others = [start(number) for number in numbers]  # libraries: side by side
+    first, *others = [start(number) for number in numbers]
+    for worker in (first, *others):
+        worker.await_imports()  # side by side: all of them, for imports would disturb the trial
     rotation.load(first)
     if _is_slow(first, jobs):
         for worker in others:

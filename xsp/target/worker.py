@@ -129,6 +129,7 @@ class Worker:
         self.job = job
         self.fraction = 0.0
         self.loaded = False
+        self._imported = False
         self._folder = folder
         self._silent = False
         folder.mkdir()
@@ -173,9 +174,15 @@ class Worker:
         self.listen()
         return self.running
 
+    def await_imports(self) -> None:
+        """Wait until the process has imported libraries."""
+        if not self._imported:
+            self.listen()
+            self._imported = True
+
     def load(self) -> None:
         """Let the process load the target, once its libraries are imported; do not wait for it."""
-        self.listen()
+        self.await_imports()
         self.loaded = True
         self.begin()
 

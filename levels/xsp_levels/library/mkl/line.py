@@ -9,6 +9,7 @@ the point, in the largest unit in which the number is above one: 1.66 ms is know
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -56,16 +57,24 @@ def lines(text: str) -> tuple[MklCall | None, ...]:
     >>> lines("MKL_VERBOSE DDOT(8,0x1,1,0x2,1) 1.50us CNR:OFF NThr:2")[0].duration_ns
     1500
     """
-    return tuple(
-        _call(*found.groups()) if found[1] else None
-        for found in _CALL.finditer(text)
-        if found[1] or not _BUILD.match(text, found.start())
-    )
+    return tuple(_call(*found.groups()) if found[1] else None for found in _lines(text))
+
+
+def count(text: str) -> int:
+    """Return the count of MKL's lines of calls, those included that cannot be read."""
+    return sum(1 for _ in _lines(text))
 
 
 def unread(text: str) -> int:
     """Return the count of MKL's lines that cannot be read: lines cut in half, for example."""
-    return lines(text).count(None)
+    return sum(1 for found in _lines(text) if not found[1])
+
+
+def _lines(text: str) -> Iterator[re.Match[str]]:
+    """Yield the match of each of MKL's lines but those that name the build."""
+    for found in _CALL.finditer(text):
+        if found[1] or not _BUILD.match(text, found.start()):
+            yield found
 
 
 def version(text: str) -> str | None:

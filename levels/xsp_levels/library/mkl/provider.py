@@ -18,7 +18,7 @@ from xsp.level import Kind, Level
 from xsp.provider import Records, Request, SpanRows, concat_rows
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.mkl.breakpoint import MklWatch, Output
-from xsp_levels.library.mkl.line import lines, unread, version
+from xsp_levels.library.mkl.line import count, lines, unread, version
 from xsp_levels.library.mkl.row import call_rows, crowded
 from xsp_levels.library.mkl.verbose import PRINTER, loaded, set_up
 from xsp_levels.native import perf_event, thread
@@ -146,7 +146,7 @@ def _remark(output: Output, lost: int) -> str | None:
     """Return a sentence about calls without a certain time; None if every time is certain."""
     if output.hits is None:
         return None
-    missing = len(lines(output.text)) - len(output.hits)
+    missing = count(output.text) - len(output.hits)
     if missing:
         return _FULL if lost else _LATE if missing > 0 else _UNFINISHED
     return _CROWDED if crowded(output.hits) else None

@@ -101,13 +101,17 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
         )
     names, name = _distinct(event.name() for event in events)
     activities, activity = _distinct(_types(events))
-    kinds, given = _distinct(operands(results, addresses)) if detail else ((NO_OPERANDS,), 0)
-    indices = np.empty((len(events), 3), np.int64)
-    indices[:, 0], indices[:, 1], indices[:, 2] = name, activity, given
+    indices = np.zeros((len(events), 3), np.int64)
+    indices[:, 0], indices[:, 1] = name, activity
+    given: tuple[Operands, ...] = (NO_OPERANDS,)
+    if detail:  # most of the events are records of memory
+        at = [at for at, event in enumerate(events) if not event.nbytes()]
+        kinds, index = _distinct(operands(results, [events[i] for i in at], addresses))
+        given, indices[at, 2] = (NO_OPERANDS, *kinds), np.array(index) + 1
     numbers = np.empty((len(events), len(_NUMBERS)), np.int64)
     for column, which in enumerate(_NUMBERS):
         numbers[:, column] = [number() for number in map(attrgetter(which), events)]
-    return PlainEvents(names, activities, kinds, indices, numbers)
+    return PlainEvents(names, activities, given, indices, numbers)
 
 
 def _types(events: Sequence[Any]) -> Iterable[str]:

@@ -24,7 +24,9 @@ _NO_TENSORS = frozenset({"", "Scalar", "ScalarList", _LIST})
 _UNSEEN_LIST = "List[Optional[Tensor]]"  # the profiler looks into no list of this type
 
 
-def operands(results: Any, addresses: Collection[int] = ()) -> list[Operands]:
+def operands(
+    results: Any, events: Sequence[Any], addresses: Collection[int] = ()
+) -> list[Operands]:
     """Return shapes, element types and storages of the tensors given to each event's operator.
 
     What was given besides tensors is left out. Of tensors in a list that could not be seen,
@@ -32,18 +34,18 @@ def operands(results: Any, addresses: Collection[int] = ()) -> list[Operands]:
 
     Args:
         results: Kineto's results, recorded with shapes.
+        events: The events of the results of which this is asked.
         addresses: Addresses of the storages that are looked for; others are left out.
     """
-    events = results.events()
     given = [tuple(event.dtypes()) for event in events]
     wanted = {
-        (event.name(), event.start_ns())
+        event.start_ns()
         for event, dtypes in zip(events, given, strict=True)
-        if _LIST in dtypes or (addresses and any(name not in _NO_TENSORS for name in dtypes))
+        if _LIST in dtypes or (addresses and not _NO_TENSORS.issuperset(dtypes))
     }
     seen = _seen(results, wanted) if wanted else {}
     return [
-        _operands(event, dtypes, seen.get((event.name(), event.start_ns()), ()), addresses)
+        _operands(event, dtypes, seen.get((event.start_ns(), event.name()), ()), addresses)
         if dtypes
         else NO_OPERANDS
         for event, dtypes in zip(events, given, strict=True)
@@ -75,19 +77,22 @@ def operand_columns(
     }
 
 
-def _seen(
-    results: Any, wanted: Collection[tuple[str, int]]
-) -> dict[tuple[str, int], Sequence[Any]]:
-    """Return what the tree says that operators were given, by name and start of the operator."""
+def _seen(results: Any, wanted: Collection[int]) -> dict[tuple[int, str], Sequence[Any]]:
+    """Return what the tree says that operators were given, by start and name of the operator.
+
+    Args:
+        results: Kineto's results.
+        wanted: Starts of the operators that are looked for.
+    """
     found = {}
     tree = getattr(results, "experimental_event_tree", list)  # private, and so may vanish
     rest = list(tree())
     while rest:
         node = rest.pop()
         rest += node.children
-        key = node.name, node.start_time_ns
-        if key in wanted:
-            found[key] = getattr(node.extra_fields, "inputs", ())
+        start_ns = node.start_time_ns
+        if start_ns in wanted:  # of the many records of memory not even the name is asked
+            found[start_ns, node.name] = getattr(node.extra_fields, "inputs", ())
     return found
 
 
