@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.composition.counting import SLOW_NS, _first_round, middling, unlike, unsettled
+from xsp.composition.counting import (
+    SLOW_NS,
+    _first_round,
+    disturbed,
+    middling,
+    unlike,
+    unsettled,
+)
 from xsp.composition.journal import Evaluation
 from xsp.evaluation import Rung
 from xsp.level import Kind
@@ -115,3 +124,31 @@ def test_pages_that_more_calls_take_are_their_own() -> None:
         for at, calls in enumerate([1, 9] * 8)
     ]
     assert found(made) == []
+
+
+def streaks(lengths: Sequence[int], took_ns: int = MS) -> list[Evaluation]:
+    """Return evaluations of which the first of each streak came after work of xsp's."""
+    places = [place for length in lengths for place in range(length)]
+    return [
+        Evaluation(
+            7, 0, 10 * MS * at, 10 * MS * at + took_ns, BARE, True, (1, ()), 0, None, place > 0
+        )
+        for at, place in enumerate(places)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "left"),
+    [([16, 16], 20), ([16, 15], 25), ([4] * 20, 20), ([3] * 20, 60), ([1, 25], 22)],
+)
+def test_evaluations_soon_after_work_of_xsps_do_not_count_if_others_are_enough(
+    lengths: list[int], left: int
+) -> None:
+    made = streaks(lengths)
+    late = disturbed(made, lambda group: group)
+    assert len(made) - len(late) == left
+    assert not late or (7, made[0].begin_ns) in late
+
+
+def test_slow_evaluations_do_not_notice_work_of_xsps() -> None:
+    assert not disturbed(streaks([40], took_ns=30 * MS), lambda group: group)

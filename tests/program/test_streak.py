@@ -111,7 +111,7 @@ def told(prof: xsp.profile) -> Any:
         for group in prof.trace.metadata["groups"]
     ]
     visits = [(v.planned.rung, v.groups, v.rounds) for v in prof._dispatching.session.visits]
-    evaluations = [each._replace(page_faults=None) for each in journal.evaluations]
+    evaluations = [each._replace(page_faults=None, went_on=False) for each in journal.evaluations]
     return evaluations, journal.raised, of_groups, visits, prof.trace.root.latency_ns
 
 

@@ -156,15 +156,14 @@ def test_the_first_evaluation_of_a_group_is_recorded_whatever_rung_others_need()
 def test_where_threads_evaluate_at_once_each_of_them_settles_on_a_rung() -> None:
     def visits(threads: int) -> list[tuple[Rung, int, int]]:
         """Return the rung of each visit, and how many evaluations do not count, and do."""
-        turns, armed, result = (
-            Turns(LADDER, Settings(runs=200)),
-            None,
-            list[tuple[Rung, int, int]](),
-        )
+        turns, armed, number = Turns(LADDER, Settings(runs=200)), None, None
+        result: list[tuple[Rung, int, int]] = []
         while (step := turns.step(armed)) is not None:
             if step.rung != armed:
                 turns.note_change()
+            if (step.rung, step.round) != (armed, number):
                 result.append((step.rung, 0, 0))
+            number = step.round
             armed, left_out, counted = result[-1]
             result[-1] = armed, left_out + (not step.counts), counted + step.counts
             turns.record(step, 1, 1 + MS // 2, thread=turns.evaluations % threads)

@@ -1,12 +1,14 @@
 """Counting: the evaluations of a program in; those whose latencies count out.
 
-Three sorts do not count. What recording gave back to the system, the program's next evaluations
-take again, page by page: a microsecond each, which they do not spend without xsp. Evaluations of
-one group on one rung are alike, so that those which took more page faults than the quietest of
-them say what that cost (`unsettled`). In the first rounds of a plan each rung has its turn at
-once, so that short programs show something: what the rung before left in the caches is in their
-times (`counting`). And of evaluations that call the model ever another number of times, those of
-about the average number do (`middling`): only what is about alike on all rungs can be compared.
+Four sorts do not count. What xsp decides between two visits empties the caches, so that the next
+five or six evaluations are slower, if they take no more than a few milliseconds (`disturbed`).
+What recording gave back to the system, the program's next evaluations take again, page by page: a
+microsecond each, which they do not spend without xsp. Evaluations of one group on one rung are
+alike, so that those which took more page faults than the quietest of them say what that cost
+(`unsettled`). In the first rounds of a plan each rung has its turn at once, so that short programs
+show something: what the rung before left in the caches is in their times (`counting`). And of
+evaluations that call the model ever another number of times, those of about the average number do
+(`middling`): only what is about alike on all rungs can be compared.
 """
 
 from __future__ import annotations
@@ -24,6 +26,11 @@ from xsp.evaluation import FEWEST_ROUNDS, Rung
 from xsp.session import Visit
 
 SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the caches
+
+# After so many evaluations before which xsp only read clocks the caches are as without xsp: others
+# do not count, as far as so many are left of a group on a rung.
+_UNDISTURBED = (6, 3)
+_ENOUGH = 20
 
 _FAULT_NS = 500  # at least
 _CHANGE = 0.01  # of an evaluation: what takes less is no matter
@@ -55,6 +62,28 @@ def unsettled(evaluations: Sequence[Evaluation], final: Callable[[int], int]) ->
         if each.rung is not None and each.counts and each.page_faults is not None:
             alike[final(each.group), each.rung, each.size[0]].append(each)
     return frozenset(key for members in alike.values() for key in _of(members))
+
+
+def disturbed(evaluations: Sequence[Evaluation], final: Callable[[int], int]) -> frozenset[Key]:
+    """Return thread and begin (ns) of the evaluations that came soon after work of xsp's.
+
+    Args:
+        evaluations: Evaluations of the journal.
+        final: Returns the number of the group that a group is part of in the end.
+    """
+    place: dict[int, int] = {}
+    alike: defaultdict[tuple[int, Rung], list[tuple[int, Evaluation]]] = defaultdict(list)
+    for each in evaluations:
+        place[each.thread] = place.get(each.thread, 0) + 1 if each.went_on else 0
+        if each.rung is not None and each.counts:
+            alike[final(each.group), each.rung].append((place[each.thread], each))
+    result: set[Key] = set()
+    for members in alike.values():
+        late = [[key for key in members if key[0] < least] for least in _UNDISTURBED]
+        soon = next((each for each in late if len(members) - len(each) >= _ENOUGH), [])
+        if soon and min(each.ran_ns for _, each in members) < SLOW_NS:
+            result |= {(each.thread, each.begin_ns) for _, each in soon}
+    return frozenset(result)
 
 
 def _of(members: Sequence[Evaluation]) -> Iterable[Key]:

@@ -35,6 +35,7 @@ class Evaluation(NamedTuple):
         size: How often the model was called in it, and shape and data type of each tensor put in.
         paused_ns: How long the thread waited for xsp in it.
         page_faults: How many minor page faults the process took in it; None if unknown.
+        went_on: Whether xsp did no more before it than to read clocks.
     """
 
     thread: int
@@ -46,6 +47,7 @@ class Evaluation(NamedTuple):
     size: Size
     paused_ns: int = 0
     page_faults: int | None = None
+    went_on: bool = False
 
     @property
     def ran_ns(self) -> int:

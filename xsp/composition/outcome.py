@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from xsp.composition.collective import collectives
-from xsp.composition.counting import counting, middling, unlike, unsettled, without
+from xsp.composition.counting import counting, disturbed, middling, unlike, unsettled, without
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.iteration import with_iterations
 from xsp.composition.journal import Journal, took_ns
@@ -97,7 +97,7 @@ class _Maker:
         self, journal: Journal, groups: Groups, session: Session, purpose: Purpose
     ) -> None:
         made = journal.evaluations
-        anew = unsettled(made, groups.final)
+        anew = unsettled(made, groups.final) | disturbed(made, groups.final)
         self._middle = middling(made, groups.final)
         self._left_out = anew | unlike(made, groups.final, self._middle)
         self._journal = without(journal, anew)

@@ -95,7 +95,7 @@ class Turns:
         self._visit: PlannedVisit | None = None
         self._last: PlannedVisit | None = None  # the visit before
         self._untimed = 0
-        self._since = 0  # evaluations since another rung was armed
+        self._since = 0  # evaluations since another rung was armed, or xsp made plans
         self._threads: set[int] = set()  # those that evaluated in the visit under way
         self._at_once = 1  # threads that evaluated in the last visit
         self._latencies: list[int] = []
@@ -243,7 +243,7 @@ class Turns:
         return Turn(self._rungs.index(visit.rung), visit.round, self._size(visit), untimed)
 
     def _end(self, visit: PlannedVisit, ended_ns: int) -> None:
-        self._visit, self._last = None, visit
+        self._visit, self._last, self._since = None, visit, 0
         self._at_once = min(len(self._threads), _MOST_AT_ONCE)
         self._threads.clear()
         self.plan.record(

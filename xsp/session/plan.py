@@ -317,7 +317,9 @@ class Plan:
 
     @property
     def _spent(self) -> bool:
-        return self.spent_ns >= self.settings.budget_s * 1e9
+        left_ns = self.settings.budget_s * 1e9 - self.spent_ns
+        # The closing visits, of which sampling takes longest, are waited for as well.
+        return left_ns <= (self._most_sampled_ns if self.repeatable and self._sampling else 0.0)
 
     def _details(self) -> list[PlannedVisit]:
         """Return the visits of rungs for what costs time, which are made once."""
