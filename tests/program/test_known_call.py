@@ -42,6 +42,10 @@ CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
     ((torch.ones(1, 4), 2), {}),
     ((torch.ones(1, 4),), {"use_cache": True}),
     ((torch.ones(1, 4),), {"use_cache": False}),
+    *(
+        ((), {"x": torch.ones(1, 1, 4), "mask": torch.ones(1, n, 4), "use_cache": True})
+        for n in (3, 4)
+    ),
 ]
 
 
@@ -49,7 +53,7 @@ def kind(model: int, call: int) -> tuple[Any, ...]:
     """Return what tells an evaluation from others, as its group has it."""
     args, kwargs = CALLS[call]
     given = [tuple(v.shape) for v in (*args, *kwargs.values()) if isinstance(v, torch.Tensor)]
-    phase = "prefill" if kwargs.get("use_cache") else ""
+    phase = ("decode" if given[0][1] == 1 else "prefill") if kwargs.get("use_cache") else ""
     return bool(model), phase, tuple(given[:1] if phase else given)
 
 
@@ -80,6 +84,26 @@ def test_each_call_of_any_loop_is_of_the_group_that_it_is_like(
             shapes = tuple(shape for shape, _ in inputs)
             found[group.subject == "Other", group.phase, shapes] += count
     assert found == expected
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.integers(1, 200), min_size=60, max_size=60), st.booleans())
+def test_inputs_of_any_length_go_on_with_a_streak_and_keep_their_sizes(
+    lengths: list[int], by_keyword: bool
+) -> None:
+    model = Model().eval()
+    with torch.no_grad(), xsp.profile(levels=1, runs=50, replay=False, progress=False) as prof:
+        for length in lengths:
+            x = torch.ones(length, 4)
+            model(x=x) if by_keyword else model(x)
+    assert prof._dispatching is not None
+    groups = prof._dispatching.plans.groups.current()
+    sizes = sum((group.sizes for group in groups), Counter[Any]())
+    assert sizes == Counter((1, (((length, 4), "float32"),)) for length in lengths)
+    made = prof._dispatching.journal.evaluations
+    assert [each.size[1][0][0][0] for each in made] == lengths
+    if len(groups) == 1:  # most lengths are unlike
+        assert sum(each.went_on for each in made) > 10
 
 
 def test_a_model_that_is_trained_after_inference_is_seen_to_train() -> None:

@@ -131,6 +131,15 @@ class Groups:
             return self._group(family, likeness.fixed(size), model_calls)
         return group
 
+    def holds(self, group: Group, inputs: Inputs) -> bool:
+        """Return whether a call of a group's model is one of the group, by what is put in."""
+        family = (group.subject, group.phase, group.variant)
+        likeness = self._families.get(family)
+        if likeness is None:
+            return False
+        fixed = likeness.fixed((next(iter(group.model_calls)), inputs))
+        return self._by_key.get((family, fixed)) is group
+
     def current(self) -> list[Group]:
         """Return the groups that are part of no other."""
         return [group for group in self.members if group.number not in self.moved]

@@ -106,7 +106,7 @@ class Dispatcher:
         if kept is not None and len(streak.recording.threads) == 1:
             kept.take(work)
         times = found_ns, begin, end, end, (), end, end - returned, self._now()
-        lap = Lap(streak, thread, None, *times)
+        lap = Lap(streak, thread, like[2], None, *times)
         with self._lock:
             if self._opens.pop(thread, None) is _GOING_ON:  # else the block has ended
                 self._streaks.laps.append(lap)
@@ -123,7 +123,7 @@ class Dispatcher:
 
     def _next(self, thread: int, like: Key) -> Streak | None:
         """Return the streak that one more evaluation goes on with, if any, and count it there."""
-        streak = self._streaks.of(like)
+        streak = self._streaks.of(like, self.plans.groups)
         if streak is None or streak.left.number <= 0:
             return None
         unwatched = self.journal.unwatched_ns is not None
@@ -296,7 +296,7 @@ class Dispatcher:
             if streak is not None:
                 streak.wait = self._synchronized if self._waits else None
                 streak.counted = self._scheduled
-                opened = streak.opened(thread, seen_ns)
+                opened = streak.opened(thread, seen_ns, call.inputs if call else streak.like.inputs)
             else:
                 opened = self._planned(thread, call, seen_ns)
             if self._ended:  # by a signal, while providers were being armed

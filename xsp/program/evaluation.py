@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from xsp.composition import Group, Mark, Pause
 from xsp.program.recording import Recording
 from xsp.program.turns import Step, StepKind
-from xsp.provider import NO_BACKWARD, ModelCall, Work
+from xsp.provider import NO_BACKWARD, Inputs, ModelCall, Work
 from xsp.session import Session, page_faults
 
 T = TypeVar("T")
@@ -28,6 +28,7 @@ class Lap:
     Attributes:
         streak: The streak.
         thread: Its thread.
+        inputs: What was put into its first call.
         ended: Its variant, and how often the model was called in it; None: it is a single call.
         seen_ns: When xsp's own work for it began.
         begin_ns: When it began.
@@ -41,6 +42,7 @@ class Lap:
 
     streak: Streak
     thread: int
+    inputs: Inputs
     ended: tuple[str, int] | None
     seen_ns: int
     begin_ns: int
@@ -53,7 +55,7 @@ class Lap:
 
     def closed(self) -> Closed:
         """Return what is known of the evaluation."""
-        opened = self.streak.opened(self.thread, self.seen_ns)
+        opened = self.streak.opened(self.thread, self.seen_ns, self.inputs)
         opened.begin_ns, opened.end_ns, opened.left_ns = self.begin_ns, self.end_ns, self.left_ns
         opened.pauses += self.pauses
         kind = None if self.ended is None else StepKind(*self.ended)
@@ -94,11 +96,17 @@ class Streak:
     wait: Callable[[], tuple[int, int]] | None = None
     counted: bool = False
 
-    def opened(self, thread: int, seen_ns: int) -> OpenEvaluation:
-        """Return one more of its evaluations, for which xsp's work began at a time."""
+    def opened(self, thread: int, seen_ns: int, inputs: Inputs) -> OpenEvaluation:
+        """Return one more of its evaluations, for which xsp's work began at a time.
+
+        Args:
+            thread: Its thread.
+            seen_ns: When xsp's work for it began.
+            inputs: What is put into its first call.
+        """
         return OpenEvaluation(
             thread,
-            self.like,
+            self.like if inputs == self.like.inputs else replace(self.like, inputs=inputs),
             self.group,
             self.step,
             self.recording,
@@ -202,7 +210,7 @@ class OpenEvaluation:
             until_ns = since_ns + waited_ns
         streak.left.number -= 1
         times = self.seen_ns, self.begin_ns, self.end_ns, self.left_ns, self.pauses
-        lap = Lap(own, self.thread, ended, *times, since_ns, waited_ns, until_ns)
+        lap = Lap(own, self.thread, own.like.inputs, ended, *times, since_ns, waited_ns, until_ns)
         self.streak, self.seen_ns, self.end_ns = streak, found_ns, None
         self.marks, self.pauses = [], []
         if streak is not own:

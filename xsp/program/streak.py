@@ -10,14 +10,17 @@ Python's lock for xsp, none of the others gets far.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from xsp.composition import Evaluation, Group, Journal
+from xsp.composition import Evaluation, Group, Groups, Journal
 from xsp.program.evaluation import Closed, Lap, OpenEvaluation, Remaining, Streak
 from xsp.program.recording import Recorder, Window
 from xsp.program.turns import Plans, StepKind
 from xsp.provider import ModelCall
 
-Key = tuple[object, ...]
+Key = tuple[Any, ...]
+
+_OF_CALL = 3  # parts of the key of a call that is an evaluation: subject, phase and inputs
 
 
 class Streaks:
@@ -31,9 +34,15 @@ class Streaks:
         self.laps: list[Closed | Lap] = []
         self._by_likeness: dict[Key, Streak] = {}
 
-    def of(self, like: Key) -> Streak | None:
+    def of(self, like: Key, groups: Groups) -> Streak | None:
         """Return the streak of evaluations whose call is told from others by a key, if any."""
-        return self._by_likeness.get(like)
+        streak = self._by_likeness.get(like)
+        if streak is None and len(like) == _OF_CALL:  # perhaps of a group in which inputs vary
+            *model, inputs = like
+            streak = self._by_likeness.get(tuple(model))
+            if streak is not None and not groups.holds(streak.group, inputs):
+                return None
+        return streak
 
     def clear(self) -> None:
         """End all streaks; what is not noted yet of their evaluations is kept."""
@@ -61,7 +70,10 @@ class Streaks:
         if any(other.recording is not recording for other in known.values()):
             self.clear()
             shared = Remaining(left)
-        known[key] = Streak(like, group, step, recording, shared, self.laps, opened.unnamed)
+        streak = Streak(like, group, step, recording, shared, self.laps, opened.unnamed)
+        known[key] = streak
+        if group.varies and len(key) == _OF_CALL:
+            known[key[:-1]] = streak
 
     @property
     def last_kind(self) -> StepKind | None:

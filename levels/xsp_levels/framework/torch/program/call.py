@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from types import MethodType
@@ -149,8 +149,15 @@ def likeness(args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str) -> Lik
     """
     inputs = tensor_inputs(args, kwargs)
     phase = generation_phase(kwargs, inputs)
-    # What a model has seen grows with each token: masks and positions tell no steps apart.
-    return name, phase, inputs[:1] if phase else inputs
+    return name, phase, told_of(phase, inputs)
+
+
+def told_of(phase: str, inputs: Inputs) -> Inputs:
+    """Return the inputs of a call that tell it from others of the phase.
+
+    What a model has seen grows with each token: masks and positions tell no steps apart.
+    """
+    return inputs[:1] if phase else inputs
 
 
 def found_call(
@@ -207,7 +214,9 @@ def training_call(
     )
 
 
-def generation_phase(kwargs: Mapping[str, Any], inputs: Inputs) -> str:
+def generation_phase(
+    kwargs: Mapping[str, Any], inputs: Sequence[tuple[tuple[int, ...], str]]
+) -> str:
     """Return `prefill` or `decode` for a call with a cache of keys and values, else nothing.
 
     The arguments are those of Hugging Face's transformers, and the second dimension of the
@@ -264,7 +273,7 @@ def _note_inputs(
 
     for value in values:
         if isinstance(value, torch.Tensor):
-            found.append((tuple(value.shape), _dtype(value.dtype)))
+            found.append((tuple(value.shape), dtype_name(value.dtype)))
         elif depth and isinstance(value, (tuple, list)):
             _note_inputs(value, found, depth - 1)
         elif depth and isinstance(value, dict):
@@ -275,8 +284,14 @@ def _note_inputs(
                 _note_inputs([value[key] for key in keys], found, 0)
 
 
+def may_hold_tensors(value: Any) -> bool:
+    """Return whether `tensor_inputs` looks into an argument."""
+    return isinstance(value, (tuple, list, dict)) or hasattr(type(value), "keys")
+
+
 @functools.cache
-def _dtype(dtype: Any) -> str:
+def dtype_name(dtype: Any) -> str:
+    """Return a data type of PyTorch's as text: `float32`."""
     return str(dtype).removeprefix("torch.")
 
 

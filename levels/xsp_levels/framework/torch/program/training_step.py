@@ -5,13 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType, FrameType
 from typing import Any
 
 from xsp.provider import NO_BACKWARD, Begun, Likeness, ModelCall, Waiting, Work
 from xsp_levels.framework.keras.layer_tree import is_layer
-from xsp_levels.framework.torch.program.call import tensor_inputs, trains
+from xsp_levels.framework.torch.program.call import (
+    dtype_name,
+    generation_phase,
+    may_hold_tensors,
+    tensor_inputs,
+    told_of,
+    trains,
+)
 from xsp_levels.framework.torch.program.step import optimizer_exists
 
 _PATIENCE = 4  # times the usual number of calls before a backward pass, to wait for one
@@ -52,10 +59,10 @@ class Given:
         kwargs: The same, by keyword.
     """
 
-    __slots__ = ("_count", "_keys", "_torch", "_values")
+    __slots__ = ("_count", "_keys", "_torch", "_tracing", "_values")
 
     def __init__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        self._torch = sys.modules["torch"]
+        self._torch, self._tracing = sys.modules["torch"], _tracing()
         self._count, self._keys = len(args), tuple(kwargs)
         # Shape and data type of each tensor; of what else there is None and the type or value.
         self._values: list[tuple[Any, Any]] | None = []
@@ -72,12 +79,11 @@ class Given:
 
     def is_like(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Return whether a call is known to be given the like."""
-        known, torch = self._values, self._torch
+        known, tensor = self._values, self._torch.Tensor
         if known is None or len(args) != self._count or tuple(kwargs) != self._keys:
             return False
-        if torch._C._is_tracing():  # which would note the sizes that are read
+        if self._tracing():  # which would note the sizes that are read
             return False
-        tensor = torch.Tensor
         for value, (shape, what) in zip((*args, *kwargs.values()), known, strict=True):
             if shape is None:
                 like = value is what or type(value) is what
@@ -98,19 +104,58 @@ class Known:
         like: What the call has in common with others.
     """
 
-    __slots__ = ("_given", "_grad", "_model", "like")
+    __slots__ = ("_count", "_grad", "_keys", "_kinds", "_like", "_model", "_tensor", "_tracing")
 
     def __init__(self, module: Any, work: Work, like: Likeness) -> None:
         _, args, kwargs = work
-        self._model, self.like = weakref.ref(module), like
-        self._given, self._grad = Given(args, kwargs), sys.modules["torch"].is_grad_enabled
+        torch = sys.modules["torch"]
+        self._model, self._like = weakref.ref(module), like
+        self._grad, self._tracing, self._tensor = torch.is_grad_enabled, _tracing(), torch.Tensor
+        self._count, self._keys = len(args), tuple(kwargs)
+        # Data type of each tensor, with its name; of what else there is None and the type or value.
+        self._kinds: list[tuple[str | None, Any]] | None = []
+        for value in (*args, *kwargs.values()):
+            if type(value) is torch.Tensor:
+                self._kinds.append((dtype_name(value.dtype), value.dtype))
+            elif value is None or type(value) is bool:
+                self._kinds.append((None, value))
+            elif type(value) in (int, float, str) or (like[1] and not may_hold_tensors(value)):
+                self._kinds.append((None, type(value)))
+            else:
+                self._kinds = None
+                break
 
-    def is_like(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Return whether a call is one like that."""
-        model = self._model()
-        if model is None or model is not module or not self._given.is_like(args, kwargs):
-            return False
-        return not (model.training and self._grad())
+    def likeness(
+        self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Likeness | None:
+        """Return what a call has in common with others, if it is known to be one like that.
+
+        Its tensors may be of other sizes.
+        """
+        kinds = self._kinds
+        if kinds is None or len(args) != self._count or tuple(kwargs) != self._keys:
+            return None
+        # While TorchScript traces, sizes that are read would be noted.
+        if self._model() is not module or self._tracing() or (module.training and self._grad()):
+            return None
+        tensor, inputs = self._tensor, list[tuple[tuple[int, ...], str]]()
+        for value, (dtype, what) in zip((*args, *kwargs.values()), kinds, strict=True):
+            if dtype is None:
+                if value is not what and type(value) is not what:
+                    return None
+            elif type(value) is tensor and value.dtype is what and not value.is_nested:
+                inputs.append((tuple(value.shape), dtype))
+            else:
+                return None
+        name, phase, _ = self._like
+        if phase and phase != generation_phase(kwargs, inputs):
+            return None
+        return name, phase, told_of(phase, tuple(inputs))
+
+
+def _tracing() -> Callable[[], bool]:
+    tracing: Callable[[], bool] = sys.modules["torch"]._C._is_tracing
+    return tracing
 
 
 class Following:

@@ -112,13 +112,14 @@ class Watch:
             return self._go_on(step, module, args, kwargs, found_ns)
         if not step.open and local.shell is None:
             known = local.known.get(id(module))
-            if known is not None and known.is_like(module, args, kwargs) and not describing():
-                return self._make(known, module, args, kwargs, found_ns)
+            like = known.likeness(module, args, kwargs) if known is not None else None
+            if like is not None and not describing():
+                return self._make(like, module, args, kwargs, found_ns)
         return self._look_up(module, args, kwargs, found_ns)
 
     def _make(
         self,
-        known: Known,
+        like: Likeness,
         module: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -134,7 +135,7 @@ class Watch:
             if alone:
                 self._entry.inside(self._code, True)
             work = function, args, kwargs
-            return self._run(evaluations, module, work, known.like, found_ns)
+            return self._run(evaluations, module, work, like, found_ns)
         finally:
             local.inside = False
             if alone and self._steps.evaluations is not None:
