@@ -132,11 +132,12 @@ class Known:
 
         Its tensors may be of other sizes.
         """
-        kinds = self._kinds
+        kinds, model = self._kinds, self._model()
         if kinds is None or len(args) != self._count or tuple(kwargs) != self._keys:
             return None
-        # While TorchScript traces, sizes that are read would be noted.
-        if self._model() is not module or self._tracing() or (module.training and self._grad()):
+        if model is None or model is not module or (model.training and self._grad()):
+            return None
+        if self._tracing():  # which would note the sizes that are read
             return None
         tensor, inputs = self._tensor, list[tuple[tuple[int, ...], str]]()
         for value, (dtype, what) in zip((*args, *kwargs.values()), kinds, strict=True):
