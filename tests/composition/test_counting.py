@@ -139,7 +139,7 @@ def streaks(lengths: Sequence[int], took_ns: int = MS) -> list[Evaluation]:
 
 @pytest.mark.parametrize(
     ("lengths", "left"),
-    [([16, 16], 20), ([16, 15], 25), ([4] * 20, 20), ([3] * 20, 60), ([1, 25], 22)],
+    [([16, 16], 20), ([16, 15], 23), ([4] * 20, 20), ([3] * 20, 20), ([2] * 20, 40), ([1, 25], 21)],
 )
 def test_evaluations_soon_after_work_of_xsps_do_not_count_if_others_are_enough(
     lengths: list[int], left: int

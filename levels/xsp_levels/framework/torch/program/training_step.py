@@ -135,9 +135,9 @@ class Known:
         kinds, model = self._kinds, self._model()
         if kinds is None or len(args) != self._count or tuple(kwargs) != self._keys:
             return None
-        if model is None or model is not module or (model.training and self._grad()):
-            return None
-        if self._tracing():  # which would note the sizes that are read
+        # While TorchScript traces, the sizes that are read would be noted.
+        tracing = self._tracing()
+        if model is None or model is not module or tracing or (model.training and self._grad()):
             return None
         tensor, inputs = self._tensor, list[tuple[tuple[int, ...], str]]()
         for value, (dtype, what) in zip((*args, *kwargs.values()), kinds, strict=True):
