@@ -43,6 +43,13 @@ def test_a_visit_times_every_evaluation_but_those_that_settle() -> None:
     assert len(interpreted(session).runs) == 3
 
 
+def test_a_visit_ends_when_it_has_lasted_as_long_as_it_may() -> None:
+    session, call, model = toy_session()
+    most_ns = 2 * model.latency_ns
+    assert len(session.visit(PlannedVisit(BARE, 10, 0, 0, most_ns - 1), call)) == 2
+    assert len(session.visit(PlannedVisit(BARE, 10, 0, 0, most_ns), call)) == 3
+
+
 def test_a_pause_lets_the_model_run_for_a_time_and_keeps_nothing() -> None:
     session, call, model = toy_session()
     before = session.clock.now()

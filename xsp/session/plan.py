@@ -63,6 +63,7 @@ class PlannedVisit:
         untimed: How many warm-up evaluations come before the timed ones, to replace what the
             last visit left in the caches.
         round: Number of the visit's round, from 0; -1 for warming up.
+        most_ns: The visit ends after the evaluation by which it has lasted longer; 0: none.
         pause_until_ns: Instead of all that, until when, on the session's clock, the model runs
             without being observed.
     """
@@ -71,6 +72,7 @@ class PlannedVisit:
     evaluations: int = 1
     untimed: int = 0
     round: int = -1
+    most_ns: int = 0
     pause_until_ns: int = 0
 
     @property
@@ -329,7 +331,11 @@ class Plan:
     def _samples(self) -> list[PlannedVisit]:
         """Return the visits in which samples are taken."""
         if self.repeatable:
-            return [PlannedVisit(rung, self._sampled(), 0, self._round) for rung in self._sampling]
+            most_ns = int(
+                self._most_sampled_ns
+            )  # evaluations may be slower while Python is sampled
+            sized = self._sampled(), 0, self._round, most_ns
+            return [PlannedVisit(rung, *sized) for rung in self._sampling]
         if self._sampled_ns >= self._most_sampled_ns:
             return []
         typical_ns = self._typical() or SAMPLED_APART_NS

@@ -130,7 +130,7 @@ class Session:
             return []
         now, synchronize, awaits = self.clock.now, self.synchronize, self.awaits
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
-        readings = Readings()
+        readings, most_ns = Readings(), planned.most_ns
         if not planned.counts:
             self.calibrate(planned.rung)
         with self.recording(planned.rung, whole_model=call.whole_model) as records:
@@ -146,6 +146,8 @@ class Session:
                 returned = now()
                 readings.append(begin, returned, now() if synchronize() else returned)
                 del result
+                if most_ns and returned - readings.windows[0][0] > most_ns:
+                    break
             readings.stop()
         thread = threading.get_ident()
         self.visits.append(readings.visit(planned, call.name, thread, tuple(records)))
