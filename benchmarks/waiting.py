@@ -87,6 +87,8 @@ def entered(folder: str, *arguments: str) -> None:
         process.stdout.readline()
         marks.note()
         process.stdout.read()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}")
     title = f"xsp profile {' '.join(arguments)}"
     print_row((title, "", "", "", "", *marks.cells(), marks.processor()), WIDTHS)
 

@@ -152,3 +152,13 @@ def test_evaluations_soon_after_work_of_xsps_do_not_count_if_others_are_enough(
 
 def test_slow_evaluations_do_not_notice_work_of_xsps() -> None:
     assert not disturbed(streaks([40], took_ns=30 * MS), lambda group: group)
+
+
+def test_rungs_that_are_compared_leave_out_alike() -> None:
+    bare = streaks([12] * 5)
+    ops = [each._replace(rung=OPS, begin_ns=each.begin_ns + 5) for each in streaks([5] * 6)]
+    evaluations = [*bare, *ops]
+    apart = disturbed(evaluations, lambda group: group)
+    compared = disturbed(evaluations, lambda group: group, compared=True)
+    assert len(apart) == 5 * 6 + 6 * 3
+    assert len(compared) == 5 * 3 + 6 * 3

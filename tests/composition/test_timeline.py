@@ -85,8 +85,8 @@ def test_evaluations_that_do_not_count_last_as_long_as_others_on_average() -> No
     made += [evaluation(10_000 + 100 * n, 10_000 + 100 * n + 20 + n % 2) for n in range(20)]
     made += [evaluation(13_000, 13_900)]  # slow, but once
     found = timeline(journal(made, [], 14_000)).evaluations_ns
-    # Of those after six in a row; 21 is the median, three times that the most that counts.
-    mean = (20.5 * 14 + 3 * 21) / 15
+    # 21 is the median, three times that the most that counts.
+    mean = (20.5 * 20 + 3 * 21) / 21
     assert found[0] == 900
     assert found[1] == found[2] == pytest.approx(mean)
     assert found[-1] == 900

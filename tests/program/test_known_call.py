@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import xsp
-from xsp_levels.framework.torch.program.training_step import Given
+from xsp_levels.framework.torch.program.call import likeness
+from xsp_levels.framework.torch.program.training_step import Given, Known
 
 
 class Model(nn.Module):  # type: ignore[misc]  # torch may be missing
@@ -127,7 +128,6 @@ X = torch.ones(2, 3)
 @pytest.mark.parametrize(
     ("args", "kwargs"),
     [
-        ((torch.ones(2, 4),), {}),
         ((torch.ones(2, 3, dtype=torch.float64),), {}),
         ((X, None), {}),
         ((), {"x": X}),
@@ -139,9 +139,9 @@ X = torch.ones(2, 3)
 def test_what_is_given_otherwise_is_not_like_it(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    assert Given((X,), {}).is_like((torch.zeros(2, 3),), {})
-    assert not Given((X,), {}).is_like(args, kwargs)
-    assert not Given(args, kwargs).is_like((X,), {})
+    assert Given((X,), {}).inputs((torch.zeros(2, 4),), {}) == (((2, 4), "float32"),)
+    assert Given((X,), {}).inputs(args, kwargs) is None
+    assert Given(args, kwargs).inputs((X,), {}) is None
 
 
 @pytest.mark.parametrize(
@@ -152,12 +152,63 @@ def test_numbers_and_texts_are_alike_and_switches_the_same(
     value: Any, like: Any, unlike: Any
 ) -> None:
     given = Given((X,), {"value": value})
-    assert given.is_like((X,), {"value": like})
-    assert not given.is_like((X,), {"value": unlike})
-    assert not given.is_like((X,), {"other": like})
+    assert given.inputs((X,), {"value": like}) == (((2, 3), "float32"),)
+    assert given.inputs((X,), {"value": unlike}) is None
+    assert given.inputs((X,), {"other": like}) is None
 
 
 @pytest.mark.parametrize("value", [[X], {"x": X}, (1, 2), object()])
 def test_what_would_have_to_be_looked_into_is_like_nothing(value: Any) -> None:
     given = Given((X, value), {})
-    assert not given.is_like((X, value), {})
+    assert given.inputs((X, value), {}) is None
+
+
+class Cache:
+    """Stands for a cache of keys and values."""
+
+    length = 0
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+
+@pytest.mark.parametrize(
+    ("leading", "inside"),
+    [(X, X), (nn.Parameter(X), X), (torch.ones(2, 1), torch.ones(2, 5))],
+    ids=["prefill", "subclass", "decode"],
+)
+def test_a_call_with_a_cache_is_known_by_its_leading_tensor_alone(
+    leading: torch.Tensor, inside: torch.Tensor
+) -> None:
+    model = Model().eval()
+    args, kwargs = (), {"past_key_values": Cache(), "x": leading, "mask": inside, "use_cache": True}
+    like = likeness(args, kwargs, "Model")
+    known = Known(model, (model, args, kwargs), like)
+    with torch.no_grad():
+        assert known.likeness(model, args, kwargs) in (like, None)
+        longer = {**kwargs, "past_key_values": Cache(), "mask": torch.ones(2, 9)}
+        plain = type(leading) is torch.Tensor
+        assert known.likeness(model, args, longer) == (like if plain else None)
+        assert known.likeness(model, args, {**kwargs, "past_key_values": None}) is None
+        other = torch.ones(2, 7 if leading.shape[1] == 1 else 1)  # of the other phase
+        assert known.likeness(model, args, {**kwargs, "x": other}) is None
+    model.train()
+    assert known.likeness(model, args, kwargs) is None
+
+
+def test_embeddings_that_are_a_parameter_stay_the_leading_tensor() -> None:
+    model, prompt = Model().eval(), nn.Parameter(torch.ones(1, 5, 4))
+    with torch.no_grad(), xsp.profile(levels=1, runs=50, replay=False, progress=False) as prof:
+        for _ in range(30):
+            model(x=prompt, mask=torch.ones(1, 5, 1), use_cache=True)
+    assert [group["calls"] for group in prof.trace.metadata["groups"]] == [30]
+
+
+def test_groups_of_any_lengths_that_take_turns_both_go_on_with_streaks() -> None:
+    model = Model().eval()
+    with torch.no_grad(), xsp.profile(levels=1, runs=50, replay=False, progress=False) as prof:
+        for length in range(1, 151):
+            model(torch.ones(length, 4), torch.ones(length, 1 + 3 * (length % 2)))
+    assert prof._dispatching is not None
+    made = prof._dispatching.journal.evaluations
+    assert sum(each.went_on for each in made[60:]) > 45

@@ -174,3 +174,13 @@ def test_where_threads_evaluate_at_once_each_of_them_settles_on_a_rung() -> None
     assert max(left_out for _, left_out, _ in together) == 24
     assert max(counted for *_, counted in together) > 2 * max(counted for *_, counted in alone)
     assert 24 < max(left_out for _, left_out, _ in crowd) <= 48  # not for each of a crowd
+
+
+def test_a_visit_on_the_rung_of_the_one_before_leaves_its_first_evaluations_out_as_well() -> None:
+    steps = made(Turns(LADDER, Settings(runs=200)), MS // 2)
+    first: dict[tuple[int, Rung], Step] = {}
+    for step in steps:
+        first.setdefault((step.round, step.rung), step)
+    late = [step for (number, rung), step in first.items() if number > 3 and rung.timed]
+    assert late
+    assert not any(step.counts for step in late)

@@ -294,3 +294,12 @@ def test_a_model_that_is_warm_already_begins_with_what_one_evaluation_may_tell()
     assert [step.rung for step in steps if not step.counts] == timed
     assert not [step for step in steps if not step.counts and step.evaluations]
     assert [step.rung for step in steps if step.counts] == [*timed[::-1], detail]
+
+
+def test_what_closes_the_plan_is_in_the_budget() -> None:
+    sampled = Rung(frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP}), sampled=True)
+    plan = Plan((*RUNGS, sampled), Settings(budget_s=2, precision=1e-9), repeatable=True)
+    steps = carry_out(plan, latency_ns=1_000_000, noise=0.1)
+    assert steps[-2].rung == sampled
+    assert steps[-2].most_ns > 0
+    assert plan.spent_ns < 2.05e9

@@ -97,6 +97,7 @@ def test_a_model_too_slow_to_compare_processes_is_measured_in_one() -> None:
     assert not too_slow(0.8, jobs(3, 60.0))
     assert divided[0].alone is not None
     assert divided[0].alone.budget_s == pytest.approx(5.0)
+    assert divided[0].alone.warmup == 0  # the trial calls were the warming up
     assert [job.alone for job in divided[1:]] == [None, None]
 
 

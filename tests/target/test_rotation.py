@@ -9,14 +9,14 @@ import pytest
 from xsp.session.settings import settings_of
 from xsp.target import rotation
 from xsp.target.spec import Spec
-from xsp.target.worker import Failure, Job
+from xsp.target.worker import AGAIN, GO, Failure, Job
 
 
 class Process:
     """Stands for a worker: notes what it is told, and makes some visits."""
 
     log: list[tuple[str, str]]
-    call_s = 0.0
+    call_s = first_use_s = 0.0
     visits = 2
     failure: Failure | None = None
 
@@ -49,9 +49,10 @@ class Process:
     def begin(self) -> None:
         self._note("begin")
 
-    def turn(self) -> bool:
-        if self.job.alone is not None and not self._done:
-            clock.now += self.call_s
+    def turn(self, step: bytes = GO) -> bool:
+        first = step == GO and self.job.alone is not None
+        if step == AGAIN or first:
+            clock.now += self.call_s + first * self.first_use_s
             self.job = Job(self.job.spec, self.job.settings, self.job.rungs)
             self._note("trial")
             return True
@@ -171,3 +172,12 @@ def test_a_target_that_cannot_be_loaded_is_loaded_once(
         carry_out(tmp_path)
     assert [what for what, _ in log].count("load") == 1
     assert [what for what, _ in log].count("close") == 3
+
+
+def test_a_first_call_that_is_slow_by_itself_makes_no_slow_model(
+    tmp_path: Path, log: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Process, "first_use_s", 5.0)
+    carry_out(tmp_path)
+    assert [what for what, _ in log].count("trial") == 2
+    assert {name for what, name in log if what == "visit"} == {"pipeline,layer", "op", "call"}

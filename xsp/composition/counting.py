@@ -1,7 +1,7 @@
 """Counting: the evaluations of a program in; those whose latencies count out.
 
 Four sorts do not count. What xsp decides between two visits empties the caches, so that the next
-five or six evaluations are slower, if they take no more than a few milliseconds (`disturbed`).
+five or six evaluations are slower, if they take no more than some milliseconds (`disturbed`).
 What recording gave back to the system, the program's next evaluations take again, page by page: a
 microsecond each, which they do not spend without xsp. Evaluations of one group on one rung are
 alike, so that those which took more page faults than the quietest of them say what that cost
@@ -27,9 +27,9 @@ from xsp.session import Visit
 
 SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the caches
 
-# After six evaluations before which xsp only read clocks the caches are as without xsp: others do
-# not count, where 20 are left of a group on a rung. Training steps of 0.6 ms were 50, 25, 12, 7
-# and 4 % slower at first, so that of fewer evaluations later ones say more, too.
+# How many evaluations after work of xsp's do not count, and how many must be left on a rung. After
+# six of them the caches are as without xsp: the first five training steps of 0.6 ms were 50, 26,
+# 12, 7 and 4 % slower. Where fewer are left, the first four, three or two are left out.
 _UNDISTURBED = ((6, 20), (4, 10), (3, 5), (2, 5))
 
 _FAULT_NS = 500  # at least
@@ -64,27 +64,40 @@ def unsettled(evaluations: Sequence[Evaluation], final: Callable[[int], int]) ->
     return frozenset(key for members in alike.values() for key in _of(members))
 
 
-def disturbed(evaluations: Sequence[Evaluation], final: Callable[[int], int]) -> frozenset[Key]:
+def disturbed(
+    evaluations: Sequence[Evaluation], final: Callable[[int], int], *, compared: bool = False
+) -> frozenset[Key]:
     """Return thread and begin (ns) of the evaluations that came soon after work of xsp's.
 
     Args:
         evaluations: Evaluations of the journal.
         final: Returns the number of the group that a group is part of in the end.
+        compared: Whether rungs of a group are to be compared, so that evaluations on all of them
+            are left out alike.
     """
     place: dict[int, int] = {}
-    alike: defaultdict[tuple[int, Rung], list[tuple[int, Evaluation]]] = defaultdict(list)
+    found: defaultdict[tuple[int, Rung | None], defaultdict[Rung, list[tuple[int, Evaluation]]]]
+    found = defaultdict(lambda: defaultdict(list))
     for each in evaluations:
         place[each.thread] = place.get(each.thread, 0) + 1 if each.went_on else 0
-        if each.rung is not None and each.counts:
-            alike[final(each.group), each.rung].append((place[each.thread], each))
+        if each.rung is not None and each.counts and each.rung.timed:
+            of = final(each.group), None if compared else each.rung
+            found[of][each.rung].append((place[each.thread], each))
     result: set[Key] = set()
-    for members in alike.values():
+    for rungs in found.values():
+        least = _undisturbed([[at for at, _ in members] for members in rungs.values()])
+        members = [key for members in rungs.values() for key in members]
         if min(each.ran_ns for _, each in members) < SLOW_NS:
-            places = [at for at, _ in members]
-            enough = (least for least, n in _UNDISTURBED if sum(at >= least for at in places) >= n)
-            least = next(enough, 0)
             result |= {(each.thread, each.begin_ns) for at, each in members if at < least}
     return frozenset(result)
+
+
+def _undisturbed(rungs: Sequence[Sequence[int]]) -> int:
+    """Return from which place on evaluations count, given the places of those on each rung."""
+    for least, enough in _UNDISTURBED:
+        if all(sum(at >= least for at in places) >= enough for places in rungs):
+            return least
+    return 0
 
 
 def _of(members: Sequence[Evaluation]) -> Iterable[Key]:

@@ -131,14 +131,12 @@ class Groups:
             return self._group(family, likeness.fixed(size), model_calls)
         return group
 
-    def holds(self, group: Group, inputs: Inputs) -> bool:
-        """Return whether a call of a group's model is one of the group, by what is put in."""
-        family = (group.subject, group.phase, group.variant)
+    def known(self, subject: str, phase: str, inputs: Inputs) -> Group | None:
+        """Return the group of a call that is an evaluation, if calls like it have been seen."""
+        family = (subject, phase, "")
         likeness = self._families.get(family)
-        if likeness is None:
-            return False
-        fixed = likeness.fixed((next(iter(group.model_calls)), inputs))
-        return self._by_key.get((family, fixed)) is group
+        fixed = likeness.fixed((1, inputs)) if likeness is not None else ()
+        return self._by_key.get((family, fixed))
 
     def current(self) -> list[Group]:
         """Return the groups that are part of no other."""

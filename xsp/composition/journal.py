@@ -35,7 +35,8 @@ class Evaluation(NamedTuple):
         size: How often the model was called in it, and shape and data type of each tensor put in.
         paused_ns: How long the thread waited for xsp in it.
         page_faults: How many minor page faults the process took in it; None if unknown.
-        went_on: Whether xsp did no more before it than to read clocks.
+        went_on: Whether it went on with a streak, so that xsp did no more before it than to read
+            clocks.
     """
 
     thread: int

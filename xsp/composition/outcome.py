@@ -97,10 +97,12 @@ class _Maker:
         self, journal: Journal, groups: Groups, session: Session, purpose: Purpose
     ) -> None:
         made = journal.evaluations
-        anew = unsettled(made, groups.final) | disturbed(made, groups.final)
-        self._middle = middling(made, groups.final)
-        self._left_out = anew | unlike(made, groups.final, self._middle)
-        self._journal = without(journal, anew)
+        final, anew = groups.final, unsettled(made, groups.final)
+        self._middle = middling(without(journal, anew).evaluations, final)
+        apart = anew | unlike(made, final, self._middle)
+        like = without(journal, apart).evaluations
+        self._left_out = apart | disturbed(like, final, compared=True)
+        self._journal = without(journal, anew | disturbed(made, final))
         self._session = session
         self._settings = purpose.settings
         self._repeated = purpose.repeated

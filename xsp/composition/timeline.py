@@ -30,9 +30,6 @@ Ints = NDArray[np.int64]
 FEWEST = 3  # evaluations recorded in one way, to say how much longer that made them
 _MANY = 10  # evaluations whose mean says something
 _SOME = 5  # evaluations whose mean says more than that of recorded ones
-# After so many evaluations on one rung the caches are as without xsp: what came later is preferred,
-# as far as there is enough.
-_SETTLED = (6, 3)
 _OUTLIER = 3.0  # times the median: slower evaluations are so for reasons of their own
 _SET_UP_NS = 50_000_000  # no provider takes longer to set itself up within an evaluation
 
@@ -65,8 +62,8 @@ class Timeline:
 
     Attributes:
         evaluations_ns: How long each evaluation of the journal takes without xsp.
-        settled: The evaluations of a group that recorded nothing, long enough after others did, by
-            the number of the group; of groups with enough of them.
+        settled: The evaluations of a group that recorded nothing, and count, by the number of the
+            group; of groups with enough of them.
     """
 
     def __init__(
@@ -77,9 +74,9 @@ class Timeline:
     ) -> None:
         measured = np.array([each.ran_ns for each in journal.evaluations], dtype=np.float64)
         untouched = _untouched(journal.evaluations, final)
-        self.settled = _late(journal.evaluations, untouched)
+        self.settled = {at: mine for at, mine in untouched.items() if len(mine) >= _MANY}
         self.evaluations_ns = _without_recording(
-            journal.evaluations, measured, untouched | self.settled, latencies, final
+            journal.evaluations, measured, untouched, latencies, final
         )
         pieces: defaultdict[int, list[_Piece]] = defaultdict(list)
         pauses = _united(journal.pauses)
@@ -257,25 +254,6 @@ def _untouched(
         if not _records(each) and (each.rung is None or each.counts):
             result[final(each.group)].append(number)
     return dict(result)
-
-
-def _late(
-    evaluations: Sequence[Evaluation], untouched: Mapping[int, Sequence[int]]
-) -> dict[int, list[int]]:
-    """Return those that came late enough after a change of the rung, where they are many."""
-    places, last = [], dict[int, tuple[Rung | None, int]]()
-    for each in evaluations:
-        rung, place = last.get(each.thread, (None, -1))
-        last[each.thread] = each.rung, place + 1 if rung == each.rung else 0
-        places.append(last[each.thread][1])
-    result = {}
-    for group, members in untouched.items():
-        for least in _SETTLED:
-            late = [number for number in members if places[number] >= least]
-            if len(late) >= _MANY:
-                result[group] = late
-                break
-    return result
 
 
 def _without_recording(

@@ -104,7 +104,7 @@ class Dispatcher:
             tracer.leave_evaluation(thread)
         kept = self.calls.get(streak.group.number)
         if kept is not None and len(streak.recording.threads) == 1:
-            kept.take(work)
+            kept.take(work, like[2])
         times = found_ns, begin, end, end, (), end, end - returned, self._now()
         lap = Lap(streak, thread, like[2], None, *times)
         with self._lock:

@@ -32,16 +32,15 @@ class Streaks:
 
     def __init__(self) -> None:
         self.laps: list[Closed | Lap] = []
+        # By what tells their calls from others; where inputs vary, by the number of the group.
         self._by_likeness: dict[Key, Streak] = {}
 
     def of(self, like: Key, groups: Groups) -> Streak | None:
         """Return the streak of evaluations whose call is told from others by a key, if any."""
         streak = self._by_likeness.get(like)
         if streak is None and len(like) == _OF_CALL:  # perhaps of a group in which inputs vary
-            *model, inputs = like
-            streak = self._by_likeness.get(tuple(model))
-            if streak is not None and not groups.holds(streak.group, inputs):
-                return None
+            group = groups.known(*like)
+            return None if group is None else self._by_likeness.get((group.number,))
         return streak
 
     def clear(self) -> None:
@@ -70,10 +69,9 @@ class Streaks:
         if any(other.recording is not recording for other in known.values()):
             self.clear()
             shared = Remaining(left)
-        streak = Streak(like, group, step, recording, shared, self.laps, opened.unnamed)
-        known[key] = streak
         if group.varies and len(key) == _OF_CALL:
-            known[key[:-1]] = streak
+            key = (group.number,)
+        known[key] = Streak(like, group, step, recording, shared, self.laps, opened.unnamed)
 
     @property
     def last_kind(self) -> StepKind | None:

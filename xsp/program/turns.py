@@ -237,9 +237,8 @@ class Turns:
         return self._left[self._agreed]
 
     def _as_turn(self, visit: PlannedVisit, before: Turn | None) -> Turn:
-        rung = self._rungs[before.rung] if before is not None else None
-        changed = before is not None and rung != visit.rung and visit.counts and visit.rung.timed
-        untimed = self._uncounted(visit) * self._at_once if changed else 0
+        settles = before is not None and visit.counts and visit.rung.timed
+        untimed = self._uncounted(visit) * self._at_once if settles else 0
         return Turn(self._rungs.index(visit.rung), visit.round, self._size(visit), untimed)
 
     def _end(self, visit: PlannedVisit, ended_ns: int) -> None:

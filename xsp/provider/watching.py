@@ -59,9 +59,10 @@ class ModelCall:
         """What is called, and with which arguments."""
         return self.function, self.args, self.kwargs
 
-    def take(self, work: Work) -> None:
-        """Become a call of other work, made under the conditions that there are now."""
+    def take(self, work: Work, inputs: Inputs) -> None:
+        """Become a call of other work and its inputs, under the conditions that there are now."""
         self.function, self.args, self.kwargs = work
+        self.inputs = inputs
 
     def __call__(self) -> Any:
         """Make the call."""

@@ -63,7 +63,7 @@ class PlannedVisit:
         untimed: How many warm-up evaluations come before the timed ones, to replace what the
             last visit left in the caches.
         round: Number of the visit's round, from 0; -1 for warming up.
-        most_ns: The visit ends after the evaluation by which it has lasted longer; 0: none.
+        most_ns: The visit ends with the evaluation in which it has lasted longer; 0: no limit.
         pause_until_ns: Instead of all that, until when, on the session's clock, the model runs
             without being observed.
     """
@@ -86,8 +86,8 @@ class Plan:
 
     Each round visits every rung once, in an order of its own, and every second round in the
     reverse order of the one before, so that drift of the machine, and what one rung leaves in the
-    caches, hits all rungs alike. The bare rung comes first and last. Rounds are spread over
-    seconds, for what is measured within a fraction of one second is that moment.
+    caches, hits all rungs alike. The bare rung comes first (the deepest, if the model is warm) and
+    last. Rounds are spread over seconds, for a fraction of one shows that moment alone.
 
     Args:
         rungs: The ladder, bare rung first; rungs that give no latency may be among them.
@@ -103,6 +103,7 @@ class Plan:
         self._ahead = ahead
         self.settings = settings
         self.repeatable = repeatable
+        self._warm = repeatable and not settings.warmup  # so that the deepest rung comes first
         self.latencies: dict[Rung, list[int]] = defaultdict(list)
         self._rounds: dict[Rung, list[int]] = defaultdict(list)
         self._began_ns: dict[Rung, list[int]] = defaultdict(list)
@@ -245,7 +246,7 @@ class Plan:
         # capture CUDA graphs, and only their records tell what later replays stand for.
         if not self.repeatable:
             return [PlannedVisit(self._timed[-1])]
-        if not self.settings.warmup:  # the model is warm; profilers are armed
+        if self._warm:  # profilers are armed
             return [PlannedVisit(rung, 0) for rung in self._timed]
         deepest = max((*self._timed, *self._detailed, *self._sampling), key=lambda rung: rung.order)
         on_device = Kind.KERNEL in deepest.kinds
@@ -290,9 +291,9 @@ class Plan:
         order = self._timed
         if number > 1:  # shuffled, so that no rung always follows the same rung
             order = random.Random(number // 2).sample(order, len(order))
-        # The other way round, so that drift makes no rung slower; where nothing has been recorded
-        # before, the deepest rung comes first, for what only one evaluation may tell.
-        if number % 2 == bool(self.settings.warmup):
+        # The other way round, so that drift makes no rung slower; deepest first if nothing was
+        # recorded before, for there may be one evaluation only.
+        if number % 2 != self._warm:
             order = order[::-1]
         evaluations, untimed = self._size(latency_ns)
         return [PlannedVisit(rung, evaluations, untimed, number) for rung in order]
@@ -319,9 +320,10 @@ class Plan:
 
     @property
     def _spent(self) -> bool:
-        left_ns = self.settings.budget_s * 1e9 - self.spent_ns
-        # The closing visits, of which sampling takes longest, are waited for as well.
-        return left_ns <= (self._most_sampled_ns if self.repeatable and self._sampling else 0.0)
+        closing_ns = 0.0  # closing visits, of which sampling takes longest, are waited for as well
+        if self.repeatable and self._sampling:
+            closing_ns = max(self._most_sampled_ns, self._typical() or 0.0)
+        return self.spent_ns + closing_ns >= self.settings.budget_s * 1e9
 
     def _details(self) -> list[PlannedVisit]:
         """Return the visits of rungs for what costs time, which are made once."""
@@ -331,10 +333,8 @@ class Plan:
     def _samples(self) -> list[PlannedVisit]:
         """Return the visits in which samples are taken."""
         if self.repeatable:
-            most_ns = int(
-                self._most_sampled_ns
-            )  # evaluations may be slower while Python is sampled
-            sized = self._sampled(), 0, self._round, most_ns
+            # While Python is sampled evaluations may be many times slower.
+            sized = self._sampled(), 0, self._round, int(self._most_sampled_ns)
             return [PlannedVisit(rung, *sized) for rung in self._sampling]
         if self._sampled_ns >= self._most_sampled_ns:
             return []

@@ -20,7 +20,7 @@ class Settings:
         budget_s: Seconds after which the measurement ends, precise enough or not.
         precision: Half width of the 95 % interval of the model's latency, as a fraction of the
             latency, that is precise enough.
-        warmup: Evaluations before the first whose latency counts.
+        warmup: Evaluations before the first whose latency counts; 0: the model is warm already.
         statistic: How runs are summarised: trimmed, median, mean or min.
     """
 

@@ -20,7 +20,6 @@ _TOGETHER = (
     "layer",
 )  # rungs recorded by the same few instructions, which share a process
 _FEWEST_ROUNDS = 3  # by fewer the processes could not be compared
-_FIRST_USE_S = 0.5  # what a first call takes longer than later ones: libraries set themselves up
 _DETAIL_WEIGHT = 0.25  # part of a rung's budget for detail runs, which are made once
 _SERIALISED_WEIGHT = 4.0  # a whole ladder, but of latencies that need less precision
 
@@ -36,7 +35,7 @@ def divide(spec: Spec, settings: Settings, *, serialised: bool) -> list[Job]:
     ]
     if _may_be_alone(spec, settings):
         part = sum(weights) / whole
-        # The trial call has warmed up what it can.
+        # The trial calls have warmed up what they can.
         alone = replace(settings, budget_s=settings.budget_s * part, warmup=0)
         jobs[0] = replace(jobs[0], alone=alone)
     return jobs
@@ -84,13 +83,13 @@ def too_slow(call_s: float, jobs: Sequence[Job]) -> bool:
     """Return whether the budget has no room for the rounds by which processes are compared.
 
     Args:
-        call_s: How long the first call took, in seconds.
+        call_s: How long a call took, in seconds.
         jobs: The jobs of all processes.
     """
     settings = jobs[0].alone
     if settings is None:
         return False
     rungs = sum(len(job.rungs or ()) for job in jobs)
-    warming = rungs + settings.warmup * len(jobs)
+    warming = rungs + jobs[0].settings.warmup * len(jobs)
     rounds = min(settings.runs or _FEWEST_ROUNDS, _FEWEST_ROUNDS) * (rungs + len(jobs))
-    return (call_s - _FIRST_USE_S) * (warming + rounds) > settings.budget_s
+    return call_s * (warming + rounds) > settings.budget_s

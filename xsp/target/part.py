@@ -20,7 +20,7 @@ from xsp.session import Settings
 from xsp.target.resolution import prepare, resolve
 from xsp.target.script import without_own_frames
 from xsp.target.spec import Spec, Subject
-from xsp.target.worker import ALONE, FAILURE, GO, RUNS, Failure
+from xsp.target.worker import AGAIN, ALONE, FAILURE, GO, RUNS, Failure
 
 
 def main(job_path: str, directory: str) -> int:
@@ -84,11 +84,13 @@ class _Part:
         return resolve(self._spec)
 
     def _try(self, subject: Subject) -> bytes:
-        """Make a trial call where the job wants that, and return what comes next."""
+        """Make trial calls where the job wants them, and return what comes next."""
         told = self._step()
-        if self._job["alone"]:
+        trials = bool(self._job["alone"])
+        while trials:
             subject()
             told = self._step()
+            trials = told == AGAIN
         return told
 
     def _measure(self, subject: Subject, told: bytes) -> ProcessRuns:
@@ -107,7 +109,7 @@ class _Part:
         """
         os.write(self._job["speak"], f"{fraction:.4f}\n".encode())
         told = os.read(self._job["wait"], 1)
-        if told not in (GO, ALONE):
+        if told not in (GO, AGAIN, ALONE):
             raise _Stopped
         return told
 

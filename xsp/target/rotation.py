@@ -16,7 +16,7 @@ import psutil
 
 from xsp.measurement import Progress
 from xsp.target.division import on_host, too_slow
-from xsp.target.worker import Job, Worker
+from xsp.target.worker import AGAIN, GO, Job, Worker
 
 _MEMORY_FRACTION = 0.8  # of the free memory that several processes may fill
 
@@ -66,14 +66,21 @@ def _title(jobs: Sequence[Job], number: int) -> str:
 
 
 def _is_slow(worker: Worker, jobs: Sequence[Job]) -> bool:
-    """Let a worker make its trial call, and return whether the model is too slow for several."""
+    """Let a worker make trial calls, and return whether the model is too slow for several.
+
+    A first call may be slow by itself, as libraries set themselves up or a model is compiled, so
+    that a second one has the say.
+    """
     if jobs[0].alone is None:
         return False
-    began = time.monotonic()
-    running = worker.turn()
-    if worker.failed_early:
-        raise worker.failed_early.error()
-    return running and too_slow(time.monotonic() - began, jobs)
+    for step in (GO, AGAIN):
+        began = time.monotonic()
+        running = worker.turn(step)
+        if worker.failed_early:
+            raise worker.failed_early.error()
+        if not running or not too_slow(time.monotonic() - began, jobs):
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ _BLOCKING = "CUDA_LAUNCH_BLOCKING"
 SERIALISED = dict.fromkeys((_BLOCKING, *THREAD_NUMBERS), "1")
 
 FAILURE, RUNS = "failure.json", "runs"  # what a process leaves in its folder
-GO, ALONE, STOP = b"g", b"a", b"s"  # what a process may be told at its turn
+GO, AGAIN, ALONE, STOP = b"g", b"t", b"a", b"s"  # what a process may be told at its turn
 
 _JOB, _OUTPUT = "job.json", "output.txt"
 _LAST_LINES = 8
@@ -110,10 +110,10 @@ class Worker:
     """A process that does one step at each turn.
 
     The process imports libraries at once. Its turns are: load the target; where the job wants
-    that, make a trial call; one visit each; save the runs and end. After every step the process
-    writes the fraction done, and then reads one byte: `GO` for the next step, `STOP` to save
-    its runs and end, or `ALONE`, after the trial call, to measure the whole ladder. At last it
-    closes the pipe, and ends as Python does.
+    that, make a trial call, or two; one visit each; save the runs and end. After every step the
+    process writes the fraction done, and then reads one byte: `GO` for the next step, `STOP` to
+    save its runs and end; after a trial call `AGAIN` for another one, or `ALONE` to measure the
+    whole ladder. At last it closes the pipe, and ends as Python does.
 
     Args:
         job: The task of the process.

@@ -1118,7 +1118,7 @@ def test_a_call_that_becomes_one_of_other_work_has_the_modes_of_that_time() -> N
     model.eval()
     inputs = torch.ones(4, 3)
     with torch.inference_mode():
-        call.take((model, (inputs,), {}))
+        call.take((model, (inputs,), {}), (((4, 3), "float32"),))
     assert call.hazard() is None
     with call.conditions():
         assert torch.is_inference_mode_enabled()

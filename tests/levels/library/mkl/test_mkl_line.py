@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_levels.library.mkl.line import MARK, MklCall, lines, unread, version
+from xsp_levels.library.mkl.line import MARK, MklCall, count, lines, unread, version
 
 DATA = Path(__file__).parents[3] / "data" / "mkl"
 RECORDED = (DATA / "oneMKL-2024.2-torch-2.15.txt").read_text()
@@ -26,6 +26,7 @@ def test_every_recorded_line_is_read() -> None:
     calls = calls_in(RECORDED)
     assert len(calls) == RECORDED.count("\n") - 1  # the first one names the build
     assert unread(RECORDED) == 0
+    assert count(RECORDED) == len(lines(RECORDED)) > 0
     assert version(RECORDED) == "2024.0 Update 2"
     unknown = {call.routine for call in calls if call.work is None}
     assert unknown == {"SGEMM_BATCH"}  # its sizes lie in memory
@@ -91,6 +92,7 @@ def test_cut_line_does_not_swallow_the_next() -> None:
     text = f"{LINE[:30]}{LINE}\n{LINE[:40]}\n{LINE}\n"
     assert [call is None for call in lines(text)] == [True, False, True, False]
     assert unread(text) == 2
+    assert count(text) == len(lines(text))
 
 
 def test_vector_that_is_walked_backwards_is_no_question() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from types import MethodType
@@ -85,9 +85,10 @@ class TorchCall(ModelCall):
     modes: Modes | None = None
     evaluated: bool = False
 
-    def take(self, work: Work) -> None:
-        """Become a call of other work, made under the modes that this thread has now."""
+    def take(self, work: Work, inputs: Inputs) -> None:
+        """Become a call of other work and its inputs, under the modes that this thread has now."""
         self.function, self.args, self.kwargs = work
+        self.inputs = inputs
         self.modes, self.evaluated = Modes.current(), not _module(self.function).training
 
     def hazard(self) -> str | None:
@@ -214,9 +215,7 @@ def training_call(
     )
 
 
-def generation_phase(
-    kwargs: Mapping[str, Any], inputs: Sequence[tuple[tuple[int, ...], str]]
-) -> str:
+def generation_phase(kwargs: Mapping[str, Any], inputs: Inputs) -> str:
     """Return `prefill` or `decode` for a call with a cache of keys and values, else nothing.
 
     The arguments are those of Hugging Face's transformers, and the second dimension of the
@@ -285,8 +284,10 @@ def _note_inputs(
 
 
 def may_hold_tensors(value: Any) -> bool:
-    """Return whether `tensor_inputs` looks into an argument."""
-    return isinstance(value, (tuple, list, dict)) or hasattr(type(value), "keys")
+    """Return whether an argument is a tensor, or may have some that `tensor_inputs` finds."""
+    import torch  # noqa: PLC0415
+
+    return isinstance(value, (torch.Tensor, tuple, list, dict)) or hasattr(type(value), "keys")
 
 
 @functools.cache

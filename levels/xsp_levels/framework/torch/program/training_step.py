@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import CodeType, FrameType
 from typing import Any
 
-from xsp.provider import NO_BACKWARD, Begun, Likeness, ModelCall, Waiting, Work
+from xsp.provider import NO_BACKWARD, Begun, Inputs, Likeness, ModelCall, Waiting, Work
 from xsp_levels.framework.keras.layer_tree import is_layer
 from xsp_levels.framework.torch.program.call import (
     dtype_name,
@@ -57,42 +57,52 @@ class Given:
     Args:
         args: Plain tensors, numbers, texts, truth values and None; anything else is like nothing.
         kwargs: The same, by keyword.
+        others: Whether what is neither these nor holds tensors is like others of its type.
     """
 
-    __slots__ = ("_count", "_keys", "_torch", "_tracing", "_values")
+    __slots__ = ("_count", "_keys", "_kinds", "_tensor", "_tracing")
 
-    def __init__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        self._torch, self._tracing = sys.modules["torch"], _tracing()
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, others: bool = False
+    ) -> None:
+        torch = sys.modules["torch"]
+        self._tensor, self._tracing = torch.Tensor, torch._C._is_tracing
         self._count, self._keys = len(args), tuple(kwargs)
-        # Shape and data type of each tensor; of what else there is None and the type or value.
-        self._values: list[tuple[Any, Any]] | None = []
+        # Of each tensor its data type and how that is called; of what else there is None, and the
+        # type or value.
+        self._kinds: list[tuple[str | None, Any]] | None = []
         for value in (*args, *kwargs.values()):
-            if type(value) is self._torch.Tensor and not value.is_nested:  # these have no shape
-                self._values.append((value.shape, value.dtype))
+            if type(value) is torch.Tensor:
+                self._kinds.append((dtype_name(value.dtype), value.dtype))
             elif value is None or type(value) is bool:
-                self._values.append((None, value))
-            elif type(value) in (int, float, str):
-                self._values.append((None, type(value)))
+                self._kinds.append((None, value))
+            elif type(value) in (int, float, str) or (others and not may_hold_tensors(value)):
+                self._kinds.append((None, type(value)))
             else:
-                self._values = None
+                self._kinds = None
                 break
 
-    def is_like(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Return whether a call is known to be given the like."""
-        known, tensor = self._values, self._torch.Tensor
-        if known is None or len(args) != self._count or tuple(kwargs) != self._keys:
-            return False
+    def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None:
+        """Return shape and data type of the tensors that a call is given.
+
+        None if it is given things of other kinds, or that is not known. Tensors may have other
+        shapes.
+        """
+        kinds = self._kinds
+        if kinds is None or len(args) != self._count or tuple(kwargs) != self._keys:
+            return None
         if self._tracing():  # which would note the sizes that are read
-            return False
-        for value, (shape, what) in zip((*args, *kwargs.values()), known, strict=True):
-            if shape is None:
-                like = value is what or type(value) is what
-            else:
-                plain = type(value) is tensor and not value.is_nested
-                like = plain and value.shape == shape and value.dtype is what
-            if not like:
-                return False
-        return True
+            return None
+        tensor, found = self._tensor, list[tuple[tuple[int, ...], str]]()
+        for value, (dtype, what) in zip((*args, *kwargs.values()), kinds, strict=True):
+            if dtype is None:
+                if value is not what and type(value) is not what:
+                    return None
+            elif type(value) is tensor and value.dtype is what and not value.is_nested:
+                found.append((tuple(value.shape), dtype))
+            else:  # nested tensors have no shape
+                return None
+        return tuple(found)
 
 
 class Known:
@@ -104,59 +114,30 @@ class Known:
         like: What the call has in common with others.
     """
 
-    __slots__ = ("_count", "_grad", "_keys", "_kinds", "_like", "_model", "_tensor", "_tracing")
+    __slots__ = ("_given", "_grad", "_model", "_name", "_phase")
 
     def __init__(self, module: Any, work: Work, like: Likeness) -> None:
         _, args, kwargs = work
-        torch = sys.modules["torch"]
-        self._model, self._like = weakref.ref(module), like
-        self._grad, self._tracing, self._tensor = torch.is_grad_enabled, _tracing(), torch.Tensor
-        self._count, self._keys = len(args), tuple(kwargs)
-        # Data type of each tensor, with its name; of what else there is None and the type or value.
-        self._kinds: list[tuple[str | None, Any]] | None = []
-        for value in (*args, *kwargs.values()):
-            if type(value) is torch.Tensor:
-                self._kinds.append((dtype_name(value.dtype), value.dtype))
-            elif value is None or type(value) is bool:
-                self._kinds.append((None, value))
-            elif type(value) in (int, float, str) or (like[1] and not may_hold_tensors(value)):
-                self._kinds.append((None, type(value)))
-            else:
-                self._kinds = None
-                break
+        self._model, (self._name, self._phase, _) = weakref.ref(module), like
+        # In a phase the leading tensor alone tells calls apart: what else is given, as a cache, is
+        # not looked into.
+        self._given = Given(args, kwargs, others=bool(self._phase))
+        self._grad = sys.modules["torch"].is_grad_enabled
 
     def likeness(
         self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Likeness | None:
         """Return what a call has in common with others, if it is known to be one like that.
 
-        Its tensors may be of other sizes.
+        Its tensors may have other shapes.
         """
-        kinds, model = self._kinds, self._model()
-        if kinds is None or len(args) != self._count or tuple(kwargs) != self._keys:
+        model = self._model()
+        if model is None or model is not module or (model.training and self._grad()):
             return None
-        # While TorchScript traces, the sizes that are read would be noted.
-        tracing = self._tracing()
-        if model is None or model is not module or tracing or (model.training and self._grad()):
+        inputs, phase = self._given.inputs(args, kwargs), self._phase
+        if inputs is None or (phase and phase != generation_phase(kwargs, inputs)):
             return None
-        tensor, inputs = self._tensor, list[tuple[tuple[int, ...], str]]()
-        for value, (dtype, what) in zip((*args, *kwargs.values()), kinds, strict=True):
-            if dtype is None:
-                if value is not what and type(value) is not what:
-                    return None
-            elif type(value) is tensor and value.dtype is what and not value.is_nested:
-                inputs.append((tuple(value.shape), dtype))
-            else:
-                return None
-        name, phase, _ = self._like
-        if phase and phase != generation_phase(kwargs, inputs):
-            return None
-        return name, phase, told_of(phase, tuple(inputs))
-
-
-def _tracing() -> Callable[[], bool]:
-    tracing: Callable[[], bool] = sys.modules["torch"]._C._is_tracing
-    return tracing
+        return self._name, phase, told_of(phase, inputs)
 
 
 class Following:
@@ -184,9 +165,10 @@ class Following:
         model = self.model()
         if model is None or model is not module:
             return False
-        if self._given is not None and self._given.is_like(args, kwargs):
-            return trains(module, kwargs)
-        return trains(module, kwargs) and tensor_inputs(args, kwargs) == self._inputs
+        inputs = None if self._given is None else self._given.inputs(args, kwargs)
+        if inputs is None:
+            inputs = tensor_inputs(args, kwargs)
+        return trains(module, kwargs) and inputs == self._inputs
 
 
 class TrainingStep:
