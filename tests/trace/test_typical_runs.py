@@ -146,6 +146,12 @@ def test_a_run_that_lacks_what_others_have_does_not_stand_for_them() -> None:
     assert merge(runs, statistic="mean").typical_runs["name"].to_list() == ["predict", "a", "b"]
 
 
+def test_of_as_many_runs_those_that_hold_more_stand_for_the_others() -> None:
+    _, _, layer = ladder({Kind.PIPELINE, Kind.LAYER})
+    runs = [hand_run(layer, 100), hand_run(layer, 130, "a", "b")]
+    assert merge(runs, statistic="mean").typical_runs["name"].to_list() == ["predict", "a", "b"]
+
+
 def test_bare_and_detail_runs_are_not_kept() -> None:
     bare, pipeline, layer = ladder({Kind.PIPELINE, Kind.LAYER})
     detail = hand_run(Rung(layer.kinds, detail=True), 500, "a")

@@ -143,9 +143,15 @@ def has_usual_structure(seen: Observations, members: Sequence[int]) -> bool:
 
 
 def _alike(seen: Observations, members: Sequence[int]) -> list[int]:
-    """Return the runs that have the most frequent structure."""
+    """Return the runs that have the most frequent structure; of as frequent ones the largest.
+
+    A provider may see less of a program's first evaluations than of later ones.
+    """
     marks = signatures(seen, members)
-    common = Counter(marks).most_common(1)[0][0]
+    height = np.diff(seen.first)
+    rows = {mark: height[run] for run, mark in zip(members, marks, strict=True)}
+    count = Counter(marks)
+    common = max(rows, key=lambda mark: (count[mark], rows[mark]))
     return [run for run, mark in zip(members, marks, strict=True) if mark == common]
 
 
