@@ -206,6 +206,17 @@ def test_what_rungs_add_between_evaluations_is_taken_off_rung_by_rung() -> None:
     assert lasting(line, (0, at + 1010)) == [pytest.approx(21 * 10 + 19 * 30 + 930)]
 
 
+def test_after_an_evaluation_soon_after_work_of_xsps_the_program_takes_as_long_as_usual() -> None:
+    made, gaps, begin = [], list[tuple[int, int]](), 0
+    for number in range(40):
+        late = number % 8 > 3  # the others came soon after work of xsp's, and do not count
+        made.append(evaluation(begin, begin + 50, BARE)._replace(counts=late))
+        gaps.append((begin + 50, begin + (90 if late else 110)))
+        begin = gaps[-1][1]
+    line = timeline(journal(made, [], begin))
+    assert lasting(line, *gaps[:-1]) == pytest.approx([40] * 39, abs=0.1)
+
+
 def test_after_an_evaluation_in_detail_the_program_takes_as_long_as_usual() -> None:
     detail = Rung(frozenset(Kind), detail=True)
     made, at = [], 0

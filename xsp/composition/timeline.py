@@ -160,7 +160,9 @@ def _between(
         for armed, mine in members.items():
             if armed is not None:
                 lengths = _lengths(mine)
-                less = _less(lengths, usual.get(armed, most_ns), quiet_ns)
+                less = _less(
+                    lengths, usual.get(armed, most_ns if armed.kinds else quiet_ns), quiet_ns
+                )
                 # Detail comes once, and traces each line.
                 less = np.minimum(lengths, quiet_ns) if armed.detail else less
                 shares = (lengths - less) / np.maximum(lengths, 1.0)
@@ -170,9 +172,15 @@ def _between(
 
 
 def _armed(evaluation: Evaluation) -> Rung | None:
-    """Return the rung whose providers record something after an evaluation as well, if any."""
+    """Return the rung by which xsp makes what comes after an evaluation slower, if any.
+
+    Providers record something after the evaluation as well, or it came soon after work of xsp's,
+    and did not count.
+    """
     rung = evaluation.rung
-    return rung if rung and (rung.sampled or rung.order > Kind.PIPELINE.order) else None
+    if rung is None or (evaluation.counts and rung.timed and rung.order <= Kind.PIPELINE.order):
+        return None
+    return rung
 
 
 def _lengths(gaps: Sequence[_Gap]) -> Floats:
