@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.composition.journal import Evaluation, Journal, Pause
+from xsp.composition.journal import (
+    Evaluation,
+    Journal,
+    Pause,
+    clipped,
+    united,
+    waits_for_others,
+    with_waits,
+)
 from xsp.composition.timeline import GroupLatency, Timeline
 from xsp.evaluation import Rung
 from xsp.level import Kind
@@ -228,11 +236,42 @@ def test_after_an_evaluation_in_detail_the_program_takes_as_long_as_usual() -> N
 
 
 def test_a_thread_that_waits_for_others_was_delayed_as_they_were_on_average() -> None:
-    made = [evaluation(60, 70, thread=8), evaluation(60, 70, thread=9)]
-    pauses = [pause(10, 30, thread=8), pause(10, 50, thread=9)]
-    assert lasting(timeline(journal(made, pauses, 100)), (0, 100)) == [70]
-    own = [pause(80, 85), pause(90, 95)]  # as after data is loaded there
-    assert lasting(timeline(journal(made, pauses + own, 100)), (0, 100), (0, 82)) == [60, 50]
+    # What was recorded added 20 to the one, 40 to the other.
+    made = [evaluation(at, at + 5, BARE, thread=8) for at in (55, 60, 65)]
+    made += [evaluation(70, 95, OPS, thread=8)]
+    made += [evaluation(at, at + 25, OPS, thread=9) for at in (55, 80)]
+    known = {"_0": GroupLatency(5.0, {OPS.name: 25.0})}
+    assert lasting(timeline(journal(made, [], 120), **known), (0, 120)) == [90]
+    # While xsp works on one, the other waits for Python's lock.
+    pauses = [pause(10, 30, thread=8), pause(20, 50, thread=9)]
+    assert lasting(timeline(journal(made, pauses, 120), **known), (0, 120)) == [50]
+    own = [pause(106, 108), pause(109, 110)]  # as after data is loaded there
+    whole, part = (0, 120), (0, 107)
+    assert lasting(timeline(journal(made, pauses + own, 120), **known), whole, part) == [47, 36]
+
+
+def test_evaluations_wait_for_xsps_work_on_other_threads() -> None:
+    made = [evaluation(0, 50), evaluation(60, 100, thread=8), evaluation(10, 40, thread=8)]
+    pauses = [pause(20, 30, thread=8), pause(25, 35, thread=8), pause(52, 66), pause(45, 55, 8)]
+    pauses += [pause(70, 90, thread=9)]  # which evaluates nothing
+    known = journal(made, pauses, 100)
+    waits = waits_for_others(known)
+    assert [[time - NOW for time in wait] for wait in waits[THREAD]] == [[20, 35], [45, 55]]
+    assert [each.ran_ns for each in with_waits(known, waits).evaluations] == [30, 34, 30]
+    alone = journal(made[:1], pauses, 100)
+    assert waits_for_others(alone) == {}
+    assert with_waits(alone, {}) is alone
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), max_size=20), st.data())
+def test_times_are_united_and_clipped_as_sets_of_moments(
+    known: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    times = [(begin, begin + length) for begin, length in known]
+    begin, end = sorted(data.draw(st.tuples(st.integers(0, 70), st.integers(0, 70))))
+    parts = clipped(united(times), begin, end)
+    moments = [at for part in parts for at in range(*part)]
+    assert moments == [at for at in range(begin, end) if any(b <= at < e for b, e in times)]
 
 
 def test_a_thread_waits_for_others_while_it_evaluates_nothing_itself() -> None:
@@ -240,7 +279,7 @@ def test_a_thread_waits_for_others_while_it_evaluates_nothing_itself() -> None:
     made = [evaluation(60, 70, thread=8), evaluation(60, 70, thread=9)]
     pauses = [pause(30, 40, thread=8), pause(30, 50, thread=9)]
     line = timeline(journal([warm_up, *made], pauses, 100))
-    assert lasting(line, (0, 100), (0, 20)) == [85, 20]
+    assert lasting(line, (0, 100), (0, 20)) == [80, 20]
     at_once = [evaluation(28, 55), evaluation(57, 75)]
     line = timeline(journal([*at_once, *made], pauses, 100))
     assert lasting(line, (0, 100)) == [100]

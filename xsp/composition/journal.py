@@ -2,18 +2,24 @@
 
 Nothing is interpreted while the program runs; `xsp.composition.part` and
 `xsp.composition.timeline` read the journal afterwards.
+
+Where several threads evaluate at once, xsp's work on one keeps Python's lock from the others, which
+wait for it in the midst of their evaluations. `waits_for_others` tells when.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from xsp.composition.group import Size
 from xsp.evaluation import Rung
 from xsp.tracer import UserSpans
+
+Times = list[tuple[int, int]]  # begin and end of each, in ns of the session's clock
 
 _MOST_MARKS = 1_000_000
 MARKS_LOST = (
@@ -135,6 +141,51 @@ class Journal:
             return False
         self.marks.append(mark)
         return True
+
+
+def waits_for_others(journal: Journal) -> dict[int, Times]:
+    """Return when each thread that evaluates waited for xsp's work on the others.
+
+    Returns:
+        Disjoint times in their order, by the thread; empty where there is one thread alone.
+    """
+    threads = {each.thread for each in journal.evaluations}
+    if len(threads) == 1:
+        return {}
+    return {
+        thread: united(pause[1:] for pause in journal.pauses if pause.thread in threads - {thread})
+        for thread in threads
+    }
+
+
+def with_waits(journal: Journal, waits: Mapping[int, Times]) -> Journal:
+    """Return a journal whose evaluations were paused while their threads waited for others."""
+    if not waits:
+        return journal
+    evaluations = list(journal.evaluations)
+    for number, each in enumerate(evaluations):
+        within = clipped(waits[each.thread], each.begin_ns, each.end_ns)
+        waited_ns = sum(end - begin for begin, end in within)
+        evaluations[number] = each._replace(paused_ns=each.paused_ns + waited_ns)
+    return replace(journal, evaluations=evaluations)
+
+
+def clipped(times: Sequence[tuple[int, int]], begin_ns: int, end_ns: int) -> Times:
+    """Return the parts of disjoint times that lie between two times."""
+    first = bisect_right(times, begin_ns, key=lambda time: time[1])
+    last = bisect_left(times, end_ns, key=lambda time: time[0])
+    return [(max(begin, begin_ns), min(end, end_ns)) for begin, end in times[first:last]]
+
+
+def united(times: Iterable[tuple[int, int]]) -> Times:
+    """Return times in their order, those that overlap or touch as one."""
+    result: Times = []
+    for begin, end in sorted(times):
+        if result and begin <= result[-1][1]:
+            result[-1] = result[-1][0], max(result[-1][1], end)
+        else:
+            result.append((begin, end))
+    return result
 
 
 def took_ns(evaluations: Iterable[Evaluation], final: Callable[[int], int]) -> Counter[int]:

@@ -13,7 +13,15 @@ from xsp.composition.collective import collectives
 from xsp.composition.counting import counting, disturbed, middling, unlike, unsettled, without
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.iteration import with_iterations
-from xsp.composition.journal import Journal, took_ns
+from xsp.composition.journal import (
+    Journal,
+    Times,
+    clipped,
+    took_ns,
+    united,
+    waits_for_others,
+    with_waits,
+)
 from xsp.composition.own_time import Sampled
 from xsp.composition.part import first_calls, parts
 from xsp.composition.summary import facts, own_latency, sentences
@@ -24,7 +32,7 @@ from xsp.evaluation import Run
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
 from xsp.problem import Problem, problems_of
 from xsp.quantity import counted, duration
-from xsp.session import Selection, Session, Settings, describe_environment
+from xsp.session import Selection, Session, Settings, Visit, describe_environment
 from xsp.trace import Trace, made_of
 
 _MERGED = 24  # groups whose trees are made: those that took most time
@@ -96,6 +104,8 @@ class _Maker:
     def __init__(
         self, journal: Journal, groups: Groups, session: Session, purpose: Purpose
     ) -> None:
+        waits = waits_for_others(journal)
+        journal = with_waits(journal, waits)
         made = journal.evaluations
         final, anew = groups.final, unsettled(made, groups.final)
         self._middle = middling(without(journal, anew).evaluations, final)
@@ -103,6 +113,7 @@ class _Maker:
         like = without(journal, apart).evaluations
         self._left_out = apart | disturbed(like, final, compared=True)
         self._journal = without(journal, anew | disturbed(made, final))
+        self._visits = [_waiting(visit, waits) for visit in session.visits]
         self._session = session
         self._settings = purpose.settings
         self._repeated = purpose.repeated
@@ -120,7 +131,7 @@ class _Maker:
     def make(self) -> Outcome:
         """Return the outcome."""
         session = self._session
-        visits = counting(session.visits, self._final, self._left_out)
+        visits = counting(self._visits, self._final, self._left_out)
         found = interpret(visits, session.providers, inside_costs=session.inside_costs())
         raised = [
             Problem("raised", _RAISED.format(counted(count, "call"), model))
@@ -245,6 +256,14 @@ class _Maker:
                 message = _APART.format(label, duration(own_ns), duration(latency_ns))
                 result.append(Problem("repeated-apart", message))
         return result
+
+
+def _waiting(visit: Visit, waits: Mapping[int, Times]) -> Visit:
+    """Return a visit that was paused, too, while its thread waited for others."""
+    if not waits.get(visit.thread):
+        return visit
+    more = [part for window in visit.windows for part in clipped(waits[visit.thread], *window)]
+    return replace(visit, pauses=tuple(united([*visit.pauses, *more])))
 
 
 def _by_time(groups: Groups, took: Mapping[int, int]) -> dict[str, Group]:

@@ -10,7 +10,6 @@ without xsp.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xsp.composition.group import Size
-from xsp.composition.journal import Evaluation, Journal, Pause
+from xsp.composition.journal import (
+    Evaluation,
+    Journal,
+    Times,
+    clipped,
+    united,
+    waits_for_others,
+)
 from xsp.evaluation import Rung, trimmed_mean
 from xsp.level import Kind
 
@@ -36,7 +42,7 @@ _SET_UP_NS = 50_000_000  # no provider takes longer to set itself up within an e
 _Way = tuple[int, Rung | None, bool]
 _Running = tuple[Ints, Floats]  # times, and what xsp has added until each
 _Piece = tuple[int, int, float]  # begin and end of a piece of time, and what xsp added to it
-_Gap = tuple[int, list[tuple[int, int]]]  # a thread, begin and end of the free parts of a time
+_Gap = tuple[int, Times]  # a thread, begin and end of the free parts of a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +85,15 @@ class Timeline:
             journal.evaluations, measured, untouched, latencies, final
         )
         pieces: defaultdict[int, list[_Piece]] = defaultdict(list)
-        pauses = _united(journal.pauses)
+        pauses = _paused(journal)
         made = _times(journal.evaluations)
         for thread, mine in pauses.items():
-            waits = [(begin, end, float(end - begin)) for _, begin, end in mine]
             # What a thread waited for xsp in an evaluation is a part of that.
-            pieces[thread] += _outside(waits, made.get(thread))
+            pieces[thread] += [
+                (begin, end, float(end - begin))
+                for wait in mine
+                for begin, end in _free(*wait, made.get(thread, ()))
+            ]
         for each, lasts in zip(journal.evaluations, self.evaluations_ns.tolist(), strict=True):
             added = each.end_ns - each.begin_ns - lasts
             pieces[each.thread].append((each.begin_ns, each.end_ns, added))
@@ -92,7 +101,7 @@ class Timeline:
             pieces[thread] += known
         self._added = {thread: _running(known) for thread, known in pieces.items() if known}
         here = journal.thread
-        others = [_outside(pieces[thread], made.get(here)) for thread in made if thread != here]
+        others = [_outside(pieces[thread], made.get(here, ())) for thread in made if thread != here]
         if waited := [_running(known) for known in others if known]:
             own = [self._added[here]] if here in self._added else []
             self._added[here] = _sum([_averaged(waited), *own])
@@ -119,24 +128,24 @@ class Timeline:
         return np.interp(time_ns - times[0], times - times[0], added)
 
 
-def _united(pauses: Sequence[Pause]) -> defaultdict[int, list[Pause]]:
-    """Return the pauses of each thread in their order, those that overlap as one.
+def _paused(journal: Journal) -> dict[int, Times]:
+    """Return when each thread waited for xsp: for work on itself, or on others.
 
-    The pause in which a training step is closed lies in that in which the next one is opened.
+    That of the block waits for others wherever it awaits what they do: `Timeline` adds that.
     """
-    result: defaultdict[int, list[Pause]] = defaultdict(list)
-    for pause in sorted(pauses, key=lambda pause: pause.begin_ns):
-        mine = result[pause.thread]
-        if mine and pause.begin_ns <= mine[-1].end_ns:
-            mine[-1] = mine[-1]._replace(end_ns=max(mine[-1].end_ns, pause.end_ns))
-        else:
-            mine.append(pause)
-    return result
+    result: defaultdict[int, Times] = defaultdict(list)
+    for pause in journal.pauses:
+        result[pause.thread].append(pause[1:])
+    for thread, waits in waits_for_others(journal).items():
+        if thread != journal.thread:
+            result[thread] += waits
+    # The pause in which a training step is closed lies in that in which the next one is opened.
+    return {thread: united(times) for thread, times in result.items()}
 
 
 def _between(
     evaluations: Sequence[Evaluation],
-    pauses: Mapping[int, Sequence[Pause]],
+    pauses: Mapping[int, Times],
     final: Callable[[int], int],
 ) -> dict[int, list[_Piece]]:
     """Return for each thread the times between evaluations, and what recording added to each."""
@@ -191,37 +200,31 @@ def _typical(lengths: Sequence[float] | Floats) -> float:
     return float(trimmed_mean(np.asarray(lengths, dtype=np.float64)[:, None])[0])
 
 
-def _free(start_ns: int, end_ns: int, pauses: Sequence[Pause]) -> list[tuple[int, int]]:
-    """Return the parts of a time in which a thread did not wait for xsp, given its pauses."""
-    first = bisect_left(pauses, start_ns, key=lambda pause: pause.begin_ns)
+def _free(start_ns: int, end_ns: int, taken: Sequence[tuple[int, int]]) -> Times:
+    """Return the parts of a time that lie in none of some disjoint times in their order."""
     result, since_ns = [], start_ns
-    for number in range(first, len(pauses)):
-        pause = pauses[number]
-        if pause.begin_ns >= end_ns:
-            break
-        result.append((since_ns, pause.begin_ns))
-        since_ns = pause.end_ns
-    result.append((since_ns, max(end_ns, since_ns)))
+    for begin_ns, until_ns in clipped(taken, start_ns, end_ns):
+        if since_ns < begin_ns:
+            result.append((since_ns, begin_ns))
+        since_ns = until_ns
+    if since_ns < end_ns:
+        result.append((since_ns, end_ns))
     return result
 
 
-def _times(evaluations: Sequence[Evaluation]) -> dict[int, tuple[Ints, Ints]]:
+def _times(evaluations: Sequence[Evaluation]) -> dict[int, Times]:
     """Return when the evaluations of each thread, of which none overlap, began and ended."""
-    found: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    found: defaultdict[int, Times] = defaultdict(list)
     for each in evaluations:
         found[each.thread].append((each.begin_ns, each.end_ns))
-    return {
-        thread: (times[:, 0], times[:, 1])
-        for thread, mine in found.items()
-        for times in [np.array(sorted(mine), dtype=np.int64)]
-    }
+    return {thread: sorted(times) for thread, times in found.items()}
 
 
-def _outside(pieces: Sequence[_Piece], evaluations: tuple[Ints, Ints] | None) -> list[_Piece]:
+def _outside(pieces: Sequence[_Piece], evaluations: Sequence[tuple[int, int]]) -> list[_Piece]:
     """Return the pieces of time that overlap none of a thread's evaluations."""
-    if evaluations is None or not pieces:
+    if not evaluations or not pieces:
         return list(pieces)
-    begins, ends = evaluations
+    begins, ends = np.array(evaluations, dtype=np.int64).T
     begin, end = np.array([piece[:2] for piece in pieces], dtype=np.int64).T
     free = np.searchsorted(ends, begin, "right") == np.searchsorted(begins, end, "left")
     return list(compress(pieces, free.tolist()))
