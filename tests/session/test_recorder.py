@@ -20,6 +20,7 @@ from xsp.provider.row import ROW_SCHEMA, SpanRows, span_rows
 from xsp.provider.watching import ModelCall
 from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session
+from xsp.session.visit import Readings
 from xsp.testing import FakeClock, FakeProvider, ReplayProvider, rows
 
 BARE, PIPELINE, LAYER, OP = ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})
@@ -48,6 +49,20 @@ def test_a_visit_ends_when_it_has_lasted_as_long_as_it_may() -> None:
     most_ns = 2 * model.latency_ns
     assert len(session.visit(PlannedVisit(BARE, 10, 0, 0, most_ns - 1), call)) == 2
     assert len(session.visit(PlannedVisit(BARE, 10, 0, 0, most_ns), call)) == 3
+
+
+def test_a_call_that_was_made_before_is_the_first_visit_of_the_bare_rung() -> None:
+    session, call, model = toy_session()
+    session.trial = Readings()
+    session.trial.append(100, 130, 150)
+    session.trial.stop()
+    assert session.visit(PlannedVisit(BARE), call) == [model.latency_ns]  # warming up
+    assert session.visit(PlannedVisit(PIPELINE, round=0), call) == [model.latency_ns]
+    assert session.visit(PlannedVisit(BARE, round=0), call) == [50]
+    assert session.visit(PlannedVisit(BARE, round=1), call) == [model.latency_ns]
+    assert model.calls == 3
+    runs = [run for run in interpreted(session).runs if run.rung == BARE]
+    assert next((run.round, run.began_ns, run.host_ns) for run in runs) == (0, 100, 30)
 
 
 def test_a_pause_lets_the_model_run_for_a_time_and_keeps_nothing() -> None:

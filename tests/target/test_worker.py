@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,7 +20,7 @@ from xsp.target import part, worker
 from xsp.target.spec import Spec
 from xsp.testing import FakeClock, FakeProvider, only_providers
 
-GO, ALONE, STOP = b"g", b"a", b"s"
+GO, AGAIN, ALONE, STOP = b"g", b"t", b"a", b"s"
 
 
 @pytest.fixture
@@ -75,6 +76,19 @@ def test_after_a_trial_call_it_may_be_told_to_climb_the_whole_ladder(
         assert process(tmp_path, spec, ("layer",), turns, alone=settings_of(2, runs=3))[0] == 0
         names = {run.rung.name for run in ProcessRuns.load(tmp_path / "runs").runs}
         assert names == rungs
+
+
+def test_the_last_trial_call_is_the_first_evaluation_of_the_bare_rung(tmp_path: Path) -> None:
+    code = "import time\nwaits = [0.1, 0.05]\ndef work():\n    time.sleep(waits.pop(0))\n"
+    code += "    waits[:] = waits or [0.0]\n    print('called')\n"
+    (tmp_path / "waits.py").write_text(code)
+    spec, alone = Spec(f"{tmp_path}/waits.py:work"), replace(settings_of(2, runs=1), warmup=0)
+    for trials, latency_ns in ((b"", 100e6), (AGAIN, 50e6)):
+        turns = GO * 2 + trials + ALONE + GO * 1000
+        assert process(tmp_path, spec, None, turns, alone=alone)[0] == 0
+        runs = ProcessRuns.load(tmp_path / "runs").runs
+        first = min((run for run in runs if run.rung.name == "bare"), key=lambda run: run.round)
+        assert latency_ns < first.latency_ns < latency_ns + 25e6
 
 
 def test_a_target_that_raises_in_its_trial_call_would_do_so_anywhere(tmp_path: Path) -> None:

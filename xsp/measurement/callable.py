@@ -15,6 +15,7 @@ from xsp.measurement.repeat import carry_out, check_function, name_of
 from xsp.provider import ModelCall
 from xsp.session import (
     Plan,
+    Readings,
     Selection,
     Session,
     Settings,
@@ -65,7 +66,7 @@ def measure(
     return build_trace([interpret_session(*visited)], settings)
 
 
-def visit_all(
+def visit_all(  # noqa: PLR0913  # those of `measure`, and what a process of a target knows
     function: Callable[..., Any],
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -73,6 +74,7 @@ def visit_all(
     settings: Settings,
     rungs: Sequence[str] | None = None,
     progress: bool | Progress | None = None,
+    trial: Readings | None = None,
 ) -> tuple[Session, Selection, str]:
     """Call a function as often as its plan wants, and return the session that holds the visits.
 
@@ -85,6 +87,8 @@ def visit_all(
         settings: How to measure.
         rungs: Names of the rungs to visit beside the bare rung; None for all.
         progress: As for `measure`.
+        trial: Readings of a call that was made before, with nothing recorded: the first visit of
+            the bare rung.
 
     Returns:
         The session, the providers and rungs selected, and the name of the function for people.
@@ -97,6 +101,7 @@ def visit_all(
     selection = select(settings.levels)
     chosen = _chosen(selection, rungs)
     session = Session(selection.providers, kinds=selection.kinds)
+    session.trial = trial
     call = _model_call(session, function, tuple(args), dict(kwargs or {}))
     title = f"measuring {call.subject}"
     with exclusively(title), progress_bar(progress, title) as report:

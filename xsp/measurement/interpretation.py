@@ -42,6 +42,7 @@ from xsp.provider import (
     SpanRows,
     checked,
     concat_rows,
+    no_rows,
     span_rows,
     within_memory,
 )
@@ -224,7 +225,10 @@ class _Interpreter:
 
     def _rows_of(self, rung: Rung, provider: Provider, records: Records) -> SpanRows:
         try:
-            rows = checked(provider.spans(records))
+            rows = provider.spans(records)
+            if rows is no_rows():
+                return rows
+            rows = checked(rows)
         except Exception as error:  # noqa: BLE001  a failing provider costs its level only
             self._note_failure(provider, rung, error)
             return concat_rows([])

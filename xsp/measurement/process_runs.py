@@ -115,5 +115,11 @@ def _frames(path: Path) -> dict[int, pl.DataFrame]:
     """Return the rows of each run by the run's number; bare runs have none."""
     if not path.exists():
         return {}
-    parts = pl.read_parquet(path).partition_by("run", as_dict=True, include_key=False)
-    return {int(key[0]): frame for key, frame in parts.items()}
+    rows = pl.read_parquet(path)
+    lengths, numbers = rows["run"].rle().struct.unnest()  # the rows of a run lie side by side
+    ends = lengths.cum_sum().to_list()
+    rows = rows.drop("run")
+    return {
+        number: rows[end - length : end]
+        for number, length, end in zip(numbers, lengths, ends, strict=True)
+    }

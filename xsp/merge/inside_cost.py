@@ -37,16 +37,13 @@ def inside_cost_of_rung(ladder: Ladder, rung: RungRuns) -> float:
 
 def _totals(ladder: Ladder, rung: RungRuns) -> tuple[Floats, Ints]:
     """Return sums over the runs of a rung for each span: `[2, spans]` of cost and error, and n."""
-    seen, count = ladder.seen, len(ladder.spans.key)
-    total, number = np.zeros((2, count)), np.zeros(count, dtype=np.int64)
-    for place, run in enumerate(rung.members.tolist()):
-        rows = seen.runs[run].rows
-        assert rows is not None
-        costs = np.array(costs_of_rows(rows)) * rung.factor[place]
-        if np.isnan(costs[0]).all():
-            continue
-        column = ladder.place[seen.of(run)]
-        known = np.flatnonzero(np.isfinite(costs[0]) & (column >= 0))
-        total[:, column[known]] += costs[:, known]
-        number[column[known]] += 1
-    return total, number
+    seen, count, members = ladder.seen, len(ladder.spans.key), rung.members.tolist()
+    found = [costs_of_rows(rows) for run in members if (rows := seen.runs[run].rows) is not None]
+    if not found:
+        return np.zeros((2, count)), np.zeros(count, dtype=np.int64)
+    column = np.concatenate([ladder.place[seen.of(run)] for run in members])
+    factor = np.repeat(rung.factor, [len(cost) for cost, _ in found])
+    costs = [np.concatenate(each) * factor for each in zip(*found, strict=True)]
+    known = np.isfinite(costs[0]) & (column >= 0)
+    total = [np.bincount(column[known], each[known], count) for each in costs]
+    return np.array(total), np.bincount(column[known], minlength=count)

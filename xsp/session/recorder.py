@@ -56,6 +56,8 @@ class Session:
         origin: When the session was made, and inside which OpenTelemetry span.
         visits: The visits so far.
         awaits: Functions that wait until what a call returned is computed.
+        trial: Readings of the same call, made before with nothing recorded, which are the first
+            visit of the bare rung; None: there are none, or they were taken.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Session:
         self.clock = clock or SystemClock()
         self.origin = origin(self.clock)
         self.visits: list[Visit] = []
+        self.trial: Readings | None = None
         self._calibrations: dict[tuple[str, Kind], Calibration | None] = {}
         self._kinds = kinds
         self._problems: dict[tuple[str, str], Problem] = {}
@@ -128,6 +131,9 @@ class Session:
         if planned.pause_until_ns:
             self._pause(planned.pause_until_ns, call, prepare)
             return []
+        if self.trial is not None and planned.counts and planned.rung == Rung(frozenset()):
+            readings, self.trial = self.trial, None
+            return self._keep(readings, planned, call, ())
         now, synchronize, awaits = self.clock.now, self.synchronize, self.awaits
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
         readings, most_ns = Readings(), planned.most_ns
@@ -149,8 +155,17 @@ class Session:
                 if most_ns and returned - readings.windows[0][0] > most_ns:
                     break
             readings.stop()
-        thread = threading.get_ident()
-        self.visits.append(readings.visit(planned, call.name, thread, tuple(records)))
+        return self._keep(readings, planned, call, tuple(records))
+
+    def _keep(
+        self,
+        readings: Readings,
+        planned: PlannedVisit,
+        call: ModelCall,
+        records: tuple[tuple[Provider, Records], ...],
+    ) -> list[int]:
+        """Keep a visit, and return the latencies of its evaluations in ns."""
+        self.visits.append(readings.visit(planned, call.name, threading.get_ident(), records))
         return [end - begin for begin, end in readings.windows]
 
     def _prepare(self, prepare: Callable[[], object]) -> None:

@@ -14,9 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from xsp.clock import SystemClock
 from xsp.errors import UnknownTargetError, XspError
 from xsp.measurement import Enough, ProcessRuns, Progress, interpret_session, visit_all
-from xsp.session import Settings
+from xsp.provider import Awaiting
+from xsp.session import Readings, Settings, installed_providers
 from xsp.target.resolution import prepare, resolve
 from xsp.target.script import without_own_frames
 from xsp.target.spec import Spec, Subject
@@ -69,11 +71,11 @@ class _Part:
             subject = attempt(self._load, early=True)
             if isinstance(subject, Failure):
                 return subject
-            told = attempt(lambda: self._try(subject), early=True)
-            if isinstance(told, Failure):
-                return told
+            tried = attempt(lambda: self._try(subject), early=True)
+            if isinstance(tried, Failure):
+                return tried
             measured: ProcessRuns | Failure
-            measured = attempt(lambda: self._measure(subject, told), early=False)
+            measured = attempt(lambda: self._measure(subject, *tried), early=False)
         except _Stopped:
             return ProcessRuns((), (), self._spec.name, {})
         return measured
@@ -83,23 +85,32 @@ class _Part:
         self._step()
         return resolve(self._spec)
 
-    def _try(self, subject: Subject) -> bytes:
-        """Make trial calls where the job wants them, and return what comes next."""
-        told = self._step()
+    def _try(self, subject: Subject) -> tuple[bytes, Readings]:
+        """Make trial calls where the job wants them; return what comes next, and the last call."""
+        told, last, now = self._step(), Readings(), SystemClock.now
         trials = bool(self._job["alone"])
+        awaits = [p.await_outputs for p in installed_providers() if isinstance(p, Awaiting)]
         while trials:
-            subject()
+            last.start()
+            begin_ns = now()
+            result = subject()
+            for await_outputs in awaits:
+                await_outputs(result)
+            del result
+            end_ns = now()
+            last.append(begin_ns, end_ns, end_ns)
+            last.stop()
             told = self._step()
             trials = told == AGAIN
-        return told
+        return told, last
 
-    def _measure(self, subject: Subject, told: bytes) -> ProcessRuns:
-        settings, rungs = self._job["settings"], self._job["rungs"]
-        if told == ALONE:
-            settings, rungs = self._job["alone"], None
-        return measure_subject(
-            subject, Settings.from_json(settings), rungs, self._report, serial=self._job["serial"]
-        )
+    def _measure(self, subject: Subject, told: bytes, last: Readings) -> ProcessRuns:
+        report, serial = self._report, self._job["serial"]
+        if told == ALONE:  # a slow model, of which no call is made that does not count
+            settings = Settings.from_json(self._job["alone"])
+            return measure_subject(subject, settings, None, report, trial=last)
+        settings = Settings.from_json(self._job["settings"])
+        return measure_subject(subject, settings, self._job["rungs"], report, serial=serial)
 
     def _step(self, fraction: float = 0.0) -> bytes:
         """Report the fraction done, and return what the parent process then says.
@@ -131,6 +142,7 @@ def measure_subject(
     progress: bool | Progress | None,
     *,
     serial: bool = False,
+    trial: Readings | None = None,
 ) -> ProcessRuns:
     """Measure a subject in this process, and return its runs.
 
@@ -140,6 +152,7 @@ def measure_subject(
         rungs: Names of the rungs to visit beside the bare rung; None for all.
         progress: As for `xsp.measure`.
         serial: Whether the host waits for each kernel in this process.
+        trial: Readings of a call of the subject that was made before, if it is to count.
     """
     with subject.mode():
         visited = visit_all(
@@ -149,6 +162,7 @@ def measure_subject(
             settings=settings,
             rungs=rungs,
             progress=progress,
+            trial=trial,
         )
         return interpret_session(*visited, serial=serial)
 

@@ -54,8 +54,8 @@ def _keys(threads: Sequence[ThreadCalls]) -> Integers:
 
 def _ordinals(keys: Integers) -> tuple[list[int | None], Any]:
     """Return the number of each call among those with equal keys, null where it is alone."""
-    _, key, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    key = key.ravel()
+    one = np.ravel_multi_index(tuple(keys.T), tuple(keys.max(axis=0) + 1))
+    _, key, counts = np.unique(one, return_inverse=True, return_counts=True)
     ordinal = np.empty(len(key), np.int64)
     first = np.cumsum(counts) - counts
     ordinal[np.argsort(key, kind="stable")] = np.arange(len(key)) - np.repeat(first, counts)
