@@ -63,7 +63,7 @@ blocks = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(blocks, min_size=1, max_size=8))
 def test_each_call_of_any_loop_is_of_the_group_that_it_is_like(
     made: list[tuple[int, int, bool, int]],
@@ -87,7 +87,7 @@ def test_each_call_of_any_loop_is_of_the_group_that_it_is_like(
     assert found == expected
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.lists(st.integers(1, 200), min_size=60, max_size=60), st.booleans())
 def test_inputs_of_any_length_go_on_with_a_streak_and_keep_their_sizes(
     lengths: list[int], by_keyword: bool
