@@ -151,6 +151,7 @@ class _Watch:
 
         self._set: Any = setstatprofile
         self._began = _used()
+        self._plain, sys.setprofile = sys.setprofile, self._set_again
         self._wait(self._now())
 
     def _wait(self, now: int) -> None:
@@ -160,9 +161,24 @@ class _Watch:
         self._set(self._sample, interval / 1e9, timer_type="walltime")
         self._set_so_far.append(sys.getprofile())
 
+    def _set_again(self, function: Any) -> None:
+        """Take the place of `sys.setprofile`, which cannot set what `sys.getprofile` returns now.
+
+        Programs end profiling for a while, and then set what there was.
+        """
+        if type(function) is not type(self._set_so_far[-1]):  # of pyinstrument
+            self._plain(function)
+            return
+        self._plain(None)
+        if self._on and threading.get_ident() == self._thread:
+            del self._due[len(self._seen) :]  # which nobody waited for meanwhile
+            self._wait(self._now())
+
     def end(self) -> StackRecords:
         """End sampling; where another thread calls, the next sample of the sampled one does."""
         self._on = False
+        if sys.setprofile == self._set_again:
+            sys.setprofile = self._plain
         # Whatever the program has set between two evaluations is the program's.
         if threading.get_ident() == self._thread and sys.getprofile() is self._set_so_far[-1]:
             self._set(None)

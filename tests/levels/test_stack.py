@@ -358,6 +358,26 @@ def test_a_program_is_left_alone_when_it_evaluates_nothing_for_long(
     assert Counter(stack.samples(records)["function"])["many_calls"] <= 20
 
 
+def test_a_program_may_end_profiling_for_a_while_and_set_what_there_was() -> None:
+    before = sys.setprofile
+
+    def program() -> None:
+        for _ in range(20):
+            spin(0.002)
+            found = sys.getprofile()
+            assert found is not None
+            sys.setprofile(None)
+            many_calls(0.002)
+            sys.setprofile(found)
+
+    stack, records = sampled(program)
+    functions = Counter(stack.samples(records)["function"])
+    assert functions["spin"] >= 20
+    assert functions["many_calls"] < functions["spin"] / 10
+    assert sys.setprofile is before
+    assert sys.getprofile() is None
+
+
 def test_what_the_program_has_set_between_two_evaluations_is_the_program_s() -> None:
     def own(frame: Any, event: str, argument: Any) -> None:
         pass
