@@ -57,7 +57,7 @@ def test_simulated_measurements_of_one_model_are_equal(mood: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mood", ["calm 10 %", "level 1 s", "processes 2 %"])
-def test_simulated_measurements_of_one_model_are_equal_in_95_of_100_pairs(mood: str) -> None:
+def test_simulated_measurements_of_one_model_are_equal_in_most_pairs(mood: str) -> None:
     assert max(different(Condition("equal", mood, MIDDLE), 12)) <= 3
 
 

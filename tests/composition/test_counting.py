@@ -24,7 +24,7 @@ MS = QUICK_NS = 1_000_000
 
 def made(*faults: int | None, rung: Rung | None = BARE, thread: int = 7) -> list[Evaluation]:
     return [
-        Evaluation(thread, 0, 10 * MS * at, 10 * MS * at + MS, rung, True, (1, ()), 0, each)
+        Evaluation(thread, 0, 10 * MS * at, 10 * MS * at + MS, rung, True, (1, ()), (), each)
         for at, each in enumerate(faults)
     ]
 
@@ -120,7 +120,7 @@ def test_evaluations_of_as_many_calls_have_no_middle() -> None:
 
 def test_pages_that_more_calls_take_are_their_own() -> None:
     made = [
-        Evaluation(7, 0, 10 * MS * at, 10 * MS * at + MS, BARE, True, (calls, ()), 0, 100 * calls)
+        Evaluation(7, 0, 10 * MS * at, 10 * MS * at + MS, BARE, True, (calls, ()), (), 100 * calls)
         for at, calls in enumerate([1, 9] * 8)
     ]
     assert found(made) == []
@@ -131,7 +131,7 @@ def streaks(lengths: Sequence[int], took_ns: int = MS) -> list[Evaluation]:
     places = [place for length in lengths for place in range(length)]
     return [
         Evaluation(
-            7, 0, 10 * MS * at, 10 * MS * at + took_ns, BARE, True, (1, ()), 0, None, place > 0
+            7, 0, 10 * MS * at, 10 * MS * at + took_ns, BARE, True, (1, ()), (), None, place > 0
         )
         for at, place in enumerate(places)
     ]

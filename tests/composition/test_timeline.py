@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import time
 from itertools import pairwise
 
@@ -8,15 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.composition.journal import (
-    Evaluation,
-    Journal,
-    Pause,
-    clipped,
-    united,
-    waits_for_others,
-    with_waits,
-)
+from xsp.composition.journal import Evaluation, Journal, Pause, waits_for_others, with_waits
 from xsp.composition.timeline import GroupLatency, Timeline
 from xsp.evaluation import Rung
 from xsp.level import Kind
@@ -43,7 +36,9 @@ def journal(evaluations: list[Evaluation], pauses: list[Pause], end: int) -> Jou
 
 
 def timeline(known: Journal, **groups: GroupLatency) -> Timeline:
-    return Timeline(known, {int(k.removeprefix("_")): v for k, v in groups.items()}, lambda n: n)
+    latencies = {int(k.removeprefix("_")): v for k, v in groups.items()}
+    waits = waits_for_others(known)
+    return Timeline(with_waits(known, waits), latencies, lambda n: n, waits)
 
 
 def lasting(line: Timeline, *times: tuple[int, int], thread: int = THREAD) -> list[float]:
@@ -252,26 +247,42 @@ def test_a_thread_that_waits_for_others_was_delayed_as_they_were_on_average() ->
 
 def test_evaluations_wait_for_xsps_work_on_other_threads() -> None:
     made = [evaluation(0, 50), evaluation(60, 100, thread=8), evaluation(10, 40, thread=8)]
+    made[0] = made[0]._replace(pauses=((NOW + 33, NOW + 38),))
     pauses = [pause(20, 30, thread=8), pause(25, 35, thread=8), pause(52, 66), pause(45, 55, 8)]
     pauses += [pause(70, 90, thread=9)]  # which evaluates nothing
     known = journal(made, pauses, 100)
     waits = waits_for_others(known)
-    assert [[time - NOW for time in wait] for wait in waits[THREAD]] == [[20, 35], [45, 55]]
-    assert [each.ran_ns for each in with_waits(known, waits).evaluations] == [30, 34, 30]
-    alone = journal(made[:1], pauses, 100)
+    mine = [[20, 35], [45, 55], [70, 90]]
+    assert [[time - NOW for time in wait] for wait in waits[THREAD]] == mine
+    # The first one has paused for 5, of which 2 are in the time that it waited.
+    assert [each.ran_ns for each in with_waits(known, waits).evaluations] == [27, 14, 25]
+
+
+def test_where_xsp_worked_on_one_thread_or_there_is_no_lock_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alone = journal([evaluation(0, 50)], [pause(20, 30)], 100)
     assert waits_for_others(alone) == {}
     assert with_waits(alone, {}) is alone
+    several = journal([evaluation(0, 50), evaluation(0, 50, thread=8)], [pause(20, 30)], 100)
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    assert waits_for_others(several) == {}
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), max_size=20), st.data())
-def test_times_are_united_and_clipped_as_sets_of_moments(
-    known: list[tuple[int, int]], data: st.DataObject
-) -> None:
-    times = [(begin, begin + length) for begin, length in known]
-    begin, end = sorted(data.draw(st.tuples(st.integers(0, 70), st.integers(0, 70))))
-    parts = clipped(united(times), begin, end)
-    moments = [at for part in parts for at in range(*part)]
-    assert moments == [at for at in range(begin, end) if any(b <= at < e for b, e in times)]
+def test_what_the_waiting_thread_itself_paused_is_taken_off_once() -> None:
+    # The others waited for that as well, between evaluations or in one.
+    for other in ([(0, 40), (80, 100)], [(30, 58)]):
+        made = [evaluation(begin, end, thread=8) for begin, end in other]
+        line = timeline(journal([*made, evaluation(60, 70)], [pause(45, 55)], 100))
+        assert lasting(line, (0, 100)) == [90]
+
+
+def test_the_lock_is_free_while_devices_are_waited_for() -> None:
+    idle = pause(20, 80, thread=8)._replace(idle=True)
+    made = [evaluation(0, 50)._replace(awaited_ns=20), evaluation(90, 99, thread=8)]
+    assert waits_for_others(journal(made, [idle], 100))[THREAD] == []
+    known = journal(made, [pause(25, 45, thread=8)], 100)
+    assert with_waits(known, waits_for_others(known)).evaluations[0].ran_ns == 45
 
 
 def test_a_thread_waits_for_others_while_it_evaluates_nothing_itself() -> None:
@@ -282,7 +293,7 @@ def test_a_thread_waits_for_others_while_it_evaluates_nothing_itself() -> None:
     assert lasting(line, (0, 100), (0, 20)) == [80, 20]
     at_once = [evaluation(28, 55), evaluation(57, 75)]
     line = timeline(journal([*at_once, *made], pauses, 100))
-    assert lasting(line, (0, 100)) == [100]
+    assert lasting(line, (0, 100)) == [80]  # its evaluation waited, 30 to 50
 
 
 def test_what_is_told_within_an_evaluation_is_a_part_of_it() -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.evaluation.union import covered, covered_below
+from xsp.evaluation.union import clipped, covered, covered_below, united
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 9), st.integers(-60, 60), st.integers(0, 20)))
 
@@ -46,3 +48,17 @@ def lineage(parent: np.ndarray, row: int) -> list[int]:
     while (row := int(parent[row])) >= 0:
         above.append(row)
     return above
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), max_size=20),
+    st.tuples(st.integers(0, 70), st.integers(0, 70)).map(sorted),
+)
+def test_times_are_united_and_clipped_as_sets_of_moments(
+    drawn: list[tuple[int, int]], around: list[int]
+) -> None:
+    times = [(begin, begin + length) for begin, length in drawn]
+    together = united(times)
+    assert all(end < begin for (_, end), (begin, _) in pairwise(together))
+    moments = [at for part in clipped(together, *around) for at in range(*part)]
+    assert moments == [at for at in range(*around) if any(b <= at < e for b, e in times)]

@@ -20,7 +20,7 @@ from xsp.provider.row import ROW_SCHEMA, SpanRows, span_rows
 from xsp.provider.watching import ModelCall
 from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session
-from xsp.session.visit import Readings
+from xsp.session.visit import Visit
 from xsp.testing import FakeClock, FakeProvider, ReplayProvider, rows
 
 BARE, PIPELINE, LAYER, OP = ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})
@@ -51,18 +51,20 @@ def test_a_visit_ends_when_it_has_lasted_as_long_as_it_may() -> None:
     assert len(session.visit(PlannedVisit(BARE, 10, 0, 0, most_ns), call)) == 3
 
 
-def test_a_call_that_was_made_before_is_the_first_visit_of_the_bare_rung() -> None:
+def test_a_visit_that_was_made_before_is_the_first_of_its_rung_that_counts() -> None:
     session, call, model = toy_session()
-    session.trial = Readings()
-    session.trial.append(100, 130, 150)
-    session.trial.stop()
+    trial = Visit(PlannedVisit(BARE, round=0), "", 1, windows=((100, 150),), waited_ns=(20,))
+    session.take(trial)
     assert session.visit(PlannedVisit(BARE), call) == [model.latency_ns]  # warming up
     assert session.visit(PlannedVisit(PIPELINE, round=0), call) == [model.latency_ns]
     assert session.visit(PlannedVisit(BARE, round=0), call) == [50]
     assert session.visit(PlannedVisit(BARE, round=1), call) == [model.latency_ns]
     assert model.calls == 3
-    runs = [run for run in interpreted(session).runs if run.rung == BARE]
-    assert next((run.round, run.began_ns, run.host_ns) for run in runs) == (0, 100, 30)
+    run = next(run for run in interpreted(session).runs if run.rung == BARE)
+    assert (run.round, run.began_ns, run.host_ns) == (0, 100, 30)
+    session.take(trial)
+    session.take(None)
+    assert session.visit(PlannedVisit(BARE, round=2), call) == [model.latency_ns]
 
 
 def test_a_pause_lets_the_model_run_for_a_time_and_keeps_nothing() -> None:

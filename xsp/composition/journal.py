@@ -9,17 +9,17 @@ wait for it in the midst of their evaluations. `waits_for_others` tells when.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from xsp.composition.group import Size
-from xsp.evaluation import Rung
-from xsp.tracer import UserSpans
+import numpy as np
 
-Times = list[tuple[int, int]]  # begin and end of each, in ns of the session's clock
+from xsp.composition.group import Size
+from xsp.evaluation import Rung, Times, clipped, united
+from xsp.tracer import UserSpans
 
 _MOST_MARKS = 1_000_000
 MARKS_LOST = (
@@ -39,10 +39,11 @@ class Evaluation(NamedTuple):
         rung: The rung that was recorded meanwhile; None: nothing was.
         counts: Whether its latency counts as one of that rung.
         size: How often the model was called in it, and shape and data type of each tensor put in.
-        paused_ns: How long the thread waited for xsp in it.
+        pauses: Begin and end of each time in it in which the thread waited for xsp.
         page_faults: How many minor page faults the process took in it; None if unknown.
         went_on: Whether it went on with a streak, so that xsp did no more before it than to read
             clocks.
+        awaited_ns: How long, at its end, the thread only waited for devices.
     """
 
     thread: int
@@ -52,9 +53,15 @@ class Evaluation(NamedTuple):
     rung: Rung | None
     counts: bool
     size: Size
-    paused_ns: int = 0
+    pauses: tuple[tuple[int, int], ...] = ()
     page_faults: int | None = None
     went_on: bool = False
+    awaited_ns: int = 0
+
+    @property
+    def paused_ns(self) -> int:
+        """How long the thread waited for xsp in it."""
+        return sum(end - begin for begin, end in self.pauses)
 
     @property
     def ran_ns(self) -> int:
@@ -73,11 +80,19 @@ class Mark(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """A time in which a thread of the program waited for xsp."""
+    """A time in which a thread of the program waited for xsp.
+
+    Attributes:
+        thread: The thread.
+        begin_ns: When it began to wait.
+        end_ns: When it went on.
+        idle: Whether xsp only waited for devices, so that other threads went on.
+    """
 
     thread: int
     begin_ns: int
     end_ns: int
+    idle: bool = False
 
 
 LOOK_NS = 10_000_000  # between two looks at a thread that evaluates nothing
@@ -147,45 +162,30 @@ def waits_for_others(journal: Journal) -> dict[int, Times]:
     """Return when each thread that evaluates waited for xsp's work on the others.
 
     Returns:
-        Disjoint times in their order, by the thread; empty where there is one thread alone.
+        Disjoint times in their order, by the thread; empty where xsp worked on one thread alone,
+        or where Python has no lock.
     """
     threads = {each.thread for each in journal.evaluations}
-    if len(threads) == 1:
+    alone = len(threads | {pause.thread for pause in journal.pauses}) < 2
+    if alone or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return {}
-    return {
-        thread: united(pause[1:] for pause in journal.pauses if pause.thread in threads - {thread})
-        for thread in threads
-    }
+    works = [(p.begin_ns, p.end_ns, p.thread) for p in journal.pauses if not p.idle]
+    works += [(*pause, each.thread) for each in journal.evaluations for pause in each.pauses]
+    times = np.array(works, dtype=np.int64).reshape(-1, 3)
+    return {thread: united(times[times[:, 2] != thread][:, :2]) for thread in threads}
 
 
 def with_waits(journal: Journal, waits: Mapping[int, Times]) -> Journal:
     """Return a journal whose evaluations were paused while their threads waited for others."""
     if not waits:
         return journal
-    evaluations = list(journal.evaluations)
-    for number, each in enumerate(evaluations):
-        within = clipped(waits[each.thread], each.begin_ns, each.end_ns)
-        waited_ns = sum(end - begin for begin, end in within)
-        evaluations[number] = each._replace(paused_ns=each.paused_ns + waited_ns)
+    evaluations = []
+    for each in journal.evaluations:
+        # While it waited for devices it did not need the lock.
+        more = clipped(waits[each.thread], each.begin_ns, each.end_ns - each.awaited_ns)
+        pauses = tuple(united([*each.pauses, *more])) if more else each.pauses
+        evaluations.append(each._replace(pauses=pauses))
     return replace(journal, evaluations=evaluations)
-
-
-def clipped(times: Sequence[tuple[int, int]], begin_ns: int, end_ns: int) -> Times:
-    """Return the parts of disjoint times that lie between two times."""
-    first = bisect_right(times, begin_ns, key=lambda time: time[1])
-    last = bisect_left(times, end_ns, key=lambda time: time[0])
-    return [(max(begin, begin_ns), min(end, end_ns)) for begin, end in times[first:last]]
-
-
-def united(times: Iterable[tuple[int, int]]) -> Times:
-    """Return times in their order, those that overlap or touch as one."""
-    result: Times = []
-    for begin, end in sorted(times):
-        if result and begin <= result[-1][1]:
-            result[-1] = result[-1][0], max(result[-1][1], end)
-        else:
-            result.append((begin, end))
-    return result
 
 
 def took_ns(evaluations: Iterable[Evaluation], final: Callable[[int], int]) -> Counter[int]:

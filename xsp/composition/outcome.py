@@ -13,22 +13,14 @@ from xsp.composition.collective import collectives
 from xsp.composition.counting import counting, disturbed, middling, unlike, unsettled, without
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.iteration import with_iterations
-from xsp.composition.journal import (
-    Journal,
-    Times,
-    clipped,
-    took_ns,
-    united,
-    waits_for_others,
-    with_waits,
-)
+from xsp.composition.journal import Journal, took_ns, waits_for_others, with_waits
 from xsp.composition.own_time import Sampled
 from xsp.composition.part import first_calls, parts
 from xsp.composition.summary import facts, own_latency, sentences
 from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
 from xsp.composition.tree import Made, compose
 from xsp.errors import MeasurementError
-from xsp.evaluation import Run
+from xsp.evaluation import Run, Times, clipped, united
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
 from xsp.problem import Problem, problems_of
 from xsp.quantity import counted, duration
@@ -104,7 +96,7 @@ class _Maker:
     def __init__(
         self, journal: Journal, groups: Groups, session: Session, purpose: Purpose
     ) -> None:
-        waits = waits_for_others(journal)
+        self._waits = waits = waits_for_others(journal)
         journal = with_waits(journal, waits)
         made = journal.evaluations
         final, anew = groups.final, unsettled(made, groups.final)
@@ -145,6 +137,7 @@ class _Maker:
             self._journal,
             {number: _latency(trace) for number, trace in traces.items()},
             self._final,
+            self._waits,
         )
         numbers = [self._final(each.group) for each in self._journal.evaluations]
         name_of = {group.number: label for label, group in self._groups.items()}
@@ -260,10 +253,13 @@ class _Maker:
 
 def _waiting(visit: Visit, waits: Mapping[int, Times]) -> Visit:
     """Return a visit that was paused, too, while its thread waited for others."""
-    if not waits.get(visit.thread):
-        return visit
-    more = [part for window in visit.windows for part in clipped(waits[visit.thread], *window)]
-    return replace(visit, pauses=tuple(united([*visit.pauses, *more])))
+    mine = waits.get(visit.thread, [])
+    more = [
+        part
+        for (begin, end), awaited in zip(visit.windows, visit.waited_ns, strict=True)
+        for part in clipped(mine, begin, end - awaited)
+    ]
+    return replace(visit, pauses=tuple(united([*visit.pauses, *more]))) if more else visit
 
 
 def _by_time(groups: Groups, took: Mapping[int, int]) -> dict[str, Group]:

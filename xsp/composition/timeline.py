@@ -19,15 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xsp.composition.group import Size
-from xsp.composition.journal import (
-    Evaluation,
-    Journal,
-    Times,
-    clipped,
-    united,
-    waits_for_others,
-)
-from xsp.evaluation import Rung, trimmed_mean
+from xsp.composition.journal import Evaluation, Journal
+from xsp.evaluation import Rung, Times, clipped, trimmed_mean, united
 from xsp.level import Kind
 
 Floats = NDArray[np.float64]
@@ -65,6 +58,8 @@ class Timeline:
         journal: What the program did.
         latencies: What merging found, by the number of the group.
         final: Returns the number of the group that a group is part of in the end.
+        waits: When each thread waited for xsp's work on the others (`waits_for_others`), which
+            the evaluations of the journal know of.
 
     Attributes:
         evaluations_ns: How long each evaluation of the journal takes without xsp.
@@ -77,6 +72,7 @@ class Timeline:
         journal: Journal,
         latencies: Mapping[int, GroupLatency],
         final: Callable[[int], int],
+        waits: Mapping[int, Times] | None = None,
     ) -> None:
         measured = np.array([each.ran_ns for each in journal.evaluations], dtype=np.float64)
         untouched = _untouched(journal.evaluations, final)
@@ -85,7 +81,7 @@ class Timeline:
             journal.evaluations, measured, untouched, latencies, final
         )
         pieces: defaultdict[int, list[_Piece]] = defaultdict(list)
-        pauses = _paused(journal)
+        pauses = _paused(journal, waits or {})
         made = _times(journal.evaluations)
         for thread, mine in pauses.items():
             # What a thread waited for xsp in an evaluation is a part of that.
@@ -101,7 +97,11 @@ class Timeline:
             pieces[thread] += known
         self._added = {thread: _running(known) for thread, known in pieces.items() if known}
         here = journal.thread
-        others = [_outside(pieces[thread], made.get(here, ())) for thread in made if thread != here]
+        others = [
+            _less_pauses(_outside(pieces[thread], made.get(here, ())), pauses.get(here, ()))
+            for thread in made
+            if thread != here
+        ]
         if waited := [_running(known) for known in others if known]:
             own = [self._added[here]] if here in self._added else []
             self._added[here] = _sum([_averaged(waited), *own])
@@ -128,17 +128,17 @@ class Timeline:
         return np.interp(time_ns - times[0], times - times[0], added)
 
 
-def _paused(journal: Journal) -> dict[int, Times]:
+def _paused(journal: Journal, waits: Mapping[int, Times]) -> dict[int, Times]:
     """Return when each thread waited for xsp: for work on itself, or on others.
 
     That of the block waits for others wherever it awaits what they do: `Timeline` adds that.
     """
     result: defaultdict[int, Times] = defaultdict(list)
     for pause in journal.pauses:
-        result[pause.thread].append(pause[1:])
-    for thread, waits in waits_for_others(journal).items():
+        result[pause.thread].append((pause.begin_ns, pause.end_ns))
+    for thread, others in waits.items():
         if thread != journal.thread:
-            result[thread] += waits
+            result[thread] += others
     # The pause in which a training step is closed lies in that in which the next one is opened.
     return {thread: united(times) for thread, times in result.items()}
 
@@ -228,6 +228,15 @@ def _outside(pieces: Sequence[_Piece], evaluations: Sequence[tuple[int, int]]) -
     begin, end = np.array([piece[:2] for piece in pieces], dtype=np.int64).T
     free = np.searchsorted(ends, begin, "right") == np.searchsorted(begins, end, "left")
     return list(compress(pieces, free.tolist()))
+
+
+def _less_pauses(pieces: Sequence[_Piece], pauses: Sequence[tuple[int, int]]) -> list[_Piece]:
+    """Return pieces of time without what the waiting thread's own pauses added to each."""
+    result = []
+    for begin, end, added in pieces:
+        own = sum(until - since for since, until in clipped(pauses, begin, end))
+        result.append((begin, end, max(added - own, 0.0) if own else added))
+    return result
 
 
 def _running(pieces: Sequence[_Piece]) -> _Running:

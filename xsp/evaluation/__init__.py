@@ -60,7 +60,7 @@ from xsp.evaluation.tree_row import (
     orders,
     with_inside_costs,
 )
-from xsp.evaluation.union import covered, covered_below, covered_part
+from xsp.evaluation.union import Times, clipped, covered, covered_below, covered_part, united
 
 __all__ = [
     "FEWEST_ROUNDS",
@@ -77,6 +77,8 @@ __all__ = [
     "Series",
     "Shares",
     "SlowLevel",
+    "Times",
+    "clipped",
     "clustered_error",
     "covered",
     "covered_below",
@@ -121,6 +123,7 @@ __all__ = [
     "summarise",
     "trimmed_mean",
     "typical_run",
+    "united",
     "unsteady",
     "with_inside_costs",
 ]

@@ -8,7 +8,8 @@ children of a span cover, and the time in which devices worked below a span.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from xsp.evaluation.ancestry import depths
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Times = list[tuple[int, int]]  # begin and end of each, disjoint and in their order
 
 
 def covered(group: Ints, start: Ints, end: Ints, count: int) -> Floats:
@@ -84,6 +86,36 @@ def covered_below(parent: Ints, rows: Ints, times: tuple[Ints, Ints]) -> Floats:
         added = _added(above[order], start[inside], end[inside])
         result += np.bincount(above[order], weights=added, minlength=len(parent))
     return result
+
+
+def united(times: Sequence[tuple[int, int]] | Ints) -> Times:
+    """Return times in their order, those that overlap or touch as one.
+
+    Args:
+        times: Begin and end of each, `[times, 2]`.
+
+    >>> united([(5, 7), (0, 2), (6, 9), (2, 3)])
+    [(0, 3), (5, 9)]
+    """
+    if not len(times):
+        return []
+    known = np.array(times, dtype=np.int64)
+    begin, end = known[np.argsort(known[:, 0], kind="stable")].T
+    reached = np.maximum.accumulate(end)
+    first = np.flatnonzero(np.append(True, begin[1:] > reached[:-1]))
+    last = np.append(first[1:], len(begin)) - 1
+    return list(zip(begin[first].tolist(), reached[last].tolist(), strict=True))
+
+
+def clipped(times: Sequence[tuple[int, int]], begin: int, end: int) -> Times:
+    """Return the parts of disjoint times, given in their order, that lie between two times.
+
+    >>> clipped([(0, 3), (5, 9)], 2, 6)
+    [(2, 3), (5, 6)]
+    """
+    first = bisect_right(times, begin, key=lambda time: time[1])
+    last = bisect_left(times, end, key=lambda time: time[0])
+    return [(max(since, begin), min(until, end)) for since, until in times[first:last]]
 
 
 def _ancestors(parent: Ints, rows: Ints) -> Iterator[tuple[Ints, Ints]]:

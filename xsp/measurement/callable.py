@@ -15,10 +15,10 @@ from xsp.measurement.repeat import carry_out, check_function, name_of
 from xsp.provider import ModelCall
 from xsp.session import (
     Plan,
-    Readings,
     Selection,
     Session,
     Settings,
+    Visit,
     describe_environment,
     exclusively,
     select,
@@ -74,7 +74,7 @@ def visit_all(  # noqa: PLR0913  # those of `measure`, and what a process of a t
     settings: Settings,
     rungs: Sequence[str] | None = None,
     progress: bool | Progress | None = None,
-    trial: Readings | None = None,
+    trial: Visit | None = None,
 ) -> tuple[Session, Selection, str]:
     """Call a function as often as its plan wants, and return the session that holds the visits.
 
@@ -87,8 +87,8 @@ def visit_all(  # noqa: PLR0913  # those of `measure`, and what a process of a t
         settings: How to measure.
         rungs: Names of the rungs to visit beside the bare rung; None for all.
         progress: As for `measure`.
-        trial: Readings of a call that was made before, with nothing recorded: the first visit of
-            the bare rung.
+        trial: A visit of the bare rung that was made before. It counts, unless the call changes
+            something, which would not have been put back.
 
     Returns:
         The session, the providers and rungs selected, and the name of the function for people.
@@ -101,7 +101,7 @@ def visit_all(  # noqa: PLR0913  # those of `measure`, and what a process of a t
     selection = select(settings.levels)
     chosen = _chosen(selection, rungs)
     session = Session(selection.providers, kinds=selection.kinds)
-    session.trial = trial
+    session.take(trial)
     call = _model_call(session, function, tuple(args), dict(kwargs or {}))
     title = f"measuring {call.subject}"
     with exclusively(title), progress_bar(progress, title) as report:

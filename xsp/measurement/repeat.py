@@ -173,6 +173,8 @@ def _repeat(
         plan.record(step, latencies, began_ns=began_ns, ended_ns=session.clock.now())
         if not state.known:
             state.look()
+        if state.changes:  # so that a call made before saw others than the next ones do
+            session.take(None)
         try:
             # After the visit is recorded: `Enough` must not lose the visit.
             report(plan.fraction)

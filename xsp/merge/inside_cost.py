@@ -38,9 +38,11 @@ def inside_cost_of_rung(ladder: Ladder, rung: RungRuns) -> float:
 def _totals(ladder: Ladder, rung: RungRuns) -> tuple[Floats, Ints]:
     """Return sums over the runs of a rung for each span: `[2, spans]` of cost and error, and n."""
     seen, count, members = ladder.seen, len(ladder.spans.key), rung.members.tolist()
-    found = [costs_of_rows(rows) for run in members if (rows := seen.runs[run].rows) is not None]
-    if not found:
+    if not members:
         return np.zeros((2, count)), np.zeros(count, dtype=np.int64)
+    frames = [rows for run in members if (rows := seen.runs[run].rows) is not None]
+    assert len(frames) == len(members)
+    found = [costs_of_rows(rows) for rows in frames]
     column = np.concatenate([ladder.place[seen.of(run)] for run in members])
     factor = np.repeat(rung.factor, [len(cost) for cost, _ in found])
     costs = [np.concatenate(each) * factor for each in zip(*found, strict=True)]

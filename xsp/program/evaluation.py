@@ -287,10 +287,13 @@ class Closed:
     def pauses(self) -> list[Pause]:
         """The times in which the program waited for xsp, around the evaluation and at its end."""
         opened = self.opened
+        # A step ends before devices are waited for, a single call after that.
+        worked_ns = self.since_ns if self.kind is None else self.since_ns + self.waited_ns
         waits = (
             (opened.seen_ns, opened.begin_ns),
             (opened.end_ns or 0, opened.left_ns),
-            (self.since_ns, self.until_ns),
+            (self.since_ns, worked_ns, True),
+            (worked_ns, self.until_ns),
         )
         return [Pause(opened.thread, *wait) for wait in waits if wait[1] > wait[0]]
 

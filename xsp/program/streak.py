@@ -120,8 +120,11 @@ def note(closed: Closed, plans: Plans, recorder: Recorder, journal: Journal) -> 
             turns.record(step, begin_ns, ended_ns - opened.paused_ns, thread)
     rung = recording.rung if recording is not None else None
     size = (kind or StepKind()).calls, call.inputs
-    known = rung, counts, size, opened.paused_ns, opened.page_faults, opened.streak is not None
-    journal.evaluations.append(Evaluation(thread, group.number, begin_ns, end_ns, *known))
+    known = rung, counts, size, tuple(opened.pauses), opened.page_faults, opened.streak is not None
+    awaited_ns = closed.waited_ns if kind is None else 0  # that of a step lies after its end
+    journal.evaluations.append(
+        Evaluation(thread, group.number, begin_ns, end_ns, *known, awaited_ns)
+    )
     return group
 
 

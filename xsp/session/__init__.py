@@ -26,7 +26,7 @@ from xsp.session.recorder import Session
 from xsp.session.registry import Listed, installed_providers, listed_providers, registered
 from xsp.session.selection import Selection, select
 from xsp.session.settings import Settings, settings_of
-from xsp.session.visit import Readings, Visit, counting, worth_keeping
+from xsp.session.visit import Visit, counting, worth_keeping
 
 __all__ = [
     "THREAD_NUMBERS",
@@ -34,7 +34,6 @@ __all__ = [
     "Listed",
     "Plan",
     "PlannedVisit",
-    "Readings",
     "Selection",
     "Session",
     "Settings",

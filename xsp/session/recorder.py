@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -56,8 +57,6 @@ class Session:
         origin: When the session was made, and inside which OpenTelemetry span.
         visits: The visits so far.
         awaits: Functions that wait until what a call returned is computed.
-        trial: Readings of the same call, made before with nothing recorded, which are the first
-            visit of the bare rung; None: there are none, or they were taken.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Session:
         self.clock = clock or SystemClock()
         self.origin = origin(self.clock)
         self.visits: list[Visit] = []
-        self.trial: Readings | None = None
+        self._trial: Visit | None = None
         self._calibrations: dict[tuple[str, Kind], Calibration | None] = {}
         self._kinds = kinds
         self._problems: dict[tuple[str, str], Problem] = {}
@@ -104,6 +103,14 @@ class Session:
         """Note a problem, unless it has been noted already."""
         self._problems.setdefault((code, message), Problem(code, message))
 
+    def take(self, trial: Visit | None) -> None:
+        """Have a visit that was made before stand for the first one of its rung that counts.
+
+        Args:
+            trial: The visit, of the same call; None: one that was given is not to count.
+        """
+        self._trial = trial
+
     def watch(self, receiver: Callable[[Watcher], Evaluations], stack: ExitStack) -> None:
         """Let the watchers look for evaluations from now on, until the stack closes.
 
@@ -123,6 +130,8 @@ class Session:
     ) -> list[int]:
         """Evaluate as often as planned, and return the latencies of the timed evaluations in ns.
 
+        The first visit of a rung may have been made before (`take`).
+
         Args:
             planned: The visit, as the plan asked for it.
             call: The call that is evaluated.
@@ -131,9 +140,11 @@ class Session:
         if planned.pause_until_ns:
             self._pause(planned.pause_until_ns, call, prepare)
             return []
-        if self.trial is not None and planned.counts and planned.rung == Rung(frozenset()):
-            readings, self.trial = self.trial, None
-            return self._keep(readings, planned, call, ())
+        trial = self._trial
+        if trial is not None and planned.counts and planned.rung == trial.planned.rung:
+            self._trial = None
+            self.visits.append(replace(trial, planned=planned, name=call.name))
+            return [end - begin for begin, end in trial.windows]
         now, synchronize, awaits = self.clock.now, self.synchronize, self.awaits
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
         readings, most_ns = Readings(), planned.most_ns
@@ -155,17 +166,8 @@ class Session:
                 if most_ns and returned - readings.windows[0][0] > most_ns:
                     break
             readings.stop()
-        return self._keep(readings, planned, call, tuple(records))
-
-    def _keep(
-        self,
-        readings: Readings,
-        planned: PlannedVisit,
-        call: ModelCall,
-        records: tuple[tuple[Provider, Records], ...],
-    ) -> list[int]:
-        """Keep a visit, and return the latencies of its evaluations in ns."""
-        self.visits.append(readings.visit(planned, call.name, threading.get_ident(), records))
+        thread = threading.get_ident()
+        self.visits.append(readings.visit(planned, call.name, thread, tuple(records)))
         return [end - begin for begin, end in readings.windows]
 
     def _prepare(self, prepare: Callable[[], object]) -> None:

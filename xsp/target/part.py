@@ -14,11 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from xsp.clock import SystemClock
 from xsp.errors import UnknownTargetError, XspError
+from xsp.evaluation import Rung
 from xsp.measurement import Enough, ProcessRuns, Progress, interpret_session, visit_all
-from xsp.provider import Awaiting
-from xsp.session import Readings, Settings, installed_providers
+from xsp.provider import ModelCall
+from xsp.session import PlannedVisit, Session, Settings, Visit, select
 from xsp.target.resolution import prepare, resolve
 from xsp.target.script import without_own_frames
 from xsp.target.spec import Spec, Subject
@@ -85,30 +85,26 @@ class _Part:
         self._step()
         return resolve(self._spec)
 
-    def _try(self, subject: Subject) -> tuple[bytes, Readings]:
-        """Make trial calls where the job wants them; return what comes next, and the last call."""
-        told, last, now = self._step(), Readings(), SystemClock.now
-        trials = bool(self._job["alone"])
-        awaits = [p.await_outputs for p in installed_providers() if isinstance(p, Awaiting)]
+    def _try(self, subject: Subject) -> tuple[bytes, Visit | None]:
+        """Make trial calls where the job wants them; return what comes next, and the last one."""
+        told, alone = self._step(), self._job["alone"]
+        if not alone:
+            return told, None
+        session = Session(select(Settings.from_json(alone).levels).providers)
+        call = ModelCall(subject.function, subject.args, subject.kwargs, name=subject.name)
+        trials = True
         while trials:
-            last.start()
-            begin_ns = now()
-            result = subject()
-            for await_outputs in awaits:
-                await_outputs(result)
-            del result
-            end_ns = now()
-            last.append(begin_ns, end_ns, end_ns)
-            last.stop()
+            with subject.mode():
+                session.visit(PlannedVisit(Rung(frozenset()), round=0), call)
             told = self._step()
             trials = told == AGAIN
-        return told, last
+        return told, session.visits[-1]
 
-    def _measure(self, subject: Subject, told: bytes, last: Readings) -> ProcessRuns:
+    def _measure(self, subject: Subject, told: bytes, trial: Visit | None) -> ProcessRuns:
         report, serial = self._report, self._job["serial"]
-        if told == ALONE:  # a slow model, of which no call is made that does not count
+        if told == ALONE:
             settings = Settings.from_json(self._job["alone"])
-            return measure_subject(subject, settings, None, report, trial=last)
+            return measure_subject(subject, settings, None, report, trial=trial)
         settings = Settings.from_json(self._job["settings"])
         return measure_subject(subject, settings, self._job["rungs"], report, serial=serial)
 
@@ -142,7 +138,7 @@ def measure_subject(
     progress: bool | Progress | None,
     *,
     serial: bool = False,
-    trial: Readings | None = None,
+    trial: Visit | None = None,
 ) -> ProcessRuns:
     """Measure a subject in this process, and return its runs.
 
@@ -152,7 +148,7 @@ def measure_subject(
         rungs: Names of the rungs to visit beside the bare rung; None for all.
         progress: As for `xsp.measure`.
         serial: Whether the host waits for each kernel in this process.
-        trial: Readings of a call of the subject that was made before, if it is to count.
+        trial: As for `visit_all`.
     """
     with subject.mode():
         visited = visit_all(

@@ -81,6 +81,22 @@ def _gathered(values: Sequence[Any], at: Integers, dtype: Any) -> pl.Series:
     return pl.Series(values, dtype=dtype)[at]  # `gather` is a query
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Let no thread of the process collect garbage meanwhile.
+
+    What is made here stays, and looking through all objects of a program takes a fifth of a second.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_uncollected()
 def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ()) -> PlainEvents:
     """Return Kineto's results as columns.
 
@@ -95,28 +111,7 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
     Raises:
         ProviderError: There are more events than memory is sure to hold.
     """
-    with _uncollected():
-        return _plain(results.events(), results, detail, addresses)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Let nothing be collected meanwhile.
-
-    What is made here stays, and looking through all objects of a program takes a fifth of a second.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-def _plain(
-    events: Sequence[Any], results: Any, detail: bool, addresses: Collection[int]
-) -> PlainEvents:
+    events = results.events()
     if len(events) > MOST_EVENTS:
         raise ProviderError(
             f"there were {len(events):,} in a row, and {MOST_EVENTS:,} are all that memory is sure "
