@@ -49,7 +49,7 @@ class Layers:
 
 
 def program(pauses: list[tuple[int, int]], *, awaited_ns: int = 0) -> Outcome:
-    """Make the traces of 18 evaluations of 10 ms on one thread, 6 on each rung.
+    """Make the traces of 18 evaluations of 10 ms on one thread, and a quick one on each rung.
 
     Args:
         pauses: Begin and end of each time in an evaluation in which xsp worked on another thread.
@@ -60,26 +60,28 @@ def program(pauses: list[tuple[int, int]], *, awaited_ns: int = 0) -> Outcome:
     session = Session([provider], FakeClock())
     made, works = [], []
     for place, rung in enumerate((BARE, PIPELINE, LAYER)):
-        begins = [APART * (6 * place + at) for at in range(6)]
-        windows = tuple((begin, begin + EACH) for begin in begins)
+        begins = [APART * (7 * place + at) for at in range(6)]
+        quick = APART * (7 * place + 6)
+        windows = (*((begin, begin + EACH) for begin in begins), (quick, quick + 3 * MS))
         made += [Evaluation(HERE, number, *window, rung, True, (1, ())) for window in windows]
         works += [Pause(OTHER, at + begin, at + end) for at in begins for begin, end in pauses]
         layers = [(begin + 2 * MS, begin + 7 * MS) for begin in begins]
+        layers += [(quick + MS, quick + 2 * MS)]
         session.visits.append(
             Visit(
-                PlannedVisit(rung, 6, round=9),
+                PlannedVisit(rung, 7, round=9),
                 "Model",
                 HERE,
                 windows,
                 ((provider, Records(layers)),) if rung == LAYER else (),
-                waited_ns=(awaited_ns,) * 6,
-                groups=(number,) * 6,
-                rounds=(9,) * 6,
-                names=("Model",) * 6,
+                waited_ns=(*(awaited_ns,) * 6, 0),
+                groups=(number,) * 7,
+                rounds=(9,) * 7,
+                names=("Model",) * 7,
             )
         )
-    made = [each._replace(awaited_ns=awaited_ns) for each in made]
-    after = 18 * APART
+    made = [each._replace(awaited_ns=awaited_ns * (each.ran_ns == EACH)) for each in made]
+    after = 21 * APART
     made += [Evaluation(OTHER, number, after, after + EACH, None, False, (1, ()))]
     journal = Journal(HERE, 0, after + 2 * EACH, made, pauses=works)
     selection = Selection((provider,), frozenset({Kind.PIPELINE, Kind.LAYER}), {})
@@ -100,9 +102,9 @@ def test_what_xsp_did_on_another_thread_is_in_no_latency(
     assert trace.root.latency_ns == pytest.approx(model_ms * MS)
     assert layer["latency_ns"] == pytest.approx(layer_ms * MS)
     (group,) = made.program.metadata["groups"]
-    assert group["total_ns"] == pytest.approx((18 * model_ms + EACH / MS) * MS)
+    assert group["total_ns"] == pytest.approx((18 * model_ms + 3 * 3 + EACH / MS) * MS)
     lost_ms = 18 * (EACH / MS - model_ms)
-    assert made.program.root.latency_ns == pytest.approx((380 - lost_ms) * MS)
+    assert made.program.root.latency_ns == pytest.approx((440 - lost_ms) * MS)
 
 
 def test_nobody_waits_for_python_while_devices_are_waited_for() -> None:

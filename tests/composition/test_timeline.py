@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.composition.journal import Evaluation, Journal, Pause, waits_for_others, with_waits
+from xsp.composition.journal import (
+    Evaluation,
+    Journal,
+    Pause,
+    waits_for_others,
+    waits_within,
+    with_waits,
+)
 from xsp.composition.timeline import GroupLatency, Timeline
 from xsp.evaluation import Rung
 from xsp.level import Kind
@@ -35,10 +42,14 @@ def journal(evaluations: list[Evaluation], pauses: list[Pause], end: int) -> Jou
     return Journal(THREAD, NOW, NOW + end, evaluations, [], pauses)
 
 
+def paused(known: Journal) -> Journal:
+    return with_waits(known, waits_within(known, waits_for_others(known)))
+
+
 def timeline(known: Journal, **groups: GroupLatency) -> Timeline:
     latencies = {int(k.removeprefix("_")): v for k, v in groups.items()}
     waits = waits_for_others(known)
-    return Timeline(with_waits(known, waits), latencies, lambda n: n, waits)
+    return Timeline(paused(known), latencies, lambda n: n, waits)
 
 
 def lasting(line: Timeline, *times: tuple[int, int], thread: int = THREAD) -> list[float]:
@@ -248,6 +259,7 @@ def test_a_thread_that_waits_for_others_was_delayed_as_they_were_on_average() ->
 def test_evaluations_wait_for_xsps_work_on_other_threads() -> None:
     made = [evaluation(0, 50), evaluation(60, 100, thread=8), evaluation(10, 40, thread=8)]
     made[0] = made[0]._replace(pauses=((NOW + 33, NOW + 38),))
+    made += [evaluation(200, 205)]
     pauses = [pause(20, 30, thread=8), pause(25, 35, thread=8), pause(52, 66), pause(45, 55, 8)]
     pauses += [pause(70, 90, thread=9)]  # which evaluates nothing
     known = journal(made, pauses, 100)
@@ -255,7 +267,10 @@ def test_evaluations_wait_for_xsps_work_on_other_threads() -> None:
     mine = [[20, 35], [45, 55], [70, 90]]
     assert [[time - NOW for time in wait] for wait in waits[THREAD]] == mine
     # The first one has paused for 5, of which 2 are in the time that it waited.
-    assert [each.ran_ns for each in with_waits(known, waits).evaluations] == [27, 14, 25]
+    assert [each.ran_ns for each in paused(known).evaluations] == [27, 14, 25, 5]
+    # Less than the quickest one none has taken: its thread went on while the others waited.
+    known.evaluations[-1] = evaluation(200, 220)
+    assert [each.ran_ns for each in paused(known).evaluations] == [27, 20, 25, 20]
 
 
 def test_where_xsp_worked_on_one_thread_or_there_is_no_lock_nobody_waits(
@@ -263,7 +278,7 @@ def test_where_xsp_worked_on_one_thread_or_there_is_no_lock_nobody_waits(
 ) -> None:
     alone = journal([evaluation(0, 50)], [pause(20, 30)], 100)
     assert waits_for_others(alone) == {}
-    assert with_waits(alone, {}) is alone
+    assert paused(alone) == alone
     several = journal([evaluation(0, 50), evaluation(0, 50, thread=8)], [pause(20, 30)], 100)
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     assert waits_for_others(several) == {}
@@ -282,7 +297,7 @@ def test_the_lock_is_free_while_devices_are_waited_for() -> None:
     made = [evaluation(0, 50)._replace(awaited_ns=20), evaluation(90, 99, thread=8)]
     assert waits_for_others(journal(made, [idle], 100))[THREAD] == []
     known = journal(made, [pause(25, 45, thread=8)], 100)
-    assert with_waits(known, waits_for_others(known)).evaluations[0].ran_ns == 45
+    assert paused(known).evaluations[0].ran_ns == 45
 
 
 def test_a_thread_waits_for_others_while_it_evaluates_nothing_itself() -> None:
@@ -291,7 +306,7 @@ def test_a_thread_waits_for_others_while_it_evaluates_nothing_itself() -> None:
     pauses = [pause(30, 40, thread=8), pause(30, 50, thread=9)]
     line = timeline(journal([warm_up, *made], pauses, 100))
     assert lasting(line, (0, 100), (0, 20)) == [80, 20]
-    at_once = [evaluation(28, 55), evaluation(57, 75)]
+    at_once = [evaluation(28, 55), evaluation(57, 75), evaluation(200, 205)]
     line = timeline(journal([*at_once, *made], pauses, 100))
     assert lasting(line, (0, 100)) == [80]  # its evaluation waited, 30 to 50
 

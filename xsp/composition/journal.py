@@ -175,16 +175,36 @@ def waits_for_others(journal: Journal) -> dict[int, Times]:
     return {thread: united(times[times[:, 2] != thread][:, :2]) for thread in threads}
 
 
-def with_waits(journal: Journal, waits: Mapping[int, Times]) -> Journal:
-    """Return a journal whose evaluations were paused while their threads waited for others."""
-    if not waits:
-        return journal
-    evaluations = []
-    for each in journal.evaluations:
+def waits_within(journal: Journal, waits: Mapping[int, Times]) -> dict[tuple[int, int], Times]:
+    """Return the parts of such times that lie in each evaluation, by its thread and begin (ns).
+
+    Where a thread works for xsp it waits for the lock as well, while others go on. So no evaluation
+    is made shorter than the quickest one of its group and rung was with all of its waits.
+    """
+    quickest: dict[tuple[int, Rung | None], int] = {}
+    for each in journal.evaluations if waits else ():
+        alike = each.group, each.rung
+        quickest[alike] = min(quickest.get(alike, each.ran_ns), each.ran_ns)
+    result = {}
+    for each in journal.evaluations if waits else ():
         # While it waited for devices it did not need the lock.
-        more = clipped(waits[each.thread], each.begin_ns, each.end_ns - each.awaited_ns)
-        pauses = tuple(united([*each.pauses, *more])) if more else each.pauses
-        evaluations.append(each._replace(pauses=pauses))
+        times = clipped(waits[each.thread], each.begin_ns, each.end_ns - each.awaited_ns)
+        left_ns, kept = each.ran_ns - quickest[each.group, each.rung], []
+        for begin_ns, end_ns in times:
+            kept.append((begin_ns, min(end_ns, begin_ns + left_ns)))
+            left_ns -= end_ns - begin_ns
+            if left_ns <= 0:
+                break
+        result[each.thread, each.begin_ns] = kept
+    return result
+
+
+def with_waits(journal: Journal, within: Mapping[tuple[int, int], Times]) -> Journal:
+    """Return a journal whose evaluations were paused while they waited, as `waits_within` says."""
+    evaluations = list(journal.evaluations)
+    for number, each in enumerate(evaluations):
+        if more := within.get((each.thread, each.begin_ns)):
+            evaluations[number] = each._replace(pauses=tuple(united([*each.pauses, *more])))
     return replace(journal, evaluations=evaluations)
 
 

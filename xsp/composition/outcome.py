@@ -13,14 +13,20 @@ from xsp.composition.collective import collectives
 from xsp.composition.counting import counting, disturbed, middling, unlike, unsettled, without
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.iteration import with_iterations
-from xsp.composition.journal import Journal, took_ns, waits_for_others, with_waits
+from xsp.composition.journal import (
+    Journal,
+    took_ns,
+    waits_for_others,
+    waits_within,
+    with_waits,
+)
 from xsp.composition.own_time import Sampled
 from xsp.composition.part import first_calls, parts
 from xsp.composition.summary import facts, own_latency, sentences
 from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
 from xsp.composition.tree import Made, compose
 from xsp.errors import MeasurementError
-from xsp.evaluation import Run, Times, clipped, united
+from xsp.evaluation import Run, Times, united
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
 from xsp.problem import Problem, problems_of
 from xsp.quantity import counted, duration
@@ -96,8 +102,9 @@ class _Maker:
     def __init__(
         self, journal: Journal, groups: Groups, session: Session, purpose: Purpose
     ) -> None:
-        self._waits = waits = waits_for_others(journal)
-        journal = with_waits(journal, waits)
+        self._waits = waits_for_others(journal)
+        within = waits_within(journal, self._waits)
+        journal = with_waits(journal, within)
         made = journal.evaluations
         final, anew = groups.final, unsettled(made, groups.final)
         self._middle = middling(without(journal, anew).evaluations, final)
@@ -105,7 +112,7 @@ class _Maker:
         like = without(journal, apart).evaluations
         self._left_out = apart | disturbed(like, final, compared=True)
         self._journal = without(journal, anew | disturbed(made, final))
-        self._visits = [_waiting(visit, waits) for visit in session.visits]
+        self._visits = [_waiting(visit, within) for visit in session.visits]
         self._session = session
         self._settings = purpose.settings
         self._repeated = purpose.repeated
@@ -251,14 +258,9 @@ class _Maker:
         return result
 
 
-def _waiting(visit: Visit, waits: Mapping[int, Times]) -> Visit:
-    """Return a visit that was paused, too, while its thread waited for others."""
-    mine = waits.get(visit.thread, [])
-    more = [
-        part
-        for (begin, end), awaited in zip(visit.windows, visit.waited_ns, strict=True)
-        for part in clipped(mine, begin, end - awaited)
-    ]
+def _waiting(visit: Visit, within: Mapping[tuple[int, int], Times]) -> Visit:
+    """Return a visit that was paused, too, while its evaluations waited for other threads."""
+    more = [part for begin, _ in visit.windows for part in within.get((visit.thread, begin), ())]
     return replace(visit, pauses=tuple(united([*visit.pauses, *more]))) if more else visit
 
 
