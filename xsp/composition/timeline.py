@@ -97,8 +97,9 @@ class Timeline:
             pieces[thread] += known
         self._added = {thread: _running(known) for thread, known in pieces.items() if known}
         here = journal.thread
+        own_pauses = pauses.get(here, ()) if waits else ()  # for which the others waited as well
         others = [
-            _less_pauses(_outside(pieces[thread], made.get(here, ())), pauses.get(here, ()))
+            _less_pauses(_outside(pieces[thread], made.get(here, ())), own_pauses)
             for thread in made
             if thread != here
         ]
