@@ -1,21 +1,24 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import pytest
 from toy import GLUE_NS, LAYER_NS, OP_NS, Cell, Toy, ToyModel
 
 import xsp
+from xsp.evaluation import Rung
 from xsp.level import Kind
 from xsp.measurement.build import build_trace
 from xsp.measurement.callable import interpret_session, rung_names, visit_all
 from xsp.measurement.repeat import carry_out, name_of
 from xsp.provider import Kept, ModelCall
 from xsp.session.exclusive import exclusively
-from xsp.session.plan import Plan
+from xsp.session.plan import Plan, PlannedVisit
 from xsp.session.recorder import Session
 from xsp.session.selection import select
 from xsp.session.settings import Settings, settings_of
+from xsp.session.visit import Visit
 from xsp.testing import FakeClock, FakeProvider, only_providers
 from xsp.trace.document import Trace
 from xsp_levels.model import Model
@@ -110,6 +113,20 @@ def test_only_the_rungs_named_are_run() -> None:
         with pytest.raises(ValueError, match="there are bare, pipeline, layer, op, detail"):
             visit_all(ToyModel(toy), settings=settings, rungs=["kernel"])
     assert {visit.planned.rung.name for visit in session.visits} == {"bare", "layer"}
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_visit_made_before_counts_only_if_the_call_changes_nothing(changes: bool) -> None:
+    def work(seen: list[int]) -> None:
+        seen += [1] * changes
+
+    bare = PlannedVisit(Rung(frozenset()), round=0)
+    trial = Visit(bare, "work", 1, windows=((0, 10**9),), waited_ns=(0,))
+    settings = replace(settings_of(2, runs=2), warmup=0)
+    with only_providers(Toy(FakeClock())):
+        session, _, _ = visit_all(work, ([],), settings=settings, trial=trial, progress=False)
+    windows = [window for visit in session.visits for window in visit.windows]
+    assert ((0, 10**9) in windows) is not changes
 
 
 def test_the_models_exception_passes_through_and_nothing_stays_running() -> None:

@@ -18,8 +18,10 @@ from torch import nn
 from toy import Toy, ToyCall, ToyModel, evaluate
 
 import xsp
-from xsp.program.evaluation import OpenEvaluation
+from xsp.composition import Pause
+from xsp.program.evaluation import Closed, OpenEvaluation
 from xsp.program.streak import Streaks
+from xsp.program.turns import StepKind
 from xsp.provider import Begun
 from xsp.testing import FakeClock, only_providers
 
@@ -382,3 +384,14 @@ def test_what_calls_of_a_streak_were_given_is_let_go_of(toy: Toy) -> None:
             del batch
         alive = [each() is not None for each in seen]
     assert sum(alive) <= 1  # the last one, which could be repeated
+
+
+@pytest.mark.parametrize("kind", [None, StepKind("SGD", 1)])
+def test_only_the_wait_of_a_step_for_devices_lets_other_threads_go_on(
+    kind: StepKind | None,
+) -> None:
+    opened = OpenEvaluation(1, None, None, None, None, unnamed=True, unprepared=True, seen_ns=10)
+    opened.begin_ns, opened.end_ns, opened.left_ns = 20, 90, 90
+    found = Closed(opened, kind, since_ns=100, waited_ns=900, until_ns=1010).pauses
+    step = [Pause(1, 100, 1000, idle=True), Pause(1, 1000, 1010)]
+    assert found == [Pause(1, 10, 20), *(step if kind else [Pause(1, 100, 1010)])]

@@ -4,7 +4,8 @@ Nothing is interpreted while the program runs; `xsp.composition.part` and
 `xsp.composition.timeline` read the journal afterwards.
 
 Where several threads evaluate at once, xsp's work on one keeps Python's lock from the others, which
-wait for it in the midst of their evaluations. `waits_for_others` tells when.
+wait for it in the midst of their evaluations. `waits_for_others` tells when, `with_waits` has the
+clock of the evaluations stand still.
 """
 
 from __future__ import annotations
@@ -181,12 +182,14 @@ def waits_within(journal: Journal, waits: Mapping[int, Times]) -> dict[tuple[int
     Where a thread works for xsp it waits for the lock as well, while others go on. So no evaluation
     is made shorter than the quickest one of its group and rung was with all of its waits.
     """
+    if not waits:
+        return {}
     quickest: dict[tuple[int, Rung | None], int] = {}
-    for each in journal.evaluations if waits else ():
+    for each in journal.evaluations:
         alike = each.group, each.rung
         quickest[alike] = min(quickest.get(alike, each.ran_ns), each.ran_ns)
     result = {}
-    for each in journal.evaluations if waits else ():
+    for each in journal.evaluations:
         # While it waited for devices it did not need the lock.
         times = clipped(waits[each.thread], each.begin_ns, each.end_ns - each.awaited_ns)
         left_ns, kept = each.ran_ns - quickest[each.group, each.rung], []
@@ -201,6 +204,8 @@ def waits_within(journal: Journal, waits: Mapping[int, Times]) -> dict[tuple[int
 
 def with_waits(journal: Journal, within: Mapping[tuple[int, int], Times]) -> Journal:
     """Return a journal whose evaluations were paused while they waited, as `waits_within` says."""
+    if not within:
+        return journal
     evaluations = list(journal.evaluations)
     for number, each in enumerate(evaluations):
         if more := within.get((each.thread, each.begin_ns)):

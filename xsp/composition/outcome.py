@@ -13,13 +13,7 @@ from xsp.composition.collective import collectives
 from xsp.composition.counting import counting, disturbed, middling, unlike, unsettled, without
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.iteration import with_iterations
-from xsp.composition.journal import (
-    Journal,
-    took_ns,
-    waits_for_others,
-    waits_within,
-    with_waits,
-)
+from xsp.composition.journal import Journal, took_ns, waits_for_others, waits_within, with_waits
 from xsp.composition.own_time import Sampled
 from xsp.composition.part import first_calls, parts
 from xsp.composition.summary import facts, own_latency, sentences

@@ -171,7 +171,7 @@ def _repeat(
         began_ns = session.clock.now()
         latencies = session.visit(step, call, state.prepare)
         plan.record(step, latencies, began_ns=began_ns, ended_ns=session.clock.now())
-        if not state.known:
+        if latencies and not state.known:  # else profilers were armed, and nothing was called
             state.look()
         if state.changes:  # so that a call made before saw others than the next ones do
             session.take(None)
