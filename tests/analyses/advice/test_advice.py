@@ -366,3 +366,18 @@ def test_functions_that_run_between_evaluations_are_found() -> None:
         programmed(100, block=False),
     )
     assert not any("program's own code" in rules(each) for each in (few, imported, model))
+
+
+@pytest.mark.parametrize(("busy_ns", "gain_ns"), [(None, 18_000), (30_000, 30_000)])
+def test_a_thread_that_waits_for_what_others_evaluate_runs_no_code_of_its_own(
+    busy_ns: float | None, gain_ns: float
+) -> None:
+    model = pipeline("Net 8×3", op("aten::mm", own_ns=40_000))
+    model.columns["thread"] = 8
+    if busy_ns is not None:  # several of them at once
+        model.attributes["busy_ns"] = busy_ns
+    root = pipeline("server.py:1", model, own_ns=60_000)
+    ran = {"own_functions": ["wait"], "own_lines": ["threading.py:327"], "own_shares": [1.0]}
+    root.attributes.update(ran, own_samples=100, calls=1, whole_block=True)
+    found = row("program's own code", trace(root, groups=[{"name": "Net 8×3"}]))
+    assert found["gain_ns"] == pytest.approx(gain_ns)

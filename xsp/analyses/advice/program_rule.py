@@ -9,6 +9,7 @@ import polars as pl
 
 from xsp.analyses.advice.finding import Case, Finding, named
 from xsp.analyses.structure.sums import calls
+from xsp.analyses.tree import Floats, Tree
 from xsp.level import Kind
 from xsp.quantity import counted, duration, percent
 from xsp.trace import own_functions
@@ -59,7 +60,7 @@ def program_code(case: Case) -> Iterator[Finding]:
     called = tree.spans["name"].is_in(inference).to_numpy() | case.is_named(_WORK)
     between = case.is_of(Kind.PIPELINE) & ~called & (tree.nearest(called) < 0)
     between = between & ~case.is_named(_LOADS)
-    own_ns = tree.spans["self_ns"].fill_null(0.0).to_numpy()
+    own_ns = np.maximum(tree.spans["self_ns"].fill_null(0.0).to_numpy() - _waited_ns(tree), 0.0)
     functions = own_functions(tree.spans, np.arange(tree.spans.height))
     found = [
         {"name": name, "time": part * own_ns[row], "reach": reach * own_ns[row]}
@@ -81,6 +82,15 @@ def program_code(case: Case) -> Iterator[Finding]:
         "at most: as if these functions took no time",
         "xsp.span around parts of them, profiled the same way",
     )
+
+
+def _waited_ns(tree: Tree) -> Floats:
+    """Return how long other threads ran something right inside each span, while its own waited."""
+    thread = tree.spans["thread"].fill_null(-1).to_numpy()
+    beside = np.flatnonzero((tree.parent >= 0) & (thread != thread[tree.parent]))
+    busy_ns = tree.attribute("busy_ns", pl.Float64).to_numpy()  # of several at once
+    time_ns = np.where(np.isnan(busy_ns), tree.latency_ns(), busy_ns)[beside]
+    return np.bincount(tree.parent[beside], np.nan_to_num(time_ns), len(thread)).astype(np.float64)
 
 
 def first_calls(case: Case) -> Iterator[Finding]:
