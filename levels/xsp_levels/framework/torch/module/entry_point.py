@@ -188,15 +188,15 @@ class BackwardEntryPoint:
         self._autograd = autograd
         self._original: Callable[..., Any] = autograd.backward
         self._around: Callable[..., Any] | None = None
-        self._after: Callable[[int], None] | None = None
+        self._after: Callable[[int, int], None] | None = None
 
     def record(self, around: Callable[..., Any] | None) -> None:
         """Have `around(backward, args, kwargs)` make each call; None: calls are made directly."""
         self._around = around
         self._apply()
 
-    def watch(self, after: Callable[[int], None] | None) -> None:
-        """Have `after(start_ns)` called when a backward pass has returned; None ends that."""
+    def watch(self, after: Callable[[int, int], None] | None) -> None:
+        """Have `after(start_ns, end_ns)` called after each backward pass; None ends that."""
         self._after = after
         self._apply()
 
@@ -219,9 +219,9 @@ class BackwardEntryPoint:
         def backward(*args: Any, **kwargs: Any) -> Any:
             around, start = self._around, monotonic_ns()
             result = around(original, args, kwargs) if around else original(*args, **kwargs)
-            after = self._after
+            end, after = monotonic_ns(), self._after
             if after is not None:
-                after(start)
+                after(start, end)
             return result
 
         backward.__xsp__ = self  # type: ignore[attr-defined]

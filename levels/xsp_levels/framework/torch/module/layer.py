@@ -106,14 +106,22 @@ def divert(self: Any, *args: Any, **kwargs: Any) -> Any:
     return handler(self, args, kwargs)
 
 
+def divert_timed(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stand in for `Module.__call__`, and hand the call on, with the time."""
+    now: Any = "xsp:now"
+    handler: Any = "xsp:handler"
+    return handler(self, args, kwargs, now())
+
+
 def divert_outermost(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Stand in for `Module.__call__`, and hand a call that the thread makes outermost on."""
+    now: Any = "xsp:now"
     local: Any = "xsp:local"
     inner: Any = "xsp:inner"
     handler: Any = "xsp:handler"
     if local.inside:
         return inner(self, *args, **kwargs)
-    return handler(self, args, kwargs)
+    return handler(self, args, kwargs, now())
 
 
 def divert_model(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -121,10 +129,11 @@ def divert_model(self: Any, *args: Any, **kwargs: Any) -> Any:
     model: Any = "xsp:model"  # its id: the code must not keep the model alive
     thread: Any = "xsp:thread"
     own_thread: Any = "xsp:own thread"
+    now: Any = "xsp:now"
     inner: Any = "xsp:inner"
     handler: Any = "xsp:handler"
     if id(self) == model or own_thread() != thread:
-        return handler(self, args, kwargs)
+        return handler(self, args, kwargs, now())
     return inner(self, *args, **kwargs)
 
 

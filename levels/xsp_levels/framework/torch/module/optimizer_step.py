@@ -6,6 +6,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import Any
 
 from xsp_levels.framework.torch.compiler import hide_from_compiler
@@ -33,8 +34,8 @@ class OptimizerEntryPoint:
         self._keras: Hook | None = None
         self._begin: Callable[[Any], None] | None = None
         self._end: Callable[[Any], None] | None = None
-        self._before: Callable[[Any, bool], None] | None = None
-        self._after: Callable[[Any], None] | None = None
+        self._before: Callable[[Any, bool, int], None] | None = None
+        self._after: Callable[[Any, int], None] | None = None
         self._made = _Made()
 
     def record(
@@ -45,14 +46,17 @@ class OptimizerEntryPoint:
         self._apply()
 
     def watch(
-        self, before: Callable[[Any, bool], None] | None, after: Callable[[Any], None] | None
+        self,
+        before: Callable[[Any, bool, int], None] | None,
+        after: Callable[[Any, int], None] | None,
     ) -> None:
         """Have a watcher told of steps; None ends that.
 
         Args:
-            before: Called with the optimizer, and whether the step makes the forward pass itself
-                (was given a closure), before the step is recorded.
-            after: Called with the optimizer when a step has been made and recorded.
+            before: Called with the optimizer, whether the step makes the forward pass itself (was
+                given a closure), and the time in ns, before the step is recorded.
+            after: Called with the optimizer, and the time in ns, when a step has been made and
+                recorded.
         """
         self._before, self._after = before, after
         self._apply()
@@ -93,11 +97,11 @@ class OptimizerEntryPoint:
     def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._is_compiling() or self._made.optimizer is optimizer:
             return
-        before, begin = self._before, self._begin
+        found_ns, before, begin = monotonic_ns(), self._before, self._begin
         if before is not None:
             # Hooks are given the arguments of the method, and so perhaps the optimizer itself.
             closure = kwargs.get("closure", args[-1] if args else None)
-            before(optimizer, callable(closure))
+            before(optimizer, callable(closure), found_ns)
             begin = self._begin  # armed by now, perhaps
         if begin is not None:
             begin(optimizer)
@@ -105,11 +109,12 @@ class OptimizerEntryPoint:
     def _after_step(self, optimizer: Any, *_: Any) -> None:
         if self._is_compiling() or self._made.optimizer is optimizer:
             return
-        end, after = self._end, self._after
+        end_ns, end, after = monotonic_ns(), self._end, self._after
         if end is not None:
             end(optimizer)
+            end_ns = monotonic_ns()
         if after is not None:
-            after(optimizer)
+            after(optimizer, end_ns)
 
 
 @functools.cache

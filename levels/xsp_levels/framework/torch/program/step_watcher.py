@@ -173,17 +173,17 @@ class StepWatch:
         else:
             self.extend(step, end_ns)
 
-    def _after_backward(self, start_ns: int) -> None:
-        end_ns, step = monotonic_ns(), self._local.step
+    def _after_backward(self, start_ns: int, end_ns: int) -> None:
+        step = self._local.step
         self.ends.note_backward(step)
         if not step.open:
             self._marker.backward(start_ns, end_ns)
         else:
             self.extend(step, end_ns)
 
-    def _before_step(self, optimizer: Any, closure: bool) -> None:
+    def _before_step(self, optimizer: Any, closure: bool, found_ns: int) -> None:
         """Begin a training step with an optimizer that makes the forward pass itself."""
-        found_ns, step = monotonic_ns(), self._local.step
+        step = self._local.step
         if step.expected:  # as the last one was, which an optimizer ended
             step.pauses.append((found_ns, monotonic_ns()))
             return
@@ -214,8 +214,8 @@ class StepWatch:
             step.begun.begin_ns = monotonic_ns()
         return True
 
-    def _after_step(self, optimizer: Any) -> None:
-        end_ns, step = monotonic_ns(), self._local.step
+    def _after_step(self, optimizer: Any, end_ns: int) -> None:
+        step = self._local.step
         self.ends.optimizes = True
         if not step.open:
             self._marker.end_step(optimizer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType, FrameType
 from typing import Any
 
@@ -38,6 +38,8 @@ class Local(threading.local):
         known: The last evaluation of each model that was a single call, by the model's id.
         waiting: The time after that call in which the program waits for xsp, if it is to be told.
         step: The training step of the thread.
+        again: From where the model of an expected step was last found to be called again,
+            outermost, and how many times it had been called again before.
         follows: How steps that begin with a call of a model or a step of an optimizer, given by the
             id of either, follow others, given by their outcome.
     """
@@ -48,6 +50,7 @@ class Local(threading.local):
         self.known: dict[int, Known] = {}
         self.waiting: Waiting | None = None
         self.step = TrainingStep()
+        self.again: tuple[CodeType, int, int] | None = None
         self.follows: dict[After, Following] = {}
 
 
@@ -60,7 +63,7 @@ class Given:
         others: Whether what is neither these nor holds tensors is like others of its type.
     """
 
-    __slots__ = ("_count", "_keys", "_kinds", "_tensor", "_tracing")
+    __slots__ = ("_count", "_keys", "_kinds", "_shapes", "_tensor", "_tracing")
 
     def __init__(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, others: bool = False
@@ -71,8 +74,11 @@ class Given:
         # Of each tensor its data type and how that is called; of what else there is None, and the
         # type or value.
         self._kinds: list[tuple[str | None, Any]] | None = []
+        self._shapes: list[Any] = []
         for value in (*args, *kwargs.values()):
-            if type(value) is torch.Tensor:
+            is_tensor = type(value) is torch.Tensor
+            self._shapes.append(value.shape if is_tensor and not value.is_nested else None)
+            if is_tensor:
                 self._kinds.append((dtype_name(value.dtype), value.dtype))
             elif value is None or type(value) is bool:
                 self._kinds.append((None, value))
@@ -81,6 +87,27 @@ class Given:
             else:
                 self._kinds = None
                 break
+
+    def is_same(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether a call is known to be given the like, and tensors of the same shapes."""
+        kinds = self._kinds
+        if kinds is None or len(args) != self._count or self._tracing():
+            return False
+        if kwargs or self._keys:
+            if tuple(kwargs) != self._keys:
+                return False
+            args = (*args, *kwargs.values())
+        tensor = self._tensor
+        try:
+            for value, (dtype, what), shape in zip(args, kinds, self._shapes, strict=True):
+                if dtype is None:
+                    if value is not what and type(value) is not what:
+                        return False
+                elif type(value) is not tensor or value.dtype is not what or value.shape != shape:
+                    return False
+        except RuntimeError:  # nested tensors have no shape
+            return False
+        return True
 
     def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None:
         """Return shape and data type of the tensors that a call is given.
@@ -114,11 +141,12 @@ class Known:
         like: What the call has in common with others.
     """
 
-    __slots__ = ("_given", "_grad", "_model", "_name", "_phase")
+    __slots__ = ("_given", "_grad", "_like", "_model", "_name", "_phase")
 
     def __init__(self, module: Any, work: Work, like: Likeness) -> None:
         _, args, kwargs = work
-        self._model, (self._name, self._phase, _) = weakref.ref(module), like
+        self._model, self._like = weakref.ref(module), like
+        self._name, self._phase, _ = like
         # In a phase the leading tensor alone tells calls apart: what else is given, as a cache, is
         # not looked into.
         self._given = Given(args, kwargs, others=bool(self._phase))
@@ -134,7 +162,10 @@ class Known:
         model = self._model()
         if model is None or model is not module or (model.training and self._grad()):
             return None
-        inputs, phase = self._given.inputs(args, kwargs), self._phase
+        phase = self._phase
+        if not phase and self._given.is_same(args, kwargs):
+            return self._like
+        inputs = self._given.inputs(args, kwargs)
         if inputs is None or (phase and phase != generation_phase(kwargs, inputs)):
             return None
         return self._name, phase, told_of(phase, inputs)
@@ -153,22 +184,22 @@ class Following:
         model: The model.
     """
 
-    __slots__ = ("_given", "_inputs", "code", "model", "streak")
+    __slots__ = ("_given", "_grad", "_inputs", "code", "model", "streak")
 
     def __init__(self, module: Any, call: ModelCall, streak: object, code: CodeType) -> None:
         self.model, self.streak, self.code = weakref.ref(module), streak, code
         self._inputs = call.inputs
         self._given = None if is_layer(module) else Given(call.args, call.kwargs)
+        self._grad: Callable[[], bool] = sys.modules["torch"].is_grad_enabled
 
     def begins(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Return whether a call is one like that."""
         model = self.model()
         if model is None or model is not module:
             return False
-        inputs = None if self._given is None else self._given.inputs(args, kwargs)
-        if inputs is None:
-            inputs = tensor_inputs(args, kwargs)
-        return trains(module, kwargs) and inputs == self._inputs
+        if self._given is not None and self._given.is_same(args, kwargs):
+            return bool(module.training) and self._grad()
+        return trains(module, kwargs) and tensor_inputs(args, kwargs) == self._inputs
 
 
 class TrainingStep:

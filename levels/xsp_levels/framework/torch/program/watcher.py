@@ -20,7 +20,11 @@ from xsp_levels.framework.torch.module.entry_point import (
     call_entry_point,
     keep_in_child,
 )
-from xsp_levels.framework.torch.module.layer import divert, divert_model, divert_outermost
+from xsp_levels.framework.torch.module.layer import (
+    divert_model,
+    divert_outermost,
+    divert_timed,
+)
 from xsp_levels.framework.torch.program.call import (
     Modes,
     found_call,
@@ -70,8 +74,10 @@ class Watch:
         self._local = Local()
         self._threads = CallingThreads(self._watch_threads)
         self._names = ModelNames()
-        self._code = self._entry.code(divert, {"xsp:handler": self._outermost})
+        self._grad = sys.modules["torch"].is_grad_enabled
         self._constants = {"xsp:handler": self._outermost, "xsp:inner": self._entry.inner}
+        self._constants["xsp:now"] = monotonic_ns
+        self._code = self._entry.code(divert_timed, self._constants)
         local = {"xsp:local": self._local, **self._constants}
         self._thread_code = self._entry.code(divert_outermost, local)
         self._model_codes: dict[tuple[int, int], CodeType] = {}  # by thread, and id of the model
@@ -101,12 +107,16 @@ class Watch:
             self._steps.finish(step)
         return step.open
 
-    def _outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _outermost(
+        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found_ns: int
+    ) -> Any:
         """Handle a module call: hand a call that lies in no other module call to `_evaluate`."""
-        found_ns, local = monotonic_ns(), self._local
+        local = self._local
         if local.inside:
             return self._entry.inner(module, *args, **kwargs)
         step = local.step
+        if step.expected and step.following is None and self._is_again(step, module):
+            return self._repeat(step, module, args, kwargs, found_ns)
         quick = step.following or (step.told and self._threads.alone)
         if quick and self._followed(step, module, args, kwargs, found_ns):
             return self._go_on(step, module, args, kwargs, found_ns)
@@ -159,6 +169,9 @@ class Watch:
             return self._see_through(module, args, kwargs)
         if step.expected and trains(module, kwargs):
             if not self._steps.ends.is_inference(step):
+                if not is_layer(module):
+                    frame = sys._getframe(3)
+                    local.again = frame.f_code, frame.f_lasti, step.forwards
                 return self._go_on(step, module, args, kwargs, found_ns)
             self._steps.tell(step)
         alone, before = self._threads.note(), step.begun
@@ -176,6 +189,42 @@ class Watch:
             self._steps.extend_unless_over(step, end_ns, first=step.begun is not before)
             if (waiting := local.waiting) is not None:
                 waiting.until_ns, local.waiting = monotonic_ns(), None
+
+    def _is_again(self, step: TrainingStep, module: Any) -> bool:
+        """Return whether the model of an expected step is called again, from the usual place.
+
+        From there it was called outermost, which takes long to find out, and as often.
+        """
+        again, frame = self._local.again, sys._getframe(3)
+        if again is None or frame.f_code is not again[0] or frame.f_lasti != again[1]:
+            return False
+        model = step.model
+        if model is None or model() is not module or step.forwards > again[2]:
+            return False
+        return bool(module.training) and self._grad()
+
+    def _repeat(
+        self,
+        step: TrainingStep,
+        module: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        found_ns: int,
+    ) -> Any:
+        """Call the model of an expected step again, from where it was called outermost before."""
+        entry, local, pauses = self._entry, self._local, step.pauses
+        step.forwards += 1
+        try:
+            local.inside = True
+            entry.inside(self._code, True)
+            pauses.append((found_ns, monotonic_ns()))
+            return entry.inner(module, *args, **kwargs)
+        finally:
+            end_ns = monotonic_ns()
+            local.inside = False
+            if self._steps.evaluations is not None:
+                entry.inside(self._code, False)
+            pauses.append((end_ns, monotonic_ns()))
 
     def _watch_threads(self) -> None:
         """Watch calls inside of calls as well, by which models of other threads are found."""
