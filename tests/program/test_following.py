@@ -160,3 +160,25 @@ def test_another_model_in_a_closure_is_named_though_another_thread_has_called_on
             loop.close()
     calls = {group["model"]: group["calls"] for group in prof.trace.metadata["groups"]}
     assert calls == {"Net": 69, "Net (2)": 1, "Linear": 1}
+
+
+def test_each_further_call_of_the_model_in_a_step_is_counted_wherever_it_is_made() -> None:
+    loop, original = Loop(), nn.Module.__call__.__code__
+    pattern = [4] * 30 + [3] * 5 + [4] * 20 + [6] * 10 + [1] * 5 + [4] * 20
+
+    def call(learns: bool) -> None:  # from one place in the program, whatever the call is
+        with torch.set_grad_enabled(learns):
+            result = loop.net(loop.x)
+        if learns:
+            result.sum().backward()
+
+    with xsp.profile(levels=2, runs=3000, replay=False, progress=False) as prof:
+        for number, calls in enumerate(pattern):
+            for at in range(calls):
+                call(learns=at == 0 or number % 7 > 0)
+            loop.first.step()
+            loop.first.zero_grad()
+    seen = prof._dispatching.journal.evaluations
+    assert [each.size[0] for each in seen] == pattern
+    assert call_entry_point()._sparing is None
+    assert nn.Module.__call__.__code__ is original

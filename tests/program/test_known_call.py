@@ -157,6 +157,35 @@ def test_numbers_and_texts_are_alike_and_switches_the_same(
     assert given.inputs((X,), {"other": like}) is None
 
 
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((torch.zeros(2, 4), 5), {"value": True}),
+        ((X.double(), 5), {"value": True}),
+        ((nn.Parameter(X), 5), {"value": True}),
+        ((X, 5.0), {"value": True}),
+        ((X, 5), {"value": False}),
+        ((X, 5), {"other": True}),
+        ((X, 5), {}),
+        ((X,), {"value": True}),
+    ],
+)
+def test_the_same_is_given_where_shapes_are_the_same_too(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    given = Given((X, 5), {"value": True})
+    assert given.is_same((torch.zeros(2, 3), 6), {"value": True})
+    assert not given.is_same(args, kwargs)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_what_has_no_shape_or_is_not_looked_into_is_never_the_same() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    assert not Given((X,), {}).is_same((nested,), {})
+    for value in (nested, [X], object()):
+        assert not Given((value,), {}).is_same((value,), {})
+
+
 @pytest.mark.parametrize("value", [[X], {"x": X}, (1, 2), object()])
 def test_what_would_have_to_be_looked_into_is_like_nothing(value: Any) -> None:
     given = Given((X, value), {})

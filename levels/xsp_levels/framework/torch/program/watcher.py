@@ -198,7 +198,7 @@ class Watch:
         again, frame = self._local.again, sys._getframe(3)
         if again is None or frame.f_code is not again[0] or frame.f_lasti != again[1]:
             return False
-        model = step.model
+        model: Any = step.model
         if model is None or model() is not module or step.forwards > again[2]:
             return False
         return bool(module.training) and self._grad()
