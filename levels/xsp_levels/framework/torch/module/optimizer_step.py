@@ -36,7 +36,7 @@ class OptimizerEntryPoint:
         self._end: Callable[[Any], None] | None = None
         self._before: Callable[[Any, bool, int], None] | None = None
         self._after: Callable[[Any, int], None] | None = None
-        self._made, self._makes = _Made(), False
+        self._made = _Made()
 
     def record(
         self, begin: Callable[[Any], None] | None, end: Callable[[Any], None] | None
@@ -64,7 +64,7 @@ class OptimizerEntryPoint:
     def make(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         """Make a call that makes a step of an optimizer, whether it runs its hooks or not."""
         self._before_step(optimizer, (), {})
-        self._makes, self._made.optimizer = True, optimizer
+        self._made.optimizer = optimizer
         try:
             result = call()
         finally:
@@ -95,7 +95,7 @@ class OptimizerEntryPoint:
                 self._keras.take_out()
 
     def _before_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._is_compiling() or (self._makes and self._made.optimizer is optimizer):
+        if self._is_compiling() or self._made.optimizer is optimizer:
             return
         found_ns, before, begin = monotonic_ns(), self._before, self._begin
         if before is not None:
@@ -107,7 +107,7 @@ class OptimizerEntryPoint:
             begin(optimizer)
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
-        if self._is_compiling() or (self._makes and self._made.optimizer is optimizer):
+        if self._is_compiling() or self._made.optimizer is optimizer:
             return
         end_ns, end, after = monotonic_ns(), self._end, self._after
         if end is not None:

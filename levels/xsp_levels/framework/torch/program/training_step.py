@@ -74,7 +74,7 @@ class Given:
         # Of each tensor its data type and how that is called; of what else there is None, and the
         # type or value.
         self._kinds: list[tuple[str | None, Any]] | None = []
-        self._shapes: list[Any] = []
+        self._shapes: list[Any] = []  # beside these; None of what has no shape
         for value in (*args, *kwargs.values()):
             is_tensor = type(value) is torch.Tensor
             self._shapes.append(value.shape if is_tensor and not value.is_nested else None)

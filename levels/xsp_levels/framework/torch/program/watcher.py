@@ -116,7 +116,7 @@ class Watch:
             return self._entry.inner(module, *args, **kwargs)
         step = local.step
         if step.expected and step.following is None and self._is_again(step, module):
-            return self._repeat(step, module, args, kwargs, found_ns)
+            return self._go_on(step, module, args, kwargs, found_ns)
         quick = step.following or (step.told and self._threads.alone)
         if quick and self._followed(step, module, args, kwargs, found_ns):
             return self._go_on(step, module, args, kwargs, found_ns)
@@ -191,9 +191,9 @@ class Watch:
                 waiting.until_ns, local.waiting = monotonic_ns(), None
 
     def _is_again(self, step: TrainingStep, module: Any) -> bool:
-        """Return whether the model of an expected step is called again, from the usual place.
+        """Return whether an expected step's model is called again, from where it was before.
 
-        From there it was called outermost, which takes long to find out, and as often.
+        That it was called outermost there, and in training as often, took long to find out.
         """
         again, frame = self._local.again, sys._getframe(3)
         if again is None or frame.f_code is not again[0] or frame.f_lasti != again[1]:
@@ -202,29 +202,6 @@ class Watch:
         if model is None or model() is not module or step.forwards > again[2]:
             return False
         return bool(module.training) and self._grad()
-
-    def _repeat(
-        self,
-        step: TrainingStep,
-        module: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        found_ns: int,
-    ) -> Any:
-        """Call the model of an expected step again, from where it was called outermost before."""
-        entry, local, pauses = self._entry, self._local, step.pauses
-        step.forwards += 1
-        try:
-            local.inside = True
-            entry.inside(self._code, True)
-            pauses.append((found_ns, monotonic_ns()))
-            return entry.inner(module, *args, **kwargs)
-        finally:
-            end_ns = monotonic_ns()
-            local.inside = False
-            if self._steps.evaluations is not None:
-                entry.inside(self._code, False)
-            pauses.append((end_ns, monotonic_ns()))
 
     def _watch_threads(self) -> None:
         """Watch calls inside of calls as well, by which models of other threads are found."""
