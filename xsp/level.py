@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum, StrEnum
 
-from xsp.suggestion import suggest
+from xsp.text import suggest
 
 
 class Level(IntEnum):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from xsp.quantity import counted
+from xsp.text import counted
 
 # Code of what should be known of how a trace was made, with nothing amiss.
 NOTE = "note"

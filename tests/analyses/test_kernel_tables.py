@@ -11,7 +11,6 @@ import pytest
 from hand_made import row, trace_of
 
 import xsp
-from xsp import peak
 from xsp.analyses import (
     kernel_by_name,
     kernel_information,
@@ -21,6 +20,7 @@ from xsp.analyses import (
     layer_kernels,
     layer_roofline,
 )
+from xsp.machine import peak
 from xsp.trace import Trace
 
 TRACES = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[3] / "shared" / "traces"))

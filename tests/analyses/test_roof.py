@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from hand_made import row, trace_of
 
-from xsp import peak
 from xsp.analyses.work import roof_of
 from xsp.analyses.work.device_peak import peak_of
 from xsp.cli import app as cli
 from xsp.errors import MeasurementError
-from xsp.peak import MachinePeak
+from xsp.machine import MachinePeak, peak
 from xsp.session import describe_environment
 from xsp.trace import Trace
 
@@ -24,7 +23,8 @@ PEAKS = [
     MachinePeak(8, 300e9, 40e9, "numpy 2", "A processor"),
 ]
 SMALL = (
-    "import sys, xsp.peak as peak; peak._ROWS, peak._COPIED, peak._SECONDS = 64, 1 << 16, 0.01;"
+    "import sys, xsp.machine.peak as peak;"
+    "peak._ROWS, peak._COPIED, peak._SECONDS = 64, 1 << 16, 0.01;"
     "print(peak.measured(int(sys.argv[1])))"
 )
 
@@ -122,7 +122,7 @@ def test_there_is_no_roof_of_what_nobody_knows() -> None:
 def test_the_roof_of_a_host_is_what_was_measured_there_with_its_threads(
     threads: int | None, giga: float
 ) -> None:
-    peak.keep("here", PEAKS)
+    peak.keep_peaks("here", PEAKS)
     roof = roof_of(on_host("here", threads))
     assert roof is not None
     assert roof.flops_per_s == giga * 1e9
@@ -131,20 +131,20 @@ def test_the_roof_of_a_host_is_what_was_measured_there_with_its_threads(
 
 
 def test_peaks_are_kept_by_machine() -> None:
-    peak.keep("here", PEAKS)
-    peak.keep("there", PEAKS[:1])
-    peak.keep("here", PEAKS[1:])
-    assert peak.kept("here") == PEAKS[1:]
-    assert peak.kept("there") == PEAKS[:1]
+    peak.keep_peaks("here", PEAKS)
+    peak.keep_peaks("there", PEAKS[:1])
+    peak.keep_peaks("here", PEAKS[1:])
+    assert peak.kept_peaks("here") == PEAKS[1:]
+    assert peak.kept_peaks("there") == PEAKS[:1]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"here": [{"threads": "x"}]}', b"\xff"])
 def test_a_damaged_file_of_peaks_is_as_none(kept: Path, damage: bytes) -> None:
     kept.parent.mkdir()
     kept.write_bytes(damage)
-    assert peak.kept("here") == []
-    peak.keep("here", PEAKS)
-    assert peak.kept("here") == PEAKS
+    assert peak.kept_peaks("here") == []
+    peak.keep_peaks("here", PEAKS)
+    assert peak.kept_peaks("here") == PEAKS
 
 
 @pytest.mark.parametrize("torch", [True, False])
@@ -167,7 +167,7 @@ def test_a_peak_is_measured_with_pytorch_or_numpy(
 def test_a_failing_measurement_of_the_peak_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "_PROGRAM", "raise SystemExit('no memory')")
     with pytest.raises(MeasurementError, match="with 3 threads: no memory"):
-        peak.measure("A processor", [3], lambda what: None)
+        peak.measure_peaks("A processor", [3], lambda what: None)
 
 
 def test_doctor_measures_the_peak_keeps_it_and_shows_it(

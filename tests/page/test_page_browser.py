@@ -13,7 +13,7 @@ from samples import conv, hostile, layer, op, pipeline, resnet, trace
 
 import xsp
 from xsp.analyses import estimate_of
-from xsp.quantity import duration
+from xsp.text import duration
 from xsp.trace import Trace
 
 PATH = "predict/ResNet/layer1/0/conv2"

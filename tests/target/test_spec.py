@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.suggestion import suggest
 from xsp.target.resolution import resolve
 from xsp.target.source.library import require
 from xsp.target.spec import Spec
+from xsp.text import suggest
 
 Write = Callable[[str], str]
 

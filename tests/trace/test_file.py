@@ -17,8 +17,8 @@ import pytest
 import samples
 from hypothesis import given, settings
 
-from xsp.atomic_file import check_writable
 from xsp.errors import ExportError, TraceFormatError
+from xsp.machine import check_writable
 from xsp.trace.document import Trace, load
 
 

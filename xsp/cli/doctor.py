@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xsp import peak
 from xsp.cli import terminal
 from xsp.cli.framework import in_words, started_frameworks
 from xsp.level import Level
-from xsp.quantity import counted
+from xsp.machine import keep_peaks, kept_peaks, measure_peaks
 from xsp.session import Listed, describe_environment, disturbances, listed_providers
+from xsp.text import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,8 +29,8 @@ def measure_peak() -> None:
     """
     facts = describe_environment()
     numbers = sorted({1, max(1, int(facts["usable_cores"]))})
-    found = peak.measure(facts["cpu"], numbers, lambda what: terminal.say(f"measuring {what} …"))
-    peak.keep(facts["host_id"], found)
+    found = measure_peaks(facts["cpu"], numbers, lambda what: terminal.say(f"measuring {what} …"))
+    keep_peaks(facts["host_id"], found)
 
 
 def diagnosis(*, frameworks: bool = False) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def diagnosis(*, frameworks: bool = False) -> dict[str, Any]:
         "levels": {level.label: level in usable for level in Level},
         "providers": [_provider(provider) for provider in providers],
         "environment": environment,
-        "peaks": [msgspec.to_builtins(kept) for kept in peak.kept(environment["host_id"])],
+        "peaks": [msgspec.to_builtins(kept) for kept in kept_peaks(environment["host_id"])],
         "disturbances": list(disturbances()),
     }
 

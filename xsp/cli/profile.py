@@ -185,7 +185,7 @@ def _check_files(spec: Spec, options: dict[str, Any]) -> None:
     Raises:
         ExportError: A file cannot be written.
     """
-    from xsp.atomic_file import check_writable  # noqa: PLC0415
+    from xsp.machine import check_writable  # noqa: PLC0415
 
     exported = (Path(to) for to in options["exports"] if "://" not in to)
     for path in (_output(spec, options), *exported):

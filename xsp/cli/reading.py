@@ -49,7 +49,7 @@ def import_files(
     files: tuple[Path, ...], output: Path | None, *, whole: bool, as_json: bool
 ) -> None:
     """Read files of other tools."""
-    from xsp.atomic_file import check_writable  # noqa: PLC0415
+    from xsp.machine import check_writable  # noqa: PLC0415
 
     if output is None and not as_json:
         _check_foreign(files)

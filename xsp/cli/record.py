@@ -44,7 +44,7 @@ def record(target: str, **options: Any) -> None:
     A recording is no trace yet: xsp.testing.replay makes one of it, on any machine, with or
     without the devices. TARGET is what it is for xsp profile, but no script.
     """
-    from xsp.atomic_file import check_writable  # noqa: PLC0415
+    from xsp.machine import check_writable  # noqa: PLC0415
     from xsp.measurement import problem_sentences  # noqa: PLC0415
     from xsp.session import limited_threads, settings_of  # noqa: PLC0415
     from xsp.target import record_target  # noqa: PLC0415

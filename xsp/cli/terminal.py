@@ -23,14 +23,14 @@ UNBOUNDED = 400
 
 def show(text: str) -> None:
     """Print lines on standard output; they may come from a stranger's file."""
-    from xsp.quantity import printable_lines  # noqa: PLC0415  # help and completion come at once
+    from xsp.text import printable_lines  # noqa: PLC0415  # help and completion come at once
 
     write(printable_lines(text))
 
 
 def say(text: str) -> None:
     """Print lines on standard error; they may come from a stranger's file or server."""
-    from xsp.quantity import printable_lines  # noqa: PLC0415
+    from xsp.text import printable_lines  # noqa: PLC0415
 
     click.echo(printable_lines(text), err=True)
 

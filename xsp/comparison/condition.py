@@ -15,7 +15,7 @@ from xsp.comparison.comparison import Comparison
 from xsp.comparison.text import below, percent, signed
 from xsp.comparison.whole import DEVICE, LATENCY, MEMORY, THROUGHPUT
 from xsp.errors import AnalysisError
-from xsp.suggestion import suggest
+from xsp.text import suggest
 
 GRAMMAR = """\
   CONDITION  QUANTITY > AMOUNT   it grew by more than that

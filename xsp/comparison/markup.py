@@ -15,7 +15,7 @@ from markupsafe import Markup
 from xsp.analyses import text_of
 from xsp.comparison import text
 from xsp.comparison.whole import LATENCY
-from xsp.quantity import NOTHING, duration, printable, shorten
+from xsp.text import NOTHING, duration, printable, shorten
 
 if TYPE_CHECKING:
     from xsp.comparison.comparison import Comparison

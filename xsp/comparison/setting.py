@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from xsp.comparison.whole import calls_of
-from xsp.quantity import NOTHING
+from xsp.text import NOTHING
 from xsp.trace import Trace, attribute_column
 
 # Facts of the environment that differ between any two processes, and say nothing of speed.

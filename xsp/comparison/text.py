@@ -13,7 +13,7 @@ from xsp.analyses import text_of
 from xsp.comparison.alignment import Change
 from xsp.comparison.whole import LATENCY
 from xsp.level import Kind
-from xsp.quantity import NOTHING, counted, duration, printable, shorten
+from xsp.text import NOTHING, counted, duration, printable, shorten
 
 if TYPE_CHECKING:
     import polars as pl

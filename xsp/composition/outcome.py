@@ -23,8 +23,8 @@ from xsp.errors import MeasurementError
 from xsp.evaluation import Run, Times, united
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
 from xsp.problem import Problem, problems_of
-from xsp.quantity import counted, duration
 from xsp.session import Selection, Session, Settings, Visit, describe_environment
+from xsp.text import counted, duration
 from xsp.trace import Trace, made_of
 
 _MERGED = 24  # groups whose trees are made: those that took most time

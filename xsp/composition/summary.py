@@ -19,7 +19,7 @@ from xsp.composition.timeline import Timeline
 from xsp.evaluation import covered, half_width, trimmed_mean
 from xsp.level import Kind
 from xsp.provider import NO_BACKWARD
-from xsp.quantity import counted, duration, percent
+from xsp.text import counted, duration, percent
 from xsp.trace import Trace, attribute_column
 
 Floats = NDArray[np.float64]

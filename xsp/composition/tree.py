@@ -27,7 +27,7 @@ from xsp.composition.part import Part, first_calls
 from xsp.evaluation import covered, generations, mix, path_names
 from xsp.inexact import Inexact
 from xsp.level import Kind
-from xsp.quantity import margin
+from xsp.text import margin
 from xsp.trace import SPAN_SCHEMA, Trace
 
 Floats = NDArray[np.float64]

@@ -10,7 +10,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from xsp.atomic_file import replacing
 from xsp.export import otlp_json, perfetto
 from xsp.export.flame import folded, speedscope
 from xsp.export.otlp import FORMS, SCHEMES, Delivery, endpoint, without_credentials
@@ -19,6 +18,7 @@ from xsp.export.picture import Picture
 from xsp.export.reduction import Reduced, reduce
 from xsp.export.sdk import hand_over
 from xsp.export.spool import send
+from xsp.machine import replacing
 from xsp.trace import Trace
 from xsp.trace_context import parse
 

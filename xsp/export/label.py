@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from xsp.inexact import Inexact
-from xsp.quantity import beyond, duration, estimate, margin, share
+from xsp.text import beyond, duration, estimate, margin, share
 from xsp.trace import EARLY_ENDS, EXPORTED, USER, attribute_column, find_attribute, inexact_column
 
 PREFIX = "attr."

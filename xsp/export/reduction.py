@@ -20,7 +20,7 @@ from xsp.errors import TraceFormatError
 from xsp.evaluation import ON_DEVICE, Ints, Keys, generations, lineage_keys, mix
 from xsp.inexact import lists_of, united
 from xsp.level import Kind
-from xsp.quantity import counted
+from xsp.text import counted
 from xsp.trace import (
     Folding,
     agreed,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xsp import __version__
 from xsp.export.otlp import Delivery, failure
 from xsp.export.picture import Picture, Slice
-from xsp.quantity import counted
+from xsp.text import counted
 from xsp.trace import SCHEMA_URL
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from xsp.export.otlp import Delivery, Endpoint, deliver, failure
 from xsp.export.parcel import Parcel
 from xsp.export.picture import Picture
 from xsp.machine import state_folder
-from xsp.quantity import printable
+from xsp.text import printable
 from xsp.trace import load
 
 _TRACE, _NOTE = ".xsp", ".json"

@@ -22,8 +22,8 @@ from xsp.level import MEASURED, Kind
 from xsp.measurement import ProcessRuns, Progress, describe, progress_bar
 from xsp.merge import merge
 from xsp.problem import Problem
-from xsp.quantity import counted
 from xsp.rank import common_name
+from xsp.text import counted
 from xsp.trace import Trace, is_own, load
 from xsp.trace_context import Origin
 

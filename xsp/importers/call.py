@@ -14,7 +14,7 @@ import polars as pl
 from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import SpanRows
-from xsp.quantity import counted
+from xsp.text import counted
 
 _LAUNCH = (pl.col("kind") == Kind.LAUNCH.value) & pl.col("correlation_id").is_not_null()
 _KEYS = ("kind", "start_ns", "end_ns", "thread", "correlation_id")

@@ -17,7 +17,7 @@ from xsp.importers.recording import Recording
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.problem import COUNTED, Problem
 from xsp.provider import ATTRIBUTE, SpanRows, checked, concat_rows, span_rows
-from xsp.quantity import counted, duration, percent
+from xsp.text import counted, duration, percent
 
 STEP = f"{ATTRIBUTE}step"
 # Kinds that tell which thread the program ran on, the surest first: threads of a driver do little

@@ -15,7 +15,7 @@ from xsp.errors import TraceFormatError, XspError
 from xsp.importers.recording import Contents, KernelMetrics, Recording
 from xsp.importers.source import Source
 from xsp.problem import Problem
-from xsp.quantity import printable
+from xsp.text import printable
 
 GROUP = "xsp.importers"
 

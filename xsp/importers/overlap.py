@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from xsp.errors import TraceFormatError
 from xsp.importers.clock import Clock
 from xsp.importers.recording import Recording
-from xsp.quantity import duration
+from xsp.text import duration
 
 _DAY_NS = 86_400_000_000_000  # further apart is no clock that is merely wrong, or in another zone
 

@@ -21,8 +21,8 @@ from xsp.importers.recording import Recording
 from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import ATTRIBUTE, concat_rows, span_rows
-from xsp.quantity import counted, duration
 from xsp.rank import apart, common_name, listed, problems_of_all
+from xsp.text import counted, duration
 
 _TIMES = ("start_ns", "end_ns")
 

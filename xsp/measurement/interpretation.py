@@ -46,8 +46,8 @@ from xsp.provider import (
     span_rows,
     within_memory,
 )
-from xsp.quantity import counted
 from xsp.session import InsideCost, Visit, counting, worth_keeping
+from xsp.text import counted
 
 Bools = NDArray[np.bool_]
 

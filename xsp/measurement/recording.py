@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from xsp import __version__
-from xsp.atomic_file import replacing
 from xsp.errors import ProviderError, TraceFormatError
 from xsp.evaluation import Rung
 from xsp.level import MEASURED, Kind
+from xsp.machine import replacing
 from xsp.measurement.build import build_trace
 from xsp.measurement.callable import visit_all
 from xsp.measurement.interpretation import interpret

@@ -30,7 +30,7 @@ from xsp.merge.latency import Latencies, side_by_side
 from xsp.merge.page_fault import uneven_page_faults
 from xsp.merge.recording_cost import RungCost
 from xsp.problem import Problem
-from xsp.quantity import counted, duration, known_to
+from xsp.text import counted, duration, known_to
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

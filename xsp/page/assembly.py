@@ -8,9 +8,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from xsp.atomic_file import replacing
 from xsp.comparison import names_of
 from xsp.errors import AnalysisError
+from xsp.machine import replacing
 from xsp.page.comparison import differences_of
 from xsp.page.overview import Finding, Limit, Overview, findings_of, limits_of, overview_of
 from xsp.page.packing import pack
@@ -20,7 +20,7 @@ from xsp.page.script import bundle, check_installed, library
 from xsp.page.spans import packed_attributes, packed_spans
 from xsp.page.table import Table, answers, table_of
 from xsp.plot import KINDS, SERIES
-from xsp.quantity import printable
+from xsp.text import printable
 from xsp.trace import Trace
 
 # Analyses that the first screen is made from.

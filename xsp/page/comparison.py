@@ -14,7 +14,7 @@ from xsp.errors import AnalysisError
 from xsp.page.picture import picture_of_differences, pictures_of
 from xsp.page.place import Places
 from xsp.page.table import Table, answers, table_of, tabulated
-from xsp.quantity import printable, shorten
+from xsp.text import printable, shorten
 from xsp.trace import Trace
 
 # Of the differences; `xsp compare` has the rest.

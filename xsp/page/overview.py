@@ -16,7 +16,7 @@ import polars as pl
 from xsp.analyses import text_of
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.page.table import texts_of
-from xsp.quantity import counted, duration, estimate, margin, percent, printable
+from xsp.text import counted, duration, estimate, margin, percent, printable
 from xsp.trace import Trace, attribute_column, footer_lines, headline
 
 # What a kind's own time is, for readers who have not read of kinds.

@@ -12,7 +12,7 @@ from xsp.analyses import text_of
 from xsp.inexact import Inexact
 from xsp.level import Kind
 from xsp.page.packing import pack
-from xsp.quantity import printable
+from xsp.text import printable
 from xsp.trace import Trace, attribute_column, inexact_column, parent_rows
 
 _KINDS = [kind.value for kind in Kind]

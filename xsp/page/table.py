@@ -12,7 +12,7 @@ import polars as pl
 from xsp.analyses import ALL, Analysis, ends_of, estimate_of, heading_of
 from xsp.errors import AnalysisError
 from xsp.page.place import Places, leading
-from xsp.quantity import printable, shorten
+from xsp.text import printable, shorten
 from xsp.trace import Trace
 
 SHOWN = 50  # rows on the page at first

@@ -27,7 +27,7 @@ from bokeh.plotting import figure
 
 from xsp.analyses import ends_of, estimate_of, heading_of
 from xsp.plot.theme import FAINT, GRID, INK, PAPER
-from xsp.quantity import shorten
+from xsp.text import shorten
 
 # Columns by which a page finds the span that a mark stands for, whatever else is shown of it.
 _LINKS = ("path", "span_id")

@@ -17,7 +17,7 @@ from bokeh.resources import INLINE
 from markupsafe import Markup
 
 from xsp import analyses
-from xsp.atomic_file import replacing
+from xsp.machine import replacing
 from xsp.plot.canvas import nothing
 from xsp.plot.theme import INK, PAPER, Theme, themed
 from xsp.trace import Trace

@@ -22,9 +22,9 @@ from xsp.measurement import (
 from xsp.program.dispatcher import Dispatcher
 from xsp.program.turns import Turns
 from xsp.provider import ModelCall
-from xsp.quantity import counted, duration
 from xsp.rank import identity, in_process_group
 from xsp.session import Session
+from xsp.text import counted, duration
 
 # Of repeating all groups together, unless the user has said how long: people wait meanwhile.
 _LEAST_S, _MOST_S = 5.0, 20.0

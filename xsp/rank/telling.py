@@ -11,10 +11,10 @@ import polars as pl
 
 from xsp.evaluation import covered
 from xsp.problem import Problem
-from xsp.quantity import counted, duration, percent
 from xsp.rank.apart import listed
 from xsp.rank.exchange import Account
 from xsp.rank.trouble import problems_of_all
+from xsp.text import counted, duration, percent
 from xsp.trace import Trace, attribute_column
 
 _NAMED = 8  # ranks that have a sentence each

@@ -11,10 +11,10 @@ from typing import Any
 
 from xsp.analyses import optimal_batch
 from xsp.errors import AnalysisError
-from xsp.quantity import duration
 from xsp.sweep.folder import Folder
 from xsp.sweep.point import Point
 from xsp.sweep.result import Result, Status
+from xsp.text import duration
 
 THRESHOLD_PCT = 5.0  # of the paper: a smaller rise is not worth doubling the batch
 _ENOUGH = 2  # doublings in a row that were not worth it

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from xsp.atomic_file import check_writable
 from xsp.errors import ExportError, TraceFormatError, XspError
+from xsp.machine import check_writable
 from xsp.sweep import table
 from xsp.sweep.basis import changes
 from xsp.sweep.point import Point

@@ -9,8 +9,8 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from xsp.suggestion import suggest
 from xsp.target import PRECISIONS, Value, known_frameworks
+from xsp.text import suggest
 
 _RANGE = ".."
 _SHORT = {"seq": "sequence"}

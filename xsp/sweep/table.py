@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from xsp.atomic_file import replacing
 from xsp.errors import TraceFormatError
+from xsp.machine import replacing
 from xsp.sweep.result import Result, Status
 from xsp.trace import DAMAGE
 

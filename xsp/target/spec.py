@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xsp.errors import UnknownTargetError
-from xsp.suggestion import suggest
+from xsp.text import suggest
 
 _FORMS = (
     "torchvision:NAME, timm:NAME, transformers:NAME, keras:NAME, onnx:FILE, tf-saved-model:FOLDER, "

@@ -13,7 +13,7 @@ import polars as pl
 
 from xsp.errors import TraceFormatError
 from xsp.problem import NOTE, Problem
-from xsp.quantity import counted, printable, shorten
+from xsp.text import counted, printable, shorten
 from xsp.trace import heading, html, integrity
 from xsp.trace import text as tree
 from xsp.trace.file import (

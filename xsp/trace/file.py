@@ -19,8 +19,8 @@ from typing import Annotated, Any
 import msgspec
 import polars as pl
 
-from xsp.atomic_file import replacing
 from xsp.errors import TraceFormatError
+from xsp.machine import replacing
 from xsp.trace.integrity import RUN_SCHEMA, check_run_columns
 
 # Raised by polars and Python on a damaged Parquet file; a PanicException is no `Exception`.

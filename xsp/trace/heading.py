@@ -11,7 +11,7 @@ from xsp.evaluation import ON_DEVICE
 from xsp.inexact import Inexact
 from xsp.level import MEASURED
 from xsp.problem import NOTE
-from xsp.quantity import counted, duration, estimate, margin, percent, printable
+from xsp.text import counted, duration, estimate, margin, percent, printable
 from xsp.trace.attribute import attribute_column, inexact_column
 from xsp.trace.coverage import Coverage, attribution, coverage, outside_calls
 from xsp.trace.row import SUMS, Outline

@@ -13,7 +13,7 @@ import polars as pl
 from markupsafe import Markup
 
 from xsp.inexact import legend, marks
-from xsp.quantity import duration, estimate, printable, removed, shorten
+from xsp.text import duration, estimate, printable, removed, shorten
 from xsp.trace.heading import folded_problem_lines, footer_lines, headline, summary_lines, unmarked
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row

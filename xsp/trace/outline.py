@@ -13,7 +13,7 @@ import polars as pl
 
 from xsp.evaluation import Ints, generations
 from xsp.inexact import reasons_of, united
-from xsp.quantity import beyond, counted, printable
+from xsp.text import beyond, counted, printable
 from xsp.trace import folding
 from xsp.trace.attribute import EARLY_ENDS, attribute_column, inexact_column
 from xsp.trace.coverage import at_once_inside, on_another_thread, on_one_clock, own_functions

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from xsp.evaluation import Ints
 from xsp.inexact import Inexact
-from xsp.quantity import bounded, counted, margin, share
+from xsp.text import bounded, counted, margin, share
 from xsp.trace import folding
 
 Floats = NDArray[np.float64]

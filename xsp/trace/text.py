@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from xsp.inexact import legend, marks
-from xsp.quantity import NOTHING, duration, estimate, removed, shorten
+from xsp.text import NOTHING, duration, estimate, removed, shorten
 from xsp.trace.heading import folded_problem_lines, footer_lines, headline, summary_lines, unmarked
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row

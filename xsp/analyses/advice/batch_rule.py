@@ -10,7 +10,7 @@ import polars as pl
 
 from xsp.analyses.advice.finding import Case, Finding
 from xsp.level import Kind
-from xsp.quantity import duration, percent
+from xsp.text import duration, percent
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from xsp.analyses.structure.sums import Bools, calls
 from xsp.analyses.tree import Floats
 from xsp.evaluation import Ints
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.quantity import counted, duration, percent
+from xsp.text import counted, duration, percent
 
 # A device that works less than this part of the time waits for the host.
 _BUSY = 0.5

@@ -12,7 +12,7 @@ from xsp.analyses.structure.sums import Bools, bounds_ns, on_host, own_times
 from xsp.analyses.tree import Floats, Tree
 from xsp.evaluation import Ints
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.quantity import duration, shorten
+from xsp.text import duration, shorten
 from xsp.trace import Trace
 
 # A gain of less than this part of the trace's latency is not told.

@@ -13,7 +13,7 @@ from xsp.analyses.structure.by_primitive import by_primitive, is_reference
 from xsp.analyses.structure.sums import calls
 from xsp.evaluation import Ints
 from xsp.level import Kind
-from xsp.quantity import counted, duration, percent
+from xsp.text import counted, duration, percent
 
 # oneDNN writes the blocked layouts of weights with the first dimension in capitals: ABcd16b16a.
 _WEIGHTS = r"dst \S+ A"

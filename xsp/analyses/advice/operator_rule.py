@@ -11,7 +11,7 @@ from xsp.analyses.advice.finding import Case, Finding, named, reach_of
 from xsp.analyses.structure.sums import Bools, calls
 from xsp.analyses.work import dispatching
 from xsp.level import Kind
-from xsp.quantity import counted, duration, percent
+from xsp.text import counted, duration, percent
 
 # Operators that read and write each element once, so that a chain of them is as fast as one.
 _POINTWISE = (

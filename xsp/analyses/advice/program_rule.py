@@ -11,7 +11,7 @@ from xsp.analyses.advice.finding import Case, Finding, named
 from xsp.analyses.structure.sums import calls
 from xsp.analyses.tree import Floats, Tree
 from xsp.level import Kind
-from xsp.quantity import counted, duration, percent
+from xsp.text import counted, duration, percent
 from xsp.trace import own_functions
 
 _LOADS = r"(^|of )data loading$|DataLoader"

@@ -17,7 +17,7 @@ from xsp.analyses.tree import Floats, Tree
 from xsp.analyses.work import Roof, dispatching, roof_of, work_of
 from xsp.evaluation import Ints
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.quantity import counted, duration
+from xsp.text import counted, duration
 from xsp.trace import Trace
 
 _COLUMNS = {

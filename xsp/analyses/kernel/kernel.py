@@ -13,8 +13,8 @@ from xsp.analyses.total import joined, total, whole_total
 from xsp.analyses.tree import Tree
 from xsp.analyses.work import around, work_of
 from xsp.evaluation import Ints
-from xsp.kernel_name import short_name
 from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.text import short_name
 
 WORK = ("flops", "read_bytes", "write_bytes")
 _INTERVAL = ("latency_ns", "latency_low_ns", "latency_high_ns")

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from xsp import peak
 from xsp.analyses.kept import once_per_trace
 from xsp.analyses.tree import Tree
 from xsp.analyses.work.device_peak import Peak, peak_of
 from xsp.analyses.work.formula import FORMULAS
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.quantity import counted
+from xsp.machine import kept_peaks
+from xsp.text import counted
 from xsp.trace import Trace
 
 _HALF = ("float16", "bfloat16")
@@ -123,7 +123,7 @@ def _host(environment: Mapping[str, Any]) -> Roof | None:
 
     Fewer may be quicker: where threads share caches, and where other programs ran.
     """
-    kept = peak.kept(str(environment.get("host_id")))
+    kept = kept_peaks(str(environment.get("host_id")))
     threads = (environment.get("threads") or {}).get("operators") or math.inf
     usable = [found for found in kept if found.threads <= threads]
     if not usable:

@@ -106,7 +106,7 @@ def _is_name(name: str) -> bool:
 
 def _near(name: str) -> str:
     from xsp.analyses import ALL  # noqa: PLC0415
-    from xsp.suggestion import suggest  # noqa: PLC0415
+    from xsp.text import suggest  # noqa: PLC0415
 
     near = suggest(name, [analysis.name for analysis in ALL])
     return f"{near} The order is: {_ORDER}" if near else f": {_ORDER}"
@@ -157,7 +157,7 @@ def _possible(traces: list[Trace], files: list[Path]) -> str:
 def _column(table: pl.DataFrame, name: str) -> str:
     """Return the column of this name, or of this heading, with or without its unit."""
     from xsp.analyses import heading_of  # noqa: PLC0415
-    from xsp.suggestion import suggest  # noqa: PLC0415
+    from xsp.text import suggest  # noqa: PLC0415
 
     headings = {column: heading_of(column) for column in table.columns}
     bare = {column: heading.removesuffix(" %") for column, heading in headings.items()}
@@ -174,7 +174,7 @@ def _column(table: pl.DataFrame, name: str) -> str:
 
 def _save(table: pl.DataFrame, to: Path) -> None:
     """Write a table to a file whose suffix says the format, whole or not at all."""
-    from xsp.atomic_file import replacing  # noqa: PLC0415
+    from xsp.machine import replacing  # noqa: PLC0415
 
     with replacing(to) as file:
         if to.suffix == ".csv":

@@ -31,7 +31,7 @@ def advised(table: pl.DataFrame) -> str:
 
 def _paragraph(number: int, row: dict[str, Any], *, several: bool) -> str:
     from xsp.analyses import estimate_of, text_of  # noqa: PLC0415
-    from xsp.quantity import printable  # noqa: PLC0415
+    from xsp.text import printable  # noqa: PLC0415
 
     said = {name: printable(str(value or "")) for name, value in row.items()}
     gain = estimate_of("gain_ns", *(row[f"gain_{end}ns"] for end in ("", "low_", "high_")))

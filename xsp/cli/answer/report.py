@@ -34,7 +34,7 @@ _SUFFIXES = (".gz", ".json", ".xsp", ".pb", ".xplane", ".sqlite", ".csv", ".rpd"
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 def report(files: tuple[Path, ...], output: Path | None, *, opens: bool) -> None:
     """Write a page on traces."""
-    from xsp.atomic_file import check_writable  # noqa: PLC0415
+    from xsp.machine import check_writable  # noqa: PLC0415
     from xsp.page import report as write_report  # noqa: PLC0415
 
     to = output or Path(_name(files))

@@ -136,7 +136,7 @@ def _width(name: str, cells: list[str]) -> int:
 
 def _shortened(columns: Cells, numbers: set[str]) -> Cells:
     """Return columns that fit the terminal, for names in them are shortened in the middle."""
-    from xsp.quantity import shorten  # noqa: PLC0415
+    from xsp.text import shorten  # noqa: PLC0415
 
     widths = {name: _width(name, cells) for name, cells in columns.items()}
     over = sum(widths.values()) + _GAP * (len(widths) - 1) - terminal.width()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def plan_line(grid: Grid, path: Path, expected_s: float) -> str:
     """Return how many points there are, where they go, and how long they take."""
-    from xsp.quantity import clock_time, counted  # noqa: PLC0415
+    from xsp.text import clock_time, counted  # noqa: PLC0415
 
     points = counted(len(grid.points), "point")
     most = "up to " if grid.doubling else ""
@@ -49,7 +49,7 @@ class Watcher:
 
     def began(self, point: Point, again: str, left_s: float) -> None:
         """Say why a point is measured again, and how long the rest takes."""
-        from xsp.quantity import clock_time  # noqa: PLC0415
+        from xsp.text import clock_time  # noqa: PLC0415
 
         if again:
             self._say(f"{point}: measured again, for {again}")
@@ -114,13 +114,13 @@ def plain(text: str) -> str:
     """Return text in which rich finds no markup, and the terminal no control characters."""
     from rich.markup import escape  # noqa: PLC0415
 
-    from xsp.quantity import printable  # noqa: PLC0415
+    from xsp.text import printable  # noqa: PLC0415
 
     return escape(printable(text))
 
 
 def _outcome(result: Result) -> str:
-    from xsp.quantity import duration  # noqa: PLC0415
+    from xsp.text import duration  # noqa: PLC0415
 
     if result.reason is not None:
         return f"{result.status}: {result.reason.splitlines()[0]}"

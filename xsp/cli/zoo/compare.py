@@ -148,7 +148,7 @@ def _compared(
 
 
 def _save(table: pl.DataFrame, path: Path) -> None:
-    from xsp.atomic_file import replacing  # noqa: PLC0415
+    from xsp.machine import replacing  # noqa: PLC0415
 
     with replacing(path) as file:
         if path.suffix == ".csv":

@@ -79,7 +79,7 @@ def list_zoo(output: Path | None, **given: Any) -> int:
 
 def _summary(planned: Sequence[Planned]) -> str:
     """Return how many models and points there are, and how long what is left takes."""
-    from xsp.quantity import clock_time, counted  # noqa: PLC0415
+    from xsp.text import clock_time, counted  # noqa: PLC0415
 
     models = counted(len({each.task.model for each in planned}), "model")
     said = [f"{models}, {counted(len(planned), 'point')}"]
@@ -108,7 +108,7 @@ def _alike(planned: Planned) -> tuple[str, str, str, str]:
 
 
 def _words(state: str, why: str, points: Sequence[Planned]) -> str:
-    from xsp.quantity import clock_time  # noqa: PLC0415
+    from xsp.text import clock_time  # noqa: PLC0415
 
     if state == "complete":
         return state

@@ -34,7 +34,7 @@ class Lines:
 
     def planned(self, points: int, kept: int, left_s: float) -> None:
         """Say how many measurements there are, and how long they take."""
-        from xsp.quantity import clock_time, counted  # noqa: PLC0415
+        from xsp.text import clock_time, counted  # noqa: PLC0415
 
         self._points, self._done, self._left_s = points, kept, left_s
         said = counted(points, "measurement")
@@ -68,7 +68,7 @@ class Lines:
         self._say(f"{points} left out, for {why}")
 
     def _far(self) -> str:
-        from xsp.quantity import clock_time  # noqa: PLC0415
+        from xsp.text import clock_time  # noqa: PLC0415
 
         failed = f", {self._failed} failed" if self._failed else ""
         left = f", {clock_time(self._left_s)} left" if self._done < self._points else ""
@@ -107,7 +107,7 @@ def title(task: Task, point: Point) -> str:
 def outcome(row: Row) -> str:
     """Return what became of a point, in a line."""
     from xsp.analyses import text_of  # noqa: PLC0415
-    from xsp.quantity import duration  # noqa: PLC0415
+    from xsp.text import duration  # noqa: PLC0415
 
     if row["status"] != "measured":
         return f"{row['status']}: {(row['reason'] or '').partition(chr(10))[0]}"

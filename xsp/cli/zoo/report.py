@@ -86,7 +86,7 @@ def _name(frame: pl.DataFrame) -> str:
 
 
 def _write(frame: pl.DataFrame, results: Path, output: Path | None, *, opens: bool) -> None:
-    from xsp.atomic_file import check_writable  # noqa: PLC0415
+    from xsp.machine import check_writable  # noqa: PLC0415
     from xsp.page import zoo_report  # noqa: PLC0415
     from xsp.zoo import summary  # noqa: PLC0415
 

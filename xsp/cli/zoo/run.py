@@ -132,7 +132,7 @@ def run_zoo(
 
 def _as_text(tally: Tally, zoo: Zoo, folder: Folder, took_s: float) -> str:
     """Return a summary of the points' results, what failed, and how many have each status."""
-    from xsp.quantity import clock_time, counted  # noqa: PLC0415
+    from xsp.text import clock_time, counted  # noqa: PLC0415
     from xsp.zoo import TABLE, is_measured, summary  # noqa: PLC0415
 
     mine, others = folder.parted(zoo.tasks)

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from xsp.export.flame.stack import Stacks, title
 from xsp.export.reduction import Reduced
-from xsp.quantity import printable
+from xsp.text import printable
 
 _ROOT = -1
 

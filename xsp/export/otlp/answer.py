@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from xsp.export.otlp import wire
-from xsp.quantity import printable, shorten
+from xsp.text import printable, shorten
 
 _LONGEST = 300
 _RETRY_INFO = b"google.rpc.RetryInfo"

@@ -19,7 +19,7 @@ from xsp.export.otlp import answer
 from xsp.export.otlp.answer import SEE_SERVER, Answer, Verdict
 from xsp.export.otlp.encoding import MOST_BYTES, Chunk
 from xsp.export.otlp.endpoint import GRPC, Endpoint
-from xsp.quantity import counted
+from xsp.text import counted
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from xsp.importers.kineto.table import Sort, Tables
-from xsp.kernel_name import full_name, short_name
 from xsp.level import Kind
+from xsp.text import full_name, short_name
 
 # The profilers of NVIDIA, Intel (M is the host's memory), and older ones of AMD.
 _COPY = re.compile(r"\b(?:([HDAP])to([HDAP])|([MD])2([MD]))\b")

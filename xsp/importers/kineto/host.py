@@ -8,10 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from xsp.element_type import element_type
 from xsp.importers.kineto.table import Sort, Tables
-from xsp.kernel_name import call_name
 from xsp.level import Kind
+from xsp.text import call_name, element_type
 
 # Marks that PyTorch and its libraries make around what they do.
 _OF_A_LIBRARY = (

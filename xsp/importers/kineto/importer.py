@@ -33,7 +33,7 @@ from xsp.importers.source import Source
 from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import ATTRIBUTE, ROW_SCHEMA, SpanRows, concat_rows, no_rows, span_rows
-from xsp.quantity import counted, duration
+from xsp.text import counted, duration
 
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value
 _SCHEMA = re.compile(rb'"schemaVersion"\s*:\s*\d')

@@ -12,7 +12,7 @@ from xsp.importers.recording import KernelMetrics, Recording
 from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import ATTRIBUTE, span_rows
-from xsp.quantity import counted
+from xsp.text import counted
 
 
 def alone(metrics: KernelMetrics) -> Recording:

@@ -12,7 +12,7 @@ from xsp.importers.metrics.match import Integers, kernels_of, matches
 from xsp.importers.recording import KernelMetrics, Recording
 from xsp.problem import Problem
 from xsp.provider import ATTRIBUTE, SpanRows
-from xsp.quantity import counted, shorten
+from xsp.text import counted, shorten
 
 _MOST_NAMES = 5  # in a message
 _NAME = 60  # characters of a name in a message

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import polars as pl
 
 from xsp.importers.recording import KernelMetrics, Recording
-from xsp.kernel_name import full_name, short_name
 from xsp.level import Kind
 from xsp.provider import ATTRIBUTE
+from xsp.text import full_name, short_name
 
 Integers = npt.NDArray[np.int64]
 

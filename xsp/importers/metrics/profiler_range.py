@@ -28,10 +28,9 @@ from xsp.importers.ncu import (
 from xsp.importers.reading import content
 from xsp.importers.recording import Recording
 from xsp.importers.source import Source
-from xsp.kernel_name import full_name
 from xsp.level import Kind
 from xsp.problem import Problem
-from xsp.quantity import counted
+from xsp.text import counted, full_name
 
 CATEGORY = "cuda_profiler_range"
 

@@ -14,9 +14,8 @@ from xsp.importers.ncu.attribute import attributes, counts_tensor_cores, named
 from xsp.importers.ncu.table import METRIC_SCHEMA, Table, is_table, read_table
 from xsp.importers.recording import Contents, KernelMetrics
 from xsp.importers.source import Source
-from xsp.kernel_name import full_name, short_name
 from xsp.problem import Problem
-from xsp.quantity import counted
+from xsp.text import counted, full_name, short_name
 
 __all__ = [
     "METRIC_SCHEMA",

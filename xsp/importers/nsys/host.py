@@ -8,9 +8,9 @@ from xsp.importers.nsys import table
 from xsp.importers.nsys.database import Database
 from xsp.importers.nsys.table import Tables
 from xsp.importers.reading import each_once
-from xsp.kernel_name import call_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp.text import call_name
 
 UNNAMED = "unnamed"  # of a span whose name the file lacks
 _BEGIN, _ENDED = r"^cu(da)?StreamBeginCapture", r"^cu(da)?StreamEndCapture"

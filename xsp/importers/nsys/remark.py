@@ -13,7 +13,7 @@ from xsp.importers.nsys.table import Tables
 from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import SpanRows
-from xsp.quantity import counted, duration
+from xsp.text import counted, duration
 
 
 def of_file(database: Database, tables: Tables, idle: Sequence[str]) -> Iterator[Problem]:

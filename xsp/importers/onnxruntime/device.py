@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from xsp.kernel_name import full_name, short_name
 from xsp.level import Kind
 from xsp.onnxruntime_profile import Event, rows_of
 from xsp.provider import SpanRows
+from xsp.text import full_name, short_name
 
 _COPY = re.compile(r"Memcpy(Host|Device)(?:Array)?To(Host|Device)(?:Array)?")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from xsp.onnxruntime_profile import RUN, Event, Profile
 from xsp.problem import Problem
-from xsp.quantity import counted, duration, shorten
+from xsp.text import counted, duration, shorten
 
 _CATEGORIES = ("Session", "Node", "Api", "Kernel")
 _MOST_NAMES = 8  # in a message

@@ -21,9 +21,9 @@ from xsp.importers.rocprofv3.message import (
     Symbol,
 )
 from xsp.importers.rocprofv3.process import Records, times
-from xsp.kernel_name import full_name, short_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp.text import full_name, short_name
 
 _GPU = 2  # a type of agent
 _COPY = "MEMORY_COPY_"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from xsp.importers.rocm import range_columns
 from xsp.importers.rocprofv3.message import Timed
 from xsp.importers.rocprofv3.process import Records, times
-from xsp.kernel_name import call_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp.text import call_name
 
 _LAUNCHES = ("hip_api", "hsa_api")
 _LIBRARIES = {"rccl_api": "RCCL", "rocdecode_api": "rocDecode", "rocjpeg_api": "rocJPEG"}

@@ -26,7 +26,7 @@ from xsp.importers.rpd.table import Tables, opened
 from xsp.importers.source import Source
 from xsp.problem import Problem
 from xsp.provider import SpanRows, concat_rows
-from xsp.quantity import counted
+from xsp.text import counted
 
 _MAGIC = b"SQLite format 3\x00"
 _PROCESS = "attr.pid"

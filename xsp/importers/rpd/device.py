@@ -8,9 +8,9 @@ import polars as pl
 
 from xsp.importers.reading import each_once
 from xsp.importers.rpd.table import Tables
-from xsp.kernel_name import call_name, full_name, short_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp.text import call_name, full_name, short_name
 
 _COPIES = {
     "CopyDeviceToDevice": "DtoD",

@@ -9,9 +9,9 @@ import polars as pl
 from xsp.importers.reading import each_once
 from xsp.importers.rocm import range_columns
 from xsp.importers.rpd.table import Tables
-from xsp.kernel_name import call_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp.text import call_name
 
 _MARKER = "UserMarker"
 _API = r"^_{0,2}(hip|hsa)"  # names of calls of HIP and HSA

@@ -24,7 +24,7 @@ from xsp.importers.xplane.host import host_rows
 from xsp.level import Kind
 from xsp.problem import Problem
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
-from xsp.quantity import counted
+from xsp.text import counted
 from xsp.xplane import Plane, plane_name, read_space
 
 _FIRST_PLANES = (b"/host:", b"/device:", b"#Chip", b"Task Environment")  # how their names begin

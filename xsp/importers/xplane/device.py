@@ -15,9 +15,9 @@ import polars as pl
 from xsp.importers.reading import each_once
 from xsp.importers.xplane.detail import direction, kernel_attributes, memory_attributes
 from xsp.importers.xplane.event import LeftOut, events
-from xsp.kernel_name import full_name, short_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp.text import full_name, short_name
 from xsp.xplane import Plane
 
 _PLANE = re.compile(r"^/device:(?P<sort>GPU|TPU):(?P<number>\d{1,9})$")

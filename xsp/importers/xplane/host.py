@@ -20,9 +20,9 @@ import polars as pl
 from xsp.importers.reading import each_once
 from xsp.importers.xplane.event import PYTHON, LeftOut
 from xsp.importers.xplane.flow import STOP, askers
-from xsp.kernel_name import call_name, short_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
+from xsp.text import call_name, short_name
 
 _TENSORFLOW_OP = re.compile(r"^(?P<scope>[^:\s]+):(?P<type>[A-Z_]\w*)$")
 _JAX_PROGRAM = r"^(?:jit|pjit|pmap|xla_computation)_"  # how JAX begins the names of programs

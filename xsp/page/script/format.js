@@ -1,4 +1,4 @@
-// Format: numbers in, texts for people out, as xsp.quantity writes them.
+// Format: numbers in, texts for people out, as xsp.text writes them.
 
 const UNITS = [
   [1e9, "s"],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from xsp.atomic_file import replacing
+from xsp.machine import replacing
 from xsp.page.script import ZOO_FILES, bundle, check_installed, library
 from xsp.page.zoo.grid import grid_of
 from xsp.page.zoo.heading import heading_of_zoo

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from xsp.analyses import ends_of, heading_of
 from xsp.page.packing import pack
-from xsp.quantity import printable, shorten
+from xsp.text import printable, shorten
 from xsp.zoo import IDENTITY, ZooTable, labels_of, varying
 
 _KEPT_BITS = np.uint32(0xFFFFFC00)  # sign, exponent, and 13 bits of the mantissa

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from xsp.page.overview import Tile
-from xsp.quantity import counted, duration, printable
+from xsp.text import counted, duration, printable
 from xsp.zoo import failures, findings, is_measured, models, problems
 
 _FRAMEWORKS = ("torch", "tensorflow", "keras", "jax", "onnxruntime", "transformers", "timm")

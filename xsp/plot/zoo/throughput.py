@@ -11,7 +11,7 @@ from xsp.plot.colour import SERIES
 from xsp.plot.document import Plot
 from xsp.plot.theme import INK
 from xsp.plot.zoo.entry import colours_of, explain, named
-from xsp.quantity import counted
+from xsp.text import counted
 from xsp.zoo import entry_rows, is_measured, models
 
 _QUESTION = "What do larger batches bring?"

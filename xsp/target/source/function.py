@@ -13,8 +13,8 @@ from typing import Any
 
 from xsp.errors import UnknownTargetError
 from xsp.measurement import check_function
-from xsp.suggestion import suggest
 from xsp.target.spec import Spec, Subject, hint
+from xsp.text import suggest
 
 
 def subject(spec: Spec) -> Subject:

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.suggestion import suggest
 from xsp.target.source.device import check_gpu, gpu_number
 from xsp.target.source.library import known, matching, require, version
 from xsp.target.spec import AUTOCAST, Spec, Subject
+from xsp.text import suggest
 
 _BACK_END = "KERAS_BACKEND"
 _XLA = "jit_compile"  # as TensorFlow calls it

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from types import ModuleType
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.suggestion import suggest
+from xsp.text import suggest
 
 # Extras of xsp that bring a library; of all others PyTorch's.
 _EXTRAS = {

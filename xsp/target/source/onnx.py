@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.suggestion import suggest
 from xsp.target.source.device import asked_threads, gpu_number
 from xsp.target.source.library import require, version
 from xsp.target.source.size import Declared, random_inputs
 from xsp.target.spec import Spec, Subject, hint
+from xsp.text import suggest
 
 _PROVIDER = "provider"  # the setting that chooses an execution provider
 _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.suggestion import suggest
 from xsp.target.source import zoo
 from xsp.target.source.library import require
 from xsp.target.source.zoo import ModelWithInputs
 from xsp.target.spec import AUTOCAST, Spec, Subject
+from xsp.text import suggest
 
 _EXPORTED = "onnxruntime"  # the framework for which a model is exported
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.suggestion import suggest
 from xsp.target.source.device import check_gpu, gpu_number
 from xsp.target.source.library import require
 from xsp.target.source.size import Declared, random_inputs
 from xsp.target.spec import SAVED_MODEL, Spec, Subject
+from xsp.text import suggest
 
 _SIGNATURE = "signature"  # the setting that chooses one
 _DEFAULT = "serving_default"

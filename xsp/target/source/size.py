@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from xsp.errors import UnknownTargetError
-from xsp.suggestion import suggest
 from xsp.target.spec import Spec, Value
+from xsp.text import suggest
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.suggestion import suggest
 from xsp.target.source.library import is_pattern, known, matching, require, version
+from xsp.text import suggest
 
 TOKENS = 128  # length of a text; shorter where the model's limit is lower
 DECODER_TOKENS = 16

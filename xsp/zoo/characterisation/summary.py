@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.analyses import text_of
-from xsp.quantity import counted
+from xsp.text import counted
 from xsp.zoo.characterisation.entry import is_measured
 from xsp.zoo.characterisation.failures import failures
 from xsp.zoo.characterisation.models import models

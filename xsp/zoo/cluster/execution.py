@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xsp.atomic_file import replacing
 from xsp.errors import MeasurementError
+from xsp.machine import replacing
 from xsp.zoo.cluster.assignment import LOSSES, Assignment, Queue, Work
 from xsp.zoo.cluster.connection import connected
 from xsp.zoo.cluster.need import need_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from xsp.quantity import counted
+from xsp.text import counted
 from xsp.zoo.cluster.node import Node
 from xsp.zoo.task import Task
 

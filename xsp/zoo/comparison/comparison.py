@@ -12,7 +12,7 @@ import polars as pl
 
 from xsp.errors import AnalysisError
 from xsp.evaluation import student
-from xsp.suggestion import suggest
+from xsp.text import suggest
 from xsp.zoo.comparison.difference import differences
 from xsp.zoo.comparison.pairing import Pairing, paired
 from xsp.zoo.results import TYPES, UNTYPED

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xsp.suggestion import suggest
 from xsp.target import SOURCES, Spec
+from xsp.text import suggest
 from xsp.zoo.definition.document import DefinitionError, Document, parse
 from xsp.zoo.definition.schema import SETTINGS, TABLES, Key
 

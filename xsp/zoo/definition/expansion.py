@@ -13,9 +13,9 @@ from typing import Any
 
 from xsp.errors import UnknownTargetError
 from xsp.session import Settings
-from xsp.suggestion import suggest
 from xsp.sweep import Point
 from xsp.target import Found, Spec, Value, find
+from xsp.text import suggest
 from xsp.zoo.definition.document import DefinitionError
 from xsp.zoo.definition.entry import Entry, Wish
 from xsp.zoo.definition.value import levels

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xsp.suggestion import suggest
+from xsp.text import suggest
 from xsp.zoo.definition.document import DefinitionError
 from xsp.zoo.definition.entry import read_entries, read_settings
 from xsp.zoo.definition.expansion import Model, models_of, tasks_of

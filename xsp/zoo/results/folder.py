@@ -23,8 +23,8 @@ from pathlib import Path
 
 import polars as pl
 
-from xsp.atomic_file import check_writable, replacing
 from xsp.errors import ExportError
+from xsp.machine import check_writable, replacing
 from xsp.sweep import Point, changes
 from xsp.zoo.results.basis import machine_of, text_of
 from xsp.zoo.results.column import Row

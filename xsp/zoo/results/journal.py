@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from xsp.atomic_file import replacing
 from xsp.errors import ExportError
+from xsp.machine import replacing
 from xsp.zoo.results.column import Row
 
 _END = b"\n"

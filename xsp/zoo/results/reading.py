@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from xsp.errors import TraceFormatError
-from xsp.quantity import counted
+from xsp.text import counted
 from xsp.trace import DAMAGE
 from xsp.zoo.results.column import FACT, SCHEMA, SET
 from xsp.zoo.results.journal import rows_in

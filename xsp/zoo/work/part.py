@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from xsp.atomic_file import replacing
 from xsp.errors import ExportError, XspError
+from xsp.machine import replacing
 from xsp.problem import Problem
 from xsp.sweep import Point, Status
 from xsp.target import Subject, measure_here

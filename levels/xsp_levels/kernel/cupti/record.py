@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from xsp.kernel_name import call_name, full_name, short_name
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp.text import call_name, full_name, short_name
 from xsp_levels.kernel.cupti.launch import annotated, captured_by, range_rows
 from xsp_levels.kernel.cupti.stray import WORK
 from xsp_levels.kernel.cupti.table import Table

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from xsp.element_type import element_type
+from xsp.text import element_type
 from xsp_levels.framework.memory import memory_columns, sorted_allocations
 from xsp_levels.framework.tensorflow.profiler.run import innermost
 

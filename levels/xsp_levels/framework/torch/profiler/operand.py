@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from xsp.element_type import element_type
 from xsp.provider import list_column
+from xsp.text import element_type
 
 Operands = tuple[tuple[tuple[int, ...] | None, ...], tuple[str | None, ...], tuple[int, ...]]
 

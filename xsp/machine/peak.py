@@ -17,18 +17,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
-from xsp.atomic_file import replacing
 from xsp.errors import MeasurementError
-from xsp.machine import state_folder
-from xsp.quantity import counted
+from xsp.machine.atomic_file import replacing
+from xsp.machine.folder import state_folder
+from xsp.text import counted
 
 _ROWS = 2048  # of each matrix: 16 MiB, more than caches near a core hold, 17 GFLOP a product
 _COPIED = 1 << 28  # bytes: more than caches of common processors hold
 _SECONDS = 2.0  # for each of the two, after the warm-up
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_PROGRAM = "import sys; from xsp.peak import measured; print(measured(int(sys.argv[1])))"
+_PROGRAM = "import sys; from xsp.machine.peak import measured; print(measured(int(sys.argv[1])))"
 
 
 class MachinePeak(msgspec.Struct, frozen=True):
@@ -49,7 +48,7 @@ class MachinePeak(msgspec.Struct, frozen=True):
     cpu: str = ""
 
 
-def kept(host_id: str) -> list[MachinePeak]:
+def kept_peaks(host_id: str) -> list[MachinePeak]:
     """Return the peaks that were measured on a machine, with fewest threads first; empty if none.
 
     Args:
@@ -58,7 +57,7 @@ def kept(host_id: str) -> list[MachinePeak]:
     return sorted(_all().get(host_id, ()), key=lambda peak: peak.threads)
 
 
-def keep(host_id: str, peaks: Sequence[MachinePeak]) -> None:
+def keep_peaks(host_id: str, peaks: Sequence[MachinePeak]) -> None:
     """Keep the peaks of a machine instead of those that were kept of it.
 
     Raises:
@@ -70,7 +69,9 @@ def keep(host_id: str, peaks: Sequence[MachinePeak]) -> None:
         file.write(msgspec.json.format(msgspec.json.encode(_all() | {host_id: list(peaks)})))
 
 
-def measure(cpu: str, threads: Sequence[int], progress: Callable[[str], None]) -> list[MachinePeak]:
+def measure_peaks(
+    cpu: str, threads: Sequence[int], progress: Callable[[str], None]
+) -> list[MachinePeak]:
     """Return the peak of this machine with each number of threads. Takes some 8 s for each.
 
     Each is measured in a process of its own, as libraries read their number of threads when they
@@ -140,6 +141,8 @@ def _with_torch(threads: int) -> _Work:
 
 
 def _with_numpy(threads: int) -> _Work:
+    import numpy as np  # noqa: PLC0415  # slow to import
+
     random = np.random.default_rng(0)
     left, right = (random.random((_ROWS, _ROWS), np.float32) for _ in range(2))
     product = np.empty_like(left)

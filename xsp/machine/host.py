@@ -1,28 +1,8 @@
-"""This machine: the user's folders for xsp's files, and whether a host's name is this machine's."""
+"""The name or address of a host in, whether that is this machine out."""
 
 from __future__ import annotations
 
 import ipaddress
-from pathlib import Path
-
-from platformdirs import PlatformDirs
-
-_FOLDERS = PlatformDirs("xsp", appauthor=False)
-
-
-def state_folder() -> Path:
-    """Return the folder of files that outlast the program and are no work of the user's."""
-    return _FOLDERS.user_state_path
-
-
-def data_folder() -> Path:
-    """Return the folder of files that the user will look at again."""
-    return _FOLDERS.user_data_path
-
-
-def cache_folder() -> Path:
-    """Return the folder of files that xsp can make anew."""
-    return _FOLDERS.user_cache_path
 
 
 def is_loopback(host: str) -> bool:

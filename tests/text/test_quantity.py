@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.quantity import (
+from xsp.text import (
     beyond,
     bounded,
     counted,

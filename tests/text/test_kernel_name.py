@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.kernel_name import call_name, full_name, short_name
+from xsp.text import call_name, full_name, short_name
 
 MANGLED = (
     "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillF"

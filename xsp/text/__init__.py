@@ -1,0 +1,43 @@
+"""Quantities and names in, text for people out."""
+
+from xsp.text.element_type import element_type
+from xsp.text.kernel_name import call_name, full_name, short_name
+from xsp.text.name import printable, printable_lines, shorten
+from xsp.text.quantity import (
+    NOTHING,
+    beyond,
+    bounded,
+    clock_time,
+    counted,
+    duration,
+    estimate,
+    known_to,
+    margin,
+    percent,
+    removed,
+    share,
+)
+from xsp.text.suggestion import suggest
+
+__all__ = [
+    "NOTHING",
+    "beyond",
+    "bounded",
+    "call_name",
+    "clock_time",
+    "counted",
+    "duration",
+    "element_type",
+    "estimate",
+    "full_name",
+    "known_to",
+    "margin",
+    "percent",
+    "printable",
+    "printable_lines",
+    "removed",
+    "share",
+    "short_name",
+    "shorten",
+    "suggest",
+]
