@@ -46,6 +46,10 @@ def test_modules_beside_the_rooms_are_named() -> None:
     assert set(re.findall(r"`(\w+)`", text)) >= beside
 
 
+def test_no_more_modules_lie_beside_the_rooms_than_in_one() -> None:
+    assert len(list((ROOT / "xsp").glob("*.py"))) <= LARGEST
+
+
 @pytest.mark.parametrize("room", sorted(folders()))
 def test_a_room_is_neither_a_drawer_nor_a_closet(room: str) -> None:
     many = [folder for folder in (folders()[room], *folders()[room].glob("*/")) if folder.is_dir()]

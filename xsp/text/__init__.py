@@ -1,6 +1,6 @@
 """Quantities and names in, text for people out."""
 
-from xsp.text.element_type import element_type
+from xsp.text.element import element_type
 from xsp.text.kernel_name import call_name, full_name, short_name
 from xsp.text.name import printable, printable_lines, shorten
 from xsp.text.quantity import (
