@@ -28,6 +28,7 @@ from table import percent, print_header, print_row
 from turns import statistic
 
 import xsp
+from xsp.composition.journal import with_pause_overhead
 from xsp.program.recording import Recording
 from xsp_levels.framework.torch.program.watcher import Watch
 
@@ -157,7 +158,7 @@ def bare(clock: Clock, profile: xsp.profile) -> dict[Label, list[int]]:
     begins = [begin for _, begin, _ in clock.times]
     found = defaultdict(list)
     place = 0
-    for each in profile._dispatching.journal.evaluations:
+    for each in with_pause_overhead(profile._dispatching.journal).evaluations:
         place = place + 1 if each.went_on else 0
         if each.rung is not None and not each.rung.kinds and each.counts and place >= SETTLED:
             label, _, _ = clock.times[bisect(begins, each.begin_ns) - 1]

@@ -326,6 +326,7 @@ def test_threads_go_on_with_one_streak(monkeypatch: pytest.MonkeyPatch) -> None:
             thread.start()
         for thread in threads:
             thread.join()
+    monkeypatch.undo()
     [group] = prof.trace.metadata["groups"]
     assert group["calls"] == 3 * each
     assert set(Counter(e.thread for e in prof._dispatching.journal.evaluations).values()) == {each}

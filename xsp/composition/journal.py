@@ -11,7 +11,7 @@ clock of the evaluations stand still.
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -96,6 +96,9 @@ class Pause(NamedTuple):
     idle: bool = False
 
 
+_QUICK_NS = 20_000_000
+_DISPLACING_NS = 100_000  # of a program's own work, after which none of xsp's is in a cache
+
 LOOK_NS = 10_000_000  # between two looks at a thread that evaluates nothing
 
 
@@ -138,6 +141,7 @@ class Journal:
         lulls: What the thread ran while it evaluated nothing for long.
         raised: Models of which calls raised, with their number.
         unwatched_ns: Since when nothing was watched any more; None: watched to the end.
+        pause_overhead_ns: How long each pause held the program up besides what is noted of it.
     """
 
     thread: int
@@ -150,6 +154,12 @@ class Journal:
     lulls: list[Lull] = field(default_factory=list)
     raised: Counter[str] = field(default_factory=Counter)
     unwatched_ns: int | None = None
+    pause_overhead_ns: float = 0.0
+
+    @property
+    def quick(self) -> bool:
+        """Whether some evaluation is so short that what is not noted of pauses matters."""
+        return any(each.went_on and each.ran_ns < _QUICK_NS for each in self.evaluations)
 
     def mark(self, mark: Mark) -> bool:
         """Note a part of the program; return whether there was room for it."""
@@ -157,6 +167,44 @@ class Journal:
             return False
         self.marks.append(mark)
         return True
+
+
+def with_pause_overhead(journal: Journal) -> Journal:
+    """Return a journal whose pauses last as long as they held the program up.
+
+    What is not noted of a pause comes after it, where the program's code is in no cache: less of it
+    where little of the program ran since the pause before, and never more than half of what comes
+    until the next one. Where xsp waited for devices the program would have waited as well.
+    """
+    pauses: defaultdict[int, Times] = defaultdict(list)
+    for pause in journal.pauses:
+        if not pause.idle:
+            pauses[pause.thread].append((pause.begin_ns, pause.end_ns))
+    for each in journal.evaluations:
+        pauses[each.thread] += each.pauses
+    longer = {
+        thread: _lengthened(mine, journal.pause_overhead_ns)
+        for thread, mine in pauses.items()
+        if mine
+    }
+    evaluations = [
+        each._replace(
+            pauses=tuple(clipped(longer.get(each.thread, ()), each.begin_ns, each.end_ns))
+        )
+        for each in journal.evaluations
+    ]
+    all_pauses = [Pause(thread, *time) for thread, mine in longer.items() for time in mine]
+    all_pauses += [pause for pause in journal.pauses if pause.idle]
+    return replace(journal, evaluations=evaluations, pauses=all_pauses)
+
+
+def _lengthened(pauses: Times, overhead_ns: float) -> Times:
+    begin, end = np.array(united(pauses), dtype=np.int64).T
+    free = begin[1:] - end[:-1]  # from each one to the next
+    before, after = np.append(_DISPLACING_NS, free), np.append(free, 2 * _DISPLACING_NS)
+    more = overhead_ns * np.minimum(before / _DISPLACING_NS, 1.0)
+    until = end + np.minimum(more, after / 2).astype(np.int64)
+    return list(zip(begin.tolist(), until.tolist(), strict=True))
 
 
 def waits_for_others(journal: Journal) -> dict[int, Times]:

@@ -13,14 +13,21 @@ from xsp.composition.collective import collectives
 from xsp.composition.counting import counting, disturbed, middling, unlike, unsettled, without
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.iteration import with_iterations
-from xsp.composition.journal import Journal, took_ns, waits_for_others, waits_within, with_waits
+from xsp.composition.journal import (
+    Journal,
+    took_ns,
+    waits_for_others,
+    waits_within,
+    with_pause_overhead,
+    with_waits,
+)
 from xsp.composition.own_time import Sampled
 from xsp.composition.part import first_calls, parts
 from xsp.composition.summary import facts, own_latency, sentences
 from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
 from xsp.composition.tree import Made, compose
 from xsp.errors import MeasurementError
-from xsp.evaluation import Run, Times, united
+from xsp.evaluation import Run, united
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
 from xsp.problem import Problem, problems_of
 from xsp.session import Selection, Session, Settings, Visit, describe_environment
@@ -96,9 +103,9 @@ class _Maker:
     def __init__(
         self, journal: Journal, groups: Groups, session: Session, purpose: Purpose
     ) -> None:
+        journal = with_pause_overhead(journal)
         self._waits = waits_for_others(journal)
-        within = waits_within(journal, self._waits)
-        journal = with_waits(journal, within)
+        journal = with_waits(journal, waits_within(journal, self._waits))
         made = journal.evaluations
         final, anew = groups.final, unsettled(made, groups.final)
         self._middle = middling(without(journal, anew).evaluations, final)
@@ -106,7 +113,8 @@ class _Maker:
         like = without(journal, apart).evaluations
         self._left_out = apart | disturbed(like, final, compared=True)
         self._journal = without(journal, anew | disturbed(made, final))
-        self._visits = [_waiting(visit, within) for visit in session.visits]
+        paused = {(each.thread, each.begin_ns): each.pauses for each in made}
+        self._visits = [_paused(visit, paused) for visit in session.visits]
         self._session = session
         self._settings = purpose.settings
         self._repeated = purpose.repeated
@@ -163,6 +171,8 @@ class _Maker:
         )
         metadata |= made_of(spans)
         metadata["groups"] = groups
+        if self._journal.pause_overhead_ns:
+            metadata["pause_overhead_ns"] = self._journal.pause_overhead_ns
         first = first_calls(nested, lasting.tolist(), numbers, traces)
         metadata["summary"] = sentences(groups, nested, lasting, timeline, first)
         made = self._journal.evaluations
@@ -243,7 +253,8 @@ class _Maker:
         for label, group in self._groups.items():
             own_ns = own_latency(group, timeline).get("latency_ns")
             trace = traces.get(group.number)
-            if not (own_ns and trace and self._repeated.get(group.number)):
+            repeated = self._repeated.get(group.number) and not group.varies
+            if not (own_ns and trace and repeated):
                 continue
             latency_ns = trace.root.latency_ns
             if latency_ns and not 1 / _ALIKE < own_ns / latency_ns < _ALIKE:
@@ -252,9 +263,9 @@ class _Maker:
         return result
 
 
-def _waiting(visit: Visit, within: Mapping[tuple[int, int], Times]) -> Visit:
-    """Return a visit that was paused, too, while its evaluations waited for other threads."""
-    more = [part for begin, _ in visit.windows for part in within.get((visit.thread, begin), ())]
+def _paused(visit: Visit, paused: Mapping[tuple[int, int], Sequence[tuple[int, int]]]) -> Visit:
+    """Return a visit with all pauses of its evaluations, given those by thread and begin."""
+    more = [part for begin, _ in visit.windows for part in paused.get((visit.thread, begin), ())]
     return replace(visit, pauses=tuple(united([*visit.pauses, *more]))) if more else visit
 
 

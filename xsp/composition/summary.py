@@ -135,10 +135,10 @@ def _measured(trace: Trace | None) -> dict[str, Any]:
 def own_latency(group: Group, timeline: Timeline) -> dict[str, float]:
     """Return the latency of one evaluation by those of the program alone, with its interval.
 
-    It is empty where these are few, or unlike.
+    It is empty where these are few.
     """
     members = timeline.settled.get(group.number)
-    if not members or group.varies:
+    if not members:
         return {}
     took = timeline.evaluations_ns[members][:, None]
     latency_ns, reach_ns = float(trimmed_mean(took)[0]), float(half_width(took)[0])

@@ -161,23 +161,28 @@ def _between(
             gaps[final(before.group), final(each.group)][_armed(before)].append((each.thread, gap))
     result: defaultdict[int, list[_Piece]] = defaultdict(list)
     for members in gaps.values():
-        known = ((armed, _lengths(mine)) for armed, mine in members.items())
-        usual = {armed: _typical(ns) for armed, ns in known if len(ns) >= FEWEST}
-        if (quiet_ns := usual.pop(None, None)) is None:
+        lengths = {armed: _lengths(mine) for armed, mine in members.items()}
+        quiet = _Usual.of(lengths.pop(None, np.empty(0)), None)
+        if quiet is None or not lengths:
             continue
+        usual = {armed: _typical(ns) for armed, ns in lengths.items() if len(ns) >= FEWEST}
         # A rung that came seldom is taken to add as much as any other.
-        most_ns = max(usual.values(), default=quiet_ns)
-        for armed, mine in members.items():
-            if armed is not None:
-                lengths = _lengths(mine)
-                less = _less(
-                    lengths, usual.get(armed, most_ns if armed.kinds else quiet_ns), quiet_ns
-                )
-                # Detail comes once, and traces each line.
-                less = np.minimum(lengths, quiet_ns) if armed.detail else less
-                shares = (lengths - less) / np.maximum(lengths, 1.0)
-                for (thread, gap), share in zip(mine, shares.tolist(), strict=True):
-                    result[thread] += [(start, end, share * (end - start)) for start, end in gap]
+        most_ns = max(usual.values(), default=quiet.typical_ns)
+        less = {}
+        for armed, ns in lengths.items():
+            assert armed is not None
+            seldom_ns = most_ns if armed.kinds else quiet.typical_ns
+            less[armed] = _less(ns, usual.get(armed, seldom_ns), quiet.typical_ns)
+            if armed.detail:  # which comes once, and traces each line
+                less[armed] = np.minimum(ns, quiet.typical_ns)
+        together = np.concatenate(list(less.values()))
+        alike = together[together <= _OUTLIER * quiet.typical_ns]
+        own = quiet.share_of_own(alike) if len(alike) >= _MANY else 1.0
+        for armed, ns in less.items():
+            ns[ns <= _OUTLIER * quiet.typical_ns] *= own
+            shares = 1.0 - ns / np.maximum(lengths[armed], 1.0)
+            for (thread, gap), share in zip(members[armed], shares.tolist(), strict=True):
+                result[thread] += [(start, end, share * (end - start)) for start, end in gap]
     return result
 
 
@@ -315,7 +320,7 @@ def _without_recording(
             continue
         usual = _usual(took[members], rung, latencies.get(group))
         if vary and usual is not None:
-            result[members] = _less_in_proportion(measured[members], usual, known.typical_ns)
+            result[members] = measured[members] * known.share_of_own(took[members])
         elif counts and usual is not None and rung.timed:
             result[members] = _less(measured[members], usual, known.typical_ns)
             recorded[group] += members

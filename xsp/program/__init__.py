@@ -1,7 +1,7 @@
 """Programs: a `with` block, a decorated function or a script in, its trace out.
 
 `profile` (block.py) watches while a program runs. The dispatcher (dispatcher.py) makes each
-evaluation a step (turns.py, stretch.py) of the plan of its group, and keeps a journal; what runs in
+evaluation a step (turns.py) of the plan of its group, and keeps a journal; what runs in
 between is looked at (lull.py). Calls are
 repeated afterwards where that is safe (replay.py), and `xsp.composition` makes the trace.
 `profile_on_signal` (on_signal.py) profiles a program when it is asked to.
@@ -9,7 +9,7 @@ repeated afterwards where that is safe (replay.py), and `xsp.composition` makes 
 
 from xsp.program.block import profile
 from xsp.program.on_signal import profile_on_signal
-from xsp.program.stretch import schedule
+from xsp.session import schedule
 
 __all__ = [
     "profile",

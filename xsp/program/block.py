@@ -26,12 +26,12 @@ from xsp.level import LevelSet
 from xsp.measurement import Progress, check_no_generator, name_of
 from xsp.program.dispatcher import Dispatcher
 from xsp.program.lull import Lulls
+from xsp.program.pause_overhead import pause_overhead_ns
 from xsp.program.receiver import Receivers
 from xsp.program.replay import complete_plans
-from xsp.program.stretch import schedule
 from xsp.provider import ModelCall
 from xsp.rank import Account, Agreement, Company
-from xsp.session import Session, exclusively, if_alone, select, settings_of
+from xsp.session import Session, exclusively, if_alone, schedule, select, settings_of
 from xsp.trace import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -190,8 +190,9 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             self._receivers = Receivers(dispatcher)
             self._watching = stack.enter_context(ExitStack())
             lulls = Lulls(dispatcher.journal, dispatcher.progress, dispatcher.rest)
-            lulls.begin()
-            self._watching.callback(lulls.end)
+            for noting in (lulls, dispatcher.collections):
+                noting.begin()
+                self._watching.callback(noting.end)
             tracer.watch(dispatcher.session.clock)
             self._watching.callback(self._end_watching)
             self._finding = self._watching.enter_context(ExitStack())
@@ -373,12 +374,11 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             return self._outcome
         dispatcher = self._dispatching
         with dispatcher.paused() if self._watches or self._decorates else nullcontext():
-            made = program_traces(
-                dispatcher.journal,
-                dispatcher.plans.groups,
-                dispatcher.session,
-                Purpose(str(self._name), self._selection, self._settings, self._repeated),
-            )
+            journal, session = dispatcher.journal, dispatcher.session
+            if journal.quick:
+                journal.pause_overhead_ns = pause_overhead_ns(session.clock)
+            purpose = Purpose(str(self._name), self._selection, self._settings, self._repeated)
+            made = program_traces(journal, dispatcher.plans.groups, session, purpose)
         if not self._watches:  # otherwise later evaluations would be missing
             self._outcome = made
         return made

@@ -17,10 +17,9 @@ from xsp.evaluation import Rung
 from xsp.program.evaluation import Closed, IdleWatching, Lap, OpenEvaluation, Streak, attempt, timed
 from xsp.program.recording import Recorder
 from xsp.program.streak import Key, Streaks, key_of, note
-from xsp.program.stretch import schedule
 from xsp.program.turns import Plans, StepKind
 from xsp.provider import Likeness, ModelCall, Work
-from xsp.session import Session, Settings, page_faults
+from xsp.session import Collections, Session, Settings, page_faults, schedule
 
 _KEPT_CALLS = 4  # groups whose last call is kept, to be repeated after the block
 _MOST_EVALUATIONS, _JUST_NS = 500_000, 20_000_000
@@ -44,6 +43,7 @@ class Dispatcher:
         journal: What the program did.
         calls: The last call of some groups, by the group's number, kept to be repeated.
         cut_short: Whether an exception ends the block.
+        collections: Notes, once begun, collections of garbage that xsp brings about.
         stop_watching: Called when watching on would slow the program, and measure nothing.
     """
 
@@ -60,11 +60,12 @@ class Dispatcher:
         self._opens: dict[int, OpenEvaluation] = {}
         self._recorder = Recorder(session)
         self.stop_watching: Callable[[], None] = lambda: None
-        self._ended = False  # whether the block has ended
-        self.cut_short = False
-        self.by_hand = False
-        self._streaks = Streaks()
-        self._seen, self._idle = 0, IdleWatching()
+        self._ended = self.cut_short = self.by_hand = False
+        self._streaks, self._seen, self._idle = Streaks(), 0, IdleWatching()
+        pauses = self.journal.pauses
+        self.collections = Collections(
+            self._now, lambda *time: pauses.append(Pause(threading.get_ident(), *time))
+        )
         self._waits = True  # whether there are devices to wait for, as far as is known
 
     def run(self, call: ModelCall) -> Any:
@@ -152,8 +153,7 @@ class Dispatcher:
 
     def extend(self, until_ns: int | None = None, pauses: Sequence[tuple[int, int]] = ()) -> None:
         """Note that the open evaluation has lasted at least until a time, or until now."""
-        thread = threading.get_ident()
-        opened = self._opens.get(thread)
+        opened = self._opens.get(thread := threading.get_ident())
         if opened is not None and not self.by_hand:
             for mark in opened.extend(self._now() if until_ns is None else until_ns, pauses):
                 self._note_mark(mark)
@@ -204,8 +204,7 @@ class Dispatcher:
     def begin_named(self, name: str) -> bool:
         """Open an evaluation that the program marks, and return whether it was opened.
 
-        From now on only marked evaluations count. An evaluation that is marked while
-        another is open, on whatever thread, is not opened.
+        From now on these alone count. None is opened while another is, on whatever thread.
         """
         self.mark_by_hand()
         if self._opens:
@@ -298,7 +297,8 @@ class Dispatcher:
                 streak.counted = self._scheduled
                 opened = streak.opened(thread, seen_ns, call.inputs if call else streak.like.inputs)
             else:
-                opened = self._planned(thread, call, seen_ns)
+                with self.collections.own_work():
+                    opened = self._planned(thread, call, seen_ns)
             if self._ended:  # by a signal, while providers were being armed
                 self._recorder.disarm()
                 tracer.leave_evaluation(thread)

@@ -25,10 +25,9 @@ from typing import NamedTuple
 
 from xsp.composition import SLOW_NS, Group, Groups
 from xsp.evaluation import FEWEST_ROUNDS, Rung
-from xsp.program.stretch import schedule
 from xsp.provider import ModelCall
 from xsp.rank import Agreement, Turn
-from xsp.session import Plan, PlannedVisit, Settings
+from xsp.session import Plan, PlannedVisit, Settings, schedule
 
 # Evaluations for this long, six at most, replace what another rung left in the caches, and take
 # again the pages of memory that were given back.

@@ -5,7 +5,8 @@ was recorded. Its way through the files: `registry` finds the providers, `select
 that serve the levels asked for, `plan` says which rung comes next, `recorder` visits the rung,
 `visit` holds the result; while warming up, `calibration` finds what recording costs inside of
 spans. Beside this way: `exclusive` (one measurement at a time), `environment`
-(this machine and its software) and `disturbance` (what makes its latencies vary).
+(this machine and its software), `disturbance` (what makes its latencies vary) and `interruption`
+(page faults and collections of garbage).
 """
 
 from xsp.session.calibration import InsideCost
@@ -20,16 +21,17 @@ from xsp.session.environment import (
     usable_cores,
 )
 from xsp.session.exclusive import exclusively, if_alone
-from xsp.session.page_fault import page_faults
+from xsp.session.interruption import Collections, page_faults
 from xsp.session.plan import Plan, PlannedVisit
 from xsp.session.recorder import Session
 from xsp.session.registry import Listed, installed_providers, listed_providers, registered
 from xsp.session.selection import Selection, select
-from xsp.session.settings import Settings, settings_of
+from xsp.session.settings import Settings, schedule, settings_of
 from xsp.session.visit import Visit, counting, worth_keeping
 
 __all__ = [
     "THREAD_NUMBERS",
+    "Collections",
     "InsideCost",
     "Listed",
     "Plan",
@@ -51,6 +53,7 @@ __all__ = [
     "page_faults",
     "peak_memory_bytes",
     "registered",
+    "schedule",
     "select",
     "settings_of",
     "usable_cores",

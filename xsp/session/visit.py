@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xsp.level import Kind
 from xsp.provider import Provider, Records
-from xsp.session.page_fault import page_faults
+from xsp.session.interruption import page_faults
 from xsp.session.plan import PlannedVisit
 
 
