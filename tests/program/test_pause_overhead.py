@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import xsp
-from xsp.clock import Clock, SystemClock
+from xsp.clock import SystemClock
 from xsp.program import pause_overhead
 from xsp.program.dispatcher import Dispatcher
 from xsp.testing import FakeClock
