@@ -320,7 +320,11 @@ def _without_recording(
             continue
         usual = _usual(took[members], rung, latencies.get(group))
         if vary and usual is not None:
-            result[members] = measured[members] * known.share_of_own(took[members])
+            lasts = took[members]
+            # Those that do not count are slow for xsp's reasons, however slow they are.
+            most_ns = np.inf if counts and rung.timed else _OUTLIER * known.typical_ns
+            kept = np.minimum(lasts, most_ns) / np.maximum(lasts, 1.0)
+            result[members] = measured[members] * kept * known.share_of_own(lasts)
         elif counts and usual is not None and rung.timed:
             result[members] = _less(measured[members], usual, known.typical_ns)
             recorded[group] += members

@@ -27,6 +27,7 @@ from xsp.session import Session, Settings, schedule
 
 _ROUNDS = 12  # with pauses and without, in turns; all of them take 0.25 s
 _IN_A_ROW, _SETTLING = 40, 10  # of each, and how many of these do not count
+_USUAL = 25  # percentile by which they are compared: the slower ones met more than a pause
 _PAUSES = 2  # of each piece of work that is an evaluation: before and after
 
 _DATA = {"a": list(range(20)), "b": {"c": "text é" * 5, "d": [1.5, None, True] * 5}}
@@ -68,7 +69,8 @@ def measured(clock: Clock) -> float:
     pauses = pauses[np.argsort(pauses[:, 0])]
     without = np.concatenate([np.diff(times) for times in alone])
     with_them = np.concatenate([np.diff(times - _noted(pauses, times)) for times in paused])
-    return max(float(np.median(with_them) - np.median(without)), 0.0) / _PAUSES
+    slow, quick = (float(np.percentile(lasts, _USUAL)) for lasts in (with_them, without))
+    return max(slow - quick, 0.0) / _PAUSES
 
 
 def _times(work: Callable[[], object], now: Callable[[], int]) -> Ints:
