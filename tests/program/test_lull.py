@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 import threading
@@ -78,6 +79,24 @@ def test_time_between_evaluations_is_seen_from_the_end_of_the_last_one_on() -> N
 
 def first() -> None:
     time.sleep(0.2)
+
+
+def test_a_collection_of_garbage_is_of_the_program_that_asks_for_it() -> None:
+    heap = [[number] for number in range(2_000_000)]
+    model = torch.nn.Linear(4, 4).eval()
+    with torch.inference_mode(), xsp.profile(levels=1, replay=False, progress=False) as prof:
+        for _ in range(5):
+            model(torch.ones(1, 4))
+            collect()
+    assert len(heap) == 2_000_000
+    root = prof.trace.spans.row(0, named=True)["attributes"]
+    assert root["own_functions"][0].startswith("collect")
+    assert root["own_shares"][0] > 0.8
+
+
+def collect() -> None:
+    for _ in range(3):
+        gc.collect()
 
 
 def test_nothing_is_looked_at_after_watching_ended() -> None:

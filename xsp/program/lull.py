@@ -23,6 +23,7 @@ from time import monotonic_ns
 from types import CodeType, FrameType
 
 from xsp.composition import LOOK_NS, Journal, Lull, Place
+from xsp.session import interrupted
 
 _LEAST_S, _MOST_S = LOOK_NS / 1e9, 0.1  # between two looks
 _MANY = 1000  # looks in one lull, or ten times as many in all, until they become fewer
@@ -109,7 +110,7 @@ class Lulls:
 
     def _look(self, now_ns: int, lasts_ns: int, looks: int) -> bool:
         """Note what the thread runs, and return whether that is the program's."""
-        frame = sys._current_frames().get(self._journal.thread)
+        frame = interrupted(sys._current_frames().get(self._journal.thread))
         if frame is None or frame.f_code.co_filename.startswith(self._own):
             return False
         self._journal.lulls.append(Lull(now_ns, lasts_ns, looks, self._stack(frame)))

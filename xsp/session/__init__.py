@@ -21,7 +21,7 @@ from xsp.session.environment import (
     usable_cores,
 )
 from xsp.session.exclusive import exclusively, if_alone
-from xsp.session.interruption import Collections, page_faults
+from xsp.session.interruption import Collections, interrupted, page_faults
 from xsp.session.plan import Plan, PlannedVisit
 from xsp.session.recorder import Session
 from xsp.session.registry import Listed, installed_providers, listed_providers, registered
@@ -48,6 +48,7 @@ __all__ = [
     "host_id",
     "if_alone",
     "installed_providers",
+    "interrupted",
     "limited_threads",
     "listed_providers",
     "page_faults",

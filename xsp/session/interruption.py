@@ -14,7 +14,8 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 if sys.platform == "win32":  # which has no such count
 
@@ -51,7 +52,8 @@ class Collections:
 
     def end(self) -> None:
         """Note no more."""
-        gc.callbacks.remove(self._collecting)
+        with suppress(ValueError):  # the program may have cleared them
+            gc.callbacks.remove(self._collecting)
 
     @contextmanager
     def own_work(self) -> Iterator[None]:
@@ -73,3 +75,9 @@ class Collections:
         self._kept, end_ns = 0, self._now()
         if self._part:
             self._note(end_ns - int(self._part * (end_ns - self._began_ns)), end_ns)
+
+
+def interrupted(frame: FrameType | None) -> FrameType | None:
+    """Return the frame that a collection interrupts, if its end is being noted, else the frame."""
+    noting = frame is not None and frame.f_code is Collections._collecting.__code__
+    return frame.f_back if frame is not None and noting else frame
