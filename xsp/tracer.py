@@ -11,7 +11,7 @@ import inspect
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -233,6 +233,17 @@ def may_leave_evaluation(thread: int) -> None:
 def leave_evaluation(thread: int) -> None:
     """Say that a thread is in no evaluation any more."""
     _evaluating.pop(thread, None)
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Let this thread make evaluations that are none of the program's, in the block."""
+    before = _evaluating.get(thread := threading.get_ident())
+    try:
+        yield
+    finally:
+        if before is not None:
+            _evaluating[thread] = before
 
 
 def is_between(thread: int) -> bool:

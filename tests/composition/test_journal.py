@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from itertools import pairwise
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from xsp.composition.journal import Evaluation, Journal, Pause, with_pause_overhead
-from xsp.evaluation import Times
+from xsp.evaluation import Times, clipped
 
 THREAD, OTHER = 7, 8
 US = 1_000
@@ -28,9 +26,11 @@ def test_what_is_not_noted_of_a_pause_comes_after_it() -> None:
     made = [evaluation(1000 * US, 2000 * US, (1500 * US, 1501 * US))]
     before, after = Pause(THREAD, 990 * US, 1000 * US), Pause(THREAD, 2000 * US, 2002 * US)
     found = with_pause_overhead(journal(made, [before, after], 3 * US))
-    inside = (1500 * US, 1504 * US)
-    assert found.evaluations[0].pauses == ((1000 * US, 1003 * US), inside)
-    assert times(found) == [(990 * US, 1003 * US), inside, (2000 * US, 2005 * US)]
+    assert found.evaluations[0].pauses == (
+        (1000 * US, 1003 * US),
+        (1500 * US, 1504 * US),
+    )
+    assert times(found) == [(990 * US, 1003 * US), (2000 * US, 2005 * US)]
 
 
 def test_less_is_not_noted_where_little_of_the_program_ran_before() -> None:
@@ -73,15 +73,20 @@ def test_pauses_only_become_longer_and_leave_half_of_the_rest(
     made = [
         evaluation(*each) for each in zip(of_evaluations[::2], of_evaluations[1::2], strict=False)
     ]
-    found = with_pause_overhead(
-        journal(made, [Pause(THREAD, *each) for each in noted], overhead_ns)
-    )
-    longer = times(found)
+    pauses = [Pause(THREAD, *each) for each in noted]
+    found = with_pause_overhead(journal(made, pauses, overhead_ns))
+    longer = times(with_pause_overhead(journal([], pauses, overhead_ns)))
     assert [begin for begin, _ in longer] == [begin for begin, _ in noted]
     for before, after in zip(noted, longer, strict=True):
         assert before[1] <= after[1] <= before[1] + overhead_ns
     for (_, end), (_, longer_end), (begin, _) in zip(noted, longer, noted[1:], strict=False):
         assert longer_end - end <= (begin - end) / 2
     for each in found.evaluations:
-        assert all(a[1] < b[0] for a, b in pairwise(each.pauses))
-        assert all(each.begin_ns <= begin <= end <= each.end_ns for begin, end in each.pauses)
+        assert list(each.pauses) == clipped(longer, each.begin_ns, each.end_ns)
+    # The journal keeps what reaches out of evaluations, and nothing else.
+    kept = times(found)
+    for time in longer:
+        within = any(
+            each.begin_ns <= time[0] and time[1] <= each.end_ns for each in found.evaluations
+        )
+        assert (time in kept) is not within

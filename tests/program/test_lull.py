@@ -90,8 +90,8 @@ def test_a_collection_of_garbage_is_of_the_program_that_asks_for_it() -> None:
             collect()
     assert len(heap) == 2_000_000
     root = prof.trace.spans.row(0, named=True)["attributes"]
-    assert root["own_functions"][0].startswith("collect")
-    assert root["own_shares"][0] > 0.8
+    named = dict(zip(root["own_functions"], root["own_shares"], strict=True))
+    assert sum(share for name, share in named.items() if name.startswith("collect")) > 0.5
 
 
 def collect() -> None:

@@ -11,68 +11,116 @@ import torch
 from torch import nn
 
 import xsp
-from xsp.clock import SystemClock
-from xsp.program import pause_overhead
+from xsp import tracer
+from xsp.clock import Clock, SystemClock
+from xsp.composition import Evaluation, Journal
+from xsp.program import block, pause_overhead
 from xsp.program.dispatcher import Dispatcher
 from xsp.testing import FakeClock
 
+MS = 1_000_000
 
-def test_a_pause_costs_some_microseconds_that_are_not_noted() -> None:
-    found = [pause_overhead.measured(SystemClock()) for _ in range(3)]
-    assert 300 < np.median(found) < 30_000
+
+def found() -> float:
+    """Return what is measured, in ns; the median of three, for other programs run beside."""
+    known = [each for _ in range(9) if (each := pause_overhead.measured(SystemClock())) is not None]
+    if len(known) < 3:
+        pytest.skip("other programs keep this machine too busy")
+    return float(np.median(known))
 
 
 def test_a_longer_pause_that_is_not_noted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, evaluate = pause_overhead.measured(SystemClock()), pause_overhead._evaluate
+    usual, evaluate = found(), pause_overhead._evaluate
+    assert usual < 50_000
 
     def slower(dispatcher: Dispatcher, work: Callable[[], object], now: Callable[[], int]) -> None:
         evaluate(dispatcher, work, now)
-        until = time.perf_counter_ns() + 60_000
+        until = time.perf_counter_ns() + 200_000
         while time.perf_counter_ns() < until:
             pass
 
     monkeypatch.setattr(pause_overhead, "_evaluate", slower)
     # Shared out among the pauses before and after an evaluation.
-    assert pause_overhead.measured(SystemClock()) - usual == pytest.approx(30_000, abs=6_000)
+    assert found() - usual == pytest.approx(100_000, rel=0.3)
 
 
-def test_nothing_of_the_programs_is_changed() -> None:
+def test_other_threads_that_keep_pythons_lock_are_no_pause() -> None:
+    over = threading.Event()
+
+    def keep() -> None:
+        while not over.is_set():
+            sum(range(1000))
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    began = time.monotonic()
+    try:
+        assert pause_overhead.measured(SystemClock()) is None
+    finally:
+        over.set()
+        thread.join()
+    assert time.monotonic() - began < 10
+
+
+def test_nothing_of_the_programs_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pause_overhead, "_known", {})
     torch.manual_seed(0)
-    threads, callbacks, random = threading.active_count(), list(gc.callbacks), torch.get_rng_state()
-    numbers = np.random.get_state(legacy=False)["state"]["key"]  # the state that programs have
-    pause_overhead.measured(SystemClock())
-    assert threading.active_count() == threads
+    callbacks, random, here = list(gc.callbacks), torch.get_rng_state(), threading.get_ident()
+    numbers = np.random.get_state(legacy=False)["state"]
+    assert isinstance(numbers, dict)
+    tracer.enter_evaluation(here)
+    try:
+        pause_overhead.pause_overhead_ns(SystemClock())
+        assert tracer._evaluating[here]
+    finally:
+        tracer.leave_evaluation(here)
     assert gc.callbacks == callbacks
     assert torch.equal(torch.get_rng_state(), random)
-    assert np.array_equal(np.random.get_state(legacy=False)["state"]["key"], numbers)
+    later = np.random.get_state(legacy=False)["state"]
+    assert isinstance(later, dict)
+    assert np.array_equal(later["key"], numbers["key"])
 
 
-@pytest.mark.parametrize(("width", "asked"), [(8, True), (1500, False)])
-def test_only_programs_of_quick_evaluations_wait_for_it(
-    monkeypatch: pytest.MonkeyPatch, width: int, *, asked: bool
+@pytest.mark.parametrize(
+    ("lasts_ns", "went_on", "quick"),
+    [(19 * MS, True, True), (21 * MS, True, False), (MS, False, False)],
+)
+def test_it_matters_where_evaluations_in_a_row_are_short(
+    lasts_ns: int, *, went_on: bool, quick: bool
 ) -> None:
-    calls = []
-    monkeypatch.setattr(
-        "xsp.program.block.pause_overhead_ns", lambda clock: calls.append(clock) or 0.0
-    )
-    model = nn.Sequential(*[nn.Linear(width, width) for _ in range(6)]).eval()
-    x = torch.ones(width, width)
-    with torch.inference_mode(), xsp.profile(levels=1, replay=False, progress=False) as prof:
-        for _ in range(30 if asked else 6):
-            model(x)
-    assert prof.trace.root.latency_ns
-    assert bool(calls) == asked
+    made = Evaluation(7, 0, 0, lasts_ns, None, counts=False, size=(1, ()), went_on=went_on)
+    assert Journal(7, 0, evaluations=[made]).quick is quick
+    assert not Journal(7, 0).quick
 
 
 def test_a_clock_that_stands_still_has_none() -> None:
     assert pause_overhead.measured(FakeClock()) == 0.0
 
 
-def test_the_trace_says_how_much_it_was() -> None:
+def test_the_trace_says_how_much_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(clock: Clock) -> float:
+        assert isinstance(clock, SystemClock)
+        return 4000.0
+
+    monkeypatch.setattr(block, "pause_overhead_ns", measured)
     model = nn.Linear(8, 8).eval()
     with torch.inference_mode(), xsp.profile(levels=1, replay=False, progress=False) as prof:
         for _ in range(30):
             model(torch.ones(1, 8))
-    assert prof.trace.metadata["pause_overhead_ns"] == pause_overhead.pause_overhead_ns(
-        SystemClock()
-    )
+    assert prof.trace.metadata["pause_overhead_ns"] == 4000.0
+
+
+def test_a_collection_that_xsp_brings_about_is_a_pause() -> None:
+    model, before = nn.Linear(8, 8).eval(), gc.get_threshold()
+    gc.set_threshold(50, 1000, 1000)
+    try:
+        with torch.inference_mode(), xsp.profile(levels=2, replay=False, progress=False) as prof:
+            for _ in range(60):
+                model(torch.ones(1, 8))
+            collected = [each for each in gc.callbacks if "Collections" in repr(each)]
+    finally:
+        gc.set_threshold(*before)
+    assert len(collected) == 1
+    assert not [each for each in gc.callbacks if "Collections" in repr(each)]
+    # More pauses than the two around each evaluation.
+    assert len(prof._dispatching.journal.pauses) > 2 * 60

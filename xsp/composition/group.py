@@ -12,6 +12,7 @@ training step calls the model, where that is ever another number (games of any l
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,12 @@ _REST_OF_ALL = ("further models", "", _REST)
 _Family = tuple[str, str, str]
 _Key = tuple[_Family, tuple[object, ...]]
 Size = tuple[int, Inputs]  # how often the model is called, and what is put into the first call
+
+
+def elements(size: Size) -> int:
+    """Return how many elements the inputs of one call have, 1 at least."""
+    _, inputs = size
+    return max(sum(math.prod(shape) for shape, _ in inputs), 1)
 
 
 @dataclass(slots=True)

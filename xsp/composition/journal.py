@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -158,7 +158,7 @@ class Journal:
 
     @property
     def quick(self) -> bool:
-        """Whether some evaluation is so short that what is not noted of pauses matters."""
+        """Whether what is not noted of pauses matters: evaluations in a row are short."""
         return any(each.went_on and each.ran_ns < _QUICK_NS for each in self.evaluations)
 
     def mark(self, mark: Mark) -> bool:
@@ -172,6 +172,8 @@ class Journal:
 def with_pause_overhead(journal: Journal) -> Journal:
     """Return a journal whose pauses last as long as they held the program up.
 
+    Pauses that lie in an evaluation are that one's alone; those of the journal lie around.
+
     What is not noted of a pause comes after it, where the program's code is in no cache: less of it
     where little of the program ran since the pause before, and never more than half of what comes
     until the next one. Where xsp waited for devices the program would have waited as well.
@@ -182,20 +184,33 @@ def with_pause_overhead(journal: Journal) -> Journal:
             pauses[pause.thread].append((pause.begin_ns, pause.end_ns))
     for each in journal.evaluations:
         pauses[each.thread] += each.pauses
-    longer = {
-        thread: _lengthened(mine, journal.pause_overhead_ns)
-        for thread, mine in pauses.items()
-        if mine
-    }
-    evaluations = [
-        each._replace(
-            pauses=tuple(clipped(longer.get(each.thread, ()), each.begin_ns, each.end_ns))
-        )
-        for each in journal.evaluations
-    ]
-    all_pauses = [Pause(thread, *time) for thread, mine in longer.items() for time in mine]
-    all_pauses += [pause for pause in journal.pauses if pause.idle]
-    return replace(journal, evaluations=evaluations, pauses=all_pauses)
+    of: defaultdict[int, list[int]] = defaultdict(list)
+    for number, each in enumerate(journal.evaluations):
+        of[each.thread].append(number)
+    evaluations = list(journal.evaluations)
+    around = [pause for pause in journal.pauses if pause.idle]
+    for thread, mine in pauses.items():
+        if not mine:
+            continue
+        longer = _lengthened(mine, journal.pause_overhead_ns)
+        begin, end = np.array(longer, dtype=np.int64).T
+        members = of[thread]
+        since = np.array([evaluations[number].begin_ns for number in members], dtype=np.int64)
+        until = np.array([evaluations[number].end_ns for number in members], dtype=np.int64)
+        first = np.searchsorted(end, since, "right").tolist()
+        last = np.searchsorted(begin, until, "left").tolist()
+        inside = np.zeros(len(longer), bool)
+        for number, low, high in zip(members, first, last, strict=True):
+            each, own = evaluations[number], longer[low:high]
+            if own:
+                inside[low:high] = True
+                inside[low] &= own[0][0] >= each.begin_ns
+                inside[high - 1] &= own[-1][1] <= each.end_ns
+                own[0] = max(own[0][0], each.begin_ns), own[0][1]
+                own[-1] = own[-1][0], min(own[-1][1], each.end_ns)
+            evaluations[number] = each._replace(pauses=tuple(own))
+        around += [Pause(thread, *longer[at]) for at in np.flatnonzero(~inside).tolist()]
+    return replace(journal, evaluations=evaluations, pauses=around)
 
 
 def _lengthened(pauses: Times, overhead_ns: float) -> Times:
@@ -272,3 +287,26 @@ def took_ns(evaluations: Iterable[Evaluation], final: Callable[[int], int]) -> C
     for each in evaluations:
         result[final(each.group)] += each.ran_ns
     return result
+
+
+def paused(journal: Journal, waits: Mapping[int, Times]) -> dict[int, Times]:
+    """Return when each thread waited for xsp: for work on itself, or on others.
+
+    That of the block waits for others wherever it awaits what they do: `Timeline` adds that.
+    """
+    result: defaultdict[int, Times] = defaultdict(list)
+    for pause in journal.pauses:
+        result[pause.thread].append((pause.begin_ns, pause.end_ns))
+    for thread, others in waits.items():
+        if thread != journal.thread:
+            result[thread] += others
+    # The pause in which a training step is closed lies in that in which the next one is opened.
+    return {thread: united(times) for thread, times in result.items()}
+
+
+def times_of(evaluations: Sequence[Evaluation]) -> dict[int, Times]:
+    """Return when the evaluations of each thread, of which none overlap, began and ended."""
+    found: defaultdict[int, Times] = defaultdict(list)
+    for each in evaluations:
+        found[each.thread].append((each.begin_ns, each.end_ns))
+    return {thread: sorted(times) for thread, times in found.items()}

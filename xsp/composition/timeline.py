@@ -18,9 +18,9 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.composition.group import Size
-from xsp.composition.journal import Evaluation, Journal
-from xsp.evaluation import Rung, Times, clipped, trimmed_mean, united
+from xsp.composition.group import Size, elements
+from xsp.composition.journal import Evaluation, Journal, paused, times_of
+from xsp.evaluation import Rung, Times, clipped, trimmed_mean
 from xsp.level import Kind
 
 Floats = NDArray[np.float64]
@@ -81,8 +81,8 @@ class Timeline:
             journal.evaluations, measured, untouched, latencies, final
         )
         pieces: defaultdict[int, list[_Piece]] = defaultdict(list)
-        pauses = _paused(journal, waits or {})
-        made = _times(journal.evaluations)
+        pauses = paused(journal, waits or {})
+        made = times_of(journal.evaluations)
         for thread, mine in pauses.items():
             # What a thread waited for xsp in an evaluation is a part of that.
             pieces[thread] += [
@@ -127,21 +127,6 @@ class Timeline:
         times, added = self._added[thread]
         # Differences from the first time: as floating-point numbers, clocks are not exact.
         return np.interp(time_ns - times[0], times - times[0], added)
-
-
-def _paused(journal: Journal, waits: Mapping[int, Times]) -> dict[int, Times]:
-    """Return when each thread waited for xsp: for work on itself, or on others.
-
-    That of the block waits for others wherever it awaits what they do: `Timeline` adds that.
-    """
-    result: defaultdict[int, Times] = defaultdict(list)
-    for pause in journal.pauses:
-        result[pause.thread].append((pause.begin_ns, pause.end_ns))
-    for thread, others in waits.items():
-        if thread != journal.thread:
-            result[thread] += others
-    # The pause in which a training step is closed lies in that in which the next one is opened.
-    return {thread: united(times) for thread, times in result.items()}
 
 
 def _between(
@@ -216,14 +201,6 @@ def _free(start_ns: int, end_ns: int, taken: Sequence[tuple[int, int]]) -> Times
     if since_ns < end_ns:
         result.append((since_ns, end_ns))
     return result
-
-
-def _times(evaluations: Sequence[Evaluation]) -> dict[int, Times]:
-    """Return when the evaluations of each thread, of which none overlap, began and ended."""
-    found: defaultdict[int, Times] = defaultdict(list)
-    for each in evaluations:
-        found[each.thread].append((each.begin_ns, each.end_ns))
-    return {thread: sorted(times) for thread, times in found.items()}
 
 
 def _outside(pieces: Sequence[_Piece], evaluations: Sequence[tuple[int, int]]) -> list[_Piece]:
@@ -320,11 +297,13 @@ def _without_recording(
             continue
         usual = _usual(took[members], rung, latencies.get(group))
         if vary and usual is not None:
-            lasts = took[members]
-            # Those that do not count are slow for xsp's reasons, however slow they are.
-            most_ns = np.inf if counts and rung.timed else _OUTLIER * known.typical_ns
-            kept = np.minimum(lasts, most_ns) / np.maximum(lasts, 1.0)
-            result[members] = measured[members] * kept * known.share_of_own(lasts)
+            less = _less_in_proportion(measured[members], usual, known.typical_ns)
+            if not counts and len(members) >= _MANY and len(quiet) >= _SOME:
+                sizes_of = np.array([elements(evaluations[each].size) for each in members])
+                middle = np.median([elements(evaluations[each].size) for each in quiet])
+                most = _OUTLIER * np.maximum(sizes_of / middle, 1.0) * known.typical_ns
+                less = _alike_on_average(less, most, known)
+            result[members] = less
         elif counts and usual is not None and rung.timed:
             result[members] = _less(measured[members], usual, known.typical_ns)
             recorded[group] += members
@@ -335,6 +314,18 @@ def _without_recording(
         known = _Usual.of(measured[quiet], None)
         if known is not None and len(members) >= _MANY and len(quiet) >= _SOME:
             result[members] *= known.share_of_own(result[members])
+    return result
+
+
+def _alike_on_average(lasts: Floats, most_ns: Floats, known: _Usual) -> Floats:
+    """Return times of evaluations that do not count, as long on average as those that do.
+
+    One that is longer than the most for its size is so for xsp's reasons, but for what no provider
+    takes: a model that is compiled.
+    """
+    own = lasts > most_ns + _SET_UP_NS
+    result = np.minimum(lasts, most_ns) * known.share_of_own(lasts)
+    result[own] += (lasts - most_ns)[own]
     return result
 
 

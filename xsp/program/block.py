@@ -190,13 +190,14 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             self._receivers = Receivers(dispatcher)
             self._watching = stack.enter_context(ExitStack())
             lulls = Lulls(dispatcher.journal, dispatcher.progress, dispatcher.rest)
-            for noting in (lulls, dispatcher.collections):
-                noting.begin()
-                self._watching.callback(noting.end)
+            lulls.begin()
+            self._watching.callback(lulls.end)
             tracer.watch(dispatcher.session.clock)
             self._watching.callback(self._end_watching)
             self._finding = self._watching.enter_context(ExitStack())
             dispatcher.session.watch(self._receivers.of, self._finding)
+            dispatcher.collections.begin()
+            self._finding.callback(dispatcher.collections.end)
             dispatcher.stop_watching = self._finding.close
             dispatcher.journal.begin_ns = dispatcher.session.clock.now()  # hooks are in place
             self._watches = True

@@ -34,6 +34,8 @@ else:
 class Collections:
     """Notes when Python collects garbage because of objects that xsp keeps.
 
+    What other threads make in `own_work`, as far as they run meanwhile, is taken for xsp's.
+
     Args:
         now: The clock.
         note: Called with begin and end (ns) of xsp's part of a collection, which is as large as its
@@ -67,8 +69,8 @@ class Collections:
 
     def _collecting(self, phase: str, _: object) -> None:
         if phase == "start":
-            made, *_ = gc.get_count()
-            by_itself = made > gc.get_threshold()[0]  # else the program asked for it
+            (made, *_), (least, *_) = gc.get_count(), gc.get_threshold()
+            by_itself = gc.isenabled() and 0 < least < made  # else the program asked for it
             self._part = min(self._kept / made, 1.0) if by_itself else 0.0
             self._began_ns = self._now()
             return
