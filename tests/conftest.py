@@ -7,6 +7,7 @@ profile `quick`, CI `ci`, everything else hypothesis's own, of a hundred example
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import inspect
 import os
@@ -148,6 +149,7 @@ def _process_state() -> dict[str, Any]:
         "armed tracer": _tracer_armed(),
         "hooked functions": _hooked_functions(),
         "hooks in JAX": _jax_hooks(),
+        "callbacks of collections": sum("Collections" in repr(each) for each in gc.callbacks),
     }
 
 
