@@ -344,3 +344,41 @@ def test_time_grows_with_the_evaluations_and_not_with_their_square() -> None:
 
     few = min(seconds(2_000) for _ in range(3))
     assert seconds(40_000) < 100 * few  # 20 times, if it does; 400 times, if not
+
+
+def test_gaps_soon_after_other_work_of_xsps_last_as_long_on_average_as_others() -> None:
+    made, at, lasting_at_all = [], 0, 0
+    for number in range(40):
+        counts = number >= 15
+        made.append(evaluation(at, at + 10, BARE)._replace(counts=counts))
+        gap = 30 if counts or number % 3 else 80  # some are slow for xsp's reasons
+        gap = 900 if number == 7 else gap  # and one for its own
+        lasting_at_all += 900 if number == 7 else 30
+        at += 10 + gap
+    made.append(evaluation(at, at + 10, BARE))
+    line = timeline(journal(made, [], at + 10))
+    gaps = [(one.end_ns - NOW, other.begin_ns - NOW) for one, other in pairwise(made)]
+    found = sum(lasting(line, *gaps))
+    assert found == pytest.approx(lasting_at_all, rel=0.02)
+
+
+def varying(begin: int, lasts: int, length: int, *, counts: bool) -> Evaluation:
+    size = (1, (((1, length), "int64"),))
+    return evaluation(begin, begin + lasts, BARE)._replace(size=size, counts=counts)
+
+
+def test_unlike_evaluations_that_do_not_count_keep_their_size_and_what_is_their_own() -> None:
+    us, second = 1_000, 1_000_000_000
+    made = [evaluation(0, 100 * us, OPS)]  # after which what does not count is so by xsp
+    made += [varying(second + n * 10_000 * us, 1000 * us + n, 10, counts=True) for n in range(20)]
+    cold = [1100, 1300, 1200, 1100, 1400, 1200, 1100, 9000, 1200, 1300]  # one in which xsp set up
+    made += [
+        varying(2 * second + n * 20_000 * us, lasts * us, 10, counts=False)
+        for n, lasts in enumerate(cold)
+    ]
+    made.append(varying(3 * second, 20_000 * us, 200, counts=False))  # twenty times as long
+    made.append(varying(4 * second, 3 * second, 10, counts=False))  # it was compiled
+    found = timeline(journal(made, [], 8 * second)).evaluations_ns[21:]
+    assert found[:10].max() < 3_000 * us
+    assert found[10] > 12_000 * us
+    assert found[11] == pytest.approx(3 * second, rel=0.02)

@@ -3,9 +3,10 @@
 Nothing is interpreted while the program runs; `xsp.composition.part` and
 `xsp.composition.timeline` read the journal afterwards.
 
-Where several threads evaluate at once, xsp's work on one keeps Python's lock from the others, which
-wait for it in the midst of their evaluations. `waits_for_others` tells when, `with_waits` has the
-clock of the evaluations stand still.
+A pause holds the program up for longer than is noted of it: `with_pause_overhead`. Where several
+threads evaluate at once, xsp's work on one keeps Python's lock from the others, which wait for it
+in the midst of their evaluations. `waits_for_others` tells when, `with_waits` has the clock of the
+evaluations stand still.
 """
 
 from __future__ import annotations

@@ -297,13 +297,13 @@ def _without_recording(
             continue
         usual = _usual(took[members], rung, latencies.get(group))
         if vary and usual is not None:
-            less = _less_in_proportion(measured[members], usual, known.typical_ns)
-            if not counts and len(members) >= _MANY and len(quiet) >= _SOME:
-                sizes_of = np.array([elements(evaluations[each].size) for each in members])
-                middle = np.median([elements(evaluations[each].size) for each in quiet])
-                most = _OUTLIER * np.maximum(sizes_of / middle, 1.0) * known.typical_ns
-                less = _alike_on_average(less, most, known)
-            result[members] = less
+            if counts or len(members) < _MANY or len(quiet) < _SOME:
+                result[members] = _less_in_proportion(measured[members], usual, known.typical_ns)
+                continue
+            middle = np.median([elements(evaluations[each].size) for each in quiet])
+            sizes_of = np.array([elements(evaluations[each].size) for each in members])
+            larger, calls = np.maximum(sizes_of / middle, 1.0), measured[members] / took[members]
+            result[members] = _alike_on_average(took[members], larger, known) * calls
         elif counts and usual is not None and rung.timed:
             result[members] = _less(measured[members], usual, known.typical_ns)
             recorded[group] += members
@@ -317,15 +317,16 @@ def _without_recording(
     return result
 
 
-def _alike_on_average(lasts: Floats, most_ns: Floats, known: _Usual) -> Floats:
+def _alike_on_average(lasts: Floats, times_larger: Floats, known: _Usual) -> Floats:
     """Return times of evaluations that do not count, as long on average as those that do.
 
     One that is longer than the most for its size is so for xsp's reasons, but for what no provider
     takes: a model that is compiled.
     """
-    own = lasts > most_ns + _SET_UP_NS
-    result = np.minimum(lasts, most_ns) * known.share_of_own(lasts)
-    result[own] += (lasts - most_ns)[own]
+    most = _OUTLIER * times_larger * known.typical_ns
+    own = lasts > most + _SET_UP_NS
+    result = np.minimum(lasts, most) * known.share_of_own((lasts / times_larger)[~own])
+    result[own] += (lasts - most)[own]
     return result
 
 
