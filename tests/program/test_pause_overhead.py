@@ -45,7 +45,7 @@ def test_a_longer_pause_that_is_not_noted_is_found(monkeypatch: pytest.MonkeyPat
     assert found() - usual == pytest.approx(100_000, rel=0.3)
 
 
-def test_other_threads_that_keep_pythons_lock_are_no_pause() -> None:
+def test_other_threads_that_keep_pythons_lock_are_not_waited_for() -> None:
     over = threading.Event()
 
     def keep() -> None:
@@ -56,11 +56,12 @@ def test_other_threads_that_keep_pythons_lock_are_no_pause() -> None:
     thread.start()
     began = time.monotonic()
     try:
-        assert pause_overhead.measured(SystemClock()) is None
+        known = pause_overhead.measured(SystemClock())
     finally:
         over.set()
         thread.join()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 10  # 50 s, where all of the work is done
+    assert known is None or known < 50_000
 
 
 def test_nothing_of_the_programs_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
