@@ -1,4 +1,4 @@
-"""Settings: the arguments of the front door in, how a measurement is to be made out."""
+"""Settings: the arguments of the front door in, how and when is to be measured out."""
 
 from __future__ import annotations
 
