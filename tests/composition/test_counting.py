@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xsp.composition.counting import (
-    SLOW_NS,
     _first_round,
     disturbed,
     middling,
     unlike,
     unsettled,
 )
-from xsp.composition.journal import Evaluation
+from xsp.composition.journal import SLOW_NS, Evaluation
 from xsp.evaluation import Rung
 from xsp.level import Kind
 

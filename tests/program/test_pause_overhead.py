@@ -14,7 +14,7 @@ import xsp
 from xsp import tracer
 from xsp.clock import Clock, SystemClock
 from xsp.composition import Evaluation, Journal
-from xsp.program import block, pause_overhead
+from xsp.program import pause_overhead
 from xsp.program.dispatcher import Dispatcher
 from xsp.session import Collections
 from xsp.testing import FakeClock
@@ -104,12 +104,23 @@ def test_the_trace_says_how_much_it_was(monkeypatch: pytest.MonkeyPatch) -> None
         assert isinstance(clock, SystemClock)
         return 4000.0
 
-    monkeypatch.setattr(block, "pause_overhead_ns", measured)
+    monkeypatch.setattr(pause_overhead, "pause_overhead_ns", measured)
     model = nn.Linear(8, 8).eval()
     with torch.inference_mode(), xsp.profile(levels=1, replay=False, progress=False) as prof:
         for _ in range(30):
             model(torch.ones(1, 8))
     assert prof.trace.metadata["pause_overhead_ns"] == 4000.0
+
+
+def test_what_could_not_be_measured_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pause_overhead, "_known", {})
+    monkeypatch.setattr(pause_overhead, "measured", lambda clock: None)
+    model = nn.Linear(8, 8).eval()
+    with torch.inference_mode(), xsp.profile(levels=1, replay=False, progress=False) as prof:
+        for _ in range(30):
+            model(torch.ones(1, 8))
+    assert "pause_overhead_ns" not in prof.trace.metadata
+    assert "pause-overhead" in {problem.code for problem in prof.trace.problems}
 
 
 def test_a_collection_that_xsp_brings_about_is_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,11 @@ together with the groups' traces and with what ran between evaluations (own_time
 for other ranks of a distributed program.
 """
 
-from xsp.composition.counting import SLOW_NS
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.journal import (
     LOOK_NS,
     MARKS_LOST,
+    SLOW_NS,
     Evaluation,
     Journal,
     Lull,

@@ -21,11 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from xsp.composition.journal import Evaluation, Journal
+from xsp.composition.journal import SLOW_NS, Evaluation, Journal
 from xsp.evaluation import FEWEST_ROUNDS, Rung
 from xsp.session import Visit
-
-SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the caches
 
 # How many evaluations after work of xsp's do not count, and how many must be left on a rung. After
 # six of them the caches are as without xsp: the first five training steps of 0.6 ms were 50, 26,

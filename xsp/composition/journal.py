@@ -97,7 +97,7 @@ class Pause(NamedTuple):
     idle: bool = False
 
 
-_QUICK_NS = 20_000_000
+SLOW_NS = 20_000_000  # a longer evaluation does not notice what is in the caches
 _DISPLACING_NS = 100_000  # of a program's own work, after which none of xsp's is in a cache
 
 LOOK_NS = 10_000_000  # between two looks at a thread that evaluates nothing
@@ -160,7 +160,7 @@ class Journal:
     @property
     def quick(self) -> bool:
         """Whether what is not noted of pauses matters: evaluations in a row are short."""
-        return any(each.went_on and each.ran_ns < _QUICK_NS for each in self.evaluations)
+        return any(each.went_on and each.ran_ns < SLOW_NS for each in self.evaluations)
 
     def mark(self, mark: Mark) -> bool:
         """Note a part of the program; return whether there was room for it."""
@@ -191,27 +191,37 @@ def with_pause_overhead(journal: Journal) -> Journal:
     evaluations = list(journal.evaluations)
     around = [pause for pause in journal.pauses if pause.idle]
     for thread, mine in pauses.items():
-        if not mine:
-            continue
-        longer = _lengthened(mine, journal.pause_overhead_ns)
-        begin, end = np.array(longer, dtype=np.int64).T
-        members = of[thread]
-        since = np.array([evaluations[number].begin_ns for number in members], dtype=np.int64)
-        until = np.array([evaluations[number].end_ns for number in members], dtype=np.int64)
-        first = np.searchsorted(end, since, "right").tolist()
-        last = np.searchsorted(begin, until, "left").tolist()
-        inside = np.zeros(len(longer), bool)
-        for number, low, high in zip(members, first, last, strict=True):
-            each, own = evaluations[number], longer[low:high]
-            if own:
-                inside[low:high] = True
-                inside[low] &= own[0][0] >= each.begin_ns
-                inside[high - 1] &= own[-1][1] <= each.end_ns
-                own[0] = max(own[0][0], each.begin_ns), own[0][1]
-                own[-1] = own[-1][0], min(own[-1][1], each.end_ns)
-            evaluations[number] = each._replace(pauses=tuple(own))
-        around += [Pause(thread, *longer[at]) for at in np.flatnonzero(~inside).tolist()]
+        longer = _lengthened(mine, journal.pause_overhead_ns) if mine else []
+        made = [evaluations[number] for number in of[thread]]
+        parts, outside = _shared_out(longer, made)
+        for number, each, own in zip(of[thread], made, parts, strict=True):
+            evaluations[number] = each._replace(pauses=own)
+        around += [Pause(thread, *time) for time in outside]
     return replace(journal, evaluations=evaluations, pauses=around)
+
+
+def _shared_out(
+    pauses: Times, evaluations: Sequence[Evaluation]
+) -> tuple[list[tuple[tuple[int, int], ...]], Times]:
+    """Return the parts of disjoint pauses in each evaluation, and pauses that reach out of them."""
+    begin, end = np.array(pauses, dtype=np.int64).reshape(-1, 2).T
+    since, until = (
+        np.array([(each.begin_ns, each.end_ns) for each in evaluations], dtype=np.int64)
+        .reshape(-1, 2)
+        .T
+    )
+    first, last = np.searchsorted(end, since, "right"), np.searchsorted(begin, until, "left")
+    inside, parts = np.zeros(len(pauses), bool), []
+    for each, low, high in zip(evaluations, first.tolist(), last.tolist(), strict=True):
+        own = pauses[low:high]
+        if own:
+            inside[low:high] = True
+            inside[low] &= own[0][0] >= each.begin_ns
+            inside[high - 1] &= own[-1][1] <= each.end_ns
+            own[0] = max(own[0][0], each.begin_ns), own[0][1]
+            own[-1] = own[-1][0], min(own[-1][1], each.end_ns)
+        parts.append(tuple(own))
+    return parts, [pauses[at] for at in np.flatnonzero(~inside).tolist()]
 
 
 def _lengthened(pauses: Times, overhead_ns: float) -> Times:

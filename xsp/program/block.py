@@ -26,7 +26,7 @@ from xsp.level import LevelSet
 from xsp.measurement import Progress, check_no_generator, name_of
 from xsp.program.dispatcher import Dispatcher
 from xsp.program.lull import Lulls
-from xsp.program.pause_overhead import pause_overhead_ns
+from xsp.program.pause_overhead import note_pause_overhead
 from xsp.program.receiver import Receivers
 from xsp.program.replay import complete_plans
 from xsp.provider import ModelCall
@@ -376,8 +376,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         dispatcher = self._dispatching
         with dispatcher.paused() if self._watches or self._decorates else nullcontext():
             journal, session = dispatcher.journal, dispatcher.session
-            if journal.quick:
-                journal.pause_overhead_ns = pause_overhead_ns(session.clock)
+            note_pause_overhead(journal, session)
             purpose = Purpose(str(self._name), self._selection, self._settings, self._repeated)
             made = program_traces(journal, dispatcher.plans.groups, session, purpose)
         if not self._watches:  # otherwise later evaluations would be missing

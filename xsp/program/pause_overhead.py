@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from xsp import tracer
 from xsp.clock import Clock
+from xsp.composition import Journal
 from xsp.evaluation import ladder
 from xsp.program.dispatcher import Dispatcher
 from xsp.provider import ModelCall
@@ -39,13 +40,30 @@ _WORDS = re.compile(r"(\w+)\s+(\w+)")
 
 Ints = NDArray[np.int64]
 
+_UNKNOWN = (
+    "other threads of this process kept Python's lock while it was measured what waiting for xsp "
+    "costs the program beside the time that is noted, so that is not taken off: evaluations of a "
+    "millisecond and less may come out some per cent too slow; read `.trace` when they have ended"
+)
+
 _known: dict[type[Clock], float] = {}
 
 
-def pause_overhead_ns(clock: Clock) -> float:
+def note_pause_overhead(journal: Journal, session: Session) -> None:
+    """Note in the journal of a program what each of its pauses costs besides, if that matters."""
+    if not journal.quick:
+        return
+    found = pause_overhead_ns(session.clock)
+    if found is None:
+        session.problem("pause-overhead", _UNKNOWN)
+    else:
+        journal.pause_overhead_ns = found
+
+
+def pause_overhead_ns(clock: Clock) -> float | None:
     """Return how long a pause holds a program up besides what is noted of it, in ns.
 
-    Measured once in a process, in 0.25 s. 0 where it cannot be: other threads hold Python's lock.
+    Measured once in a process, in 0.25 s. None where that cannot be, for other threads disturb.
 
     Args:
         clock: The clock by which pauses are noted.
@@ -55,7 +73,7 @@ def pause_overhead_ns(clock: Clock) -> float:
         with tracer.apart():
             found = measured(clock)
         if found is None:
-            return 0.0
+            return None
         _known[kind] = found
     return _known[kind]
 
