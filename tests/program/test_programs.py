@@ -388,3 +388,13 @@ def test_steps_of_what_is_called_as_no_module_are_said_to_lie_outside(
         with torch.no_grad():
             model.eval()(x)
     assert ("steps-outside" in codes(prof.trace)) is not called
+
+
+def test_the_latency_of_unlike_evaluations_is_not_that_of_the_repeated_one() -> None:
+    model, rows = nn.Linear(512, 512).eval(), [200 + 37 * n % 400 for n in range(120)]
+    with torch.inference_mode(), xsp.profile(levels=1, runs=400, progress=False) as prof:
+        for number in (*rows, 1):  # the last, which is repeated, is the quickest by far
+            model(torch.ones(number, 512))
+    [group] = prof.trace.metadata["groups"]
+    assert group["repeated"] > 200
+    assert group["latency_ns"] == pytest.approx(group["total_ns"] / group["calls"], rel=0.5)
