@@ -80,6 +80,11 @@ class Collections:
 
 
 def interrupted(frame: FrameType | None) -> FrameType | None:
-    """Return the frame that a collection interrupts, if its end is being noted, else the frame."""
-    noting = frame is not None and frame.f_code is Collections._collecting.__code__
-    return frame.f_back if frame is not None and noting else frame
+    """Return the frame that a collection interrupts, if one of `gc.callbacks` runs, else the frame.
+
+    Whoever waits for Python's lock during a collection gets it in the first of these functions.
+    """
+    told = {getattr(each, "__code__", None) for each in gc.callbacks}
+    while frame is not None and frame.f_code in told:
+        frame = frame.f_back
+    return frame
