@@ -82,22 +82,23 @@ def first() -> None:
 
 
 def test_a_collection_of_garbage_is_of_the_program_that_asks_for_it() -> None:
-    def others(_phase: str, _facts: dict[str, int]) -> None:
-        time.sleep(0.001)  # in which another thread gets Python's lock for sure
-
-    gc.callbacks.append(others)
+    gc.callbacks.append(told)
     heap = [[number] for number in range(2_000_000)]
     model = torch.nn.Linear(4, 4).eval()
     with torch.inference_mode(), xsp.profile(levels=1, replay=False, progress=False) as prof:
         for _ in range(5):
             model(torch.ones(1, 4))
             collect()
-    gc.callbacks.remove(others)
+    gc.callbacks.remove(told)
     assert len(heap) == 2_000_000
     root = prof.trace.spans.row(0, named=True)["attributes"]
     named = dict(zip(root["own_functions"], root["own_shares"], strict=True))
     of_it = sum(share for name, share in named.items() if "collect" in name)
     assert of_it > 0.5, named
+
+
+def told(_phase: str, _facts: dict[str, int]) -> None:
+    time.sleep(0.001)  # in which another thread gets Python's lock for sure
 
 
 def collect() -> None:
