@@ -106,6 +106,15 @@ def test_evaluations_that_do_not_count_last_as_long_as_others_on_average() -> No
     assert found[-1] == 900
 
 
+def test_where_several_evaluations_are_far_slower_others_are_so_as_often() -> None:
+    lengths = (20, 20, 20, 20, 200) * 4  # as on threads that wait for a core
+    made = [evaluation(1000 * n, 1000 * n + each) for n, each in enumerate(lengths)]
+    cold = [evaluation(20_000 + 1000 * n, 20_700 + 1000 * n, BARE) for n in range(10)]
+    made += [each._replace(counts=False) for each in cold]
+    found = timeline(journal(made, [], 30_000)).evaluations_ns
+    assert found.tolist() == [*lengths, *[56] * 10]
+
+
 def test_what_takes_far_longer_than_setting_up_is_the_programs_own() -> None:
     compiling = 3_000_000_000
     made = [evaluation(0, compiling, OPS)._replace(counts=False)]
@@ -298,6 +307,17 @@ def test_the_lock_is_free_while_devices_are_waited_for() -> None:
     assert waits_for_others(journal(made, [idle], 100))[THREAD] == []
     known = journal(made, [pause(25, 45, thread=8)], 100)
     assert paused(known).evaluations[0].ran_ns == 45
+
+
+def test_nobody_waits_for_a_thread_that_waits_for_xsps_work_itself() -> None:
+    waiting = pause(20, 60, thread=8), pause(22, 50, thread=8)._replace(idle=True)
+    made = [evaluation(0, 100), evaluation(65, 70, thread=8)]
+    waits = waits_for_others(journal(made, [*waiting, pause(25, 48, thread=9)], 100))
+    assert [[time - NOW for time in wait] for wait in waits[THREAD]] == [
+        [20, 22],
+        [25, 48],
+        [50, 60],
+    ]
 
 
 def test_a_thread_waits_for_others_while_it_evaluates_nothing_itself() -> None:

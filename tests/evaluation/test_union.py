@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.evaluation.union import clipped, covered, covered_below, united
+from xsp.evaluation.union import clipped, covered, covered_below, free, united
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 9), st.integers(-60, 60), st.integers(0, 20)))
 
@@ -54,7 +54,7 @@ def lineage(parent: np.ndarray, row: int) -> list[int]:
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), max_size=20),
     st.tuples(st.integers(0, 70), st.integers(0, 70)).map(sorted),
 )
-def test_times_are_united_and_clipped_as_sets_of_moments(
+def test_times_are_united_clipped_and_left_out_as_sets_of_moments(
     drawn: list[tuple[int, int]], around: list[int]
 ) -> None:
     times = [(begin, begin + length) for begin, length in drawn]
@@ -62,3 +62,5 @@ def test_times_are_united_and_clipped_as_sets_of_moments(
     assert all(end < begin for (_, end), (begin, _) in pairwise(together))
     moments = [at for part in clipped(together, *around) for at in range(*part)]
     assert moments == [at for at in range(*around) if any(b <= at < e for b, e in times)]
+    left = [at for part in free(together, *around) for at in range(*part)]
+    assert left == [at for at in range(*around) if at not in moments]

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from xsp.session.interruption import Collections
+from xsp.session.interruption import Collections, NotedLock
 from xsp.testing import FakeClock
 
 THRESHOLD = 2_000
@@ -88,3 +89,28 @@ def test_nothing_is_left_behind() -> None:
     collections.begin()
     collections.end()
     assert gc.callbacks == before
+
+
+def test_who_waits_for_a_lock_notes_how_long_and_nobody_else() -> None:
+    waits: list[tuple[str, int, int]] = []
+    clock, began, held = FakeClock(), threading.Event(), threading.Event()
+
+    def now() -> int:
+        began.set()
+        return clock.now()
+
+    def work() -> None:
+        with lock:
+            held.set()
+
+    lock = NotedLock(now, lambda *time: waits.append((threading.current_thread().name, *time)))
+    other = threading.Thread(target=work, name="other")
+    with lock, lock:  # as a signal's handler may
+        other.start()
+        assert began.wait(10)
+        clock.advance(50)
+        assert not held.is_set()
+    other.join(10)
+    assert held.is_set()
+    (name, begin, end), *more = waits
+    assert (name, end - begin, more) == ("other", 50, [])

@@ -12,6 +12,7 @@ evaluations stand still.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xsp.composition.group import Size
-from xsp.evaluation import Rung, Times, clipped, united
+from xsp.evaluation import Rung, Times, clipped, free, united
 from xsp.tracer import UserSpans
 
 _MOST_MARKS = 1_000_000
@@ -88,7 +89,8 @@ class Pause(NamedTuple):
         thread: The thread.
         begin_ns: When it began to wait.
         end_ns: When it went on.
-        idle: Whether xsp only waited for devices, so that other threads went on.
+        idle: Whether xsp only waited, for devices or for its work on another thread, so that other
+            threads went on.
     """
 
     thread: int
@@ -162,6 +164,10 @@ class Journal:
         """Whether what is not noted of pauses matters: evaluations in a row are short."""
         return any(each.went_on and each.ran_ns < SLOW_NS for each in self.evaluations)
 
+    def pause(self, begin_ns: int, end_ns: int, *, idle: bool = False) -> None:
+        """Note a time in which the calling thread waited for xsp (see `Pause`)."""
+        self.pauses.append(Pause(threading.get_ident(), begin_ns, end_ns, idle))
+
     def mark(self, mark: Mark) -> bool:
         """Note a part of the program; return whether there was room for it."""
         if len(self.marks) >= _MOST_MARKS:
@@ -226,8 +232,8 @@ def _shared_out(
 
 def _lengthened(pauses: Times, overhead_ns: float) -> Times:
     begin, end = np.array(united(pauses), dtype=np.int64).T
-    free = begin[1:] - end[:-1]  # from each one to the next
-    before, after = np.append(_DISPLACING_NS, free), np.append(free, 2 * _DISPLACING_NS)
+    between = begin[1:] - end[:-1]
+    before, after = np.append(_DISPLACING_NS, between), np.append(between, 2 * _DISPLACING_NS)
     more = overhead_ns * np.minimum(before / _DISPLACING_NS, 1.0)
     until = end + np.minimum(more, after / 2).astype(np.int64)
     return list(zip(begin.tolist(), until.tolist(), strict=True))
@@ -244,10 +250,19 @@ def waits_for_others(journal: Journal) -> dict[int, Times]:
     alone = len(threads | {pause.thread for pause in journal.pauses}) < 2
     if alone or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return {}
-    works = [(p.begin_ns, p.end_ns, p.thread) for p in journal.pauses if not p.idle]
-    works += [(*pause, each.thread) for each in journal.evaluations for pause in each.pauses]
-    times = np.array(works, dtype=np.int64).reshape(-1, 3)
-    return {thread: united(times[times[:, 2] != thread][:, :2]) for thread in threads}
+    works: defaultdict[int, Times] = defaultdict(list)
+    idle: defaultdict[int, Times] = defaultdict(list)
+    for pause in journal.pauses:
+        (idle if pause.idle else works)[pause.thread].append((pause.begin_ns, pause.end_ns))
+    for each in journal.evaluations:
+        works[each.thread] += each.pauses
+    result: defaultdict[int, Times] = defaultdict(list)
+    for worker, mine in works.items():
+        waited = united(idle[worker])
+        worked = [time for work in united(mine) for time in free(waited, *work)]
+        for thread in threads - {worker}:
+            result[thread] += worked
+    return {thread: united(times) for thread, times in result.items()}
 
 
 def waits_within(journal: Journal, waits: Mapping[int, Times]) -> dict[tuple[int, int], Times]:

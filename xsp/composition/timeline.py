@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from xsp.composition.group import Size, elements
 from xsp.composition.journal import Evaluation, Journal, paused, times_of
-from xsp.evaluation import Rung, Times, clipped, trimmed_mean
+from xsp.evaluation import Rung, Times, clipped, free, trimmed_mean
 from xsp.level import Kind
 
 Floats = NDArray[np.float64]
@@ -88,7 +88,7 @@ class Timeline:
             pieces[thread] += [
                 (begin, end, float(end - begin))
                 for wait in mine
-                for begin, end in _free(*wait, made.get(thread, ()))
+                for begin, end in free(made.get(thread, ()), *wait)
             ]
         for each, lasts in zip(journal.evaluations, self.evaluations_ns.tolist(), strict=True):
             added = each.end_ns - each.begin_ns - lasts
@@ -142,7 +142,7 @@ def _between(
         before = last.get(each.thread)
         last[each.thread] = each
         if before is not None:
-            gap = _free(before.end_ns, each.begin_ns, pauses.get(each.thread, ()))
+            gap = free(pauses.get(each.thread, ()), before.end_ns, each.begin_ns)
             gaps[final(before.group), final(each.group)][_armed(before)].append((each.thread, gap))
     result: defaultdict[int, list[_Piece]] = defaultdict(list)
     for members in gaps.values():
@@ -161,10 +161,10 @@ def _between(
             if armed.detail:  # which comes once, and traces each line
                 less[armed] = np.minimum(ns, quiet.typical_ns)
         together = np.concatenate(list(less.values()))
-        alike = together[together <= _OUTLIER * quiet.typical_ns]
+        alike = together[together <= quiet.most_ns]
         own = quiet.share_of_own(alike) if len(alike) >= _MANY else 1.0
         for armed, ns in less.items():
-            ns[ns <= _OUTLIER * quiet.typical_ns] *= own
+            ns[ns <= quiet.most_ns] *= own
             shares = 1.0 - ns / np.maximum(lengths[armed], 1.0)
             for (thread, gap), share in zip(members[armed], shares.tolist(), strict=True):
                 result[thread] += [(start, end, share * (end - start)) for start, end in gap]
@@ -191,26 +191,14 @@ def _typical(lengths: Sequence[float] | Floats) -> float:
     return float(trimmed_mean(np.asarray(lengths, dtype=np.float64)[:, None])[0])
 
 
-def _free(start_ns: int, end_ns: int, taken: Sequence[tuple[int, int]]) -> Times:
-    """Return the parts of a time that lie in none of some disjoint times in their order."""
-    result, since_ns = [], start_ns
-    for begin_ns, until_ns in clipped(taken, start_ns, end_ns):
-        if since_ns < begin_ns:
-            result.append((since_ns, begin_ns))
-        since_ns = until_ns
-    if since_ns < end_ns:
-        result.append((since_ns, end_ns))
-    return result
-
-
 def _outside(pieces: Sequence[_Piece], evaluations: Sequence[tuple[int, int]]) -> list[_Piece]:
     """Return the pieces of time that overlap none of a thread's evaluations."""
     if not evaluations or not pieces:
         return list(pieces)
     begins, ends = np.array(evaluations, dtype=np.int64).T
     begin, end = np.array([piece[:2] for piece in pieces], dtype=np.int64).T
-    free = np.searchsorted(ends, begin, "right") == np.searchsorted(begins, end, "left")
-    return list(compress(pieces, free.tolist()))
+    apart = np.searchsorted(ends, begin, "right") == np.searchsorted(begins, end, "left")
+    return list(compress(pieces, apart.tolist()))
 
 
 def _less_pauses(pieces: Sequence[_Piece], pauses: Sequence[tuple[int, int]]) -> list[_Piece]:
@@ -323,7 +311,7 @@ def _alike_on_average(lasts: Floats, times_larger: Floats, known: _Usual) -> Flo
     One that is longer than the most for its size is so for xsp's reasons, but for what no provider
     takes: a model that is compiled.
     """
-    most = _OUTLIER * times_larger * known.typical_ns
+    most = times_larger * known.most_ns
     own = lasts > most + _SET_UP_NS
     result = np.minimum(lasts, most) * known.share_of_own((lasts / times_larger)[~own])
     result[own] += (lasts - most)[own]
@@ -342,11 +330,14 @@ class _Usual:
     Attributes:
         typical_ns: As most of them last.
         mean_ns: On average, slow ones counted in: as many times as long as they are many
-            together. What is far slower is likely to have happened once.
+            together.
+        most_ns: As long as the slowest ones last of which there are several; what is slower is
+            likely to have happened once.
     """
 
     typical_ns: float
     mean_ns: float
+    most_ns: float
 
     def share_of_own(self, lasts: Floats) -> float:
         """Return which part of the time of alike evaluations is their own, on average.
@@ -354,16 +345,19 @@ class _Usual:
         Some of them are slower than most, and more of them where something is recorded: its
         buffers are allocated, its results handed over. What is far slower is so by itself.
         """
-        average = np.minimum(lasts, _OUTLIER * self.typical_ns).mean()
+        average = np.minimum(lasts, self.most_ns).mean()
         return min(self.mean_ns / max(float(average), 1.0), 1.0)
 
     @classmethod
     def of(cls, measured: Floats, known: GroupLatency | None) -> _Usual | None:
         """Return it by the evaluations that recorded nothing, or else by what merging found."""
         if len(measured) >= FEWEST:
-            most = _OUTLIER * float(np.median(measured))
-            return cls(_typical(measured), float(np.minimum(measured, most).mean()))
-        return None if known is None else cls(known.latency_ns, known.latency_ns)
+            several = float(np.sort(measured)[-FEWEST])  # where threads wait for cores, many are
+            most = max(_OUTLIER * float(np.median(measured)), several)
+            return cls(_typical(measured), float(np.minimum(measured, most).mean()), most)
+        if known is None:
+            return None
+        return cls(known.latency_ns, known.latency_ns, _OUTLIER * known.latency_ns)
 
 
 def _usual(measured: Floats, rung: Rung, known: GroupLatency | None) -> float | None:

@@ -60,7 +60,7 @@ from xsp.evaluation.tree_row import (
     orders,
     with_inside_costs,
 )
-from xsp.evaluation.union import Times, clipped, covered, covered_below, covered_part, united
+from xsp.evaluation.union import Times, clipped, covered, covered_below, covered_part, free, united
 
 __all__ = [
     "FEWEST_ROUNDS",
@@ -84,6 +84,7 @@ __all__ = [
     "covered_below",
     "covered_part",
     "depths",
+    "free",
     "gathering",
     "generations",
     "half_width",

@@ -118,6 +118,22 @@ def clipped(times: Sequence[tuple[int, int]], begin: int, end: int) -> Times:
     return [(max(since, begin), min(until, end)) for since, until in times[first:last]]
 
 
+def free(times: Sequence[tuple[int, int]], begin: int, end: int) -> Times:
+    """Return the parts between two times that lie in none of disjoint times, given in their order.
+
+    >>> free([(0, 3), (5, 9)], 2, 12)
+    [(3, 5), (9, 12)]
+    """
+    result, since = [], begin
+    for taken, until in clipped(times, begin, end):
+        if since < taken:
+            result.append((since, taken))
+        since = until
+    if since < end:
+        result.append((since, end))
+    return result
+
+
 def _ancestors(parent: Ints, rows: Ints) -> Iterator[tuple[Ints, Ints]]:
     """Yield for each depth which of the rows have an ancestor there, and that ancestor."""
     depth = depths(parent)

@@ -9,17 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from xsp import tracer
-from xsp.composition import MARKS_LOST, Journal, Mark, Pause
+from xsp.composition import MARKS_LOST, Journal, Mark
 from xsp.evaluation import Rung
 from xsp.program.evaluation import Closed, IdleWatching, Lap, OpenEvaluation, Streak, attempt, timed
 from xsp.program.recording import Recorder
 from xsp.program.streak import Key, Streaks, key_of, note
 from xsp.program.turns import Plans, StepKind
 from xsp.provider import Likeness, ModelCall, Work
-from xsp.session import Collections, Session, Settings, page_faults, schedule
+from xsp.session import Collections, NotedLock, Session, Settings, page_faults, schedule
 
 _KEPT_CALLS = 4  # groups whose last call is kept, to be repeated after the block
 _MOST_EVALUATIONS, _JUST_NS = 500_000, 20_000_000
@@ -56,16 +57,14 @@ class Dispatcher:
         self.calls: dict[int, ModelCall] = {}
         self._when, self._scheduled = when, when != schedule()
         self._now = session.clock.now
-        self._lock = threading.RLock()  # a signal's handler may call a model, too
         self._opens: dict[int, OpenEvaluation] = {}
         self._recorder = Recorder(session)
         self.stop_watching: Callable[[], None] = lambda: None
         self._ended = self.cut_short = self.by_hand = False
         self._streaks, self._seen, self._idle = Streaks(), 0, IdleWatching()
-        pauses = self.journal.pauses
-        self.collections = Collections(
-            self._now, lambda *time: pauses.append(Pause(threading.get_ident(), *time))
-        )
+        self.collections = Collections(self._now, self.journal.pause)
+        # A signal's handler may call a model, too.
+        self._lock = NotedLock(self._now, partial(self.journal.pause, idle=True))
         self._waits = True  # whether there are devices to wait for, as far as is known
 
     def run(self, call: ModelCall) -> Any:
@@ -99,7 +98,7 @@ class Dispatcher:
             with self._lock:
                 self._opens.pop(thread, None)
                 self.journal.raised[streak.like.subject] += 1
-                self.journal.pauses.append(Pause(thread, found_ns, began_ns))
+                self.journal.pause(found_ns, began_ns)
             raise
         finally:
             tracer.leave_evaluation(thread)
@@ -173,7 +172,7 @@ class Dispatcher:
         opened, mark = self._opens.get(thread), Mark(name, start_ns, end_ns, thread, attributes)
         held = opened is not None and opened.holds(mark)  # so that the providers record it
         if not held and self._note_mark(mark):
-            self.journal.pauses.append(Pause(thread, began_ns, self._now()))
+            self.journal.pause(began_ns, self._now())
 
     def _note_mark(self, mark: Mark) -> bool:
         """Note a part of the program; return whether there was room for it."""
@@ -230,7 +229,7 @@ class Dispatcher:
         with self._lock:
             opened = self._opens.pop(thread, None)
             if opened is not None:
-                self.journal.pauses.append(Pause(thread, opened.seen_ns, opened.begin_ns))
+                self.journal.pause(opened.seen_ns, opened.begin_ns)
                 if opened.call is not None:
                     self.journal.raised[opened.call.subject] += 1
         tracer.leave_evaluation(thread)
@@ -283,7 +282,7 @@ class Dispatcher:
             self.journal.end_ns = began_ns
             self.journal.spans = tracer.watched()
         yield
-        self.journal.pauses.append(Pause(threading.get_ident(), began_ns, self._now()))
+        self.journal.pause(began_ns, self._now())
 
     def _open(self, thread: int, call: ModelCall | None) -> OpenEvaluation:
         with self._lock:

@@ -6,7 +6,7 @@ that serve the levels asked for, `plan` says which rung comes next, `recorder` v
 `visit` holds the result; while warming up, `calibration` finds what recording costs inside of
 spans. Beside this way: `exclusive` (one measurement at a time), `environment`
 (this machine and its software), `disturbance` (what makes its latencies vary) and `interruption`
-(page faults and collections of garbage).
+(page faults, collections of garbage, and waits for work on another thread).
 """
 
 from xsp.session.calibration import InsideCost
@@ -21,7 +21,7 @@ from xsp.session.environment import (
     usable_cores,
 )
 from xsp.session.exclusive import exclusively, if_alone
-from xsp.session.interruption import Collections, interrupted, page_faults
+from xsp.session.interruption import Collections, NotedLock, interrupted, page_faults
 from xsp.session.plan import Plan, PlannedVisit
 from xsp.session.recorder import Session
 from xsp.session.registry import Listed, installed_providers, listed_providers, registered
@@ -34,6 +34,7 @@ __all__ = [
     "Collections",
     "InsideCost",
     "Listed",
+    "NotedLock",
     "Plan",
     "PlannedVisit",
     "Selection",

@@ -1,4 +1,4 @@
-"""Interruptions: what holds a program up by no line of its own, page faults and collections, out.
+"""Interruptions: what holds a program up by no line of its own, as page faults, in; times out.
 
 A minor page fault is the system's work of handing a page of memory to the process: a microsecond
 in which the program stands still. An allocator that gives memory back to the system after each
@@ -7,12 +7,15 @@ evaluation pays for the same pages again in the next.
 Python collects garbage once so many more objects were made than deleted, whoever made them: what
 xsp keeps of each evaluation brings a collection of 0.1 ms about every 20 to 60 evaluations, which
 is as likely to fall into one of them as between two.
+
+A thread that waits until xsp has done its work on another one is held up; that other one is not.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -29,6 +32,28 @@ else:
     def page_faults() -> int | None:
         """Return how many minor page faults all threads of this process have taken so far."""
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+class NotedLock:
+    """A lock that a thread may hold several times, and for which no wait goes unnoted.
+
+    Args:
+        now: The clock.
+        note: Called with begin and end (ns) of the time that a thread waited, by that thread.
+    """
+
+    def __init__(self, now: Callable[[], int], note: Callable[[int, int], None]) -> None:
+        self._now, self._note = now, note
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            began_ns = self._now()
+            self._lock.acquire()
+            self._note(began_ns, self._now())
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 class Collections:
