@@ -29,16 +29,25 @@ from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row
 
 NAMES = st.sampled_from(["a", "b", "0", "1"])
-TREES = st.recursive(
-    st.builds(samples.op, NAMES, own_ns=st.integers(0, 9)),
-    lambda below: st.builds(
+LEAVES = st.builds(samples.op, NAMES, own_ns=st.integers(0, 9))
+
+
+def layers_of(below: st.SearchStrategy[samples.Node]) -> st.SearchStrategy[samples.Node]:
+    return st.builds(
         lambda name, module, children: samples.layer(name, module, *children, own_ns=0),
         NAMES,
         st.sampled_from(["Linear", "Block"]),
         st.lists(below, max_size=4),
-    ),
-    max_leaves=30,
-)
+    )
+
+
+def spans_of(below: st.SearchStrategy[samples.Node]) -> st.SearchStrategy[samples.Node]:
+    kinds, children = st.sampled_from(["op", "call", "kernel"]), st.lists(below, max_size=4)
+    inside = st.builds(samples.Node, kinds, NAMES, children=children)
+    return layers_of(below) | inside
+
+
+TREES = st.recursive(LEAVES, layers_of, max_leaves=30)
 RUNS = st.lists(TREES, min_size=1, max_size=4).map(
     lambda trees: samples.pipeline("predict", *trees, own_ns=0)
 )
@@ -47,7 +56,19 @@ RUNS = st.lists(TREES, min_size=1, max_size=4).map(
 def naive(node: samples.Node) -> Any:
     """Return what two look-alikes have in common, the slow way."""
     what = node.attributes.get("module_class") or node.name
-    return node.kind, what, tuple((child.name, naive(child)) for child in node.children)
+    return node.kind, what, sorted(told_by(node), key=str)
+
+
+def told_by(node: samples.Node) -> list[Any]:
+    """Return what is inside a node that tells it from others: see `shapes`."""
+    inside, place = [], 0
+    for child in node.children:
+        if child.kind == "call" or (child.kind == node.kind == "op"):
+            inside += told_by(child)
+        else:
+            inside.append((place, child.name, naive(child)))
+            place += 1
+    return inside
 
 
 def in_order(node: samples.Node) -> list[samples.Node]:
@@ -70,8 +91,8 @@ def folded(spans: pl.DataFrame) -> Folding:
     return fold(own, parent, levels)
 
 
-@given(TREES)
-@settings(max_examples=80, deadline=None)
+@given(st.recursive(LEAVES, spans_of, max_leaves=30))
+@settings(max_examples=200, deadline=None)
 def test_shapes_are_equal_exactly_where_subtrees_look_alike(top: samples.Node) -> None:
     root = samples.pipeline("predict", top)
     found = shapes_of(samples.frame(root))
@@ -96,6 +117,24 @@ def test_phase_and_parameters_tell_shapes_apart_and_so_do_exceptions() -> None:
     ]
     layers = [samples.layer("fc", "Linear", **extra) for extra in more]
     assert len(set(shapes_of(samples.frame(samples.pipeline("predict", *layers))))) == 5
+
+
+def test_what_operators_do_inside_tells_nothing_apart_but_for_their_kernels() -> None:
+    kernel = samples.Node("kernel", "gemm")
+    inner = [
+        (),
+        (samples.op("expand"), samples.op("mm")),
+        (samples.op("mm"), samples.Node("call", "SGEMM")),
+        (samples.op("mm", kernel),),
+        (samples.op("expand"), samples.op("mm", kernel)),
+    ]
+    layers = [samples.layer("fc", "Linear", samples.op("addmm", *each)) for each in inner]
+    spans = samples.frame(samples.pipeline("predict", *layers))
+    kinds = zip(spans["kind"], shapes_of(spans), strict=True)
+    found = [shape for kind, shape in kinds if kind == "layer"]
+    without, with_kernel = found[0], found[-1]
+    assert found == [without] * 3 + [with_kernel] * 2
+    assert without != with_kernel
 
 
 def test_layers_are_alike_by_class_and_operators_by_name() -> None:

@@ -195,6 +195,25 @@ def test_the_first_step_that_differs_inside_is_shown_apart() -> None:
     ]
 
 
+def test_steps_that_differ_inside_operators_are_one_row_and_mix_no_names() -> None:
+    inner = [("t", "mm"), ("expand", "t", "mm"), ("mm", "copy"), ("t", "mm")]
+    steps = [
+        samples.layer("block", "Block", samples.op("addmm", *map(samples.op, names)))
+        for names in inner
+    ]
+    drawn = outline(samples.frame(samples.pipeline("generate", *steps)), smallest=0.0)
+    rows = [(row.name, row.count) for row in drawn.rows if row.kind != "own"]
+    assert rows == [
+        ("generate", 1),
+        ("block", 4),
+        ("addmm", 4),
+        ("t", 3),
+        ("mm", 4),
+        ("expand", 1),
+        ("copy", 1),
+    ]
+
+
 def numbered(number: int, *extra: samples.Node) -> samples.Node:
     copy = samples.pipeline(f"Copy {number}", samples.op("copy"))
     return samples.pipeline(f"Step {number} to {number + 10}", copy, *extra)

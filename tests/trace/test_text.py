@@ -318,6 +318,16 @@ def test_names_move_no_cursor_and_break_no_line() -> None:
     assert "(no name)" in printed
 
 
+@pytest.mark.parametrize(("depth", "cells"), [(3, 3), (12, 2), (20, 1)])
+def test_deep_trees_are_drawn_narrower_so_that_every_level_is_seen(depth: int, cells: int) -> None:
+    node = samples.layer("bottom", "Leaf", own_ns=10**6)
+    for level in range(depth, 0, -1):
+        node = samples.layer(f"level{level}", "Wrapper", node, own_ns=0)
+    lines = drawn(samples.pipeline("predict", node), rows=None)
+    starts = [line.index("level") for line in lines if "Wrapper" in line]
+    assert starts == [max(cells, 2) + cells * level for level in range(depth)]
+
+
 def test_very_deep_trees_keep_their_names_readable() -> None:
     node = samples.layer("bottom", "Leaf", own_ns=10**6)
     for depth in range(1_200):

@@ -7,6 +7,7 @@ import math
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 NOTHING = "—"
 _NEAR = "≈"
+_HARDLY = "<0.1 %"
 _ABOUT_0 = f"{_NEAR} 0"
 _ABOUT = 1.25  # of the whole: a part that seems larger is not known
 _TELLING = 3.0  # times the value: an interval up to there tells about how much it is
@@ -127,6 +128,8 @@ def share(part: float | None, margin: float | None = None, most: float = 1.0) ->
 
     >>> share(0.07812, 0.002), share(0.07812, 0.1), share(0.001, 0.0123), share(0.2, 3.0)
     ('7.8 %', '≈ 7.8 %', '< 1.4 %', '?')
+    >>> share(0.0011, 0.0012), share(0.00002, 0.00003)
+    ('≈ 0.11 %', '<0.1 %')
     >>> share(1.03, 0.05), share(3.5)
     ('≈ 100 %', '?')
     """
@@ -135,6 +138,8 @@ def share(part: float | None, margin: float | None = None, most: float = 1.0) ->
     beyond = 0.0 if margin is None or not math.isfinite(margin) else margin
     if 0 <= part <= beyond and beyond > 0 and (part < 1.0005 or most < 1):
         sign, shown = _vague(part, part + beyond, most)
+        if 0 < shown < 0.001:
+            return _HARDLY
         return f"{sign} {_two_digits(100 * shown)} %" if sign == _NEAR or shown < 1 else "?"
     if part >= 1.0005:
         return "≈ 100 %" if part <= min(1 + beyond, _ABOUT) else "?"
@@ -164,7 +169,7 @@ def percent(part: float | None) -> str:
     if part is None or not math.isfinite(part):
         return NOTHING
     if 0 < part < 0.0005:
-        return "<0.1 %"
+        return _HARDLY
     if abs(part) >= _ABSURD:
         return f"{part * 100:.1e} %"
     return f"{part * 100:.1f} %"

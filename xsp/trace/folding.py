@@ -130,16 +130,30 @@ def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
     """Return keys that are equal where the subtrees of spans are alike.
 
     Such spans look alike, have the same number of parameters, and their children have
-    the same names and shapes in the same order.
+    the same names and shapes in the same order. Of operators that an operator calls, and of
+    calls of libraries, only the kernels count: operators copy what lies badly in memory, or
+    not, from one step of a loop to the next.
     """
     parameters = attribute_column(spans, "parameter_bytes", pl.Int64).hash().to_numpy()
-    keys, names = mix(alike(spans) + mix(parameters)), mix(spans["name"].hash().to_numpy())
-    ordinals = _ordinals(parent)
+    looks, names = mix(alike(spans) + mix(parameters)), mix(spans["name"].hash().to_numpy())
+    counts = _counting(spans["kind"], parent)
+    ordinals = np.zeros_like(looks)
+    ordinals[counts] = _ordinals(parent[counts])
+    keys, below = looks.copy(), np.zeros_like(looks)
     # From the deepest level up, so that children's keys are complete.
     for rows in reversed(levels[1:]):
-        keys[rows] = mix(keys[rows])
-        np.add.at(keys, parent[rows], mix(keys[rows] + names[rows] + ordinals[rows]))
+        keys[rows] = mix(looks[rows] + below[rows])
+        full = mix(keys[rows] + names[rows] + ordinals[rows])
+        np.add.at(below, parent[rows], np.where(counts[rows], full, below[rows]))
     return keys
+
+
+def _counting(kinds: pl.Series, parent: Ints) -> NDArray[np.bool_]:
+    """Return which spans tell the subtree around them from others: see `shapes`."""
+    of_operator = (kinds == Kind.OP.value).to_numpy()
+    inside = of_operator & of_operator[parent] & (parent >= 0)
+    counting: NDArray[np.bool_] = ~inside & (kinds != Kind.CALL.value).to_numpy()
+    return counting
 
 
 def steps(spans: pl.DataFrame) -> Keys:
@@ -158,8 +172,7 @@ def neighbours(shapes: Keys, steps: Keys, parent: Ints) -> Keys:
     Siblings of one shape in a row are a run. In a loop, where steps of the same names recur
     whatever lies between them (`_loops`), all runs of one shape and step have equal keys. Where
     a pattern of runs recurs often enough elsewhere, the runs in the same place of the pattern
-    have. A key is the number of the first such run among its siblings, so that siblings in
-    parents of one shape have the same keys.
+    have. In parents of one shape the first key of a shape is the same, and so is the second.
 
     Args:
         shapes: Key of each span's subtree (`shapes`).
@@ -168,14 +181,15 @@ def neighbours(shapes: Keys, steps: Keys, parent: Ints) -> Keys:
 
     >>> shapes = np.array([9, 7, 7, 5, 7], dtype=np.uint64)
     >>> parent = np.array([-1, 0, 0, 0, 0])
-    >>> neighbours(shapes, np.zeros_like(shapes), parent)[1:]
-    array([0, 0, 1, 2], dtype=uint64)
-    >>> neighbours(shapes, np.array([0, 3, 3, 0, 3], dtype=np.uint64), parent)[1:]
-    array([0, 0, 1, 0], dtype=uint64)
+    >>> _firsts(neighbours(shapes, np.zeros_like(shapes), parent))
+    array([0, 1, 1, 3, 4])
+    >>> _firsts(neighbours(shapes, np.array([0, 3, 3, 0, 3], dtype=np.uint64), parent))
+    array([0, 1, 1, 3, 1])
     """
     order = np.argsort(parent, kind="stable")
     families, shapes, steps = _changes(parent[order]), shapes[order], steps[order]
-    loops = _loops(steps, np.cumsum(families, dtype=np.int64))
+    family = np.cumsum(families, dtype=np.int64)
+    loops = _loops(steps, family)
     parts = families | _changes(loops)
     heads = np.flatnonzero(parts | _changes(shapes))
     lengths = np.diff(heads, append=len(order))
@@ -185,7 +199,13 @@ def neighbours(shapes: Keys, steps: Keys, parent: Ints) -> Keys:
     rounds = heads[looped]
     loop = mix(loops[rounds].astype(np.uint64))
     runs[looped] = looped[_firsts(mix(shapes[rounds] + mix(steps[rounds] + loop)))]
-    return _from_first(np.repeat(runs, lengths), order, families)
+    first = np.flatnonzero(runs == np.arange(len(runs)))
+    looks, around = shapes[heads[first]], family[heads[first]].astype(np.uint64)
+    keys = np.zeros(len(runs), dtype=np.uint64)
+    keys[first] = mix(looks + mix(_ordinals(mix(looks + mix(around)))))
+    result = np.empty(len(order), dtype=np.uint64)
+    result[order] = np.repeat(keys[runs], lengths)
+    return result
 
 
 def _loops(steps: Keys, family: Ints) -> Ints:
@@ -346,18 +366,18 @@ def agreed(values: pl.Series, folding: Folding, rows: Ints) -> pl.Series:
     return pl.select(shared.alias(values.name)).to_series()
 
 
-def _ordinals(parent: Ints) -> Keys:
-    """Return the number of siblings before each row."""
-    order = np.argsort(parent, kind="stable")
-    return _from_first(np.arange(len(parent)), order, _changes(parent[order]))
+def _ordinals(keys: NDArray[np.integer]) -> Keys:
+    """Return for each key how many equal ones stand before it.
 
-
-def _from_first(values: Ints, order: Ints, families: NDArray[np.bool_]) -> Keys:
-    """Return for each row its value less that of its first sibling; `values` are in `order`."""
-    firsts = np.maximum.accumulate(np.where(families, values, 0))
-    above = np.empty(len(order), dtype=np.uint64)
-    above[order] = values - firsts
-    return above
+    >>> _ordinals(np.array([7, 5, 7, 7]))
+    array([0, 0, 1, 2], dtype=uint64)
+    """
+    order = np.argsort(keys, kind="stable")
+    places = np.arange(len(keys))
+    firsts = np.maximum.accumulate(np.where(_changes(keys[order]), places, 0))
+    before = np.empty(len(keys), dtype=np.uint64)
+    before[order] = places - firsts
+    return before
 
 
 def _changes(values: NDArray[np.integer]) -> NDArray[np.bool_]:

@@ -85,9 +85,11 @@ def _table(drawn: Outline, width: int) -> Iterator[str]:
     widths = {c: max(_cells_wide(row[c]) for row in (head, *rows)) for c in columns}
     taken = sum(widths.values()) + len(_GAP) * len(columns)
     name_width = max(width - taken, _NARROWEST_NAME)
+    # Branches that would take more than half of the names' room are drawn narrower.
+    step = min(max(name_width // 2 // max(1, *(row.depth for row in drawn.rows)), 1), 3)
     names = [
         _name(row, branch, name_width)
-        for row, branch in zip(drawn.rows, _branches(drawn.rows), strict=True)
+        for row, branch in zip(drawn.rows, _branches(drawn.rows, step), strict=True)
     ]
     wide = min(name_width, max(_cells_wide(name) for name in names))
     for name, row in zip(("", *names), (head, *rows), strict=True):
@@ -116,19 +118,20 @@ def _cells(row: Row, signs: int) -> Cells:
     )
 
 
-def _branches(rows: tuple[Row, ...]) -> Iterator[str]:
-    """Yield the branch before each row's name, drawn with lines."""
+def _branches(rows: tuple[Row, ...], step: int) -> Iterator[str]:
+    """Yield the branch before each row's name, drawn with lines, `step` cells for each level."""
     trail: list[str] = []
     for row in rows:
         del trail[max(row.depth - 1, 0) :]
-        yield "".join(trail) + (("└─ " if row.last else "├─ ") if row.depth else "")
+        arm = "─" * (step - 2) + " "
+        yield "".join(trail) + (("└" if row.last else "├") + arm if row.depth else "")
         if row.depth:
-            trail.append("   " if row.last else "│  ")
+            trail.append((" " if row.last else "│") + " " * (step - 1))
 
 
 def _name(row: Row, branch: str, cells: int) -> str:
     """Return a row's branch and name in at most so many cells of the terminal, but at least 3."""
-    # Long branches are cut: half of the cells belong to the name.
+    # Branches too long even so are cut: half of the cells belong to the name.
     half = max(cells // 2, 2)
     if len(branch) > half:
         branch = "… " + branch[len(branch) - half + 2 :]
