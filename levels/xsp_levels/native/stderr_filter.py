@@ -19,6 +19,8 @@ _VENDOR = re.compile(
     # Kineto's log lines: `USDT:2026-11-20 22:20:50 6660:6660 File.cpp:39] profiler_start`
     rb"(?:USDT|VERBOSE|DEBUG|INFO|STAGE|WARNING|ERROR)"
     rb":\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.(?:cpp|h):\d+\] [^\n]*\n?"
+    # and what it says once where the first recording is not of the main thread
+    rb"|ERROR: External init callback must run in same thread as registerClient [^\n]*\n?"
     # PyTorch's one-time warning about memory allocated before memory was recorded
     rb"|\[W\S* \S+ CPUAllocator\.cpp:\d+\] Memory block of unknown size [^\n]*\n?"
     # TensorFlow's: `I0000 00:00:1795368000.942910 4574 profiler_session.cc:117] Profiler ...`, and

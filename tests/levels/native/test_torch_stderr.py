@@ -11,10 +11,11 @@ from xsp_levels.native.stderr_filter import vendor_silenced
 
 KINETO = b"USDT:2026-11-20 22:20:50 6660:6660 SyncActivityProfilerHandler.cpp:39] profiler_start\n"
 DEVICE = b"ERROR:2026-11-20 22:20:50 1:1 DeviceProperties.cpp:56] gpuGetDeviceCount failed\n"
+THREAD = b"ERROR: External init callback must run in same thread as registerClient (-16 != 14)\n"
 MEMORY = b"[W1120 22:26:14.355984204 CPUAllocator.cpp:245] Memory block of unknown size was x\n"
 
 
-@pytest.mark.parametrize("line", [KINETO, DEVICE, MEMORY])
+@pytest.mark.parametrize("line", [KINETO, DEVICE, THREAD, MEMORY])
 def test_vendor_line_does_not_reach_the_user(
     line: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
