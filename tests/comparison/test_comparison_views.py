@@ -116,3 +116,32 @@ def test_markdown_says_how_many_rows_it_leaves_out(found: xsp.Comparison) -> Non
     inside = found.table.height - 1
     assert f"… {inside - 2:,} more (`--rows`, or the table of `--csv`)" in found.markdown(rows=2)
     assert "more (" not in found.markdown(rows=inside)
+
+
+def loop(calls: int, fc_ns: int, act_ns: int) -> Trace:
+    """Return the trace of a loop that calls two layers so often, each for so long."""
+    layers = [
+        layer(name, module, own_ns=calls * own_ns, calls=calls)
+        for name, module, own_ns in (("fc", "Linear", fc_ns), ("act", "ReLU", act_ns))
+    ]
+    return trace(pipeline("fit", *layers), intervals="across 3 processes")
+
+
+def test_what_is_called_more_often_is_slower_only_if_one_call_is() -> None:
+    more = xsp.compare(loop(300, 10_000, 5_000), loop(600, 10_000, 6_000), names=("a", "b"))
+    rows = {row["path_a"].rpartition("/")[2]: row for row in more.table.iter_rows(named=True)}
+    fc, act = rows["fc"], rows["act"]
+    assert (fc["calls_a"], fc["calls_b"]) == (300, 600)
+    assert (fc["difference_ns"], fc["ratio"], fc["verdict"]) == (3e6, 1.0, "not significant")
+    assert (act["difference_ns"], act["verdict"]) == (2.1e6, "slower")
+    assert act["ratio"] == pytest.approx(1.2)
+    assert "300 → 600" in more.text()
+    assert "300 → 600" in more.markdown()
+    assert any("of one call" in note for note in more.notes)
+
+
+def test_loops_of_one_length_are_compared_without_a_word_on_calls() -> None:
+    same = xsp.compare(loop(300, 10_000, 5_000), loop(300, 10_000, 6_000), names=("a", "b"))
+    assert not any("call" in note for note in same.notes)
+    assert "per call" not in same.text()
+    assert "→ 300" not in same.markdown()

@@ -23,7 +23,7 @@ from xsp.comparison.table import COLUMNS, depth_across, differ_in_framework, tab
 from xsp.comparison.whole import SUMMARY_COLUMNS, quantities, summary
 from xsp.errors import AnalysisError
 from xsp.level import Kind
-from xsp.trace import Trace, attribute_column
+from xsp.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +215,10 @@ def _notes(
                 f"{name}: there is no interval of the model's latency, so that nobody can tell its "
                 "differences from chance; of more runs or steps there would be one"
             )
-    if any(attribute_column(trace.spans, "calls", pl.Int64).max() is not None for trace in traces):
+    if text.unlike_calls(table):
         yield (
-            "rows that stand for several calls are compared by their sums: where one trace has "
-            "more calls, it has more time"
+            "some spans are called more often in one trace: differences are those of all calls, "
+            "percentages and verdicts those of one call"
         )
     for name in names[1:]:
         mapped = table.filter(pl.col("trace") == name)

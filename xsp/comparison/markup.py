@@ -111,7 +111,7 @@ def _costly(table: pl.DataFrame, rows: int) -> Table:
             duration(row["latency_a_ns"]),
             duration(row["latency_b_ns"]),
             text.signed(row["difference_ns"], row["difference_high_ns"]),
-            text.percent(row["ratio"]),
+            " of one call, ".join(filter(None, [text.percent(row["ratio"]), text.calls(row)])),
             text.signed(row["own_difference_ns"], None),
             row["verdict"] or row["change"],
         ]

@@ -55,6 +55,10 @@ class Estimates:
         half: Floats = np.maximum(self.high - self.value, self.value - self.low)
         return half
 
+    def of_one(self, calls: Floats) -> Estimates:
+        """Return the numbers for one of so many calls."""
+        return Estimates(self.value / calls, self.low / calls, self.high / calls)
+
     def widened(self, on_host: NDArray[np.bool_]) -> Estimates:
         """Return the same with the assumed spread of processes in the intervals of some."""
         assumed = Z95 * ASSUMED_SPREAD * self.value * on_host

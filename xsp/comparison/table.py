@@ -28,7 +28,7 @@ from xsp.comparison.significance import (
 )
 from xsp.evaluation import generations
 from xsp.level import Kind
-from xsp.trace import Trace
+from xsp.trace import Trace, attribute_column
 
 COLUMNS = {
     "trace": "Name of the trace that is compared with the first.",
@@ -47,19 +47,22 @@ COLUMNS = {
     "layer_type_b": "The same in the trace that is compared.",
     "confidence": "How much of two layers of different frameworks agrees (type, parameters, sizes "
     "of what comes out), from 0 to 1; null where names tell what belongs together.",
-    "latency_a_ns": "Latency in the first trace, of fused spans their sum.",
+    "calls_a": "How many calls it stands for in the first trace; null where it was added.",
+    "calls_b": "The same in the trace that is compared; null where it was removed.",
+    "latency_a_ns": "Latency of all calls in the first trace, of fused spans their sum.",
     "latency_a_low_ns": "Lower end of its 95 % interval.",
     "latency_a_high_ns": "Upper end of its 95 % interval.",
-    "latency_b_ns": "Latency in the trace that is compared, of split spans their sum.",
+    "latency_b_ns": "Latency of all calls in the trace that is compared, of split spans their sum.",
     "latency_b_low_ns": "Lower end of its 95 % interval.",
     "latency_b_high_ns": "Upper end of its 95 % interval.",
     "difference_ns": "What it costs more; of an added span all, of a removed one all, negative.",
     "difference_low_ns": "Lower end of its 95 % interval.",
     "difference_high_ns": "Upper end of its 95 % interval.",
-    "ratio": "Latency over that in the first trace.",
+    "ratio": "Latency over that in the first trace; where numbers of calls differ, of one call.",
     "own_difference_ns": "Difference without that of rows inside: on the host these sum to the "
     "model's difference. The table is sorted by its size.",
-    "p_value": "Chance of a difference as large or larger, were there none.",
+    "p_value": "Chance of a difference as large or larger, were there none; where numbers of calls "
+    "differ, of a difference of one call.",
     "corrected_p_value": "The same, corrected for the number of rows (Benjamini-Hochberg); that of "
     "the root, which is asked for alone, is not corrected.",
     "verdict": "`slower` or `faster` where the corrected chance is at most 5 %, otherwise `not "
@@ -156,7 +159,8 @@ def _side(trace: Trace, nodes: Nodes, alignment: Alignment, side: int) -> pl.Dat
     paired, alone = (alignment.a, alignment.b)[side], (alignment.removed, alignment.added)[side]
     parts = _parts(alignment, side)
     at = np.concatenate([paired, alone])
-    spans = trace.spans.select("kind", "path", "device", *_ENDS)[nodes.row]
+    calls = attribute_column(trace.spans, "calls", pl.Int64).fill_null(1).alias("calls")
+    spans = trace.spans.select("kind", "path", "device", calls, *_ENDS)[nodes.row]
     whole = spans["latency_ns"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     told_ns = _told_ns(
         nodes, [*at, *(place for places in parts.values() for place in places)], whole
@@ -174,7 +178,7 @@ def _side(trace: Trace, nodes: Nodes, alignment: Alignment, side: int) -> pl.Dat
     layer_type = layer_types(Tree.of(trace))[nodes.row][at]
     return (
         spans[at]
-        .select("kind", "path")
+        .select("kind", "path", "calls")
         .with_columns(
             type=types,
             layer_type=layer_type,
@@ -224,14 +228,17 @@ def _judged(rows: pl.DataFrame, name: str) -> pl.DataFrame:
     paired = (rows["path_a"].is_not_null() & rows["path_b"].is_not_null()).to_numpy()
     absent_a, absent_b = (rows[f"path_{side}"].is_null().to_numpy() for side in "ab")
     found = Differences.between(_zero_where(a, absent_a), _zero_where(b, absent_b))
-    p = np.where(paired, found.p, np.nan)
+    # What is called more often takes longer: whether it is slower, one call tells.
+    each_a, each_b = a.of_one(_floats(rows["calls_a"])), b.of_one(_floats(rows["calls_b"]))
+    each = Differences.between(each_a, each_b)
+    p = np.where(paired, each.p, np.nan)
     corrected_p = np.concatenate([p[:1], corrected(p[1:])])
-    verdicts = pl.Series(found.verdicts(corrected_p, FALSE_DISCOVERY_RATE))
+    verdicts = pl.Series(each.verdicts(corrected_p, FALSE_DISCOVERY_RATE))
     own = np.where(absent_b, 0.0, _floats(rows["own_b"])) - np.where(
         absent_a, 0.0, _floats(rows["own_a"])
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(a.value > 0, b.value / a.value, np.nan)
+        ratio = np.where(a.value > 0, each_b.value / each_a.value, np.nan)
     table = rows.with_columns(
         trace=pl.lit(name),
         **{more: pl.col(more).fill_null([]) for more in ("more_a", "more_b")},

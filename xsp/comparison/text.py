@@ -170,6 +170,19 @@ def changed(table: pl.DataFrame) -> list[Row]:
     return list(rows.iter_rows(named=True))
 
 
+def unlike_calls(table: pl.DataFrame) -> bool:
+    """Return whether a span of the table stands for more calls in one trace than in the other."""
+    return bool((table["calls_a"] != table["calls_b"]).any())
+
+
+def calls(row: Row) -> str:
+    """Return how many calls a span stood for and stands for, where that is not the same."""
+    before, after = row["calls_a"], row["calls_b"]
+    if before is None or after is None or before == after:
+        return ""
+    return f"{before:,} → {after:,}"
+
+
 def verdicts(table: pl.DataFrame) -> str:
     """Return how many rows below the root are slower, faster, or neither."""
     inside = table[1:]
@@ -274,14 +287,18 @@ def _rows(comparison: Comparison, name: str, most: int, width: int) -> Iterator[
     yield [verdicts(table)]
     costly = table[1 : most + 1]
     if costly.height:
-        head = ["own", "difference", "", *comparison.names[:1], name, "verdict", "span"]
-        head[3:5] = [shorten(printable(each), 16) for each in head[3:5]]
+        each = "per call" if unlike_calls(costly) else ""
+        called = [shorten(printable(each), 16) for each in (comparison.names[0], name)]
+        head = ["own", "difference", each, *called, each and "calls", "verdict", "span"]
         cells = [head, *(_cells(row) for row in costly.iter_rows(named=True))]
-        used = sum(max(len(row[at]) for row in cells) + 2 for at in range(6))
+        if not each:
+            cells = [[*row[:5], *row[6:]] for row in cells]
+        used = sum(max(map(len, column)) + 2 for column in list(zip(*cells, strict=True))[:-1])
         room = max(_SHORTEST_NAME, width - used)
-        cells = [[*row[:6], shorten(row[6], room)] for row in cells]
+        cells = [[*row[:-1], shorten(row[-1], room)] for row in cells]
         rest = table.height - 1 - costly.height
-        yield [*columns(cells, ">>>>><<"), *([f"… {rest:,} more"] if rest else [])]
+        sides = ">>>>>><<" if each else ">>>>><<"
+        yield [*columns(cells, sides), *([f"… {rest:,} more"] if rest else [])]
     others = changed(table)
     if others:
         lines = [f"{row['change']:9}{printable(became(row))}" for row in others[:most]]
@@ -296,6 +313,7 @@ def _cells(row: Row) -> list[str]:
         percent(row["ratio"]),
         duration(row["latency_a_ns"]),
         duration(row["latency_b_ns"]),
+        calls(row),
         row["verdict"] or row["change"],
         printable(place(row)),
     ]
