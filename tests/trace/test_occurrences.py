@@ -82,6 +82,18 @@ def test_a_row_of_occurrences_that_ran_at_once_has_the_share_of_a_clock() -> Non
     assert drawn.part() == "90.9 %"
 
 
+def test_how_many_ran_at_once_is_said_once_and_holds_for_own_time() -> None:
+    inner = several(layer("fc", "Linear", own_ns=200_000), 50, busy_ns=50_000.0)
+    served = several(layer("predict", "GPT", inner, own_ns=200_000), 50, busy_ns=100_000.0)
+    spans = samples.frame(block(served, own_ns=0))
+    spans = spans.with_columns(
+        latency_ns=pl.when(pl.col("name") == "block").then(100_000.0).otherwise("latency_ns")
+    )
+    drawn = outline(spans)
+    assert (row(drawn, "predict").detail, row(drawn, "fc").detail) == ("GPT 4 at once", "Linear")
+    assert (row(drawn, "fc").part(), row(drawn, "own time").part()) == ("50.0 %", "50.0 %")
+
+
 def side_by_side(starts: list[int], *, length: int = 1_000, root: int = 4_000) -> pl.DataFrame:
     """Return calls on threads of their own, below a root on another one that waits for them."""
     spans = samples.frame(pipeline("serve", *(pipeline("predict", own_ns=length) for _ in starts)))

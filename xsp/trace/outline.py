@@ -44,6 +44,7 @@ _MODULES = ("pipeline", "layer")
 _OWN, _OUTSIDE = "own time", "outside models"
 # Several threads were at work where the sum of latencies is so many times the time they took.
 _AT_ONCE = 1.05
+_SIDE_BY_SIDE = "at once"
 
 
 def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.01) -> Outline:
@@ -151,16 +152,20 @@ class _Builder:
     def flatten(self, root: Node) -> Iterator[Row]:
         """Yield rows from the root down, without recursion: call stacks can be deep."""
         # Children go onto the stack in reverse, so that the first child comes off first.
-        stack: list[tuple[Node, int, bool, Row | None]] = [(root, 0, True, None)]
+        stack: list[tuple[Node, int, bool, Row | None, str]] = [(root, 0, True, None, "")]
         while stack:
-            node, depth, last, around = stack.pop()
-            row = self._row(node, around, depth=depth, last=last)
+            node, depth, last, around, said = stack.pop()
+            at_once = self._at_once(node)
+            detail = self._detail(node, "" if at_once == said else at_once)
+            row = self._row(node, around, detail, depth=depth, last=last)
             yield row
+            # How many ran at once is said by the outermost row alone.
+            said = at_once if at_once.endswith(_SIDE_BY_SIDE) else said
             end = len(node.children) - 1
             # Of what runs at once inside, the sum may be more than what is around it.
             limit = row if self._inside[node.tail] < _AT_ONCE else None
             stack.extend(
-                (child, depth + 1, place == end, limit)
+                (child, depth + 1, place == end, limit, said)
                 for place, child in reversed(list(enumerate(node.children)))
             )
 
@@ -285,11 +290,10 @@ class _Builder:
         reach = reach_of_rest(*ends, error=self._error)
         unknown = reach / own if reach >= own > 0 else 0.0
         rows = {
-            name: Node(
-                "own", (name,), node.groups, node.tail, node.count, left_over(part, unknown * part)
-            )
+            name: Node("own", (name,), node.groups, node.tail, node.count, totals)
             for name, part in parts.items()
             if part > 0 and part >= self._own_least_ns
+            for totals in [left_over(part, unknown * part, node.totals)]
         }
         if name in rows and node.kind == "pipeline":
             found = self._functions(rows[name])
@@ -305,7 +309,7 @@ class _Builder:
         rows = []
         for name, part, reach in self._own_functions.get(int(own.groups[0]), ()):
             if part * whole_ns >= self._own_least_ns:
-                totals = left_over(part * whole_ns, 0.0)
+                totals = left_over(part * whole_ns, 0.0, own.totals)
                 totals["latency_low_ns"] = max(part - reach, 0.0) * whole_ns
                 totals["latency_high_ns"] = (part + reach) * whole_ns
                 rows.append(replace(own, names=(printable(name),), totals=totals, children=[]))
@@ -336,7 +340,7 @@ class _Builder:
         part = node.totals["busy_ns"] / latency if latency else 1.0
         return beyond(reach, self._error * latency) * part / self._model_ns
 
-    def _row(self, node: Node, around: Row | None, *, depth: int, last: bool) -> Row:
+    def _row(self, node: Node, around: Row | None, detail: str, *, depth: int, last: bool) -> Row:
         totals = {name: known(value) for name, value in node.totals.items()}
         latency, busy = totals["latency_ns"], totals["busy_ns"]
         at_once = (latency or 0.0) >= _AT_ONCE * (busy or math.inf)
@@ -350,7 +354,7 @@ class _Builder:
             parent=bool(node.children),
             kind=node.kind,
             name=folding.chain_name(node.names),
-            detail=self._detail(node),
+            detail=detail,
             count=node.count,
             latency_ns=latency,
             margin_ns=margin_of(node.totals),
@@ -365,14 +369,14 @@ class _Builder:
             first=None if node.kind in SUMS else int(self._firsts[node.groups[0]]),
         )
 
-    def _detail(self, node: Node) -> str:
+    def _detail(self, node: Node, at_once: str = "") -> str:
         if node.kind == "own" and node.names[0] in (_OWN, _OUTSIDE) and not node.children:
             functions = self._own_functions.get(int(node.groups[0]), ())
             return printable("".join(f"{100 * part:.0f} % in {f}" for f, part, _ in functions[:1]))
         if node.kind in ("rest", "own"):
             return ""
         head = self._table.row(int(node.groups[0]), named=True)
-        words = [self._at_once(node)]
+        words = [at_once]
         if node.kind == "layer":
             words.insert(0, head["label"] if head["label"] != head["name"] else "")
             words.insert(1, "backward" if head["phase"] == "backward" else "")
@@ -387,7 +391,7 @@ class _Builder:
         """
         latency, busy = node.totals["latency_ns"], node.totals["busy_ns"]
         if latency >= _AT_ONCE * busy > 0:
-            return f"{latency / busy:.1f} at once".replace(".0 ", " ")
+            return f"{latency / busy:.1f} {_SIDE_BY_SIDE}".replace(".0 ", " ")
         if (inside := self._inside[node.tail]) >= _AT_ONCE and node.kind not in SUMS:
             return f"{inside:.1f} at once inside".replace(".0 ", " ")
         return "on another thread" if self._away[node.groups[0]] else ""

@@ -26,7 +26,6 @@ NOUNS = {
 }
 # Kinds of row that are no kind of span: siblings of one class or name, the rest, own time.
 SUMS = ("some", "rest", "own")
-_TIMES = ("latency_ns", "busy_ns")
 INTERVAL = ("latency_ns", "latency_low_ns", "latency_high_ns")
 NUMBERS = (*folding.SUMMED, *INTERVAL[1:], "busy_ns")
 
@@ -171,9 +170,16 @@ class Node:
     inexact: int = 0
 
 
-def left_over(latency_ns: float, margin_ns: float) -> dict[str, float]:
-    """Return the totals of own time, which has no interval unless it is not known at all."""
-    totals = dict.fromkeys(NUMBERS, float("nan")) | dict.fromkeys(_TIMES, latency_ns)
+def left_over(latency_ns: float, margin_ns: float, around: dict[str, float]) -> dict[str, float]:
+    """Return the totals of own time, which has no interval unless it is not known at all.
+
+    Args:
+        latency_ns: The own time.
+        margin_ns: How far it may be off, where it is not known at all.
+        around: The totals of what it is part of; as many of it ran at once.
+    """
+    busy_ns = latency_ns * around["busy_ns"] / around["latency_ns"]
+    totals = dict.fromkeys(NUMBERS, float("nan")) | {"latency_ns": latency_ns, "busy_ns": busy_ns}
     if margin_ns:
         totals |= {"latency_low_ns": 0.0, "latency_high_ns": latency_ns + margin_ns}
     return totals
