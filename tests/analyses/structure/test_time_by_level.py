@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
 import polars as pl
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from samples import TREES, Node, conv, layer, op, pipeline, resnet, trace
 
 import xsp
-from xsp.analyses import attribution, time_by_level
+from xsp.analyses import Tree, attribution, time_by_level
+from xsp.analyses.structure.timeline import on_clock
 from xsp.trace import Trace
 
 KINETO = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
@@ -77,6 +80,58 @@ def test_a_recording_of_devices_alone_is_idle_on_the_host() -> None:
     root.columns["thread"] = None
     table = time_by_level(trace(root))
     assert table.select("kind", "own_ns").rows() == [("pipeline", 100)]
+
+
+def beside(*spans: tuple[int, int, int], root_ns: int = 1_000) -> Trace:
+    """Return a root on thread 1 with an operator at each place: thread, start and end."""
+    made = trace(pipeline("serve", *(op("mm") for _ in spans), own_ns=root_ns))
+    thread, start, end = zip((1, 0, root_ns), *spans, strict=True)
+    columns = {"thread": thread, "start_ns": start, "end_ns": end}
+    return Trace(made.spans.with_columns(pl.Series(k, v) for k, v in columns.items()), {})
+
+
+def test_what_another_thread_does_while_the_roots_waits_divides_the_time() -> None:
+    measured = beside((2, 100, 400), (1, 500, 600), (2, 700, 1_000))
+    assert time_by_level(measured)["own_ns"].to_list() == [300, 700]
+    rows = attribution(measured).filter(time="latency")
+    assert dict(rows.filter(pl.col("name").is_null())["under", "latency_ns"].iter_rows()) == {
+        "op": 700, "nothing": 300,
+    }  # fmt: skip
+
+
+def test_of_what_runs_at_once_on_other_threads_the_first_counts() -> None:
+    measured = beside((2, 0, 600), (3, 100, 700), (4, 600, 800), (5, 200, 300))
+    assert time_by_level(measured).select("kind", "calls", "own_ns").rows() == [
+        ("pipeline", 1, 200), ("op", 2, 800),
+    ]  # fmt: skip
+
+
+def test_what_runs_beside_the_roots_own_work_does_not_count_twice() -> None:
+    measured = beside((1, 100, 200), (2, 150, 400), (2, 400, 500), (1, 500, 900))
+    assert time_by_level(measured)["own_ns"].to_list() == [400, 600]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), max_size=8),
+    st.lists(st.tuples(st.integers(2, 4), st.integers(0, 300), st.integers(1, 90)), max_size=12),
+)
+def test_whatever_runs_on_threads_nothing_counts_twice_and_all_time_counts(
+    own: list[tuple[int, int]], others: list[tuple[int, int, int]]
+) -> None:
+    spans, clock = [], 0
+    for gap, length in own:
+        spans.append((1, clock + gap, clock + gap + length))
+        clock += gap + length
+    spans += [(thread, start, start + length) for thread, start, length in others]
+    measured = beside(*spans)
+    tree = Tree.of(measured)
+    counted = [span for span, among in zip(spans, on_clock(tree)[1:], strict=True) if among]
+    by_start = sorted(counted, key=lambda span: span[1])
+    assert all(a[2] <= b[1] for a, b in itertools.pairwise(by_start))
+    # Whoever does not count ran while somebody did.
+    for _, start, end in set(spans) - set(counted):
+        assert any(a < end and start < b for _, a, b in counted)
+    assert time_by_level(measured)["own_ns"].sum() == 1_000
 
 
 def real(name: str) -> Trace:

@@ -9,7 +9,7 @@ import polars as pl
 
 from xsp.analyses.contract import analysis
 from xsp.analyses.structure.sums import Bools, calls, on_host, outermost
-from xsp.analyses.structure.timeline import drawn_ns, on_thread
+from xsp.analyses.structure.timeline import drawn_ns, on_clock
 from xsp.analyses.tree import Floats, Tree
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.trace import Trace
@@ -32,8 +32,8 @@ def attribution(trace: Trace) -> pl.DataFrame:
 
     Device time is that of all kernels, copies and sets, added up. The operators' time is their
     own: under a library call is what they spent in calls, under nothing what the framework
-    computed itself. The latency is that of the thread of the root, under nothing is what the
-    program does outside of layers, operators and calls. Shares of one time overlap, for an
+    computed itself. The latency is that of the root, under nothing is what the program does
+    outside of layers, operators and calls. Shares of one time overlap, for an
     operator lies in a layer.
 
     Args:
@@ -72,8 +72,8 @@ def _operators(tree: Tree) -> tuple[pl.DataFrame, float]:
 
 
 def _latency(tree: Tree) -> tuple[pl.DataFrame, float]:
-    """Return how much of the root's thread lies in layers, operators and calls."""
-    here = on_thread(tree)
+    """Return how much of the root's latency lies in layers, operators and calls."""
+    here = on_clock(tree)
     length, own = drawn_ns(tree, here)
     group = np.zeros(len(here), dtype=np.uint64)
     under = {

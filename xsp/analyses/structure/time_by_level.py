@@ -6,7 +6,7 @@ import polars as pl
 
 from xsp.analyses.contract import analysis
 from xsp.analyses.structure.sums import grouped, on_host, share_pct
-from xsp.analyses.structure.timeline import drawn_ns, on_thread
+from xsp.analyses.structure.timeline import drawn_ns, on_clock
 from xsp.analyses.tree import Tree
 from xsp.level import Kind
 from xsp.trace import Trace
@@ -16,8 +16,8 @@ _ORDER = {kind.value: place for place, kind in enumerate(Kind)} | {_WAIT: len(Ki
 _COLUMNS = {
     "level": "Level of the stack; null where the host only waited for devices.",
     "kind": "Kind of span whose own time it is; `device wait` is that at the end of the model.",
-    "calls": "How many spans of the kind there are, on the thread of the trace.",
-    "own_ns": "Time on that thread in which a span of the kind was innermost.",
+    "calls": "How many spans of the kind there are, among those that divide the time.",
+    "own_ns": "Time in which a span of the kind was innermost.",
     "share_pct": "That as a share of all own times: the rows sum to 100 %.",
     "latency_ns": "Latency of these spans with all inside; what lies within its kind counts once.",
     "latency_low_ns": "Lower end of its 95 % interval.",
@@ -36,7 +36,7 @@ def time_by_level(trace: Trace) -> pl.DataFrame:
         trace: Any trace.
     """
     tree = on_host(Tree.of(trace))
-    among = on_thread(tree)
+    among = on_clock(tree)
     _, own = drawn_ns(tree, among)
     wait = min(own[0], tree.attribute("device_wait_ns", pl.Float64)[0] or 0.0)
     own[0] -= wait
