@@ -41,9 +41,10 @@ _WORDS = re.compile(r"(\w+)\s+(\w+)")
 Ints = NDArray[np.int64]
 
 _UNKNOWN = (
-    "other threads of this process kept Python's lock while it was measured what waiting for xsp "
-    "costs the program beside the time that is noted, so that is not taken off: evaluations of a "
-    "millisecond and less may come out some per cent too slow; read `.trace` when they have ended"
+    "the machine was busy, or other threads of this process kept Python's lock, while it was "
+    "measured what waiting for xsp costs the program beside the time that is noted, so that is not "
+    "taken off: evaluations of a millisecond and less may come out some per cent too slow; measure "
+    "on a quieter machine, and read `.trace` when such threads have ended"
 )
 
 _known: dict[type[Clock], float] = {}
@@ -63,7 +64,7 @@ def note_pause_overhead(journal: Journal, session: Session) -> None:
 def pause_overhead_ns(clock: Clock) -> float | None:
     """Return how long a pause holds a program up besides what is noted of it, in ns.
 
-    Measured once in a process, in 0.25 s. None where that cannot be, for other threads disturb.
+    Measured once in a process, in 0.25 s. None where other threads or programs disturb.
 
     Args:
         clock: The clock by which pauses are noted.
@@ -79,7 +80,7 @@ def pause_overhead_ns(clock: Clock) -> float | None:
 
 
 def measured(clock: Clock) -> float | None:
-    """Return how long a pause lasts besides what is noted, in ns; None: other threads disturb.
+    """Return how long a pause lasts besides what is noted, in ns; None: others disturb.
 
     Args:
         clock: The clock by which pauses are noted.
