@@ -303,6 +303,27 @@ def test_a_loss_or_transform_after_a_step_is_no_part_of_it(
     assert log.said[-1] == "end SGD 1 + SGD 2"
 
 
+def test_a_step_of_a_model_that_another_one_begins_says_which_model_is_trained(
+    x: torch.Tensor,
+) -> None:
+    class Generator(nn.Linear):  # type: ignore[misc]
+        pass
+
+    generator, critic = Generator(4, 4), nn.Linear(4, 2)
+    x = x.new_ones(8, 4)
+    trains_critic, trains_generator = (
+        torch.optim.SGD(model.parameters(), lr=0.1) for model in (critic, generator)
+    )
+    with watching() as log:
+        for _ in range(2):
+            fake = generator(x)
+            critic(fake.detach()).sum().backward()
+            trains_critic.step()
+            critic(fake).sum().backward()
+            trains_generator.step()
+    assert ends_of(log)[1::2] == ["end SGD 1 of Linear", "end SGD 2 of Generator"] * 2
+
+
 @pytest.mark.usefixtures("no_optimizer")
 def test_a_loss_after_the_backward_pass_is_no_part_of_a_step_without_an_optimizer(
     model: nn.Module, x: torch.Tensor

@@ -62,6 +62,24 @@ class ModelNames:
                 self._batch_first[module] = all(first is not False for first in told)
         return self._batch_first[module]
 
+    def trained_by(self, optimizer: Any, first: Any) -> str:
+        """Return the name of the model that an optimizer trains, in a step that another one begins.
+
+        Args:
+            optimizer: The optimizer.
+            first: The model whose call began the step; None if it is not known.
+
+        Returns:
+            The empty text if that model itself is trained, or no model that has been called holds
+            all parameters.
+        """
+        trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        if first is None or trained <= _parameters(first):
+            return ""
+        called = [(place(), name) for place, name, _ in self._known.values() if name]
+        found = (name for module, name in called if module and trained <= _parameters(module))
+        return next(found, "")
+
     def _new_name(self, module: Any) -> str:
         if not is_function(module) and not has_weights(module):
             return ""
@@ -82,21 +100,39 @@ class ModelNames:
 
 
 class OptimizerNames:
-    """Names of optimizers for people, which tell training steps apart."""
+    """Names of optimizers for people, which tell training steps apart.
 
-    def __init__(self) -> None:
+    Args:
+        models: Names of the models that they may train.
+    """
+
+    def __init__(self, models: ModelNames) -> None:
+        self._models = models
         self._known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._last: tuple[Callable[[], Any], str] = (lambda: None, "")
 
-    def of(self, optimizer: Any) -> str:
-        """Return the class of an optimizer, with its number among all optimizers."""
+    def of(self, optimizer: Any, first: Any) -> str:
+        """Return the class of an optimizer, with its number among all optimizers.
+
+        With it comes the model that is trained, if the step begins with a call of another one.
+
+        Args:
+            optimizer: The optimizer.
+            first: The model whose call began the step; None if it is not known.
+        """
         last, name = self._last
         if last() is optimizer:
             return name
         if optimizer not in self._known:
-            self._known[optimizer] = f"{type(optimizer).__name__} {len(self._known) + 1}"
+            name = f"{type(optimizer).__name__} {len(self._known) + 1}"
+            trained = self._models.trained_by(optimizer, first)
+            self._known[optimizer] = f"{name} of {trained}" if trained else name
         self._last = weakref.ref(optimizer), self._known[optimizer]
         return self._last[1]
+
+
+def _parameters(module: Any) -> set[int]:
+    return {id(each) for each in module.parameters()}
 
 
 def _models_in(holder: Any, depth: int) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from xsp_levels.framework.torch.module.entry_point import (
 from xsp_levels.framework.torch.module.optimizer_step import optimizer_entry_point
 from xsp_levels.framework.torch.program.calling_threads import CallingThreads
 from xsp_levels.framework.torch.program.marker import Marker
-from xsp_levels.framework.torch.program.model_name import OptimizerNames
+from xsp_levels.framework.torch.program.model_name import ModelNames, OptimizerNames
 from xsp_levels.framework.torch.program.training_step import (
     After,
     Following,
@@ -36,6 +36,7 @@ class StepWatch:
         entry: Where models are called.
         local: What is known of each thread.
         threads: The threads that call models.
+        models: Names of the models.
 
     Attributes:
         evaluations: Is told; None: nobody any more.
@@ -48,11 +49,12 @@ class StepWatch:
         entry: CallEntryPoint,
         local: Local,
         threads: CallingThreads,
+        models: ModelNames,
     ) -> None:
         self.evaluations: Evaluations | None = evaluations
         self.ends = StepEnds()
         self._entry, self._local, self._threads = entry, local, threads
-        self._optimizers = OptimizerNames()
+        self._optimizers = OptimizerNames(models)
         self._mark = evaluations.mark
         self.watch()
 
@@ -165,7 +167,7 @@ class StepWatch:
         step, end_ns = self._local.step, monotonic_ns()
         if not step.open:
             return
-        name = self._optimizers.of(optimizer)
+        name = self._optimizers.of(optimizer, step.model and step.model())
         if name not in step.optimizers:
             step.optimizers.append(name)
         if step.expected:
@@ -220,7 +222,7 @@ class StepWatch:
         if not step.open:
             self._marker.end_step(optimizer)
             return
-        step.optimizers.append(self._optimizers.of(optimizer))
+        step.optimizers.append(self._optimizers.of(optimizer, step.model and step.model()))
         if step.pending:  # its closure has called no model
             self.finish(step)
             return

@@ -81,7 +81,7 @@ class Watch:
         local = {"xsp:local": self._local, **self._constants}
         self._thread_code = self._entry.code(divert_outermost, local)
         self._model_codes: dict[tuple[int, int], CodeType] = {}  # by thread, and id of the model
-        self._steps = StepWatch(evaluations, self._entry, self._local, self._threads)
+        self._steps = StepWatch(evaluations, self._entry, self._local, self._threads, self._names)
         abandon_in_child(self.abandon)
         self._functions = CompiledFunctions(self._local, self._steps.stepped)
         if not evaluations.by_hand:
