@@ -128,3 +128,9 @@ def test_a_long_look_counts_for_its_time() -> None:
     found = attributes(lulls=seen)[0]
     assert (found["own_functions"], found["own_samples"]) == (["save", "main"], 4)
     assert found["own_shares"] == [90 / 96, 6 / 96]
+
+
+def test_an_import_has_its_full_name_where_there_is_one() -> None:
+    seen = tuple(lull(at, 20, "<module>:9", "Adam:3", "import torch._dynamo") for at in (20, 40))
+    found = attributes(lulls=(*seen, lull(60, 20, "<module>:12", "save")))[0]
+    assert found["own_functions"] == ["import torch._dynamo", "save"]

@@ -280,8 +280,8 @@ def _users(stack: Sequence[Call], around: int, depth: int) -> int:
 def _called(place: Call, inside: Iterable[tuple[tuple[Call, ...], int]]) -> str:
     """Return what a line calls for most of its time; if nothing, the function it is in.
 
-    A line may import several modules, one after the other: those of a package, at least. What a
-    function imports when it is first called is told as what is imported.
+    A line may import several modules, one after the other, mostly those of a package, which then
+    has the name. What a function imports when it is first called is told as what is imported.
 
     Args:
         place: The line.
@@ -291,13 +291,17 @@ def _called(place: Call, inside: Iterable[tuple[tuple[Call, ...], int]]) -> str:
     for made, lasts in inside:
         imported = next((name for name, _, _ in made if name.startswith(_IMPORT)), "")
         function = _decorated(made, place[1]) if made else ""
-        length[imported.partition(".")[0] or function] += lasts
-    whole = length.total()
-    function, most = length.most_common(1)[0]
-    if most >= _ALONE * whole:
-        return function or place[0]
-    imports = sum(each for name, each in length.items() if name.startswith(_IMPORT))
-    return "imports" if imports >= _ALONE * whole else place[0]
+        length[imported or function] += lasts
+    packages: Counter[str] = Counter()
+    for name, lasts in length.items():
+        packages[name.partition(".")[0] if name.startswith(_IMPORT) else name] += lasts
+    least = _ALONE * length.total()
+    for counted in (length, packages):
+        function, most = counted.most_common(1)[0]
+        if most >= least:
+            return function or place[0]
+    imports = sum(lasts for name, lasts in length.items() if name.startswith(_IMPORT))
+    return "imports" if imports >= least else place[0]
 
 
 def _decorated(made: Sequence[Call], file: str) -> str:

@@ -324,6 +324,51 @@ def test_a_step_of_a_model_that_another_one_begins_says_which_model_is_trained(
     assert ends_of(log)[1::2] == ["end SGD 1 of Linear", "end SGD 2 of Generator"] * 2
 
 
+def batches(x: torch.Tensor, often: int) -> Iterator[torch.Tensor]:
+    loader = torch.utils.data.DataLoader(x.repeat(often, 1), batch_size=len(x))
+    yield from loader
+
+
+def test_a_sample_drawn_in_training_mode_is_no_part_of_the_step_on_the_next_batch(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watching() as log:
+        for batch in batches(x, 4):
+            train_step(model.train(), batch, optimizer)
+            model(x)
+    assert ends_of(log) == ["begin", "end SGD 1", "begin", "end without backward"] * 4
+
+
+def test_a_sample_is_no_part_of_a_step_whose_gradients_are_emptied_after_it(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watching() as log:
+        for number in range(8):
+            optimizer.zero_grad()
+            train_step(model.train(), x, optimizer)
+            if number > 4:
+                model(x)
+    assert ends_of(log).count("end SGD 1") == 8
+    assert ends_of(log).count("end without backward") == 3
+
+
+def test_a_step_goes_on_past_a_second_batch_and_zero_grad_if_its_backward_pass_comes_later(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watching() as log:
+        others = batches(x, 8)
+        for batch in batches(x, 8):
+            loss = model.train()(batch).sum() - model(next(others)).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert ends_of(log) == ["begin", "end SGD 1"] * 8
+    assert log.model_calls == 2
+
+
 @pytest.mark.usefixtures("no_optimizer")
 def test_a_loss_after_the_backward_pass_is_no_part_of_a_step_without_an_optimizer(
     model: nn.Module, x: torch.Tensor

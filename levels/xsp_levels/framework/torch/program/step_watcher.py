@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic_ns
 from types import CodeType
 from typing import Any
@@ -55,7 +55,7 @@ class StepWatch:
         self.ends = StepEnds()
         self._entry, self._local, self._threads = entry, local, threads
         self._optimizers = OptimizerNames(models)
-        self._mark = evaluations.mark
+        self._tell_part = evaluations.mark
         self.watch()
 
     def watch(self) -> None:
@@ -162,11 +162,19 @@ class StepWatch:
             ended, step.open, step.pending, step.following = step.outcome, False, False, None
             self.evaluations.end(*ended)
 
+    def _mark(self, name: str, start_ns: int, end_ns: int, facts: Mapping[str, Any]) -> None:
+        """Tell of a part of the program, which may show that a step is over."""
+        step = self._local.step
+        if step.open and self.ends.is_over_before(step, name):
+            self.finish(step)
+        self._tell_part(name, start_ns, end_ns, facts)
+
     def stepped(self, optimizer: Any) -> None:
         """Note an optimizer's step within a call of a model, of which no hook may have told."""
         step, end_ns = self._local.step, monotonic_ns()
         if not step.open:
             return
+        self.ends.note_optimizer(step)
         name = self._optimizers.of(optimizer, step.model and step.model())
         if name not in step.optimizers:
             step.optimizers.append(name)
@@ -222,6 +230,7 @@ class StepWatch:
         if not step.open:
             self._marker.end_step(optimizer)
             return
+        self.ends.note_optimizer(step)
         step.optimizers.append(self._optimizers.of(optimizer, step.model and step.model()))
         if step.pending:  # its closure has called no model
             self.finish(step)

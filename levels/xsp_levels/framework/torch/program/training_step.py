@@ -23,6 +23,9 @@ from xsp_levels.framework.torch.program.step import optimizer_exists
 
 _PATIENCE = 4  # times the usual number of calls before a backward pass, to wait for one
 _FEWEST = 4  # calls that are taken for usual, at least
+# Parts of a program that mostly lie between two training steps, and how many steps must have shown
+# that they never lie between a step's first call and its backward pass.
+_BETWEEN = {"data loading": 1, "zero_grad": 4}
 _FIRST_PATIENCE = 128  # calls before the first one: sentences and games are long
 
 # Id of what begins a training step, and the outcome of the step before.
@@ -211,6 +214,7 @@ class TrainingStep:
         model: The model whose call began the step.
         forwards: How often that model was called again.
         had_backward: Whether a backward pass has returned in the step.
+        parts: Names of the program's parts that came in it before any backward pass.
         optimizers: Names of the optimizers that stepped.
         expected: Whether an optimizer is going to end the step, which alone need be told.
         told: Whether it went as expected, and an optimizer has ended it.
@@ -230,6 +234,7 @@ class TrainingStep:
         "model",
         "open",
         "optimizers",
+        "parts",
         "pauses",
         "pending",
         "told",
@@ -244,6 +249,7 @@ class TrainingStep:
         self.open, self.pending, self.had_backward, self.forwards = True, False, False, 0
         self.model: weakref.ref[Any] | None = None
         self.optimizers: list[str] = []
+        self.parts: frozenset[str] = frozenset()
         self.expected = self.told = False
         self.pauses: list[tuple[int, int]] = []
         self.begun: Begun | None = None
@@ -278,6 +284,7 @@ class StepEnds:
         self.trains = bool(self.optimizes)
         # Most further calls of a model before a backward pass; None: there was none yet.
         self._usual_forwards: int | None = None
+        self._steps, self._parts = 0, frozenset[str]()
 
     def note_backward(self, step: TrainingStep) -> None:
         """Note that a backward pass has returned, perhaps in a step."""
@@ -285,6 +292,22 @@ class StepEnds:
         if step.open and not step.had_backward:
             step.had_backward = True
             self._usual_forwards = max(self._usual_forwards or _FEWEST, step.forwards)
+
+    def note_optimizer(self, step: TrainingStep) -> None:
+        """Note that an optimizer has ended a step."""
+        self._steps, self._parts = self._steps + 1, self._parts | step.parts
+
+    def is_over_before(self, step: TrainingStep, part: str) -> bool:
+        """Return whether a part of the program shows that a step gets no backward pass any more.
+
+        A model in training mode may have drawn a sample between two steps, say.
+        """
+        if part not in _BETWEEN or step.had_backward or step.pending:
+            return False
+        if part in self._parts or self._steps < _BETWEEN[part]:
+            step.parts |= {part}
+            return False
+        return True
 
     def is_inference(self, step: TrainingStep) -> bool:
         """Return whether training mode was left on for inference, long after the usual calls."""
