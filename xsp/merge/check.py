@@ -84,12 +84,11 @@ def _carries_overhead(evidence: Evidence) -> Problem | None:
     if not missing.any():
         return None
     kinds = _kinds(evidence.spans, np.flatnonzero(missing))
-    outermost = evidence.ladder.rungs[0].name
     return Problem(
         "carries-overhead",
-        f"the latencies of {kinds} still carry overhead: there are no runs in which nothing "
-        f"deeper was recorded (the outermost rung measured is {outermost}); let the plan finish, "
-        "with more evaluations or a larger budget",
+        f"the latencies of {kinds} still carry overhead: there are no runs in which these were "
+        "recorded and nothing deeper; let the plan finish, with more evaluations or a larger "
+        "budget",
     )
 
 
@@ -235,7 +234,8 @@ def _residual(evidence: Evidence) -> Problem | None:
                 f"without a profiler the model was {abs(change):.1%} "
                 f"{'slower' if change > 0 else 'faster'} at the end than at the beginning: the "
                 "machine drifted, or a profiler left something behind; if it happens again with "
-                "the rungs in several processes, as xsp profile has them, it is the machine",
+                "the rungs in several processes, as xsp profile has them for models and functions, "
+                "it is the machine",
             )
     return None
 

@@ -44,7 +44,7 @@ _UNKNOWN = (
     "the machine was busy, or other threads of this process kept Python's lock, while it was "
     "measured what waiting for xsp costs the program beside the time that is noted, so that is not "
     "taken off: evaluations of a millisecond and less may come out some per cent too slow; measure "
-    "on a quieter machine, and read `.trace` when such threads have ended"
+    "on a quieter machine, and let such threads end before the trace is made"
 )
 
 _known: dict[type[Clock], float] = {}

@@ -184,6 +184,8 @@ def _note_changed(session: Session, call: ModelCall, changed: str) -> None:
 
 def _note(dispatcher: Dispatcher, names: dict[int, str], left: Sequence[tuple[int, str]]) -> None:
     for number, reason in left:
+        if reason == _BY_PROGRAM and not _is_short(dispatcher, number):
+            continue  # nobody can do more than let the loop run longer: intervals say that
         name = f"{names[number]}: " if len(names) > 1 else ""
         dispatcher.session.problem(
             "not-replayed",
@@ -193,12 +195,18 @@ def _note(dispatcher: Dispatcher, names: dict[int, str], left: Sequence[tuple[in
         )
 
 
+def _is_short(dispatcher: Dispatcher, number: int) -> bool:
+    """Return whether a group has too few evaluations to visit each rung."""
+    fewest = dispatcher.plans.turns[number].plan.fewest_evaluations
+    return dispatcher.plans.groups.members[number].calls < fewest
+
+
 def _shortage(dispatcher: Dispatcher, number: int) -> str:
     """Return why the evaluations of the program did not complete the plan of a group."""
     turns = dispatcher.plans.turns[number]
-    seen, fewest = dispatcher.plans.groups.members[number].calls, turns.plan.fewest_evaluations
-    if seen < fewest:
-        return f"{seen} of {fewest} or more"
+    seen = dispatcher.plans.groups.members[number].calls
+    if _is_short(dispatcher, number):
+        return f"{seen} of {turns.plan.fewest_evaluations} or more"
     if turns.plan.brief and turns.plan.lasted_s:  # else the first round never came
         lasted = duration(1e9 * turns.plan.lasted_s)
         return f"they took {lasted} together, and a machine's speed moves over seconds"

@@ -324,6 +324,18 @@ def test_a_step_of_a_model_that_another_one_begins_says_which_model_is_trained(
     assert ends_of(log)[1::2] == ["end SGD 1 of Linear", "end SGD 2 of Generator"] * 2
 
 
+def test_a_part_of_a_model_that_was_called_before_is_named_by_that(x: torch.Tensor) -> None:
+    class Decoder(nn.Sequential):  # type: ignore[misc]
+        pass
+
+    model = nn.Sequential(nn.Linear(4, 4), Decoder(nn.Linear(4, 4))).eval()
+    x = x.new_ones(8, 4)
+    with watching() as log, torch.inference_mode():
+        model[0](x), model(x), model[1](x), model[1][0](x)
+    named = ["Linear", "Sequential", "Decoder", "Sequential.1.0"]
+    assert log.said == [f"run {name}" for name in named]
+
+
 def batches(x: torch.Tensor, often: int) -> Iterator[torch.Tensor]:
     loader = torch.utils.data.DataLoader(x.repeat(often, 1), batch_size=len(x))
     yield from loader

@@ -12,6 +12,7 @@ from typing import Any
 from xsp_levels.framework.torch.module.module_path import is_function
 from xsp_levels.framework.torch.program.call import subject
 
+_ORDINARY = "torch.nn."  # classes of layers, which say little of what a model is
 _QUANTIZED = "torch.ao.nn.quantized"
 _DEEPEST, _MOST = 3, 50  # objects in objects, and values of each, that are looked at
 
@@ -28,8 +29,9 @@ class ModelNames:
     def of(self, module: Any) -> str:
         """Return the name of a model; empty for a module without parameters, which is none.
 
-        The name is the model's class, with a number for each further model of the class. A module
-        that stands for a compiled function has the function's name.
+        The name is the model's class, with a number for each further model of the class. A part of
+        a model that was called before, if PyTorch has its class, is named by that model and its
+        path there: `VAE.fc3`. A module that stands for a compiled function has the function's name.
         """
         known = self._known.get(id(module))
         # A module may get further parts, and parameters with them.
@@ -83,9 +85,20 @@ class ModelNames:
     def _new_name(self, module: Any) -> str:
         if not is_function(module) and not has_weights(module):
             return ""
-        plain = subject(module)
+        plain = self._part_name(module) or subject(module)
         number = self._number(plain, module)
         return plain if number == 0 else f"{plain} ({number + 1})"
+
+    def _part_name(self, module: Any) -> str:
+        """Return the path of a part in a model that is known; empty if its own class says more."""
+        if not type(module).__module__.startswith(_ORDINARY):
+            return ""
+        for place, name, _ in self._known.values():
+            whole = place()
+            for path, part in whole.named_modules() if name and whole is not None else ():
+                if part is module and path:
+                    return f"{name}.{path}"
+        return ""
 
     def _number(self, name: str, module: Any) -> int:
         """Return the model's number in its class: its own, or the least that no other has."""
