@@ -51,6 +51,7 @@ class _Node:
         parent: Index of the node around.
         lasts_ns: Sum of what the parts take without xsp.
         ran_ns: Sum of what evaluations took as they ran, recorded or not: they take no longer.
+        measured_ns: Sum of what the parts took with xsp, pauses and all.
         group: Number of the group of evaluations; -1 for other parts.
     """
 
@@ -248,7 +249,7 @@ def _columns(node: _Node, paths: Sequence[str], number: int) -> dict[str, Any]:
         "start_ns": node.start,
         "end_ns": node.start + node.length,
         "latency_ns": node.lasts_ns,
-        "overhead_ns": max(node.measured_ns - node.lasts_ns, 0.0),
+        "overhead_ns": node.measured_ns - node.lasts_ns,
         "measured_start_ns": node.measured[0],
         "measured_end_ns": node.measured[1],
         "runs": node.calls,
@@ -274,11 +275,10 @@ def _row(
         columns["self_ns"] = (root.self_ns or 0.0) * factor
         columns["runs"] = root.runs
         columns["device_ns"] = None if root.device_ns is None else root.device_ns * factor
+    attributes |= {"program_part": True, "whole_block": node.parent < 0 or None}
     attributes |= {"calls": node.calls, "busy_ns": node.busy_ns}
     if node.calls > 1:
         attributes |= {"least_ns": node.least_ns, "most_ns": node.most_ns}
-    if node.parent < 0:
-        attributes["whole_block"] = True
     whole = {name: [columns.get(name)] for name in SPAN_SCHEMA}
     known = {name: value for name, value in attributes.items() if value is not None}
     named = [pl.Series(_ATTRIBUTE + name, [value]) for name, value in known.items()]

@@ -25,7 +25,8 @@ from xsp.trace import SPAN_SCHEMA, Trace, gathering_spans, parent_rows
 _PREFIX = "\0attribute."
 _TIMES = ("start_ns", "end_ns")
 _MEASURED = ("measured_start_ns", "measured_end_ns")
-_OF_THE_LAST = ("exact", "inexact")  # attributes that the root has of the rank that ends last
+# Attributes that the root has of the rank that ends last.
+_OF_THE_LAST = ("exact", "inexact", "program_part")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from xsp.text.quantity import (
     percent,
     removed,
     share,
+    surplus,
 )
 from xsp.text.suggestion import suggest
 
@@ -40,4 +41,5 @@ __all__ = [
     "short_name",
     "shorten",
     "suggest",
+    "surplus",
 ]

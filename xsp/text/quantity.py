@@ -53,6 +53,17 @@ def removed(overhead_ns: float | None, margin_ns: float | None) -> str:
     return _ABOUT_0 if overhead_ns <= (margin_ns or 0.0) else duration(overhead_ns)
 
 
+def surplus(ns: float | None) -> str:
+    """Return by how much one known time is longer than another, as text; `-` where it is shorter.
+
+    >>> surplus(52_900.0), surplus(-52_900.0), surplus(0.4), surplus(None)
+    ('52.9 µs', '-52.9 µs', '≈ 0', '')
+    """
+    if ns is None:
+        return ""
+    return _ABOUT_0 if abs(ns) < 1.0 else duration(ns)
+
+
 def margin(value_ns: float | None, low_ns: float | None, high_ns: float | None) -> float | None:
     """Return how far an interval reaches from its value; None where either is not known.
 

@@ -116,6 +116,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Time in which at least one of its operators ran, of a layer made of its operators.", "ns"),
     Attribute("whole_block", _PIPELINE, _FLAG,
         "Whether the trace is that of a whole block of a program; on the root only."),
+    Attribute("program_part", _PIPELINE, _FLAG,
+        "Whether it is a part of a program, whose `overhead_ns` is by the program's own clock."),
     Attribute("scaled_ns", _ALL, _FLOAT,
         "By how much the children's latencies exceed the span's own, and were shrunk to be drawn.",
         "ns"),

@@ -13,7 +13,7 @@ import polars as pl
 from markupsafe import Markup
 
 from xsp.inexact import legend, marks
-from xsp.text import duration, estimate, printable, removed, shorten
+from xsp.text import duration, estimate, printable, shorten
 from xsp.trace.heading import folded_problem_lines, footer_lines, headline, summary_lines, unmarked
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row
@@ -147,7 +147,7 @@ def _row(row: Row, columns: tuple[str, ...], told: str = "") -> Markup:
         "marks": marks(row.inexact),
         "share": row.part(),
         "device": "" if row.device_ns is None else duration(row.device_ns),
-        "overhead": removed(row.overhead_ns, row.margin_ns),
+        "overhead": row.removed(),
         "each": row.each(),
     }
     return _ROW.format(

@@ -101,6 +101,8 @@ class _Builder:
         self._kinds = heads["kind"]
         self._weights = sums["weight"].to_numpy()
         self._firsts, self._spans = folded.first, folded.count
+        of_program = attribute_column(spans, "program_part", pl.Boolean).fill_null(value=False)
+        self._of_program = of_program.to_numpy()[folded.first]
         self._counts = sums["calls"].to_numpy()
         self._inexact = united(inexact_column(spans), folded.of, len(folded.count))
         self._numbers = {
@@ -367,6 +369,7 @@ class _Builder:
             most_ns=most_ns,
             most_share=min((most_ns or math.inf) / (self._model_ns or 1.0), 1.0),
             first=None if node.kind in SUMS else int(self._firsts[node.groups[0]]),
+            of_program=bool(self._of_program[node.groups].all()),
         )
 
     def _detail(self, node: Node, at_once: str = "") -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from xsp.evaluation import Ints
 from xsp.inexact import Inexact
-from xsp.text import bounded, counted, margin, share
+from xsp.text import bounded, counted, margin, removed, share, surplus
 from xsp.trace import folding
 
 Floats = NDArray[np.float64]
@@ -59,6 +59,8 @@ class Row:
             take; None where nothing tells.
         most_share: What the share cannot be beyond.
         first: Index of the first span that the row stands for; None for a row that is a sum.
+        of_program: Whether all of the spans are parts of a program, whose overhead is what the
+            program's clock showed beyond the latency, however wide the latency's interval is.
     """
 
     depth: int
@@ -79,6 +81,7 @@ class Row:
     most_ns: float | None = None
     most_share: float = 1.0
     first: int | None = None
+    of_program: bool = False
 
     @property
     def mean_ns(self) -> float | None:
@@ -94,6 +97,12 @@ class Row:
         margin_ns = None if self.margin_ns is None else self.margin_ns / self.count
         most_ns = None if self.most_ns is None else self.most_ns / self.count
         return f"{self.count:,} \u00d7 {bounded(self.mean_ns, margin_ns, most_ns).rjust(width)}"
+
+    def removed(self) -> str:
+        """Return the overhead that was removed; `≈ 0` where that may be nothing."""
+        if self.of_program:
+            return surplus(self.overhead_ns)
+        return removed(self.overhead_ns, self.margin_ns)
 
     def part(self) -> str:
         """Return the row's share of the model's latency; empty where that is not known."""

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from xsp.inexact import legend, marks
-from xsp.text import NOTHING, duration, estimate, removed, shorten
+from xsp.text import NOTHING, duration, estimate, shorten
 from xsp.trace.heading import folded_problem_lines, footer_lines, headline, summary_lines, unmarked
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row
@@ -106,14 +106,13 @@ def _signed(latency: str, marks: str, signs: int) -> str:
 def _cells(row: Row, signs: int) -> Cells:
     value, margin, unit = estimate(row.latency_ns, row.margin_ns, row.most_ns)
     latency = f"{value} {f'± {margin}' if margin else '':<7} {unit:>2}" if unit else NOTHING
-    overhead = removed(row.overhead_ns, row.margin_ns)
     device = "" if row.device_ns is None else duration(row.device_ns)
     return (
         "",
         _signed(latency, marks(row.inexact), signs),
         row.part(),
         device,
-        overhead,
+        row.removed(),
         row.each(7),
     )
 
