@@ -2,20 +2,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from xsp.composition.counting import (
     _first_round,
+    balanced,
     disturbed,
     middling,
     unlike,
     unsettled,
 )
 from xsp.composition.journal import SLOW_NS, Evaluation
-from xsp.evaluation import Rung
+from xsp.evaluation import Rung, trimmed_mean
 from xsp.level import Kind
+from xsp.session import PlannedVisit, Visit
 
 BARE, OPS = Rung(frozenset()), Rung(frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP}))
 MS = QUICK_NS = 1_000_000
@@ -111,6 +114,46 @@ def test_where_a_rung_has_no_evaluation_of_average_size_all_are_compared() -> No
     found = middling(made, lambda number: number)
     assert found == {0: (1, 90)}
     assert unlike(made, lambda number: number, found) == frozenset()
+
+
+def visit(rung: Rung, calls: Sequence[int], first: int = 0) -> Visit:
+    at = range(first, first + len(calls))
+    return Visit(
+        PlannedVisit(rung, len(calls)),
+        "step",
+        7,
+        windows=tuple((n, n + 1) for n in at),
+        waited_ns=(0,) * len(calls),
+        groups=(0,) * len(calls),
+        rounds=(0,) * len(calls),
+        names=("step",) * len(calls),
+        model_calls=tuple(calls),
+    )
+
+
+def test_the_evaluations_of_each_rung_are_average_ones_together() -> None:
+    bare, layers = [10, 20, 30, 20, 10], [18, 20, 22, 20, 20, 40, 44, 50]
+    visits = [visit(BARE, bare), visit(LAYERS, layers[:4]), visit(LAYERS, layers[4:], first=9)]
+    kept = balanced(visits, lambda number: number, {0: 20.0})
+    by_rung: dict[Rung, list[int]] = {BARE: [], LAYERS: []}
+    for each in kept:
+        by_rung[each.planned.rung] += each.model_calls
+        assert len(each.windows) == len(each.model_calls) == len(each.names)
+    # Of six the trimmed mean, by which latencies go, leaves out the longest.
+    assert by_rung == {BARE: bare, LAYERS: [18, 20, 22, 20, 20, 40]}
+    assert balanced(visits, lambda number: number, {}) == visits
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.floats(1, 40))
+def test_balancing_leaves_enough_and_never_makes_it_worse(calls: list[int], mean: float) -> None:
+    [kept] = balanced([visit(BARE, calls)], lambda number: number, {0: mean})
+    left = list(kept.model_calls)
+    assert len(left) >= min(len(calls), 5)
+    apart = [
+        abs(float(trimmed_mean(np.array(each, dtype=float)[:, None])[0]) - mean)
+        for each in (left, calls)
+    ]
+    assert apart[0] <= apart[1]
 
 
 def test_evaluations_of_as_many_calls_have_no_middle() -> None:

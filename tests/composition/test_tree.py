@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from samples import Node, layer, op, pipeline, trace
 from strategies import unhurried
 
+from xsp.composition.average import average_evaluation
 from xsp.composition.own_time import Sampled
 from xsp.composition.part import Part
 from xsp.composition.tree import Made, compose
+from xsp.evaluation import Run, Rung
 from xsp.level import Kind
 from xsp.provider import SAMPLE_SCHEMA
-from xsp.trace import Trace
+from xsp.trace import Trace, parent_rows
 
 THREAD, OTHER = 1, 2
 
@@ -218,6 +220,50 @@ def test_of_unlike_evaluations_only_what_was_removed_may_be_wrong() -> None:
     assert alike["block/decode"] == pytest.approx((0.5 * latency, 1.5 * latency))
     assert unlike["block/decode"] == pytest.approx((latency - 2_000, latency + 2_000))
     assert unlike["block"] == pytest.approx((38_000, 42_000))
+
+
+def test_what_comes_per_call_is_there_as_often_as_a_group_made_calls() -> None:
+    def step(calls: int) -> Trace:
+        fc = layer("fc", "Linear", op("aten::addmm", own_ns=9_000), operators_ns=8_000.0)
+        forwards = (pipeline("forward", fc) for _ in range(calls))
+        return trace(pipeline("step", *forwards, pipeline("update")))
+
+    def run(calls: int) -> Run:
+        spans = step(calls).spans
+        rows = spans.select("kind", "name").with_columns(parent=parent_rows(spans))
+        rung = Rung(frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP}))
+        return Run(rung, 1, rows, model_calls=calls)
+
+    one = step(4)
+    latency = one.root.latency_ns
+    assert latency is not None
+    average = average_evaluation(one, [run(3), run(4)], 10 / 3)  # ten calls in three evaluations
+    parts = [part("block", 0, 400_000)]
+    parts += [part("step", 100_000 * n, 100_000 * n + 90_000, 0, n) for n in range(3)]
+    made = Made([0] * 3, [90_000] * 3, (0,), {0: average})
+    nothing = Sampled(pl.DataFrame(schema=SAMPLE_SCHEMA), (), ())
+    lasting = np.array([400_000, *[latency] * 3], dtype=np.float64)
+    found = Trace(compose(parts, lasting, made, {0: average.trace}, nothing), one.metadata)
+    found.check()
+    calls = found.spans["attributes"].struct.field("calls")
+    sums = (
+        found.spans.with_columns(calls=calls)
+        .group_by("name")
+        .agg(
+            pl.sum("calls", "latency_ns", "self_ns"),
+            operators_ns=pl.col("attributes").struct.field("operators_ns").sum(),
+        )
+    )
+    by_name = {row["name"]: row for row in sums.iter_rows(named=True)}
+    assert {name: row["calls"] for name, row in by_name.items()} == {
+        "block": 1, "step": 3, "forward": 10, "fc": 10, "aten::addmm": 10, "update": 3,
+    }  # fmt: skip
+    assert by_name["step"]["latency_ns"] == pytest.approx(3 * latency)
+    for name, times in (("forward", 10), ("aten::addmm", 10), ("update", 3)):
+        each = one.spans.filter(name=name)["latency_ns"][0]
+        assert by_name[name]["latency_ns"] == pytest.approx(times * each)
+    assert by_name["fc"]["operators_ns"] == pytest.approx(80_000)
+    assert found.spans["self_ns"].sum() == pytest.approx(400_000)
 
 
 @st.composite

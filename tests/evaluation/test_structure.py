@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 
@@ -84,6 +86,22 @@ def test_of_runs_of_which_hardly_two_are_alike_that_of_average_length_is_shown()
     assert not has_usual_structure(seen, members)
     assert typical_run(seen, members) == 5
     assert matched(seen, 5).all()  # the first for the first, the second for the second
+
+
+def test_of_runs_that_call_the_model_unlike_often_the_one_nearest_to_average_is_shown() -> None:
+    seen = looped(4, 4, 4, 20, 12)
+    runs = tuple(
+        replace(run, model_calls=calls, latency_ns=latency)
+        for run, calls, latency in zip(
+            seen.runs, (4, 4, 4, 20, 12), (9, 8, 44, 50, 90), strict=True
+        )
+    )
+    members = list(range(5))
+    assert typical_run(seen, members) in (0, 1, 2)
+    unlike = replace(seen, runs=runs)
+    assert not has_usual_structure(unlike, members)
+    assert typical_run(unlike, members) == 4  # 12 calls, and 8.8 on average
+    assert typical_run(unlike, [0, 2, 1, 3]) == 2  # of those with four calls by its length
 
 
 def test_the_usual_structure_is_shown_whatever_few_others_do() -> None:

@@ -260,6 +260,12 @@ def test_training_steps_of_ever_another_number_of_calls_are_one_group(model: Any
     step = rows[group["name"]]
     # Each of them is an average over unlike steps, which other programs may have slowed.
     assert 0.1 < rows["backward"]["latency_ns"] / step["latency_ns"] < 2
+    assert calls(prof.trace)["forward"] == sum(
+        size["model_calls"] * size["calls"] for size in group["sizes"]
+    )
+    assert rows["backward"]["attributes"]["calls"] == group["calls"]
+    each_ns = step["latency_ns"] / group["calls"]
+    assert group["latency_ns"] == pytest.approx(each_ns, rel=1e-6)
     [shown] = [trace for name, trace in prof.groups.items() if name == group["name"]]
     forwards = shown.spans.filter(kind="pipeline", name="forward")
     assert 6 <= forwards.height <= 23

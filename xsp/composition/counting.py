@@ -8,7 +8,8 @@ alike, so that those which took more page faults than the quietest of them say w
 (`unsettled`). In the first rounds of a plan each rung has its turn at once, so that short programs
 show something: what the rung before left in the caches is in their times (`counting`). And of
 evaluations that call the model ever another number of times, those of about the average number do
-(`middling`): only what is about alike on all rungs can be compared.
+(`middling`), as far as they are average ones together (`balanced`): only what is about alike on all
+rungs can be compared.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from xsp.composition.journal import SLOW_NS, Evaluation, Journal
-from xsp.evaluation import FEWEST_ROUNDS, Rung
+from xsp.evaluation import FEWEST_ROUNDS, Rung, trimmed_mean
 from xsp.session import Visit
 
 # How many evaluations after work of xsp's do not count, and how many must be left on a rung. After
@@ -35,6 +36,7 @@ _CHANGE = 0.01  # of an evaluation: what takes less is no matter
 _FEWEST = 5  # evaluations of a group on a rung that must be left
 _QUIET = 25  # percentile of page faults that stands for evaluations without xsp
 
+_BALANCED = 0.03  # of the average number of calls: by so much a rung's may be off
 _APART = (1.1, 1.25, 1.5, 2.0, 3.0)  # times as many calls as on average, or that part of them
 
 # First rounds, in which few evaluations follow each change of the rung, and how many evaluations
@@ -168,6 +170,57 @@ def unlike(
     return frozenset(result)
 
 
+def balanced(
+    visits: Sequence[Visit], final: Callable[[int], int], average: Mapping[int, float]
+) -> list[Visit]:
+    """Return visits without evaluations that make those of a rung longer or shorter than average.
+
+    Args:
+        visits: Visits whose evaluations count.
+        final: Returns the number of the group that a group is part of in the end.
+        average: How often evaluations call the model on average, by the number of the group; of
+            other groups all evaluations are kept.
+    """
+    made: defaultdict[tuple[int, Rung], list[tuple[int, int, int]]] = defaultdict(list)
+    for number, visit in enumerate(visits):
+        if visit.planned.rung.timed:
+            for at, (group, calls) in enumerate(zip(visit.groups, visit.model_calls, strict=True)):
+                made[final(group), visit.planned.rung].append((calls, number, at))
+    left_out = {
+        (number, at)
+        for (group, _), members in made.items()
+        if group in average
+        for _, number, at in _unbalanced(members, average[group])
+    }
+    result = []
+    for number, visit in enumerate(visits):
+        kept = [at for at in range(len(visit.windows)) if (number, at) not in left_out]
+        if kept:
+            result.append(visit if len(kept) == len(visit.windows) else _picked(visit, kept))
+    return result
+
+
+def _unbalanced(
+    members: Sequence[tuple[int, int, int]], average: float
+) -> list[tuple[int, int, int]]:
+    """Return the members with most or fewest calls without which the others are about average."""
+    kept = sorted(members)
+    apart = _apart(kept, average)
+    while len(kept) > _FEWEST and abs(apart) > _BALANCED * average:
+        fewer = kept[:-1] if apart > 0 else kept[1:]
+        nearer = _apart(fewer, average)
+        if abs(nearer) >= abs(apart):
+            break
+        kept, apart = fewer, nearer
+    return sorted({*members} - {*kept})
+
+
+def _apart(members: Sequence[tuple[int, int, int]], average: float) -> float:
+    """Return by how many calls the mean of some evaluations, by which latencies go, is off."""
+    calls = np.array([[each[0]] for each in members], dtype=np.float64)
+    return float(trimmed_mean(calls)[0]) - average
+
+
 def without(journal: Journal, anew: Set[Key]) -> Journal:
     """Return a journal in which some evaluations, by thread and begin, do not count."""
     if not anew:
@@ -238,4 +291,5 @@ def _picked(visit: Visit, kept: Sequence[int]) -> Visit:
         groups=pick(visit.groups),
         rounds=pick(visit.rounds),
         names=pick(visit.names),
+        model_calls=pick(visit.model_calls) if visit.model_calls else (),
     )

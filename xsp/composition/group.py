@@ -90,6 +90,11 @@ class Group:
         return max(self.by_calls.items(), key=lambda item: item[1], default=(1, 0))[0]
 
     @property
+    def average_calls(self) -> float:
+        """How often the model is called in an evaluation, on average."""
+        return sum(calls * count for (calls, _), count in self.sizes.items()) / max(self.calls, 1)
+
+    @property
     def varies(self) -> bool:
         """Whether the group holds unlike numbers of calls, or inputs of unlike shapes."""
         return len(self.sizes) > 1

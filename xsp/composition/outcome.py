@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
+from xsp.composition.average import Average, average_evaluation, with_mean_latency
 from xsp.composition.collective import collectives
-from xsp.composition.counting import counting, disturbed, middling, unlike, unsettled, without
+from xsp.composition.counting import (
+    balanced,
+    counting,
+    disturbed,
+    middling,
+    unlike,
+    unsettled,
+    without,
+)
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.iteration import with_iterations
 from xsp.composition.journal import (
+    Evaluation,
     Journal,
     took_ns,
     waits_for_others,
@@ -113,8 +123,8 @@ class _Maker:
         like = without(journal, apart).evaluations
         self._left_out = apart | disturbed(like, final, compared=True)
         self._journal = without(journal, anew | disturbed(made, final))
-        paused = {(each.thread, each.begin_ns): each.pauses for each in made}
-        self._visits = [_paused(visit, paused) for visit in session.visits]
+        known = {(each.thread, each.begin_ns): each for each in made}
+        self._visits = [_completed(visit, known) for visit in session.visits]
         self._session = session
         self._settings = purpose.settings
         self._repeated = purpose.repeated
@@ -133,6 +143,7 @@ class _Maker:
         """Return the outcome."""
         session = self._session
         visits = counting(self._visits, self._final, self._left_out)
+        visits = balanced(visits, self._final, self._average_calls())
         found = interpret(visits, session.providers, inside_costs=session.inside_costs())
         raised = [
             Problem("raised", _RAISED.format(counted(count, "call"), model))
@@ -160,8 +171,17 @@ class _Maker:
         ran_ns = [each.ran_ns for each in self._journal.evaluations]
         sampled = Sampled(found.samples, tuple(self._journal.lulls), tuple(self._journal.pauses))
         varying = {number for number, group in of.items() if group.varies}
-        spans = compose(nested, lasting, Made(numbers, ran_ns, varying), traces, sampled)
+        averages = self._averages(traces, recorded)
+        shown = traces | {number: average.trace for number, average in averages.items()}
+        spans = compose(nested, lasting, Made(numbers, ran_ns, varying, averages), shown, sampled)
+        first = first_calls(nested, lasting.tolist(), numbers, traces)
         groups = facts(self._groups, self._journal, timeline, self._final, traces, self._repeated)
+        more_ns = Counter[str]()
+        for number, ns in first.items():
+            more_ns[nested[number].name] += round(ns)
+        for at, each in enumerate(groups):
+            if self._groups[each["name"]].number in averages:
+                groups[at] = with_mean_latency(each, more_ns[each["name"]])
         metadata = describe(
             [self._process],
             self._settings,
@@ -173,7 +193,6 @@ class _Maker:
         metadata["groups"] = groups
         if self._journal.pause_overhead_ns:
             metadata["pause_overhead_ns"] = self._journal.pause_overhead_ns
-        first = first_calls(nested, lasting.tolist(), numbers, traces)
         metadata["summary"] = sentences(groups, nested, lasting, timeline, first)
         made = self._journal.evaluations
         return Outcome(
@@ -183,6 +202,21 @@ class _Maker:
             self._rungs(),
             self._journal.begin_ns,
         )
+
+    def _average_calls(self) -> dict[int, float]:
+        """Return how often groups whose evaluations differ in that call their model on average."""
+        members = self._groups.values()
+        return {each.number: each.average_calls for each in members if len(each.by_calls) > 1}
+
+    def _averages(
+        self, traces: Mapping[int, Trace], recorded: Mapping[int, Sequence[Run]]
+    ) -> dict[int, Average]:
+        """Return an average evaluation of each such group, if it has a trace."""
+        return {
+            number: average_evaluation(traces[number], recorded[number], calls)
+            for number, calls in self._average_calls().items()
+            if number in traces
+        }
 
     def _rungs(self) -> dict[int, list[str]]:
         """Return the rung of each evaluation of each group."""
@@ -263,10 +297,13 @@ class _Maker:
         return result
 
 
-def _paused(visit: Visit, paused: Mapping[tuple[int, int], Sequence[tuple[int, int]]]) -> Visit:
-    """Return a visit with all pauses of its evaluations, given those by thread and begin."""
-    more = [part for begin, _ in visit.windows for part in paused.get((visit.thread, begin), ())]
-    return replace(visit, pauses=tuple(united([*visit.pauses, *more]))) if more else visit
+def _completed(visit: Visit, known: Mapping[tuple[int, int], Evaluation]) -> Visit:
+    """Return a visit with the calls and pauses of its evaluations, known by thread and begin."""
+    made = [known.get((visit.thread, begin)) for begin, _ in visit.windows]
+    calls = tuple(1 if each is None else each.size[0] for each in made)
+    more = [pause for each in made if each is not None for pause in each.pauses]
+    pauses = tuple(united([*visit.pauses, *more])) if more else visit.pauses
+    return replace(visit, model_calls=calls, pauses=pauses)
 
 
 def _by_time(groups: Groups, took: Mapping[int, int]) -> dict[str, Group]:

@@ -100,8 +100,7 @@ def _samples(group: Group, trace: Trace | None) -> int | None:
     [shape] = shapes
     if len(shape) < 2 or (len(shape) <= _SEQUENCE_SIZES and not group.batch_first):
         return None
-    calls = sum(model_calls * count for (model_calls, _), count in group.sizes.items())
-    return round(shape[0] * calls / group.calls)
+    return round(shape[0] * group.average_calls)
 
 
 def _is_bare_function(trace: Trace) -> bool:

@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.composition.average import SUMMED, SUMMED_ATTRIBUTES, Average
 from xsp.composition.own_time import Sampled, own_time
 from xsp.composition.part import Part, first_calls
 from xsp.evaluation import covered, generations, mix, path_names
@@ -35,10 +36,6 @@ Ints = NDArray[np.int64]
 
 _MOST_NAMES = 500  # of parts within one part; further ones are one span together
 _FURTHER = "further parts"
-_MULTIPLIED = (
-    "latency_ns", "latency_low_ns", "latency_high_ns", "self_ns", "overhead_ns", "device_ns",
-)  # fmt: skip
-_MULTIPLIED_ATTRIBUTES = ("operators_ns", "scaled_ns")
 _FIRST_CALL = "first call of {}: more than the others"
 
 
@@ -87,11 +84,13 @@ class Made:
         groups: The number of the group of each.
         ran_ns: How long each ran, pauses left out.
         varying: The numbers of the groups whose evaluations have unlike sizes.
+        averages: An average evaluation of each group that calls its model unlike numbers of times.
     """
 
     groups: Sequence[int]
     ran_ns: Sequence[float]
     varying: Collection[int] = ()
+    averages: Mapping[int, Average] = field(default_factory=dict)
 
 
 def compose(
@@ -107,7 +106,7 @@ def compose(
         parts: The parts, the block first, parents before children.
         lasting_ns: How long each part takes without xsp.
         made: The evaluations of the journal.
-        traces: The traces of groups, by their numbers.
+        traces: The traces of groups, by their numbers; those of average evaluations, if there are.
         sampled: What was seen of what ran outside of evaluations.
     """
     nodes, of = _nodes(parts, lasting_ns, made)
@@ -131,7 +130,9 @@ def compose(
         columns["self_ns"] = own_ns[number]
         frames.append(_row(node, columns, reasons[number], trace, ran.get(number, {})))
         if trace is not None:
-            frames.append(_below(node, paths[number], trace))
+            average = made.averages.get(node.group)
+            often = node.calls if average is None else average.calls(node.calls)
+            frames.append(_below(node, paths[number], trace, often))
     return _table(frames)
 
 
@@ -275,14 +276,22 @@ def _row(
         columns["self_ns"] = (root.self_ns or 0.0) * factor
         columns["runs"] = root.runs
         columns["device_ns"] = None if root.device_ns is None else root.device_ns * factor
+<<<<<<< HEAD
     attributes |= {"program_part": True, "whole_block": node.parent < 0 or None}
     attributes |= {"calls": node.calls, "busy_ns": node.busy_ns}
     if node.calls > 1:
         attributes |= {"least_ns": node.least_ns, "most_ns": node.most_ns}
     whole = {name: [columns.get(name)] for name in SPAN_SCHEMA}
+=======
+    whole = node.parent < 0 or None
+    attributes |= {"calls": node.calls, "busy_ns": node.busy_ns, "whole_block": whole}
+    if node.calls > 1:
+        attributes |= {"least_ns": node.least_ns, "most_ns": node.most_ns}
+    plain = {name: [columns.get(name)] for name in SPAN_SCHEMA}
+>>>>>>> 535e4d3 (Where steps call the model ever another number of times, what comes per call is counted as often as it came, and times are an average step's)
     known = {name: value for name, value in attributes.items() if value is not None}
     named = [pl.Series(_ATTRIBUTE + name, [value]) for name, value in known.items()]
-    return pl.DataFrame(whole, schema=SPAN_SCHEMA).with_columns(named)
+    return pl.DataFrame(plain, schema=SPAN_SCHEMA).with_columns(named)
 
 
 _ATTRIBUTE = "\0attribute."
@@ -336,7 +345,7 @@ def _factor(node: _Node, root: Any) -> float:
     return node.lasts_ns / root.latency_ns if root.latency_ns else 0.0
 
 
-def _below(node: _Node, path: str, trace: Trace) -> pl.DataFrame:
+def _below(node: _Node, path: str, trace: Trace, often: int | Ints) -> pl.DataFrame:
     """Return the spans below the root of a group's trace, as they stand below the node."""
     root, spans = trace.root, trace.spans
     factor, key = _factor(node, root), _key(path)
@@ -361,7 +370,7 @@ def _below(node: _Node, path: str, trace: Trace) -> pl.DataFrame:
         .otherwise(pl.Series(moved["parent_id"]))
         .alias("parent_id"),
         (pl.lit(path) + pl.col("path").str.slice(len(root.path))).alias("path"),
-        *(pl.col(name) * factor for name in _MULTIPLIED),
+        *(pl.col(name) * factor for name in SUMMED),
         *drawn,
         *measured,
         pl.when(pl.col("thread").eq_missing(root.thread))
@@ -370,11 +379,11 @@ def _below(node: _Node, path: str, trace: Trace) -> pl.DataFrame:
         .alias("thread"),
     )[1:]
     fields = frame["attributes"].struct.unnest().rename(lambda name: _ATTRIBUTE + name)
-    more = [pl.lit(node.calls, dtype=pl.Int64).alias(_ATTRIBUTE + "calls")]
+    more = [pl.lit(pl.Series(np.broadcast_to(often, spans.height)[1:])).alias(_ATTRIBUTE + "calls")]
     if node.busy_ns is not None:
         at_once = node.busy_ns / max(node.lasts_ns, 1.0)
         more.append((pl.col("latency_ns") * at_once).alias(_ATTRIBUTE + "busy_ns"))
-    told = [_ATTRIBUTE + name for name in _MULTIPLIED_ATTRIBUTES]
+    told = [_ATTRIBUTE + name for name in SUMMED_ATTRIBUTES]
     more += [pl.col(name) * factor for name in told if name in fields.columns]
     return frame.drop("attributes").hstack(fields).with_columns(more)
 

@@ -86,6 +86,7 @@ class Run:
         page_faults: How many minor page faults the process took during the evaluation, on
             average over the evaluations of its visit; None if unknown.
         group: Number of the group of like evaluations that it is of; 0 where all are alike.
+        model_calls: How often the model was called in it, where evaluations differ in that.
     """
 
     rung: Rung
@@ -97,3 +98,4 @@ class Run:
     began_ns: int = 0
     page_faults: float | None = None
     group: int = 0
+    model_calls: int = 1

@@ -119,13 +119,17 @@ class RunSpans:
 def typical_run(seen: Observations, members: Sequence[int]) -> int:
     """Return the run with the most frequent structure and, of those, the middle latency.
 
-    Where hardly two runs are alike, return that which took about as long as they do on average:
-    its parts are about as many as they are on average, too.
+    Where hardly two runs are alike, return that which calls the model about as often as they do on
+    average, and took about as long: its parts are about as many as they are on average, too.
     """
     latency = {run: seen.runs[run].latency_ns for run in members}
     if not has_usual_structure(seen, members):
-        mean = sum(latency.values()) / len(latency)
-        return min(members, key=lambda run: abs(latency[run] - mean))
+        mean_ns = sum(latency.values()) / len(latency)
+        mean = sum(seen.runs[run].model_calls for run in members) / len(members)
+        return min(
+            members,
+            key=lambda run: (abs(seen.runs[run].model_calls - mean), abs(latency[run] - mean_ns)),
+        )
     alike = _alike(seen, members)
     return sorted(alike, key=latency.__getitem__)[(len(alike) - 1) // 2]
 
@@ -137,7 +141,12 @@ def nearest_run(seen: Observations, members: Sequence[int], apart_ns: Floats) ->
 
 
 def has_usual_structure(seen: Observations, members: Sequence[int]) -> bool:
-    """Return whether enough of the runs hold the same paths that others are unusual."""
+    """Return whether enough of the runs hold the same paths that others are unusual.
+
+    Where runs call the model unlike numbers of times, none of them is usual.
+    """
+    if len({seen.runs[run].model_calls for run in members}) > 1:
+        return False
     marks = Counter(steady_signatures(seen, members))
     return len(members) < _SEVERAL or max(marks.values()) >= _USUAL * len(members)
 

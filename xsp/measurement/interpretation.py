@@ -158,6 +158,7 @@ class _Interpreter:
                 host_ns=end - begin - waited,
                 page_faults=_faults_per_evaluation(visit),
                 group=visit.groups[number] if visit.groups else 0,
+                model_calls=visit.model_calls[number] if visit.model_calls else 1,
             )
 
     def _warm_captures(self, visits: Sequence[Visit]) -> list[pl.DataFrame]:

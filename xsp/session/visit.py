@@ -32,6 +32,7 @@ class Visit:
         shared: Whether other threads made evaluations at the same time, so that only rows of this
             visit's thread are of this visit.
         pauses: Start and end of each time within an evaluation in which the thread waited for xsp.
+        model_calls: How often the model was called in each evaluation; empty: once, or unknown.
     """
 
     planned: PlannedVisit
@@ -46,6 +47,7 @@ class Visit:
     names: tuple[str, ...] = ()
     shared: bool = False
     pauses: tuple[tuple[int, int], ...] = ()
+    model_calls: tuple[int, ...] = ()
 
 
 def counting(visits: Sequence[Visit]) -> list[Visit]:
