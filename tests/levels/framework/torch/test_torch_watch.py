@@ -20,6 +20,7 @@ from torch import nn
 import xsp
 from xsp.provider import ModelCall
 from xsp_levels.framework.torch.program.call import TRAINING_STEP, Modes, TorchCall, module_call
+from xsp_levels.framework.torch.program.step import optimizer_exists
 from xsp_levels.framework.torch.program.training_step import StepEnds
 from xsp_levels.framework.torch.program.watcher import Watch
 from xsp_levels.framework.torch.provider import Torch
@@ -475,6 +476,45 @@ def test_training_mode_without_any_backward_is_call_by_call(
         model(x)
         model(x)
     assert log.said == ["begin", "extend", "end without backward"] * 2
+
+
+def test_an_optimizer_made_after_watching_began_has_steps_of_several_calls(
+    model: nn.Module, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Descent(torch.optim.SGD):  # type: ignore[misc]
+        def step(self, closure: Any = None) -> None:
+            super().step(closure)
+
+    # As in a process of its own: others' optimizers may be alive still.
+    alive: list[Any] = []
+    monkeypatch.setattr(f"{optimizer_exists.__module__}._subclasses", lambda _: [Descent])
+    monkeypatch.setattr("gc.get_objects", lambda: alive)
+    model.train()
+    with watching() as log:
+        model(x)  # as some do to learn the shapes of what comes out
+        alive.append(optimizer := Descent(model.parameters(), lr=0.1))
+        for _ in range(2):
+            sum(model(x).sum() for _ in range(3)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert ends_of(log) == [
+        *("begin", "end without backward"),
+        *("begin", "end Descent 1", "begin", "end Descent 1"),
+    ]
+    assert log.model_calls == 3
+
+
+def test_an_optimizer_that_is_gone_keeps_calls_of_training_mode_apart(
+    model: nn.Module, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.optim.SGD(model.train().parameters(), lr=0.1)
+    asked: list[int] = []
+    monkeypatch.setattr("gc.get_objects", lambda: asked)
+    with watching() as log:
+        monkeypatch.setattr("gc.get_objects", pytest.fail)  # it takes long, and nothing is new
+        model(x)
+        model(x)
+    assert ends_of(log) == ["begin", "end without backward"] * 2
 
 
 def test_between_forward_and_backward_every_call_belongs_to_the_step(

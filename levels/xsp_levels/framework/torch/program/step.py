@@ -182,12 +182,19 @@ def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
         yield from _subclasses(each)
 
 
+def optimizer_classes() -> int:
+    """Return of how many classes the program has ever had an optimizer."""
+    from torch.optim import Optimizer  # noqa: PLC0415
+
+    # PyTorch marks the class of each optimizer that is made.
+    return sum(getattr(kind.step, "hooked", False) for kind in _subclasses(Optimizer))
+
+
 def optimizer_exists() -> bool:
     """Return whether the program has an optimizer; takes some 10 ms if it ever had one."""
     from torch.optim import Optimizer  # noqa: PLC0415
 
-    # PyTorch marks the class of each optimizer that is made.
-    if not any(getattr(kind.step, "hooked", False) for kind in _subclasses(Optimizer)):
+    if not optimizer_classes():
         return False
     # The type alone: objects that load a library when they are asked for their class stay asleep.
     return any(issubclass(type(each), Optimizer) for each in gc.get_objects())

@@ -19,7 +19,7 @@ from xsp_levels.framework.torch.program.call import (
     told_of,
     trains,
 )
-from xsp_levels.framework.torch.program.step import optimizer_exists
+from xsp_levels.framework.torch.program.step import optimizer_classes, optimizer_exists
 
 _PATIENCE = 4  # times the usual number of calls before a backward pass, to wait for one
 _FEWEST = 4  # calls that are taken for usual, at least
@@ -279,12 +279,22 @@ class StepEnds:
     """
 
     def __init__(self) -> None:
-        # What takes long is asked before any step.
-        self.optimizes: bool | None = optimizer_exists() or None
-        self.trains = bool(self.optimizes)
+        self.optimizes: bool | None = None
+        self.trains = False
+        self._classes = 0  # of optimizers, when these were last looked for
+        self.look()
         # Most further calls of a model before a backward pass; None: there was none yet.
         self._usual_forwards: int | None = None
         self._steps, self._parts = 0, frozenset[str]()
+
+    def look(self) -> None:
+        """Look for an optimizer before a step begins, which takes long, if there may be a new one.
+
+        Most scripts make theirs long after watching began, and before the first call of a model.
+        """
+        if self.optimizes is None and (classes := optimizer_classes()) > self._classes:
+            self._classes, self.optimizes = classes, optimizer_exists() or None
+            self.trains |= bool(self.optimizes)
 
     def note_backward(self, step: TrainingStep) -> None:
         """Note that a backward pass has returned, perhaps in a step."""

@@ -297,6 +297,7 @@ class Watch:
             return self._run(
                 evaluations, module, work, self._likeness(module, work, name), found_ns
             )
+        self._steps.ends.look()
         inputs = tensor_inputs(args, kwargs)
         call = training_call(*work, inputs=inputs, name=name, found_ns=found_ns)
         call.batch_first = self._names.is_batch_first(module)
