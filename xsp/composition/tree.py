@@ -34,8 +34,7 @@ from xsp.trace import SPAN_SCHEMA, Trace
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_MOST_NAMES = 500  # of parts within one part; further ones are one span together
-_FURTHER = "further parts"
+_MOST_NAMES, _FURTHER = 500, "further parts"  # within one part, and the one span of all others
 _FIRST_CALL = "first call of {}: more than the others"
 
 
@@ -276,21 +275,13 @@ def _row(
         columns["self_ns"] = (root.self_ns or 0.0) * factor
         columns["runs"] = root.runs
         columns["device_ns"] = None if root.device_ns is None else root.device_ns * factor
-<<<<<<< HEAD
     attributes |= {"program_part": True, "whole_block": node.parent < 0 or None}
     attributes |= {"calls": node.calls, "busy_ns": node.busy_ns}
     if node.calls > 1:
         attributes |= {"least_ns": node.least_ns, "most_ns": node.most_ns}
-    whole = {name: [columns.get(name)] for name in SPAN_SCHEMA}
-=======
-    whole = node.parent < 0 or None
-    attributes |= {"calls": node.calls, "busy_ns": node.busy_ns, "whole_block": whole}
-    if node.calls > 1:
-        attributes |= {"least_ns": node.least_ns, "most_ns": node.most_ns}
     plain = {name: [columns.get(name)] for name in SPAN_SCHEMA}
->>>>>>> 535e4d3 (Where steps call the model ever another number of times, what comes per call is counted as often as it came, and times are an average step's)
-    known = {name: value for name, value in attributes.items() if value is not None}
-    named = [pl.Series(_ATTRIBUTE + name, [value]) for name, value in known.items()]
+    known = ((name, value) for name, value in attributes.items() if value is not None)
+    named = [pl.Series(_ATTRIBUTE + name, [value]) for name, value in known]
     return pl.DataFrame(plain, schema=SPAN_SCHEMA).with_columns(named)
 
 
