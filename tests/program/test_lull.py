@@ -247,7 +247,7 @@ def test_what_a_block_prepared_is_named_in_its_tree() -> None:
     root = prof.trace.spans.unnest("attributes").row(0, named=True)
     assert root["own_functions"][0] == "prepare"
     assert root["own_shares"][0] > 0.8
-    assert "└─ prepare " in prof.trace.tree()
+    assert "└─ prepare " in prof.trace.tree(width=140)
 
 
 def test_a_trace_can_be_taken_while_looks_go_on() -> None:
