@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from samples import layer, op, pipeline, trace
 
-from xsp.composition.average import Average, average_evaluation, with_mean_latency
+from xsp.composition.typical.average import Average, average_evaluation, with_mean_latency
 from xsp.evaluation import Run, ladder
 from xsp.level import Kind
 from xsp.trace import Trace, parent_rows
@@ -96,8 +96,8 @@ def test_what_no_other_run_has_comes_once_at_least() -> None:
     assert np.isfinite(average.often).all()
 
 
-def test_the_mean_latency_of_a_group_is_its_time_without_that_of_first_calls() -> None:
+def test_an_interval_is_as_wide_about_the_mean_latency() -> None:
     facts = {"latency_ns": 50, "latency_low_ns": 40, "latency_high_ns": None}
-    found = with_mean_latency({"total_ns": 700.0, "calls": 10, **facts}, 100.0)
+    found = with_mean_latency(facts, 60.0)
     assert (found["latency_ns"], found["latency_low_ns"]) == (60.0, 48.0)
     assert found["latency_high_ns"] is None

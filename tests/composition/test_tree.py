@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from samples import Node, layer, op, pipeline, trace
 from strategies import unhurried
 
-from xsp.composition.average import average_evaluation
 from xsp.composition.own_time import Sampled
 from xsp.composition.part import Part
 from xsp.composition.tree import Made, compose
+from xsp.composition.typical.average import average_evaluation
 from xsp.evaluation import Run, Rung
 from xsp.level import Kind
 from xsp.provider import SAMPLE_SCHEMA

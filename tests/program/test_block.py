@@ -152,13 +152,14 @@ def test_nothing_right_after_a_change_of_the_rung_counts_whichever_group_changed
 
 
 class Slowed(ToyModel):
-    """A model that takes twice as long while something in the program slows it."""
+    """A model that takes so much longer, as a part, while something in the program slows it."""
 
-    slow = True
+    def __init__(self, toy: Toy, longer: float = 1.0) -> None:
+        super().__init__(toy)
+        self.longer = longer
 
     def forward(self, x: int = 0) -> int:
-        if self.slow:
-            self.toy.clock.advance(self.latency_ns)
+        self.toy.clock.advance(round(self.longer * self.latency_ns))
         return super().forward(x)
 
 
@@ -170,7 +171,7 @@ def test_a_group_that_is_slower_in_the_program_than_repeated_alone_is_named(
         model = Slowed(toy)
         for _ in range(300):
             model()
-        model.slow = slow_after
+        model.longer *= slow_after
     messages = [p.message for p in prof.trace.problems if p.code == "repeated-apart"]
     if slow_after:
         assert messages == []
@@ -180,6 +181,32 @@ def test_a_group_that_is_slower_in_the_program_than_repeated_alone_is_named(
     (group,) = prof.trace.metadata["groups"]
     assert group["latency_low_ns"] <= group["latency_ns"] <= group["latency_high_ns"]
     assert group["latency_ns"] == pytest.approx(162_000, rel=0.01)
+
+
+def test_a_few_calls_that_are_some_per_cent_slower_than_repeated_alone_are_named(toy: Toy) -> None:
+    with xsp.profile(levels=2) as prof:
+        model = Slowed(toy, longer=0.17)
+        for _ in range(45):
+            model()
+        model.longer = 0.0
+    (message,) = [p.message for p in prof.trace.problems if p.code == "repeated-apart"]
+    assert "an evaluation took 94.8 µs in the program, and 81.0 µs" in message
+    (trace,) = prof.groups.values()
+    assert trace.root.latency_ns == pytest.approx(81_000, rel=0.01)
+    # In the tree and in the metadata it is the program's own.
+    (group,) = prof.trace.metadata["groups"]
+    assert group["latency_ns"] == pytest.approx(94_770, rel=0.01)
+    assert group["total_ns"] / 45 == pytest.approx(94_770, rel=0.01)
+
+
+def test_slow_calls_that_only_the_average_has_are_named(toy: Toy) -> None:
+    model = Slowed(toy)
+    with xsp.profile(levels=1, replay=False) as prof:
+        for number in range(300):
+            model.longer = 4.0 * (number % 10 == 9)
+            model()
+    (message,) = [p.message for p in prof.trace.problems if p.code == "average-apart"]
+    assert "81.0 µs without the slowest and the quickest" in message
 
 
 def test_a_call_that_was_given_an_iterator_is_not_repeated(toy: Toy) -> None:

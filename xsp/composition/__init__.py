@@ -1,12 +1,11 @@
 """Composition: the journal of a program, and visits of its groups, in; its whole trace out.
 
 `program_traces` (outcome.py) leads through the files. The runs of each group (group.py) are
-merged, as those of any measurement, as far as they count (counting.py); of groups that call their
-model unlike numbers of times an average evaluation is made (average.py). The journal (journal.py)
-becomes nested parts (part.py, iteration.py) and times without xsp (timeline.py), which are put
-together with the groups' traces and with what ran between evaluations (own_time.py) in a tree
-(tree.py), and said in sentences (summary.py). What was recorded of collectives (collective.py) is
-for other ranks of a distributed program.
+merged, as those of any measurement, as far as they count (the folder typical). The journal
+(journal.py) becomes nested parts (part.py, iteration.py) and times without xsp (timeline.py), which
+are put together with the groups' traces and with what ran between evaluations (own_time.py) in a
+tree (tree.py), and said in sentences (summary.py). What was recorded of collectives (collective.py)
+is for other ranks of a distributed program.
 """
 
 from xsp.composition.group import Group, Groups, labels

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from xsp.composition.average import Average, average_evaluation, with_mean_latency
 from xsp.composition.collective import collectives
-from xsp.composition.counting import (
-    balanced,
-    counting,
-    disturbed,
-    middling,
-    unlike,
-    unsettled,
-    without,
-)
 from xsp.composition.group import Group, Groups, labels
 from xsp.composition.iteration import with_iterations
 from xsp.composition.journal import (
@@ -33,21 +24,38 @@ from xsp.composition.journal import (
 )
 from xsp.composition.own_time import Sampled
 from xsp.composition.part import first_calls, parts
-from xsp.composition.summary import facts, own_latency, sentences
+from xsp.composition.summary import facts, sentences
 from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
 from xsp.composition.tree import Made, compose
+from xsp.composition.typical import (
+    REPEATED_APART,
+    Average,
+    average_evaluation,
+    balanced,
+    counting,
+    disturbed,
+    evaluation_times,
+    middling,
+    own_latencies,
+    times_by_size,
+    told_apart,
+    unlike,
+    unsettled,
+    with_mean_latency,
+    without,
+)
 from xsp.errors import MeasurementError
 from xsp.evaluation import Run, united
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
 from xsp.problem import Problem, problems_of
 from xsp.session import Selection, Session, Settings, Visit, describe_environment
-from xsp.text import counted, duration
+from xsp.text import counted
 from xsp.trace import Trace, made_of
+
+Floats = NDArray[np.float64]
 
 _MERGED = 24  # groups whose trees are made: those that took most time
 _NAMED = 3  # groups of which nothing was recorded that have a sentence each
-
-_ALIKE = 1.25  # times as long as repetitions: those are not told apart from the program's
 
 _WITHIN = "within this run"
 
@@ -175,17 +183,19 @@ class _Maker:
         shown = traces | {number: average.trace for number, average in averages.items()}
         spans = compose(nested, lasting, Made(numbers, ran_ns, varying, averages), shown, sampled)
         first = first_calls(nested, lasting.tolist(), numbers, traces)
-        groups = facts(self._groups, self._journal, timeline, self._final, traces, self._repeated)
-        more_ns = Counter[str]()
-        for number, ns in first.items():
-            more_ns[nested[number].name] += round(ns)
+        took_ns = evaluation_times(timeline.evaluations_ns, numbers, nested, first)
+        apart = self._apart(traces, took_ns)
+        repeated_apart = {at for at, said in apart.items() if said.code == REPEATED_APART}
+        times = times_by_size(self._journal, timeline, self._final)
+        own = own_latencies(timeline, repeated_apart)
+        groups = facts(self._groups, times, own, traces, self._repeated)
         for at, each in enumerate(groups):
-            if self._groups[each["name"]].number in averages:
-                groups[at] = with_mean_latency(each, more_ns[each["name"]])
+            if (number := self._groups[each["name"]].number) in averages:
+                groups[at] = with_mean_latency(each, float(took_ns[number].mean()))
         metadata = describe(
             [self._process],
             self._settings,
-            [*general, *self._of_groups(traces, recorded), *self._apart(traces, timeline)],
+            [*general, *self._of_groups(traces, recorded), *apart.values()],
             rungs=next(iter(traces.values())).metadata["rungs"] if traces else [],
             intervals=_WITHIN,
         )
@@ -281,19 +291,17 @@ class _Maker:
             "metadata['groups'] has a latency per size"
         )
 
-    def _apart(self, traces: Mapping[int, Trace], timeline: Timeline) -> list[Problem]:
-        """Return of which groups repetitions lasted otherwise than the program's evaluations."""
-        result = []
+    def _apart(
+        self, traces: Mapping[int, Trace], took_ns: Mapping[int, Floats]
+    ) -> dict[int, Problem]:
+        """Return what is said of groups whose evaluations and traces differ, by their numbers."""
+        result = {}
         for label, group in self._groups.items():
-            own_ns = own_latency(group, timeline).get("latency_ns")
-            trace = traces.get(group.number)
-            repeated = self._repeated.get(group.number) and not group.varies
-            if not (own_ns and trace and repeated):
+            trace, repeated = traces.get(group.number), bool(self._repeated.get(group.number))
+            if trace is None or group.varies:
                 continue
-            latency_ns = trace.root.latency_ns
-            if latency_ns and not 1 / _ALIKE < own_ns / latency_ns < _ALIKE:
-                message = _APART.format(label, duration(own_ns), duration(latency_ns))
-                result.append(Problem("repeated-apart", message))
+            if found := told_apart(label, took_ns[group.number], trace, repeated=repeated):
+                result[group.number] = found
         return result
 
 
@@ -314,12 +322,6 @@ def _by_time(groups: Groups, took: Mapping[int, int]) -> dict[str, Group]:
 
 
 _RAISED = "{} of {} raised, and their time is in none of its evaluations"
-_APART = (
-    "{}: an evaluation took {} in the program, and {} where it was repeated after the block, by "
-    "which the parts of it are told mostly, drawn longer or shorter in proportion: what the "
-    "program does between two of them leaves its data in the caches, or the machine's speed "
-    "changed; replay=False keeps to the program's own"
-)
 _OPTIMIZER_STEP, _FEW_STEPS = "optimizer step", 3
 _OUTSIDE = (
     "{} of optimizers lie outside of all evaluations, as what they train was not called as a "

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,10 +12,9 @@ from numpy.typing import NDArray
 
 from xsp.composition.group import TRAINING_STEP, Group, Size, shape_range
 from xsp.composition.iteration import ITERATION
-from xsp.composition.journal import Journal
 from xsp.composition.part import UNWATCHED, Part
 from xsp.composition.timeline import Timeline
-from xsp.evaluation import covered, half_width, trimmed_mean
+from xsp.evaluation import covered
 from xsp.level import Kind
 from xsp.provider import NO_BACKWARD
 from xsp.text import counted, duration, percent
@@ -38,9 +36,8 @@ _Token = tuple[int, int, int, int]  # thread, start, end, and what a first call 
 
 def facts(
     groups: Mapping[str, Group],
-    journal: Journal,
-    timeline: Timeline,
-    final: Callable[[int], int],
+    times: Mapping[int, Mapping[Size, Sequence[float]]],
+    own: Mapping[int, Mapping[str, float]],
     traces: Mapping[int, Trace],
     repeated: Mapping[int, int],
 ) -> list[dict[str, Any]]:
@@ -48,18 +45,11 @@ def facts(
 
     Args:
         groups: The groups by their names.
-        journal: What the program did.
-        timeline: How long evaluations take without xsp.
-        final: Returns the number of the group that a group is part of in the end.
+        times: How long evaluations of each group and size take (`times_by_size`).
+        own: Latencies of groups by the program's evaluations alone (`own_latencies`).
         traces: The traces of groups, by their numbers.
         repeated: How often groups were repeated after the program, by their numbers.
     """
-    times: defaultdict[int, list[float]] = defaultdict(list)
-    sizes: defaultdict[int, defaultdict[Size, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for each, lasts_ns in zip(journal.evaluations, timeline.evaluations_ns.tolist(), strict=True):
-        number = final(each.group)
-        times[number].append(lasts_ns)
-        sizes[number][each.size].append(lasts_ns)
     result = [
         {
             "name": label,
@@ -69,11 +59,11 @@ def facts(
             "shapes": _shapes(group),
             "calls": group.calls,
             "repeated": repeated.get(group.number, 0),
-            "total_ns": sum(times[group.number]),
+            "total_ns": sum(sum(took) for took in times.get(group.number, {}).values()),
             "samples": _samples(group, traces.get(group.number)),
             **_measured(traces.get(group.number)),
-            **(own_latency(group, timeline) if repeated.get(group.number) else {}),
-            "sizes": _per_size(sizes[group.number]) if group.varies else [],
+            **(own.get(group.number, {}) if repeated.get(group.number) else {}),
+            "sizes": _per_size(times.get(group.number, {})) if group.varies else [],
         }
         for label, group in groups.items()
     ]
@@ -128,23 +118,6 @@ def _measured(trace: Trace | None) -> dict[str, Any]:
         "latency_low_ns": root.latency_low_ns,
         "latency_high_ns": root.latency_high_ns,
         "rungs": [dict(rung) for rung in trace.metadata["rungs"]],
-    }
-
-
-def own_latency(group: Group, timeline: Timeline) -> dict[str, float]:
-    """Return the latency of one evaluation by those of the program alone, with its interval.
-
-    It is empty where these are few.
-    """
-    members = timeline.settled.get(group.number)
-    if not members:
-        return {}
-    took = timeline.evaluations_ns[members][:, None]
-    latency_ns, reach_ns = float(trimmed_mean(took)[0]), float(half_width(took)[0])
-    return {
-        "latency_ns": latency_ns,
-        "latency_low_ns": max(latency_ns - reach_ns, 0.0),
-        "latency_high_ns": latency_ns + reach_ns,
     }
 
 

@@ -63,8 +63,8 @@ class Timeline:
 
     Attributes:
         evaluations_ns: How long each evaluation of the journal takes without xsp.
-        settled: The evaluations of a group that recorded nothing, and count, by the number of the
-            group; of groups with enough of them.
+        untouched: The evaluations of each group that recorded nothing, and count, by the number of
+            the group.
     """
 
     def __init__(
@@ -75,10 +75,9 @@ class Timeline:
         waits: Mapping[int, Times] | None = None,
     ) -> None:
         measured = np.array([each.ran_ns for each in journal.evaluations], dtype=np.float64)
-        untouched = _untouched(journal.evaluations, final)
-        self.settled = {at: mine for at, mine in untouched.items() if len(mine) >= _MANY}
+        self.untouched = _untouched(journal.evaluations, final)
         self.evaluations_ns = _without_recording(
-            journal.evaluations, measured, untouched, latencies, final
+            journal.evaluations, measured, self.untouched, latencies, final
         )
         pieces: defaultdict[int, list[_Piece]] = defaultdict(list)
         pauses = paused(journal, waits or {})

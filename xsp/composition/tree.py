@@ -22,9 +22,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.composition.average import SUMMED, SUMMED_ATTRIBUTES, Average
 from xsp.composition.own_time import Sampled, own_time
 from xsp.composition.part import Part, first_calls
+from xsp.composition.typical import SUMMED, SUMMED_ATTRIBUTES, Average
 from xsp.evaluation import covered, generations, mix, path_names
 from xsp.inexact import Inexact
 from xsp.level import Kind

@@ -94,14 +94,13 @@ def average_evaluation(trace: Trace, runs: Sequence[Run], model_calls: float) ->
     return Average(Trace(times, trace.metadata), like, often)
 
 
-def with_mean_latency(facts: Mapping[str, Any], more_ns: float) -> dict[str, Any]:
+def with_mean_latency(facts: Mapping[str, Any], mean_ns: float) -> dict[str, Any]:
     """Return what is known of a group with the mean latency of all its evaluations, however long.
 
     Args:
         facts: What is known of the group (`summary.facts`).
-        more_ns: What first calls took more than the others, which is in no latency.
+        mean_ns: The mean, without what first calls took more than the others.
     """
-    mean_ns = (facts["total_ns"] - more_ns) / facts["calls"]
     latencies = {name: facts[name] for name in ("latency_ns", "latency_low_ns", "latency_high_ns")}
     factor = mean_ns / latencies["latency_ns"] if latencies["latency_ns"] else 1.0
     scaled = {name: None if ns is None else ns * factor for name, ns in latencies.items()}

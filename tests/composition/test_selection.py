@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.composition.counting import (
+from xsp.composition.journal import SLOW_NS, Evaluation
+from xsp.composition.typical.selection import (
     _first_round,
     balanced,
     disturbed,
@@ -15,7 +16,6 @@ from xsp.composition.counting import (
     unlike,
     unsettled,
 )
-from xsp.composition.journal import SLOW_NS, Evaluation
 from xsp.evaluation import Rung, trimmed_mean
 from xsp.level import Kind
 from xsp.session import PlannedVisit, Visit

@@ -1,0 +1,90 @@
+"""What is said where evaluations of a program and the trace of their group differ."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from samples import frame, pipeline, trace
+
+from xsp.composition.journal import Evaluation, Journal
+from xsp.composition.part import parts
+from xsp.composition.timeline import Timeline
+from xsp.composition.typical.apart import evaluation_times, own_latencies, told_apart
+from xsp.trace import Trace
+
+
+def net(latency_ns: int, margin: float = 0.02) -> Trace:
+    """Return the trace of a group whose latency is known so well."""
+    node = pipeline("net", own_ns=latency_ns)
+    return Trace(frame(node, margin=margin), trace(node).metadata)
+
+
+def said(took_ns: list[float], known: Trace, *, repeated: bool = True) -> str:
+    found = told_apart("Net", np.array(took_ns), known, repeated=repeated)
+    return f"{found.code}: {found.message}" if found else ""
+
+
+def test_two_latencies_far_out_of_each_others_interval_are_both_told() -> None:
+    found = said([2_510_000.0] * 45, net(2_095_000))
+    assert found.startswith("repeated-apart: Net: an evaluation took 2.51 ms in the program, and ")
+    assert "2.10 ms where it was repeated after the block" in found
+
+
+def test_repetitions_that_were_slower_are_told_as_well() -> None:
+    assert "took 1.00 ms in the program, and 1.20 ms" in said([1e6] * 45, net(1_200_000))
+
+
+@pytest.mark.parametrize(
+    ("own_ns", "margin"),
+    [(1.04e6, 0.001), (0.96e6, 0.001), (1.15e6, 0.08), (1.0e6, 0.0)],
+    ids=["by 4 % longer", "by 4 % shorter", "within the intervals", "equal"],
+)
+def test_what_may_be_the_same_is_not_told_apart(own_ns: float, margin: float) -> None:
+    assert said([own_ns] * 45, net(1_000_000, margin)) == ""
+
+
+def test_slow_evaluations_in_the_average_are_not_blamed_on_repetitions() -> None:
+    took_ns = [1e6] * 40 + [5e6] * 5
+    for repeated in (False, True):
+        found = said(took_ns, net(1_000_000), repeated=repeated)
+        assert found.startswith("average-apart: Net: an evaluation took 1.44 ms on average")
+        assert "1.00 ms without the slowest and the quickest" in found
+
+
+def test_nothing_is_said_where_no_interval_is_known() -> None:
+    known = net(1_000_000)
+    unknown = pl.lit(None, dtype=pl.Float64)
+    spans = known.spans.with_columns(latency_low_ns=unknown, latency_high_ns=unknown)
+    assert said([2e6], Trace(spans, known.metadata)) == ""
+
+
+def journal(*lengths: int) -> Journal:
+    made = [
+        Evaluation(1, 0, 10_000 * n, 10_000 * n + ns, None, False, (1, ()))
+        for n, ns in enumerate(lengths)
+    ]
+    return Journal(1, 0, 10_000 * len(made), made)
+
+
+def test_what_a_first_call_takes_beyond_the_others_is_in_no_average() -> None:
+    known = journal(9_000, *[1_000] * 9)
+    lasting_ns = Timeline(known, {}, lambda n: n).evaluations_ns
+    nested = parts(known, "block", ["net"] * 10)
+    found = evaluation_times(lasting_ns, [0] * 10, nested, {1: 8_000.0})
+    assert found[0].tolist() == [1_000] * 10
+
+
+@pytest.mark.parametrize(
+    ("count", "apart", "known"),
+    [(10, False, True), (9, False, False), (3, True, True), (2, True, False)],
+)
+def test_a_few_evaluations_of_the_program_say_more_than_repetitions_that_differ(
+    count: int, *, apart: bool, known: bool
+) -> None:
+    timeline = Timeline(journal(*[1_000 + n for n in range(count)]), {}, lambda n: n)
+    found = own_latencies(timeline, {0} if apart else ())
+    assert set(found) == ({0} if known else set())
+    for own in found.values():
+        assert own["latency_low_ns"] < own["latency_ns"] < own["latency_high_ns"]
+        assert own["latency_ns"] == pytest.approx(1_000 + (count - 1) / 2, abs=1)
