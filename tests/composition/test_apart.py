@@ -44,6 +44,12 @@ def test_what_may_be_the_same_is_not_told_apart(own_ns: float, margin: float) ->
     assert said([own_ns] * 45, net(1_000_000, margin)) == ""
 
 
+def test_repetitions_that_lasted_far_otherwise_are_told_however_wide_the_intervals_are() -> None:
+    for own_ns in (0.7e6, 1.3e6):
+        assert said([own_ns] * 45, net(1_000_000, 0.9)).startswith("repeated-apart")
+        assert said([own_ns] * 45, net(1_000_000, 0.9), repeated=False) == ""
+
+
 def test_slow_evaluations_in_the_average_are_not_blamed_on_repetitions() -> None:
     took_ns = [1e6] * 40 + [5e6] * 5
     for repeated in (False, True):

@@ -7,6 +7,7 @@ both is told why.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -28,6 +29,7 @@ REPEATED_APART = "repeated-apart"
 
 _ENOUGH = 10  # evaluations of the program that say more of it than repetitions
 _ALIKE = 1.05  # times as long: such latencies are not told apart
+_FAR = 1.25  # times as long as repetitions: such latencies are, whatever their intervals
 _REPEATED = (
     "{}: an evaluation took {} in the program, and {} where it was repeated after the block, by "
     "which the parts of it are told mostly, drawn longer or shorter in proportion: what the "
@@ -106,8 +108,8 @@ def own_latencies(timeline: Timeline, apart: Collection[int]) -> dict[int, dict[
 def told_apart(label: str, took_ns: Floats, trace: Trace, *, repeated: bool) -> Problem | None:
     """Return what there is to say where a group's evaluations and its trace differ, if they do.
 
-    They do where the average and the latency lie out of each other's interval, and are more than
-    5 % apart.
+    They do where the average and the latency are more than 5 % apart and lie out of each other's
+    interval, or are more than 25 % apart and it was repeated.
 
     Args:
         label: Name of the group.
@@ -120,16 +122,17 @@ def told_apart(label: str, took_ns: Floats, trace: Trace, *, repeated: bool) -> 
     if not root.latency_ns or reach_ns is None:
         return None
     mean_ns, typical_ns = float(took_ns.mean()), float(trimmed_mean(took_ns[:, None])[0])
-    if _are_alike(mean_ns, root.latency_ns, reach_ns):
+    far = _FAR if repeated else math.inf
+    if _are_alike(mean_ns, root.latency_ns, reach_ns, far):
         return None
     found = label, duration(mean_ns), duration(root.latency_ns)
-    if repeated and not _are_alike(typical_ns, root.latency_ns, reach_ns):
+    if repeated and not _are_alike(typical_ns, root.latency_ns, reach_ns, far):
         return Problem(REPEATED_APART, _REPEATED.format(*found))
     return Problem("average-apart", _AVERAGE.format(*found))
 
 
-def _are_alike(own_ns: float, latency_ns: float, reach_ns: float) -> bool:
+def _are_alike(own_ns: float, latency_ns: float, reach_ns: float, far: float) -> bool:
     """Return whether two latencies are about the same; the first is known as well as the second."""
-    ratio = own_ns / latency_ns
-    known = abs(own_ns - latency_ns) > reach_ns * (1.0 + ratio)
-    return not known or 1 / _ALIKE < ratio < _ALIKE
+    times = max(own_ns, latency_ns) / max(min(own_ns, latency_ns), 1.0)
+    within = abs(own_ns - latency_ns) <= reach_ns * (1.0 + own_ns / latency_ns)
+    return times < _ALIKE or (within and times < far)
