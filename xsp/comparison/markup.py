@@ -111,12 +111,22 @@ def _costly(table: pl.DataFrame, rows: int) -> Table:
             duration(row["latency_a_ns"]),
             duration(row["latency_b_ns"]),
             text.signed(row["difference_ns"], row["difference_high_ns"]),
-            " of one call, ".join(filter(None, [text.percent(row["ratio"]), text.calls(row)])),
+            _ratio(row),
             text.signed(row["own_difference_ns"], None),
             row["verdict"] or row["change"],
         ]
         for row in table[1 : rows + 1].iter_rows(named=True)
     ]
+
+
+def _ratio(row: text.Row) -> str:
+    """Return a row's ratio; with the numbers of calls, if it is that of one call."""
+    calls = text.calls(row)
+    return (
+        f"{text.percent(row['ratio'])} of one call, {calls}"
+        if calls
+        else text.percent(row["ratio"])
+    )
 
 
 def _settings(comparison: Comparison) -> Table:

@@ -287,17 +287,16 @@ def _rows(comparison: Comparison, name: str, most: int, width: int) -> Iterator[
     yield [verdicts(table)]
     costly = table[1 : most + 1]
     if costly.height:
-        each = "per call" if unlike_calls(costly) else ""
-        called = [shorten(printable(each), 16) for each in (comparison.names[0], name)]
-        head = ["own", "difference", each, *called, each and "calls", "verdict", "span"]
-        cells = [head, *(_cells(row) for row in costly.iter_rows(named=True))]
-        if not each:
-            cells = [[*row[:5], *row[6:]] for row in cells]
+        unlike = unlike_calls(costly)
+        names = [shorten(printable(each), 16) for each in (comparison.names[0], name)]
+        head = ["own", "difference", "per call" if unlike else "", *names]
+        head += [*["calls"] * unlike, "verdict", "span"]
+        cells = [head, *(_cells(row, with_calls=unlike) for row in costly.iter_rows(named=True))]
         used = sum(max(map(len, column)) + 2 for column in list(zip(*cells, strict=True))[:-1])
         room = max(_SHORTEST_NAME, width - used)
         cells = [[*row[:-1], shorten(row[-1], room)] for row in cells]
         rest = table.height - 1 - costly.height
-        sides = ">>>>>><<" if each else ">>>>><<"
+        sides = ">>>>>" + ">" * unlike + "<<"
         yield [*columns(cells, sides), *([f"… {rest:,} more"] if rest else [])]
     others = changed(table)
     if others:
@@ -306,14 +305,14 @@ def _rows(comparison: Comparison, name: str, most: int, width: int) -> Iterator[
         yield ["not the same any more:", *lines, *([f"… {rest:,} more"] if rest > 0 else [])]
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row, *, with_calls: bool) -> list[str]:
     return [
         signed(row["own_difference_ns"], None),
         signed(row["difference_ns"], row["difference_high_ns"]),
         percent(row["ratio"]),
         duration(row["latency_a_ns"]),
         duration(row["latency_b_ns"]),
-        calls(row),
+        *[calls(row)] * with_calls,
         row["verdict"] or row["change"],
         printable(place(row)),
     ]

@@ -80,7 +80,7 @@ def pause_overhead_ns(clock: Clock) -> float | None:
 
 
 def measured(clock: Clock) -> float | None:
-    """Return how long a pause lasts besides what is noted, in ns; None: others disturb.
+    """Return how long a pause lasts besides what is noted, in ns; None where others disturbed that.
 
     Args:
         clock: The clock by which pauses are noted.

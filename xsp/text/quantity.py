@@ -139,8 +139,8 @@ def share(part: float | None, margin: float | None = None, most: float = 1.0) ->
 
     >>> share(0.07812, 0.002), share(0.07812, 0.1), share(0.001, 0.0123), share(0.2, 3.0)
     ('7.8 %', '≈ 7.8 %', '< 1.4 %', '?')
-    >>> share(0.0011, 0.0012), share(0.00002, 0.00003)
-    ('≈ 0.11 %', '<0.1 %')
+    >>> share(0.00095, 0.0015), share(0.00002, 0.00003)
+    ('≈ 0.095 %', '<0.1 %')
     >>> share(1.03, 0.05), share(3.5)
     ('≈ 100 %', '?')
     """
@@ -148,9 +148,9 @@ def share(part: float | None, margin: float | None = None, most: float = 1.0) ->
         return ""
     beyond = 0.0 if margin is None or not math.isfinite(margin) else margin
     if 0 <= part <= beyond and beyond > 0 and (part < 1.0005 or most < 1):
-        sign, shown = _vague(part, part + beyond, most)
-        if 0 < shown < 0.001:
+        if 0 < min(part + beyond, most) < 0.001:
             return _HARDLY
+        sign, shown = _vague(part, part + beyond, most)
         return f"{sign} {_two_digits(100 * shown)} %" if sign == _NEAR or shown < 1 else "?"
     if part >= 1.0005:
         return "≈ 100 %" if part <= min(1 + beyond, _ABOUT) else "?"

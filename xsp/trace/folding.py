@@ -130,9 +130,9 @@ def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
     """Return keys that are equal where the subtrees of spans are alike.
 
     Such spans look alike, have the same number of parameters, and their children have
-    the same names and shapes in the same order. Of operators that an operator calls, and of
-    calls of libraries, only the kernels count: operators copy what lies badly in memory, or
-    not, from one step of a loop to the next.
+    the same names and shapes in the same order. Operators that an operator calls, and calls of
+    libraries, do not count, but what they launched does (kernels, copies): operators copy what
+    lies badly in memory, or not, from one step of a loop to the next.
     """
     parameters = attribute_column(spans, "parameter_bytes", pl.Int64).hash().to_numpy()
     looks, names = mix(alike(spans) + mix(parameters)), mix(spans["name"].hash().to_numpy())
@@ -172,7 +172,8 @@ def neighbours(shapes: Keys, steps: Keys, parent: Ints) -> Keys:
     Siblings of one shape in a row are a run. In a loop, where steps of the same names recur
     whatever lies between them (`_loops`), all runs of one shape and step have equal keys. Where
     a pattern of runs recurs often enough elsewhere, the runs in the same place of the pattern
-    have. In parents of one shape the first key of a shape is the same, and so is the second.
+    have. The n-th key of one shape is the same in all parents, so that children of parents that
+    are folded fold with each other.
 
     Args:
         shapes: Key of each span's subtree (`shapes`).

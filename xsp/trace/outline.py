@@ -29,6 +29,7 @@ from xsp.trace.row import (
     known_sum,
     left_over,
     margin_of,
+    part_of_clock,
     reach_of_rest,
 )
 
@@ -339,8 +340,7 @@ class _Builder:
             return None
         if node.totals["busy_ns"] > self._model_ns:
             return reach / self._model_ns + self._error
-        part = node.totals["busy_ns"] / latency if latency else 1.0
-        return beyond(reach, self._error * latency) * part / self._model_ns
+        return beyond(reach, self._error * latency) * part_of_clock(node.totals) / self._model_ns
 
     def _row(self, node: Node, around: Row | None, detail: str, *, depth: int, last: bool) -> Row:
         totals = {name: known(value) for name, value in node.totals.items()}

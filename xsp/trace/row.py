@@ -187,11 +187,16 @@ def left_over(latency_ns: float, margin_ns: float, around: dict[str, float]) -> 
         margin_ns: How far it may be off, where it is not known at all.
         around: The totals of what it is part of; as many of it ran at once.
     """
-    busy_ns = latency_ns * around["busy_ns"] / around["latency_ns"]
+    busy_ns = latency_ns * part_of_clock(around)
     totals = dict.fromkeys(NUMBERS, float("nan")) | {"latency_ns": latency_ns, "busy_ns": busy_ns}
     if margin_ns:
         totals |= {"latency_low_ns": 0.0, "latency_high_ns": latency_ns + margin_ns}
     return totals
+
+
+def part_of_clock(totals: dict[str, float]) -> float:
+    """Return how much of a row's latency is time of a clock: part where several ran at once."""
+    return totals["busy_ns"] / totals["latency_ns"] if totals["latency_ns"] else 1.0
 
 
 def margin_of(totals: dict[str, float]) -> float | None:

@@ -7,6 +7,8 @@ own times sum to the whole.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
 import polars as pl
 
@@ -14,20 +16,23 @@ from xsp.analyses.structure.sums import Bools
 from xsp.analyses.tree import Floats, Tree
 from xsp.evaluation import Ints
 
+_LITTLE = 0.1  # of what ran on another thread: so much may its parent's do beside it
+_NONE = np.empty(0, dtype=np.int64)
+
 
 def on_clock(tree: Tree) -> Bools:
     """Return which spans divide the root's time, of which none overlap but those that nest.
 
-    They lie on the thread of the root, and on other threads of the host where that one had
-    nothing to do meanwhile but wait: of several that ran at once then, the one that began first.
-    Where the root is on no thread, as that of several processes is, it is given that of the
-    longest span that has one.
+    They lie on the thread of the root, and on other threads of the host where that one had next
+    to nothing to do meanwhile but wait: of several that ran at once then, the longest. Where the
+    root is on no thread, as that of several processes is, it is given that of the longest span
+    that has one.
     """
     host = tree.spans["device"].is_null().to_numpy()
     thread = tree.spans["thread"].cast(pl.Int64).fill_null(_thread(tree)).to_numpy()
     crossing = host & (thread != thread[tree.parent]) & (tree.parent >= 0)
     left_out = ~host
-    left_out[_overlapping(tree, np.flatnonzero(crossing), host & ~crossing)] = True
+    left_out[_beside(tree, crossing, host & ~crossing)] = True
     left_out[0] = False
     found: Bools = ~left_out & (tree.nearest(left_out) < 0)
     return found
@@ -41,32 +46,56 @@ def _thread(tree: Tree) -> int:
     return first if isinstance(first, int) else -1
 
 
-def _overlapping(tree: Tree, crossing: Ints, beside: Bools) -> Ints:
-    """Return the rows of `crossing` that overlap a sibling: one among `beside`, or one before."""
-    if not len(crossing):
-        return crossing
+def _beside(tree: Tree, crossing: Bools, own: Bools) -> list[int]:
+    """Return the rows that ran beside others of the same parent, which count in their place.
+
+    Args:
+        tree: The tree.
+        crossing: Which spans ran on another thread than their parent.
+        own: Which ran on that of their parent: these do not overlap each other.
+    """
     start, end = (tree.spans[name].to_numpy() for name in ("start_ns", "end_ns"))
-    families = np.unique(tree.parent[crossing])
-    rows = np.flatnonzero(beside & np.isin(tree.parent, families))
-    # Each sibling at its start, and each crossing row at its end: whatever precedes that is the
-    # last sibling that began before it ended. A crossing row comes first where both are equal.
-    at = np.concatenate([crossing, rows])
-    is_row = np.arange(len(at)) >= len(crossing)
-    order = np.lexsort((is_row, np.where(is_row, start[at], end[at]), tree.parent[at]))
-    last = np.maximum.accumulate(np.where(is_row[order], np.arange(len(at)), -1))
-    query = order[~is_row[order]]
-    before = at[order[last[~is_row[order]]]]
-    known = last[~is_row[order]] >= 0
-    hit = known & (tree.parent[before] == tree.parent[at[query]]) & (end[before] > start[at[query]])
-    covered = set(at[query[hit]].tolist())
-    by_start = crossing[np.lexsort((start[crossing], tree.parent[crossing]))].tolist()
-    free_from: dict[int, int] = {}
-    for row, family in zip(by_start, tree.parent[by_start].tolist(), strict=True):
-        if row not in covered and start[row] >= free_from.get(family, start[row]):
-            free_from[family] = end[row]
+    result: list[int] = []
+    rows = np.flatnonzero(crossing)
+    own = own & (end > start) & np.isin(tree.parent, tree.parent[rows])
+    siblings = _by_parent(tree, np.flatnonzero(own), start)
+    longest_first = start - end
+    for family, members in _by_parent(tree, rows, longest_first).items():
+        result += _covered(members, siblings.get(family, _NONE), start, end)
+    return result
+
+
+def _by_parent(tree: Tree, rows: Ints, order: Ints) -> dict[int, Ints]:
+    """Return rows by their parent, in some order."""
+    ordered = rows[np.lexsort((order[rows], tree.parent[rows]))]
+    parents, first = np.unique(tree.parent[ordered], return_index=True)
+    return dict(zip(parents.tolist(), np.split(ordered, first)[1:], strict=True))
+
+
+def _covered(members: Ints, siblings: Ints, start: Ints, end: Ints) -> list[int]:
+    """Return which of a parent's children do not count.
+
+    Args:
+        members: Rows of those on other threads, in the order in which they are considered.
+        siblings: Rows of those on its own thread, by their start.
+        start: Start of each row of the tree.
+        end: End of each row.
+    """
+    result: list[int] = []
+    begins, ends = start[siblings], end[siblings]
+    starts, stops = list[int](), list[int]()  # of the members that count, in order
+    for row in members.tolist():
+        place = bisect_left(starts, end[row])
+        free = not place or stops[place - 1] <= start[row]
+        among = slice(np.searchsorted(ends, start[row], "right"), np.searchsorted(begins, end[row]))
+        both = np.minimum(ends[among], end[row]) - np.maximum(begins[among], start[row])
+        if free and both.sum() <= _LITTLE * (end[row] - start[row]):
+            starts.insert(place, start[row])
+            stops.insert(place, end[row])
+            result += siblings[among].tolist()
         else:
-            covered.add(row)
-    return np.array(sorted(covered), dtype=np.int64)
+            result.append(row)
+    return result
 
 
 def drawn_ns(tree: Tree, among: Bools) -> tuple[Floats, Floats]:

@@ -40,6 +40,10 @@ _AVERAGE = (
     "{}: an evaluation took {} on average in the program, as its tree has it, and {} without the "
     "slowest and the quickest, as `prof.groups` has it"
 )
+_RECORDED = (
+    "{}: an evaluation took {} on average in the program, as its tree has it, and {} by those of "
+    "them that its plan could use, as `prof.groups` has it"
+)
 
 
 def evaluation_times(
@@ -126,9 +130,11 @@ def told_apart(label: str, took_ns: Floats, trace: Trace, *, repeated: bool) -> 
     if _are_alike(mean_ns, root.latency_ns, reach_ns, far):
         return None
     found = label, duration(mean_ns), duration(root.latency_ns)
-    if repeated and not _are_alike(typical_ns, root.latency_ns, reach_ns, far):
+    if _are_alike(typical_ns, root.latency_ns, reach_ns, far):
+        return Problem("average-apart", _AVERAGE.format(*found))
+    if repeated:
         return Problem(REPEATED_APART, _REPEATED.format(*found))
-    return Problem("average-apart", _AVERAGE.format(*found))
+    return Problem("average-apart", _RECORDED.format(*found))
 
 
 def _are_alike(own_ns: float, latency_ns: float, reach_ns: float, far: float) -> bool:

@@ -132,7 +132,8 @@ def _counts(keys: Keys, different: Keys) -> Floats:
 def _at(average: float, calls: Floats, counts: Floats) -> Floats:
     """Return how often spans come in evaluations with an average number of calls.
 
-    Where all runs have as many calls, what is there at least as often comes per call.
+    Where all runs have as many calls, what is there at least as often comes per call, if these are
+    more than one; of runs of a single call nothing tells what does, and counts are theirs.
 
     Args:
         average: The average number of calls.
@@ -147,7 +148,7 @@ def _at(average: float, calls: Floats, counts: Floats) -> Floats:
     if apart.any():
         slope = apart @ counts / (apart @ apart)
     else:
-        slope = np.where(usual >= middle, usual / middle, 0.0)
+        slope = np.where((usual >= middle) & (middle > 1.0), usual / middle, 0.0)
     result: Floats = np.maximum(usual + slope * (average - middle), 0.0)
     return result
 

@@ -75,12 +75,12 @@ class ModelNames:
             The empty text if that model itself is trained, or no model that has been called holds
             all parameters.
         """
-        trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        if first is None or trained <= _parameters(first):
-            return ""
-        called = [(place(), name) for place, name, _ in self._known.values() if name]
-        found = (name for module, name in called if module and trained <= _parameters(module))
-        return next(found, "")
+        with suppress(Exception):  # the user's own objects may raise anything
+            trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
+            if first is not None and not trained <= _parameters(first):
+                called = self._called()
+                return next((name for whole, name in called if trained <= _parameters(whole)), "")
+        return ""
 
     def _new_name(self, module: Any) -> str:
         if not is_function(module) and not has_weights(module):
@@ -93,12 +93,17 @@ class ModelNames:
         """Return the path of a part in a model that is known; empty if its own class says more."""
         if not type(module).__module__.startswith(_ORDINARY):
             return ""
-        for place, name, _ in self._known.values():
-            whole = place()
-            for path, part in whole.named_modules() if name and whole is not None else ():
-                if part is module and path:
-                    return f"{name}.{path}"
+        with suppress(Exception):  # the user's own objects may raise anything
+            for whole, name in self._called():
+                for path, part in whole.named_modules():
+                    if part is module and path:
+                        return f"{name}.{path}"
         return ""
+
+    def _called(self) -> list[tuple[Any, str]]:
+        """Return the models that have been called and still live, with their names."""
+        known = [(place(), name) for place, name, _ in list(self._known.values())]
+        return [(whole, name) for whole, name in known if whole is not None and name]
 
     def _number(self, name: str, module: Any) -> int:
         """Return the model's number in its class: its own, or the least that no other has."""

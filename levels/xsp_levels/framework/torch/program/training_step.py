@@ -291,6 +291,7 @@ class StepEnds:
         """Look for an optimizer before a step begins, which takes long, if there may be a new one.
 
         Most scripts make theirs long after watching began, and before the first call of a model.
+        Where one of the same class is gone by then, a new one is found by its first step only.
         """
         if self.optimizes is None and (classes := optimizer_classes()) > self._classes:
             self._classes, self.optimizes = classes, optimizer_exists() or None
