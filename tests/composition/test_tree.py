@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from samples import Node, layer, op, pipeline, trace
 from strategies import unhurried
 
+from xsp.analyses import time_by_level
 from xsp.composition.own_time import Sampled
 from xsp.composition.part import Part
 from xsp.composition.tree import Made, compose
@@ -264,6 +265,9 @@ def test_what_comes_per_call_is_there_as_often_as_a_group_made_calls() -> None:
         assert by_name[name]["latency_ns"] == pytest.approx(times * each)
     assert by_name["fc"]["operators_ns"] == pytest.approx(80_000)
     assert found.spans["self_ns"].sum() == pytest.approx(400_000)
+    # What is drawn, and shared out among the levels, is an average step as well.
+    for row in time_by_level(found).iter_rows(named=True):
+        assert row["own_ns"] <= row["latency_ns"] * 1.001
 
 
 @st.composite

@@ -123,14 +123,14 @@ def compose(
     ran = own_time(sampled, parts, of, own_ns)
     frames = []
     for number in order:
-        node = nodes[number]
-        trace = traces.get(node.group)
+        node, trace = nodes[number], traces.get(nodes[number].group)
         columns = _columns(node, paths, number) | intervals[number]
         columns["self_ns"] = own_ns[number]
         frames.append(_row(node, columns, reasons[number], trace, ran.get(number, {})))
         if trace is not None:
-            average = made.averages.get(node.group)
-            often = node.calls if average is None else average.calls(node.calls)
+            often: int | Ints = node.calls
+            if node.group in made.averages:
+                trace, often = made.averages[node.group].in_calls(node.calls)
             frames.append(_below(node, paths[number], trace, often))
     return _table(frames)
 

@@ -66,6 +66,16 @@ class Average:
         whole, parts = sums[self.like], number[self.like]
         return np.maximum((place + 1) * whole // parts - place * whole // parts, 1)
 
+    def in_calls(self, evaluations: int) -> tuple[Trace, Ints]:
+        """Return the trace with times in proportion to how often each span came, and how often.
+
+        Args:
+            evaluations: How many evaluations the spans stand for.
+        """
+        calls = self.calls(evaluations)
+        part = calls / np.where(self.often > 0, self.often * evaluations, calls)
+        return Trace(_multiplied(self.trace.spans, part), self.trace.metadata), calls
+
 
 def average_evaluation(trace: Trace, runs: Sequence[Run], model_calls: float) -> Average:
     """Return an average evaluation of a group whose evaluations call the model unlike often.
@@ -153,16 +163,34 @@ def _at(average: float, calls: Floats, counts: Floats) -> Floats:
     return result
 
 
+def _multiplied(spans: pl.DataFrame, often: Floats) -> pl.DataFrame:
+    """Return spans whose times are multiplied."""
+    told = [name for name in SUMMED_ATTRIBUTES if name in spans["attributes"].struct.fields]
+    fields = pl.col("attributes").struct.with_fields(pl.field(told) * pl.Series(often))
+    return spans.with_columns(
+        *(pl.col(name) * pl.Series(often) for name in SUMMED), fields if told else "attributes"
+    )
+
+
+def _drawn(spans: pl.DataFrame, parent: Ints, often: Floats) -> list[pl.Series]:
+    """Return starts and ends of spans that are drawn shorter, or not, within their parents.
+
+    A span that comes more often than its parent is drawn as long as before, within that.
+    """
+    start, end = (spans[name].to_numpy().astype(np.float64) for name in ("start_ns", "end_ns"))
+    begins, scale = start.copy(), np.ones(len(start))
+    for rows in list(generations(parent))[1:]:
+        above = parent[rows]
+        begins[rows] = begins[above] + (start[rows] - start[above]) * scale[above]
+        scale[rows] = np.minimum(often[rows], scale[above])
+    ends = begins + (end - start) * scale
+    named = (("start_ns", begins), ("end_ns", ends))
+    return [pl.Series(name, np.floor(times).astype(np.int64)) for name, times in named]
+
+
 def _with_times(spans: pl.DataFrame, parent: Ints, often: Floats) -> pl.DataFrame:
     """Return spans whose times are sums over how often they come, and own times as these leave."""
-    attributes = spans["attributes"].struct
-    told = [name for name in SUMMED_ATTRIBUTES if name in attributes.fields]
-    times = spans.with_columns(
-        *(pl.col(name) * pl.Series(often) for name in SUMMED),
-        pl.col("attributes").struct.with_fields(pl.field(told) * pl.Series(often))
-        if told
-        else "attributes",
-    )
+    times = _multiplied(spans, often).with_columns(_drawn(spans, parent, often))
     thread = spans["thread"].fill_null(-1).to_numpy()
     on_host = spans["device"].is_null().to_numpy()
     child = np.flatnonzero((parent >= 0) & on_host & (thread == thread[parent]))
