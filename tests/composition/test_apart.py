@@ -9,8 +9,9 @@ from samples import frame, pipeline, trace
 
 from xsp.composition.journal import Evaluation, Journal
 from xsp.composition.part import parts
+from xsp.composition.problem import told_apart
 from xsp.composition.timeline import Timeline
-from xsp.composition.typical.apart import evaluation_times, own_latencies, told_apart
+from xsp.composition.typical import evaluation_times, own_latencies
 from xsp.trace import Trace
 
 

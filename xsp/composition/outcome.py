@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,12 +24,18 @@ from xsp.composition.journal import (
     with_waits,
 )
 from xsp.composition.own_time import Sampled
-from xsp.composition.part import first_calls, parts
+from xsp.composition.part import Part, first_calls, parts
+from xsp.composition.problem import (
+    REPEATED_APART,
+    in_groups,
+    in_journal,
+    in_latencies,
+    nothing_evaluated,
+)
 from xsp.composition.summary import facts, sentences
-from xsp.composition.timeline import FEWEST, GroupLatency, Timeline
+from xsp.composition.timeline import GroupLatency, Timeline
 from xsp.composition.tree import Made, compose
 from xsp.composition.typical import (
-    REPEATED_APART,
     Average,
     average_evaluation,
     balanced,
@@ -38,24 +45,21 @@ from xsp.composition.typical import (
     middling,
     own_latencies,
     times_by_size,
-    told_apart,
     unlike,
     unsettled,
     with_mean_latency,
     without,
 )
-from xsp.errors import MeasurementError
 from xsp.evaluation import Run, united
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
 from xsp.problem import Problem, problems_of
 from xsp.session import Selection, Session, Settings, Visit, describe_environment
-from xsp.text import counted
 from xsp.trace import Trace, made_of
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _MERGED = 24  # groups whose trees are made: those that took most time
-_NAMED = 3  # groups of which nothing was recorded that have a sentence each
 
 _WITHIN = "within this run"
 
@@ -111,7 +115,7 @@ def program_traces(journal: Journal, groups: Groups, session: Session, purpose: 
         MeasurementError: There is nothing to make a trace of.
     """
     if not (journal.evaluations or journal.marks or journal.spans.records):
-        raise _nothing(journal, session)
+        raise nothing_evaluated(journal, session)
     return _Maker(journal, groups, session, purpose).make()
 
 
@@ -138,6 +142,8 @@ class _Maker:
         self._repeated = purpose.repeated
         self._final = groups.final
         self._groups = _by_time(groups, took_ns(journal.evaluations, groups.final))
+        self._name_of = {group.number: label for label, group in self._groups.items()}
+        self._numbers = [groups.final(each.group) for each in made]
         self._process = ProcessRuns(
             runs=(),
             problems=(),
@@ -149,69 +155,99 @@ class _Maker:
 
     def make(self) -> Outcome:
         """Return the outcome."""
-        session = self._session
         visits = counting(self._visits, self._final, self._left_out)
         visits = balanced(visits, self._final, self._average_calls())
-        found = interpret(visits, session.providers, inside_costs=session.inside_costs())
-        raised = [
-            Problem("raised", _RAISED.format(counted(count, "call"), model))
-            for model, count in self._journal.raised.items()
-        ]
-        general = [*raised, *session.problems, *found.problems, *problems_of(found.counts)]
-        general += _unseen_steps(self._journal, self._groups.values())
+        found = interpret(
+            visits, self._session.providers, inside_costs=self._session.inside_costs()
+        )
         recorded = self._recorded(found.runs)
         traces = self._traces(recorded)
-        timeline = Timeline(
-            self._journal,
-            {number: _latency(trace) for number, trace in traces.items()},
-            self._final,
-            self._waits,
-        )
-        numbers = [self._final(each.group) for each in self._journal.evaluations]
-        name_of = {group.number: label for label, group in self._groups.items()}
-        of = {group.number: group for group in self._groups.values()}
-        plain = parts(self._journal, "block", [name_of[number] for number in numbers])
-        nested = with_iterations(plain, [of[number] for number in numbers])
-        threads, starts, ends = np.array(
-            [(part.thread, part.start_ns, part.end_ns) for part in nested], dtype=np.int64
-        ).T
-        lasting = timeline.lasting(threads, starts, ends)
-        ran_ns = [each.ran_ns for each in self._journal.evaluations]
-        sampled = Sampled(found.samples, tuple(self._journal.lulls), tuple(self._journal.pauses))
-        varying = {number for number, group in of.items() if group.varies}
         averages = self._averages(traces, recorded)
-        shown = traces | {number: average.trace for number, average in averages.items()}
-        spans = compose(nested, lasting, Made(numbers, ran_ns, varying, averages), shown, sampled)
-        first = first_calls(nested, lasting.tolist(), numbers, traces)
-        took_ns = evaluation_times(timeline.evaluations_ns, numbers, nested, first)
-        apart = self._apart(traces, took_ns)
-        repeated_apart = {at for at, said in apart.items() if said.code == REPEATED_APART}
-        times = times_by_size(self._journal, timeline, self._final)
-        own = own_latencies(timeline, repeated_apart)
-        groups = facts(self._groups, times, own, traces, self._repeated)
-        for at, each in enumerate(groups):
-            if (number := self._groups[each["name"]].number) in averages:
-                groups[at] = with_mean_latency(each, float(took_ns[number].mean()))
-        metadata = describe(
-            [self._process],
-            self._settings,
-            [*general, *self._of_groups(traces, recorded), *apart.values()],
-            rungs=next(iter(traces.values())).metadata["rungs"] if traces else [],
-            intervals=_WITHIN,
+        latencies = {number: _latency(trace) for number, trace in traces.items()}
+        timeline = Timeline(self._journal, latencies, self._final, self._waits)
+        nested = self._nested()
+        lasting = timeline.lasting(*_times(nested))
+        first = first_calls(nested, lasting.tolist(), self._numbers, traces)
+        spans = compose(
+            nested,
+            lasting,
+            self._made(averages, first),
+            traces | {number: average.trace for number, average in averages.items()},
+            Sampled(found.samples, tuple(self._journal.lulls), tuple(self._journal.pauses)),
         )
-        metadata |= made_of(spans)
+        took_ns = evaluation_times(timeline.evaluations_ns, self._numbers, nested, first)
+        apart = in_latencies(self._groups, traces, took_ns, self._repeated)
+        means = {number: float(took_ns[number].mean()) for number in averages}
+        groups = self._facts(traces, timeline, apart, means)
+        problems = [
+            *in_journal(self._journal, self._groups.values()),
+            *self._session.problems,
+            *found.problems,
+            *problems_of(found.counts),
+            *in_groups(self._groups, traces, recorded, self._middle),
+            *apart.values(),
+        ]
+        metadata = self._described(traces, problems) | made_of(spans)
         metadata["groups"] = groups
-        if self._journal.pause_overhead_ns:
-            metadata["pause_overhead_ns"] = self._journal.pause_overhead_ns
         metadata["summary"] = sentences(groups, nested, lasting, timeline, first)
         made = self._journal.evaluations
         return Outcome(
             Trace(spans, metadata),
-            {name_of[number]: trace for number, trace in traces.items()},
-            collectives(found.runs, visits, made, self._final, name_of),
+            {self._name_of[number]: trace for number, trace in traces.items()},
+            collectives(found.runs, visits, made, self._final, self._name_of),
             self._rungs(),
             self._journal.begin_ns,
         )
+
+    def _nested(self) -> list[Part]:
+        """Return all parts of the program, iterations of its loops among them."""
+        plain = parts(self._journal, "block", [self._name_of[at] for at in self._numbers])
+        of = {group.number: group for group in self._groups.values()}
+        return with_iterations(plain, [of[number] for number in self._numbers])
+
+    def _made(self, averages: Mapping[int, Average], first: Mapping[int, float]) -> Made:
+        """Return what the tree is told of the evaluations."""
+        return Made(
+            groups=self._numbers,
+            ran_ns=[each.ran_ns for each in self._journal.evaluations],
+            varying={group.number for group in self._groups.values() if group.varies},
+            averages=averages,
+            first=first,
+        )
+
+    def _facts(
+        self,
+        traces: Mapping[int, Trace],
+        timeline: Timeline,
+        apart: Mapping[int, Problem],
+        means: Mapping[int, float],
+    ) -> list[dict[str, Any]]:
+        """Return what is known of each group, given the mean (ns) of those with an average one."""
+        times = times_by_size(self._journal, timeline, self._final)
+        own = own_latencies(
+            timeline, {at for at, said in apart.items() if said.code == REPEATED_APART}
+        )
+        groups = facts(self._groups, times, own, traces, self._repeated)
+        numbers = [self._groups[each["name"]].number for each in groups]
+        return [
+            with_mean_latency(each, means[number]) if number in means else each
+            for number, each in zip(numbers, groups, strict=True)
+        ]
+
+    def _described(
+        self, traces: Mapping[int, Trace], problems: Sequence[Problem]
+    ) -> dict[str, Any]:
+        """Return the metadata of the program's trace that every trace has."""
+        metadata = describe(
+            [self._process],
+            self._settings,
+            problems,
+            rungs=next(iter(traces.values())).metadata["rungs"] if traces else [],
+            intervals=_WITHIN,
+        )
+        if self._journal.pause_overhead_ns:
+            metadata["pause_overhead_ns"] = self._journal.pause_overhead_ns
+        return metadata
 
     def _average_calls(self) -> dict[int, float]:
         """Return how often groups whose evaluations differ in that call their model on average."""
@@ -256,54 +292,6 @@ class _Maker:
             result[group.number] = build_trace([process], self._settings)
         return result
 
-    def _of_groups(
-        self, traces: Mapping[int, Trace], recorded: Mapping[int, Sequence[Run]]
-    ) -> list[Problem]:
-        """Return the problems of the groups, with the names of groups if there are several."""
-        result: list[Problem] = []
-        for label, group in self._groups.items():
-            trace = traces.get(group.number)
-            if trace is None:
-                continue
-            several = f"{label}: " if len(self._groups) > 1 else ""
-            result += [
-                Problem(problem.code, f"{several}{problem.message}")
-                for problem in trace.problems
-                if problem.code != "level-left-out"  # which the program's trace says itself
-            ]
-            if group.varies:
-                result.append(Problem("unlike-inputs", f"{label}: {self._unlike(group)}"))
-        missing = [label for label, group in self._groups.items() if group.number not in recorded]
-        return [*result, *_unrecorded(missing), *_unmade(len(recorded) - len(traces))]
-
-    def _unlike(self, group: Group) -> str:
-        """Return what it means that the evaluations of a group are unlike."""
-        kinds, calls = len(group.inputs), group.by_calls
-        several = [f"the inputs had {counted(kinds, 'set')} of shapes"] * (kinds > 1)
-        if len(calls) > 1:
-            several.append(f"evaluations call the model {min(calls)} to {max(calls)} times")
-        average = "its latencies are averages over all sizes"
-        if group.number in self._middle:
-            low, high = self._middle[group.number]
-            average = f"what lies inside is an average over evaluations of {low} to {high} calls"
-        return (
-            f"{' and '.join(several)}, too unlike to be groups, so that {average}; "
-            "metadata['groups'] has a latency per size"
-        )
-
-    def _apart(
-        self, traces: Mapping[int, Trace], took_ns: Mapping[int, Floats]
-    ) -> dict[int, Problem]:
-        """Return what is said of groups whose evaluations and traces differ, by their numbers."""
-        result = {}
-        for label, group in self._groups.items():
-            trace, repeated = traces.get(group.number), bool(self._repeated.get(group.number))
-            if trace is None or group.varies:
-                continue
-            if found := told_apart(label, took_ns[group.number], trace, repeated=repeated):
-                result[group.number] = found
-        return result
-
 
 def _completed(visit: Visit, known: Mapping[tuple[int, int], Evaluation]) -> Visit:
     """Return a visit with the calls and pauses of its evaluations, known by thread and begin."""
@@ -314,55 +302,18 @@ def _completed(visit: Visit, known: Mapping[tuple[int, int], Evaluation]) -> Vis
     return replace(visit, model_calls=calls, pauses=pauses)
 
 
+def _times(nested: Sequence[Part]) -> tuple[Ints, Ints, Ints]:
+    """Return thread, begin and end (ns) of each part."""
+    times = [(part.thread, part.start_ns, part.end_ns) for part in nested]
+    thread, start_ns, end_ns = np.array(times, dtype=np.int64).T
+    return thread, start_ns, end_ns
+
+
 def _by_time(groups: Groups, took: Mapping[int, int]) -> dict[str, Group]:
     """Return the groups by their names, that with most time first."""
     members = [group for group in groups.current() if group.calls]
     named = zip(labels(members), members, strict=True)
     return dict(sorted(named, key=lambda item: -took.get(item[1].number, 0)))
-
-
-_RAISED = "{} of {} raised, and their time is in none of its evaluations"
-_OPTIMIZER_STEP, _FEW_STEPS = "optimizer step", 3
-_OUTSIDE = (
-    "{} of optimizers lie outside of all evaluations, as what they train was not called as a "
-    "module (but by its `forward`, or there is none): `with prof.evaluation():` marks evaluations"
-)
-_UNRECORDED = (
-    "what lies inside is not known, for none of its evaluations was recorded; more of them, or a "
-    "larger budget=, would change that"
-)
-
-
-def _unseen_steps(journal: Journal, groups: Iterable[Group]) -> list[Problem]:
-    """Return what there is to say where optimizers mostly step outside of evaluations."""
-    steps = sum(mark.name == _OPTIMIZER_STEP for mark in journal.marks)
-    if steps < _FEW_STEPS or steps <= sum(group.calls for group in groups if group.trains):
-        return []
-    return [Problem("steps-outside", _OUTSIDE.format(counted(steps, "step")))]
-
-
-def _unrecorded(names: Sequence[str]) -> list[Problem]:
-    """Return what there is to say of groups of which nothing was recorded."""
-    found = [f"{name}: {_UNRECORDED}" for name in names[:_NAMED]]
-    more = len(names) - _NAMED
-    if more > 0:
-        found.append(f"nothing was recorded of the evaluations of {counted(more, 'further group')}")
-    return [Problem("not-recorded", message) for message in found]
-
-
-def _unmade(count: int) -> list[Problem]:
-    """Return what there is to say of groups that were recorded, and whose trees were not made."""
-    if not count:
-        return []
-    return [
-        Problem(
-            "groups-left-out",
-            f"the trees of {counted(count, 'further group')} were not made: only the "
-            f"{_MERGED} groups that took most time have one. Profile a part of the program, or "
-            "pad inputs to fewer shapes, to see the others. Their latencies hold what recording "
-            f"added where fewer than {FEWEST} of their evaluations ran unrecorded",
-        )
-    ]
 
 
 def _latency(trace: Trace) -> GroupLatency:
@@ -372,17 +323,3 @@ def _latency(trace: Trace) -> GroupLatency:
         if rung.get("latency_ns") is not None
     }
     return GroupLatency(trace.root.latency_ns or 0.0, rungs)
-
-
-def _nothing(journal: Journal, session: Session) -> MeasurementError:
-    """Return the error for a program of which no trace can be made."""
-    if journal.raised:
-        return MeasurementError(
-            f"no evaluation came to its end: each call of {', '.join(journal.raised)} "
-            "raised, or was cut short. Mend that, or profile more of what the program does"
-        )
-    failed = "".join(f" ({problem.message})" for problem in session.problems)
-    return MeasurementError(
-        "nothing was evaluated: no model was called in the block. Call one in it, mark "
-        "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)" + failed
-    )

@@ -23,7 +23,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.composition.own_time import Sampled, own_time
-from xsp.composition.part import Part, first_calls
+from xsp.composition.part import Part
 from xsp.composition.typical import SUMMED, SUMMED_ATTRIBUTES, Average
 from xsp.evaluation import covered, generations, mix, path_names
 from xsp.inexact import Inexact
@@ -35,6 +35,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _MOST_NAMES, _FURTHER = 500, "further parts"  # within one part, and the one span of all others
+_ATTRIBUTE = "\0attribute."
 _FIRST_CALL = "first call of {}: more than the others"
 
 
@@ -83,13 +84,15 @@ class Made:
         groups: The number of the group of each.
         ran_ns: How long each ran, pauses left out.
         varying: The numbers of the groups whose evaluations have unlike sizes.
-        averages: An average evaluation of each group that calls its model unlike numbers of times.
+        averages: An average evaluation of each group that calls its model unlike often.
+        first: What first calls took more than the others (ns), by their parts (`first_calls`).
     """
 
     groups: Sequence[int]
     ran_ns: Sequence[float]
     varying: Collection[int] = ()
     averages: Mapping[int, Average] = field(default_factory=dict)
+    first: Mapping[int, float] = field(default_factory=dict)
 
 
 def compose(
@@ -109,7 +112,7 @@ def compose(
         sampled: What was seen of what ran outside of evaluations.
     """
     nodes, of = _nodes(parts, lasting_ns, made)
-    _set_apart(nodes, parts, of, first_calls(parts, lasting_ns.tolist(), made.groups, traces))
+    _set_apart(nodes, parts, of, made.first)
     _note_concurrency(nodes, parts, of)
     children: defaultdict[int, list[int]] = defaultdict(list)
     for number, node in enumerate(nodes[1:], 1):
@@ -124,8 +127,7 @@ def compose(
     frames = []
     for number in order:
         node, trace = nodes[number], traces.get(nodes[number].group)
-        columns = _columns(node, paths, number) | intervals[number]
-        columns["self_ns"] = own_ns[number]
+        columns = _columns(node, paths, number) | intervals[number] | {"self_ns": own_ns[number]}
         frames.append(_row(node, columns, reasons[number], trace, ran.get(number, {})))
         if trace is not None:
             often: int | Ints = node.calls
@@ -283,9 +285,6 @@ def _row(
     known = ((name, value) for name, value in attributes.items() if value is not None)
     named = [pl.Series(_ATTRIBUTE + name, [value]) for name, value in known]
     return pl.DataFrame(plain, schema=SPAN_SCHEMA).with_columns(named)
-
-
-_ATTRIBUTE = "\0attribute."
 
 
 def _intervals(

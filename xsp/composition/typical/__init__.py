@@ -1,23 +1,20 @@
 """Typical evaluations: those of a group in; which of them count, and what one of them is like, out.
 
 selection.py says which evaluations latencies rest on, average.py makes an average one where they
-call the model unlike numbers of times, and apart.py compares what they took with what their trace
-says.
+call the model unlike numbers of times, and latency.py tells how long those of the program took.
 """
 
-from xsp.composition.typical.apart import (
-    REPEATED_APART,
-    evaluation_times,
-    own_latencies,
-    times_by_size,
-    told_apart,
-)
 from xsp.composition.typical.average import (
     SUMMED,
     SUMMED_ATTRIBUTES,
     Average,
     average_evaluation,
     with_mean_latency,
+)
+from xsp.composition.typical.latency import (
+    evaluation_times,
+    own_latencies,
+    times_by_size,
 )
 from xsp.composition.typical.selection import (
     balanced,
@@ -30,7 +27,6 @@ from xsp.composition.typical.selection import (
 )
 
 __all__ = [
-    "REPEATED_APART",
     "SUMMED",
     "SUMMED_ATTRIBUTES",
     "Average",
@@ -42,7 +38,6 @@ __all__ = [
     "middling",
     "own_latencies",
     "times_by_size",
-    "told_apart",
     "unlike",
     "unsettled",
     "with_mean_latency",

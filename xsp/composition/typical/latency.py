@@ -1,13 +1,11 @@
-"""Two latencies of a group: by the program's evaluations, and by its trace; what to say of them.
+"""Latencies of a group: what its evaluations took in the program in, latencies by these alone out.
 
 The tree of a program has the sum of what its evaluations take. The trace of a group has the latency
-of one: a trimmed mean, of repetitions after the block as well. Where the two differ, a reader of
-both is told why.
+of one: a trimmed mean, of repetitions after the block as well.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -19,31 +17,10 @@ from xsp.composition.journal import Journal
 from xsp.composition.part import Part
 from xsp.composition.timeline import FEWEST, Timeline
 from xsp.evaluation import half_width, trimmed_mean
-from xsp.problem import Problem
-from xsp.text import duration, margin
-from xsp.trace import Trace
 
 Floats = NDArray[np.float64]
 
-REPEATED_APART = "repeated-apart"
-
 _ENOUGH = 10  # evaluations of the program that say more of it than repetitions
-_ALIKE = 1.05  # times as long: such latencies are not told apart
-_FAR = 1.25  # times as long as repetitions: such latencies are, whatever their intervals
-_REPEATED = (
-    "{}: an evaluation took {} in the program, and {} where it was repeated after the block, by "
-    "which the parts of it are told mostly, drawn longer or shorter in proportion: what the "
-    "program does between two of them leaves its data in the caches, or the machine's speed "
-    "changed; replay=False keeps to the program's own"
-)
-_AVERAGE = (
-    "{}: an evaluation took {} on average in the program, as its tree has it, and {} without the "
-    "slowest and the quickest, as `prof.groups` has it"
-)
-_RECORDED = (
-    "{}: an evaluation took {} on average in the program, as its tree has it, and {} by those of "
-    "them that its plan could use, as `prof.groups` has it"
-)
 
 
 def evaluation_times(
@@ -107,38 +84,3 @@ def own_latencies(timeline: Timeline, apart: Collection[int]) -> dict[int, dict[
             "latency_high_ns": latency_ns + reach_ns,
         }
     return result
-
-
-def told_apart(label: str, took_ns: Floats, trace: Trace, *, repeated: bool) -> Problem | None:
-    """Return what there is to say where a group's evaluations and its trace differ, if they do.
-
-    They do where the average and the latency are more than 5 % apart and lie out of each other's
-    interval, or are more than 25 % apart and it was repeated.
-
-    Args:
-        label: Name of the group.
-        took_ns: How long its evaluations take, shape `[evaluations]`.
-        trace: The trace of one evaluation.
-        repeated: Whether it was repeated after the program.
-    """
-    root = trace.root
-    reach_ns = margin(root.latency_ns, root.latency_low_ns, root.latency_high_ns)
-    if not root.latency_ns or reach_ns is None:
-        return None
-    mean_ns, typical_ns = float(took_ns.mean()), float(trimmed_mean(took_ns[:, None])[0])
-    far = _FAR if repeated else math.inf
-    if _are_alike(mean_ns, root.latency_ns, reach_ns, far):
-        return None
-    found = label, duration(mean_ns), duration(root.latency_ns)
-    if _are_alike(typical_ns, root.latency_ns, reach_ns, far):
-        return Problem("average-apart", _AVERAGE.format(*found))
-    if repeated:
-        return Problem(REPEATED_APART, _REPEATED.format(*found))
-    return Problem("average-apart", _RECORDED.format(*found))
-
-
-def _are_alike(own_ns: float, latency_ns: float, reach_ns: float, far: float) -> bool:
-    """Return whether two latencies are about the same; the first is known as well as the second."""
-    times = max(own_ns, latency_ns) / max(min(own_ns, latency_ns), 1.0)
-    within = abs(own_ns - latency_ns) <= reach_ns * (1.0 + own_ns / latency_ns)
-    return times < _ALIKE or (within and times < far)
