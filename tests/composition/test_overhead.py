@@ -114,16 +114,26 @@ def test_the_tree_shows_it_however_wide_the_interval_of_the_latency_is() -> None
     assert shown["fc Linear"] == "≈ 0"  # of a layer it is not known
 
 
+def test_what_does_not_count_lasts_as_long_as_others_and_no_longer_than_it_did() -> None:
+    for took_ns, added_ns in ((500, 0), (4_500, 1_500)):
+        made = training(*[(3_000, BARE)] * 5, (took_ns, OPS))
+        made.evaluations[-1] = made.evaluations[-1]._replace(counts=False)
+        added = overheads(program(made, known=net(3_000)))
+        assert added["block/training iteration/step"] == pytest.approx(added_ns)
+        assert added["block"] == pytest.approx(5 * 1_200 + added_ns)
+
+
 def test_what_lasts_longer_than_it_did_is_shown_as_such_and_its_parent_has_less() -> None:
-    # One that does not count is taken to last as long as the others.
-    made = training(*[(3_000, BARE)] * 5, (500, OPS))
-    made.evaluations[-1] = made.evaluations[-1]._replace(counts=False)
+    # Two that do not count last as long as they did on average, and one of them is apart.
+    made = training(*[(3_000, BARE)] * 5, (4_500, OPS), (500, OPS))
+    made.evaluations[-2:] = [each._replace(counts=False) for each in made.evaluations[-2:]]
+    made.marks.append(Mark("apart", 60_000, 61_000, THREAD, {}))
     found = program(made, known=net(3_000))
     added = overheads(found)
-    assert added["block/training iteration/step"] == pytest.approx(-2_500)
-    assert added["block"] == pytest.approx(5 * 1_200 - 2_500)
-    shown = printed(found)
-    assert (shown["block"], shown["step"], shown["load"]) == ("3.50 µs", "-2.50 µs", "1.00 µs")
+    assert added["block/training iteration/step"] == pytest.approx(2_000)
+    assert added["block/apart/step"] == pytest.approx(-2_000)
+    assert added["block"] == pytest.approx(6 * 1_200)
+    assert printed(found)["apart"] == "-2.00 µs"
 
 
 EVENTS = ("step", "step", "pause", "part", "part", "open", "close", "wait")

@@ -12,7 +12,7 @@ from strategies import unhurried
 
 from xsp.analyses import time_by_level
 from xsp.composition.own_time import Sampled
-from xsp.composition.part import Part
+from xsp.composition.part import Part, first_calls
 from xsp.composition.tree import Made, compose
 from xsp.composition.typical.average import average_evaluation
 from xsp.evaluation import Run, Rung
@@ -41,7 +41,10 @@ def composed(
     ran = [each.end_ns - each.start_ns for each in parts if each.evaluation >= 0]
     lasting_ns = np.array(took, dtype=np.float64)
     nothing = Sampled(pl.DataFrame(schema=SAMPLE_SCHEMA), (), ())
-    spans = compose(parts, lasting_ns, Made(groups, ran, varying), traces or {}, sampled or nothing)
+    of_groups = traces or {}
+    first = first_calls(parts, lasting_ns.tolist(), groups, of_groups)
+    made = Made(groups, ran, varying, first=first)
+    spans = compose(parts, lasting_ns, made, of_groups, sampled or nothing)
     result = Trace(spans, trace(pipeline("block")).metadata)
     result.check()
     return result

@@ -369,10 +369,10 @@ def _usual(measured: Floats, rung: Rung, known: GroupLatency | None) -> float | 
 def _settled(measured: Floats, usual_ns: float | None, known: _Usual) -> Floats:
     """Return times of alike evaluations in which providers set themselves up, without that.
 
-    They last as long as others on average, but for what no provider takes: a model that is
-    compiled, a library that tries out its algorithms.
+    They last as long as others on average, and no longer than they did, but for what no provider
+    takes: a model that is compiled, a library that tries out its algorithms.
     """
-    result = np.full(len(measured), known.mean_ns)
+    result = np.full(len(measured), min(known.mean_ns, float(measured.mean())))
     if usual_ns is not None:
         own = measured > max(_OUTLIER * usual_ns, usual_ns + _SET_UP_NS)
         result[own] += measured[own] - usual_ns

@@ -4,7 +4,8 @@ The clock is read when xsp has been entered, and before xsp is left: at both tim
 in no cache, after hundreds of microseconds of a program's own; and then the program's code has to
 be fetched again. The machine says what that costs: work of many kinds, as a program does, is done
 with pauses of the dispatcher's and without in turns, and what is not noted of the difference is
-shared out among the pauses.
+shared out among the pauses. Each stretch with pauses is compared with those before and after it,
+so that a machine whose speed changes meanwhile does not matter.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from xsp.session import Session, Settings, schedule
 _ROUNDS = 12  # with pauses and without, in turns; all of them take 0.25 s
 _IN_A_ROW, _SETTLING = 40, 9  # of each, and how many of these do not count
 _TRIALS, _MOST_NS = 8, 1_000_000  # before that, and how long the quickest may take
-_QUIET = 1.12  # times as long as the quickest the quicker quarter takes while nobody disturbs
 _USUAL = 25  # percentile by which they are compared: the slower ones met more than a pause
+_AGREEING, _APART_NS = slice(2, 10), 6_000  # rounds, in order of what they found; how far apart
 _PAUSES = 2  # of each piece of work that is an evaluation: before and after
 
 _DATA = {"a": list(range(20)), "b": {"c": "text é" * 5, "d": [1.5, None, True] * 5}}
@@ -91,20 +92,25 @@ def measured(clock: Clock) -> float | None:
     work, now = _work(), clock.now
     if min(np.diff(_times(work, now, _TRIALS)), default=0) > _MOST_NS:
         return None
-    alone, paused = [], []
+    alone, paused = [_times(work, now)[_SETTLING:]], []
     for _ in range(_ROUNDS):
-        alone.append(_times(work, now)[_SETTLING:])
         paused.append(_times(lambda: _evaluate(dispatcher, work, now), now)[_SETTLING:])
+        alone.append(_times(work, now)[_SETTLING:])
     dispatcher.finish()
     noted = [(each.begin_ns, each.end_ns) for each in dispatcher.journal.pauses]
     pauses = np.array(noted, dtype=np.int64).reshape(-1, 2)  # a clock that stands still has none
     pauses = pauses[np.argsort(pauses[:, 0])]
-    without = np.concatenate([np.diff(times) for times in alone])
-    with_them = np.concatenate([np.diff(times - _noted(pauses, times)) for times in paused])
-    slow, quick = (float(np.percentile(lasts, _USUAL)) for lasts in (with_them, without))
-    if quick > _QUIET * without.min():
+    with_them = np.array([_usual(times - _noted(pauses, times)) for times in paused])
+    without = np.array([_usual(times) for times in alone])
+    found = np.sort(with_them - (without[:-1] + without[1:]) / 2)
+    if np.ptp(found[_AGREEING]) > _PAUSES * _APART_NS:
         return None
-    return max(slow - quick, 0.0) / _PAUSES
+    return max(float(np.median(found)), 0.0) / _PAUSES
+
+
+def _usual(times: Ints) -> float:
+    """Return how long a piece of work takes that meets nothing else, given the end of each."""
+    return float(np.percentile(np.diff(times), _USUAL))
 
 
 def _times(work: Callable[[], object], now: Callable[[], int], often: int = _IN_A_ROW) -> Ints:
