@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xsp.trace.document import Trace
+from xsp.trace.heading import headline
 from xsp.trace.row import Row
 from xsp.trace.text import _cells_wide, _name, text
 
@@ -158,6 +159,32 @@ def test_a_file_of_an_earlier_version_marks_what_carries_overhead() -> None:
     assert "still with overhead: layers" in lines[0]
     assert [line.split("µs")[1].split()[0] for line in lines[3:5]] == ["100.0", "+"]
     assert lines[-1] == "+ still with overhead"
+
+
+def test_first_lines_of_a_program_say_how_much_of_its_time_is_exact() -> None:
+    # Of 10 µs, steps have 6: their layer, which carries overhead, 4. The block's own time is exact.
+    layer = samples.layer("net", "Net", own_ns=4_000, **samples.inexact("carried", "few"))
+    step = samples.pipeline("Net", layer, own_ns=2_000)
+    tree = samples.pipeline("block", step, own_ns=4_000)
+    step.attributes |= samples.inexact("few") | {"program_part": True}
+    tree.attributes |= samples.inexact("carried", "few") | {"program_part": True}
+    lines = samples.trace(tree, groups=[{"name": "Net"}]).tree(width=80).splitlines()
+    assert lines[:3] == [
+        "block  10.0 ± 0.10 µs · without overhead: 60.0 % of the time (30 runs)",
+        "  in fewer than 5 runs: all",
+        "",
+    ]
+
+
+def test_headline_breaks_between_what_it_says() -> None:
+    tree = samples.pipeline("predict", samples.layer("net", "Net"))
+    levels = {"model": "measured", "library": "no provider here"}
+    trace = samples.trace(tree, levels=levels, rungs=[{"rung": "serialised", "latency_ns": 5_000}])
+    for width in (80, 90, 200):
+        lines = trace.tree(width=width).splitlines()
+        said = lines[: lines.index("")]
+        assert all(len(line) <= width for line in said)
+        assert " · ".join(line.strip() for line in said) == headline(trace.spans, trace.metadata)
 
 
 def test_first_line_names_levels_that_are_missing() -> None:

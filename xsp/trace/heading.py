@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -15,6 +15,8 @@ from xsp.text import counted, duration, estimate, margin, percent, printable
 from xsp.trace.attribute import attribute_column, inexact_column
 from xsp.trace.coverage import Coverage, attribution, coverage, outside_calls
 from xsp.trace.row import SUMS, Outline
+
+DOT = " · "  # between parts of the headline
 
 _IMPOSSIBLE_PCT = 105.0
 _TELLING_PCT = 50.0  # calls of other tools' recordings that mostly lie elsewhere are no libraries'
@@ -36,11 +38,16 @@ _WORDS = {
 
 def headline(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return the first line: name and latency of the model, and how far the numbers go."""
+    return DOT.join(headline_parts(spans, metadata))
+
+
+def headline_parts(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> list[str]:
+    """Return the parts of the headline: name and latency, and a claim each."""
     latency = model_latency(spans)
     has_interval = spans.height and spans["latency_low_ns"][0] is not None
     if has_interval and "intervals" in metadata:
         latency += f" {printable(str(metadata['intervals']))}"
-    return " · ".join((f"{title(metadata)}  {latency}", *_claims(spans, metadata)))
+    return [f"{title(metadata)}  {latency}", *_claims(spans, metadata)]
 
 
 def title(metadata: Mapping[str, Any]) -> str:
@@ -137,25 +144,33 @@ def folded_problem_lines(metadata: Mapping[str, Any]) -> list[str]:
 
 def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of the headline after the latency."""
-    kinds = _exactness(spans)
-    if imported := metadata.get("imported"):
-        yield from _recorded(spans, imported)
-    else:
-        yield from _without_overhead(spans, kinds)
-    said = said_of_all(metadata)
-    made = _made_of_others(metadata)
-    kinds = {
-        name: row | {Inexact.DERIVED: 0} if name in made else row for name, row in kinds.items()
-    }
-    yield from _reasons(kinds, [reason for reason in Inexact if reason not in said])
+    yield from _exact(spans, metadata)
     host = spans.filter(~ON_DEVICE)  # without operators that a CUDA graph replays
-    covered = coverage(host)
+    covered, imported = coverage(host), bool(metadata.get("imported"))
     if covered and not (imported and covered.under_operator_pct < _TELLING_PCT):
         yield f"library calls: {_in_calls(host, covered)}{_outside_operators(covered)}"
-    devices = _devices(spans, marks=bool(imported))
+    devices = _devices(spans, marks=imported)
     yield from filter(None, (devices, _serialised(spans, metadata)))
     if missing := _missing(metadata):
         yield f"not measured: {', '.join(missing)}"
+
+
+def _exact(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which latencies are exact, and why others are not."""
+    kinds = _exactness(spans)
+    if imported := metadata.get("imported"):
+        yield from _recorded(spans, imported)
+    elif not metadata.get("groups") or not any(row[Inexact.CARRIED] for row in kinds.values()):
+        yield from _without_overhead(spans, kinds)
+    said, made = said_of_all(metadata), _made_of_others(metadata)
+    kinds = {
+        name: row | {Inexact.DERIVED: 0} if name in made else row for name, row in kinds.items()
+    }
+    reasons = [reason for reason in Inexact if reason not in said]
+    if groups := metadata.get("groups"):
+        yield from _parts_of_time(spans, kinds, reasons, [group["name"] for group in groups])
+    else:
+        yield from _reasons(kinds, reasons)
 
 
 def _recorded(spans: pl.DataFrame, imported: Mapping[str, Any]) -> Iterator[str]:
@@ -254,9 +269,38 @@ def _reasons(kinds: Mapping[str, Mapping[str, int]], reasons: Iterable[Inexact])
         parts = [
             _share_of(kind, row[reason], row["known"]) for kind, row in kinds.items() if row[reason]
         ]
-        everywhere = all(row[reason] == row["known"] for row in kinds.values())
         if parts:
-            yield f"{reason.words}: {'all' if everywhere else ', '.join(parts)}"
+            yield f"{reason.words}: {'all' if _everywhere(kinds, reason) else ', '.join(parts)}"
+
+
+def _parts_of_time(
+    spans: pl.DataFrame,
+    kinds: Mapping[str, Mapping[str, int]],
+    reasons: Iterable[Inexact],
+    groups: Sequence[str],
+) -> Iterator[str]:
+    """Yield for each of some reasons how much of a program's time is not exact for it.
+
+    What lies around groups of evaluations is not exact for their reasons; its own time is.
+    """
+    around = attribute_column(spans, "program_part", pl.Boolean).fill_null(value=False)
+    inside = (~around | spans["name"].is_in(groups)).to_numpy()
+    own_ns, codes = spans["self_ns"].fill_null(0.0).to_numpy(), inexact_column(spans)
+    for reason in reasons:
+        if not any(row[reason] for row in kinds.values()):
+            continue
+        part = own_ns[inside & (codes & reason.bit > 0)].sum() / max(own_ns.sum(), 1.0)
+        if reason is Inexact.DERIVED:  # of layers whose time is that of what is inside
+            yield from _reasons(kinds, [reason])
+        elif reason is Inexact.CARRIED:
+            yield f"without overhead: {percent(1.0 - part)} of the time{_runs(spans)}"
+        else:
+            everywhere = _everywhere(kinds, reason)
+            yield f"{reason.words}: {'all' if everywhere else percent(part) + ' of the time'}"
+
+
+def _everywhere(kinds: Mapping[str, Mapping[str, int]], reason: Inexact) -> bool:
+    return all(row[reason] == row["known"] for row in kinds.values())
 
 
 def _runs(spans: pl.DataFrame) -> str:

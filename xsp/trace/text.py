@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from xsp.inexact import legend, marks
 from xsp.text import NOTHING, duration, estimate, shorten
-from xsp.trace.heading import folded_problem_lines, footer_lines, headline, summary_lines, unmarked
+from xsp.trace.heading import (
+    DOT,
+    folded_problem_lines,
+    footer_lines,
+    headline_parts,
+    summary_lines,
+    unmarked,
+)
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row
 
@@ -41,7 +48,7 @@ def text(
     """
     width = max(_NARROWEST, width or min(shutil.get_terminal_size((100, 24)).columns, _WIDEST))
     drawn = unmarked(outline(spans, rows=rows, smallest=smallest), metadata)
-    lines = [*_wrapped(headline(spans, metadata), width)]
+    lines = _packed(headline_parts(spans, metadata), width)
     for line in summary_lines(metadata):
         lines += _wrapped(line, width)
     for problem in folded_problem_lines(metadata):
@@ -55,6 +62,17 @@ def text(
     if drawn.cut:
         lines += ["", *_wrapped(_footer(drawn), width)]
     return "\n".join(lines)
+
+
+def _packed(parts: Sequence[str], width: int) -> list[str]:
+    """Return parts as lines that break between parts, and within a part where that is too long."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(DOT) + len(part) <= width:
+            lines[-1] += DOT + part
+        else:
+            lines += _wrapped(part, width, bullet="  " if lines else "")
+    return lines
 
 
 def _wrapped(line: str, width: int, bullet: str = "") -> list[str]:
