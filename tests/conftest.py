@@ -81,6 +81,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.no_cover)
 
 
+def pytest_collection_finish() -> None:
+    """Let collections of garbage pass over what pytest collected, thousands of tests long."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def nothing_stays_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test after which the process is not as it was before."""
@@ -363,6 +369,7 @@ def pytest_deselected(items: Sequence[pytest.Item]) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tell the number to the process that writes the summary, where tests run in several."""
+    gc.unfreeze()
     told = getattr(session.config, "workeroutput", None)
     if told is not None:
         told["left out"] = session.config.stash.get(LEFT_OUT, 0)

@@ -23,7 +23,7 @@ torch.manual_seed(0)
 model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(8)))
 x = torch.randn(64, 256)
 with torch.inference_mode():
-    xsp.measure(model, x, levels=2, budget=4).save(sys.argv[1])
+    xsp.measure(model, x, levels=2, budget=3).save(sys.argv[1])
 """
 
 
@@ -48,23 +48,24 @@ def different(condition: Condition, pairs: int) -> tuple[int, int]:
     return sum(whole for whole, _ in found), sum(row for _, row in found)
 
 
-# Of 8 and 12 pairs 5 % are called different by chance, and more than 2 and 3 of them with a chance
-# below 1 in 100 and 1 in 400.
-@pytest.mark.parametrize("mood", ["calm 3 %", "processes 2 %"])
+# Of 8 pairs 5 % are called different by chance, and more than 2 with a chance below 1 in 100.
+@pytest.mark.parametrize(
+    "mood",
+    [
+        "calm 3 %",
+        "processes 2 %",
+        pytest.param("calm 10 %", marks=pytest.mark.slow),
+        pytest.param("level 1 s", marks=pytest.mark.slow),
+    ],
+)
 def test_simulated_measurements_of_one_model_are_equal(mood: str) -> None:
     assert max(different(Condition("equal", mood, MIDDLE), 8)) <= 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mood", ["calm 10 %", "level 1 s", "processes 2 %"])
-def test_simulated_measurements_of_one_model_are_equal_in_most_pairs(mood: str) -> None:
-    assert max(different(Condition("equal", mood, MIDDLE), 12)) <= 3
-
-
-@pytest.mark.slow
 def test_real_measurements_of_one_model_in_two_processes_are_equal(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
-    files = [tmp_path / f"{number}.xsp" for number in range(6)]
+    files = [tmp_path / f"{number}.xsp" for number in range(4)]
     for file in files:
         subprocess.run([sys.executable, "-c", MODEL, str(file)], check=True, timeout=120)
     traces = [xsp.load(file) for file in files]

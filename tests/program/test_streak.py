@@ -118,7 +118,7 @@ def told(prof: xsp.profile) -> Any:
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     pattern=PATTERNS,

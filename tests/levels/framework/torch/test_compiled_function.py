@@ -112,22 +112,28 @@ def test_a_training_step_that_is_compiled_as_a_whole() -> None:
     assert "forward" not in names(trace)
 
 
-class Encoder(nn.Module):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(16, 16)
+def encoder() -> type[nn.Module]:
+    """Return a class whose methods were compiled just now: what is frozen is not found."""
 
-    @compiled
-    def encode(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.layer(x))
+    class Encoder(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
 
-    @compiled
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.encode(x).sum()
+        @compiled
+        def encode(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.layer(x))
+
+        @compiled
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.encode(x).sum()
+
+    return Encoder
 
 
 def test_functions_within_calls_are_no_evaluations_of_their_own() -> None:
-    model = Encoder().eval()
+    cls = encoder()
+    model = cls().eval()
 
     @compiled
     def outer(x: torch.Tensor) -> torch.Tensor:
@@ -139,7 +145,7 @@ def test_functions_within_calls_are_no_evaluations_of_their_own() -> None:
             model(X)
             model.encode(X)
             outer(X)
-            Encoder.encode(self=model, x=X)  # which no module can be called with
+            cls.encode(self=model, x=X)  # which no module can be called with
 
     assert groups(profiled(run)) == {
         "Encoder 8×16": STEPS,

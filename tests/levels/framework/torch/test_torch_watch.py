@@ -1151,7 +1151,7 @@ class Wrapper(nn.Module):  # type: ignore[misc]
         return 2 * self.model(x)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(EVENTS), max_size=25))
 def test_an_expectation_changes_nothing_of_which_steps_and_calls_there_are(
     events: list[str],
