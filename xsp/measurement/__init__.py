@@ -11,7 +11,7 @@ from xsp.measurement.interpretation import interpret
 from xsp.measurement.own_time import calls, in_common, innermost, named_time
 from xsp.measurement.pause import with_pauses, without_pauses
 from xsp.measurement.process_runs import ProcessRuns
-from xsp.measurement.progress import Enough, Progress, progress_bar
+from xsp.measurement.progress import Enough, Progress, progress_bar, waiting
 from xsp.measurement.recording import Recording, load, problem_sentences, record
 from xsp.measurement.repeat import (
     carry_out,
@@ -50,6 +50,7 @@ __all__ = [
     "record",
     "rung_names",
     "visit_all",
+    "waiting",
     "with_pauses",
     "without_pauses",
 ]

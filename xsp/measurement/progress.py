@@ -47,6 +47,19 @@ def progress_bar(wanted: bool | Progress | None, title: str) -> Iterator[Progres
         yield lambda fraction: None
 
 
+@contextmanager
+def waiting(wanted: bool | Progress | None, title: str) -> Iterator[None]:
+    """Say on a terminal what is done meanwhile, where it is not known how much of it is left.
+
+    Args:
+        wanted: As for `progress_bar`; a function of the caller's is not called.
+        title: What is done.
+    """
+    with progress_bar(False if callable(wanted) else wanted, title) as report:
+        report(0.0)
+        yield
+
+
 def _is_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 

@@ -23,7 +23,7 @@ from xsp import tracer
 from xsp.composition import Outcome, Purpose, program_traces, side_by_side
 from xsp.errors import MeasurementError, XspError
 from xsp.level import LevelSet
-from xsp.measurement import Progress, check_no_generator, name_of
+from xsp.measurement import Progress, check_no_generator, name_of, waiting
 from xsp.program.dispatcher import Dispatcher
 from xsp.program.lull import Lulls
 from xsp.program.pause_overhead import note_pause_overhead
@@ -215,8 +215,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         if skipped or not self._watches:  # another thread's block may go on
             return
         # Taken first: whatever is raised below, the hooks of the providers are removed.
-        stack, self._stack = self._stack, ExitStack()
-        self._watches = False
+        stack, self._stack, self._watches = self._stack, ExitStack(), False
         if os.getpid() != self._process:
             stack.pop_all()  # the child of a fork: the measurement is its parent's
             return
@@ -225,7 +224,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             self._dispatching.journal.end_ns = self._dispatching.session.clock.now()
             self._dispatching.cut_short = error is not None
             self._watching.close()
-            self._dispatching.finish()
+            with waiting(self._progress, "reading what was recorded"):
+                self._dispatching.finish()
             if self._agreement is not None:
                 self._agreement.end()
             if error is None:
@@ -374,7 +374,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         if self._outcome is not None:
             return self._outcome
         dispatcher = self._dispatching
-        with dispatcher.paused() if self._watches or self._decorates else nullcontext():
+        pausing = dispatcher.paused() if self._watches or self._decorates else nullcontext()
+        with waiting(self._progress, "making the trace"), pausing:
             journal, session = dispatcher.journal, dispatcher.session
             note_pause_overhead(journal, session)
             purpose = Purpose(str(self._name), self._selection, self._settings, self._repeated)

@@ -1,0 +1,47 @@
+"""What a person sees on a terminal while xsp works."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pty = pytest.importorskip("pty", reason="needs a system with pseudo-terminals")
+
+BLOCK = """
+import xsp
+
+with xsp.profile(levels=1{0}) as prof:
+    with xsp.span("part"):
+        pass
+assert prof.trace.spans.height == 2
+"""
+
+
+def seen(code: str) -> str:
+    """Return what a program writes to a terminal."""
+    ours, terminal = pty.openpty()
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    try:
+        subprocess.run(
+            [sys.executable, "-c", code], stderr=terminal, env=env, check=True, timeout=60
+        )
+        os.close(terminal)
+        return os.read(ours, 1 << 16).decode()
+    finally:
+        os.close(ours)
+
+
+@pytest.mark.slow
+def test_a_terminal_is_told_that_a_trace_is_made_unless_that_is_not_wanted() -> None:
+    written = seen(BLOCK.format(""))
+    assert written.index("reading what was recorded") < written.index("making the trace")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wanted", ["False", "lambda fraction: None"])
+def test_nothing_is_drawn_for_who_asks_for_nothing_or_draws_it_himself(wanted: str) -> None:
+    code = "import os; os.write(2, b'begun')" + BLOCK.format(f", progress={wanted}")
+    assert seen(code) == "begun"
