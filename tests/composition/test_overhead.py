@@ -15,7 +15,7 @@ from xsp.composition.group import Group
 from xsp.composition.iteration import ITERATION, with_iterations
 from xsp.composition.journal import Evaluation, Journal, Mark, Pause
 from xsp.composition.own_time import Sampled
-from xsp.composition.part import parts
+from xsp.composition.part import first_calls, parts
 from xsp.composition.timeline import GroupLatency, Timeline
 from xsp.composition.tree import Made, compose
 from xsp.evaluation import Rung
@@ -36,11 +36,13 @@ def program(journal: Journal, group: Group = STEP, known: Trace | None = None) -
     timeline = Timeline(journal, latencies, lambda n: n)
     nested = with_iterations(parts(journal, "block", ["step"] * len(made)), [group] * len(made))
     times = [pl.Series([getattr(part, at) for part in nested]).to_numpy() for at in TIMES]
+    lasting, traces, groups = timeline.lasting(*times), {0: known} if known else {}, [0] * len(made)
+    first = first_calls(nested, lasting.tolist(), groups, traces)
     spans = compose(
         nested,
-        timeline.lasting(*times),
-        Made([0] * len(made), [each.ran_ns for each in made]),
-        {0: known} if known else {},
+        lasting,
+        Made(groups, [each.ran_ns for each in made], first),
+        traces,
         Sampled(pl.DataFrame(schema=SAMPLE_SCHEMA), (), ()),
     )
     result = Trace(spans, trace(pipeline("block")).metadata)
@@ -134,6 +136,17 @@ def test_what_lasts_longer_than_it_did_is_shown_as_such_and_its_parent_has_less(
     assert added["block/apart/step"] == pytest.approx(-2_000)
     assert added["block"] == pytest.approx(6 * 1_200)
     assert printed(found)["apart"] == "-2.00 µs"
+
+
+def test_quick_ones_that_do_not_count_last_no_longer_though_one_was_compiled() -> None:
+    compiling_ns = 5_000_000_000
+    made = steps(*[(3_000, BARE)] * 5, *[(500, OPS)] * 9)
+    made.append(Evaluation(THREAD, 0, 200_000, 200_500 + compiling_ns, OPS, False, (1, ())))
+    made[5:] = [each._replace(counts=False) for each in made[5:]]
+    found = Timeline(Journal(THREAD, 0, 10**10, made), {}, lambda n: n)
+    assert found.evaluations_ns[:5].tolist() == [3_000] * 5
+    assert found.evaluations_ns[5:].sum() <= 10 * 500 + compiling_ns
+    assert found.evaluations_ns[-1] == pytest.approx(compiling_ns, rel=1e-4)
 
 
 EVENTS = ("step", "step", "pause", "part", "part", "open", "close", "wait")

@@ -43,7 +43,7 @@ def composed(
     nothing = Sampled(pl.DataFrame(schema=SAMPLE_SCHEMA), (), ())
     of_groups = traces or {}
     first = first_calls(parts, lasting_ns.tolist(), groups, of_groups)
-    made = Made(groups, ran, varying, first=first)
+    made = Made(groups, ran, first, varying)
     spans = compose(parts, lasting_ns, made, of_groups, sampled or nothing)
     result = Trace(spans, trace(pipeline("block")).metadata)
     result.check()
@@ -244,7 +244,7 @@ def test_what_comes_per_call_is_there_as_often_as_a_group_made_calls() -> None:
     average = average_evaluation(one, [run(3), run(4)], 10 / 3)  # ten calls in three evaluations
     parts = [part("block", 0, 400_000)]
     parts += [part("step", 100_000 * n, 100_000 * n + 90_000, 0, n) for n in range(3)]
-    made = Made([0] * 3, [90_000] * 3, (0,), {0: average})
+    made = Made([0] * 3, [90_000] * 3, {}, (0,), {0: average})
     nothing = Sampled(pl.DataFrame(schema=SAMPLE_SCHEMA), (), ())
     lasting = np.array([400_000, *[latency] * 3], dtype=np.float64)
     found = Trace(compose(parts, lasting, made, {0: average.trace}, nothing), one.metadata)

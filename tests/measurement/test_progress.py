@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 
 import pytest
+
+from xsp.measurement import status_line
 
 pty = pytest.importorskip("pty", reason="needs a system with pseudo-terminals")
 
@@ -38,6 +41,21 @@ def seen(code: str) -> str:
 def test_a_terminal_is_told_that_a_trace_is_made_unless_that_is_not_wanted() -> None:
     written = seen(BLOCK.format(""))
     assert written.index("reading what was recorded") < written.index("making the trace")
+
+
+def test_a_terminal_that_is_gone_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def write(self, _words: str) -> int:
+            raise OSError("the terminal was closed")
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    done = []
+    with status_line(None, "making the trace"):
+        done.append(True)
+    assert done
 
 
 @pytest.mark.slow

@@ -22,27 +22,55 @@ from xsp.testing import FakeClock
 MS = 1_000_000
 
 
-def found() -> float:
-    """Return what is measured, in ns; the median of three, for other programs run beside."""
-    known = [each for _ in range(9) if (each := pause_overhead.measured(SystemClock())) is not None]
-    if len(known) < 3:
-        pytest.skip("other programs keep this machine too busy")
-    return float(np.median(known))
+STRETCHES = 25  # with pauses every second one
 
 
-def test_a_longer_pause_that_is_not_noted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, evaluate = found(), pause_overhead._evaluate
-    assert usual < 50_000
+def simulated(
+    monkeypatch: pytest.MonkeyPatch, cost_ns: int, speed: Callable[[int], float]
+) -> float | None:
+    """Return what is measured of a pause's cost on a machine of a given speed in each stretch.
+
+    The quicker quarter of the work takes 200 µs at speed 1.
+    """
+    clock, done, trials = FakeClock(), [0], pause_overhead._TRIALS
+
+    def advance() -> None:
+        stretch = max(done[0] - trials, 0) // pause_overhead._IN_A_ROW
+        jitter_ns = 20_000 * (done[0] % 4)
+        clock.advance(round((200_000 + jitter_ns) * speed(stretch)))
+        done[0] += 1
+
+    evaluate = pause_overhead._evaluate
 
     def slower(dispatcher: Dispatcher, work: Callable[[], object], now: Callable[[], int]) -> None:
         evaluate(dispatcher, work, now)
-        until = time.perf_counter_ns() + 200_000
-        while time.perf_counter_ns() < until:
-            pass
+        clock.advance(2 * cost_ns)
 
+    monkeypatch.setattr(pause_overhead, "_work", lambda: advance)
     monkeypatch.setattr(pause_overhead, "_evaluate", slower)
-    # Shared out among the pauses before and after an evaluation.
-    assert found() - usual == pytest.approx(100_000, rel=0.3)
+    found = pause_overhead.measured(clock)
+    assert done[0] == trials + STRETCHES * pause_overhead._IN_A_ROW
+    return found
+
+
+@pytest.mark.parametrize(
+    "speed",
+    [
+        lambda _: 1.0,
+        lambda stretch: 1.0 + 0.01 * stretch,
+        lambda stretch: 1.1 if stretch > 10 else 1.0,
+        lambda stretch: 3.0 if stretch == 11 else 1.0,
+    ],
+    ids=["steady", "slower and slower", "slower at once", "a stretch disturbed"],
+)
+def test_the_cost_is_found_whatever_the_machines_speed_does(
+    monkeypatch: pytest.MonkeyPatch, speed: Callable[[int], float]
+) -> None:
+    assert simulated(monkeypatch, 4_000, speed) == pytest.approx(4_000, abs=20)
+
+
+def test_what_differs_from_stretch_to_stretch_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert simulated(monkeypatch, 4_000, lambda stretch: 1.0 + 0.05 * (stretch % 3)) is None
 
 
 def test_other_threads_that_keep_pythons_lock_are_not_waited_for() -> None:

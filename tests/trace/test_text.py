@@ -161,30 +161,69 @@ def test_a_file_of_an_earlier_version_marks_what_carries_overhead() -> None:
     assert lines[-1] == "+ still with overhead"
 
 
-def test_first_lines_of_a_program_say_how_much_of_its_time_is_exact() -> None:
-    # Of 10 µs, steps have 6: their layer, which carries overhead, 4. The block's own time is exact.
-    layer = samples.layer("net", "Net", own_ns=4_000, **samples.inexact("carried", "few"))
+def program(*reasons: str, own_ns: int = 4_000) -> samples.Node:
+    """Return a block of 6 µs in a step, of which a layer has 4, and own time besides.
+
+    The layer is not exact for some reasons, its step and the block for these and for few runs.
+    """
+    layer = samples.layer("net", "Net", own_ns=4_000, **samples.inexact(*reasons))
     step = samples.pipeline("Net", layer, own_ns=2_000)
-    tree = samples.pipeline("block", step, own_ns=4_000)
-    step.attributes |= samples.inexact("few") | {"program_part": True}
-    tree.attributes |= samples.inexact("carried", "few") | {"program_part": True}
-    lines = samples.trace(tree, groups=[{"name": "Net"}]).tree(width=80).splitlines()
-    assert lines[:3] == [
-        "block  10.0 ± 0.10 µs · without overhead: 60.0 % of the time (30 runs)",
-        "  in fewer than 5 runs: all",
-        "",
+    around = samples.inexact(*reasons, "few") | {"program_part": True}
+    step.attributes |= around
+    tree = samples.pipeline("block", step, own_ns=own_ns)
+    tree.attributes |= around
+    return tree
+
+
+def first_lines(tree: samples.Node, group: str = "Net") -> list[str]:
+    lines = samples.trace(tree, groups=[{"name": group}]).tree(width=90).splitlines()
+    return lines[: lines.index("")]
+
+
+def test_first_lines_of_a_program_say_how_much_of_its_time_is_exact() -> None:
+    assert first_lines(program("carried", "varies")) == [
+        "block  10.0 ± 0.10 µs · without overhead: all but 60.0 % of the time (30 runs)",
+        "  in fewer than 5 runs: 20.0 % of the time · missing in some runs: 60.0 % of the time",
     ]
+
+
+def test_time_around_evaluations_is_exact_though_the_block_is_not() -> None:
+    first = " ".join(first_lines(program("few", own_ns=1_194_000)))
+    assert "without overhead: model, layers (30 runs)" in first
+    assert "in fewer than 5 runs: 0.5 % of the time" in first
+
+
+def test_a_program_says_of_a_little_time_with_overhead_that_it_is_little() -> None:
+    first = " ".join(first_lines(program("carried", own_ns=90_000_000)))
+    assert "without overhead: all but <0.1 % of the time (30 runs)" in first
+
+
+def test_a_program_counts_the_layers_that_are_made_of_others() -> None:
+    tree = program()
+    made = samples.layer("act", "ReLU", **samples.inexact("derived"))
+    tree.children[0].children += [made, samples.layer("drop", "Dropout")]
+    assert "made from the spans inside: 1 of 3 layers" in " ".join(first_lines(tree))
+
+
+def test_a_file_from_before_parts_of_programs_were_marked_has_first_lines_too() -> None:
+    tree = program("carried")
+    for node in (tree, tree.children[0]):
+        del node.attributes["program_part"]
+    assert "all but 100.0 % of the time" in " ".join(first_lines(tree))
 
 
 def test_headline_breaks_between_what_it_says() -> None:
     tree = samples.pipeline("predict", samples.layer("net", "Net"))
     levels = {"model": "measured", "library": "no provider here"}
+    levels |= {f"level of a long name {number}": "no provider here" for number in range(4)}
     trace = samples.trace(tree, levels=levels, rungs=[{"rung": "serialised", "latency_ns": 5_000}])
-    for width in (80, 90, 200):
+    for width in (80, 90, 300):
         lines = trace.tree(width=width).splitlines()
         said = lines[: lines.index("")]
         assert all(len(line) <= width for line in said)
-        assert " · ".join(line.strip() for line in said) == headline(trace.spans, trace.metadata)
+        words = " ".join(said).replace("·", "").split()
+        assert words == headline(trace.spans, trace.metadata).replace("·", "").split()
+        assert not any(line.endswith("·") for line in said)
 
 
 def test_first_line_names_levels_that_are_missing() -> None:

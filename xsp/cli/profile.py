@@ -206,14 +206,15 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
     from xsp.program import profile  # noqa: PLC0415
     from xsp.rank import Company, identity  # noqa: PLC0415
 
+    mine = identity()
     profiling = profile(
         settings.levels,
         runs=settings.runs,
         budget=options["budget"],
         statistic=settings.statistic,
+        progress=None if mine is None or mine.rank == 0 else False,  # all share one terminal
         name=Path(spec.target).name,
     )
-    mine = identity()
     if mine is None:
         return _ended(profiling, spec, options, *_run(profiling, spec))
     company = Company(mine)

@@ -4,8 +4,8 @@
 merged, as those of any measurement, as far as they count (the folder typical). The journal
 (journal.py) becomes nested parts (part.py, iteration.py) and times without xsp (timeline.py), which
 are put together with the groups' traces and with what ran between evaluations (own_time.py) in a
-tree (tree.py), and said in sentences (summary.py). What was recorded of collectives (collective.py)
-is for other ranks of a distributed program.
+tree (tree.py), and said in sentences (summary.py, and problem.py where a reader is misled without).
+What was recorded of collectives (collective.py) is for other ranks of a distributed program.
 """
 
 from xsp.composition.group import Group, Groups, labels

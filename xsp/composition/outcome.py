@@ -27,9 +27,9 @@ from xsp.composition.own_time import Sampled
 from xsp.composition.part import Part, first_calls, parts
 from xsp.composition.problem import (
     REPEATED_APART,
-    in_groups,
-    in_journal,
-    in_latencies,
+    group_problems,
+    journal_problems,
+    latency_problems,
     nothing_evaluated,
 )
 from xsp.composition.summary import facts, sentences
@@ -176,15 +176,15 @@ class _Maker:
             Sampled(found.samples, tuple(self._journal.lulls), tuple(self._journal.pauses)),
         )
         took_ns = evaluation_times(timeline.evaluations_ns, self._numbers, nested, first)
-        apart = in_latencies(self._groups, traces, took_ns, self._repeated)
+        apart = latency_problems(self._groups, traces, took_ns, self._repeated)
         means = {number: float(took_ns[number].mean()) for number in averages}
         groups = self._facts(traces, timeline, apart, means)
         problems = [
-            *in_journal(self._journal, self._groups.values()),
+            *journal_problems(self._journal, self._groups.values()),
             *self._session.problems,
             *found.problems,
             *problems_of(found.counts),
-            *in_groups(self._groups, traces, recorded, self._middle),
+            *group_problems(self._groups, traces, recorded, self._middle),
             *apart.values(),
         ]
         metadata = self._described(traces, problems) | made_of(spans)
@@ -222,7 +222,14 @@ class _Maker:
         apart: Mapping[int, Problem],
         means: Mapping[int, float],
     ) -> list[dict[str, Any]]:
-        """Return what is known of each group, given the mean (ns) of those with an average one."""
+        """Return what is known of each group.
+
+        Args:
+            traces: The traces of groups, by their numbers.
+            timeline: How long evaluations take without xsp.
+            apart: What is said of groups whose evaluations and traces differ, by their numbers.
+            means: Mean latency (ns) of the groups that have an average evaluation, by number.
+        """
         times = times_by_size(self._journal, timeline, self._final)
         own = own_latencies(
             timeline, {at for at, said in apart.items() if said.code == REPEATED_APART}

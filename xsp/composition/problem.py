@@ -58,7 +58,7 @@ _UNMADE = (
 )
 
 
-def in_journal(journal: Journal, groups: Iterable[Group]) -> list[Problem]:
+def journal_problems(journal: Journal, groups: Iterable[Group]) -> list[Problem]:
     """Return what there is to say of calls that raised, and of steps outside of evaluations."""
     result = [
         Problem("raised", _RAISED.format(counted(count, "call"), model))
@@ -70,7 +70,7 @@ def in_journal(journal: Journal, groups: Iterable[Group]) -> list[Problem]:
     return result
 
 
-def in_groups(
+def group_problems(
     groups: Mapping[str, Group],
     traces: Mapping[int, Trace],
     recorded: Collection[int],
@@ -99,14 +99,14 @@ def in_groups(
         if group.varies:
             unlike = _unlike(group, middle.get(group.number))
             result.append(Problem("unlike-inputs", f"{label}: {unlike}"))
-    missing = [label for label, group in groups.items() if group.number not in recorded]
+    result += _unrecorded([name for name, group in groups.items() if group.number not in recorded])
     if unmade := len(recorded) - len(traces):
         said = _UNMADE.format(counted(unmade, "further group"), len(traces))
-        return [*result, *_unrecorded(missing), Problem("groups-left-out", said)]
-    return [*result, *_unrecorded(missing)]
+        result.append(Problem("groups-left-out", said))
+    return result
 
 
-def in_latencies(
+def latency_problems(
     groups: Mapping[str, Group],
     traces: Mapping[int, Trace],
     took_ns: Mapping[int, Floats],
@@ -129,6 +129,34 @@ def in_latencies(
         if found := told_apart(label, took_ns[number], traces[number], repeated=again):
             result[number] = found
     return result
+
+
+def told_apart(label: str, took_ns: Floats, trace: Trace, *, repeated: bool) -> Problem | None:
+    """Return what there is to say where a group's evaluations and its trace differ, if they do.
+
+    They do where the average and the latency are more than 5 % apart and lie out of each other's
+    interval, or are more than 25 % apart and it was repeated.
+
+    Args:
+        label: Name of the group.
+        took_ns: How long its evaluations take, shape `[evaluations]`.
+        trace: The trace of one evaluation.
+        repeated: Whether it was repeated after the program.
+    """
+    root = trace.root
+    reach_ns = margin(root.latency_ns, root.latency_low_ns, root.latency_high_ns)
+    if not root.latency_ns or reach_ns is None:
+        return None
+    mean_ns, typical_ns = float(took_ns.mean()), float(trimmed_mean(took_ns[:, None])[0])
+    far = _FAR if repeated else math.inf
+    if _are_alike(mean_ns, root.latency_ns, reach_ns, far):
+        return None
+    found = label, duration(mean_ns), duration(root.latency_ns)
+    if _are_alike(typical_ns, root.latency_ns, reach_ns, far):
+        return Problem("average-apart", _AVERAGE.format(*found))
+    if repeated:
+        return Problem(REPEATED_APART, _REPEATED.format(*found))
+    return Problem("average-apart", _RECORDED.format(*found))
 
 
 def nothing_evaluated(journal: Journal, session: Session) -> MeasurementError:
@@ -168,34 +196,6 @@ def _unrecorded(names: Sequence[str]) -> list[Problem]:
     if more > 0:
         found.append(f"nothing was recorded of the evaluations of {counted(more, 'further group')}")
     return [Problem("not-recorded", message) for message in found]
-
-
-def told_apart(label: str, took_ns: Floats, trace: Trace, *, repeated: bool) -> Problem | None:
-    """Return what there is to say where a group's evaluations and its trace differ, if they do.
-
-    They do where the average and the latency are more than 5 % apart and lie out of each other's
-    interval, or are more than 25 % apart and it was repeated.
-
-    Args:
-        label: Name of the group.
-        took_ns: How long its evaluations take, shape `[evaluations]`.
-        trace: The trace of one evaluation.
-        repeated: Whether it was repeated after the program.
-    """
-    root = trace.root
-    reach_ns = margin(root.latency_ns, root.latency_low_ns, root.latency_high_ns)
-    if not root.latency_ns or reach_ns is None:
-        return None
-    mean_ns, typical_ns = float(took_ns.mean()), float(trimmed_mean(took_ns[:, None])[0])
-    far = _FAR if repeated else math.inf
-    if _are_alike(mean_ns, root.latency_ns, reach_ns, far):
-        return None
-    found = label, duration(mean_ns), duration(root.latency_ns)
-    if _are_alike(typical_ns, root.latency_ns, reach_ns, far):
-        return Problem("average-apart", _AVERAGE.format(*found))
-    if repeated:
-        return Problem(REPEATED_APART, _REPEATED.format(*found))
-    return Problem("average-apart", _RECORDED.format(*found))
 
 
 def _are_alike(own_ns: float, latency_ns: float, reach_ns: float, far: float) -> bool:

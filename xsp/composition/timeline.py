@@ -275,6 +275,7 @@ def _without_recording(
     result = measured.copy()
     per_call = measured / [each.size[0] for each in evaluations]
     recorded: defaultdict[int, list[int]] = defaultdict(list)
+    settled: defaultdict[int, list[int]] = defaultdict(list)
     for (group, rung, counts), members in ways.items():
         assert rung is not None
         quiet = untouched.get(group, [])
@@ -296,6 +297,9 @@ def _without_recording(
             recorded[group] += members
         else:
             result[members] = _settled(measured[members], usual, known)
+            settled[group] += members
+    for members in settled.values():  # together they last no longer than they did
+        result[members] *= min(measured[members].sum() / max(result[members].sum(), 1.0), 1.0)
     for group, members in recorded.items():
         quiet = untouched.get(group, [])
         known = _Usual.of(measured[quiet], None)
@@ -369,10 +373,10 @@ def _usual(measured: Floats, rung: Rung, known: GroupLatency | None) -> float | 
 def _settled(measured: Floats, usual_ns: float | None, known: _Usual) -> Floats:
     """Return times of alike evaluations in which providers set themselves up, without that.
 
-    They last as long as others on average, and no longer than they did, but for what no provider
-    takes: a model that is compiled, a library that tries out its algorithms.
+    They last as long as others on average, but for what no provider takes: a model that is
+    compiled, a library that tries out its algorithms.
     """
-    result = np.full(len(measured), min(known.mean_ns, float(measured.mean())))
+    result = np.full(len(measured), known.mean_ns)
     if usual_ns is not None:
         own = measured > max(_OUTLIER * usual_ns, usual_ns + _SET_UP_NS)
         result[own] += measured[own] - usual_ns

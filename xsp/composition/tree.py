@@ -78,21 +78,21 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The evaluations of a journal, in its order.
+    """What is known of the evaluations of a journal.
 
     Attributes:
-        groups: The number of the group of each.
+        groups: The number of the group of each, in the journal's order.
         ran_ns: How long each ran, pauses left out.
-        varying: The numbers of the groups whose evaluations have unlike sizes.
-        averages: An average evaluation of each group that calls its model unlike often.
         first: What first calls took more than the others (ns), by their parts (`first_calls`).
+        varying: The numbers of the groups whose evaluations have unlike sizes.
+        averages: An average evaluation of each group that calls its model unlike numbers of times.
     """
 
     groups: Sequence[int]
     ran_ns: Sequence[float]
+    first: Mapping[int, float]
     varying: Collection[int] = ()
     averages: Mapping[int, Average] = field(default_factory=dict)
-    first: Mapping[int, float] = field(default_factory=dict)
 
 
 def compose(

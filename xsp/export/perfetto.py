@@ -211,8 +211,9 @@ def _problems(metadata: Mapping[str, Any]) -> Iterator[Event]:
 
 
 def _about(reduced: Reduced, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    # Of what is left of a reduced trace counts are true, and parts of a program's time are not.
     told: dict[str, Any] = {
-        "trace": headline(reduced.spans, metadata),
+        "trace": headline(reduced.spans, {**metadata, "groups": ()}),
         "problems": problem_lines(metadata),
     }
     if reduced.left_out is not None:

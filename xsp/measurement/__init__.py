@@ -11,7 +11,7 @@ from xsp.measurement.interpretation import interpret
 from xsp.measurement.own_time import calls, in_common, innermost, named_time
 from xsp.measurement.pause import with_pauses, without_pauses
 from xsp.measurement.process_runs import ProcessRuns
-from xsp.measurement.progress import Enough, Progress, progress_bar, waiting
+from xsp.measurement.progress import Enough, Progress, progress_bar, status_line
 from xsp.measurement.recording import Recording, load, problem_sentences, record
 from xsp.measurement.repeat import (
     carry_out,
@@ -49,8 +49,8 @@ __all__ = [
     "read_arguments",
     "record",
     "rung_names",
+    "status_line",
     "visit_all",
-    "waiting",
     "with_pauses",
     "without_pauses",
 ]

@@ -1,13 +1,14 @@
 """Progress: the wish for a bar in, a function that takes the fraction done out.
 
-The bar is drawn on standard error, where a person can see it.
+The bar is drawn on standard error, where a person can see it, and so is a line that says what is
+done where no fraction is known.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 # Called after each visit with the fraction done, from 0 to 1; may raise `Enough`.
 Progress = Callable[[float], None]
@@ -48,16 +49,28 @@ def progress_bar(wanted: bool | Progress | None, title: str) -> Iterator[Progres
 
 
 @contextmanager
-def waiting(wanted: bool | Progress | None, title: str) -> Iterator[None]:
+def status_line(wanted: bool | Progress | None, title: str) -> Iterator[None]:
     """Say on a terminal what is done meanwhile, where it is not known how much of it is left.
 
     Args:
-        wanted: As for `progress_bar`; a function of the caller's is not called.
+        wanted: As for `progress_bar`; who has a function of his own for progress draws himself.
         title: What is done.
     """
-    with progress_bar(False if callable(wanted) else wanted, title) as report:
-        report(0.0)
+    drawn = wanted is not False and not callable(wanted) and _is_terminal()
+    if drawn:
+        _write(f"{title} …")
+    try:
         yield
+    finally:
+        if drawn:
+            _write("\r\x1b[2K")
+
+
+def _write(words: str) -> None:
+    """Write to the terminal, if it is still there."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(words)
+        sys.stderr.flush()
 
 
 def _is_terminal() -> bool:
@@ -70,8 +83,13 @@ def _bar(title: str) -> Iterator[Progress]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     # Refreshed by hand between visits: a refreshing thread would disturb the model.
+    # What the model prints meanwhile goes where it would go without the bar, if that is elsewhere.
     with Progress(
-        *columns, console=Console(stderr=True), auto_refresh=False, transient=True
+        *columns,
+        console=Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
     ) as bar:
         task = bar.add_task(title, total=1.0)
 

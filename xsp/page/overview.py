@@ -17,7 +17,7 @@ from xsp.analyses import text_of
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.page.table import texts_of
 from xsp.text import counted, duration, estimate, margin, percent, printable
-from xsp.trace import Trace, attribute_column, footer_lines, headline
+from xsp.trace import Trace, attribute_column, footer_lines, headline_parts
 
 # What a kind's own time is, for readers who have not read of kinds.
 _OWN = {
@@ -154,8 +154,7 @@ def _versions(trace: Trace, environment: Mapping[str, Any]) -> str:
 
 def _claims(trace: Trace) -> tuple[str, ...]:
     """Return how far the numbers go, as the first line of the printed tree says."""
-    line = headline(trace.spans, trace.metadata).removeprefix(printable(trace.name))
-    return tuple(line.split(" · ")[1:])
+    return tuple(headline_parts(trace.spans, trace.metadata)[1:])
 
 
 def _doubts(trace: Trace) -> str:

@@ -23,7 +23,7 @@ from xsp import tracer
 from xsp.composition import Outcome, Purpose, program_traces, side_by_side
 from xsp.errors import MeasurementError, XspError
 from xsp.level import LevelSet
-from xsp.measurement import Progress, check_no_generator, name_of, waiting
+from xsp.measurement import Progress, check_no_generator, name_of, status_line
 from xsp.program.dispatcher import Dispatcher
 from xsp.program.lull import Lulls
 from xsp.program.pause_overhead import note_pause_overhead
@@ -62,8 +62,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             for "if the model is in eval mode, gradients are off, its input is not used up,
             and all that it may change can be put back". Input and model are put back to what
             the program's last call left, before each repetition and after the last.
-        progress: Whether to show a progress bar while repeating, by default on a
-            terminal; or a function that is called with the fraction done.
+        progress: Whether to say on a terminal what xsp does after the block, with a bar while
+            repeating: by default it does. Or a function that is called with the fraction repeated.
         schedule: Which evaluations are measured (`xsp.schedule`); by default all.
         on_busy: What to do if something else is being measured in this process: "raise", or
             "skip" to run the block unprofiled, as a server wants that serves on meanwhile.
@@ -224,7 +224,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             self._dispatching.journal.end_ns = self._dispatching.session.clock.now()
             self._dispatching.cut_short = error is not None
             self._watching.close()
-            with waiting(self._progress, "reading what was recorded"):
+            with status_line(self._progress, "reading what was recorded"):
                 self._dispatching.finish()
             if self._agreement is not None:
                 self._agreement.end()
@@ -375,7 +375,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             return self._outcome
         dispatcher = self._dispatching
         pausing = dispatcher.paused() if self._watches or self._decorates else nullcontext()
-        with waiting(self._progress, "making the trace"), pausing:
+        with pausing, status_line(self._progress, "making the trace"):
             journal, session = dispatcher.journal, dispatcher.session
             note_pause_overhead(journal, session)
             purpose = Purpose(str(self._name), self._selection, self._settings, self._repeated)

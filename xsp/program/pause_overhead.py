@@ -5,7 +5,7 @@ in no cache, after hundreds of microseconds of a program's own; and then the pro
 be fetched again. The machine says what that costs: work of many kinds, as a program does, is done
 with pauses of the dispatcher's and without in turns, and what is not noted of the difference is
 shared out among the pauses. Each stretch with pauses is compared with those before and after it,
-so that a machine whose speed changes meanwhile does not matter.
+so that slow changes of the machine's speed cancel out, and a sudden one spoils one comparison.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _ROUNDS = 12  # with pauses and without, in turns; all of them take 0.25 s
 _IN_A_ROW, _SETTLING = 40, 9  # of each, and how many of these do not count
 _TRIALS, _MOST_NS = 8, 1_000_000  # before that, and how long the quickest may take
 _USUAL = 25  # percentile by which they are compared: the slower ones met more than a pause
-_AGREEING, _APART_NS = slice(2, 10), 6_000  # rounds, in order of what they found; how far apart
+_AGREEING = slice(2, _ROUNDS - 2)  # rounds that agree, in the order of what they found
+_APART_NS = 4_000  # for each pause, at most
 _PAUSES = 2  # of each piece of work that is an evaluation: before and after
 
 _DATA = {"a": list(range(20)), "b": {"c": "text é" * 5, "d": [1.5, None, True] * 5}}

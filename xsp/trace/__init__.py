@@ -19,7 +19,13 @@ from xsp.trace.coverage import gathering_spans, own_functions
 from xsp.trace.document import FORMAT, SPAN_SCHEMA, Trace, load
 from xsp.trace.file import DAMAGE, is_own
 from xsp.trace.folding import Folding, agreed, alike, fold, occurrences, parent_rows, sums, total
-from xsp.trace.heading import footer_lines, headline, made_of, problem_lines
+from xsp.trace.heading import (
+    footer_lines,
+    headline,
+    headline_parts,
+    made_of,
+    problem_lines,
+)
 from xsp.trace.integrity import RUN_SCHEMA
 
 __all__ = [
@@ -41,6 +47,7 @@ __all__ = [
     "footer_lines",
     "gathering_spans",
     "headline",
+    "headline_parts",
     "inexact_column",
     "is_own",
     "load",

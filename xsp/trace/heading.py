@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -158,19 +158,24 @@ def _claims(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
 def _exact(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield which latencies are exact, and why others are not."""
     kinds = _exactness(spans)
+    parts = _parts_of_time(spans, metadata.get("groups", ()))
     if imported := metadata.get("imported"):
         yield from _recorded(spans, imported)
-    elif not metadata.get("groups") or not any(row[Inexact.CARRIED] for row in kinds.values()):
+    elif carried := parts.get(Inexact.CARRIED):
+        yield f"without overhead: all but {percent(carried)} of the time{_runs(spans)}"
+    else:
         yield from _without_overhead(spans, kinds)
     said, made = said_of_all(metadata), _made_of_others(metadata)
     kinds = {
         name: row | {Inexact.DERIVED: 0} if name in made else row for name, row in kinds.items()
     }
-    reasons = [reason for reason in Inexact if reason not in said]
-    if groups := metadata.get("groups"):
-        yield from _parts_of_time(spans, kinds, reasons, [group["name"] for group in groups])
-    else:
-        yield from _reasons(kinds, reasons)
+    for reason in Inexact:
+        if reason in said or (reason is Inexact.CARRIED and reason in parts):
+            continue
+        if reason in parts:
+            yield f"{reason.words}: {percent(parts[reason])} of the time"
+        elif affected := _affected(kinds, reason):
+            yield f"{reason.words}: {affected}"
 
 
 def _recorded(spans: pl.DataFrame, imported: Mapping[str, Any]) -> Iterator[str]:
@@ -263,44 +268,36 @@ def _exactness(spans: pl.DataFrame) -> dict[str, dict[str, int]]:
     return {kind: rows[kind] for kind in sorted(rows, key=[*_WORDS, *rows].index)}
 
 
-def _reasons(kinds: Mapping[str, Mapping[str, int]], reasons: Iterable[Inexact]) -> Iterator[str]:
-    """Yield for each of some reasons the kinds of latency that are not exact for it."""
-    for reason in reasons:
-        parts = [
-            _share_of(kind, row[reason], row["known"]) for kind, row in kinds.items() if row[reason]
-        ]
-        if parts:
-            yield f"{reason.words}: {'all' if _everywhere(kinds, reason) else ', '.join(parts)}"
+def _affected(kinds: Mapping[str, Mapping[str, int]], reason: Inexact) -> str:
+    """Return the kinds of latency that are not exact for a reason; empty where all are."""
+    parts = [
+        _share_of(kind, row[reason], row["known"]) for kind, row in kinds.items() if row[reason]
+    ]
+    everywhere = all(row[reason] == row["known"] for row in kinds.values())
+    return "all" if parts and everywhere else ", ".join(parts)
 
 
 def _parts_of_time(
-    spans: pl.DataFrame,
-    kinds: Mapping[str, Mapping[str, int]],
-    reasons: Iterable[Inexact],
-    groups: Sequence[str],
-) -> Iterator[str]:
-    """Yield for each of some reasons how much of a program's time is not exact for it.
+    spans: pl.DataFrame, groups: Sequence[Mapping[str, Any]]
+) -> dict[Inexact, float]:
+    """Return for each reason how much of a program's time on the host is not exact for it.
 
-    What lies around groups of evaluations is not exact for their reasons; its own time is.
+    What lies around groups of evaluations is not exact for their reasons; its own time is. Reasons
+    that hold for no time are left out, and spans made of others: their time is that of these.
     """
+    if not groups:
+        return {}
+    spans = spans.filter(~ON_DEVICE)
+    spans = spans.filter(~attribute_column(spans, "replayed", pl.Boolean).fill_null(value=False))
     around = attribute_column(spans, "program_part", pl.Boolean).fill_null(value=False)
-    inside = (~around | spans["name"].is_in(groups)).to_numpy()
+    inside = (~around | spans["name"].is_in([group["name"] for group in groups])).to_numpy()
     own_ns, codes = spans["self_ns"].fill_null(0.0).to_numpy(), inexact_column(spans)
-    for reason in reasons:
-        if not any(row[reason] for row in kinds.values()):
-            continue
-        part = own_ns[inside & (codes & reason.bit > 0)].sum() / max(own_ns.sum(), 1.0)
-        if reason is Inexact.DERIVED:  # of layers whose time is that of what is inside
-            yield from _reasons(kinds, [reason])
-        elif reason is Inexact.CARRIED:
-            yield f"without overhead: {percent(1.0 - part)} of the time{_runs(spans)}"
-        else:
-            everywhere = _everywhere(kinds, reason)
-            yield f"{reason.words}: {'all' if everywhere else percent(part) + ' of the time'}"
-
-
-def _everywhere(kinds: Mapping[str, Mapping[str, int]], reason: Inexact) -> bool:
-    return all(row[reason] == row["known"] for row in kinds.values())
+    parts = {
+        reason: float(own_ns[inside & (codes & reason.bit > 0)].sum() / max(own_ns.sum(), 1.0))
+        for reason in Inexact
+        if reason is not Inexact.DERIVED
+    }
+    return {reason: part for reason, part in parts.items() if part > 0}
 
 
 def _runs(spans: pl.DataFrame) -> str:
