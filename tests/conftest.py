@@ -50,7 +50,7 @@ LEFT_OUT = pytest.StashKey[int]()
 # its profile `ci`, which has none, and the same examples every time: more of them are for people.
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("quick", max_examples=15, deadline=None)
-hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("ci"), max_examples=40)
+hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("ci"), max_examples=25)
 
 TORCH_HOOKS = (
     "_global_forward_hooks",
@@ -72,12 +72,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let coverage leave out the tests that search for counterexamples.
+    """Let coverage leave out the tests that search for counterexamples, and slow ones.
 
-    They run hundreds of times what tests of known answers run as well, and coverage makes that
-    a third slower: the gate loses next to nothing, and CI wins minutes.
+    They run hundreds of times what tests of known answers run as well, or run it in processes of
+    their own, and coverage makes that a third slower: the gate loses little, and CI wins minutes.
     """
-    if hypothesis.is_hypothesis_test(getattr(item, "function", None)):
+    searches = hypothesis.is_hypothesis_test(getattr(item, "function", None))
+    if searches or item.get_closest_marker("slow"):
         item.add_marker(pytest.mark.no_cover)
 
 

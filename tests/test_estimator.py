@@ -67,10 +67,10 @@ def test_intervals_hold_the_truth(mood: str, times: int, bands: Mapping[str, Ban
 @pytest.mark.parametrize(
     ("mood", "times", "bands"),
     [
-        *(("calm 1 %", 30, CALM), ("calm 10 %", 12, CALM), ("spikes", 30, CALM)),
-        *(("drift 0.5 s", 12, DRIFT), ("drift 20 s", 16, DRIFT), ("bursts 60 ms", 30, DRIFT)),
+        *(("calm 1 %", 20, CALM), ("calm 10 %", 12, CALM), ("spikes", 20, CALM)),
+        *(("drift 0.5 s", 12, DRIFT), ("drift 20 s", 16, DRIFT), ("bursts 60 ms", 20, DRIFT)),
         *(("level 0.3 s", 12, LEVELS), ("level 3 s", 12, LEVELS)),
-        ("processes 1 %", 30, PROCESSES),
+        ("processes 1 %", 20, PROCESSES),
     ],
 )
 def test_intervals_hold_the_truth_in_every_mood(

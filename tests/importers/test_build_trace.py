@@ -62,7 +62,7 @@ def test_steps_are_evaluations_of_one_tree() -> None:
 def test_the_first_line_says_who_recorded_it_and_that_overhead_stays() -> None:
     first = str(trace_of(program(5), "net")).split("\n\n")[0]
     said = " ".join(first.split())
-    assert said.startswith("net 100 µs over 5 steps · recorded by Toy Profiler 1.2, whose")
+    assert said.startswith("net 100 µs over 5 steps recorded by Toy Profiler 1.2, whose")
     assert "overhead is in it and cannot be removed; times on devices are their own" in said
     assert "of its work 100.0 % under a layer, 100.0 % under an operator" in said
     assert "without overhead" not in said

@@ -99,7 +99,7 @@ def cycles(acts: list[str], often: int, loop: Loop) -> Iterator[Callable[[], int
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     first=st.sampled_from(["train", "close"]),
     others=st.lists(st.sampled_from(ACTS), max_size=4),
