@@ -72,13 +72,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let coverage leave out the tests that search for counterexamples, and slow ones.
+    """Let coverage leave out the tests that search for counterexamples.
 
-    They run hundreds of times what tests of known answers run as well, or run it in processes of
-    their own, and coverage makes that a third slower: the gate loses little, and CI wins minutes.
+    They run many times what tests of known answers run as well, and coverage makes that slower.
     """
-    searches = hypothesis.is_hypothesis_test(getattr(item, "function", None))
-    if searches or item.get_closest_marker("slow"):
+    if hypothesis.is_hypothesis_test(getattr(item, "function", None)):
         item.add_marker(pytest.mark.no_cover)
 
 
