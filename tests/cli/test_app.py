@@ -539,3 +539,21 @@ def test_threads_are_set_where_it_is_measured_and_kept_in_the_trace(
 def test_no_threads_at_all_are_wrong_usage(write: Write, capsys: Said) -> None:
     assert cli.run(["profile", write(WORK) + ":work", "--threads", "0"]) == exit_code.USAGE
     assert "0 is not in the range x>=1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("rank", "wanted"), [(None, None), ("0", None), ("1", False)])
+def test_of_the_ranks_that_share_a_terminal_the_first_says_what_is_done(
+    write: Write, monkeypatch: pytest.MonkeyPatch, rank: str | None, *, wanted: bool | None
+) -> None:
+    told = []
+
+    def profile(*_args: object, progress: bool | None, **_more: object) -> None:
+        told.append(progress)
+        raise xsp.XspError("enough is known")
+
+    monkeypatch.setattr("xsp.program.profile", profile)
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", "2")
+    assert cli.run(["profile", write("print()")]) != exit_code.OK
+    assert told == [wanted]
