@@ -20,24 +20,25 @@ from xsp.session import Collections
 from xsp.testing import FakeClock
 
 MS = 1_000_000
-
-
-STRETCHES = 25  # with pauses every second one
+STRETCHES = 2 * pause_overhead._ROUNDS + 1  # of a set, with pauses every second one
+PIECES = pause_overhead._TRIALS + STRETCHES * pause_overhead._IN_A_ROW  # of work, in a set
+MOST = pause_overhead._MOST_ROUNDS // pause_overhead._ROUNDS  # sets
 
 
 def simulated(
     monkeypatch: pytest.MonkeyPatch, cost_ns: int, speed: Callable[[int], float]
-) -> float | None:
-    """Return what is measured of a pause's cost on a machine of a given speed in each stretch.
+) -> tuple[float | None, int]:
+    """Return what is measured of a pause's cost, and how many sets of stretches that took.
 
-    The quicker quarter of the work takes 200 µs at speed 1.
+    The quicker quarter of the work takes 200 µs at speed 1, which is that of each stretch.
     """
-    clock, done, trials = FakeClock(), [0], pause_overhead._TRIALS
+    clock, done = FakeClock(), [0]
 
     def advance() -> None:
-        stretch = max(done[0] - trials, 0) // pause_overhead._IN_A_ROW
+        sets, pieces = divmod(done[0], PIECES)
+        within = max(pieces - pause_overhead._TRIALS, 0) // pause_overhead._IN_A_ROW
         jitter_ns = 20_000 * (done[0] % 4)
-        clock.advance(round((200_000 + jitter_ns) * speed(stretch)))
+        clock.advance(round((200_000 + jitter_ns) * speed(sets * STRETCHES + within)))
         done[0] += 1
 
     evaluate = pause_overhead._evaluate
@@ -49,8 +50,9 @@ def simulated(
     monkeypatch.setattr(pause_overhead, "_work", lambda: advance)
     monkeypatch.setattr(pause_overhead, "_evaluate", slower)
     found = pause_overhead.measured(clock)
-    assert done[0] == trials + STRETCHES * pause_overhead._IN_A_ROW
-    return found
+    sets, rest = divmod(done[0], PIECES)
+    assert rest == (0 if sets else pause_overhead._TRIALS)
+    return found, sets
 
 
 @pytest.mark.parametrize(
@@ -66,11 +68,30 @@ def simulated(
 def test_the_cost_is_found_whatever_the_machines_speed_does(
     monkeypatch: pytest.MonkeyPatch, speed: Callable[[int], float]
 ) -> None:
-    assert simulated(monkeypatch, 4_000, speed) == pytest.approx(4_000, abs=20)
+    found, sets = simulated(monkeypatch, 4_000, speed)
+    assert found == pytest.approx(4_000, abs=20)
+    assert sets == 1
+
+
+def test_the_cost_is_found_by_more_stretches_where_the_first_are_disturbed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def speed(stretch: int) -> float:
+        return 1.0 + 0.05 * (stretch % 3) if stretch < STRETCHES else 1.0
+
+    found, sets = simulated(monkeypatch, 4_000, speed)
+    assert 1 < sets < MOST
+    assert found == pytest.approx(4_000, abs=20)
 
 
 def test_what_differs_from_stretch_to_stretch_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert simulated(monkeypatch, 4_000, lambda stretch: 1.0 + 0.05 * (stretch % 3)) is None
+    speeds = np.random.default_rng(0).uniform(1.0, 1.5, MOST * STRETCHES)
+    found, sets = simulated(monkeypatch, 4_000, lambda stretch: float(speeds[stretch]))
+    assert (found, sets) == (None, MOST)
+
+
+def test_work_that_takes_too_long_is_tried_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert simulated(monkeypatch, 4_000, lambda _: 50.0) == (None, 0)
 
 
 def test_other_threads_that_keep_pythons_lock_are_not_waited_for() -> None:
