@@ -14,10 +14,12 @@ from strategies import unhurried
 from xsp.composition.group import Group
 from xsp.composition.iteration import ITERATION, with_iterations
 from xsp.composition.journal import Evaluation, Journal, Mark, Pause
+from xsp.composition.node import Made
 from xsp.composition.own_time import Sampled
 from xsp.composition.part import first_calls, parts
-from xsp.composition.timeline import GroupLatency, Timeline
-from xsp.composition.tree import Made, compose
+from xsp.composition.timeline import Timeline
+from xsp.composition.tree import compose
+from xsp.composition.usual import GroupLatency
 from xsp.evaluation import Rung
 from xsp.level import Kind
 from xsp.provider import SAMPLE_SCHEMA
@@ -41,7 +43,7 @@ def program(journal: Journal, group: Group = STEP, known: Trace | None = None) -
     spans = compose(
         nested,
         lasting,
-        Made(groups, [each.ran_ns for each in made], first),
+        Made(groups, [each.ran_ns for each in made], timeline.estimated, first),
         traces,
         Sampled(pl.DataFrame(schema=SAMPLE_SCHEMA), (), ()),
     )
@@ -114,6 +116,26 @@ def test_the_tree_shows_it_however_wide_the_interval_of_the_latency_is() -> None
         assert shown["step"] == "3.00 µs"
         assert shown["load"] == "1.20 µs"
     assert shown["fc Linear"] == "≈ 0"  # of a layer it is not known
+
+
+def test_the_interval_is_that_of_what_was_estimated() -> None:
+    # Of fifteen steps two were recorded, and those after the plan was complete are on no rung.
+    lengths = [*[(3_000, BARE)] * 5, *[(4_500, OPS)] * 2, *[(3_000, None)] * 8]
+    found = program(training(*lengths), known=net(3_000, margin=0.1))
+    rows = {row["path"]: row for row in found.spans.iter_rows(named=True)}
+    for path in ("block", "block/training iteration", "block/training iteration/step"):
+        row = rows[path]
+        reach_ns = 0.1 * 2 * 3_000
+        assert row["latency_low_ns"] == pytest.approx(row["latency_ns"] - reach_ns), path
+        assert row["latency_high_ns"] == pytest.approx(row["latency_ns"] + reach_ns), path
+    row = rows["block/training iteration/step/fc"]  # a layer is known from recorded steps alone
+    assert row["latency_high_ns"] == pytest.approx(1.1 * row["latency_ns"])
+
+
+def test_what_was_not_estimated_has_no_interval() -> None:
+    found = program(training(*[(3_000, BARE)] * 5, *[(3_300, None)] * 8), known=net(3_000))
+    parts = found.spans.filter(pl.col("attributes").struct.field("program_part"))
+    assert parts["latency_low_ns"].null_count() == parts.height
 
 
 def test_what_does_not_count_lasts_as_long_as_others_and_no_longer_than_it_did() -> None:

@@ -17,7 +17,8 @@ from xsp.composition.journal import (
     waits_within,
     with_waits,
 )
-from xsp.composition.timeline import GroupLatency, Timeline
+from xsp.composition.timeline import Timeline
+from xsp.composition.usual import GroupLatency
 from xsp.evaluation import Rung
 from xsp.level import Kind
 

@@ -23,6 +23,7 @@ from xsp.composition.journal import (
     with_pause_overhead,
     with_waits,
 )
+from xsp.composition.node import Made
 from xsp.composition.own_time import Sampled
 from xsp.composition.part import Part, first_calls, parts
 from xsp.composition.problem import (
@@ -33,8 +34,8 @@ from xsp.composition.problem import (
     nothing_evaluated,
 )
 from xsp.composition.summary import facts, sentences
-from xsp.composition.timeline import GroupLatency, Timeline
-from xsp.composition.tree import Made, compose
+from xsp.composition.timeline import Timeline
+from xsp.composition.tree import compose
 from xsp.composition.typical import (
     Average,
     average_evaluation,
@@ -50,6 +51,7 @@ from xsp.composition.typical import (
     with_mean_latency,
     without,
 )
+from xsp.composition.usual import GroupLatency
 from xsp.evaluation import Run, united
 from xsp.measurement import ProcessRuns, build_trace, describe, interpret
 from xsp.problem import Problem, problems_of
@@ -171,7 +173,7 @@ class _Maker:
         spans = compose(
             nested,
             lasting,
-            self._made(averages, first),
+            self._made(timeline, averages, first),
             traces | {number: average.trace for number, average in averages.items()},
             Sampled(found.samples, tuple(self._journal.lulls), tuple(self._journal.pauses)),
         )
@@ -205,11 +207,14 @@ class _Maker:
         of = {group.number: group for group in self._groups.values()}
         return with_iterations(plain, [of[number] for number in self._numbers])
 
-    def _made(self, averages: Mapping[int, Average], first: Mapping[int, float]) -> Made:
+    def _made(
+        self, timeline: Timeline, averages: Mapping[int, Average], first: Mapping[int, float]
+    ) -> Made:
         """Return what the tree is told of the evaluations."""
         return Made(
             groups=self._numbers,
             ran_ns=[each.ran_ns for each in self._journal.evaluations],
+            estimated=timeline.estimated,
             varying={group.number for group in self._groups.values() if group.varies},
             averages=averages,
             first=first,

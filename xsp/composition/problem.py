@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xsp.composition.group import Group
 from xsp.composition.journal import Journal
-from xsp.composition.timeline import FEWEST
+from xsp.composition.usual import FEWEST
 from xsp.errors import MeasurementError
 from xsp.evaluation import trimmed_mean
 from xsp.problem import Problem

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
@@ -20,35 +19,30 @@ from numpy.typing import NDArray
 
 from xsp.composition.group import Size, elements
 from xsp.composition.journal import Evaluation, Journal, paused, times_of
-from xsp.evaluation import Rung, Times, clipped, free, trimmed_mean
+from xsp.composition.usual import (
+    FEWEST,
+    OUTLIER,
+    GroupLatency,
+    Usual,
+    typical_of,
+    usual_of,
+    without_added,
+    without_share,
+)
+from xsp.evaluation import Rung, Times, clipped, free
 from xsp.level import Kind
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-FEWEST = 3  # evaluations recorded in one way, to say how much longer that made them
 _MANY = 10  # evaluations whose mean says something
 _SOME = 5  # evaluations whose mean says more than that of recorded ones
-_OUTLIER = 3.0  # times the median: slower evaluations are so for reasons of their own
 _SET_UP_NS = 50_000_000  # no provider takes longer to set itself up within an evaluation
 
 _Way = tuple[int, Rung | None, bool]
 _Running = tuple[Ints, Floats]  # times, and what xsp has added until each
 _Piece = tuple[int, int, float]  # begin and end of a piece of time, and what xsp added to it
 _Gap = tuple[int, Times]  # a thread, begin and end of the free parts of a time
-
-
-@dataclass(frozen=True, slots=True)
-class GroupLatency:
-    """What merging found of a group.
-
-    Attributes:
-        latency_ns: Latency of an evaluation without overhead.
-        rungs_ns: Latency of an evaluation on each rung, by the rung's name.
-    """
-
-    latency_ns: float
-    rungs_ns: Mapping[str, float]
 
 
 class Timeline:
@@ -65,6 +59,7 @@ class Timeline:
         evaluations_ns: How long each evaluation of the journal takes without xsp.
         untouched: The evaluations of each group that recorded nothing, and count, by the number of
             the group.
+        estimated: The evaluations whose time is not simply what the clock had, by their numbers.
     """
 
     def __init__(
@@ -76,8 +71,9 @@ class Timeline:
     ) -> None:
         measured = np.array([each.ran_ns for each in journal.evaluations], dtype=np.float64)
         self.untouched = _untouched(journal.evaluations, final)
+        self.estimated = _estimated(journal.evaluations)
         self.evaluations_ns = _without_recording(
-            journal.evaluations, measured, self.untouched, latencies, final
+            journal.evaluations, measured, self.estimated, self.untouched, latencies, final
         )
         pieces: defaultdict[int, list[_Piece]] = defaultdict(list)
         pauses = paused(journal, waits or {})
@@ -146,17 +142,17 @@ def _between(
     result: defaultdict[int, list[_Piece]] = defaultdict(list)
     for members in gaps.values():
         lengths = {armed: _lengths(mine) for armed, mine in members.items()}
-        quiet = _Usual.of(lengths.pop(None, np.empty(0)), None)
+        quiet = Usual.of(lengths.pop(None, np.empty(0)), None)
         if quiet is None or not lengths:
             continue
-        usual = {armed: _typical(ns) for armed, ns in lengths.items() if len(ns) >= FEWEST}
+        usual = {armed: typical_of(ns) for armed, ns in lengths.items() if len(ns) >= FEWEST}
         # A rung that came seldom is taken to add as much as any other.
         most_ns = max(usual.values(), default=quiet.typical_ns)
         less = {}
         for armed, ns in lengths.items():
             assert armed is not None
             seldom_ns = most_ns if armed.kinds else quiet.typical_ns
-            less[armed] = _less(ns, usual.get(armed, seldom_ns), quiet.typical_ns)
+            less[armed] = without_added(ns, usual.get(armed, seldom_ns), quiet.typical_ns)
             if armed.detail:  # which comes once, and traces each line
                 less[armed] = np.minimum(ns, quiet.typical_ns)
         together = np.concatenate(list(less.values()))
@@ -184,10 +180,6 @@ def _armed(evaluation: Evaluation) -> Rung | None:
 
 def _lengths(gaps: Sequence[_Gap]) -> Floats:
     return np.array([sum(end - start for start, end in gap) for _, gap in gaps], dtype=np.float64)
-
-
-def _typical(lengths: Sequence[float] | Floats) -> float:
-    return float(trimmed_mean(np.asarray(lengths, dtype=np.float64)[:, None])[0])
 
 
 def _outside(pieces: Sequence[_Piece], evaluations: Sequence[tuple[int, int]]) -> list[_Piece]:
@@ -246,9 +238,22 @@ def _untouched(
     return dict(result)
 
 
+def _estimated(evaluations: Sequence[Evaluation]) -> list[int]:
+    """Return the numbers of the evaluations of which the clock had more than they take."""
+    first_ns = min((each.begin_ns for each in evaluations if _records(each)), default=0)
+    return [
+        number
+        for number, each in enumerate(evaluations)
+        # What does not count before anything is recorded is cold, but not by xsp.
+        if _records(each)
+        or (each.rung is not None and not each.counts and each.begin_ns > first_ns)
+    ]
+
+
 def _without_recording(
     evaluations: Sequence[Evaluation],
     measured: Floats,
+    estimated: Sequence[int],
     untouched: Mapping[int, Sequence[int]],
     latencies: Mapping[int, GroupLatency],
     final: Callable[[int], int],
@@ -258,20 +263,18 @@ def _without_recording(
     Args:
         evaluations: The evaluations.
         measured: How long each one ran, in ns.
+        estimated: Numbers of those that may have taken longer than they take.
         untouched: Numbers of those by which the others are judged, by the number of the group.
         latencies: What merging found, by the number of the group.
         final: Returns the number of the group that a group is part of in the end.
     """
     ways: defaultdict[_Way, list[int]] = defaultdict(list)
     sizes: defaultdict[int, set[Size]] = defaultdict(set)
-    first_ns = min((each.begin_ns for each in evaluations if _records(each)), default=0)
-    for number, each in enumerate(evaluations):
-        group = final(each.group)
-        sizes[group].add(each.size)
-        counts = each.rung is None or each.counts
-        # Else it is cold, but not by xsp.
-        if _records(each) or (not counts and each.begin_ns > first_ns):
-            ways[group, each.rung, each.counts].append(number)
+    for each in evaluations:
+        sizes[final(each.group)].add(each.size)
+    for number in estimated:
+        each = evaluations[number]
+        ways[final(each.group), each.rung, each.counts].append(number)
     result = measured.copy()
     per_call = measured / [each.size[0] for each in evaluations]
     recorded: defaultdict[int, list[int]] = defaultdict(list)
@@ -281,19 +284,19 @@ def _without_recording(
         quiet = untouched.get(group, [])
         vary, fewest = len(sizes[group]) > 1, min(len(members), len(quiet))
         took = per_call if vary and fewest >= FEWEST else measured  # of more calls they take longer
-        if (known := _Usual.of(took[quiet], latencies.get(group))) is None:
+        if (known := Usual.of(took[quiet], latencies.get(group))) is None:
             continue
-        usual = _usual(took[members], rung, latencies.get(group))
+        usual = usual_of(took[members], rung, latencies.get(group))
         if vary and usual is not None:
             if counts or len(members) < _MANY or len(quiet) < _SOME:
-                result[members] = _less_in_proportion(measured[members], usual, known.typical_ns)
+                result[members] = without_share(measured[members], usual, known.typical_ns)
                 continue
             middle = np.median([elements(evaluations[each].size) for each in quiet])
             sizes_of = np.array([elements(evaluations[each].size) for each in members])
             larger, calls = np.maximum(sizes_of / middle, 1.0), measured[members] / took[members]
             result[members] = _alike_on_average(took[members], larger, known) * calls
         elif counts and usual is not None and rung.timed:
-            result[members] = _less(measured[members], usual, known.typical_ns)
+            result[members] = without_added(measured[members], usual, known.typical_ns)
             recorded[group] += members
         else:
             result[members] = _settled(measured[members], usual, known)
@@ -302,13 +305,13 @@ def _without_recording(
         result[members] *= min(measured[members].sum() / max(result[members].sum(), 1.0), 1.0)
     for group, members in recorded.items():
         quiet = untouched.get(group, [])
-        known = _Usual.of(measured[quiet], None)
+        known = Usual.of(measured[quiet], None)
         if known is not None and len(members) >= _MANY and len(quiet) >= _SOME:
             result[members] *= known.share_of_own(result[members])
     return result
 
 
-def _alike_on_average(lasts: Floats, times_larger: Floats, known: _Usual) -> Floats:
+def _alike_on_average(lasts: Floats, times_larger: Floats, known: Usual) -> Floats:
     """Return times of evaluations that do not count, as long on average as those that do.
 
     One that is longer than the most for its size is so for xsp's reasons, but for what no provider
@@ -326,51 +329,7 @@ def _records(evaluation: Evaluation) -> bool:
     return (rung := evaluation.rung) is not None and (bool(rung.kinds) or not rung.timed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Usual:
-    """How long evaluations of a group last with nothing recorded.
-
-    Attributes:
-        typical_ns: As most of them last.
-        mean_ns: On average, slow ones counted in: as many times as long as they are many
-            together.
-        most_ns: As long as the slowest ones last of which there are several; what is slower is
-            likely to have happened once.
-    """
-
-    typical_ns: float
-    mean_ns: float
-    most_ns: float
-
-    def share_of_own(self, lasts: Floats) -> float:
-        """Return which part of the time of alike evaluations is their own, on average.
-
-        Some of them are slower than most, and more of them where something is recorded: its
-        buffers are allocated, its results handed over. What is far slower is so by itself.
-        """
-        average = np.minimum(lasts, self.most_ns).mean()
-        return min(self.mean_ns / max(float(average), 1.0), 1.0)
-
-    @classmethod
-    def of(cls, measured: Floats, known: GroupLatency | None) -> _Usual | None:
-        """Return it by the evaluations that recorded nothing, or else by what merging found."""
-        if len(measured) >= FEWEST:
-            several = float(np.sort(measured)[-FEWEST])  # where threads wait for cores, many are
-            most = max(_OUTLIER * float(np.median(measured)), several)
-            return cls(_typical(measured), float(np.minimum(measured, most).mean()), most)
-        if known is None:
-            return None
-        return cls(known.latency_ns, known.latency_ns, _OUTLIER * known.latency_ns)
-
-
-def _usual(measured: Floats, rung: Rung, known: GroupLatency | None) -> float | None:
-    """Return how long evaluations that were recorded in one way last; None if unknown."""
-    if len(measured) >= FEWEST:
-        return _typical(measured)
-    return None if known is None else known.rungs_ns.get(rung.name)
-
-
-def _settled(measured: Floats, usual_ns: float | None, known: _Usual) -> Floats:
+def _settled(measured: Floats, usual_ns: float | None, known: Usual) -> Floats:
     """Return times of alike evaluations in which providers set themselves up, without that.
 
     They last as long as others on average, but for what no provider takes: a model that is
@@ -378,20 +337,6 @@ def _settled(measured: Floats, usual_ns: float | None, known: _Usual) -> Floats:
     """
     result = np.full(len(measured), known.mean_ns)
     if usual_ns is not None:
-        own = measured > max(_OUTLIER * usual_ns, usual_ns + _SET_UP_NS)
+        own = measured > max(OUTLIER * usual_ns, usual_ns + _SET_UP_NS)
         result[own] += measured[own] - usual_ns
     return result
-
-
-def _less(measured: Floats, usual_ns: float, latency_ns: float) -> Floats:
-    """Return times of alike parts that recording made longer without what it added.
-
-    One that is slower than usual is so for reasons of its own; one far quicker has less to record.
-    """
-    added = max(usual_ns - latency_ns, 0.0)
-    return np.maximum(measured - added, _less_in_proportion(measured, usual_ns, latency_ns) / 2)
-
-
-def _less_in_proportion(measured: Floats, usual_ns: float, latency_ns: float) -> Floats:
-    """Return times of unlike parts without what recording added: the more, the longer the part."""
-    return measured * min(latency_ns / max(usual_ns, 1.0), 1.0)

@@ -12,9 +12,7 @@ Below the span of a group lies the tree of the group's trace, with times multipl
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -22,77 +20,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.composition.node import Made, Node, nodes_of
 from xsp.composition.own_time import Sampled, own_time
 from xsp.composition.part import Part
-from xsp.composition.typical import SUMMED, SUMMED_ATTRIBUTES, Average
-from xsp.evaluation import covered, generations, mix, path_names
+from xsp.composition.typical import SUMMED, SUMMED_ATTRIBUTES
+from xsp.evaluation import generations, mix, path_names
 from xsp.inexact import Inexact
-from xsp.level import Kind
 from xsp.text import margin
 from xsp.trace import SPAN_SCHEMA, Trace
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_MOST_NAMES, _FURTHER = 500, "further parts"  # within one part, and the one span of all others
 _ATTRIBUTE = "\0attribute."
-_FIRST_CALL = "first call of {}: more than the others"
-
-
-@dataclass(slots=True)
-class _Node:
-    """Parts that are one span.
-
-    Attributes:
-        part: The first of the parts.
-        parent: Index of the node around.
-        lasts_ns: Sum of what the parts take without xsp.
-        ran_ns: Sum of what evaluations took as they ran, recorded or not: they take no longer.
-        measured_ns: Sum of what the parts took with xsp, pauses and all.
-        group: Number of the group of evaluations; -1 for other parts.
-    """
-
-    part: Part
-    parent: int
-    group: int = -1
-    lasts_ns: float = 0.0
-    ran_ns: float = 0.0
-    measured_ns: int = 0
-    calls: int = 0
-    least_ns: float = float("inf")
-    most_ns: float = 0.0
-    busy_ns: float | None = None
-    start: int = 0  # drawn
-    length: int = 0
-    measured: tuple[int, int] = (0, 0)
-    threads: set[int] = field(default_factory=set)
-
-    def add(self, part: Part, lasts_ns: float) -> None:
-        self.lasts_ns += lasts_ns
-        self.measured_ns += part.end_ns - part.start_ns
-        self.calls += 1
-        self.least_ns = min(self.least_ns, lasts_ns)
-        self.most_ns = max(self.most_ns, lasts_ns)
-        self.threads.add(part.thread)
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What is known of the evaluations of a journal.
-
-    Attributes:
-        groups: The number of the group of each, in the journal's order.
-        ran_ns: How long each ran, pauses left out.
-        first: What first calls took more than the others (ns), by their parts (`first_calls`).
-        varying: The numbers of the groups whose evaluations have unlike sizes.
-        averages: An average evaluation of each group that calls its model unlike numbers of times.
-    """
-
-    groups: Sequence[int]
-    ran_ns: Sequence[float]
-    first: Mapping[int, float]
-    varying: Collection[int] = ()
-    averages: Mapping[int, Average] = field(default_factory=dict)
 
 
 def compose(
@@ -111,13 +51,7 @@ def compose(
         traces: The traces of groups, by their numbers; those of average evaluations, if there are.
         sampled: What was seen of what ran outside of evaluations.
     """
-    nodes, of = _nodes(parts, lasting_ns, made)
-    _set_apart(nodes, parts, of, made.first)
-    _note_concurrency(nodes, parts, of)
-    children: defaultdict[int, list[int]] = defaultdict(list)
-    for number, node in enumerate(nodes[1:], 1):
-        children[node.parent].append(number)
-    _draw(nodes, children)
+    nodes, children, of = nodes_of(parts, lasting_ns, made)
     order = _depth_first(children)
     paths = _paths(nodes)
     intervals = _intervals(nodes, order, traces, made.varying)
@@ -137,82 +71,6 @@ def compose(
     return _table(frames)
 
 
-def _nodes(parts: Sequence[Part], lasting_ns: Floats, made: Made) -> tuple[list[_Node], list[int]]:
-    """Return the nodes, and for each part the index of its node."""
-    nodes: list[_Node] = []
-    known: dict[tuple[int, str, int], int] = {}
-    names: defaultdict[int, int] = defaultdict(int)
-    of: list[int] = []
-    for part, lasts_ns in zip(parts, lasting_ns.tolist(), strict=True):
-        parent = of[part.parent] if part.parent >= 0 else -1
-        group = made.groups[part.evaluation] if part.evaluation >= 0 else -1
-        key, first = (parent, part.name, group), part
-        if key not in known and names[parent] >= _MOST_NAMES and group < 0:
-            key = parent, _FURTHER, -1
-            first = replace(part, name=_FURTHER, attributes=None)
-        if key not in known:
-            known[key] = len(nodes)
-            names[parent] += 1
-            nodes.append(_Node(first, parent, group))
-        nodes[known[key]].add(part, lasts_ns)
-        nodes[known[key]].ran_ns += made.ran_ns[part.evaluation] if part.evaluation >= 0 else 0.0
-        of.append(known[key])
-    return nodes, of
-
-
-def _set_apart(
-    nodes: list[_Node], parts: Sequence[Part], of: Sequence[int], first: Mapping[int, float]
-) -> None:
-    """Make spans of their own of what first calls take beyond the latency of their group."""
-    for number in sorted(first, key=lambda n: parts[n].start_ns):
-        part, node, more = parts[number], nodes[of[number]], first[number]
-        node.lasts_ns -= more
-        node.ran_ns -= more
-        node.measured_ns -= round(more)
-        name = _FIRST_CALL.format(part.name)
-        times = part.start_ns, part.start_ns + round(more)
-        nodes.append(_Node(Part(name, Kind.PIPELINE, *times, part.thread), node.parent))
-        nodes[-1].add(nodes[-1].part, more)
-
-
-def _note_concurrency(nodes: Sequence[_Node], parts: Sequence[Part], of: Sequence[int]) -> None:
-    """Note for how long at least one of the parts of a node ran, where several ran at once."""
-    if len({part.thread for part in parts}) < 2:
-        return
-    start, end = np.array([(part.start_ns, part.end_ns) for part in parts], dtype=np.int64).T
-    union = covered(np.array(of, dtype=np.int64), start, end, len(nodes))
-    for node, busy in zip(nodes, union.tolist(), strict=True):
-        if len(node.threads) > 1 and busy < node.measured_ns:
-            node.busy_ns = node.lasts_ns * busy / node.measured_ns
-
-
-def _draw(nodes: Sequence[_Node], children: Mapping[int, Sequence[int]]) -> None:
-    """Give each node its place in the timeline: side by side in the node around it."""
-    for node in nodes:
-        node.length = round(node.lasts_ns if node.busy_ns is None else node.busy_ns)
-    nodes[0].measured = (0, nodes[0].measured_ns)
-    for number, node in enumerate(nodes):
-        lanes: defaultdict[int, list[_Node]] = defaultdict(list)
-        for child in sorted(children.get(number, ()), key=lambda n: nodes[n].part.start_ns):
-            lanes[nodes[child].part.thread].append(nodes[child])
-        for lane in lanes.values():
-            _fill(lane, node.start, node.length, node.measured)
-
-
-def _fill(lane: Sequence[_Node], start: int, room: int, measured: tuple[int, int]) -> None:
-    """Place nodes of one thread one after the other, shrunk where they have no room."""
-    fits = min(1.0, room / max(sum(node.length for node in lane), 1))
-    needed = sum(node.measured_ns for node in lane)
-    measured_fits = min(1.0, (measured[1] - measured[0]) / max(needed, 1))
-    at, at_measured = start, measured[0]
-    for node in lane:
-        node.length = int(node.length * fits)
-        node.start = at
-        at += node.length
-        node.measured = at_measured, at_measured + int(node.measured_ns * measured_fits)
-        at_measured = node.measured[1]
-
-
 def _depth_first(children: Mapping[int, Sequence[int]]) -> list[int]:
     order, waiting = [], [0]
     while waiting:
@@ -221,7 +79,7 @@ def _depth_first(children: Mapping[int, Sequence[int]]) -> list[int]:
     return order
 
 
-def _paths(nodes: Sequence[_Node]) -> list[str]:
+def _paths(nodes: Sequence[Node]) -> list[str]:
     parent = np.array([node.parent for node in nodes], dtype=np.int64)
     names = pl.Series([node.part.name for node in nodes], dtype=pl.String)
     paths: list[str] = path_names(names, parent, list(generations(parent))).to_list()
@@ -232,13 +90,13 @@ def _key(path: str) -> int:
     return int.from_bytes(blake2b(path.encode(), digest_size=8).digest()) or 1
 
 
-def _self_ns(nodes: Sequence[_Node], number: int, children: Mapping[int, Sequence[int]]) -> float:
+def _self_ns(nodes: Sequence[Node], number: int, children: Mapping[int, Sequence[int]]) -> float:
     node = nodes[number]
     same = [n for n in children.get(number, ()) if nodes[n].part.thread == node.part.thread]
     return max(node.lasts_ns - sum(nodes[n].lasts_ns for n in same), 0.0)
 
 
-def _columns(node: _Node, paths: Sequence[str], number: int) -> dict[str, Any]:
+def _columns(node: Node, paths: Sequence[str], number: int) -> dict[str, Any]:
     """Return the columns of a node's row that do not depend on a group's trace."""
     part = node.part
     return {
@@ -260,7 +118,7 @@ def _columns(node: _Node, paths: Sequence[str], number: int) -> dict[str, Any]:
 
 
 def _row(
-    node: _Node,
+    node: Node,
     columns: dict[str, Any],
     reasons: frozenset[str],
     trace: Trace | None,
@@ -272,7 +130,7 @@ def _row(
         attributes["inexact"] = [each.value for each in Inexact if each.value in reasons]
     if trace is not None:
         root = trace.root
-        factor = _factor(node, root)
+        factor = _factor(node.lasts_ns, root)
         attributes = {k: v for k, v in root.attributes.items() if v is not None}
         columns["self_ns"] = (root.self_ns or 0.0) * factor
         columns["runs"] = root.runs
@@ -288,13 +146,14 @@ def _row(
 
 
 def _intervals(
-    nodes: Sequence[_Node], order: Sequence[int], traces: Mapping[int, Trace], vary: Collection[int]
+    nodes: Sequence[Node], order: Sequence[int], traces: Mapping[int, Trace], vary: Collection[int]
 ) -> list[dict[str, float]]:
     """Return the ends of the interval of each node's latency; none where it was simply measured.
 
-    How far the intervals of groups reach is added up, as if their errors were fully correlated.
-    What an interval leaves unknown took no longer, at any rate, than it did with xsp. Of unlike
-    evaluations the sum is known as it ran: only what was removed from that may be wrong.
+    Of what a group's evaluations took together, as much is in doubt as was estimated. How far the
+    intervals of groups reach is added up, as if their errors were fully correlated. What an
+    interval leaves unknown took no longer, at any rate, than it did with xsp. Of unlike evaluations
+    the sum is known as it ran: only what was removed from that may be wrong.
     """
     result: list[dict[str, float]] = [{} for _ in nodes]
     reaches: dict[int, Floats] = {}
@@ -302,12 +161,12 @@ def _intervals(
         node = nodes[number]
         root = traces[node.group].root if node.group in traces else None
         wide = margin(root.latency_ns, root.latency_low_ns, root.latency_high_ns) if root else None
-        if root is not None and wide is not None:
-            reach = wide * _factor(node, root)
+        if root is not None and wide is not None and (told_ns := node.estimated_ns):
+            reach = wide * _factor(told_ns, root)
             removed = max(node.ran_ns - node.lasts_ns, 0.0)
             reach = min(reach, removed) if node.group in vary else reach
-            most = reach if reach < node.lasts_ns else removed
-            reaches[number] = np.array([min(reach, node.lasts_ns), min(reach, most)])
+            most = reach if reach < told_ns else removed
+            reaches[number] = np.array([min(reach, told_ns), min(reach, most)])
         if number in reaches:
             below, above = reaches[number].tolist()
             result[number]["latency_low_ns"] = max(node.lasts_ns - below, 0.0)
@@ -317,7 +176,7 @@ def _intervals(
 
 
 def _reasons(
-    nodes: Sequence[_Node], order: Sequence[int], traces: Mapping[int, Trace]
+    nodes: Sequence[Node], order: Sequence[int], traces: Mapping[int, Trace]
 ) -> list[frozenset[str]]:
     """Return why each latency is not exact: the reasons of all groups in it."""
     result: list[frozenset[str]] = [frozenset()] * len(nodes)
@@ -330,15 +189,15 @@ def _reasons(
     return result
 
 
-def _factor(node: _Node, root: Any) -> float:
-    """Return by what the times of one evaluation are multiplied to be those of a node."""
-    return node.lasts_ns / root.latency_ns if root.latency_ns else 0.0
+def _factor(lasts_ns: float, root: Any) -> float:
+    """Return by what the times of one evaluation are multiplied to be those of so many ns."""
+    return lasts_ns / root.latency_ns if root.latency_ns else 0.0
 
 
-def _below(node: _Node, path: str, trace: Trace, often: int | Ints) -> pl.DataFrame:
+def _below(node: Node, path: str, trace: Trace, often: int | Ints) -> pl.DataFrame:
     """Return the spans below the root of a group's trace, as they stand below the node."""
     root, spans = trace.root, trace.spans
-    factor, key = _factor(node, root), _key(path)
+    factor, key = _factor(node.lasts_ns, root), _key(path)
     ids = spans.select("span_id", "parent_id")
     moved = {
         name: mix(values.fill_null(0).to_numpy() ^ np.uint64(key))

@@ -111,7 +111,7 @@ def estimate(
         return f"{sign} {_two_digits(shown / scale)}", "", unit
     scale, unit = _unit(nanoseconds)
     value = _digits(nanoseconds / scale)
-    around = _margin(margin_ns / scale, _decimals(value) + 1) if margin_ns else ""
+    around = _margin(margin_ns / scale, _decimals(value) + 1) if margin_ns > 0 else ""
     return value, around, unit
 
 
