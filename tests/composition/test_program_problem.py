@@ -1,13 +1,17 @@
-"""What is said where evaluations of a program and the trace of their group differ."""
+"""What is said of a program: evaluations that differ from their group's trace, and the rest."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import numpy as np
 import polars as pl
 import pytest
 from samples import frame, pipeline, trace
 
-from xsp.composition.problem import told_apart
+from xsp.composition.journal import Journal, Mark
+from xsp.composition.problem import journal_problems, told_apart
 from xsp.trace import Trace
 
 
@@ -60,3 +64,29 @@ def test_nothing_is_said_where_no_interval_is_known() -> None:
     unknown = pl.lit(None, dtype=pl.Float64)
     spans = known.spans.with_columns(latency_low_ns=unknown, latency_high_ns=unknown)
     assert said([2e6], Trace(spans, known.metadata)) == ""
+
+
+@pytest.mark.parametrize(("children_s", "workers", "told"), [
+    (2.0, None, True), (0.01, None, False), (2.0, 0, True), (2.0, 2, False),
+])  # fmt: skip
+def test_processes_that_xsp_does_not_see_are_told(
+    children_s: float, workers: int | None, told: bool
+) -> None:
+    journal = Journal(1, 0, 10**9, children_s=children_s)
+    if workers is not None:  # which have a row of their own
+        journal.mark(Mark("data loading", 0, 10, 1, {"workers": workers}))
+    found = journal_problems(journal, [])
+    assert [problem.code for problem in found] == ["child-processes"] * told
+    if told:
+        assert "the program started took 2.00 s of processor time" in found[0].message
+
+
+def test_the_time_of_a_child_is_the_journals_once_it_has_ended() -> None:
+    journal = Journal(1, 0)
+    worked = "import time; [None for _ in iter(lambda: time.process_time() < 0.3, False)]"
+    subprocess.run([sys.executable, "-c", worked], check=True)
+    journal.end(10**9)
+    assert 0.25 < journal.children_s < 3
+    again = Journal(1, 0)
+    again.end(10**9)
+    assert again.children_s == 0

@@ -11,6 +11,7 @@ evaluations stand still.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections import Counter, defaultdict
@@ -129,6 +130,12 @@ class Lull(NamedTuple):
     stack: tuple[Place, ...]
 
 
+def _children_s() -> float:
+    """Return the processor time of this process' children that have ended and were waited for."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
 @dataclass(slots=True)
 class Journal:
     """What happened in a block.
@@ -145,6 +152,7 @@ class Journal:
         raised: Models of which calls raised, with their number.
         unwatched_ns: Since when nothing was watched any more; None: watched to the end.
         pause_overhead_ns: How long each pause held the program up besides what is noted of it.
+        children_s: Processor time of the processes that the program started and waited for.
     """
 
     thread: int
@@ -158,6 +166,13 @@ class Journal:
     raised: Counter[str] = field(default_factory=Counter)
     unwatched_ns: int | None = None
     pause_overhead_ns: float = 0.0
+    children_s: float = 0.0
+    _children_before_s: float = field(default_factory=_children_s)
+
+    def end(self, now_ns: int) -> None:
+        """Note that the block ends, or that a trace is made of what there is until now."""
+        self.end_ns = now_ns
+        self.children_s = _children_s() - self._children_before_s
 
     @property
     def quick(self) -> bool:

@@ -47,6 +47,12 @@ _OUTSIDE = (
     "{} of optimizers lie outside of all evaluations, as what they train was not called as a "
     "module (but by its `forward`, or there is none): `with prof.evaluation():` marks evaluations"
 )
+_CHILDREN = (
+    "processes that the program started took {} of processor time, and what they did is not "
+    "known: xsp watches the process that it is started in. Where they run models, begin each with "
+    "`torchrun … -m xsp profile`, or put `with xsp.profile():` into what they run"
+)
+_MUCH = 0.1  # of a block's time: as much of children's is worth a word
 _UNRECORDED = (
     "what lies inside is not known, for none of its evaluations was recorded; more of them, or a "
     "larger budget=, would change that"
@@ -59,11 +65,17 @@ _UNMADE = (
 
 
 def journal_problems(journal: Journal, groups: Iterable[Group]) -> list[Problem]:
-    """Return what there is to say of calls that raised, and of steps outside of evaluations."""
+    """Return what there is to say of a program but for its groups.
+
+    That is calls that raised, steps outside of evaluations, and processes that xsp does not see.
+    """
     result = [
         Problem("raised", _RAISED.format(counted(count, "call"), model))
         for model, count in journal.raised.items()
     ]
+    loading = any(mark.attributes.get("workers") for mark in journal.marks)  # has a row
+    if said := "" if loading else _of_children(journal):
+        result.append(Problem("child-processes", said))
     steps = sum(mark.name == _OPTIMIZER_STEP for mark in journal.marks)
     if steps >= _FEW_STEPS and steps > sum(group.calls for group in groups if group.trains):
         result.append(Problem("steps-outside", _OUTSIDE.format(counted(steps, "step"))))
@@ -166,11 +178,19 @@ def nothing_evaluated(journal: Journal, session: Session) -> MeasurementError:
             f"no evaluation came to its end: each call of {', '.join(journal.raised)} "
             "raised, or was cut short. Mend that, or profile more of what the program does"
         )
-    failed = "".join(f" ({problem.message})" for problem in session.problems)
+    also = [_of_children(journal), *(problem.message for problem in session.problems)]
     return MeasurementError(
         "nothing was evaluated: no model was called in the block. Call one in it, mark "
-        "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)" + failed
+        "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)"
+        + "".join(f" ({said})" for said in also if said)
     )
+
+
+def _of_children(journal: Journal) -> str:
+    """Return what there is to say of the processes that a program started, if they did much."""
+    took_ns = journal.children_s * 1e9
+    much = took_ns >= _MUCH * (journal.end_ns - journal.begin_ns)
+    return _CHILDREN.format(duration(took_ns)) if took_ns and much else ""
 
 
 def _unlike(group: Group, middle: tuple[int, int] | None) -> str:

@@ -221,7 +221,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             return
         with stack:
             stack.callback(lambda: self._dispatching.calls.clear())  # noqa: PLW0108  # replaced below
-            self._dispatching.journal.end_ns = self._dispatching.session.clock.now()
+            self._dispatching.journal.end(self._dispatching.session.clock.now())
             self._dispatching.cut_short = error is not None
             self._watching.close()
             with status_line(self._progress, "reading what was recorded"):

@@ -279,7 +279,7 @@ class Dispatcher:
         with self._lock:
             self._settle()
             self._recorder.disarm()
-            self.journal.end_ns = began_ns
+            self.journal.end(began_ns)
             self.journal.spans = tracer.watched()
         yield
         self.journal.pause(began_ns, self._now())
