@@ -47,6 +47,13 @@ _OUTSIDE = (
     "{} of optimizers lie outside of all evaluations, as what they train was not called as a "
     "module (but by its `forward`, or there is none): `with prof.evaluation():` marks evaluations"
 )
+_CUT_SHORT = (
+    "the block was left by {} before the plan was complete: latencies rest on fewer evaluations"
+)
+_NOTHING = (
+    "no model was called in the block. Call one in it, mark what counts with `with "
+    "prof.evaluation():`, or use xsp.measure(function, ...)"
+)
 _CHILDREN = (
     "processes that the program started took {} of processor time, and what they did is not "
     "known: xsp watches the process that it is started in. Where they run models, begin each with "
@@ -67,12 +74,14 @@ _UNMADE = (
 def journal_problems(journal: Journal, groups: Iterable[Group]) -> list[Problem]:
     """Return what there is to say of a program but for its groups.
 
-    That is calls that raised, steps outside of evaluations, and processes that xsp does not see.
+    That is what raised, steps outside of evaluations, and processes that xsp does not see.
     """
     result = [
         Problem("raised", _RAISED.format(counted(count, "call"), model))
         for model, count in journal.raised.items()
     ]
+    if journal.left_by:
+        result.append(Problem("cut-short", _CUT_SHORT.format(journal.left_by)))
     loading = any(mark.attributes.get("workers") for mark in journal.marks)  # has a row
     if said := "" if loading else _of_children(journal):
         result.append(Problem("child-processes", said))
@@ -178,12 +187,12 @@ def nothing_evaluated(journal: Journal, session: Session) -> MeasurementError:
             f"no evaluation came to its end: each call of {', '.join(journal.raised)} "
             "raised, or was cut short. Mend that, or profile more of what the program does"
         )
+    why = _NOTHING
+    if journal.left_by:
+        why = f"the block was left by {journal.left_by} before a model was called"
     also = [_of_children(journal), *(problem.message for problem in session.problems)]
-    return MeasurementError(
-        "nothing was evaluated: no model was called in the block. Call one in it, mark "
-        "what counts with `with prof.evaluation():`, or use xsp.measure(function, ...)"
-        + "".join(f" ({said})" for said in also if said)
-    )
+    said = "".join(f" ({each})" for each in also if each)
+    return MeasurementError(f"nothing was evaluated: {why}{said}")
 
 
 def _of_children(journal: Journal) -> str:

@@ -222,7 +222,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         with stack:
             stack.callback(lambda: self._dispatching.calls.clear())  # noqa: PLW0108  # replaced below
             self._dispatching.journal.end(self._dispatching.session.clock.now())
-            self._dispatching.cut_short = error is not None
+            self._dispatching.journal.left_by = "" if error is None else type(error).__name__
             self._watching.close()
             with status_line(self._progress, "reading what was recorded"):
                 self._dispatching.finish()
@@ -230,8 +230,6 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
                 self._agreement.end()
             if error is None:
                 self._complete()  # while no other measurement may begin
-            else:
-                self._cut_short(error)
 
     @contextmanager
     def evaluation(self, name: str = "evaluation") -> Iterator[None]:
@@ -361,13 +359,6 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             replay=self._replay,
             progress=self._progress,
             once=self._schedule.active is not None,
-        )
-
-    def _cut_short(self, error: BaseException) -> None:
-        self._dispatching.session.problem(
-            "cut-short",
-            f"the block was left by {type(error).__name__} before the plan was complete: "
-            "latencies rest on fewer evaluations",
         )
 
     def _made(self) -> Outcome:

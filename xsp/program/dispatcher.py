@@ -43,7 +43,6 @@ class Dispatcher:
         plans: The groups of like evaluations, and the plan of each.
         journal: What the program did.
         calls: The last call of some groups, by the group's number, kept to be repeated.
-        cut_short: Whether an exception ends the block.
         collections: Notes, once begun, collections of garbage that xsp brings about.
         stop_watching: Called when watching on would slow the program, and measure nothing.
     """
@@ -60,7 +59,7 @@ class Dispatcher:
         self._opens: dict[int, OpenEvaluation] = {}
         self._recorder = Recorder(session)
         self.stop_watching: Callable[[], None] = lambda: None
-        self._ended = self.cut_short = self.by_hand = False
+        self._ended = self.by_hand = False
         self._streaks, self._seen, self._idle = Streaks(), 0, IdleWatching()
         self.collections = Collections(self._now, self.journal.pause)
         # A signal's handler may call a model, too.
@@ -386,7 +385,9 @@ class Dispatcher:
         opened = self._opens.get(thread := threading.get_ident())
         if opened is not None and not kind.calls:
             opened.call = None  # which was expected, and did not come
-        broken = self.cut_short and opened is not None and opened.lacks_optimizer(kind.variant)
+        broken = (
+            self.journal.left_by and opened is not None and opened.lacks_optimizer(kind.variant)
+        )
         if opened is not None and (broken or opened.call is None or opened.end_ns is None):
             self.drop()
         elif opened is not None:
