@@ -21,7 +21,7 @@ from xsp.measurement import (
 )
 from xsp.program.dispatcher import Dispatcher
 from xsp.program.turns import Turns
-from xsp.provider import ModelCall
+from xsp.provider import NO_BACKWARD, ModelCall
 from xsp.rank import identity, in_process_group
 from xsp.session import Session
 from xsp.text import counted, duration
@@ -31,6 +31,10 @@ _LEAST_S, _MOST_S = 5.0, 20.0
 _LEAST_SHARE = 0.05  # of the budget, for a group that took next to no time
 _AT_ONCE = "several threads called it, which a repetition on one thread would not show"
 _BY_PROGRAM = "it is more than one call, and only the program itself can make all of them again"
+_TRAINS = (
+    "it was called in training mode with gradients on, where a call may change its model: "
+    "`model.eval()` and `with torch.no_grad():` are for calls that train nothing"
+)
 _NOT_KEPT = "its call was not kept, as those of the first groups only are, so that memory suffices"
 _ONCE = "nothing is repeated where the schedule says how many evaluations are measured (active=)"
 _TRAINING_STEP = "training step"
@@ -149,9 +153,11 @@ def _hazard(
 
 def _why_no_call(dispatcher: Dispatcher, number: int) -> str:
     """Return why there is no call of a group to be repeated."""
+    group = dispatcher.plans.groups.members[number]
+    if group.variant == NO_BACKWARD:
+        return _TRAINS
     # Of programs that mark their evaluations no call is kept.
-    phase = dispatcher.plans.groups.members[number].phase
-    return _NOT_KEPT if dispatcher.calls and phase != _TRAINING_STEP else _BY_PROGRAM
+    return _NOT_KEPT if dispatcher.calls and group.phase != _TRAINING_STEP else _BY_PROGRAM
 
 
 def _called_at_once(dispatcher: Dispatcher) -> set[int]:

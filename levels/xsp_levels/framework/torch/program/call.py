@@ -312,6 +312,18 @@ def trains(module: Any, kwargs: Mapping[str, Any]) -> bool:
     return bool(kwargs.get("training") if is_layer(module) else module.training)
 
 
+def learns_nothing(module: Any, result: Any) -> bool:
+    """Return whether a call surely led to no gradients: of a model that is frozen, as a teacher.
+
+    What came out of it tells first. Where that is numbers without gradients, such as sampled
+    tokens, the model may have kept others, and its parameters tell.
+    """
+    came_out = [tensor.requires_grad for tensor in tensors(result)]
+    if not came_out or any(came_out):
+        return False
+    return not any(parameter.requires_grad for parameter in module.parameters())
+
+
 def _keras_hazard(call: ModelCall) -> str | None:
     if not call.kwargs.get("training"):
         return None

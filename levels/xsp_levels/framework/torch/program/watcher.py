@@ -28,6 +28,7 @@ from xsp_levels.framework.torch.module.layer import (
 from xsp_levels.framework.torch.program.call import (
     Modes,
     found_call,
+    learns_nothing,
     likeness,
     tensor_inputs,
     training_call,
@@ -347,6 +348,9 @@ class Watch:
                     begun.begin_ns = begin_ns
             result = function(*args, **kwargs)
             returned = True
+            if begins and not step.expected and learns_nothing(module, result):
+                self._steps.extend(step, monotonic_ns())
+                self._steps.finish(step)
             return result
         finally:
             if not returned:  # by an exception, which goes on to the program
