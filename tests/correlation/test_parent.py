@@ -327,6 +327,24 @@ def test_marks_of_any_kind_nest_in_layers_and_around_them() -> None:
     }
 
 
+def test_calls_of_workers_run_side_by_side_in_the_operator_that_waits_for_them() -> None:
+    rows: list[Row] = [
+        ("op", "attention", 10, 90),
+        ("call", "one worker's", 20, 60),
+        ("call", "the other's", 30, 40),
+        ("op", "empty", 45, 50),
+    ]
+    assert parents_of(*rows, thread=[1, None, None, 1]) == {
+        "attention": "root",
+        "one worker's": "attention",
+        "the other's": "attention",
+        "empty": "attention",
+    }
+    beside = parents_of(*rows, thread=[1, 1, None, 1])  # one of the workers calls the model
+    assert (beside["the other's"], beside["empty"]) == ("attention", "one worker's")
+    assert parents_of(*rows, thread=[1, 1, 1, 1])["the other's"] == "one worker's"
+
+
 def test_an_operator_that_seems_to_begin_before_the_layer_around_it_is_not_its_parent() -> None:
     # Two clocks, which agree to 200 ns.
     rows = [

@@ -12,7 +12,9 @@
    kind (`interval`), unless the row states another span of the user's around it (`parent_id`);
    else the root: such a row is an orphan, and counted. On a device no row encloses another. A
    row that a provider derived from others (layers, of operators on any threads) encloses none by
-   time, and without a statement lies in what is around it on its evaluation's thread.
+   time, and without a statement lies in what is around it on its evaluation's thread. A call that
+   stated no thread may run on a worker of the framework's, beside its neighbours: it encloses
+   nothing, and lies in no other call.
 6. A backward operator belongs to the layer whose forward made it (`backward`).
 7. In a serialised run a device activity without a launch lies in the row of the host that
    waited for it (`wait`).
@@ -46,6 +48,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from xsp.correlation.backward import derive_backward
 from xsp.correlation.forest import Forest
@@ -70,6 +73,8 @@ from xsp.evaluation import (
 )
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.provider import ATTRIBUTE, Provenance, SpanRows, concat_rows
+
+Bools = NDArray[np.bool_]
 
 _ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
 # Attributes that rules read or write: `launch` those of graphs, `backward` those of modules.
@@ -130,8 +135,9 @@ def correlate(roots: SpanRows, rows: SpanRows, *, serial: bool = False) -> Trees
     in_time = np.lexsort(_numbers(roots, "end_ns", "start_ns"))
     rows = end_with_launches(roots[in_time], rows)
     rows, activities = part_launched(rows)
+    anywhere = rows["thread"].is_null() & (rows["kind"] == Kind.CALL.value)
     rows, ambiguous_threads = locate(roots[in_time], rows)
-    by_time = _by_time(roots[in_time], rows)
+    by_time = _by_time(roots[in_time], rows, anywhere.to_numpy())
     forest = derive_backward(replace(by_time, parent=_parents(by_time)))
     orphans = _orphans(by_time, forest.parent)
     lost = orphans[by_time.rows["kind"].gather(orphans).is_in(_ACTIVITIES).to_numpy()]
@@ -174,10 +180,15 @@ def _with(others: pl.DataFrame, rows: SpanRows) -> SpanRows:
     return rows.drop(_NUMBER).hstack(own)
 
 
-def _by_time(roots: SpanRows, rows: SpanRows) -> Forest:
+def _by_time(roots: SpanRows, rows: SpanRows, anywhere: Bools) -> Forest:
     """Return the roots, sorted by time, each with the rows that began in its time, nested by time.
 
     The parent of a row is -1 where no row encloses it on its lane.
+
+    Args:
+        roots: The evaluations, sorted by time.
+        rows: All other rows.
+        anywhere: Which of these may have run beside what they seem to enclose.
     """
     root_start, root_end = _numbers(roots, "start_ns", "end_ns")
     start, end = _numbers(rows, "start_ns", "end_ns")
@@ -190,10 +201,11 @@ def _by_time(roots: SpanRows, rows: SpanRows) -> Forest:
     take = np.insert(kept + roots.height, np.searchsorted(number, np.arange(roots.height)), -1)
     root_at = np.flatnonzero(take < 0)
     take[root_at] = np.arange(roots.height)
-    return _nested(concat_rows([roots, rows])[take], root_at)
+    anywhere = np.append(np.full(roots.height, False), anywhere)[take]
+    return _nested(concat_rows([roots, rows])[take], root_at, anywhere)
 
 
-def _nested(rows: SpanRows, root_at: Integers) -> Forest:
+def _nested(rows: SpanRows, root_at: Integers, anywhere: Bools) -> Forest:
     """Return rows nested by time alone; each root stands before the rows of its time."""
     start, end = _numbers(rows, "start_ns", "end_ns")
     lengths = np.diff(np.append(root_at, rows.height))
@@ -203,9 +215,12 @@ def _nested(rows: SpanRows, root_at: Integers) -> Forest:
     order = orders(rows)
     parent = enclosing_sorted(lane, start, end, order)
     parent[on_device(rows)] = -1
-    derived = has_provenance(rows, Provenance.DERIVED)
-    if derived.any():
-        parent = nearest(parent, parent, ~derived)
+    if anywhere.any():
+        calls = order == Kind.CALL.order
+        parent = np.where(anywhere, nearest(parent, parent, ~calls), parent)
+    loose = anywhere | has_provenance(rows, Provenance.DERIVED)
+    if loose.any():
+        parent = nearest(parent, parent, ~loose)
     return Forest(rows, root, lane, start, end, order, parent)
 
 

@@ -15,7 +15,8 @@ from functools import lru_cache
 
 from xsp_levels.library.blas_flop import Work, work
 
-MARK = "MKL_VERBOSE"
+# Threads that write at once write into one buffer of MKL's: a line may begin as `%KL_VERBOSE`.
+MARK = "KL_VERBOSE"
 
 _CALL = re.compile(
     MARK

@@ -19,7 +19,7 @@ from xsp.provider import Records, Request, SpanRows, concat_rows
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.mkl.breakpoint import MklWatch, Output
 from xsp_levels.library.mkl.line import count, lines, unread, version
-from xsp_levels.library.mkl.row import call_rows, crowded
+from xsp_levels.library.mkl.row import call_rows, crowd, with_lines
 from xsp_levels.library.mkl.verbose import PRINTER, loaded, set_up
 from xsp_levels.native import perf_event, thread
 from xsp_levels.native.symbol import mentions
@@ -31,15 +31,15 @@ _OLD = (
 )
 _LATE = (
     "MKL was called on threads that began while it was recorded, which the kernel does not watch: "
-    "its calls are placed by their order in these runs"
+    "its calls in these runs are left out"
 )
 _FULL = (
-    "MKL made more calls in a run than the kernel kept moments of: its calls are placed by their "
-    "order in these runs"
+    "MKL made more calls in a run than the kernel kept moments of: its calls in these runs are "
+    "left out"
 )
 _UNFINISHED = (
-    "MKL was in use on another thread when recording began or ended: its calls are placed by their "
-    "order in these runs"
+    "MKL was in use on another thread when recording began or ended: its calls in these runs are "
+    "left out"
 )
 _CROWDED = (
     "MKL was called by several threads at once: of two calls that ended within 100 us of each "
@@ -111,7 +111,7 @@ class Mkl:
         self._version = next((found for found in versions if found), self._version)
         return Records(
             MklRecords(outputs, thread.names(), self._version),
-            dropped=sum(unread(output.text) for output in outputs),
+            dropped=sum(_lost(output) for output in outputs),
             problems=(
                 *(_BY_ORDER.format(why=why) for why in sorted(refusals)),
                 *sorted({said for one in stopped if (said := _remark(*one))}),
@@ -146,10 +146,20 @@ def _remark(output: Output, lost: int) -> str | None:
     """Return a sentence about calls without a certain time; None if every time is certain."""
     if output.hits is None:
         return None
-    missing = count(output.text) - len(output.hits)
-    if missing:
-        return _FULL if lost else _LATE if missing > 0 else _UNFINISHED
-    return _CROWDED if crowded(output.hits) else None
+    written = count(output.text)
+    if with_lines(output.hits, written) is None:
+        return _FULL if lost else _LATE if written > len(output.hits) else _UNFINISHED
+    return _CROWDED if crowd(output.hits) else None
+
+
+def _lost(output: Output) -> int:
+    """Return how many calls there is no row of."""
+    hits, written = output.hits, count(output.text)
+    if hits is None:
+        return unread(output.text)
+    if with_lines(hits, written) is None:
+        return written
+    return unread(output.text) + len(hits) - written
 
 
 def _torch_has_mkl() -> bool:

@@ -75,7 +75,7 @@ def test_null_addresses_are_arguments() -> None:
     assert call.work.flops == 5_242_880
 
 
-@pytest.mark.parametrize("length", range(len(MARK), len(LINE), 7))
+@pytest.mark.parametrize("length", range(len("MKL_VERBOSE"), len(LINE), 7))
 def test_line_that_was_cut_is_counted_or_read_never_misread(length: int) -> None:
     whole = calls_in(LINE)[0]
     calls = calls_in(LINE[:length])
@@ -86,6 +86,10 @@ def test_line_that_was_cut_is_counted_or_read_never_misread(length: int) -> None
             whole.duration_ns,
             whole.work,
         )
+
+
+def test_line_of_which_another_threads_took_the_first_letter_is_read() -> None:
+    assert calls_in(f"%{LINE[1:]}\n{LINE}\n") == calls_in(LINE) * 2
 
 
 def test_cut_line_does_not_swallow_the_next() -> None:
