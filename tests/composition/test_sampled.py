@@ -19,7 +19,6 @@ PARTS = [
     Part("load", Kind.PIPELINE, 100, 300, THREAD, 0, -1),
     Part("predict", Kind.PIPELINE, 300, 900, THREAD, 0, 0),
 ]
-OF = [0, 1, 2]  # each part is a row
 
 
 def samples(*taken: tuple[int, str], thread: int = THREAD) -> pl.DataFrame:
@@ -36,9 +35,11 @@ def attributes(
     lulls: tuple[Lull, ...] = (),
     own_ns: float = 100.0,
     pauses: tuple[Pause, ...] = (),
+    parts: list[Part] = PARTS,
 ) -> dict[int, dict[str, Any]]:
     taken = samples() if taken is None else taken
-    return own_time(Sampled(taken, lulls, pauses), PARTS, OF, [own_ns] * 3)
+    of = list(range(len(parts)))  # each part is a row
+    return own_time(Sampled(taken, lulls, pauses), parts, of, [own_ns] * len(parts))
 
 
 def lull(time_ns: int, lasts_ns: int, *calls: str, looks: int = 1) -> Lull:
@@ -114,6 +115,15 @@ def test_a_call_that_lets_nobody_look_is_seen_once_for_all_of_its_time() -> None
 def test_a_way_that_all_go_is_named_by_its_end() -> None:
     found = attributes(lulls=tuple(lull(at, 20, "main", "save", "write") for at in (20, 40, 60)))
     assert found[0]["own_functions"] == ["write"]
+
+
+def test_waiting_for_a_thread_that_has_rows_is_no_own_time() -> None:
+    served = [Part("predict", Kind.PIPELINE, at, at + 20, OTHER, 0, 0) for at in (40, 50)]
+    waits = [lull(at, 10, "main", "get") for at in (45, 55, 65)]
+    seen = (lull(20, 20, "main", "load"), *waits, lull(90, 20, "main", "save"))
+    found = attributes(lulls=seen, own_ns=75.0, parts=[PARTS[0], *served])
+    assert found[0]["own_functions"] == ["load", "save"]
+    assert found[0]["own_shares"] == [0.5, 0.5]
 
 
 def test_lulls_that_cover_little_of_own_time_leave_the_word_to_samples() -> None:

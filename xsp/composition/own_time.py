@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from xsp.composition.journal import Lull, Pause
 from xsp.composition.part import Part
+from xsp.evaluation import united
 from xsp.measurement import calls, in_common, innermost, named_time
 from xsp.provider import ATTRIBUTE, SAMPLE_SCHEMA, Samples
 
@@ -64,16 +65,32 @@ def own_time(
         for each in named.to_dicts()
     }
     seen: defaultdict[int, list[Lull]] = defaultdict(list)
-    for number, lull in zip(_rows(parts, of, lulls, sampled.pauses), sampled.lulls, strict=True):
-        if number >= 0:
+    waited_ns: defaultdict[int, int] = defaultdict(int)
+    waiting = _during_others(parts, lulls["time_ns"].to_numpy())
+    rows = _rows(parts, of, lulls, sampled.pauses)
+    for number, lull, waits in zip(rows, sampled.lulls, waiting.tolist(), strict=True):
+        if waits:
+            waited_ns[number] += lull.lasts_ns
+        elif number >= 0:
             seen[number].append(lull)
     around = in_common([each.stack for each in sampled.lulls])
     for number, members in seen.items():
         lasts = [each.lasts_ns for each in members]
-        if sum(lasts) >= _COVERED * own_ns[number]:
+        if sum(lasts) >= _COVERED * (own_ns[number] - waited_ns[number]):
             looks = sum(each.looks for each in members)
             result[number] = calls([each.stack for each in members], lasts, looks, around=around)
     return result
+
+
+def _during_others(parts: Sequence[Part], time_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Tell at which times a part of another thread ran, which has a row beside the block's own."""
+    here = parts[0].thread
+    others = [(part.start_ns, part.end_ns) for part in parts if part.thread != here]
+    if not others:
+        return np.zeros(len(time_ns), bool)
+    begin, end = np.array(united(others), dtype=np.int64).T
+    at = np.searchsorted(begin, time_ns, "right") - 1
+    return (at >= 0) & (time_ns < end[at])
 
 
 def _rows(
