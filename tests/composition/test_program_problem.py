@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from samples import frame, pipeline, trace
 
-from xsp.composition.journal import Journal, Mark
-from xsp.composition.problem import journal_problems, told_apart
+from xsp.composition.journal import Journal
+from xsp.composition.problem import journal_problems, nothing_evaluated, told_apart
 from xsp.trace import Trace
 
 
@@ -66,19 +68,28 @@ def test_nothing_is_said_where_no_interval_is_known() -> None:
     assert said([2e6], Trace(spans, known.metadata)) == ""
 
 
-@pytest.mark.parametrize(("children_s", "workers", "told"), [
-    (2.0, None, True), (0.01, None, False), (2.0, 0, True), (2.0, 2, False),
+@pytest.mark.parametrize(("children_s", "loading", "told"), [
+    (2.0, False, True), (0.01, False, False), (2.0, True, False),
 ])  # fmt: skip
 def test_processes_that_xsp_does_not_see_are_told(
-    children_s: float, workers: int | None, told: bool
+    children_s: float, loading: bool, told: bool
 ) -> None:
-    journal = Journal(1, 0, 10**9, children_s=children_s)
-    if workers is not None:  # which have a row of their own
-        journal.mark(Mark("data loading", 0, 10, 1, {"workers": workers}))
+    journal = Journal(1, 0, 10**9, children_s=children_s, loading=loading)
     found = journal_problems(journal, [])
     assert [problem.code for problem in found] == ["child-processes"] * told
     if told:
         assert "the program started took 2.00 s of processor time" in found[0].message
+
+
+def test_where_nothing_was_evaluated_it_is_said_why() -> None:
+    session: Any = SimpleNamespace(problems=[])
+    journal = Journal(1, 0, 10**9)
+    assert "Call one in it" in str(nothing_evaluated(journal, session))
+    journal.left_by = "ValueError"
+    said = str(nothing_evaluated(journal, session))
+    assert said.endswith("the block was left by ValueError before a model was called")
+    journal = Journal(1, 0, 10**9, children_s=2.0)
+    assert "took 2.00 s of processor time" in str(nothing_evaluated(journal, session))
 
 
 def test_the_time_of_a_child_is_the_journals_once_it_has_ended() -> None:

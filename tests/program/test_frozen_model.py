@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import xsp
+from xsp_levels.framework.torch.program import call, watcher
 
 STEPS = 40
 
@@ -83,6 +85,61 @@ def test_an_input_that_is_trained_through_it_makes_a_step(teacher: nn.Module) ->
             teacher(image).square().sum().backward()
             optimizer.step()
     assert names(prof) == {"Teacher training step 4×8": STEPS}
+
+
+def test_looking_at_it_is_no_part_of_its_call(
+    teacher: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = call.learns_nothing
+
+    def looked(*given: Any) -> bool:
+        time.sleep(0.02)
+        return look(*given)
+
+    monkeypatch.setattr(watcher, "learns_nothing", looked)
+    with xsp.profile(levels=1, replay=False) as prof:
+        for _ in range(10):
+            teacher(torch.randn(4, 8))
+    [group] = prof.trace.metadata["groups"]
+    assert group["name"] == "Teacher without backward 4×8"
+    assert group["total_ns"] < 10 * 10_000_000
+    assert (prof.trace.root.latency_ns or 0) < 10 * 10_000_000
+
+
+def test_an_answer_that_holds_itself_is_no_hindrance() -> None:
+    class Circle(nn.Linear):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> dict[str, Any]:
+            answer: dict[str, Any] = {"x": x}
+            answer["all"] = answer
+            return answer
+
+    circle = frozen(Circle(8, 8))
+    with xsp.profile(levels=1, replay=False) as prof:
+        for _ in range(3):
+            circle(torch.randn(4, 8))
+    assert names(prof) == {"Circle without backward 4×8": 3}
+
+
+def test_a_trained_input_makes_a_step_though_numbers_come_out(teacher: nn.Module) -> None:
+    class Judge(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.kept = teacher, torch.zeros(())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made = self.inner(x)
+            self.kept = made.square().sum()
+            return made.argmax()
+
+    judge, image = Judge(), torch.randn(4, 8, requires_grad=True)
+    optimizer = torch.optim.SGD([image], lr=0.1)
+    with xsp.profile(levels=1, replay=False) as prof:
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            judge(image)
+            judge.kept.backward()
+            optimizer.step()
+    assert names(prof) == {"Judge training step 4×8": STEPS}
 
 
 def test_a_model_that_answers_with_numbers_and_keeps_their_logarithms_begins_a_step() -> None:

@@ -324,6 +324,8 @@ def test_calls_in_training_mode_without_a_backward_pass_are_no_training(model: A
     [group] = prof.trace.metadata["groups"]
     assert group["name"].startswith("Sequential without backward ")
     assert (group["phase"], group["variant"]) == ("inference", "without backward")
+    [said] = [p.message for p in prof.trace.problems if p.code == "not-replayed"]
+    assert "`model.eval()`" in said
     assert "training iteration" not in prof.trace.tree()
     assert prof.trace.metadata["summary"][-1].startswith("inference: ")
 

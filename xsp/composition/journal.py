@@ -152,6 +152,7 @@ class Journal:
         raised: Models of which calls raised, with their number.
         unwatched_ns: Since when nothing was watched any more; None: watched to the end.
         pause_overhead_ns: How long each pause held the program up besides what is noted of it.
+        loading: Whether processes of the program's load data, which has rows.
         children_s: Processor time of the processes that the program started and waited for.
         left_by: Class of the exception that ended the block, if one did.
     """
@@ -167,6 +168,7 @@ class Journal:
     raised: Counter[str] = field(default_factory=Counter)
     unwatched_ns: int | None = None
     pause_overhead_ns: float = 0.0
+    loading: bool = False
     children_s: float = 0.0
     left_by: str = ""
     _children_before_s: float = field(default_factory=_children_s)

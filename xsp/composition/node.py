@@ -29,7 +29,7 @@ class Node:
         parent: Index of the node around.
         lasts_ns: Sum of what the parts take without xsp.
         ran_ns: Sum of what evaluations took as they ran, recorded or not: they take no longer.
-        estimated_ns: Sum of what those evaluations take of which the clock had more.
+        estimated_ns: Sum of what those evaluations take whose time is not simply the clock's.
         measured_ns: Sum of what the parts took with xsp, pauses and all.
         group: Number of the group of evaluations; -1 for other parts.
     """
@@ -67,7 +67,7 @@ class Made:
     Attributes:
         groups: The number of the group of each, in the journal's order.
         ran_ns: How long each ran, pauses left out.
-        estimated: The numbers of those of which the clock had more than they take.
+        estimated: The numbers of those whose time is not simply what the clock had.
         first: What first calls took more than the others (ns), by their parts (`first_calls`).
         varying: The numbers of the groups whose evaluations have unlike sizes.
         averages: An average evaluation of each group that calls its model unlike numbers of times.

@@ -56,7 +56,7 @@ _NOTHING = (
 )
 _CHILDREN = (
     "processes that the program started took {} of processor time, and what they did is not "
-    "known: xsp watches the process that it is started in. Where they run models, begin each with "
+    "known: xsp watches the process that it is started in. Where they run models, start them by "
     "`torchrun … -m xsp profile`, or put `with xsp.profile():` into what they run"
 )
 _MUCH = 0.1  # of a block's time: as much of children's is worth a word
@@ -82,8 +82,7 @@ def journal_problems(journal: Journal, groups: Iterable[Group]) -> list[Problem]
     ]
     if journal.left_by:
         result.append(Problem("cut-short", _CUT_SHORT.format(journal.left_by)))
-    loading = any(mark.attributes.get("workers") for mark in journal.marks)  # has a row
-    if said := "" if loading else _of_children(journal):
+    if said := _of_children(journal):
         result.append(Problem("child-processes", said))
     steps = sum(mark.name == _OPTIMIZER_STEP for mark in journal.marks)
     if steps >= _FEW_STEPS and steps > sum(group.calls for group in groups if group.trains):
@@ -197,7 +196,7 @@ def nothing_evaluated(journal: Journal, session: Session) -> MeasurementError:
 
 def _of_children(journal: Journal) -> str:
     """Return what there is to say of the processes that a program started, if they did much."""
-    took_ns = journal.children_s * 1e9
+    took_ns = 0.0 if journal.loading else journal.children_s * 1e9
     much = took_ns >= _MUCH * (journal.end_ns - journal.begin_ns)
     return _CHILDREN.format(duration(took_ns)) if took_ns and much else ""
 

@@ -24,8 +24,8 @@ from xsp.composition.usual import (
     OUTLIER,
     GroupLatency,
     Usual,
+    recorded_typical,
     typical_of,
-    usual_of,
     without_added,
     without_share,
 )
@@ -239,7 +239,7 @@ def _untouched(
 
 
 def _estimated(evaluations: Sequence[Evaluation]) -> list[int]:
-    """Return the numbers of the evaluations of which the clock had more than they take."""
+    """Return the numbers of the evaluations whose time is not simply what the clock had."""
     first_ns = min((each.begin_ns for each in evaluations if _records(each)), default=0)
     return [
         number
@@ -263,7 +263,7 @@ def _without_recording(
     Args:
         evaluations: The evaluations.
         measured: How long each one ran, in ns.
-        estimated: Numbers of those that may have taken longer than they take.
+        estimated: Numbers of those whose time is not simply that.
         untouched: Numbers of those by which the others are judged, by the number of the group.
         latencies: What merging found, by the number of the group.
         final: Returns the number of the group that a group is part of in the end.
@@ -286,7 +286,7 @@ def _without_recording(
         took = per_call if vary and fewest >= FEWEST else measured  # of more calls they take longer
         if (known := Usual.of(took[quiet], latencies.get(group))) is None:
             continue
-        usual = usual_of(took[members], rung, latencies.get(group))
+        usual = recorded_typical(took[members], rung, latencies.get(group))
         if vary and usual is not None:
             if counts or len(members) < _MANY or len(quiet) < _SOME:
                 result[members] = without_share(measured[members], usual, known.typical_ns)

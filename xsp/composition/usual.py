@@ -66,7 +66,7 @@ class Usual:
         return cls(known.latency_ns, known.latency_ns, OUTLIER * known.latency_ns)
 
 
-def usual_of(measured: Floats, rung: Rung, known: GroupLatency | None) -> float | None:
+def recorded_typical(measured: Floats, rung: Rung, known: GroupLatency | None) -> float | None:
     """Return how long evaluations that were recorded in one way last; None if unknown."""
     if len(measured) >= FEWEST:
         return typical_of(measured)

@@ -241,9 +241,8 @@ def _homes(plain: _Tree, serial: _Tree, match: Ints, asking: Ints) -> Ints:
     """Return for each asking row the plain row that is its parent in the serial tree, or -1.
 
     Usually that plain row has the path of the serial parent. Where paths may differ, it is the
-    plain row that corresponds to the serial parent by number instead: where that plain row is
-    ambiguous, or the serial parent is a launch or on a device, whose ordinals depend on which
-    other rows were seen.
+    plain row that corresponds to the serial parent by number instead: where the serial parent is
+    a launch or on a device, whose ordinals depend on which other rows were seen.
     """
     above = serial.parent[match[asking]]
     back = np.full(len(serial.key), -1, np.int64)
@@ -254,7 +253,6 @@ def _homes(plain: _Tree, serial: _Tree, match: Ints, asking: Ints) -> Ints:
     same = plain.key[order[place]] == serial.key[above]
     by_path = np.where(same, order[place], -1)
     numbered = (serial.kinds(Kind.LAUNCH) | serial.on_device)[above]
-    numbered |= (by_number >= 0) & plain.ambiguous[by_number]
     return np.where(numbered, by_number, by_path)
 
 

@@ -13,8 +13,8 @@
    else the root: such a row is an orphan, and counted. On a device no row encloses another. A
    row that a provider derived from others (layers, of operators on any threads) encloses none by
    time, and without a statement lies in what is around it on its evaluation's thread. A call that
-   stated no thread may run on a worker of the framework's, beside its neighbours: it encloses
-   nothing, and lies in no other call.
+   stated no thread (oneDNN's, and MKL's on workers of the framework's) may run beside its
+   neighbours: it encloses nothing, and lies in no library's call.
 6. A backward operator belongs to the layer whose forward made it (`backward`).
 7. In a serialised run a device activity without a launch lies in the row of the host that
    waited for it (`wait`).
@@ -216,7 +216,7 @@ def _nested(rows: SpanRows, root_at: Integers, anywhere: Bools) -> Forest:
     parent = enclosing_sorted(lane, start, end, order)
     parent[on_device(rows)] = -1
     if anywhere.any():
-        calls = order == Kind.CALL.order
+        calls = (order == Kind.CALL.order) & rows["id"].is_null().to_numpy()  # no user's span
         parent = np.where(anywhere, nearest(parent, parent, ~calls), parent)
     loose = anywhere | has_provenance(rows, Provenance.DERIVED)
     if loose.any():

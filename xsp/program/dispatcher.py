@@ -169,6 +169,7 @@ class Dispatcher:
         """Note a part of the program that is no evaluation."""
         began_ns, thread = self._now(), threading.get_ident()
         opened, mark = self._opens.get(thread), Mark(name, start_ns, end_ns, thread, attributes)
+        self.journal.loading |= bool(attributes.get("workers"))
         held = opened is not None and opened.holds(mark)  # so that the providers record it
         if not held and self._note_mark(mark):
             self.journal.pause(began_ns, self._now())
@@ -385,12 +386,12 @@ class Dispatcher:
         opened = self._opens.get(thread := threading.get_ident())
         if opened is not None and not kind.calls:
             opened.call = None  # which was expected, and did not come
-        broken = (
-            self.journal.left_by and opened is not None and opened.lacks_optimizer(kind.variant)
-        )
-        if opened is not None and (broken or opened.call is None or opened.end_ns is None):
+        if opened is None:
+            return
+        broken = self.journal.left_by and opened.lacks_optimizer(kind.variant)
+        if broken or opened.call is None or opened.end_ns is None:
             self.drop()
-        elif opened is not None:
+        else:
             self._close(thread, *self._synchronized(), kind)
 
     def _synchronized(self) -> tuple[int, int]:

@@ -93,7 +93,7 @@ def estimate(
         margin_ns: Half the width of its interval.
         most_ns: What the duration cannot be beyond, if that is known.
 
-    >>> estimate(12_400_000.0, 0.0), estimate(0.0, None)
+    >>> estimate(12_400_000.0, -1e-9), estimate(0.0, None)  # by rounding errors
     (('12.4', '', 'ms'), ('≈ 0', '', ''))
     >>> estimate(41_234_567.0, 312_000.0), estimate(732.0, 1_273.0), estimate(102.0, 4_866.0)
     (('41.2', '0.31', 'ms'), ('≈ 730', '', 'ns'), ('< 5', '', 'µs'))
@@ -111,7 +111,7 @@ def estimate(
         return f"{sign} {_two_digits(shown / scale)}", "", unit
     scale, unit = _unit(nanoseconds)
     value = _digits(nanoseconds / scale)
-    around = _margin(margin_ns / scale, _decimals(value) + 1) if margin_ns > 0 else ""
+    around = _margin(margin_ns / scale, _decimals(value) + 1) if margin_ns >= 1e-3 else ""
     return value, around, unit
 
 

@@ -20,10 +20,12 @@ class Output:
         text: The lines.
         hits: Time and thread of each line, right before the line was written, by time;
             None if the kernel refused to record them.
+        lost: How many hits the kernel had no room for.
     """
 
     text: str
     hits: tuple[Hit, ...] | None = None
+    lost: int = 0
 
 
 class MklWatch:
@@ -54,13 +56,13 @@ class MklWatch:
                 event.enable()
             self._recorder.start()
 
-    def stop(self) -> tuple[Output, int]:
-        """Stop, and return the output and the count of times that were lost."""
+    def stop(self) -> Output:
+        """Stop, and return the output."""
         try:
             text = self._recorder.stop()
         finally:
             hits, lost = self._close()
-        return Output(text, tuple(hits) if self.refusal is None else None), lost
+        return Output(text, tuple(hits) if self.refusal is None else None, lost)
 
     def abandon(self) -> None:
         """Stop in a forked child; the parent's recording goes on."""

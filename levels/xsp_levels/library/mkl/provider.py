@@ -19,7 +19,7 @@ from xsp.provider import Records, Request, SpanRows, concat_rows
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.mkl.breakpoint import MklWatch, Output
 from xsp_levels.library.mkl.line import count, lines, unread, version
-from xsp_levels.library.mkl.row import call_rows, crowd, with_lines
+from xsp_levels.library.mkl.row import call_rows, crowd, explained
 from xsp_levels.library.mkl.verbose import PRINTER, loaded, set_up
 from xsp_levels.native import perf_event, thread
 from xsp_levels.native.symbol import mentions
@@ -31,19 +31,21 @@ _OLD = (
 )
 _LATE = (
     "MKL was called on threads that began while it was recorded, which the kernel does not watch: "
-    "its calls in these runs are left out"
+    "its calls in these runs are left out; in later ones these threads are watched"
 )
 _FULL = (
     "MKL made more calls in a run than the kernel kept moments of: its calls in these runs are "
-    "left out"
+    "left out; fewer samples at a time, or one thread, may make few enough"
 )
 _UNFINISHED = (
-    "MKL was in use on another thread when recording began or ended: its calls in these runs are "
-    "left out"
+    "MKL was in use on another thread when recording began or ended, or threads wrote over each "
+    "other's lines: its calls in these runs are left out; on one thread (--threads 1, or "
+    "torch.set_num_threads(1)) that does not happen"
 )
 _CROWDED = (
-    "MKL was called by several threads at once: of two calls that ended within 100 us of each "
-    "other, each may have the time and the thread of the other"
+    "MKL was called by several threads at once: of calls that ended within 100 us of each other, "
+    "each may have the time and the thread of another, and where lines are missing calls near them "
+    "may be shifted by as many; on one thread (--threads 1) none is"
 )
 _BY_ORDER = (
     "MKL's calls are placed by their order among the operators that can make them, so that one "
@@ -105,7 +107,7 @@ class Mkl:
         """Restore the user's verbose mode, and return the records."""
         refusals = {watch.refusal for watch in self._watches if watch.refusal}
         stopped = self._disarm()
-        outputs = tuple(output for output, _ in stopped)
+        outputs = tuple(stopped)
         # MKL names its version once in a process, in whichever visit makes the first call.
         versions = [version(output.text) for output in outputs]
         self._version = next((found for found in versions if found), self._version)
@@ -114,52 +116,59 @@ class Mkl:
             dropped=sum(_lost(output) for output in outputs),
             problems=(
                 *(_BY_ORDER.format(why=why) for why in sorted(refusals)),
-                *sorted({said for one in stopped if (said := _remark(*one))}),
+                *sorted({said for output in outputs if (said := _remark(output))}),
             ),
         )
 
     def spans(self, records: Records) -> SpanRows:
         """Turn records into rows, one per call. Pure."""
         data: MklRecords = records.data
+        told = (output for output in data.outputs if not _left_out(output))
         return concat_rows(
             [
                 call_rows(lines(output.text), output.hits, data.threads, data.version)
-                for output in data.outputs
+                for output in told
             ]
         )
 
-    def _disarm(self) -> list[tuple[Output, int]]:
+    def _disarm(self) -> list[Output]:
         """Stop all watches, whatever any of them raises, and return their output."""
         watches, self._watches = self._watches, []
-        stopped: list[tuple[Output, int]] = []
+        stopped: list[Output] = []
         with ExitStack() as stack:
             for watch in watches:
                 stack.callback(_stop_into, stopped, watch)
         return stopped
 
 
-def _stop_into(stopped: list[tuple[Output, int]], watch: MklWatch) -> None:
+def _stop_into(stopped: list[Output], watch: MklWatch) -> None:
     stopped.append(watch.stop())
 
 
-def _remark(output: Output, lost: int) -> str | None:
-    """Return a sentence about calls without a certain time; None if every time is certain."""
+def _left_out(output: Output) -> str | None:
+    """Return why the calls of a visit are left out; None if they are not."""
     if output.hits is None:
         return None
     written = count(output.text)
-    if with_lines(output.hits, written) is None:
-        return _FULL if lost else _LATE if written > len(output.hits) else _UNFINISHED
-    return _CROWDED if crowd(output.hits) else None
+    if output.lost:
+        return _FULL
+    if written > len(output.hits):
+        return _LATE
+    return None if explained(output.hits, written) else _UNFINISHED
+
+
+def _remark(output: Output) -> str | None:
+    """Return a sentence about calls without a certain time; None if every time is certain."""
+    if output.hits is None:
+        return None
+    return _left_out(output) or (_CROWDED if crowd(output.hits) else None)
 
 
 def _lost(output: Output) -> int:
     """Return how many calls there is no row of."""
-    hits, written = output.hits, count(output.text)
-    if hits is None:
-        return unread(output.text)
-    if with_lines(hits, written) is None:
-        return written
-    return unread(output.text) + len(hits) - written
+    written = count(output.text)
+    made = written if output.hits is None else max(written, len(output.hits) + output.lost)
+    return made if _left_out(output) else made - written + unread(output.text)
 
 
 def _torch_has_mkl() -> bool:

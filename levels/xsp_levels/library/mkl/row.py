@@ -24,6 +24,7 @@ CALLERS = (
 )
 
 _MOST_LOST = 0.1  # of the lines of threads that write at once: of 10,000 lines 0.2 % were
+_ROUNDING = 0.05  # of a duration, which MKL writes with two digits after the point, or of its trap
 _WRITTEN_NS = 100_000  # a thread that reaches MKL's printer has written its line within this time
 
 BY_END, BY_ORDER = "end", "order"
@@ -39,13 +40,12 @@ def call_rows(
 
     A thread reaches the function that writes lines (a hit), and writes its line: the k-th
     hit is the time of the k-th line. Threads that reach the function together may write in
-    another order, and over each other's lines (`crowd`): where a few more hits than lines are
-    explained by that, those without a line are taken to lie evenly among the crowded ones. If
-    hits and lines differ otherwise, nothing tells which are missing, and there are no rows.
+    another order, and over each other's lines: see `with_lines`.
 
     Args:
         lines: The call of each line; None for a line that cannot be read, which has a hit too.
-        hits: Time and thread of each line, by time; None if not recorded.
+        hits: Time and thread of each line, by time, perhaps of some more (`explained`); None if
+            not recorded.
         threads: Identifiers of Python's threads, by the kernel's numbers.
         version: MKL's version, None if unknown.
     """
@@ -55,8 +55,7 @@ def call_rows(
     columns = _described(calls, f"MKL {version}" if version else "MKL")
     if hits is None:
         return span_rows({**columns, **_ordered(calls)})
-    if (written := with_lines(hits, len(lines))) is None:
-        return no_rows()
+    written = with_lines(hits, lines)
     ends = [hit for hit, call in zip(written, lines, strict=True) if call is not None]
     return span_rows({**columns, **_placed(calls, ends, threads)})
 
@@ -74,18 +73,35 @@ def crowd(hits: Sequence[Hit]) -> list[int]:
     ]
 
 
-def with_lines(hits: Sequence[Hit], count: int) -> Sequence[Hit] | None:
-    """Return the hits that belong to so many lines, in the lines' order; None if nothing tells.
+def explained(hits: Sequence[Hit], count: int) -> bool:
+    """Return whether there are as many lines as hits, but for some that threads wrote over.
 
-    >>> with_lines([Hit(0, 1), Hit(9, 2), Hit(200_000, 1)], 3) is None
-    False
-    >>> with_lines([Hit(0, 1), Hit(9, 1)], 1) is None
-    True
+    >>> explained([Hit(0, 1), Hit(9, 2)], 2), explained([Hit(0, 1), Hit(9, 1)], 1)
+    (True, False)
     """
-    lost, crowded = len(hits) - count, crowd(hits)
-    if not 0 <= lost <= _MOST_LOST * len(crowded):
-        return None
-    gone = {crowded[(2 * number + 1) * len(crowded) // (2 * lost)] for number in range(lost)}
+    return 0 <= len(hits) - count <= _MOST_LOST * len(crowd(hits))
+
+
+def with_lines(hits: Sequence[Hit], lines: Sequence[MklCall | None]) -> Sequence[Hit]:
+    """Return the hits that belong to lines, in the lines' order.
+
+    A call cannot have begun before its thread's hit before: where it would, the hit is another's,
+    whose line is missing. Lines of which no call tells are missing at the end.
+    """
+    lost, crowded = len(hits) - len(lines), crowd(hits)
+    together = set(crowded)
+    gone, last, at = set[int](), dict[int, int](), 0
+    for call in lines if lost else ():
+        while call is not None and len(gone) < lost and at in together:
+            begin_ns = hits[at].time_ns - call.duration_ns
+            if begin_ns + _ROUNDING * call.duration_ns >= last.get(hits[at].thread, begin_ns):
+                break
+            gone.add(at)
+            at += 1
+        last[hits[at].thread] = hits[at].time_ns
+        at += 1
+    rest = [at for at in reversed(crowded) if at not in gone]
+    gone.update(rest[: lost - len(gone)])
     return [hit for at, hit in enumerate(hits) if at not in gone]
 
 

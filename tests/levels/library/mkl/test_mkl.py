@@ -139,8 +139,12 @@ def test_more_calls_than_there_are_moments_of_are_left_out_and_said_so() -> None
 def test_what_makes_places_uncertain_is_told(
     hits: tuple[Hit, ...] | None, lost: int, said: str | None
 ) -> None:
-    found = mkl._remark(Output("MKL_VERBOSE SGEMM(N,N,2,3,4) 10us NThr:2\n" * 2, hits), lost)
+    output = Output("MKL_VERBOSE SGEMM(N,N,2,3,4) 10us NThr:2\n" * 2, hits, lost)
+    found = mkl._remark(output)
     assert found is said or (said is not None and said in str(found))
+    kept = Mkl().spans(Records(MklRecords((output,), {1: 9}, "2024.2")))
+    assert (kept.height == 0) == ("left out" in str(found))
+    assert kept.height + mkl._lost(output) == max(2, len(hits or ()) + lost)
 
 
 def test_call_is_recorded_with_its_problem_and_nothing_is_printed(
@@ -294,11 +298,11 @@ def test_child_of_a_fork_is_not_recorded_and_its_parent_still_is() -> None:
             os._exit(0)
         os.waitpid(child, 0)
         torch.ones(3, 3) @ torch.ones(3, 3)
-        output, lost = watch.stop()
+        output = watch.stop()
         sizes = [line[18:25] for line in output.text.splitlines() if "SGEMM" in line]
         assert sizes == ["N,N,4,4", "N,N,3,3"], sizes
         assert output.hits is None or len(output.hits) == 2
-        assert lost == 0
+        assert output.lost == 0
     """
     assert "SGEMM" not in run(script).stdout
 

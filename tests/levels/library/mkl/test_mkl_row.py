@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import polars as pl
+import pytest
+
 from xsp.provider.row import concat_rows
 from xsp_levels.library.mkl.line import lines
-from xsp_levels.library.mkl.row import call_rows, crowd, with_lines
+from xsp_levels.library.mkl.row import call_rows, crowd, explained
 from xsp_levels.native.perf_event import Hit
 
 CALLS = lines(
@@ -41,18 +44,39 @@ def test_lines_of_threads_that_came_at_once_may_be_exchanged() -> None:
     assert not crowd([])
 
 
-def test_lines_that_others_were_written_over_are_missing_among_those_that_came_at_once() -> None:
-    alone = [Hit(0, 11), Hit(10_000_000, 11)]
-    at_once = [Hit(1_000_000 + 5_000 * n, 11 + n % 2) for n in range(41)]
-    hits = [alone[0], *at_once, alone[1]]
-    for lost in range(5):
-        kept = with_lines(hits, len(hits) - lost)
-        assert kept is not None
-        assert len(kept) == len(hits) - lost
-        assert (kept[0], kept[1], kept[-1]) == (alone[0], at_once[0], alone[1])
-        assert set(kept) <= set(hits)
-    assert with_lines(hits, len(hits) - 5) is None  # more than a tenth
-    assert with_lines(hits, len(hits) + 1) is None  # threads that the kernel does not watch
+def rounds(number: int) -> tuple[list[Hit], list[str]]:
+    """Return hits and lines of so many long calls, each with forty quick ones of two threads after.
+
+    The lines say how long the calls took.
+    """
+    hits, texts = list[Hit](), list[str]()
+    for begin in range(0, number * 1_000_000, 1_000_000):
+        hits += [Hit(begin + 300_000, 11)]
+        hits += [Hit(begin + 310_000 + 5_000 * n, 11 + n % 2) for n in range(40)]
+        texts += ["MKL_VERBOSE SGEMM(N,N,90,90,90) 290us"] + [
+            "MKL_VERBOSE SGEMM(N,N,2,3,4) 8us"
+        ] * 40
+    return hits, texts
+
+
+@pytest.mark.parametrize("gone", [[], [2], [40], [5, 50, 51], [1, 2, 3, 90, 160]])
+def test_long_calls_keep_their_moments_whichever_lines_others_were_written_over(
+    gone: list[int],
+) -> None:
+    hits, texts = rounds(4)
+    said = [text for at, text in enumerate(texts) if at not in gone]
+    rows = call_rows(lines("\n".join(said)), hits, {}, None)
+    assert rows.height == len(hits) - len(gone)
+    long = rows.filter(pl.col("attr.problem") == "NN m90 n90 k90")
+    assert long["end_ns"].to_list() == [300_000 + 1_000_000 * n for n in range(4)]
+
+
+def test_what_threads_that_write_at_once_do_not_explain_is_not_explained() -> None:
+    hits, texts = rounds(1)
+    assert explained(hits, len(texts) - 3)
+    assert not explained(hits, len(texts) - 4)  # more than a tenth
+    assert not explained(hits, len(texts) + 1)
+    assert not explained([Hit(0, 11), Hit(5_000, 11)], 1)  # nobody wrote at once
 
 
 def test_without_moments_only_order_and_duration_are_known() -> None:
@@ -60,12 +84,6 @@ def test_without_moments_only_order_and_duration_are_known() -> None:
     assert rows["start_ns"].null_count() == 2
     assert rows["duration_ns"].to_list() == [10_000, 20_000]
     assert rows["attr.placement"].to_list() == ["order", "order"]
-
-
-def test_calls_of_which_nothing_tells_the_moments_are_left_out() -> None:
-    whole = [Hit(50_000, 11), Hit(90_000, 11)]
-    for hits in (whole[:1], [*whole, Hit(99_000, 12)]):
-        assert call_rows(CALLS, hits, {}, None).height == 0
 
 
 def test_no_calls_make_no_rows() -> None:

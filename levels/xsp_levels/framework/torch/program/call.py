@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +21,7 @@ TRAINING_STEP = "training step"
 PREFILL = "prefill"
 _DEVICES = ("cpu", "cuda")
 _NO_AUTOCAST = (None, None)
+_LOOKED_AT = 8  # results of a call
 _MOST_KEYS = 100  # of a mapping that is no dictionary: a batch has fewer
 
 
@@ -312,16 +314,28 @@ def trains(module: Any, kwargs: Mapping[str, Any]) -> bool:
     return bool(kwargs.get("training") if is_layer(module) else module.training)
 
 
-def learns_nothing(module: Any, result: Any) -> bool:
-    """Return whether a call surely led to no gradients: of a model that is frozen, as a teacher.
+def learns_nothing(module: Any, call: ModelCall, result: Any) -> bool:
+    """Return whether a call led to no gradients: that of a model that is frozen, as a teacher.
 
     What came out of it tells first. Where that is numbers without gradients, such as sampled
-    tokens, the model may have kept others, and its parameters tell.
+    tokens, the model may have kept others: its parameters tell, and what it was given.
     """
-    came_out = [tensor.requires_grad for tensor in tensors(result)]
-    if not came_out or any(came_out):
+    tensor = sys.modules["torch"].Tensor
+    try:
+        leading = [each for each in _leading(result) if isinstance(each, tensor)]
+        came_out = [each.requires_grad for each in leading]
+        return bool(came_out) and not any(came_out) and not _needs_gradients(module, call)
+    except Exception:  # noqa: BLE001  # of the user's own objects
         return False
-    return not any(parameter.requires_grad for parameter in module.parameters())
+
+
+def _leading(result: Any) -> Iterable[Any]:
+    """Return a result, or the first of the results that it holds."""
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        return [getattr(result, field.name, None) for field in dataclasses.fields(result)]
+    if isinstance(result, Mapping):
+        return islice(result.values(), _LOOKED_AT)
+    return result[:_LOOKED_AT] if isinstance(result, (tuple, list)) else [result]
 
 
 def _keras_hazard(call: ModelCall) -> str | None:

@@ -347,9 +347,9 @@ class Watch:
                 if begins:
                     begun.begin_ns = begin_ns
             result = function(*args, **kwargs)
-            returned = True
-            if begins and not step.expected and learns_nothing(module, result):
-                self._steps.extend(step, monotonic_ns())
+            returned, end_ns = True, monotonic_ns()
+            if begins and not step.expected and learns_nothing(module, call, result):
+                self._steps.extend(step, end_ns)
                 self._steps.finish(step)
             return result
         finally:
