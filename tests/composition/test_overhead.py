@@ -12,11 +12,11 @@ from samples import frame, layer, pipeline, trace
 from strategies import unhurried
 
 from xsp.composition.group import Group
-from xsp.composition.iteration import ITERATION, with_iterations
 from xsp.composition.journal import Evaluation, Journal, Mark, Pause
-from xsp.composition.node import Made
+from xsp.composition.nested.iteration import ITERATION, with_iterations
+from xsp.composition.nested.node import Made
+from xsp.composition.nested.part import first_calls, parts
 from xsp.composition.own_time import Sampled
-from xsp.composition.part import first_calls, parts
 from xsp.composition.timeline import Timeline
 from xsp.composition.tree import compose
 from xsp.composition.usual import GroupLatency
@@ -45,6 +45,7 @@ def program(journal: Journal, group: Group = STEP, known: Trace | None = None) -
         lasting,
         Made(groups, [each.ran_ns for each in made], timeline.estimated, first),
         traces,
+        {},
         Sampled(pl.DataFrame(schema=SAMPLE_SCHEMA), (), ()),
     )
     result = Trace(spans, trace(pipeline("block")).metadata)

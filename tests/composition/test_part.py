@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xsp.composition.group import Group
-from xsp.composition.iteration import ITERATION, with_iterations
 from xsp.composition.journal import Evaluation, Journal, Mark
-from xsp.composition.part import UNWATCHED, Part, parts
+from xsp.composition.nested.iteration import ITERATION, with_iterations
+from xsp.composition.nested.part import UNWATCHED, Part, parts
 from xsp.level import Kind
 from xsp.tracer import UserSpans
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xsp.composition.journal import Evaluation, Journal
-from xsp.composition.part import parts
+from xsp.composition.nested.part import parts
 from xsp.composition.timeline import Timeline
 from xsp.composition.typical import evaluation_times, own_latencies
 

@@ -8,8 +8,8 @@ import polars as pl
 
 from xsp.composition import Lull, Place
 from xsp.composition.journal import Pause
+from xsp.composition.nested.part import Part
 from xsp.composition.own_time import Sampled, own_time
-from xsp.composition.part import Part
 from xsp.level import Kind
 from xsp.provider import SAMPLE_SCHEMA
 

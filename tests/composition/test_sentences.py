@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from xsp.composition.iteration import ITERATION
 from xsp.composition.journal import Evaluation, Journal, Pause
-from xsp.composition.part import UNWATCHED, Part
+from xsp.composition.nested.iteration import ITERATION
+from xsp.composition.nested.part import UNWATCHED, Part
 from xsp.composition.summary import sentences
 from xsp.composition.timeline import Timeline
 from xsp.level import Kind

@@ -11,9 +11,9 @@ from samples import Node, layer, op, pipeline, trace
 from strategies import unhurried
 
 from xsp.analyses import time_by_level
-from xsp.composition.node import Made
+from xsp.composition.nested.node import Made
+from xsp.composition.nested.part import Part, first_calls
 from xsp.composition.own_time import Sampled
-from xsp.composition.part import Part, first_calls
 from xsp.composition.tree import compose
 from xsp.composition.typical.average import average_evaluation
 from xsp.evaluation import Run, Rung
@@ -45,7 +45,7 @@ def composed(
     of_groups = traces or {}
     first = first_calls(parts, lasting_ns.tolist(), groups, of_groups)
     made = Made(groups, ran, range(len(ran)), first, varying)
-    spans = compose(parts, lasting_ns, made, of_groups, sampled or nothing)
+    spans = compose(parts, lasting_ns, made, of_groups, {}, sampled or nothing)
     result = Trace(spans, trace(pipeline("block")).metadata)
     result.check()
     return result
@@ -245,10 +245,10 @@ def test_what_comes_per_call_is_there_as_often_as_a_group_made_calls() -> None:
     average = average_evaluation(one, [run(3), run(4)], 10 / 3)  # ten calls in three evaluations
     parts = [part("block", 0, 400_000)]
     parts += [part("step", 100_000 * n, 100_000 * n + 90_000, 0, n) for n in range(3)]
-    made = Made([0] * 3, [90_000] * 3, range(3), {}, (0,), {0: average})
+    made = Made([0] * 3, [90_000] * 3, range(3), {}, (0,))
     nothing = Sampled(pl.DataFrame(schema=SAMPLE_SCHEMA), (), ())
     lasting = np.array([400_000, *[latency] * 3], dtype=np.float64)
-    found = Trace(compose(parts, lasting, made, {0: average.trace}, nothing), one.metadata)
+    found = Trace(compose(parts, lasting, made, {}, {0: average}, nothing), one.metadata)
     found.check()
     calls = found.spans["attributes"].struct.field("calls")
     sums = (

@@ -1,6 +1,6 @@
 """The journal of a profiled program: what happens and when, in; plain tuples out.
 
-Nothing is interpreted while the program runs; `xsp.composition.part` and
+Nothing is interpreted while the program runs; `xsp.composition.nested` and
 `xsp.composition.timeline` read the journal afterwards.
 
 A pause holds the program up for longer than is noted of it: `with_pause_overhead`. Where several

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from xsp.composition.collective import collectives
 from xsp.composition.group import Group, Groups, labels
-from xsp.composition.iteration import with_iterations
 from xsp.composition.journal import (
     Evaluation,
     Journal,
@@ -23,9 +22,8 @@ from xsp.composition.journal import (
     with_pause_overhead,
     with_waits,
 )
-from xsp.composition.node import Made
+from xsp.composition.nested import Made, Part, first_calls, parts, with_iterations
 from xsp.composition.own_time import Sampled
-from xsp.composition.part import Part, first_calls, parts
 from xsp.composition.problem import (
     REPEATED_APART,
     group_problems,
@@ -173,8 +171,9 @@ class _Maker:
         spans = compose(
             nested,
             lasting,
-            self._made(timeline, averages, first),
-            traces | {number: average.trace for number, average in averages.items()},
+            self._made(timeline, first),
+            traces,
+            averages,
             Sampled(found.samples, tuple(self._journal.lulls), tuple(self._journal.pauses)),
         )
         took_ns = evaluation_times(timeline.evaluations_ns, self._numbers, nested, first)
@@ -207,16 +206,13 @@ class _Maker:
         of = {group.number: group for group in self._groups.values()}
         return with_iterations(plain, [of[number] for number in self._numbers])
 
-    def _made(
-        self, timeline: Timeline, averages: Mapping[int, Average], first: Mapping[int, float]
-    ) -> Made:
+    def _made(self, timeline: Timeline, first: Mapping[int, float]) -> Made:
         """Return what the tree is told of the evaluations."""
         return Made(
             groups=self._numbers,
             ran_ns=[each.ran_ns for each in self._journal.evaluations],
             estimated=timeline.estimated,
             varying={group.number for group in self._groups.values() if group.varies},
-            averages=averages,
             first=first,
         )
 

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.composition.journal import Lull, Pause
-from xsp.composition.part import Part
+from xsp.composition.nested import Part
 from xsp.evaluation import united
 from xsp.measurement import calls, in_common, innermost, named_time
 from xsp.provider import ATTRIBUTE, SAMPLE_SCHEMA, Samples

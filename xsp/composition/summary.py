@@ -11,8 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.composition.group import TRAINING_STEP, Group, Size, shape_range
-from xsp.composition.iteration import ITERATION
-from xsp.composition.part import UNWATCHED, Part
+from xsp.composition.nested import ITERATION, UNWATCHED, Part
 from xsp.composition.timeline import Timeline
 from xsp.evaluation import covered
 from xsp.level import Kind

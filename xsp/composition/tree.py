@@ -20,10 +20,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.composition.node import Made, Node, nodes_of
+from xsp.composition.nested import Made, Node, Part, nodes_of
 from xsp.composition.own_time import Sampled, own_time
-from xsp.composition.part import Part
-from xsp.composition.typical import SUMMED, SUMMED_ATTRIBUTES
+from xsp.composition.typical import SUMMED, SUMMED_ATTRIBUTES, Average
 from xsp.evaluation import generations, mix, path_names
 from xsp.inexact import Inexact
 from xsp.text import margin
@@ -40,6 +39,7 @@ def compose(
     lasting_ns: Floats,
     made: Made,
     traces: Mapping[int, Trace],
+    averages: Mapping[int, Average],
     sampled: Sampled,
 ) -> pl.DataFrame:
     """Return the spans of a program, as `Trace.spans`.
@@ -48,9 +48,11 @@ def compose(
         parts: The parts, the block first, parents before children.
         lasting_ns: How long each part takes without xsp.
         made: The evaluations of the journal.
-        traces: The traces of groups, by their numbers; those of average evaluations, if there are.
+        traces: The traces of groups, by their numbers.
+        averages: An average evaluation of each group that calls its model unlike numbers of times.
         sampled: What was seen of what ran outside of evaluations.
     """
+    traces = {**traces, **{number: average.trace for number, average in averages.items()}}
     nodes, children, of = nodes_of(parts, lasting_ns, made)
     order = _depth_first(children)
     paths = _paths(nodes)
@@ -65,8 +67,8 @@ def compose(
         frames.append(_row(node, columns, reasons[number], trace, ran.get(number, {})))
         if trace is not None:
             often: int | Ints = node.calls
-            if node.group in made.averages:
-                trace, often = made.averages[node.group].in_calls(node.calls)
+            if node.group in averages:
+                trace, often = averages[node.group].in_calls(node.calls)
             frames.append(_below(node, paths[number], trace, often))
     return _table(frames)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from xsp.composition.group import Size
 from xsp.composition.journal import Journal
-from xsp.composition.part import Part
+from xsp.composition.nested.part import Part
 from xsp.composition.timeline import Timeline
 from xsp.composition.usual import FEWEST
 from xsp.evaluation import half_width, trimmed_mean

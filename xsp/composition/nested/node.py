@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.composition.part import Part
-from xsp.composition.typical import Average
+from xsp.composition.nested.part import Part
 from xsp.evaluation import covered
 from xsp.level import Kind
 
@@ -70,7 +69,6 @@ class Made:
         estimated: The numbers of those whose time is not simply what the clock had.
         first: What first calls took more than the others (ns), by their parts (`first_calls`).
         varying: The numbers of the groups whose evaluations have unlike sizes.
-        averages: An average evaluation of each group that calls its model unlike numbers of times.
     """
 
     groups: Sequence[int]
@@ -78,7 +76,6 @@ class Made:
     estimated: Collection[int]
     first: Mapping[int, float]
     varying: Collection[int] = ()
-    averages: Mapping[int, Average] = field(default_factory=dict)
 
 
 def nodes_of(

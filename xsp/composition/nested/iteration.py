@@ -20,7 +20,7 @@ from dataclasses import replace
 from statistics import median_low
 
 from xsp.composition.group import Group
-from xsp.composition.part import Part
+from xsp.composition.nested.part import Part
 from xsp.level import Kind
 
 ITERATION = "training iteration"
