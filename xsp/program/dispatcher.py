@@ -50,12 +50,11 @@ class Dispatcher:
     def __init__(
         self, rungs: Sequence[Rung], settings: Settings, session: Session, when: schedule
     ) -> None:
-        self.session = session
+        self.session, self._now = session, session.clock.now
         self.plans = Plans(rungs, settings, when)
         self.journal = Journal(threading.get_ident(), session.clock.now())
         self.calls: dict[int, ModelCall] = {}
         self._when, self._scheduled = when, when != schedule()
-        self._now = session.clock.now
         self._opens: dict[int, OpenEvaluation] = {}
         self._recorder = Recorder(session)
         self.stop_watching: Callable[[], None] = lambda: None

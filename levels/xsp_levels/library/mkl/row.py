@@ -23,7 +23,7 @@ CALLERS = (
     r"|_slow_conv\w*)$"
 )
 
-_MOST_LOST = 0.1  # of the lines of threads that write at once: of 10,000 lines 0.2 % were
+_MOST_LOST = 0.1  # of the lines of threads that write at once: of 10,000 some four were
 _ROUNDING = 0.05  # of a duration, which MKL writes with two digits after the point, or of its trap
 _WRITTEN_NS = 100_000  # a thread that reaches MKL's printer has written its line within this time
 

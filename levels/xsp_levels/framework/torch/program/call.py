@@ -325,7 +325,7 @@ def learns_nothing(module: Any, call: ModelCall, result: Any) -> bool:
         leading = [each for each in _leading(result) if isinstance(each, tensor)]
         came_out = [each.requires_grad for each in leading]
         return bool(came_out) and not any(came_out) and not _needs_gradients(module, call)
-    except Exception:  # noqa: BLE001  # of the user's own objects
+    except Exception:  # noqa: BLE001  the user's own objects may raise anything
         return False
 
 
