@@ -403,3 +403,42 @@ def test_unlike_evaluations_that_do_not_count_keep_their_size_and_what_is_their_
     assert found[:10].max() < 3_000 * us
     assert found[10] > 12_000 * us
     assert found[11] == pytest.approx(3 * second, rel=0.02)
+
+
+@pytest.mark.parametrize("by_size", [0.0, 0.4, 1.0])
+def test_unlike_evaluations_that_do_not_count_last_longer_by_as_much_as_those_that_do(
+    by_size: float,
+) -> None:
+    us, second = 1_000, 1_000_000_000
+    random = np.random.default_rng(3)
+
+    def program(begin: int, count: int, times_as_long: float, *, counts: bool) -> list[Evaluation]:
+        lengths = random.integers(5, 40, count).tolist()
+        took = [1 + by_size * max(length / 22 - 1, 0) for length in lengths]
+        return [
+            varying(
+                begin + n * 10_000 * us,
+                int(1000 * us * each * times_as_long),
+                length,
+                counts=counts,
+            )
+            for n, (each, length) in enumerate(zip(took, lengths, strict=True))
+        ]
+
+    made = [evaluation(0, 100 * us, OPS)]
+    made += program(second, 40, 1.0, counts=True) + program(2 * second, 40, 1.3, counts=False)
+    found = timeline(journal(made, [], 4 * second)).evaluations_ns[41:]
+    true = [each.ran_ns / 1.3 for each in made[41:]]
+    assert found.sum() == pytest.approx(sum(true), rel=0.02)
+
+
+def test_after_the_first_evaluation_of_a_streak_the_program_is_slower_than_after_the_next() -> None:
+    made, begin = [], 0
+    for number in range(60):
+        place = number % 6
+        counts, gap = place > 2, (200, 60, 60, 40, 40, 40)[place]
+        each = evaluation(begin, begin + 50, BARE)._replace(counts=counts, went_on=place > 0)
+        made.append(each)
+        begin += 50 + gap
+    gaps = [(one.end_ns - NOW, other.begin_ns - NOW) for one, other in pairwise(made)]
+    assert lasting(timeline(journal(made, [], begin)), *gaps) == pytest.approx([40] * 59, abs=0.1)

@@ -40,6 +40,7 @@ _SOME = 5  # evaluations whose mean says more than that of recorded ones
 _SET_UP_NS = 50_000_000  # no provider takes longer to set itself up within an evaluation
 
 _Way = tuple[int, Rung | None, bool]
+_Armed = tuple[Rung, bool]  # what an evaluation recorded, and whether it went on with a streak
 _Running = tuple[Ints, Floats]  # times, and what xsp has added until each
 _Piece = tuple[int, int, float]  # begin and end of a piece of time, and what xsp added to it
 _Gap = tuple[int, Times]  # a thread, begin and end of the free parts of a time
@@ -130,7 +131,7 @@ def _between(
     final: Callable[[int], int],
 ) -> dict[int, list[_Piece]]:
     """Return for each thread the times between evaluations, and what recording added to each."""
-    gaps: defaultdict[tuple[int, int], defaultdict[Rung | None, list[_Gap]]]
+    gaps: defaultdict[tuple[int, int], defaultdict[_Armed | None, list[_Gap]]]
     gaps = defaultdict(lambda: defaultdict(list))
     last: dict[int, Evaluation] = {}
     for each in sorted(evaluations, key=lambda each: each.begin_ns):
@@ -151,9 +152,10 @@ def _between(
         less = {}
         for armed, ns in lengths.items():
             assert armed is not None
-            seldom_ns = most_ns if armed.kinds else quiet.typical_ns
+            rung, _ = armed
+            seldom_ns = most_ns if rung.kinds else quiet.typical_ns
             less[armed] = without_added(ns, usual.get(armed, seldom_ns), quiet.typical_ns)
-            if armed.detail:  # which comes once, and traces each line
+            if rung.detail:  # which comes once, and traces each line
                 less[armed] = np.minimum(ns, quiet.typical_ns)
         together = np.concatenate(list(less.values()))
         alike = together[together <= quiet.most_ns]
@@ -166,8 +168,8 @@ def _between(
     return result
 
 
-def _armed(evaluation: Evaluation) -> Rung | None:
-    """Return the rung by which xsp makes what comes after an evaluation slower, if any.
+def _armed(evaluation: Evaluation) -> _Armed | None:
+    """Return by what xsp makes that slower which comes after an evaluation, if by anything.
 
     Providers record something after the evaluation as well, or it came soon after work of xsp's,
     and did not count.
@@ -175,7 +177,7 @@ def _armed(evaluation: Evaluation) -> Rung | None:
     rung = evaluation.rung
     if rung is None or (evaluation.counts and rung.timed and rung.order <= Kind.PIPELINE.order):
         return None
-    return rung
+    return rung, evaluation.went_on
 
 
 def _lengths(gaps: Sequence[_Gap]) -> Floats:
@@ -291,10 +293,14 @@ def _without_recording(
             if counts or len(members) < _MANY or len(quiet) < _SOME:
                 result[members] = without_share(measured[members], usual, known.typical_ns)
                 continue
-            middle = np.median([elements(evaluations[each].size) for each in quiet])
-            sizes_of = np.array([elements(evaluations[each].size) for each in members])
-            larger, calls = np.maximum(sizes_of / middle, 1.0), measured[members] / took[members]
-            result[members] = _alike_on_average(took[members], larger, known) * calls
+            # How much longer larger evaluations last, the quiet ones tell.
+            larger = _larger([evaluations[each].size for each in (*quiet, *members)], len(quiet))
+            slope = _slope(larger[: len(quiet)], took[quiet] / known.typical_ns)
+            longer = 1.0 + slope * larger
+            known = Usual.of(took[quiet] / longer[: len(quiet)], None)
+            assert known is not None
+            result[members] = _alike_on_average(took[members], longer[len(quiet) :], known)
+            result[members] *= measured[members] / took[members]
         elif counts and usual is not None and rung.timed:
             result[members] = without_added(measured[members], usual, known.typical_ns)
             recorded[group] += members
@@ -311,15 +317,38 @@ def _without_recording(
     return result
 
 
-def _alike_on_average(lasts: Floats, times_larger: Floats, known: Usual) -> Floats:
+def _larger(sizes: Sequence[Size], first: int) -> Floats:
+    """Return by which part each size is larger than the median of the first ones; 0: smaller."""
+    all_of_them = np.array([elements(size) for size in sizes], dtype=np.float64)
+    return np.maximum(all_of_them / np.median(all_of_them[:first]) - 1.0, 0.0)
+
+
+def _slope(larger: Floats, times_as_long: Floats) -> float:
+    """Return by which part evaluations last longer that are larger by 1, from 0 to 1.
+
+    It is the median of theirs, each counted by how much larger it is. 1 if none is larger.
+    """
+    if not larger.any():
+        return 1.0
+    slopes = (times_as_long - 1.0)[larger > 0] / larger[larger > 0]
+    order = np.argsort(slopes)
+    counted = np.cumsum(larger[larger > 0][order])
+    return float(np.clip(slopes[order][np.searchsorted(counted, counted[-1] / 2)], 0.0, 1.0))
+
+
+def _alike_on_average(lasts: Floats, longer: Floats, known: Usual) -> Floats:
     """Return times of evaluations that do not count, as long on average as those that do.
 
-    One that is longer than the most for its size is so for xsp's reasons, but for what no provider
-    takes: a model that is compiled.
+    Args:
+        lasts: How long each one lasted.
+        longer: How many times as long each one lasts as the usual ones, for its size. One that
+            lasted longer than the most of that did so for xsp's reasons, but for what no provider
+            takes: a model that is compiled.
+        known: How long the usual ones last.
     """
-    most = times_larger * known.most_ns
+    most = longer * known.most_ns
     own = lasts > most + _SET_UP_NS
-    result = np.minimum(lasts, most) * known.share_of_own((lasts / times_larger)[~own])
+    result = np.minimum(lasts, most) * known.share_of_own((lasts / longer)[~own])
     result[own] += (lasts - most)[own]
     return result
 
